@@ -24,6 +24,7 @@ class RecordingActivities:
     def __init__(self, temporal: TemporalClient, task_queue: str, database: Database) -> None:
         self._scopes = Scopes(temporal, task_queue)
         self._writer = Writer(database)
+        self._writer.open()
 
     @activity.defn(name=names.RECORD_ACTIVITY)
     async def record(self, batch: Batch, patience: float) -> Written:

@@ -29,7 +29,7 @@ with workflow.unsafe.imports_passed_through():
 
 Spawn: TypeAlias = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 
-_A_MOMENT: Final = 0.05
+_A_MOMENT: Final = 0.1
 """In seconds: how long a workflow task is held up for the database."""
 _BOUNDED: Final = 2.0
 """In seconds: how long who answers waits for the database; then it is away."""

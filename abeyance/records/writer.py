@@ -15,7 +15,7 @@ from typing import Final
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from abeyance.errors import RecordsUnavailable
+from abeyance.errors import RecordsUnavailable, SettingsError
 from abeyance.records.batch import Batch, Written
 from abeyance.records.database import Database, Scope
 from abeyance.records.writing import write
@@ -25,7 +25,9 @@ _MOST: Final = 100
 _WAITING: Final = 1_000
 """How many batches wait at most: with more the database is as good as away."""
 _SPARED: Final = 1.0
-"""In seconds: how long nobody waits for a database that did not answer in time."""
+"""In seconds: how long nobody waits for a database that was late again and again."""
+_AGAIN: Final = 3
+"""So many times in a row it was late."""
 _logger = logging.getLogger("abeyance.records")
 
 
@@ -41,16 +43,22 @@ class Writer:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._jobs: SimpleQueue[_Job] = SimpleQueue()
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._is_at_work = False
         self._spared_until = 0.0
+        self._late = 0
+
+    def open(self) -> None:
+        """Open the database in the background, so that the first batch need not wait for that."""
+        self._jobs.put(None)
+        self._begin()
 
     async def write(self, scope: Scope, batch: Batch, *, patience: float) -> Written:
         """Write a batch, and wait so many seconds for it. If it is not begun by then, it is not written.
 
-        Nobody waits less than a second after the database was late for somebody, unless `patience` is
-        more than a second.
+        If the database was late three times in a row, or is away, nobody waits for it for a second, unless
+        `patience` is more than that.
         """
         if patience <= _SPARED and time.monotonic() < self._spared_until:
             return "late"
@@ -63,17 +71,23 @@ class Writer:
         done, _ = await asyncio.wait({waiting}, timeout=patience)
         if not done:
             waiting.cancel()
-            self._spared_until = time.monotonic() + _SPARED
+            self._late += 1
+            if self._late >= _AGAIN:
+                self._spare()
             return "late"
+        self._late = 0
         match waiting.exception():
             case None:
                 return "written"
             case RecordsUnavailable() as error:
-                self._spared_until = time.monotonic() + _SPARED
+                self._spare()
                 _logger.warning("code=%s | the records are behind: %s", error.code, error)
                 return "away"
             case error:
                 raise error
+
+    def _spare(self) -> None:
+        self._spared_until = time.monotonic() + _SPARED
 
     def _begin(self) -> None:
         with self._lock:
@@ -84,8 +98,7 @@ class Writer:
 
     def _work(self) -> None:
         while True:
-            jobs = self._waiting()
-            if jobs:
+            if jobs := self._waiting():
                 self._write(jobs)
                 continue
             with self._lock:
@@ -100,9 +113,17 @@ class Writer:
                 job = self._jobs.get_nowait()
             except Empty:
                 break
-            if job.done.set_running_or_notify_cancel():
+            if job is None:
+                self._open()
+            elif job.done.set_running_or_notify_cancel():
                 jobs.append(job)
         return jobs
+
+    def _open(self) -> None:
+        try:
+            self._database.check()
+        except (RecordsUnavailable, SettingsError) as error:
+            _logger.warning("the records cannot be written: %s", error)
 
     def _write(self, jobs: Sequence[_Job]) -> None:
         try:
