@@ -5,7 +5,8 @@ AbeyanceError
 ├── SettingsError    a setting cannot be used; the message names it
 ├── Refusal          a request is not allowed now, and nothing has changed; `code` is the reason
 ├── Unavailable      Temporal or a worker cannot be reached; retry the same call later
-│   └── Unreadable   the data of a run exists, but this process cannot read it
+│   ├── Unreadable   the data of a run exists, but this process cannot read it
+│   └── RecordsUnavailable   the database of the records cannot be reached
 ├── StillPaused      a node waited for a paused run to resume, until its timeout
 ├── Blocked          a visit cannot run yet; it is retried until it can
 └── NodeError        raised by the author of a node
@@ -79,6 +80,7 @@ class Code(StrEnum):
     ACTION_NOT_ALLOWED = "action_not_allowed"
     QUEUE_FULL = "queue_full"
     TOO_MANY_RUNS = "too_many_runs"
+    RECORDS_UNAVAILABLE = "records_unavailable"
     UNAVAILABLE = "unavailable"
 
 
@@ -177,6 +179,12 @@ class Unreadable(Unavailable):
     def __init__(self, message: str, *, code: BlockedCode = BlockedCode.PAYLOAD_UNREADABLE) -> None:
         self.code = code
         super().__init__(message)
+
+
+class RecordsUnavailable(Unavailable):
+    """The database of the records cannot be reached, or cannot be used as it is. Runs go on."""
+
+    code = Code.RECORDS_UNAVAILABLE
 
 
 class StillPaused(AbeyanceError, TimeoutError):

@@ -120,6 +120,9 @@ class Settings(BaseSettings):
     `oidc_client_id`. `signin_keys` (as `encryption_keys`) seal their sessions, which last for
     `signin_timeout`. `public_url` is where browsers reach the service.
 
+    Records: `database_url` is the database that people read, `sqlite:///path` or
+    `postgresql://user:password@host/name`.
+
     Storage: `storage` holds blobs and payloads of `max_payload` bytes or more. It is a folder or
     `s3://bucket/prefix`; `storage_shared` declares that all workers and APIs mount the folder.
     `encryption_keys` turns encryption on (see `Keyring.parse`), `encryption_required` refuses unencrypted
@@ -166,6 +169,7 @@ class Settings(BaseSettings):
     allowed_origins: Hosts = ()
     mcp: Literal["all"] | None = None
     ui_origin: Hosts = ()
+    database_url: str = Field(default="sqlite:///.abeyance/records.db", repr=False)
     storage: str | None = Field(default=None, min_length=1)
     storage_shared: bool = False
     max_payload: int = Field(default=16_384, ge=1_024)
@@ -239,6 +243,12 @@ class Settings(BaseSettings):
                     "wildcard"
                 )
         return hosts
+
+    @field_validator("database_url")
+    @classmethod
+    def _database_url(cls, value: str) -> str:
+        database_file(value)
+        return value
 
     @field_validator("storage", "audit")
     @classmethod
@@ -412,6 +422,34 @@ def bucket_of(storage: str) -> tuple[str, str] | None:
     if scheme != "s3" or not bucket or "//" in prefix or {"?", "#", "@"} & {*rest}:
         raise ValueError(f"{storage!r} is not a storage; write a folder, or s3://bucket/prefix")
     return bucket, prefix.strip("/")
+
+
+def database_file(url: str) -> Path | None:
+    """Return the file of an SQLite database, None for PostgreSQL. Raises ValueError if neither.
+
+    The error shows no part of the URL but its scheme: the others may have a password.
+    """
+    scheme, _, path = url.partition(":///")
+    if scheme == "sqlite" and path not in ("", ":memory:"):
+        return Path(path)
+    scheme = url.partition(":")[0] if "://" in url else ""
+    if scheme not in ("postgresql", "postgresql+psycopg"):
+        named = f"{scheme}://... is no database of the records" if scheme else "it is not a URL"
+        raise ValueError(f"{named}; write sqlite:///path or postgresql://user:password@host/name")
+    try:
+        parts = urlsplit(url)
+        # Its port is parsed when it is read.
+        is_plain = parts.port != 0 and parts.netloc.count("@") <= 1 and not parts.fragment
+    except ValueError:
+        is_plain = False
+    if not is_plain or {"/", "@"} & {*parts.path[1:]}:
+        raise ValueError(
+            "it cannot be parsed; write postgresql://user:password@host:port/name, and @, :, /, ? and # "
+            "within a name or a password as %40, %3A, %2F, %3F and %23"
+        ) from None
+    if not parts.path.strip("/"):
+        raise ValueError("it names no database; write postgresql://user:password@host/name")
+    return None
 
 
 def _is_public(place: tuple[int | str, ...]) -> bool:

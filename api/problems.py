@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from abeyance.core.authority import READ
 from abeyance.core.policy import Principal
-from abeyance.errors import Code, Refusal, SettingsError, Unavailable
+from abeyance.errors import Code, RecordsUnavailable, Refusal, SettingsError, Unavailable
 from abeyance.schemas.requests import MOST_FAULTS, request_faults
 from abeyance.util import PROBLEM_TYPE, invalid
 
@@ -76,6 +76,7 @@ PROBLEMS: Final[Mapping[Code, tuple[int, str]]] = {
     Code.ACTION_NOT_ALLOWED: (422, "Disallowed action"),
     Code.QUEUE_FULL: (429, "Message queue full"),
     Code.TOO_MANY_RUNS: (429, "Too many runs or streams"),
+    Code.RECORDS_UNAVAILABLE: (503, "Records unavailable"),
     Code.UNAVAILABLE: (503, "Service unavailable"),
 }
 
@@ -142,12 +143,16 @@ def refused(refusal: Refusal, *, headers: Mapping[str, str] | None = None) -> Re
 
 
 def unavailable(
-    detail: str, *, retry_after: float, members: Mapping[str, Any] | None = None
+    detail: str,
+    *,
+    retry_after: float,
+    code: Code = Code.UNAVAILABLE,
+    members: Mapping[str, Any] | None = None,
 ) -> Response:
     """Return the 503 response for a dependency that cannot be reached."""
-    status, title = PROBLEMS[Code.UNAVAILABLE]
+    status, title = PROBLEMS[code]
     headers = retry_header(retry_after)
-    return Problem(status, Code.UNAVAILABLE, title, detail, members=members, headers=headers)
+    return Problem(status, code, title, detail, members=members, headers=headers)
 
 
 def retry_header(seconds: float) -> dict[str, str]:
@@ -175,9 +180,10 @@ def _on_refusal(request: Request, error: Refusal) -> Response:
 
 
 def _on_unavailable(request: Request, error: Unavailable) -> Response:
-    about = (Code.UNAVAILABLE, request.method, request.url.path)
+    code = error.code if isinstance(error, RecordsUnavailable) else Code.UNAVAILABLE
+    about = (code, request.method, request.url.path)
     _logger.warning("code=%s method=%s path=%s | %s", *about, error)
-    return unavailable(str(error), retry_after=error.retry_after)
+    return unavailable(str(error), retry_after=error.retry_after, code=code)
 
 
 def _on_settings_error(_request: Request, error: SettingsError) -> Response:

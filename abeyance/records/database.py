@@ -1,0 +1,200 @@
+"""The database of the records: SQLite in a file, or PostgreSQL."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from sqlalchemy import Connection, Engine, select
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
+from sqlalchemy.exc import TimeoutError as NoConnection
+
+from abeyance.core.text import truncate
+from abeyance.errors import RecordsUnavailable, SettingsError
+from abeyance.keyring import Keyring
+from abeyance.records import engines, schema
+from abeyance.records.documents import Documents
+from abeyance.records.schema import Prepared
+from abeyance.records.tables import deployments
+from abeyance.settings import database_file
+
+T = TypeVar("T")
+
+READ_SECONDS: Final = 5.0
+"""Seconds after which a caller of `Database.read` is told that the records are not available."""
+_THREADS: Final = 4
+_MADE: Final = "abeyance_deployments"
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """A deployment: the id that Temporal gave its namespace, and its task queue."""
+
+    namespace: str
+    task_queue: str
+
+
+class Database:
+    """The records of all deployments that share a database. Any thread may use it.
+
+    Opens nothing before its first use. A file of SQLite that is missing or empty gets its tables then; a
+    database of PostgreSQL gets them from `create_or_upgrade`.
+    """
+
+    def __init__(self, url: str, *, keys: Keyring | None = None) -> None:
+        try:
+            self._file = database_file(url)
+            self.place = engines.place(url)
+            # A path is meant from where the process was when it was named.
+            self._url = url if self._file is None else f"sqlite:///{self._file.absolute()}"
+            self._engine = engines.engine_of(self._url)
+        except ValueError as error:
+            raise SettingsError(f"ABEYANCE_DATABASE_URL: {error}") from None
+        self.documents = Documents(Keyring({}) if keys is None else keys)
+        self.is_postgres = self._file is None
+        self._opening = threading.Lock()
+        self._is_open = False
+        self._deployments: dict[Scope, int] = {}
+        self._readers = ThreadPoolExecutor(_THREADS, thread_name_prefix="records")
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """Open one transaction, which is committed at the end, or rolled back if the caller raises.
+
+        On SQLite it waits for the transactions of others that write. Raises RecordsUnavailable; then
+        the transaction may have been committed only if its end was what failed.
+        """
+        with self._errors():
+            with engines.writing(self._opened().connect()) as connection:
+                made = connection.info[_MADE] = dict[Scope, int]()
+                with connection.begin():
+                    yield connection
+            self._deployments.update(made)
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """Open a transaction that sees one state of the records, and cannot write. Raises
+        RecordsUnavailable.
+        """
+        with (
+            self._errors(),
+            engines.reading(self._opened().connect()) as connection,
+            connection.begin(),
+        ):
+            yield connection
+
+    async def read(self, query: Callable[[Connection], T]) -> T:
+        """Return what a query finds, in a thread. Raises RecordsUnavailable after 5 seconds."""
+
+        def found() -> T:
+            with self.reading() as connection:
+                return query(connection)
+
+        running = asyncio.get_running_loop().run_in_executor(self._readers, found)
+        try:
+            async with asyncio.timeout(READ_SECONDS) as deadline:
+                return await running
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            raise RecordsUnavailable(
+                f"the records did not answer within {READ_SECONDS:g} s"
+            ) from None
+
+    def deployment(self, connection: Connection, scope: Scope) -> int:
+        """Return the id of a deployment, in whose row it is made if it is missing.
+
+        Where nothing can be written it is 0 then, which no row has.
+        """
+        if (known := self._deployments.get(scope)) is not None:
+            return known
+        row = {"namespace": scope.namespace, "task_queue": scope.task_queue}
+        query = select(deployments.c.id).filter_by(**row)
+        found = connection.scalar(query)
+        if engines.writes(connection):
+            if found is None:
+                insert = (postgresql if self.is_postgres else sqlite).insert(deployments)
+                connection.execute(insert.values(row).on_conflict_do_nothing())
+                found = connection.scalars(query).one()
+            # It is known to others once it is committed.
+            connection.info[_MADE][scope] = found
+        elif found is not None:
+            self._deployments[scope] = found
+        return found or 0
+
+    def create_or_upgrade(self) -> Prepared:
+        """Create or upgrade the tables, and say which. Two processes may do so at once.
+
+        Raises SettingsError for a database of a newer release or of something else, and
+        RecordsUnavailable.
+        """
+        engine = engines.engine_of(self._url, is_patient=True)
+        try:
+            with self._errors():
+                self._make_file()
+                return schema.create_or_upgrade(engine, self.place)
+        finally:
+            engine.dispose()
+
+    def check(self) -> None:
+        """Raise SettingsError if this release cannot use the database as it is; RecordsUnavailable."""
+        with self._errors():
+            self._check()
+
+    def close(self) -> None:
+        """Close what is open. Whoever is waiting in `read` gets an error."""
+        self._readers.shutdown(wait=False, cancel_futures=True)
+        self._engine.dispose()
+
+    def _opened(self) -> Engine:
+        if not self._is_open:
+            with self._opening:
+                if not self._is_open:
+                    try:
+                        self._check()
+                    except SettingsError as error:
+                        # Not for good: `abeyance setup` may be under way.
+                        raise RecordsUnavailable(str(error)) from error
+                    self._is_open = True
+        return self._engine
+
+    def _check(self) -> None:
+        self._make_file()
+        with self._engine.connect() as connection:
+            found = schema.standing(connection)
+        if found is schema.Standing.EMPTY and not self.is_postgres:
+            schema.create_file(self._engine)
+            return self._check()
+        schema.refuse(found, self.place)
+        return None
+
+    def _make_file(self) -> None:
+        if self._file is not None:
+            engines.make_file(self._file)
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except (IntegrityError, DataError):
+            # What was to be written is wrong, not the database.
+            raise
+        except (DBAPIError, NoConnection, OSError) as error:
+            # Another database may be there by now, with other numbers or no tables.
+            self._is_open = False
+            self._deployments.clear()
+            raise RecordsUnavailable(f"the records are not available ({_reason(error)})") from error
+
+
+def _reason(error: Exception) -> str:
+    """Return the first line of what the database says, without the statement and its values."""
+    if isinstance(error, NoConnection):
+        return "all connections are in use"
+    told = str(error.orig if isinstance(error, DBAPIError) else error).strip()
+    return truncate(told.partition("\n")[0] or type(error).__name__, 300)

@@ -1,0 +1,137 @@
+"""Engines: how the records are reached, in a file of SQLite or on a PostgreSQL server.
+
+Every wait has an end: to connect, for a lock, for a statement, and for a server that no longer answers. So
+a thread that uses an engine comes back, with an error that says why.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+
+from abeyance.settings import database_file
+
+_CONNECT_SECONDS: Final = 3
+_STATEMENT_SECONDS: Final = 5
+_PATIENCE: Final = _STATEMENT_SECONDS + 2.0
+"""Seconds for a server to answer, which itself ends a statement before."""
+_IDLE_SECONDS: Final = 60
+_RECYCLE_SECONDS: Final = 1_800
+_CONNECTIONS: Final = 5
+_WRITES: Final = "abeyance_writes"
+
+
+def place(url: str) -> str:
+    """Return where a database is, for people: a path, or host and name of the database."""
+    if (file := database_file(url)) is not None:
+        return str(file.absolute())
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    return f"postgresql://{host}{parts.path}"
+
+
+def engine_of(url: str, *, is_patient: bool = False) -> Engine:
+    """Return an engine, which connects when it is used. Raises ValueError for an invalid URL.
+
+    With `is_patient` a statement may take as long as it needs, as those of an upgrade may.
+    """
+    file = database_file(url)
+    return _postgres(url, is_patient=is_patient) if file is None else _sqlite(file.absolute())
+
+
+def writing(connection: Connection) -> Connection:
+    """Make the transactions of a connection such that they write."""
+    return connection.execution_options(**{_WRITES: True})
+
+
+def reading(connection: Connection) -> Connection:
+    """Make the transactions of a connection such that they see one state, and write nothing."""
+    if connection.dialect.name == "sqlite":
+        return connection
+    return connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+
+
+def writes(connection: Connection) -> bool:
+    """Return True if the transactions of a connection may write."""
+    return bool(connection.get_execution_options().get(_WRITES))
+
+
+def make_file(path: Path) -> None:
+    """Create a file for SQLite which only its owner may read, if there is none."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # SQLite gives the files beside it the same permissions.
+    os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+
+
+def _sqlite(path: Path) -> Engine:
+    engine = create_engine(
+        URL.create("sqlite", database=str(path)),
+        connect_args={"timeout": _STATEMENT_SECONDS},
+        pool_size=_CONNECTIONS,
+        pool_timeout=_STATEMENT_SECONDS,
+    )
+
+    @event.listens_for(engine, "connect")
+    def connected(raw: Any, _record: object) -> None:
+        # The driver begins no transaction by itself: it would begin them late, and some not at all.
+        raw.isolation_level = None
+        _use_wal(raw)
+        raw.execute("PRAGMA synchronous=NORMAL")
+        raw.execute("PRAGMA foreign_keys=ON")
+
+    @event.listens_for(engine, "begin")
+    def begun(connection: Connection) -> None:
+        # A transaction that reads before it writes could find that another has written meanwhile.
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes(connection) else "BEGIN")
+
+    return engine
+
+
+def _use_wal(raw: sqlite3.Connection) -> None:
+    # The file remembers it. To turn it on in a new file, SQLite waits for nobody who does the same.
+    until = time.monotonic() + _STATEMENT_SECONDS
+    while True:
+        try:
+            raw.execute("PRAGMA journal_mode=WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > until:
+                raise
+            time.sleep(0.01)
+
+
+def _postgres(url: str, *, is_patient: bool) -> Engine:
+    from abeyance.records.psycopg_connection import connection_class  # noqa: PLC0415  (SQLite needs none)
+
+    options = (
+        f"-c statement_timeout={0 if is_patient else _STATEMENT_SECONDS * 1000}"
+        f" -c idle_in_transaction_session_timeout={0 if is_patient else _IDLE_SECONDS * 1000}"
+    )
+    defaults = {
+        "connect_timeout": str(_CONNECT_SECONDS),
+        "application_name": "abeyance",
+        "tcp_user_timeout": str(_STATEMENT_SECONDS * 1000),
+        "options": options,
+    }
+    target = make_url(url).set(drivername="postgresql+psycopg")
+    given = {name: text for name, text in defaults.items() if name not in target.query}
+    engine = create_engine(
+        target.update_query_dict(given),
+        pool_pre_ping=True,
+        pool_recycle=_RECYCLE_SECONDS,
+        pool_size=_CONNECTIONS,
+        pool_timeout=_STATEMENT_SECONDS,
+    )
+    patience = None if is_patient else _PATIENCE
+
+    @event.listens_for(engine, "do_connect")
+    def connect(_dialect: object, _record: object, args: Any, options: Any) -> Any:
+        return connection_class(patience).connect(*args, **options)
+
+    return engine

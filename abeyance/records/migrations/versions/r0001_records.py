@@ -1,0 +1,129 @@
+"""The first tables."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0001"
+down_revision = None
+
+_LONG = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+
+
+def upgrade() -> None:
+    """Create all tables."""
+    op.create_table(
+        "deployments",
+        sa.Column("id", sa.Integer(), nullable=False),
+        sa.Column("namespace", sa.Text(), nullable=False),
+        sa.Column("task_queue", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name="pk_deployments"),
+        sa.UniqueConstraint("namespace", "task_queue", name="uq_deployments_namespace_task_queue"),
+    )
+    op.create_table(
+        "runs",
+        sa.Column("id", _LONG, nullable=False),
+        sa.Column("deployment", sa.Integer(), nullable=False),
+        sa.Column("run_id", sa.Text(), nullable=False),
+        sa.Column("origin", sa.Text(), nullable=False),
+        sa.Column("batch", sa.Integer(), nullable=False),
+        sa.Column("graph", sa.Text(), nullable=False),
+        sa.Column("status", sa.Text(), nullable=False),
+        sa.Column("conversation_id", sa.Text()),
+        sa.Column("session_type", sa.Text(), nullable=False),
+        sa.Column("started_by", sa.Text()),
+        sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.Column("updated_at", sa.BigInteger(), nullable=False),
+        sa.Column("active_at", sa.BigInteger(), nullable=False),
+        sa.Column("ended_at", sa.BigInteger()),
+        sa.Column("is_blocked", sa.Boolean(), nullable=False),
+        sa.Column("search", sa.Text(), nullable=False),
+        sa.Column("view", sa.Text(), nullable=False),
+        sa.ForeignKeyConstraint(["deployment"], ["deployments.id"], name="fk_runs_deployment"),
+        sa.PrimaryKeyConstraint("id", name="pk_runs"),
+        sa.UniqueConstraint(
+            "deployment", "run_id", "origin", name="uq_runs_deployment_run_id_origin"
+        ),
+    )
+    op.create_index("ix_runs_deployment_conversation_id", "runs", ["deployment", "conversation_id"])
+    op.create_index("ix_runs_deployment_created_at_id", "runs", ["deployment", "created_at", "id"])
+    op.create_index("ix_runs_deployment_status", "runs", ["deployment", "status"])
+    op.create_table(
+        "events",
+        sa.Column("position", _LONG, nullable=False),
+        sa.Column("deployment", sa.Integer(), nullable=False),
+        sa.Column("run", _LONG, nullable=False),
+        sa.Column("number", sa.Integer(), nullable=False),
+        sa.Column("at", sa.BigInteger(), nullable=False),
+        sa.Column("type", sa.Text(), nullable=False),
+        sa.Column("address", sa.Text()),
+        sa.Column("actor", sa.Text()),
+        sa.Column("capability", sa.Text()),
+        sa.Column("data", sa.Text(), nullable=False),
+        sa.Column("shown", sa.Text()),
+        sa.ForeignKeyConstraint(["deployment"], ["deployments.id"], name="fk_events_deployment"),
+        sa.ForeignKeyConstraint(["run"], ["runs.id"], name="fk_events_run", ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("position", name="pk_events"),
+        sa.UniqueConstraint("run", "number", name="uq_events_run_number"),
+    )
+    op.create_index("ix_events_deployment_position", "events", ["deployment", "position"])
+    op.create_table(
+        "labels",
+        sa.Column("run", _LONG, nullable=False),
+        sa.Column("label", sa.Text(), nullable=False),
+        sa.ForeignKeyConstraint(["run"], ["runs.id"], name="fk_labels_run", ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("run", "label", name="pk_labels"),
+    )
+    op.create_index("ix_labels_label_run", "labels", ["label", "run"])
+    op.create_table(
+        "questions",
+        sa.Column("id", _LONG, nullable=False),
+        sa.Column("run", _LONG, nullable=False),
+        sa.Column("deployment", sa.Integer(), nullable=False),
+        sa.Column("interrupt_id", sa.Text(), nullable=False),
+        sa.Column("status", sa.Text(), nullable=False),
+        sa.Column("capability", sa.Text()),
+        sa.Column("priority", sa.Integer(), nullable=False),
+        sa.Column("risk", sa.Integer(), nullable=False),
+        sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.Column("deadline", sa.BigInteger()),
+        sa.Column("due", sa.BigInteger(), nullable=False),
+        sa.Column("search", sa.Text(), nullable=False),
+        sa.Column("view", sa.Text(), nullable=False),
+        sa.ForeignKeyConstraint(["deployment"], ["deployments.id"], name="fk_questions_deployment"),
+        sa.ForeignKeyConstraint(["run"], ["runs.id"], name="fk_questions_run", ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("id", name="pk_questions"),
+        sa.UniqueConstraint("run", "interrupt_id", name="uq_questions_run_interrupt_id"),
+    )
+    op.create_index(
+        "ix_questions_deployment_status_created_at_interrupt_id",
+        "questions",
+        ["deployment", "status", "created_at", "interrupt_id"],
+    )
+    op.create_index(
+        "ix_questions_deployment_status_due_interrupt_id",
+        "questions",
+        ["deployment", "status", "due", "interrupt_id"],
+    )
+    op.create_index(
+        "ix_questions_deployment_status_priority_due_interrupt_id",
+        "questions",
+        ["deployment", "status", "priority", "due", "interrupt_id"],
+    )
+    op.create_index(
+        "ix_questions_deployment_status_risk_due_interrupt_id",
+        "questions",
+        ["deployment", "status", "risk", "due", "interrupt_id"],
+    )
+    op.create_table(
+        "people",
+        sa.Column("question", _LONG, nullable=False),
+        sa.Column("who", sa.Text(), nullable=False),
+        sa.Column("why", sa.Text(), nullable=False),
+        sa.Column("since", sa.BigInteger()),
+        sa.Column("until", sa.BigInteger()),
+        sa.ForeignKeyConstraint(
+            ["question"], ["questions.id"], name="fk_people_question", ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("question", "who", "why", name="pk_people"),
+    )
+    op.create_index("ix_people_who", "people", ["who"])

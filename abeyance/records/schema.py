@@ -1,0 +1,109 @@
+"""The schema of a database: whether this release can use it, and how it comes to be."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Final, Literal, TypeAlias
+
+from sqlalchemy import Connection, Engine, inspect, text
+
+from abeyance.errors import SettingsError
+from abeyance.records import engines
+from abeyance.records.tables import metadata
+
+REVISIONS: Final = ("0001",)
+"""The revisions of the schema, the newest last: those of the folder `migrations`."""
+HEAD: Final = REVISIONS[-1]
+
+Prepared: TypeAlias = Literal["created", "upgraded", "up to date"]
+"""What became of a database that was to be created or upgraded."""
+
+_VERSIONS: Final = "alembic_version"
+_LOCK: Final = 0x0ABE_7A9C_E000_0001
+"""Of PostgreSQL: held by who creates or upgrades a schema."""
+
+
+class Standing(StrEnum):
+    """What a database is to this release."""
+
+    EMPTY = "empty"
+    OLDER = "older"
+    CURRENT = "current"
+    NEWER = "newer"
+    FOREIGN = "foreign"
+
+
+def standing(connection: Connection) -> Standing:
+    """Return what a database is to this release."""
+    tables = {*inspect(connection).get_table_names()}
+    if not tables:
+        return Standing.EMPTY
+    if _VERSIONS not in tables or (tables != {_VERSIONS} and "deployments" not in tables):
+        return Standing.FOREIGN
+    version = connection.execute(text(f"SELECT version_num FROM {_VERSIONS}")).scalar()  # noqa: S608
+    if version is None:
+        # What a migration back to the beginning leaves.
+        return Standing.EMPTY if tables == {_VERSIONS} else Standing.FOREIGN
+    if version == HEAD:
+        return Standing.CURRENT
+    return Standing.OLDER if version in REVISIONS else Standing.NEWER
+
+
+def refuse(found: Standing, place: str) -> None:
+    """Raise SettingsError if this release cannot use a database as it is."""
+    match found:
+        case Standing.CURRENT:
+            return
+        case Standing.EMPTY:
+            problem = "is empty: run `abeyance setup`, which creates its tables"
+        case Standing.OLDER:
+            problem = "was made by an older release: run `abeyance setup`, which upgrades it"
+        case Standing.NEWER:
+            problem = "was made by a newer release: install that release, or a later one"
+        case Standing.FOREIGN:
+            problem = "has tables of something else: name a database that only Abeyance uses"
+    raise SettingsError(f"ABEYANCE_DATABASE_URL: the database {place} {problem}")
+
+
+def create_file(engine: Engine) -> None:
+    """Create all tables in a file of SQLite, if it has none. Others may do the same at that moment."""
+    with engines.writing(engine.connect()) as connection, connection.begin():
+        if standing(connection) is Standing.EMPTY:
+            metadata.create_all(connection)
+            # As Alembic writes it, which takes a second to import.
+            connection.execute(
+                text(
+                    f"CREATE TABLE IF NOT EXISTS {_VERSIONS} (version_num VARCHAR(32) NOT NULL, "
+                    f"CONSTRAINT {_VERSIONS}_pkc PRIMARY KEY (version_num))"
+                )
+            )
+            insert = text(f"INSERT INTO {_VERSIONS} (version_num) VALUES (:head)")  # noqa: S608
+            connection.execute(insert, {"head": HEAD})
+
+
+def create_or_upgrade(engine: Engine, place: str) -> Prepared:
+    """Create or upgrade the tables, in one transaction. Raises SettingsError if they are not ours."""
+    with engines.writing(engine.connect()) as connection, connection.begin():
+        if connection.dialect.name == "postgresql":
+            connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
+        found = standing(connection)
+        match found:
+            case Standing.CURRENT:
+                return "up to date"
+            case Standing.EMPTY | Standing.OLDER:
+                _migrate(connection)
+                return "created" if found is Standing.EMPTY else "upgraded"
+            case Standing.NEWER | Standing.FOREIGN:
+                refuse(found, place)
+                raise AssertionError(found)
+
+
+def _migrate(connection: Connection) -> None:
+    from alembic import command  # noqa: PLC0415  (only an upgrade needs it, and it takes long to import)
+    from alembic.config import Config  # noqa: PLC0415
+
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).with_name("migrations")))
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")

@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from postgres import Cluster, running_cluster
+
+from abeyance.records.database import Database
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """The PostgreSQL server of this process of pytest."""
+    with running_cluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The URL of a database of this test's own, with all tables."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path}/records.db"
+    else:
+        cluster: Cluster = request.getfixturevalue("cluster")
+        with cluster.database() as url:
+            yield url
+
+
+@pytest.fixture
+def database(database_url: str) -> Iterator[Database]:
+    """A database of this test's own, on SQLite and on PostgreSQL."""
+    database = Database(database_url)
+    yield database
+    database.close()
