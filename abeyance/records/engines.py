@@ -1,7 +1,7 @@
 """Engines: how the records are reached, in a file of SQLite or on a PostgreSQL server.
 
-Every wait has an end: to connect, for a lock, for a statement, and for a server that no longer answers. So
-a thread that uses an engine comes back, with an error that says why.
+Every wait has an end: to connect, for a lock, for a statement, and for a server that no longer answers.
+So a thread that uses an engine comes back, with an error that says why.
 """
 
 from __future__ import annotations
