@@ -26,6 +26,7 @@ def upgrade() -> None:
         sa.Column("run_id", sa.Text(), nullable=False),
         sa.Column("origin", sa.Text(), nullable=False),
         sa.Column("batch", sa.Integer(), nullable=False),
+        sa.Column("is_newest", sa.Boolean(), nullable=False),
         sa.Column("graph", sa.Text(), nullable=False),
         sa.Column("status", sa.Text(), nullable=False),
         sa.Column("conversation_id", sa.Text()),
@@ -45,8 +46,14 @@ def upgrade() -> None:
         ),
     )
     op.create_index("ix_runs_deployment_conversation_id", "runs", ["deployment", "conversation_id"])
-    op.create_index("ix_runs_deployment_created_at_id", "runs", ["deployment", "created_at", "id"])
-    op.create_index("ix_runs_deployment_status", "runs", ["deployment", "status"])
+    op.create_index(
+        "ix_runs_deployment_is_newest_created_at_id",
+        "runs",
+        ["deployment", "is_newest", "created_at", "id"],
+    )
+    op.create_index(
+        "ix_runs_deployment_is_newest_status", "runs", ["deployment", "is_newest", "status"]
+    )
     op.create_table(
         "events",
         sa.Column("position", _LONG, nullable=False),
@@ -64,6 +71,7 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(["run"], ["runs.id"], name="fk_events_run", ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("position", name="pk_events"),
         sa.UniqueConstraint("run", "number", name="uq_events_run_number"),
+        sqlite_autoincrement=True,
     )
     op.create_index("ix_events_deployment_position", "events", ["deployment", "position"])
     op.create_table(
@@ -79,12 +87,18 @@ def upgrade() -> None:
         sa.Column("id", _LONG, nullable=False),
         sa.Column("run", _LONG, nullable=False),
         sa.Column("deployment", sa.Integer(), nullable=False),
-        sa.Column("interrupt_id", sa.Text(), nullable=False),
+        sa.Column(
+            "interrupt_id",
+            sa.Text().with_variant(sa.Text(collation="C"), "postgresql"),
+            nullable=False,
+        ),
         sa.Column("status", sa.Text(), nullable=False),
+        sa.Column("listed", sa.Text()),
         sa.Column("capability", sa.Text()),
         sa.Column("priority", sa.Integer(), nullable=False),
         sa.Column("risk", sa.Integer(), nullable=False),
         sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.Column("settled_at", sa.BigInteger()),
         sa.Column("deadline", sa.BigInteger()),
         sa.Column("due", sa.BigInteger(), nullable=False),
         sa.Column("search", sa.Text(), nullable=False),
@@ -95,24 +109,32 @@ def upgrade() -> None:
         sa.UniqueConstraint("run", "interrupt_id", name="uq_questions_run_interrupt_id"),
     )
     op.create_index(
-        "ix_questions_deployment_status_created_at_interrupt_id",
+        "ix_questions_deployment_listed_created_at_due_interrupt_id",
         "questions",
-        ["deployment", "status", "created_at", "interrupt_id"],
+        ["deployment", "listed", "created_at", "due", "interrupt_id"],
+        postgresql_where=sa.text("listed IS NOT NULL"),
+        sqlite_where=sa.text("listed IS NOT NULL"),
     )
     op.create_index(
-        "ix_questions_deployment_status_due_interrupt_id",
+        "ix_questions_deployment_listed_due_interrupt_id",
         "questions",
-        ["deployment", "status", "due", "interrupt_id"],
+        ["deployment", "listed", "due", "interrupt_id"],
+        postgresql_where=sa.text("listed IS NOT NULL"),
+        sqlite_where=sa.text("listed IS NOT NULL"),
     )
     op.create_index(
-        "ix_questions_deployment_status_priority_due_interrupt_id",
+        "ix_questions_deployment_listed_priority_due_interrupt_id",
         "questions",
-        ["deployment", "status", "priority", "due", "interrupt_id"],
+        ["deployment", "listed", "priority", "due", "interrupt_id"],
+        postgresql_where=sa.text("listed IS NOT NULL"),
+        sqlite_where=sa.text("listed IS NOT NULL"),
     )
     op.create_index(
-        "ix_questions_deployment_status_risk_due_interrupt_id",
+        "ix_questions_deployment_listed_risk_due_interrupt_id",
         "questions",
-        ["deployment", "status", "risk", "due", "interrupt_id"],
+        ["deployment", "listed", "risk", "due", "interrupt_id"],
+        postgresql_where=sa.text("listed IS NOT NULL"),
+        sqlite_where=sa.text("listed IS NOT NULL"),
     )
     op.create_table(
         "people",
