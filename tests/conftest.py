@@ -4,7 +4,7 @@ import asyncio
 import functools
 import gc
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
 from typing import Any
 
 import pytest
@@ -51,6 +51,15 @@ async def time_machine() -> AsyncIterator[WorkflowEnvironment]:
     """A server on which a run's time can be moved on by days."""
     async with skipping_server() as environment:
         yield environment
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _records(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What this process and those that it starts record is in one file, unless a test says where."""
+    with pytest.MonkeyPatch.context() as patch:
+        file = tmp_path_factory.mktemp("records") / "records.db"
+        patch.setenv("ABEYANCE_DATABASE_URL", f"sqlite:///{file}")
+        yield
 
 
 @pytest.hookimpl(wrapper=True)

@@ -203,6 +203,7 @@ def worker(
     graphs = load_graphs(settings.app)
     if check:
         raise typer.Exit(_check_worker(settings, graphs, against_runs=against_runs, every=every))
+    _check_records(settings)
     from abeyance.tracing import log_to_stderr
     from abeyance.worker import run as run_worker
 
@@ -262,6 +263,7 @@ def api(
 
     settings = _settings(app)
     load_graphs(settings.app)
+    _check_records(settings)
     from abeyance.api.app import serve
     from abeyance.temporal.workers import event_loop, use_process_runtime
     from abeyance.tracing import log_to_stderr
@@ -283,15 +285,17 @@ def setup(
     ] = None,
     as_json: PrintJson = False,
 ) -> None:
-    """Prepare the Temporal namespace, which has to exist. Running it again changes nothing.
+    """Prepare the Temporal namespace and the database, which have to exist; again, it changes nothing.
 
-    Registers the search attributes, prints the retention of ended runs, and schedules the janitor, which
-    evicts inactive runs, if ABEYANCE_SESSION_INACTIVE_TIMEOUT is set, and the archiver, which archives
-    audits, if ABEYANCE_AUDIT is set. Warns if audits would be lost.
+    Registers the search attributes, creates the tables of ABEYANCE_DATABASE_URL or upgrades them to this
+    release, prints the retention of ended runs, and schedules the janitor, which evicts inactive runs, if
+    ABEYANCE_SESSION_INACTIVE_TIMEOUT is set, and the archiver, which archives audits, if ABEYANCE_AUDIT
+    is set. Warns if audits would be lost.
     """
     from datetime import timedelta
 
     from abeyance.duration import in_days, seconds
+    from abeyance.records.database import Database
     from abeyance.settings import load_settings
     from abeyance.temporal import connection, schedules
     from abeyance.temporal.connection import connect_temporal
@@ -302,11 +306,13 @@ def setup(
         raise SettingsError(f"--retention: {error}") from error
 
     settings = load_settings()
+    database = Database(settings.database_url)
     inactive = settings.session_inactive_timeout
 
     async def prepare() -> None:
         temporal = await connect_temporal(settings=settings)
         added = await connection.register_search_attributes(temporal)
+        prepared = await asyncio.to_thread(database.create_or_upgrade)
         if length is not None:
             await connection.set_retention(temporal, length)
         kept = await connection.retention(temporal)
@@ -320,6 +326,7 @@ def setup(
             report = {
                 "namespace": name,
                 "registered": list(added),
+                "records": prepared,
                 "retention_days": kept / timedelta(days=1),
             }
             if has_janitor:
@@ -332,6 +339,7 @@ def setup(
             return
         attributes = f"registered {', '.join(added)}" if added else "already registered"
         typer.echo(f"search attributes of {name!r}: {attributes}")
+        typer.echo(f"records in {database.place}: {prepared}")
         typer.echo(f"retention of {name!r}: {in_days(kept)}")
         if has_janitor:
             typer.echo(
@@ -343,6 +351,21 @@ def setup(
             print_error(f"warning: {warning}")
 
     asyncio.run(prepare())
+
+
+def _check_records(settings: Settings) -> None:
+    """Raise SettingsError if this release cannot use the database as it is."""
+    from abeyance.errors import RecordsUnavailable
+    from abeyance.records.database import Database
+
+    database = Database(settings.database_url)
+    try:
+        database.check()
+    except RecordsUnavailable as error:
+        # Runs go on without it, and what they record is written later.
+        print_error(f"warning: {error}")
+    finally:
+        database.close()
 
 
 def main() -> None:

@@ -49,6 +49,8 @@ _PATIENCE: Final = 5.0
 _PATIENCE_WITH_TEMPORAL: Final = 2.0
 _SHUTDOWN_GRACE: Final = "4s"
 _AUTHENTICATION: Final = ("ABEYANCE_TOKENS_FILE", "ABEYANCE_JWT_ISSUER")
+_STORAGE: Final = "ABEYANCE_STORAGE"
+_DATABASE_URL: Final = "ABEYANCE_DATABASE_URL"
 _RELOAD_SECONDS: Final = 0.3
 """Seconds between two looks at the files of an application."""
 _SUFFIXES: Final = (".py", ".yaml", ".yml")
@@ -60,8 +62,8 @@ class Plan:
     """Configuration of a stack.
 
     `app` names the graphs; None uses the environment. A port of 0 picks a free one; without a `ui_port`
-    Temporal's UI is not served. `data_dir` gets Temporal's state, blobs and logs; with `in_memory` only
-    the logs. Modules of `app` are imported from `directory`. `environment` is passed to the processes,
+    Temporal's UI is not served. `data_dir` gets Temporal's state, records, blobs and logs; with
+    `in_memory` only the logs. Modules of `app` are imported from `directory`. `environment` is passed to the processes,
     except for the Temporal connection; `settings` are those of that environment, and without them the
     janitor is not scheduled. With `reload` worker and API are restarted when a file of `directory`
     changes.
@@ -107,7 +109,7 @@ async def with_stack(
     server = devserver.binary()
     with (
         claim_ports(plan.data_dir) as data_dir,
-        _storage(plan, data_dir) as storage,
+        _data(plan, data_dir) as data,
         _ports(plan) as (api_port, ports),
     ):
         api_url = f"http://{HOST}:{api_port}"
@@ -126,7 +128,7 @@ async def with_stack(
                 else {}
             ),
             **_environment(plan, ports.grpc),
-            "ABEYANCE_STORAGE": storage,
+            **data,
         }
         programs = _programs(plan, data_dir, command, environment, api_port)
         parts = {program.name: Supervisor(program, announce) for program in programs}
@@ -143,8 +145,11 @@ async def with_stack(
             try:
                 await _check_app(plan, environment)
                 async with together(temporal.keep()):
-                    await devserver.until_set_up(
-                        ports.grpc, timeout=_START_SECONDS, database=database
+                    await asyncio.gather(
+                        devserver.until_set_up(
+                            ports.grpc, timeout=_START_SECONDS, database=database
+                        ),
+                        asyncio.to_thread(_prepare_records, data[_DATABASE_URL]),
                     )
                     if plan.settings is not None:
                         await devserver.set_schedules(ports.grpc, plan.settings)
@@ -236,15 +241,29 @@ class _Files:
 
 
 @contextlib.contextmanager
-def _storage(plan: Plan, data_dir: Path) -> Iterator[str]:
-    """Yield the storage of blobs, which lives as long as Temporal's state."""
-    if storage := plan.environment.get("ABEYANCE_STORAGE"):
-        yield storage
-    elif plan.in_memory:
-        with tempfile.TemporaryDirectory(prefix="abeyance-blobs-") as folder:
-            yield folder
-    else:
-        yield str(data_dir / "blobs")
+def _data(plan: Plan, data_dir: Path) -> Iterator[Mapping[str, str]]:
+    """Yield where blobs and records are, which live as long as Temporal's state."""
+    with contextlib.ExitStack() as opened:
+        folder = data_dir
+        if plan.in_memory:
+            lost = tempfile.TemporaryDirectory(prefix="abeyance-", ignore_cleanup_errors=True)
+            folder = Path(opened.enter_context(lost))
+        beside = {
+            _STORAGE: str(folder / "blobs"),
+            _DATABASE_URL: f"sqlite:///{folder / 'records.db'}",
+        }
+        yield {name: plan.environment.get(name) or default for name, default in beside.items()}
+
+
+def _prepare_records(url: str) -> None:
+    # Nobody has to run `abeyance setup` for this stack, so an older database is upgraded here.
+    from abeyance.records.database import Database  # noqa: PLC0415  (it takes long to import)
+
+    database = Database(url)
+    try:
+        database.create_or_upgrade()
+    finally:
+        database.close()
 
 
 def _programs(

@@ -49,10 +49,11 @@ class Database:
 
     def __init__(self, url: str, *, keys: Keyring | None = None) -> None:
         try:
-            self._file = database_file(url)
-            self.place = engines.place(url)
-            # A path is meant from where the process was when it was named.
-            self._url = url if self._file is None else f"sqlite:///{self._file.absolute()}"
+            file = database_file(url)
+            # A path is meant from where the process is when it is named.
+            self._file = None if file is None else file.absolute()
+            self._url = url if file is None else f"sqlite:///{self._file}"
+            self.place = engines.place(self._url)
             self._engine = engines.engine_of(self._url)
         except ValueError as error:
             raise SettingsError(f"ABEYANCE_DATABASE_URL: {error}") from None
@@ -169,10 +170,9 @@ class Database:
         with self._engine.connect() as connection:
             found = schema.standing(connection)
         if found is schema.Standing.EMPTY and not self.is_postgres:
-            schema.create_file(self._engine)
-            return self._check()
-        schema.refuse(found, self.place)
-        return None
+            schema.create_or_upgrade(self._engine, self.place)
+        else:
+            schema.refuse(found, self.place)
 
     def _make_file(self) -> None:
         if self._file is not None:

@@ -30,7 +30,7 @@ _WRITES: Final = "abeyance_writes"
 def place(url: str) -> str:
     """Return where a database is, for people: a path, or host and name of the database."""
     if (file := database_file(url)) is not None:
-        return str(file.absolute())
+        return str(file)
     parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2]
     return f"postgresql://{host}{parts.path}"
@@ -42,7 +42,7 @@ def engine_of(url: str, *, is_patient: bool = False) -> Engine:
     With `is_patient` a statement may take as long as it needs, as those of an upgrade may.
     """
     file = database_file(url)
-    return _postgres(url, is_patient=is_patient) if file is None else _sqlite(file.absolute())
+    return _postgres(url, is_patient=is_patient) if file is None else _sqlite(file)
 
 
 def writing(connection: Connection) -> Connection:
@@ -87,8 +87,10 @@ def _sqlite(path: Path) -> Engine:
 
     @event.listens_for(engine, "begin")
     def begun(connection: Connection) -> None:
+        is_writer = writes(connection)
+        connection.exec_driver_sql(f"PRAGMA query_only={'OFF' if is_writer else 'ON'}")
         # A transaction that reads before it writes could find that another has written meanwhile.
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes(connection) else "BEGIN")
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if is_writer else "BEGIN")
 
     return engine
 

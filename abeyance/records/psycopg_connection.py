@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from psycopg import Connection, OperationalError
-from psycopg.pq import TransactionStatus
+from psycopg import Connection, OperationalError, errors
 
 
 def connection_class(patience: float | None) -> type[Connection[Any]]:
@@ -18,16 +17,13 @@ class _Patient(Connection[Any]):
 
     def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
         """Wait for the server; close the connection if it does not answer in time."""
+        if timeout is not None:
+            return super().wait(gen, interval, timeout)
         try:
-            return super().wait(gen, interval, self.patience if timeout is None else timeout)
-        except OperationalError as error:
-            if timeout is not None or not self._is_waiting():
-                raise
+            return super().wait(gen, interval, self.patience)
+        except errors._WaitTimeout as error:  # noqa: SLF001  (it has no other name)
             # The statement may be under way still, and its result would be taken for that of the next.
             self.close()
             raise OperationalError(
                 f"the server did not answer within {self.patience:g} s"
             ) from error
-
-    def _is_waiting(self) -> bool:
-        return self.pgconn.transaction_status == TransactionStatus.ACTIVE

@@ -66,37 +66,33 @@ def refuse(found: Standing, place: str) -> None:
     raise SettingsError(f"ABEYANCE_DATABASE_URL: the database {place} {problem}")
 
 
-def create_file(engine: Engine) -> None:
-    """Create all tables in a file of SQLite, if it has none. Others may do the same at that moment."""
-    with engines.writing(engine.connect()) as connection, connection.begin():
-        if standing(connection) is Standing.EMPTY:
-            metadata.create_all(connection)
-            # As Alembic writes it, which takes a second to import.
-            connection.execute(
-                text(
-                    f"CREATE TABLE IF NOT EXISTS {_VERSIONS} (version_num VARCHAR(32) NOT NULL, "
-                    f"CONSTRAINT {_VERSIONS}_pkc PRIMARY KEY (version_num))"
-                )
-            )
-            insert = text(f"INSERT INTO {_VERSIONS} (version_num) VALUES (:head)")  # noqa: S608
-            connection.execute(insert, {"head": HEAD})
-
-
 def create_or_upgrade(engine: Engine, place: str) -> Prepared:
     """Create or upgrade the tables, in one transaction. Raises SettingsError if they are not ours."""
     with engines.writing(engine.connect()) as connection, connection.begin():
         if connection.dialect.name == "postgresql":
             connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
         found = standing(connection)
-        match found:
-            case Standing.CURRENT:
-                return "up to date"
-            case Standing.EMPTY | Standing.OLDER:
-                _migrate(connection)
-                return "created" if found is Standing.EMPTY else "upgraded"
-            case Standing.NEWER | Standing.FOREIGN:
-                refuse(found, place)
-                raise AssertionError(found)
+        if found is Standing.EMPTY and connection.dialect.name == "sqlite":
+            _create(connection)
+            return "created"
+        if found in (Standing.EMPTY, Standing.OLDER):
+            _migrate(connection)
+            return "created" if found is Standing.EMPTY else "upgraded"
+        refuse(found, place)
+        return "up to date"
+
+
+def _create(connection: Connection) -> None:
+    """Create all tables as Alembic would, which takes a second to import."""
+    metadata.create_all(connection)
+    connection.execute(
+        text(
+            f"CREATE TABLE IF NOT EXISTS {_VERSIONS} (version_num VARCHAR(32) NOT NULL, "
+            f"CONSTRAINT {_VERSIONS}_pkc PRIMARY KEY (version_num))"
+        )
+    )
+    insert = text(f"INSERT INTO {_VERSIONS} (version_num) VALUES (:head)")  # noqa: S608
+    connection.execute(insert, {"head": HEAD})
 
 
 def _migrate(connection: Connection) -> None:
