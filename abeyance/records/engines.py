@@ -24,6 +24,7 @@ _PATIENCE: Final = _STATEMENT_SECONDS + 2.0
 _IDLE_SECONDS: Final = 60
 _RECYCLE_SECONDS: Final = 1_800
 _CONNECTIONS: Final = 5
+"""That are kept open; as many again may be opened for a moment."""
 _WRITES: Final = "abeyance_writes"
 
 
@@ -74,6 +75,7 @@ def _sqlite(path: Path) -> Engine:
         URL.create("sqlite", database=str(path)),
         connect_args={"timeout": _STATEMENT_SECONDS},
         pool_size=_CONNECTIONS,
+        max_overflow=_CONNECTIONS,
         pool_timeout=_STATEMENT_SECONDS,
     )
 
@@ -128,6 +130,7 @@ def _postgres(url: str, *, is_patient: bool) -> Engine:
         pool_pre_ping=True,
         pool_recycle=_RECYCLE_SECONDS,
         pool_size=_CONNECTIONS,
+        max_overflow=_CONNECTIONS,
         pool_timeout=_STATEMENT_SECONDS,
     )
     patience = None if is_patient else _PATIENCE
