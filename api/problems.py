@@ -155,6 +155,11 @@ def unavailable(
     return Problem(status, code, title, detail, members=members, headers=headers)
 
 
+def code_of(error: Unavailable | SettingsError) -> Code:
+    """Return the code of an error that the caller can only wait out."""
+    return error.code if isinstance(error, RecordsUnavailable) else Code.UNAVAILABLE
+
+
 def retry_header(seconds: float) -> dict[str, str]:
     """Return the header that says when to repeat a request."""
     return {"Retry-After": str(max(1, math.ceil(seconds)))}
@@ -180,7 +185,7 @@ def _on_refusal(request: Request, error: Refusal) -> Response:
 
 
 def _on_unavailable(request: Request, error: Unavailable) -> Response:
-    code = error.code if isinstance(error, RecordsUnavailable) else Code.UNAVAILABLE
+    code = code_of(error)
     about = (code, request.method, request.url.path)
     _logger.warning("code=%s method=%s path=%s | %s", *about, error)
     return unavailable(str(error), retry_after=error.retry_after, code=code)

@@ -28,7 +28,14 @@ from typer.core import TyperCommand
 from typer.exceptions import TyperException
 
 from abeyance.cli.formatting import readable
-from abeyance.errors import AbeyanceError, GraphError, Refusal, SettingsError, Unavailable
+from abeyance.errors import (
+    AbeyanceError,
+    GraphError,
+    RecordsUnavailable,
+    Refusal,
+    SettingsError,
+    Unavailable,
+)
 from abeyance.util import PROBLEM_TYPE
 
 
@@ -80,6 +87,7 @@ def leave(code: int) -> NoReturn:
 _TITLES: Final = {
     "wrong_usage": "Invalid command or settings",
     "graph_faults": "Invalid graph",
+    "records_unavailable": "Records unavailable",
     "unavailable": "Service unavailable",
     "refused": "Request refused",
 }
@@ -160,6 +168,8 @@ def problem(error: AbeyanceError) -> str:
             members = {"faults": list(error.faults)}
         case SettingsError():
             code, detail = "wrong_usage", str(error)
+        case RecordsUnavailable():
+            code, detail = error.code, str(error)
         case Unavailable():
             code, detail = "unavailable", str(error)
         case _:

@@ -13,6 +13,7 @@ from abeyance import commands, wire
 from abeyance.api import examples, openapi
 from abeyance.api.auth import CONTROL, RESPOND, STEER
 from abeyance.api.dependencies import Call, CallDep
+from abeyance.api.problems import code_of
 from abeyance.api.rights import require_readable
 from abeyance.api.routers.control import goes_to_node, require_course
 from abeyance.api.routers.messages import to_signal
@@ -214,8 +215,7 @@ async def _run_batch(
         except Refusal as refusal:
             return RunOutcome(run_id=run_id, ok=False, code=refusal.code, detail=refusal.message)
         except Unavailable as error:
-            code = Code.UNAVAILABLE
-            return RunOutcome(run_id=run_id, ok=False, code=code, detail=str(error))
+            return RunOutcome(run_id=run_id, ok=False, code=code_of(error), detail=str(error))
         return RunOutcome(run_id=run_id, ok=True)
 
     run_ids, next_cursor = await _selected(call, selection)

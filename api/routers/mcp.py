@@ -36,6 +36,7 @@ from abeyance.api.auth import READ, Credentials
 from abeyance.api.dependencies import CONNECTED, KNOWN_PARAMETERS, Backend
 from abeyance.api.mcp_calls import Caller, Outcome
 from abeyance.api.mcp_tools import ANSWER, OWN, PENDING, tools_of
+from abeyance.api.problems import code_of
 from abeyance.api.sessions import Sessions
 from abeyance.authoring.graph import Graph
 from abeyance.core.text import truncate
@@ -162,7 +163,7 @@ class Endpoint:
         except Refusal as refusal:
             return mcp.failed(_coded(ctx, refusal.code), refusal.message, **refusal.details)
         except (Unavailable, SettingsError) as error:
-            return mcp.failed(_coded(ctx, Code.UNAVAILABLE), str(error))
+            return mcp.failed(_coded(ctx, code_of(error)), str(error))
 
     async def _get_task(self, ctx: Context, params: TaskParams) -> dict[str, Any]:
         return await _told(ctx, self._task_caller(ctx).task(params.task_id))
@@ -296,7 +297,7 @@ async def _told(ctx: Context, work: Awaitable[T]) -> T:
         data = {**refusal.details, "code": _coded(ctx, refusal.code)}
         raise MCPError(protocol.INVALID_PARAMS, refusal.message, data) from refusal
     except (Unavailable, SettingsError) as error:
-        data = {"code": _coded(ctx, Code.UNAVAILABLE)}
+        data = {"code": _coded(ctx, code_of(error))}
         raise MCPError(protocol.INTERNAL_ERROR, str(error), data) from error
 
 

@@ -13,7 +13,7 @@ from temporal_site import Site
 from abeyance import Refusal, SettingsError
 from abeyance.api.app import create_app
 from abeyance.api.problems import PROBLEMS
-from abeyance.errors import Code
+from abeyance.errors import Code, RecordsUnavailable
 from abeyance.settings import Settings
 
 
@@ -124,6 +124,21 @@ async def test_a_temporal_that_was_not_set_up_is_told_as_unavailable(site: Site)
 
     assert "abeyance setup" in problem(response, 503, "unavailable")["detail"]
     assert int(response.headers["retry-after"]) > 0
+
+
+async def test_a_database_that_is_away_is_told_apart_from_temporal(site: Site) -> None:
+    app = create_app(Settings(), {}, site.client)
+
+    @app.get("/away", include_in_schema=False)
+    async def away() -> None:
+        raise RecordsUnavailable("the records are not available (disk full)", retry_after=7)
+
+    async with served(app) as api:
+        response = await api.http.get("/away")
+
+    found = problem(response, 503, "records_unavailable")
+    assert found["detail"] == "the records are not available (disk full)"
+    assert response.headers["retry-after"] == "7"
 
 
 async def test_a_parameter_that_takes_one_value_is_not_repeated(api: Api) -> None:

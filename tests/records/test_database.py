@@ -27,7 +27,8 @@ from sqlalchemy.exc import IntegrityError
 from abeyance.errors import RecordsUnavailable, SettingsError
 from abeyance.records import database as database_module
 from abeyance.records import engines, schema
-from abeyance.records.database import Database, Prepared, Scope
+from abeyance.records.database import Database, Scope
+from abeyance.records.schema import Prepared
 from abeyance.records.tables import deployments, metadata
 
 MIGRATIONS = Path(schema.__file__).with_name("migrations")

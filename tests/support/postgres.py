@@ -128,7 +128,7 @@ def running_cluster() -> Iterator[Cluster]:
             **identity,
         )
         options = [f"--{name}={value}" for name, value in {**_OPTIONS, "port": port}.items()]
-        command = [programs / "postgres", "-D", data, *options]
+        command: list[str | Path] = [programs / "postgres", "-D", data, *options]
         with (folder / "log").open("wb") as log:
             process = subprocess.Popen(
                 command,
