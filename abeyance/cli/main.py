@@ -354,11 +354,18 @@ def setup(
 
 
 def _check_records(settings: Settings) -> None:
-    """Raise SettingsError if this release cannot use the database as it is."""
+    """Raise SettingsError if this release cannot use the database as it is; warn if others may not."""
     from abeyance.errors import RecordsUnavailable
     from abeyance.records.database import Database
+    from abeyance.storage.backends import is_on_this_machine, temporal_address
 
     database = Database(settings.database_url)
+    if not database.is_postgres and not is_on_this_machine(address := temporal_address()):
+        print_error(
+            f"warning: the records are in the file {database.place}, and Temporal is at {address}: a "
+            "worker or an API on another machine does not see them. Name a database of PostgreSQL in "
+            "ABEYANCE_DATABASE_URL"
+        )
     try:
         database.check()
     except RecordsUnavailable as error:

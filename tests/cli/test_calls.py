@@ -340,20 +340,39 @@ def test_setup_says_the_same_each_time_and_sets_the_retention(
     }
 
 
+@pytest.fixture
+def foreign(tmp_path: Path) -> Path:
+    """A database of something else."""
+    file = tmp_path / "other.db"
+    with closing(sqlite3.connect(file)) as other:
+        other.execute("CREATE TABLE accounts (id INTEGER)")
+    return file
+
+
 @pytest.mark.parametrize("name", ["worker", "api"])
 def test_a_process_that_cannot_use_the_database_says_why_and_ends(
-    place: Place, tmp_path: Path, name: str
+    place: Place, foreign: Path, name: str
 ) -> None:
-    with closing(sqlite3.connect(tmp_path / "other.db")) as other:
-        other.execute("CREATE TABLE accounts (id INTEGER)")
-
-    done = place.run(name, "sums:graph", ABEYANCE_DATABASE_URL=f"sqlite:///{tmp_path}/other.db")
+    done = place.run(name, "sums:graph", ABEYANCE_DATABASE_URL=f"sqlite:///{foreign}")
 
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
-        f"abeyance: ABEYANCE_DATABASE_URL: the database {tmp_path}/other.db has tables of something "
-        "else: name a database that only Abeyance uses\n"
+        f"abeyance: ABEYANCE_DATABASE_URL: the database {foreign} has tables of something else: name a "
+        "database that only Abeyance uses\n"
     )
+
+
+def test_a_file_that_processes_elsewhere_would_need_is_warned_of(
+    place: Place, foreign: Path
+) -> None:
+    variables = {
+        "ABEYANCE_DATABASE_URL": f"sqlite:///{foreign}",
+        "TEMPORAL_ADDRESS": "elsewhere:7233",
+    }
+
+    warning, _ = place.run("worker", "sums:graph", **variables).stderr.splitlines()
+
+    assert f"the records are in the file {foreign}, and Temporal is at elsewhere:7233" in warning
 
 
 def test_a_retention_that_temporal_cannot_keep_is_told_in_our_words(standing: Stack) -> None:
