@@ -135,7 +135,7 @@ class Database:
         Raises SettingsError for a database of a newer release or of something else, and
         RecordsUnavailable.
         """
-        engine = engines.engine_of(self._url, is_patient=True)
+        engine = engines.engine_of(self._url, is_for_upgrades=True)
         try:
             with self._errors():
                 self._make_file()

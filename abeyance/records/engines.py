@@ -37,13 +37,16 @@ def place(url: str) -> str:
     return f"postgresql://{host}{parts.path}"
 
 
-def engine_of(url: str, *, is_patient: bool = False) -> Engine:
+def engine_of(url: str, *, is_for_upgrades: bool = False) -> Engine:
     """Return an engine, which connects when it is used. Raises ValueError for an invalid URL.
 
-    With `is_patient` a statement may take as long as it needs, as those of an upgrade may.
+    One that `is_for_upgrades` lets a statement take as long as it needs, and replaces a table of SQLite
+    without the rows that refer to it.
     """
     file = database_file(url)
-    return _postgres(url, is_patient=is_patient) if file is None else _sqlite(file)
+    if file is None:
+        return _postgres(url, is_patient=is_for_upgrades)
+    return _sqlite(file, is_referential=not is_for_upgrades)
 
 
 def writing(connection: Connection) -> Connection:
@@ -70,7 +73,7 @@ def make_file(path: Path) -> None:
     os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
 
 
-def _sqlite(path: Path) -> Engine:
+def _sqlite(path: Path, *, is_referential: bool) -> Engine:
     engine = create_engine(
         URL.create("sqlite", database=str(path)),
         connect_args={"timeout": _STATEMENT_SECONDS},
@@ -85,7 +88,7 @@ def _sqlite(path: Path) -> Engine:
         raw.isolation_level = None
         _use_wal(raw)
         raw.execute("PRAGMA synchronous=NORMAL")
-        raw.execute("PRAGMA foreign_keys=ON")
+        raw.execute(f"PRAGMA foreign_keys={'ON' if is_referential else 'OFF'}")
 
     @event.listens_for(engine, "begin")
     def begun(connection: Connection) -> None:

@@ -15,6 +15,7 @@ from abeyance.records.tables import metadata
 REVISIONS: Final = ("0001",)
 """The revisions of the schema, the newest last: those of the folder `migrations`."""
 HEAD: Final = REVISIONS[-1]
+MIGRATIONS: Final = Path(__file__).with_name("migrations")
 
 Prepared: TypeAlias = Literal["created", "upgraded", "up to date"]
 """What became of a database that was to be created or upgraded."""
@@ -100,6 +101,6 @@ def _migrate(connection: Connection) -> None:
     from alembic.config import Config  # noqa: PLC0415
 
     config = Config()
-    config.set_main_option("script_location", str(Path(__file__).with_name("migrations")))
+    config.set_main_option("script_location", str(MIGRATIONS))
     config.attributes["connection"] = connection
     command.upgrade(config, "head")

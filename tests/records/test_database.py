@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import shutil
 import socket
 import sqlite3
 import subprocess
@@ -29,15 +30,28 @@ from abeyance.records import database as database_module
 from abeyance.records import engines, schema
 from abeyance.records.database import Database, Scope
 from abeyance.records.schema import Prepared
-from abeyance.records.tables import deployments, metadata
+from abeyance.records.tables import deployments, labels, metadata, runs
 
-MIGRATIONS = Path(schema.__file__).with_name("migrations")
 SCOPE = Scope("n", "q")
 ANY_ROW = {"namespace": "n", "task_queue": "any"}
 PROGRAM = """
-import sys
+import pathlib, sys
+from abeyance.records import schema
 from abeyance.records.database import Database
+schema.MIGRATIONS = pathlib.Path(sys.argv[2])
+schema.REVISIONS, schema.HEAD = (*schema.REVISIONS, "9999"), "9999"
 print(Database(sys.argv[1]).create_or_upgrade())
+"""
+NEXT = f"""
+import sqlalchemy as sa
+from alembic import op
+revision, down_revision = "9999", "{schema.HEAD}"
+def upgrade() -> None:
+    always = "always" if op.get_bind().dialect.name == "sqlite" else "never"
+    with op.batch_alter_table("deployments", recreate=always) as table:
+        table.add_column(sa.Column("added", sa.Text()))
+    with op.batch_alter_table("runs", recreate=always) as table:
+        table.add_column(sa.Column("added", sa.Text()))
 """
 
 
@@ -139,7 +153,7 @@ def test_the_migrations_make_the_tables_that_the_code_knows(empty: str) -> None:
 
 
 def test_the_code_knows_the_revisions_of_the_migrations() -> None:
-    script = ScriptDirectory(str(MIGRATIONS))
+    script = ScriptDirectory(str(schema.MIGRATIONS))
 
     assert tuple(each.revision for each in reversed([*script.walk_revisions()])) == schema.REVISIONS
 
@@ -231,19 +245,39 @@ def test_a_database_of_something_else_is_left_alone(empty: str, made: list[str])
         assert tables(connection) == before
 
 
-def test_an_older_schema_is_upgraded_once_by_two_processes_at_once(empty: str) -> None:
+@pytest.fixture
+def next_release(tmp_path: Path) -> Path:
+    """The migrations of a release that replaces a table to which others refer."""
+    folder = tmp_path / "migrations"
+    shutil.copytree(schema.MIGRATIONS, folder)
+    (folder / "versions" / "r9999_next.py").write_text(NEXT)
+    return folder
+
+
+def test_an_older_schema_is_upgraded_once_by_two_processes_at_once_and_keeps_its_rows(
+    database_url: str, next_release: Path
+) -> None:
     def begun() -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, empty], stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", PROGRAM, database_url, next_release],
+            stdout=subprocess.PIPE,
+            text=True,
         )
 
-    # What a migration back to the beginning leaves: the next one has everything to do.
-    execute(empty, "CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL)")
+    with closing(Database(database_url)) as database, database.writing() as connection:
+        database.deployment(connection, SCOPE)
+        anything = {column.name: 1 for column in runs.columns}
+        connection.execute(insert(runs).values(anything | {"is_newest": True, "is_blocked": False}))
+        connection.execute(insert(labels).values(run=1, label="a=b"))
     with begun() as one, begun() as other:
-        told = sorted((process.communicate(timeout=60)[0]).strip() for process in (one, other))
+        told = sorted((process.communicate(timeout=90)[0]).strip() for process in (one, other))
 
-    assert told == ["created", "up to date"]
-    check(empty)
+    assert told == ["up to date", "upgraded"]
+    with connected(database_url) as connection:
+        added = connection.execute(text("SELECT namespace, added FROM deployments")).all()
+        assert [tuple(row) for row in added] == [("n", None)]
+        assert connection.scalar(select(func.count()).select_from(labels)) == 1
+    assert "made by a newer release" in said(database_url)
 
 
 def test_many_threads_that_find_no_file_share_the_one_that_is_made(tmp_path: Path) -> None:
