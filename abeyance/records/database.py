@@ -97,7 +97,10 @@ class Database:
             with self.reading() as connection:
                 return query(connection)
 
-        running = asyncio.get_running_loop().run_in_executor(self._readers, found)
+        try:
+            running = asyncio.get_running_loop().run_in_executor(self._readers, found)
+        except RuntimeError as error:
+            raise RecordsUnavailable("the records are closed: this process is stopping") from error
         try:
             async with asyncio.timeout(READ_SECONDS) as deadline:
                 return await running
@@ -149,8 +152,8 @@ class Database:
             self._check()
 
     def close(self) -> None:
-        """Close what is open. Whoever is waiting in `read` gets an error."""
-        self._readers.shutdown(wait=False, cancel_futures=True)
+        """Close what is open. What has begun goes on to its end."""
+        self._readers.shutdown(wait=False)
         self._engine.dispose()
 
     def _opened(self) -> Engine:

@@ -19,6 +19,8 @@ from abeyance.settings import database_file
 
 _CONNECT_SECONDS: Final = 3
 _STATEMENT_SECONDS: Final = 5
+_UPGRADE_SECONDS: Final = 60
+"""How long an upgrade of a file waits for another one."""
 _PATIENCE: Final = _STATEMENT_SECONDS + 2.0
 """Seconds for a server to answer, which itself ends a statement before."""
 _IDLE_SECONDS: Final = 60
@@ -76,7 +78,8 @@ def make_file(path: Path) -> None:
 def _sqlite(path: Path, *, is_referential: bool) -> Engine:
     engine = create_engine(
         URL.create("sqlite", database=str(path)),
-        connect_args={"timeout": _STATEMENT_SECONDS},
+        connect_args={"timeout": _STATEMENT_SECONDS if is_referential else _UPGRADE_SECONDS},
+        hide_parameters=True,
         pool_size=_CONNECTIONS,
         max_overflow=_CONNECTIONS,
         pool_timeout=_STATEMENT_SECONDS,
@@ -130,6 +133,8 @@ def _postgres(url: str, *, is_patient: bool) -> Engine:
     given = {name: text for name, text in defaults.items() if name not in target.query}
     engine = create_engine(
         target.update_query_dict(given),
+        # An error is logged, and who may read logs need not see what people decide.
+        hide_parameters=True,
         pool_pre_ping=True,
         pool_recycle=_RECYCLE_SECONDS,
         pool_size=_CONNECTIONS,

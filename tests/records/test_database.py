@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import shutil
@@ -329,9 +328,15 @@ def test_who_reads_sees_one_state_and_writes_nothing(database: Database) -> None
         reader.execute(insert(deployments).values(ANY_ROW | {"namespace": "other"}))
 
 
-def test_a_defect_of_what_is_written_is_no_outage(database: Database) -> None:
-    with pytest.raises(IntegrityError), database.writing() as connection:
-        connection.execute(insert(deployments), [ANY_ROW, ANY_ROW])
+def test_a_defect_of_what_is_written_is_no_outage_and_hides_its_parameters(
+    database: Database,
+) -> None:
+    row = {"namespace": "n", "task_queue": "what nobody should read"}
+
+    with pytest.raises(IntegrityError) as defect, database.writing() as connection:
+        for _ in range(2):
+            connection.execute(insert(deployments), [row])
+    assert "nobody should" not in str(defect.value).partition("DETAIL")[0]
     with database.reading() as connection:
         assert count(connection) == 0
 
@@ -618,8 +623,10 @@ def test_a_file_that_is_no_database_is_said(tmp_path: Path) -> None:
         check(f"sqlite:///{tmp_path}/records.db")
 
 
-def test_what_is_closed_can_be_opened_again_by_another(database_url: str) -> None:
+async def test_what_is_closed_can_be_opened_again_by_another(database_url: str) -> None:
     for _ in range(3):
         database = Database(database_url)
-        assert asyncio.run(database.read(count)) == 0
+        assert await database.read(count) == 0
         database.close()
+        with pytest.raises(RecordsUnavailable, match="this process is stopping"):
+            await database.read(count)
