@@ -16,7 +16,7 @@ import typer
 from abeyance.cli.api_call import PrintJson
 from abeyance.cli.errors import ErrorText, ExitCode
 from abeyance.cli.formatting import readable
-from abeyance.errors import AbeyanceError, Refusal, Unavailable
+from abeyance.errors import AbeyanceError, RecordsUnavailable, Refusal, SettingsError, Unavailable
 
 if TYPE_CHECKING:
     from abeyance.client import Client
@@ -87,6 +87,7 @@ async def examine(settings: Settings) -> AsyncIterator[Finding]:
             settings = settings.model_copy(update={"notifications": None})
     try:
         yield await _storage(settings)
+        yield await _records(settings)
         yield _keys(settings)
         client = await Client.connect(settings=settings)
     except AbeyanceError as error:
@@ -182,6 +183,40 @@ def _without_storage() -> Finding:
         "warn",
         f"{text}: large values stay in Temporal, and agents cannot run",
         "set it to s3://bucket/prefix, or to a folder that all processes share",
+    )
+
+
+async def _records(settings: Settings) -> Finding:
+    from abeyance.records.database import Database
+
+    database = Database(settings.database_url)
+    if not database.exists:
+        return Finding("records", "ok", f"{database.place} is made when it is first used")
+    try:
+        await asyncio.to_thread(database.check)
+    except RecordsUnavailable as error:
+        remedy = "see that it is there, and that this process may use it; runs go on meanwhile"
+        return Finding("records", "fail", f"{database.place}: {error}", remedy)
+    except SettingsError as error:
+        return Finding("records", "fail", str(error))
+    finally:
+        database.close()
+    if (warning := unshared_records(settings)) is not None:
+        return Finding("records", "warn", warning)
+    return Finding("records", "ok", f"{database.place} has the tables of this release")
+
+
+def unshared_records(settings: Settings) -> str | None:
+    """Return a warning if the records are in a file, and other processes may be on other machines."""
+    from abeyance.settings import database_file
+    from abeyance.storage.backends import is_on_this_machine, temporal_address
+
+    file = database_file(settings.database_url)
+    if file is None or is_on_this_machine(address := temporal_address()):
+        return None
+    return (
+        f"the records are in the file {file}, and Temporal is at {address}: a worker or an API on "
+        "another machine does not see them. Name a database of PostgreSQL in ABEYANCE_DATABASE_URL"
     )
 
 

@@ -18,7 +18,7 @@ from abeyance.cli.api_call import PANEL, PrintJson, call_as
 from abeyance.cli.audit import auditing
 from abeyance.cli.batch import bulk, clearing, conversing
 from abeyance.cli.control import controlling, moving, steering
-from abeyance.cli.doctor import examination
+from abeyance.cli.doctor import examination, unshared_records
 from abeyance.cli.errors import ErrorText, ExitCode, leave, print_error
 from abeyance.cli.formatting import readable
 from abeyance.cli.graphs import charts
@@ -357,15 +357,10 @@ def _check_records(settings: Settings) -> None:
     """Raise SettingsError if this release cannot use the database as it is; warn if others may not."""
     from abeyance.errors import RecordsUnavailable
     from abeyance.records.database import Database
-    from abeyance.storage.backends import is_on_this_machine, temporal_address
 
+    if (warning := unshared_records(settings)) is not None:
+        print_error(f"warning: {warning}")
     database = Database(settings.database_url)
-    if not database.is_postgres and not is_on_this_machine(address := temporal_address()):
-        print_error(
-            f"warning: the records are in the file {database.place}, and Temporal is at {address}: a "
-            "worker or an API on another machine does not see them. Name a database of PostgreSQL in "
-            "ABEYANCE_DATABASE_URL"
-        )
     try:
         database.check()
     except RecordsUnavailable as error:

@@ -64,6 +64,11 @@ class Database:
         self._deployments: dict[Scope, int] = {}
         self._readers = ThreadPoolExecutor(_THREADS, thread_name_prefix="records")
 
+    @property
+    def exists(self) -> bool:
+        """Return False if it is a file that is to be made at its first use."""
+        return self._file is None or self._file.exists()
+
     @contextlib.contextmanager
     def writing(self) -> Iterator[Connection]:
         """Open one transaction, which is committed at the end, or rolled back if the caller raises.

@@ -2,6 +2,8 @@
 
 import json
 import re
+import sqlite3
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -80,7 +82,7 @@ def test_without_temporal_it_says_where_it_looked_and_fails(place: Place) -> Non
 
     assert made.returncode == 1
     lines = [line.split(maxsplit=1)[0] for line in made.stdout.splitlines()]
-    assert lines == ["ok", "ok", "ok", "fail"]
+    assert lines == ["ok", "ok", "ok", "ok", "fail"]
     assert "127.0.0.1:1" in made.stdout
     assert not (place.folder / ".abeyance").exists()
 
@@ -93,6 +95,27 @@ def test_a_storage_that_cannot_be_written_is_told_with_its_remedy(place: Place) 
     assert status == "fail"
     assert text.startswith("a blob could not be written to /proc/nowhere: ")
     assert text.endswith(": see that it is there, and that this process may write to it")
+
+
+def test_a_database_that_cannot_be_used_is_told_with_its_remedy(
+    place: Place, tmp_path: Path
+) -> None:
+    variables = {"TEMPORAL_ADDRESS": "127.0.0.1:1"}
+    (tmp_path / "records.db").write_bytes(b"something else" * 1000)
+    with closing(sqlite3.connect(tmp_path / "other.db")) as other:
+        other.execute("CREATE TABLE accounts (id INTEGER)")
+
+    for url, status, told in (
+        (f"sqlite:///{tmp_path}/new.db", "ok", "new.db is made when it is first used"),
+        (f"sqlite:///{tmp_path}/records.db", "fail", "file is not a database"),
+        (f"sqlite:///{tmp_path}/other.db", "fail", "has tables of something else"),
+        ("postgresql://ada:hush@127.0.0.1:1/name", "fail", "Connection refused"),
+    ):
+        _, found = examined(place, **variables, ABEYANCE_DATABASE_URL=url)
+        assert found["records"][0] == status
+        assert told in found["records"][1]
+        assert "hush" not in found["records"][1]
+    assert not (tmp_path / "new.db").exists()
 
 
 @pytest.mark.parametrize(
