@@ -111,7 +111,7 @@ def worker(
 ) -> Iterator[int]:
     """A worker in a Python process, until the context ends; what runs it is `program`."""
     command = [sys.executable, "-c", program]
-    environment = {**_environment(server, app)}
+    environment = {**_environment(server, folder, app)}
     if storage is not None:
         environment["ABEYANCE_STORAGE"] = str(storage)
     with _process(command, environment, folder / "worker.log") as pid:
@@ -171,7 +171,7 @@ async def api(server: Server, folder: Path, *, app: str) -> AsyncIterator[Api]:
     (port,) = free_ports(devserver.HOST, {"api": 0}).values()
     command = [sys.executable, "-c", _API, str(port)]
     url = f"http://{devserver.HOST}:{port}"
-    with _process(command, _environment(server, app), folder / "api.log") as pid:
+    with _process(command, _environment(server, folder, app), folder / "api.log") as pid:
         async with httpx.AsyncClient(base_url=url, timeout=60, trust_env=False) as http:
             async with asyncio.timeout(_READY_SECONDS):
                 while not await _is_ready(http):
@@ -186,12 +186,13 @@ async def _is_ready(http: httpx.AsyncClient) -> bool:
         return False
 
 
-def _environment(server: Server, app: str | None) -> Mapping[str, str]:
+def _environment(server: Server, folder: Path, app: str | None) -> Mapping[str, str]:
     here = [str(_HERE), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(here),
         "TEMPORAL_ADDRESS": server.address,
+        "ABEYANCE_DATABASE_URL": f"sqlite:///{folder.absolute()}/records.db",
         **({} if app is None else {"ABEYANCE_APP": app}),
     }
 
