@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -59,7 +58,6 @@ class Database:
             raise SettingsError(f"ABEYANCE_DATABASE_URL: {error}") from None
         self.documents = Documents(Keyring({}) if keys is None else keys)
         self.is_postgres = self._file is None
-        self._opening = threading.Lock()
         self._is_open = False
         self._deployments: dict[Scope, int] = {}
         self._readers = ThreadPoolExecutor(_THREADS, thread_name_prefix="records")
@@ -163,14 +161,12 @@ class Database:
 
     def _opened(self) -> Engine:
         if not self._is_open:
-            with self._opening:
-                if not self._is_open:
-                    try:
-                        self._check()
-                    except SettingsError as error:
-                        # Not for good: `abeyance setup` may be under way.
-                        raise RecordsUnavailable(str(error)) from error
-                    self._is_open = True
+            try:
+                self._check()
+            except SettingsError as error:
+                # Not for good: `abeyance setup` may be under way.
+                raise RecordsUnavailable(str(error)) from error
+            self._is_open = True
         return self._engine
 
     def _check(self) -> None:
@@ -183,26 +179,29 @@ class Database:
             schema.refuse(found, self.place)
 
     def _make_file(self) -> None:
-        if self._file is not None:
-            engines.make_file(self._file)
+        try:
+            if self._file is not None:
+                engines.make_file(self._file)
+        except OSError as error:
+            raise _unavailable(error.strerror or type(error).__name__) from error
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
         try:
             yield
         except (IntegrityError, DataError):
-            # What was to be written is wrong, not the database.
+            # What was to be written is wrong, not the database; or it refers to rows of another one.
+            self._deployments.clear()
             raise
-        except (DBAPIError, NoConnection, OSError) as error:
+        except (DBAPIError, NoConnection) as error:
             # Another database may be there by now, with other numbers or no tables.
             self._is_open = False
             self._deployments.clear()
-            raise RecordsUnavailable(f"the records are not available ({_reason(error)})") from error
+            if isinstance(error, NoConnection):
+                raise _unavailable("all connections are in use") from error
+            # Its first line has neither the statement nor its values.
+            raise _unavailable(str(error.orig).strip().partition("\n")[0]) from error
 
 
-def _reason(error: Exception) -> str:
-    """Return the first line of what the database says, without the statement and its values."""
-    if isinstance(error, NoConnection):
-        return "all connections are in use"
-    told = str(error.orig if isinstance(error, DBAPIError) else error).strip()
-    return truncate(told.partition("\n")[0] or type(error).__name__, 300)
+def _unavailable(reason: str) -> RecordsUnavailable:
+    return RecordsUnavailable(f"the records are not available ({truncate(reason, 300)})")

@@ -333,12 +333,13 @@ def test_a_defect_of_what_is_written_is_no_outage_and_hides_its_parameters(
 ) -> None:
     row = {"namespace": "n", "task_queue": "what nobody should read"}
 
+    with database.writing() as connection:
+        connection.execute(insert(deployments).values(row))
     with pytest.raises(IntegrityError) as defect, database.writing() as connection:
-        for _ in range(2):
-            connection.execute(insert(deployments), [row])
+        connection.execute(insert(deployments).values(row))
     assert "nobody should" not in str(defect.value).partition("DETAIL")[0]
     with database.reading() as connection:
-        assert count(connection) == 0
+        assert count(connection) == 1
 
 
 async def test_a_read_runs_beside_the_loop(database: Database) -> None:
@@ -365,6 +366,23 @@ def test_another_database_at_the_same_place_is_noticed(cluster: Cluster) -> None
         with database.writing() as connection:
             assert database.deployment(connection, SCOPE) == 1
         database.close()
+
+
+def test_a_number_of_another_database_is_not_kept(cluster: Cluster) -> None:
+    with cluster.database() as url, closing(Database(url)) as database:
+        with database.writing() as connection:
+            database.deployment(connection, SCOPE)
+        with database.reading() as connection:
+            assert database.deployment(connection, SCOPE) == 1
+        # As if it had been made anew, and others had come first.
+        execute(url, "UPDATE deployments SET id = 7")
+        row = {column.name: 1 for column in runs.columns} | {"is_newest": True, "is_blocked": False}
+        with pytest.raises(IntegrityError), database.writing() as connection:
+            connection.execute(
+                insert(runs).values(row | {"deployment": database.deployment(connection, SCOPE)})
+            )
+        with database.reading() as connection:
+            assert database.deployment(connection, SCOPE) == 7
 
 
 # ------------------------------------------------------------------------------------------- the URL
