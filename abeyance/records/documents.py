@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from typing import Any, Final
 
 from abeyance.keyring import Keyring
 
 _SEALED: Final = "sealed:"
 """No JSON begins so."""
+_HALVES: Final = re.compile("[\ud800-\udfff]")
+"""Halves of characters, which JSON can hold and no text of a database."""
 
 
 class Documents:
@@ -26,14 +29,15 @@ class Documents:
     def write(self, value: Any, run_id: str) -> str:
         """Return JSON as a row holds it."""
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        text = _HALVES.sub(lambda half: f"\\u{ord(half[0]):04x}", text)
         if not self._keys:
             return text
-        sealed = self._keys.seal(text.encode("utf-8", "surrogatepass"), run_id=run_id)
+        sealed = self._keys.seal(text.encode(), run_id=run_id)
         return _SEALED + base64.b64encode(sealed).decode()
 
     def read(self, text: str) -> Any:
         """Return the JSON of a row. Raises WrongKey if no key of this process opens it."""
         if text.startswith(_SEALED):
             opened = self._keys.open(base64.b64decode(text.removeprefix(_SEALED)))
-            text = opened.decode("utf-8", "surrogatepass")
+            text = opened.decode()
         return json.loads(text)

@@ -7,7 +7,7 @@ Moments are integers, in microseconds since 1970 in UTC, which every database so
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import (
     BigInteger,
@@ -36,6 +36,15 @@ _Long: Final = BigInteger().with_variant(Integer, "sqlite")
 """SQLite numbers rows by itself only where the column is an INTEGER."""
 _Ordered: Final = Text().with_variant(Text(collation="C"), "postgresql")
 """A text by its code points, as SQLite sorts it, and not by the language of the database."""
+_IS_NEWEST: Final[dict[str, Any]] = {
+    # As queries have it: SQLite has no booleans.
+    "postgresql_where": text("is_newest"),
+    "sqlite_where": text("is_newest = 1"),
+}
+_IS_LISTED: Final[dict[str, Any]] = {
+    "postgresql_where": text("listed IS NOT NULL"),
+    "sqlite_where": text("listed IS NOT NULL"),
+}
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 
@@ -72,8 +81,9 @@ runs: Final = Table(
     Column("search", Text, nullable=False),
     Column("view", Text, nullable=False),
     UniqueConstraint("deployment", "run_id", "origin"),
-    Index(None, "deployment", "is_newest", "created_at", "id"),
-    Index(None, "deployment", "is_newest", "status"),
+    # SQLite looks at the row for every column that its index lacks.
+    Index(None, "deployment", "created_at", "id", "is_newest", **_IS_NEWEST),
+    Index(None, "deployment", "status", "is_newest", **_IS_NEWEST),
     Index(None, "deployment", "conversation_id"),
 )
 
@@ -110,15 +120,7 @@ questions: Final = Table(
     UniqueConstraint("run", "interrupt_id"),
     *(
         # Each has what is listed only: few of all the questions that were ever asked.
-        Index(
-            None,
-            "deployment",
-            "listed",
-            *key,
-            "interrupt_id",
-            postgresql_where=text("listed IS NOT NULL"),
-            sqlite_where=text("listed IS NOT NULL"),
-        )
+        Index(None, "deployment", "listed", *key, "interrupt_id", **_IS_LISTED)
         for key in (["due"], ["created_at", "due"], ["priority", "due"], ["risk", "due"])
     ),
 )
@@ -155,6 +157,24 @@ events: Final = Table(
     # A position is given once, even after the latest events were deleted.
     sqlite_autoincrement=True,
 )
+
+# What lists filter by, and search in. SQLite does not look at the rows then, which are far apart; the
+# indices of PostgreSQL cannot hold long texts, and it reads rows faster.
+for _index in (
+    Index(
+        "ix_runs_filters",
+        *(runs.c.deployment, runs.c.status, runs.c.graph, runs.c.conversation_id),
+        *(runs.c.started_by, runs.c.is_blocked, runs.c.is_newest, runs.c.search),
+        **_IS_NEWEST,
+    ),
+    Index(
+        "ix_questions_filters",
+        *(questions.c.deployment, questions.c.listed, questions.c.run, questions.c.capability),
+        *(questions.c.priority, questions.c.risk, questions.c.due, questions.c.search),
+        **_IS_LISTED,
+    ),
+):
+    _index.ddl_if(dialect="sqlite")
 
 FAR: Final = 2**62
 """The moment after all others."""

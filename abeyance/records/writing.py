@@ -110,8 +110,13 @@ def _columns(documents: Documents, batch: Batch) -> Row:
         "ended_at": micros_or_none(view.ended_at),
         "is_blocked": bool(view.blocked),
         "search": _search_of_run(view),
-        "view": documents.write(view.model_dump(mode="json"), view.run_id),
+        "view": _document(documents, view),
     }
+
+
+def _document(documents: Documents, view: views.RunView | views.InterruptView) -> str:
+    # Of the sixty fields of a question few say anything.
+    return documents.write(view.model_dump(mode="json", exclude_defaults=True), view.run_id)
 
 
 def _write_run(connection: Connection, documents: Documents, run: int, batch: Batch) -> None:
@@ -168,7 +173,7 @@ def _question(
         "deadline": deadline,
         "due": FAR if deadline is None else deadline,
         "search": _search_of_question(of, view, is_sealed=documents.are_sealed),
-        "view": documents.write(view.model_dump(mode="json"), view.run_id),
+        "view": _document(documents, view),
     }
 
 
@@ -269,4 +274,4 @@ def deployment_of(connection: Connection, namespace: str, task_queue: str) -> in
     if found is None:
         _add(connection, deployments, [identity])
         found = connection.execute(query).scalar_one()
-    return found
+    return int(found)

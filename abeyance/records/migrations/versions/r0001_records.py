@@ -1,5 +1,7 @@
 """The first tables."""
 
+from typing import Any, Final
+
 import sqlalchemy as sa
 from alembic import op
 
@@ -7,6 +9,14 @@ revision = "0001"
 down_revision = None
 
 _LONG = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+_IS_NEWEST: Final[dict[str, Any]] = {
+    "postgresql_where": sa.text("is_newest"),
+    "sqlite_where": sa.text("is_newest = 1"),
+}
+_IS_LISTED: Final[dict[str, Any]] = {
+    "postgresql_where": sa.text("listed IS NOT NULL"),
+    "sqlite_where": sa.text("listed IS NOT NULL"),
+}
 
 
 def upgrade() -> None:
@@ -47,12 +57,16 @@ def upgrade() -> None:
     )
     op.create_index("ix_runs_deployment_conversation_id", "runs", ["deployment", "conversation_id"])
     op.create_index(
-        "ix_runs_deployment_is_newest_created_at_id",
+        "ix_runs_deployment_created_at_id_is_newest",
         "runs",
-        ["deployment", "is_newest", "created_at", "id"],
+        ["deployment", "created_at", "id", "is_newest"],
+        **_IS_NEWEST,
     )
     op.create_index(
-        "ix_runs_deployment_is_newest_status", "runs", ["deployment", "is_newest", "status"]
+        "ix_runs_deployment_status_is_newest",
+        "runs",
+        ["deployment", "status", "is_newest"],
+        **_IS_NEWEST,
     )
     op.create_table(
         "events",
@@ -112,30 +126,45 @@ def upgrade() -> None:
         "ix_questions_deployment_listed_created_at_due_interrupt_id",
         "questions",
         ["deployment", "listed", "created_at", "due", "interrupt_id"],
-        postgresql_where=sa.text("listed IS NOT NULL"),
-        sqlite_where=sa.text("listed IS NOT NULL"),
+        **_IS_LISTED,
     )
     op.create_index(
         "ix_questions_deployment_listed_due_interrupt_id",
         "questions",
         ["deployment", "listed", "due", "interrupt_id"],
-        postgresql_where=sa.text("listed IS NOT NULL"),
-        sqlite_where=sa.text("listed IS NOT NULL"),
+        **_IS_LISTED,
     )
     op.create_index(
         "ix_questions_deployment_listed_priority_due_interrupt_id",
         "questions",
         ["deployment", "listed", "priority", "due", "interrupt_id"],
-        postgresql_where=sa.text("listed IS NOT NULL"),
-        sqlite_where=sa.text("listed IS NOT NULL"),
+        **_IS_LISTED,
     )
     op.create_index(
         "ix_questions_deployment_listed_risk_due_interrupt_id",
         "questions",
         ["deployment", "listed", "risk", "due", "interrupt_id"],
-        postgresql_where=sa.text("listed IS NOT NULL"),
-        sqlite_where=sa.text("listed IS NOT NULL"),
+        **_IS_LISTED,
     )
+    if op.get_context().dialect.name == "sqlite":
+        op.create_index(
+            "ix_runs_filters",
+            "runs",
+            [
+                *("deployment", "status", "graph", "conversation_id"),
+                *("started_by", "is_blocked", "is_newest", "search"),
+            ],
+            **_IS_NEWEST,
+        )
+        op.create_index(
+            "ix_questions_filters",
+            "questions",
+            [
+                *("deployment", "listed", "run", "capability"),
+                *("priority", "risk", "due", "search"),
+            ],
+            **_IS_LISTED,
+        )
     op.create_table(
         "people",
         sa.Column("question", _LONG, nullable=False),
