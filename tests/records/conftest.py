@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from postgres import Cluster, running_cluster
+from recorded import Recorded
 
 from abeyance.records.database import Database
 
@@ -33,3 +34,9 @@ def database(database_url: str) -> Iterator[Database]:
     database = Database(database_url)
     yield database
     database.close()
+
+
+@pytest.fixture
+def recorded(database: Database) -> Recorded:
+    """The records of one deployment in such a database."""
+    return Recorded(database)

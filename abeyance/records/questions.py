@@ -1,0 +1,211 @@
+"""Reads questions: the inbox over all runs, those of one run, and one by its id.
+
+What counts as waiting is a column, `listed`, which a batch writes: so the inbox reads one index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from sqlalchemy import Column, Connection, and_, func, or_, select
+
+from abeyance import views
+from abeyance.core.policy import Principal
+from abeyance.core.terms import GROUP
+from abeyance.filters import InboxFilter, Order
+from abeyance.records import selecting
+from abeyance.records.documents import Documents
+from abeyance.records.selecting import Condition, Page
+from abeyance.records.tables import micros, people, questions, runs
+from abeyance.records.writing import LISTED, PRIORITIES
+
+_BY_DEADLINE: Final = (questions.c.due, questions.c.interrupt_id)
+_KEYS: Final[Mapping[str, Sequence[Column[Any]]]] = {
+    "deadline": _BY_DEADLINE,
+    "age": (questions.c.created_at, *_BY_DEADLINE),
+    "priority": (questions.c.priority, *_BY_DEADLINE),
+    "risk": (questions.c.risk, *_BY_DEADLINE),
+}
+_HIGHEST_RISK: Final = 100
+
+
+def inbox(
+    connection: Connection,
+    documents: Documents,
+    deployment: int,
+    filters: InboxFilter,
+    *,
+    order: Order = "deadline",
+    cursor: str | None = None,
+    limit: int = 50,
+) -> Page[views.InterruptView]:
+    """Return a page of the questions that wait, each without its reason, payload and schema.
+
+    Ties go by deadline, then by id. Raises `invalid_body` for a cursor of another list or order.
+    """
+    found = selecting.page(
+        connection,
+        [questions.c.view],
+        [
+            questions.c.deployment == deployment,
+            questions.c.listed == filters.status,
+            *_of_question(filters),
+            *_for_people(filters),
+            *_of_runs(deployment, filters),
+            *selecting.readable(questions.c.run, filters.reads),
+            *selecting.containing(questions.c.search, filters.q),
+        ],
+        selecting.Order(key=_KEYS[order.removeprefix("-")], is_turned=order.startswith("-")),
+        criteria=_criteria(filters, order),
+        cursor=cursor,
+        limit=limit,
+    )
+    items = [short(_view(documents, row.view)) for row in found.items]
+    return Page(items=items, next_cursor=found.next_cursor, total=found.total)
+
+
+def _of_question(filters: InboxFilter) -> Iterator[Condition]:
+    if filters.capabilities:
+        yield questions.c.capability.in_(sorted(filters.capabilities))
+    if filters.before is not None:
+        yield questions.c.due < micros(filters.before)
+    # Sums, so that SQLite does not take the index of an order for them, and look at every row for the
+    # other filters.
+    if filters.priority is not None:
+        yield questions.c.priority + 0 == PRIORITIES[filters.priority]
+    if filters.min_risk is not None:
+        yield questions.c.risk + 0 <= -min(filters.min_risk, _HIGHEST_RISK + 1)
+
+
+def _for_people(filters: InboxFilter) -> Iterator[Condition]:
+    if filters.assignee is not None:
+        yield _named(people.c.why == "assignee", people.c.who == filters.assignee)
+    if filters.mine is not None:
+        yield _mine(filters.mine, micros(datetime.now(UTC)))
+
+
+def _mine(principal: Principal, now: int) -> Condition:
+    own = [principal.subject, *(f"{GROUP}{name}" for name in principal.groups)]
+    is_asked = and_(
+        people.c.why != "claim",
+        people.c.who.in_(own),
+        or_(people.c.since.is_(None), people.c.since <= now),
+    )
+    is_claimed = and_(
+        people.c.why == "claim", people.c.who == principal.subject, people.c.until > now
+    )
+    return _named(or_(is_asked, is_claimed))
+
+
+def _named(*conditions: Condition) -> Condition:
+    return questions.c.id.in_(select(people.c.question).where(*conditions))
+
+
+def _of_runs(deployment: int, filters: InboxFilter) -> Iterator[Condition]:
+    wanted = {
+        runs.c.deployment: deployment,
+        runs.c.graph: filters.graph,
+        runs.c.conversation_id: filters.conversation_id,
+        runs.c.started_by: filters.started_by,
+    }
+    conditions = [column == value for column, value in wanted.items() if value is not None]
+    if len(conditions) > 1:
+        yield questions.c.run.in_(select(runs.c.id).where(runs.c.is_newest, *conditions))
+
+
+def _criteria(filters: InboxFilter, order: Order) -> dict[str, Any]:
+    """Return the list as JSON: a cursor is valid only with the same."""
+    mine = filters.mine
+    return {
+        "order": order,
+        "status": filters.status,
+        "capabilities": sorted(filters.capabilities),
+        "graph": filters.graph,
+        "conversation_id": filters.conversation_id,
+        "before": filters.before and filters.before.isoformat(),
+        "assignee": filters.assignee,
+        "mine": mine and [mine.subject, *sorted(mine.groups)],
+        "priority": filters.priority,
+        "min_risk": filters.min_risk,
+        "q": filters.q,
+        "started_by": filters.started_by,
+        "reads": filters.reads.labels,
+    }
+
+
+def question(
+    connection: Connection, documents: Documents, deployment: int, run_id: str, interrupt_id: str
+) -> views.InterruptView | None:
+    """Return one question, whole; None if the run has none of that id."""
+    if not interrupt_id.isprintable():
+        # No id has such characters, and not every database takes them.
+        return None
+    wanted = [questions.c.interrupt_id == interrupt_id]
+    return next(iter(_read(connection, documents, deployment, run_id, wanted)), None)
+
+
+def of_run(
+    connection: Connection,
+    documents: Documents,
+    deployment: int,
+    run_id: str,
+    *,
+    status: str = "open",
+) -> list[views.InterruptView]:
+    """Return the questions of a run that have a status, or `all`, whole.
+
+    Those that wait come first, in the order in which they were asked, then the settled ones as they were
+    settled.
+    """
+    wanted = [] if status == "all" else [questions.c.status == status]
+    return _read(connection, documents, deployment, run_id, wanted)
+
+
+def _read(
+    connection: Connection,
+    documents: Documents,
+    deployment: int,
+    run_id: str,
+    wanted: Sequence[Condition],
+) -> list[views.InterruptView]:
+    # What is settled counts, and of the rest what is listed: not what an ended run has left open.
+    counts = or_(questions.c.listed.is_not(None), questions.c.status.not_in(LISTED))
+    query = (
+        select(questions.c.view)
+        .join(runs, questions.c.run == runs.c.id)
+        .where(runs.c.deployment == deployment, runs.c.run_id == run_id, runs.c.is_newest)
+        .where(counts, *wanted)
+        .order_by(
+            questions.c.settled_at.is_not(None),
+            questions.c.settled_at,
+            questions.c.created_at,
+            questions.c.id,
+        )
+    )
+    return [_view(documents, text) for text in connection.execute(query).scalars()]
+
+
+def listed_of(
+    connection: Connection, documents: Documents, ids: Sequence[int], *, most: int
+) -> Iterator[tuple[int, views.InterruptView]]:
+    """Yield what waits in each of some rows of runs, at most so many of each, in the order of asking."""
+    number = func.row_number().over(partition_by=questions.c.run, order_by=questions.c.id)
+    numbered = select(questions.c.run, questions.c.view, questions.c.id, number.label("number"))
+    waiting = numbered.where(questions.c.run.in_(ids), questions.c.listed.is_not(None)).subquery()
+    query = select(waiting.c.run, waiting.c.view).where(waiting.c.number <= most)
+    for run, text in connection.execute(query.order_by(waiting.c.id)):
+        yield run, _view(documents, text)
+
+
+def _view(documents: Documents, text: str) -> views.InterruptView:
+    return views.InterruptView.model_validate(documents.read(text))
+
+
+def short(view: views.InterruptView) -> views.InterruptView:
+    """Return a question as lists show it."""
+    left_out = ("reason", "payload", "response_schema", "on_timeout", "answered_at")
+    also = ("hold", "decisions", "calendar")
+    empty: dict[str, Any] = {"votes": [], "reminders": [], "warnings": [], "abridged": True}
+    return view.model_copy(update={**dict.fromkeys((*left_out, *also)), **empty})

@@ -1,0 +1,157 @@
+"""Reads runs: one, lists of them, how many have each status, and those longest inactive.
+
+The run of an id is the newest that had it: an id may be used again.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from sqlalchemy import Connection, func, select
+
+from abeyance import views
+from abeyance.core.state import Status
+from abeyance.filters import RunFilter
+from abeyance.records import selecting
+from abeyance.records.documents import Documents
+from abeyance.records.questions import listed_of, short
+from abeyance.records.selecting import Condition, Order, Page
+from abeyance.records.tables import micros, moment, questions, runs
+
+_NEWEST_FIRST: Final = Order(key=(runs.c.created_at, runs.c.id), is_turned=True)
+_MOST: Final = 50
+"""How many of its questions a run has in a list."""
+_ALL: Final = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class ActiveRun:
+    """An open run and its last activity."""
+
+    last_activity_at: datetime
+    run_id: str
+
+
+def run(
+    connection: Connection, documents: Documents, deployment: int, run_id: str
+) -> views.RunView | None:
+    """Return a run with the questions that wait in it, whole; None if there is none of this id."""
+    query = select(runs.c.id, runs.c.view).where(
+        runs.c.deployment == deployment, runs.c.run_id == run_id, runs.c.is_newest
+    )
+    found = connection.execute(query).one_or_none()
+    if found is None:
+        return None
+    waiting = [view for _, view in listed_of(connection, documents, [found.id], most=_ALL)]
+    return _view(documents, found.view, interrupts=waiting)
+
+
+def page(
+    connection: Connection,
+    documents: Documents,
+    deployment: int,
+    filters: RunFilter,
+    *,
+    cursor: str | None = None,
+    limit: int = 50,
+) -> Page[views.RunView]:
+    """Return a page of runs, newest first, without their values.
+
+    Each has the first of its questions that wait, as the inbox shows them. Raises `invalid_body` for a
+    cursor of another list.
+    """
+    found = selecting.page(
+        connection,
+        [runs.c.id, runs.c.view],
+        [*_conditions(deployment, filters)],
+        _NEWEST_FIRST,
+        criteria=_criteria(filters),
+        cursor=cursor,
+        limit=limit,
+    )
+    waiting: dict[int, list[views.InterruptView]] = defaultdict(list)
+    ids = [row.id for row in found.items]
+    for id_, view in listed_of(connection, documents, ids, most=_MOST):
+        waiting[id_].append(short(view))
+    items = [
+        _view(documents, row.view, interrupts=waiting[row.id], values={}, result=None)
+        for row in found.items
+    ]
+    return Page(items=items, next_cursor=found.next_cursor, total=found.total)
+
+
+def counts(connection: Connection, deployment: int, filters: RunFilter) -> dict[str, int]:
+    """Return how many of the runs have each status; a status that none has is left out."""
+    query = (
+        select(runs.c.status, func.count())
+        .where(*_conditions(deployment, filters))
+        .group_by(runs.c.status)
+        .order_by(runs.c.status)
+    )
+    return {status: count for status, count in connection.execute(query)}  # noqa: C416 (rows are no pairs to mypy)
+
+
+def by_activity(
+    connection: Connection,
+    deployment: int,
+    *,
+    inactive_since: datetime | None = None,
+    limit: int | None = None,
+) -> list[ActiveRun]:
+    """Return the open runs that are not ending, the least recently active first, at most `limit`.
+
+    With a moment they are those not active after it, less those that wait for a moment of their own: the
+    deadline of a question, or the end of a hold.
+    """
+    query = select(runs.c.active_at, runs.c.run_id).where(
+        runs.c.deployment == deployment,
+        runs.c.is_newest,
+        runs.c.ended_at.is_(None),
+        runs.c.status != Status.ENDING,
+    )
+    if inactive_since is not None:
+        waiting = select(questions.c.run).where(
+            questions.c.deployment == deployment,
+            questions.c.listed.is_not(None),
+            (questions.c.listed == "held") | questions.c.deadline.is_not(None),
+        )
+        query = query.where(runs.c.active_at <= micros(inactive_since), runs.c.id.not_in(waiting))
+    found = connection.execute(query.order_by(runs.c.active_at, runs.c.run_id).limit(limit))
+    return [ActiveRun(last_activity_at=moment(at), run_id=run_id) for at, run_id in found]
+
+
+def _conditions(deployment: int, filters: RunFilter) -> Iterator[Condition]:
+    yield runs.c.deployment == deployment
+    yield runs.c.is_newest
+    if filters.statuses:
+        yield runs.c.status.in_(sorted(filters.statuses))
+    if filters.graph is not None:
+        yield runs.c.graph == filters.graph
+    if filters.conversation_id is not None:
+        yield runs.c.conversation_id == filters.conversation_id
+    if filters.started_by is not None:
+        yield runs.c.started_by == filters.started_by
+    if filters.blocked is not None:
+        yield runs.c.is_blocked.is_(filters.blocked)
+    for label in filters.labels:
+        yield selecting.labelled(runs.c.id, [label])
+    yield from selecting.readable(runs.c.id, filters.reads)
+    yield from selecting.containing(runs.c.search, filters.q)
+
+
+def _criteria(filters: RunFilter) -> dict[str, Any]:
+    """Return the list as JSON: a cursor is valid only with the same."""
+    return {
+        **asdict(filters),
+        "statuses": sorted(filters.statuses),
+        "labels": sorted(filters.labels),
+        "reads": filters.reads.labels,
+    }
+
+
+def _view(documents: Documents, text: str, **beside: Any) -> views.RunView:
+    return views.RunView.model_validate(documents.read(text)).model_copy(update=beside)

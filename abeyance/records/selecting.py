@@ -1,0 +1,142 @@
+"""What the lists of records have in common: conditions, and pages that go on after a key.
+
+A page goes on after the key of the last row of the one before. So what is answered meanwhile moves
+nothing from one page to another, and a late page is as quick as the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeAlias, TypeVar
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ColumnElement,
+    Connection,
+    Row,
+    Text,
+    func,
+    literal,
+    or_,
+    select,
+    tuple_,
+)
+
+from abeyance.core.json import Json
+from abeyance.core.policy import ReadRights
+from abeyance.records import cursors
+from abeyance.records.tables import labels
+from abeyance.records.writing import searchable
+
+T = TypeVar("T")
+Condition: TypeAlias = ColumnElement[bool]
+AnyRow: TypeAlias = Row[*tuple[Any, ...]]
+
+_FEW: Final = 1_000
+_HIGHEST: Final = 2**63
+"""Above what a column of integers can hold."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page(Generic[T]):
+    """A page of a list, the cursor of the next one, and how many entries the whole list has."""
+
+    items: list[T]
+    next_cursor: str | None
+    total: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """The order of a list: by the columns of a key that no two rows share, or the reverse of it."""
+
+    key: Sequence[Column[Any]]
+    is_turned: bool = False
+
+    def after(self, place: Sequence[Any]) -> Condition:
+        """Return the condition of the rows after the one with this key."""
+        own = tuple_(*self.key)
+        values = [literal(v, BigInteger if isinstance(v, int) else Text) for v in place]
+        return own < tuple_(*values) if self.is_turned else own > tuple_(*values)
+
+    @property
+    def terms(self) -> list[ColumnElement[Any]]:
+        """The terms of an ORDER BY."""
+        return [column.desc() if self.is_turned else column.asc() for column in self.key]
+
+
+def page(
+    connection: Connection,
+    columns: Sequence[Column[Any]],
+    conditions: Collection[Condition],
+    order: Order,
+    *,
+    criteria: Mapping[str, Json],
+    cursor: str | None,
+    limit: int,
+) -> Page[AnyRow]:
+    """Return a page of the rows of one table that fulfil the conditions.
+
+    `criteria` say what the list is of, as JSON. Raises `invalid_body` for a cursor of another list.
+    """
+    table = order.key[0].table
+    # To look for few rows in the order of the list takes a look at all.
+    few = connection.scalars(select(table.c.id).where(*conditions).limit(_FEW + 1)).all()
+    if len(few) <= _FEW:
+        conditions, total = [table.c.id.in_(few)], len(few)
+    else:
+        counted = select(func.count()).select_from(table).where(*conditions)
+        total = connection.scalars(counted).one()
+    query = select(*columns, *order.key).where(*conditions)
+    if cursor is not None:
+        query = query.where(order.after(_place(criteria, order, cursor)))
+    rows = connection.execute(query.order_by(*order.terms).limit(limit + 1)).all()
+    next_cursor = None
+    if len(rows) > limit:
+        place = list(rows[limit - 1][len(columns) :])
+        next_cursor = cursors.write(criteria, {"after": place})
+    return Page(items=list(rows[:limit]), next_cursor=next_cursor, total=total)
+
+
+def _place(criteria: Mapping[str, Json], order: Order, cursor: str) -> Sequence[Any]:
+    match cursors.read(criteria, cursor):
+        case {"after": [*place]} if len(place) == len(order.key) and all(
+            map(_may_be_of, order.key, place)
+        ):
+            return place
+        case _:
+            raise cursors.unusable(cursor)
+
+
+def _may_be_of(column: Column[Any], value: object) -> bool:
+    if column.type.python_type is int:
+        return type(value) is int and -_HIGHEST <= value < _HIGHEST
+    return isinstance(value, str) and value.isprintable()
+
+
+def readable(run: Column[int], reads: ReadRights) -> Iterator[Condition]:
+    """Yield what makes the run of a row one that a caller may see."""
+    for name, values in reads.labels:
+        yield labelled(run, [f"{name}={value}" for value in values])
+
+
+def labelled(run: Column[int], either: Collection[str]) -> Condition:
+    """Return whether the run of a row has one of these labels."""
+    return run.in_(select(labels.c.run).where(labels.c.label.in_(either)))
+
+
+def containing(column: Column[str], text: str | None) -> list[Condition]:
+    """Return what makes each word of a text occur in a column."""
+    # The longest is the rarest.
+    words = sorted(searchable(text).split(), key=len, reverse=True)
+    return [column.contains(word, autoescape=True) for word in words]
+
+
+def among(column: Column[str], patterns: Collection[str]) -> Condition:
+    """Return whether a column has one of these names, or begins as one that ends in `*` does."""
+    names = [each for each in patterns if not each.endswith("*")]
+    begun = [each.removesuffix("*") for each in patterns if each.endswith("*")]
+    prefixed = [func.substr(column, 1, len(prefix)) == prefix for prefix in begun]
+    return or_(column.in_(names), *prefixed)

@@ -1,0 +1,149 @@
+"""Events of a run by number, and of all runs by position, as the records have them."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Any
+
+from recorded import Recorded, batch, fact, run_view
+from sqlalchemy import delete
+
+from abeyance.core.policy import ReadRights
+from abeyance.filters import EventFilter
+from abeyance.records import events, tables
+from abeyance.records.batch import Fact
+from abeyance.records.writing import write
+
+
+def happened(recorded: Recorded, run_id: str, *facts: Fact, number: int = 1, **run: Any) -> None:
+    recorded.write(batch(run_view(run_id, **run), facts=facts, number=number))
+
+
+def types(recorded: Recorded, after: int = 0, limit: int = 100, **about: Any) -> list[str]:
+    stretch = recorded.read(events.of_all, EventFilter(**about), after=after, limit=limit)
+    return [event.type for event in stretch.items]
+
+
+def test_the_events_of_a_run_are_read_on_after_a_number(recorded: Recorded) -> None:
+    answered = fact(
+        2, "interrupt.answered", address="pay", actor="ada", data={"id": "a.pay"}, capability="pay"
+    )
+    happened(recorded, "a", fact(1, "run.started"), answered)
+    happened(recorded, "b", fact(1, "run.started"))
+    happened(recorded, "a", answered, fact(11), fact(10), number=2)
+
+    found = recorded.read(events.of_run, "a")
+    assert [event.id for event in found] == sorted(event.id for event in found)
+    assert [event.id for event in found][:2] == ["000000000001", "000000000002"]
+    assert [int(event.id) for event in found] == [1, 2, 10, 11]
+    second = found[1]
+    assert (second.time, second.type, second.run_id) == (answered.time, answered.type, "a")
+    assert (second.address, second.actor, second.data) == ("pay", "ada", {"id": "a.pay"})
+    after = recorded.read(events.of_run, "a", after=2, limit=1)
+    assert after == found[2:3]
+    assert recorded.read(events.of_run, "a", after=11) == []
+    assert recorded.read(events.of_run, "none") == []
+
+
+def test_a_run_that_has_the_id_of_an_older_one_has_its_own_events(recorded: Recorded) -> None:
+    recorded.write(
+        batch(run_view("a"), origin="first", facts=[fact(1, "run.started"), fact(2, "run.failed")]),
+        batch(run_view("a", minute=1), origin="second", facts=[fact(1, "run.started")]),
+    )
+
+    assert [event.type for event in recorded.read(events.of_run, "a")] == ["run.started"]
+    assert types(recorded) == ["run.started", "run.failed", "run.started"]
+
+
+def test_the_events_of_all_runs_are_filtered(recorded: Recorded) -> None:
+    happened(
+        recorded,
+        "a",
+        fact(1, "run.started"),
+        fact(2, "interrupt.opened", capability="refunds:approve"),
+        fact(3, "interrupt.answered", capability="refunds:approve"),
+        labels={"tenant": "acme"},
+    )
+    happened(
+        recorded,
+        "b",
+        fact(1, "run.started"),
+        fact(2, "interruption", capability="refund"),
+        fact(3, "interrupt.opened", capability="pay"),
+        graph="order",
+    )
+
+    filters: list[dict[str, Any]] = [
+        {},
+        {"types": ("interrupt.opened",)},
+        {"types": ("interrupt.*", "run.started")},
+        {"types": ("*",), "graph": "order"},
+        {"types": ("interrupt.%",)},
+        {"types": ("Run.*",)},
+        {"graph": "refund"},
+        {"capabilities": ("pay", "refunds:*")},
+        {"capabilities": ("*",)},
+        {"capabilities": ("refund",), "types": ("interrup*",)},
+        {"types": "interrupt.opened", "capabilities": "pay"},
+    ]
+    everything = recorded.read(events.of_all, EventFilter()).items
+    capabilities = [None, "refunds:approve", "refunds:approve", None, "refund", "pay"]
+    for about in filters:
+        selects = EventFilter(**about).selects
+        expected = [
+            event.type
+            for event, capability in zip(everything, capabilities, strict=True)
+            if selects(event.type, event.graph, capability)
+        ]
+        assert (about, types(recorded, **about)) == (about, expected)
+    assert len(types(recorded, reads=ReadRights.of({"tenant": ["acme"]}))) == 3
+    assert types(Recorded(recorded.database, "theirs")) == []
+
+
+def test_who_goes_on_after_each_stretch_has_all_that_pass_the_filter(recorded: Recorded) -> None:
+    for number in range(7):
+        happened(recorded, f"r{number}", fact(1, "run.started"), fact(2), graph=f"g{number % 2}")
+    filters = EventFilter(types=("run.*",), graph="g0")
+
+    position, seen, stretches = 0, list[str](), 0
+    while (stretch := recorded.read(events.of_all, filters, after=position, limit=2)).items:
+        seen += [event.run_id for event in stretch.items]
+        assert [event.event_id for event in stretch.items] == ["000000000001"] * len(stretch.items)
+        position, stretches = stretch.position, stretches + 1
+
+    assert (seen, stretches) == (["r0", "r2", "r4", "r6"], 2)
+    # What does not pass is behind the reader too.
+    assert stretch.position == recorded.ask(events.positions).newest
+    assert recorded.read(events.of_all, filters, after=position + 99).position == position + 99
+
+
+def test_positions_are_between_the_oldest_and_the_newest_and_are_given_once(
+    recorded: Recorded,
+) -> None:
+    other = Recorded(recorded.database, "theirs")
+    assert recorded.ask(events.positions) == events.Positions(oldest=0, newest=0)
+    happened(recorded, "a", fact(1), fact(2))
+    happened(other, "a", fact(1))
+    happened(recorded, "b", fact(1), fact(2))
+    before = recorded.ask(events.positions)
+
+    with recorded.database.writing() as connection:
+        connection.execute(delete(tables.runs))
+    happened(recorded, "c", fact(1))
+    after = recorded.ask(events.positions)
+
+    assert before.oldest < before.newest < after.oldest == after.newest
+
+
+def test_no_event_becomes_visible_behind_a_reader(recorded: Recorded) -> None:
+    slow, fast = (batch(run_view(name), facts=[fact(1, f"user.{name}")]) for name in ("s", "f"))
+
+    with ThreadPoolExecutor(1) as beside:
+        with recorded.database.writing() as connection:
+            write(connection, recorded.database.documents, recorded.deployment, [slow])
+            writing = beside.submit(recorded.write, fast)
+            assert types(recorded) == []
+            assert wait([writing], timeout=0.3).not_done
+        writing.result(30)
+
+    assert types(recorded) == ["user.s", "user.f"]

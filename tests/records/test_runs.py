@@ -1,0 +1,175 @@
+"""Runs and lists of them, as the records have them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from recorded import Recorded, asked, at, batch, question, run_view
+
+from abeyance import views
+from abeyance.core.policy import ReadRights
+from abeyance.errors import Code, Refusal
+from abeyance.filters import RunFilter
+from abeyance.records import runs
+from abeyance.records.runs import ActiveRun
+from abeyance.records.selecting import Page
+
+BLOCKED = [views.BlockedView(code="schema", message="does not fit")]
+
+
+def listed(recorded: Recorded, **about: Any) -> Page[views.RunView]:
+    beside = {name: about.pop(name) for name in ("cursor", "limit") if name in about}
+    return recorded.read(runs.page, RunFilter(**about), **beside)
+
+
+def names(page: Page[views.RunView]) -> str:
+    return "".join(view.run_id for view in page.items)
+
+
+def test_a_run_is_read_with_the_questions_that_wait_in_it(recorded: Recorded) -> None:
+    first = question("a", "z", minute=1, payload={"amount": 250})
+    second = question("a", "b", minute=2, status="held", held_until=at(9))
+    view = run_view("a", values={"amount": 250}, open=2, labels={"tenant": "acme"})
+    settled = question("a", "c", status="answered", settled_at=at(3))
+
+    recorded.write(batch(view, first, second, settled), asked("b"))
+
+    whole = view.model_copy(update={"interrupts": [first, second]})
+    assert recorded.read(runs.run, "a") == whole
+    assert recorded.read(runs.run, "c") is None
+
+
+def test_a_run_is_the_newest_of_its_id_and_as_its_latest_batch_says(recorded: Recorded) -> None:
+    newer = run_view("a", minute=5, graph="order")
+    done = run_view("a", minute=5, graph="order", status="completed")
+    recorded.write(
+        batch(run_view("a"), question("a", "old"), origin="first"),
+        batch(newer, origin="second"),
+        batch(done, origin="second", number=3),
+        batch(newer, origin="second", number=2),
+        batch(run_view("a"), question("a", "old"), origin="first", number=2),
+    )
+
+    assert recorded.read(runs.run, "a") == done
+    assert [view.graph for view in listed(recorded).items] == ["order"]
+    assert listed(recorded).total == 1
+    assert recorded.ask(runs.counts, RunFilter()) == {"completed": 1}
+    assert recorded.ask(runs.by_activity) == []
+
+
+def test_runs_are_listed_newest_first_and_pages_follow_each_other(recorded: Recorded) -> None:
+    recorded.write(*(batch(run_view(name, minute=ord(name) // 2)) for name in "abcdef"))
+
+    first = listed(recorded, limit=3)
+    recorded.write(batch(run_view("z", minute=200)))
+    recorded.write(batch(run_view("f", minute=51, status="completed"), number=2))
+    rest = listed(recorded, limit=3, cursor=first.next_cursor)
+
+    assert (names(first), names(rest)) == ("fed", "cba")
+    assert (first.total, rest.total, rest.next_cursor) == (6, 7, None)
+
+
+def test_a_list_of_runs_has_no_values_and_the_first_questions_of_each(recorded: Recorded) -> None:
+    many = [question("a", f"{number:02}", payload="large") for number in range(60)]
+    view = run_view("a", values={"amount": 1}, open=60)
+    done = run_view("b", minute=-1, status="completed", values={"n": 1}, result={"n": 1})
+    recorded.write(batch(view, *many), batch(done))
+
+    with recorded.statements() as statements:
+        first, second = listed(recorded).items
+
+    assert (first.values, first.open, len(first.interrupts)) == ({}, 60, 50)
+    assert [entry.name for entry in first.interrupts[:2]] == ["00", "01"]
+    assert first.interrupts[0].payload is None
+    assert (second.values, second.result, second.interrupts) == ({}, None, [])
+    assert len(statements) <= 4
+
+
+FILTERS: list[tuple[dict[str, Any], str]] = [
+    ({}, "dcba"),
+    ({"statuses": {"completed"}}, "c"),
+    ({"statuses": {"completed", "awaiting-input"}}, "dcba"),
+    ({"statuses": {"failed"}}, ""),
+    ({"graph": "order"}, "b"),
+    ({"conversation_id": "talk"}, "c"),
+    ({"labels": ("tenant=acme",)}, "ba"),
+    ({"labels": ("tenant=acme", "region=eu")}, "a"),
+    ({"labels": ("tenant=ac%",)}, ""),
+    ({"blocked": True}, "d"),
+    ({"blocked": False}, "cba"),
+    ({"started_by": "ada"}, "a"),
+    ({"started_by": "Ada"}, ""),
+    ({"q": "ADA"}, "a"),
+    ({"q": "acme eu"}, "a"),
+    ({"q": "refund talk"}, "c"),
+    ({"q": "tenant=acme order"}, "b"),
+    ({"q": "%"}, ""),
+    ({"q": "_"}, ""),
+    ({"q": "refund", "graph": "order"}, ""),
+    ({"reads": ReadRights.of({"tenant": ["acme"]})}, "ba"),
+    ({"reads": ReadRights.of({"tenant": ["acme", "x"], "region": ["us"]})}, "b"),
+    ({"reads": ReadRights.of({"region": []})}, ""),
+]
+
+
+def test_runs_are_filtered_and_counted(recorded: Recorded) -> None:
+    recorded.write(
+        batch(run_view("a", labels={"tenant": "acme", "region": "eu"}, started_by="ada")),
+        batch(run_view("b", minute=1, labels={"tenant": "acme", "region": "us"}, graph="order")),
+        batch(run_view("c", minute=2, conversation_id="talk", status="completed")),
+        batch(run_view("d", minute=3, blocked=BLOCKED)),
+    )
+
+    for filters, expected in FILTERS:
+        page = listed(recorded, **filters)
+        counts = recorded.ask(runs.counts, RunFilter(**filters))
+        assert (filters, names(page), page.total) == (filters, expected, len(expected))
+        assert sum(counts.values()) == len(expected)
+    assert recorded.ask(runs.counts, RunFilter()) == {"awaiting-input": 3, "completed": 1}
+    assert Recorded(recorded.database, "theirs").ask(runs.counts, RunFilter()) == {}
+
+
+def test_a_cursor_is_of_one_list_of_runs(recorded: Recorded) -> None:
+    recorded.write(batch(run_view("a")), batch(run_view("b")))
+    cursor = listed(recorded, limit=1).next_cursor
+
+    for other in ({"q": "refund"}, {"statuses": {"completed"}}, {"started_by": "ada"}):
+        with pytest.raises(Refusal, match="not a cursor of this list") as refused:
+            listed(recorded, cursor=cursor, **other)
+        assert refused.value.code == Code.INVALID_BODY
+
+
+def test_open_runs_are_listed_by_their_last_activity(recorded: Recorded) -> None:
+    def active(name: str, minute: int, **fields: Any) -> None:
+        view = run_view(name, status=fields.pop("status", "awaiting-input"))
+        asks = [question(name, "pay", **fields)] if fields else []
+        recorded.write(batch(view, *asks, active_at=at(minute)))
+
+    active("last", 9)
+    active("first", 1, prompt="Now?")
+    active("due", 2, deadline=at(90))
+    active("holds", 3, status="running", held_until=at(50))
+    active("waited", 4, settled_at=at(4), deadline=at(90), priority="high")
+    recorded.write(
+        batch(
+            run_view("waited"),
+            question("waited", "pay", status="answered", settled_at=at(4), deadline=at(90)),
+            number=2,
+            active_at=at(4),
+        ),
+        batch(
+            run_view("holds"), question("holds", "pay", status="held"), number=2, active_at=at(3)
+        ),
+        batch(run_view("ending", status="ending")),
+        batch(run_view("over", status="completed")),
+    )
+
+    def found(**about: Any) -> list[str]:
+        return [run.run_id for run in recorded.ask(runs.by_activity, **about)]
+
+    assert found() == ["first", "due", "holds", "waited", "last"]
+    assert found(limit=2) == ["first", "due"]
+    assert found(inactive_since=at(4)) == ["first", "waited"]
+    assert found(inactive_since=at(3.9)) == ["first"]
+    assert recorded.ask(runs.by_activity)[0] == ActiveRun(last_activity_at=at(1), run_id="first")

@@ -1,0 +1,130 @@
+"""Runs as they hand themselves over to the records, built with few words, and what is read of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from sqlalchemy import Connection, event
+
+from abeyance import views
+from abeyance.core.state import Status
+from abeyance.records.batch import Batch, Fact
+from abeyance.records.database import Database, Scope
+from abeyance.records.documents import Documents
+from abeyance.records.writing import write
+
+P = ParamSpec("P")
+T = TypeVar("T")
+NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
+ENDED = (Status.COMPLETED, Status.FAILED, Status.CANCELLED, Status.HALTED)
+
+
+def at(minutes: float) -> datetime:
+    """The moment so many minutes after noon."""
+    return NOON + timedelta(minutes=minutes)
+
+
+def run_view(run_id: str, *, minute: float = 0, **fields: Any) -> views.RunView:
+    """A run that started so many minutes after noon; with a status of an ended run it ended at once."""
+    status = fields.get("status", Status.AWAITING_INPUT)
+    about = {
+        "graph": "refund",
+        "graph_version": "1",
+        "status": status,
+        "created_at": at(minute),
+        "updated_at": at(minute),
+        "ended_at": at(minute) if status in ENDED else None,
+    }
+    return views.RunView(**{"run_id": run_id, **about, **fields})
+
+
+def question(run_id: str, name: str, *, minute: float = 0, **fields: Any) -> views.InterruptView:
+    """An open question, asked so many minutes after noon; its id is `<run_id>.<name>`."""
+    about = {
+        "id": f"{run_id}.{name}",
+        "graph": "refund",
+        "name": name,
+        "kind": "question",
+        "address": name,
+        "prompt": "Pay?",
+        "created_at": at(minute),
+        "status": "open",
+    }
+    return views.InterruptView(**{"run_id": run_id, **about, **fields})
+
+
+def fact(number: int, type_: str = "node.started", **fields: Any) -> Fact:
+    """An event of a run."""
+    return Fact(**{"number": number, "time": at(number), "type": type_, **fields})
+
+
+def batch(
+    view: views.RunView,
+    *questions: views.InterruptView,
+    number: int = 1,
+    origin: str | None = None,
+    active_at: datetime | None = None,
+    facts: Sequence[Fact] = (),
+) -> Batch:
+    """A batch of a run, whose origin is named after it unless another is given."""
+    return Batch(
+        number=number,
+        origin=origin or f"{view.run_id}-first",
+        view=view,
+        active_at=active_at or view.updated_at,
+        questions=list(questions),
+        facts=list(facts),
+    )
+
+
+def asked(
+    run_id: str, name: str = "pay", *, run: Mapping[str, Any] | None = None, **fields: Any
+) -> Batch:
+    """The first batch of a run that asks one question."""
+    view = run_view(run_id, **(run or {}))
+    return batch(view, question(run_id, name, **{"graph": view.graph, **fields}))
+
+
+class Recorded:
+    """The records of one deployment."""
+
+    def __init__(self, database: Database, queue: str = "ours") -> None:
+        self.database = database
+        with database.writing() as connection:
+            self.deployment = database.deployment(connection, Scope("n", queue))
+
+    def write(self, *batches: Batch) -> None:
+        with self.database.writing() as connection:
+            write(connection, self.database.documents, self.deployment, batches)
+
+    def read(
+        self,
+        query: Callable[Concatenate[Connection, Documents, int, P], T],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        with self.database.reading() as connection:
+            return query(connection, self.database.documents, self.deployment, *args, **kwargs)
+
+    def ask(
+        self, query: Callable[Concatenate[Connection, int, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Read what is in no document."""
+        with self.database.reading() as connection:
+            return query(connection, self.deployment, *args, **kwargs)
+
+    @contextmanager
+    def statements(self) -> Iterator[list[str]]:
+        """What is asked of the database meanwhile."""
+        seen: list[str] = []
+
+        def note(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+            if statement.startswith("SELECT"):
+                seen.append(statement)
+
+        event.listen(self.database._engine, "before_cursor_execute", note)
+        yield seen
+        event.remove(self.database._engine, "before_cursor_execute", note)
