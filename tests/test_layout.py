@@ -12,7 +12,7 @@ from abeyance import worker
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("activities", "api", "workflows")
-HEAVY = ("fastapi", "httpx", "temporalio.client", "typer", "uvicorn")
+HEAVY = ("fastapi", "httpx", "sqlalchemy", "temporalio.client", "typer", "uvicorn")
 FRAMEWORKS = ("agent_framework", "agents", "google.adk", "langgraph", "pydantic_ai", "strands")
 
 
