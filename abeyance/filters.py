@@ -12,8 +12,6 @@ from typing import Literal, TypeAlias
 from abeyance.core.policy import ALL_RUNS, Principal, ReadRights
 from abeyance.core.terms import Priority
 
-Sort: TypeAlias = Literal["deadline", "priority", "risk", "age"]
-"""What a list of interrupts is sorted by."""
 Order: TypeAlias = Literal[
     "deadline", "age", "priority", "risk", "-deadline", "-age", "-priority", "-risk"
 ]
@@ -50,8 +48,7 @@ class InboxFilter:
     It selects interrupts with one of `capabilities`, a deadline before `before`, an `assignee` (a
     subject, or `group:finance`), a `priority`, a risk of `min_risk` or more, in which every word of `q`
     occurs, and of runs that `reads` lets the caller see. Empty and None select all. `mine` selects those
-    for a principal or their groups, and those that the principal has claimed. `sort` puts first the
-    nearest deadline, the highest priority or risk, or the oldest.
+    for a principal or their groups, and those that the principal has claimed.
     """
 
     status: Literal["open", "held"] = "open"
@@ -63,7 +60,7 @@ class InboxFilter:
     mine: Principal | None = None
     priority: Priority | None = None
     min_risk: int | None = None
-    sort: Sort = "deadline"
+    order: Order = "deadline"
     q: str | None = None
     started_by: str | None = None
     reads: ReadRights = ALL_RUNS

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated, Any, Final, Generic, TypeAlias, TypeVar
+from typing import Annotated, Any, Final, Generic, Literal, TypeAlias, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -15,7 +15,7 @@ from pydantic import (
 
 from abeyance import commands, views, wire
 from abeyance.api import examples
-from abeyance.commands.fields import Name, Person
+from abeyance.commands.fields import Name, Person, Search
 from abeyance.core.json import sha256
 from abeyance.core.state import Called, Limits
 from abeyance.duration import OptionalSeconds, Seconds
@@ -183,6 +183,17 @@ class Listed(BaseModel, Generic[T]):
     next_cursor: str | None = None
 
 
+class Page(Listed[T], Generic[T]):
+    """A page of a list that is searched and counted.
+
+    `total` is how many entries the whole list has. `searched` is `clear` if the records are encrypted:
+    then a search finds ids, names, labels and people, and not what people are asked.
+    """
+
+    total: int
+    searched: Literal["all", "clear"] = "all"
+
+
 class ListQuery(BaseModel):
     """The query parameters that all lists have."""
 
@@ -191,6 +202,15 @@ class ListQuery(BaseModel):
     graph: Name | None = Field(default=None, description="Only runs of this graph.")
     conversation_id: Name | None = Field(
         default=None, description="Only runs of this conversation."
+    )
+    started_by: Name | None = Field(
+        default=None, description="Only runs that this subject has started.", examples=["ada"]
+    )
+    q: Search | None = Field(
+        default=None,
+        description="Only entries in which each of these words occurs: in prompts, reasons, ids, names, "
+        "labels and people.",
+        examples=["invoice 4711"],
     )
     limit: int = Field(
         default=50, ge=1, le=1000, description="The maximum number of entries in a page."

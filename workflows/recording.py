@@ -167,7 +167,7 @@ class Recorder:
         self.note(
             f"run.{ending.outcome}",
             state.updated_at,
-            address=error and error.address,
+            address=None if error is None else error.address,
             actor=ending.actor if ending.outcome == "cancelled" else None,
             data=data,
         )

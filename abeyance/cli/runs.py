@@ -186,6 +186,11 @@ _PROMPT: Final = 60
 
 Limit = Annotated[int, typer.Option(min=1, help="Maximum number of items.")]
 CursorOption = Annotated[str | None, typer.Option(help="Continue a list from its next_cursor.")]
+Search = Annotated[
+    str | None,
+    typer.Option("--search", help="Only those with these words in prompts, ids, names or labels."),
+]
+StartedBy = Annotated[str | None, typer.Option(help="Only runs that this subject has started.")]
 All = Annotated[bool, typer.Option("--all", help="List all of them.")]
 
 
@@ -199,18 +204,22 @@ def list_runs(
     blocked: Annotated[
         bool, typer.Option("--blocked", help="Only runs with a blocked visit.")
     ] = False,
+    search: Search = None,
+    started_by: StartedBy = None,
     limit: Limit = _PAGE,
     cursor: CursorOption = None,
     all_: All = False,
     as_json: AsJson = False,
 ) -> None:
-    """List runs, newest first. A new run may take a second to appear."""
+    """List runs, newest first."""
     query = {
         "status": status,
         "graph": graph,
         "conversation_id": conversation,
         "label": label,
         "blocked": "true" if blocked else None,
+        "q": search,
+        "started_by": started_by,
     }
     page = _read_items("/runs", query, cursor, None if all_ else limit)
     if as_json:
@@ -246,7 +255,11 @@ def inbox(
         str | None, typer.Option(help="Only this priority: high, normal or low.")
     ] = None,
     min_risk: Annotated[int | None, typer.Option(help="Only with at least this risk.")] = None,
-    sort: Annotated[str, typer.Option(help="deadline, priority, risk or age.")] = "deadline",
+    order: Annotated[
+        str, typer.Option(help="deadline, priority, risk or age; -deadline turns it around.")
+    ] = "deadline",
+    search: Search = None,
+    started_by: StartedBy = None,
     limit: Limit = _PAGE,
     cursor: CursorOption = None,
     all_: All = False,
@@ -265,7 +278,9 @@ def inbox(
         "mine": "true" if mine else None,
         "priority": priority,
         "min_risk": None if min_risk is None else str(min_risk),
-        "sort": sort,
+        "order": order,
+        "q": search,
+        "started_by": started_by,
     }
     page = _read_items("/interrupts", query, cursor, None if all_ else limit)
     if as_json:
@@ -285,10 +300,9 @@ def _print_blocked() -> None:
 
     async def count(api: Connection) -> int:
         try:
-            page = await api.get("/runs", blocked="true", limit=str(_LARGEST_PAGE))
+            return int((await api.get("/runs", blocked="true", limit="1"))["total"])
         except Refusal:
             return 0
-        return len(page["items"])
 
     if number := with_api(count):
         verb = "run is" if number == 1 else "runs are"
@@ -298,11 +312,12 @@ def _print_blocked() -> None:
 def _read_items(
     path: str, query: Mapping[str, str | list[str] | None], cursor: str | None, most: int | None
 ) -> dict[str, Any]:
-    """Read pages up to the limit. A short page is not necessarily the last one."""
+    """Read pages up to the limit."""
     params = without_none(**query)
 
     async def read(api: Connection) -> dict[str, Any]:
         items: list[Any] = []
+        page: dict[str, Any] = {}
         following = cursor
         while most is None or len(items) < most:
             size = _LARGEST_PAGE if most is None else min(most - len(items), _LARGEST_PAGE)
@@ -312,7 +327,7 @@ def _read_items(
             following = page["next_cursor"]
             if following is None:
                 break
-        return {"items": items, "next_cursor": following}
+        return {**page, "items": items, "next_cursor": following}
 
     return with_api(read)
 

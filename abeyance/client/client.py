@@ -19,6 +19,7 @@ from abeyance.client.erasures import Erasures
 from abeyance.client.eviction import Capacity, Evictions, Recency
 from abeyance.client.inbox import Inbox
 from abeyance.client.listing import Listing
+from abeyance.client.records import Records, shared_database
 from abeyance.client.rpc import WorkflowRpc
 from abeyance.client.run import TemporalRun
 from abeyance.client.runs import Runs
@@ -30,6 +31,7 @@ from abeyance.history.feed import Feed
 from abeyance.keyring import SigningKey
 from abeyance.notifications.config import Notifications, load_notifications
 from abeyance.orders import check_page
+from abeyance.records.database import Database
 from abeyance.settings import Settings, load_settings
 from abeyance.storage.archive import Archive, archive_of
 from abeyance.storage.backends import ConfiguredBlobs
@@ -48,7 +50,8 @@ class Client:
 
     A deployment's runs are those of `task_queue`, which its workers poll; a client cannot reach others.
     `patience` is how many seconds an operation is retried before it raises `Unavailable`. `blobs` is the
-    storage of transcripts; without it no transcript is found. `archive` keeps audits past Temporal's
+    storage of transcripts; without it no transcript is found. `records` is the database that is read,
+    that of the environment's settings if it is not given. `archive` keeps audits past Temporal's
     retention, and `signing_key` signs them. With `notifications`, the runs that the client starts publish
     notifications from their first event on.
 
@@ -63,6 +66,7 @@ class Client:
         task_queue: str = TASK_QUEUE,
         patience: float = 10.0,
         blobs: Blobs | None = None,
+        records: Database | None = None,
         archive: Archive | None = None,
         signing_key: SigningKey | None = None,
         notifications: Notifications | None = None,
@@ -72,6 +76,7 @@ class Client:
         blobs = MemoryBlobs() if blobs is None else blobs
         line = WorkflowRpc(temporal, task_queue, archive, patience=patience)
         listing = Listing(temporal, task_queue, patience=patience)
+        self.records = Records(temporal, task_queue, records, patience=patience)
         audits = Audits(line, signing_key)
         recency = Recency(listing)
         evictions = Evictions(line, recency)
@@ -80,12 +85,14 @@ class Client:
         self._deployment = Deployment(
             line=line,
             listing=listing,
+            records=self.records,
             claims=claims,
             delegations=Delegations(line),
             executions=Executions(
                 line,
                 claims,
                 Capacity(recency, evictions.for_another),
+                self.records,
                 _NOTHING if notifications is None else notifications.events_of,
             ),
             blobs=blobs,
@@ -97,7 +104,7 @@ class Client:
         self.conversations = Conversations(self._deployment)
         self.delegations = self._deployment.delegations
         self.runs = Runs(self._deployment, recency, evictions, self.erasures)
-        self.inbox = Inbox(listing, lambda run_id: self._found(run_id).interrupts())
+        self.inbox = Inbox(self.records)
         self.stream = Stream(temporal, task_queue)
         self.waking = Waking(line, listing, lambda run_id: self._found(run_id).worker_started())
 
@@ -125,6 +132,7 @@ class Client:
             task_queue=settings.task_queue,
             patience=patience,
             blobs=ConfiguredBlobs(settings),
+            records=shared_database(settings),
             archive=archive_of(settings, temporal.namespace),
             signing_key=settings.signing_key,
             notifications=load_notifications(settings, delivers=False),

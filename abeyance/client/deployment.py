@@ -8,6 +8,7 @@ from abeyance.client.audits import Audits
 from abeyance.client.claims import Claims
 from abeyance.client.delegations import Delegations
 from abeyance.client.listing import Listing
+from abeyance.client.records import Records
 from abeyance.client.rpc import WorkflowRpc
 from abeyance.client.start import Executions
 from abeyance.history.feed import Feed
@@ -23,6 +24,7 @@ class Deployment:
 
     line: WorkflowRpc
     listing: Listing
+    records: Records
     blobs: Blobs
     feed: Feed
     audits: Audits

@@ -29,6 +29,8 @@ from abeyance.handle import Started
 from abeyance.history.deleted_runs import DELETED
 from abeyance.history.description import ENDINGS, RPC, RunDescription
 from abeyance.orders import awaited, check_page
+from abeyance.records import runs
+from abeyance.records.selecting import Page
 from abeyance.util import checked_run_id
 
 _LOCAL: Final = Principal(subject="local")
@@ -307,15 +309,21 @@ class Runs:
     async def list(
         self, filters: RunFilter | None = None, *, cursor: str | None = None, limit: int = 50
     ) -> tuple[list[views.RunView], str | None]:
-        """Return runs, newest first, as Temporal lists them (`degraded`, a moment late), and the cursor
-        of the next page, which is None after the last.
+        """Return at most `limit` runs, newest first and without their values, and the cursor of the next
+        page, None after the last.
 
-        A page may be shorter than `limit` and not be the last. Raises `invalid_body` for a cursor of
-        another list.
+        Raises `invalid_body` for a cursor of another list, and Unavailable.
         """
+        page = await self.page(filters, cursor=cursor, limit=limit)
+        return page.items, page.next_cursor
+
+    async def page(
+        self, filters: RunFilter | None = None, *, cursor: str | None = None, limit: int = 50
+    ) -> Page[views.RunView]:
+        """Return a page as `list` does, and how many runs there are in all."""
         filters = filters or RunFilter()
         check_page(commands.RunsPage, filters, cursor=cursor, limit=limit)
-        return await self._deployment.listing.runs(filters, cursor=cursor, limit=limit)
+        return await self._deployment.records.read(runs.page, filters, cursor=cursor, limit=limit)
 
     async def count_of_others(self) -> int:
         """Return how many runs of other deployments the client's credentials can see in the namespace."""

@@ -12,7 +12,7 @@ import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from pydantic import BaseModel
@@ -32,6 +32,7 @@ from abeyance import commands, names, views, wire
 from abeyance.authoring.graph import Graph
 from abeyance.client.claims import Claims
 from abeyance.client.eviction import Capacity, Room
+from abeyance.client.records import Records
 from abeyance.client.rpc import WorkflowRpc
 from abeyance.core import authority, machine
 from abeyance.core.conversation import Claim
@@ -298,12 +299,14 @@ class Executions:
         line: WorkflowRpc,
         claims: Claims,
         capacity: Capacity,
+        records: Records,
         notify: Callable[[str], Sequence[str]],
     ) -> None:
         self._notify = notify
         self._line = line
         self._claims = claims
         self.capacity = capacity
+        self._records = records
 
     async def claim(self, plan: StartPlan, *, allow_concurrent: bool = False) -> StartPlan:
         """Claim the place of a run in its conversation, if it has one. Return the plan with the claim.
@@ -389,7 +392,11 @@ class Executions:
             return reached
 
         with refusals(f"the start of the run {run_id!r}"):
-            return await retry_until(f"the run {run_id!r}", send, seconds=self._line.patience)
+            reached = await retry_until(f"the run {run_id!r}", send, seconds=self._line.patience)
+        if plan.carried is None:
+            first = (await self._line.cached_run(run_id)).first
+            await self._records.started(plan.view(datetime.now(UTC)), first)
+        return reached
 
     async def _call_of(self, run_id: str) -> str | None:
         """The call that started a run, None if there is no run, or its start did not wait."""

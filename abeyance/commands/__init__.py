@@ -25,6 +25,7 @@ from abeyance.commands.fields import (
     Name,
     Person,
     Renames,
+    Search,
     Starter,
     Subject,
 )
@@ -33,7 +34,7 @@ from abeyance.core.policy import TEMPORAL, Principal
 from abeyance.core.state import Status
 from abeyance.core.terms import Priority
 from abeyance.duration import OptionalSeconds, OptionalSpan, Seconds
-from abeyance.filters import Sort
+from abeyance.filters import Order as ListOrder
 from abeyance.wire import BY_NAME_AND_ALIAS, Keyed, Moment, Request, Value, is_empty, is_none
 
 # About a run: control, messages, edits of its values, migration and retry
@@ -189,6 +190,8 @@ class RunsPage(Request):
     conversation_id: Name | None = None
     labels: tuple[Label, ...] = ()
     blocked: bool | None = Field(default=None, strict=True)
+    q: Search | None = None
+    started_by: Name | None = None
     cursor: str | None = None
     limit: int = Field(default=50, ge=1, le=1_000, strict=True)
 
@@ -449,10 +452,12 @@ class InboxPage(Request):
     graph: Name | None = None
     conversation_id: Name | None = None
     assignee: Name | None = None
-    sort: Sort = "deadline"
+    order: ListOrder = "deadline"
     priority: Priority | None = None
     min_risk: int | None = Field(default=None, ge=0)
     before: Moment | None = None
+    q: Search | None = None
+    started_by: Name | None = None
     cursor: str | None = None
     limit: int = Field(default=50, ge=1, le=1_000, strict=True)
 

@@ -43,6 +43,8 @@ Id: TypeAlias = Annotated[
 Name: TypeAlias = Annotated[
     str, StringConstraints(min_length=1, max_length=256), AfterValidator(_printable)
 ]
+Search: TypeAlias = Annotated[str, StringConstraints(max_length=500)]
+"""What is searched for, as people type it."""
 ConversationId: TypeAlias = Annotated[
     Id, AfterValidator(_printable), AfterValidator(_not_only_dots)
 ]

@@ -55,10 +55,10 @@ class Writer:
         self._begin()
 
     async def write(self, scope: Scope, batch: Batch, *, patience: float) -> Written:
-        """Write a batch, and wait so many seconds for it. If it is not begun by then, it is not written.
+        """Write a batch, and wait so many seconds for it. If it is not begun then, it is not written.
 
-        If the database was late three times in a row, or is away, nobody waits for it for a second, unless
-        `patience` is more than that.
+        If the database was late three times in a row, or is away, nobody waits for it for a second,
+        unless `patience` is more than that.
         """
         if patience <= _SPARED and time.monotonic() < self._spared_until:
             return "late"

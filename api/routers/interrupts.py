@@ -31,6 +31,7 @@ from abeyance.api.schemas import (
     InterruptStatus,
     Listed,
     ListQuery,
+    Page,
     Question,
     fields_set,
 )
@@ -38,7 +39,7 @@ from abeyance.commands.fields import Name
 from abeyance.core import authority
 from abeyance.core.terms import GROUP
 from abeyance.errors import Code, Unavailable
-from abeyance.filters import InboxFilter, Sort
+from abeyance.filters import InboxFilter, Order
 
 router = APIRouter(tags=["interrupts"])
 
@@ -160,10 +161,10 @@ class InboxQuery(ListQuery):
     min_risk: int | None = Field(
         default=None, ge=0, le=100, description="Only interrupts with at least this risk."
     )
-    sort: Sort = Field(
+    order: Order = Field(
         default="deadline",
-        description="`deadline`: the nearest first. `priority` and `risk`: the highest first. `age`: the "
-        "oldest first. All but `deadline` sort 5,000 at a time, those due first.",
+        description="`deadline`: the nearest first, those without one last. `priority` and `risk`: the "
+        "highest first. `age`: the oldest first. `-` before it turns the list around.",
     )
 
     status: Literal["open", "held"] = Field(
@@ -187,19 +188,16 @@ class InboxQuery(ListQuery):
     "/interrupts",
     dependencies=[READ],
     responses=openapi.read(
-        "A page of open or held interrupts, sorted by deadline.",
+        "A page of open or held interrupts.",
         examples.listed(examples.LISTED_INTERRUPT, "eyJub3ci.2c26b46b"),
     ),
 )
 async def list_open_interrupts(
     query: Annotated[InboxQuery, Query()], caller: Caller, client: ClientDep, reads: Reads
-) -> Listed[views.InterruptView]:
-    """List the open interrupts of all runs, or the held ones, by urgency: overdue, due within a day,
-    within a week, later, and without a deadline. Each page is sorted by deadline.
+) -> Page[views.InterruptView]:
+    """List the open interrupts of all runs, or the held ones, in an order, without schemas and payloads.
 
-    The list is read from Temporal's visibility store: it lags by a moment, and has no schemas and
-    payloads. A page may have fewer than `limit` entries: only a null `next_cursor` means that it is the
-    last.
+    What others answer meanwhile moves nothing from one page to the next.
     """
     filter_ = InboxFilter(
         status=query.status,
@@ -211,11 +209,18 @@ async def list_open_interrupts(
         mine=caller if query.mine else None,
         priority=query.priority,
         min_risk=query.min_risk,
-        sort=query.sort,
+        order=query.order,
+        q=query.q,
+        started_by=query.started_by,
         reads=reads,
     )
-    items, next_cursor = await client.inbox.list(filter_, cursor=query.cursor, limit=query.limit)
-    return Listed(items=await seen_by(caller, items, client), next_cursor=next_cursor)
+    page = await client.inbox.page(filter_, cursor=query.cursor, limit=query.limit)
+    return Page(
+        items=await seen_by(caller, page.items, client),
+        next_cursor=page.next_cursor,
+        total=page.total,
+        searched=client.records.searched,
+    )
 
 
 @router.post(

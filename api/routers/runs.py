@@ -30,6 +30,7 @@ from abeyance.api.schemas import (
     MAX_FILTERS,
     Listed,
     ListQuery,
+    Page,
     RunResult,
     RunStatus,
     StartBody,
@@ -226,23 +227,25 @@ class RunsQuery(ListQuery):
 )
 async def list_runs(
     query: Annotated[RunsQuery, Query()], client: ClientDep, reads: Reads
-) -> Listed[views.RunView]:
-    """List runs, newest first: by the start of their latest history.
-
-    The list is read from Temporal's visibility store: it lags by a moment, has no values, and marks each
-    run as `degraded`. A page may have fewer than `limit` entries: only a null `next_cursor` means that
-    it is the last.
-    """
+) -> Page[views.RunView]:
+    """List runs, newest first, without their values."""
     filter_ = RunFilter(
         statuses=frozenset(query.status),
         graph=query.graph,
         conversation_id=query.conversation_id,
         labels=tuple(query.label),
         blocked=query.blocked,
+        q=query.q,
+        started_by=query.started_by,
         reads=reads,
     )
-    items, next_cursor = await client.runs.list(filter_, cursor=query.cursor, limit=query.limit)
-    return Listed(items=items, next_cursor=next_cursor)
+    page = await client.runs.page(filter_, cursor=query.cursor, limit=query.limit)
+    return Page(
+        items=page.items,
+        next_cursor=page.next_cursor,
+        total=page.total,
+        searched=client.records.searched,
+    )
 
 
 @router.get(

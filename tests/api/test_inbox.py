@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,11 +10,6 @@ from sample_graphs import gated, gates
 from stack import Api, app_for, new_id, problem, served
 from temporal_site import Site, eventually
 from temporalio.client import Client as TemporalClient
-
-from abeyance.client.inbox import Inbox
-from abeyance.client.listing import Listing
-from abeyance.errors import Refusal
-from abeyance.filters import InboxFilter
 
 
 async def pages(api: Api, **query: Any) -> list[list[dict[str, Any]]]:
@@ -44,34 +38,7 @@ async def seen(api: Api, expected: list[str], **query: Any) -> None:
     await eventually(is_seen)
 
 
-async def test_more_questions_than_are_sorted_at_once_come_in_batches(
-    site: Site, api: Api, temporal: TemporalClient
-) -> None:
-    talk = new_id("talk")
-    asked = [
-        await api.waiting("gated", conversation_id=talk, session_type="listed") for _ in range(5)
-    ]
-    due = [id_ for _, (id_,) in reversed(asked)]
-    for hours, id_ in enumerate(due, start=1):
-        await api.http.patch(f"/interrupts/{id_}", json={"timeout": f"{hours}h"})
-    await seen(api, due, conversation_id=talk)
-    listing = Listing(temporal, site.settings.task_queue, patience=10)
-    inbox = Inbox(listing, lambda run_id: site.client.run(run_id).interrupts(), batch=3)
-    by_age = InboxFilter(conversation_id=talk, sort="age")
-
-    found, cursor = await inbox.list(by_age, limit=2)
-    pages = [[entry.id for entry in found]]
-    while cursor is not None:
-        found, cursor = await inbox.list(by_age, cursor=cursor, limit=2)
-        pages.append([entry.id for entry in found])
-    soon, later = due[:3], due[3:]
-    oldest = [*reversed(soon), *reversed(later)]
-    assert pages == [oldest[:2], oldest[2:3], oldest[3:]]
-    with pytest.raises(Refusal):
-        await inbox.list(InboxFilter(sort="age"), cursor="no cursor")
-
-
-async def test_the_inbox_goes_by_windows_of_deadlines(api: Api) -> None:
+async def test_the_nearest_deadline_comes_first_on_every_page(api: Api) -> None:
     talk = new_id("talk")
     gate: dict[str, str] = {}
     for timeout in ("9d", "2d", "30d", None, "1h", "3h"):
@@ -81,49 +48,36 @@ async def test_the_inbox_goes_by_windows_of_deadlines(api: Api) -> None:
             moved = await api.http.patch(f"/interrupts/{id_}", json={"timeout": timeout})
             assert moved.status_code == 200
     by_deadline = [gate[name] for name in ("1h", "3h", "2d", "9d", "30d", "none")]
-    await seen(api, by_deadline, conversation_id=talk)
 
-    windows = [by_deadline[:2], by_deadline[2:3], by_deadline[3:5], by_deadline[5:]]
-    for limit in (1, 2, 3):
+    for limit in (1, 2, 3, 6):
         found = await pages(api, conversation_id=talk, limit=limit)
-        assert all(len(page) <= limit for page in found)
-        assert all(page == sorted(page, key=_deadline) for page in found)
-        told = [entry["id"] for page in found for entry in page]
-        number = 0
-        for window in windows:
-            assert {*told[number : number + len(window)]} == {*window}
-            number += len(window)
-        assert number == len(told)
+        assert [len(page) for page in found] == [limit] * (6 // limit)
+        assert [entry["id"] for page in found for entry in page] == by_deadline
+    turned = await ids(api, conversation_id=talk, order="-deadline", limit=4)
+    assert turned == [*reversed(by_deadline)]
     tomorrow = (datetime.now(UTC) + timedelta(days=1)).isoformat()
     assert await ids(api, conversation_id=talk, before=tomorrow) == by_deadline[:2]
     for never in ("0001-01-01T00:00:00Z", "2020-01-01T00:00:00+01:00"):
         assert await ids(api, conversation_id=talk, before=never) == []
 
 
-async def test_the_one_question_that_is_due_comes_before_many_newer_ones_that_are_not(
-    api: Api,
-) -> None:
+async def test_a_list_is_searched_and_counted(api: Api) -> None:
     talk = new_id("talk")
     about: dict[str, Any] = {"conversation_id": talk, "session_type": "listed"}
-    asked = [await api.waiting("gated", **about)]
-    asked += await asyncio.gather(*(api.waiting("gated", **about) for _ in range(27)))
-    ids_of_all = [id_ for _, (id_,) in asked]
-    due = ids_of_all[0]
-    moved = await api.http.patch(f"/interrupts/{due}", json={"timeout": "2h"})
-    assert moved.status_code == 200
-    # By their ids where they have no deadline.
-    await seen(api, [due, *sorted(ids_of_all[1:])], conversation_id=talk, limit=50)
+    _, (seven,) = await api.waiting("guarded", {"amount": 7}, **about)
+    _, (eight,) = await api.waiting("guarded", {"amount": 8}, **about)
 
-    # The one that is due is not among the newest, which are read first.
-    found = await pages(api, conversation_id=talk, limit=2)
+    async def found(q: str) -> tuple[list[str], int]:
+        query: dict[str, Any] = {"conversation_id": talk, "q": q, "limit": 1}
+        page = (await api.http.get("/interrupts", params=query)).json()
+        return [entry["id"] for entry in page["items"]], page["total"]
 
-    told = [entry["id"] for page in found for entry in page]
-    assert told[0] == due
-    assert sorted(told) == sorted(ids_of_all)
-
-
-def _deadline(entry: dict[str, Any]) -> str:
-    return entry["deadline"] or "9999"
+    assert await found("pay 7?") == ([seven], 1)
+    assert await found("PAY") == ([min(seven, eight)], 2)
+    assert await found(eight) == ([eight], 1)
+    assert await found("%") == ([], 0)
+    runs = (await api.http.get("/runs", params={"q": talk, "limit": 1})).json()
+    assert (len(runs["items"]), runs["total"], runs["searched"]) == (1, 2, "all")
 
 
 async def test_an_entry_tells_what_is_asked_without_its_schema(api: Api) -> None:
@@ -168,44 +122,20 @@ async def test_the_inbox_is_filtered_by_capability_and_graph(api: Api) -> None:
     assert await ids(api, conversation_id=talk, graph="gated") == [free]
 
 
-async def test_a_run_that_asks_more_than_its_rows_hold_is_asked_itself(
+async def test_all_questions_of_a_run_are_listed_in_full_while_no_worker_is_up(
     temporal: TemporalClient,
 ) -> None:
     site = Site(temporal, gates(60, "many", capability="c" * 40))
     talk = new_id("talk")
-    async with site.worker(), served(app_for(site)) as api:
-        _, asked = await api.waiting("many", conversation_id=talk, session_type="listed")
-        assert len(asked) == 60
-        await seen(api, sorted(asked), conversation_id=talk)
+    async with served(app_for(site)) as api:
+        async with site.worker():
+            _, asked = await api.waiting("many", conversation_id=talk, session_type="listed")
+            assert len(asked) == 60
 
         assert await ids(api, conversation_id=talk, limit=7) == sorted(asked)
         wanted = f"{'c' * 40}:17"
-        (found,) = await ids(api, conversation_id=talk, capability=wanted)
-        assert (await api.interrupt(found))["requested_capability"] == wanted
-
-
-async def test_the_inbox_marks_what_it_may_not_have_in_full_while_no_worker_is_up(
-    temporal: TemporalClient,
-) -> None:
-    graphs = gates(60, "many"), gated()
-    site = Site(temporal, *graphs, patience=1.0)
-    patient = Site(temporal, *graphs, beside=site)
-    talk = new_id("talk")
-    async with served(app_for(site)) as api, served(app_for(patient)) as other:
-        async with site.worker():
-            many, _ = await other.waiting("many", conversation_id=talk, session_type="listed")
-            _, (gate,) = await other.waiting("gated", conversation_id=talk, session_type="listed")
-
-        async def is_listed() -> bool:
-            found = await pages(api, conversation_id=talk, limit=100)
-            rows = [entry for page in found for entry in page]
-            marks = {(entry["run_id"] == many, entry["degraded"]) for entry in rows}
-            return gate in [entry["id"] for entry in rows] and marks == {
-                (True, True),
-                (False, False),
-            }
-
-        await eventually(is_listed)
+        ((entry,),) = await pages(api, conversation_id=talk, capability=wanted)
+        assert (entry["requested_capability"], entry["degraded"]) == (wanted, False)
 
 
 async def test_what_is_overdue_comes_first_while_no_worker_is_up(temporal: TemporalClient) -> None:

@@ -1,0 +1,88 @@
+"""The records of one deployment, as its client reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, Final, Literal, TypeVar
+
+from temporalio.client import Client as TemporalClient
+
+from abeyance import views
+from abeyance.keyring import Keyring
+from abeyance.records.batch import Batch
+from abeyance.records.database import Database
+from abeyance.records.writer import Writer
+from abeyance.settings import Settings, load_settings
+from abeyance.temporal.scope import OwnScope
+
+T = TypeVar("T")
+
+_PATIENCE: Final = 1.0
+"""In seconds: how long a start waits until it can be read. The run records it again."""
+
+
+def shared_database(settings: Settings) -> Database:
+    """Return the database of these settings, which this process opens once."""
+    return _database(settings.database_url, settings.encryption_keys)
+
+
+@lru_cache
+def _database(url: str, encryption_keys: str | None) -> Database:
+    keys = None if encryption_keys is None else Keyring.parse(encryption_keys)
+    return Database(url, keys=keys)
+
+
+class Records:
+    """What the client of a deployment reads: its runs, their questions and events.
+
+    Without a `database` it is that of the environment's settings.
+    """
+
+    def __init__(
+        self,
+        temporal: TemporalClient,
+        task_queue: str,
+        database: Database | None = None,
+        *,
+        patience: float = 10.0,
+    ) -> None:
+        self._scope = OwnScope(temporal, task_queue, patience=patience)
+        self._database = database
+        self._writer: Writer | None = None
+
+    @property
+    def database(self) -> Database:
+        """The database, which is opened when it is read or written."""
+        if self._database is None:
+            self._database = shared_database(load_settings())
+        return self._database
+
+    @property
+    def searched(self) -> Literal["all", "clear"]:
+        """What a search looks at: everything, or what is not encrypted."""
+        return "clear" if self.database.documents.are_sealed else "all"
+
+    async def read(self, query: Callable[..., T], *arguments: Any, **options: Any) -> T:
+        """Call a query of `abeyance.records` with a connection, the documents and the deployment's row.
+
+        Raises Unavailable, and RecordsUnavailable.
+        """
+        scope, database = await self._scope.read(), self.database
+        return await database.read(
+            lambda connection: query(
+                connection,
+                database.documents,
+                database.deployment(connection, scope),
+                *arguments,
+                **options,
+            )
+        )
+
+    async def started(self, view: views.RunView, origin: str) -> None:
+        """Record a run that has just started, so that it can be read before a worker has it."""
+        if self._writer is None:
+            self._writer = Writer(self.database)
+        # The first batch of the run has a larger number, and counts whichever comes first.
+        batch = Batch(number=1, origin=origin, view=view, active_at=view.created_at)
+        await self._writer.write(await self._scope.read(), batch, patience=_PATIENCE)
