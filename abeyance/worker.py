@@ -36,6 +36,7 @@ from abeyance.authoring.graph import Graph
 from abeyance.check import agents_of
 from abeyance.cli.errors import leave
 from abeyance.client import Client
+from abeyance.client.records import shared_database
 from abeyance.dev.signals import stopped_by_signals
 from abeyance.errors import AbeyanceError, Code, GraphError, SettingsError, Unavailable
 from abeyance.mcp.server import close_servers
@@ -72,6 +73,7 @@ _LAST_SECONDS: Final = 5.0
 _MOST_SECONDS: Final = 15.0
 """Seconds after the grace until a worker that does not stop is killed."""
 _RECONNECT_SECONDS: Final = 1.0
+_ROUND_SECONDS: Final = 60.0
 _UNUSABLE: Final = "Worker validation failed"
 _THREADS: Final = 64
 """Maximum number of synchronous node functions that run at the same time."""
@@ -133,10 +135,11 @@ def make_worker(
         temporal,
         task_queue=settings.task_queue,
         blobs=kept_blobs(settings) if blobs is None else blobs,
+        records=records,
         archive=archive_of(settings, temporal.namespace),
         signing_key=settings.signing_key,
     )
-    records = records or Database(settings.database_url, keys=settings.keyring)
+    records = shared_database(settings) if records is None else records
     audits, graph_activities = AuditActivities(client), GraphActivities(graphs)
     nodes = NodeActivities(
         graphs,
@@ -267,9 +270,8 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
     notifying = asyncio.create_task(_notify(temporal, settings, notifications))
     stop_signal = asyncio.create_task(stop.wait())
     _logger.info("serving %s on the task queue %s", ", ".join(graphs), settings.task_queue)
-    waking = asyncio.create_task(
-        _wake_blocked_runs(Client(temporal, task_queue=settings.task_queue))
-    )
+    client = Client(temporal, task_queue=settings.task_queue, records=shared_database(settings))
+    tending = asyncio.create_task(_tend(client))
     await asyncio.wait({running, stop_signal}, return_when=asyncio.FIRST_COMPLETED)
     if not running.done():
         stopping = asyncio.create_task(worker.shutdown())
@@ -289,9 +291,9 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
     with suppress(TimeoutError):
         await asyncio.wait_for(closing, _LAST_SECONDS)
     stop_signal.cancel()
-    waking.cancel()
+    tending.cancel()
     notifying.cancel()
-    await asyncio.wait({waking, notifying})
+    await asyncio.wait({tending, notifying})
     try:
         await running
     except RuntimeError as error:
@@ -339,12 +341,20 @@ async def _close_servers() -> None:
         await close_servers()
 
 
-async def _wake_blocked_runs(client: Client) -> None:
-    """Have blocked visits tried again at once: this worker may have what they need."""
+async def _tend(client: Client) -> None:
+    """Have blocked visits tried again at once, because this worker may have what they need; then find
+    what ends outside, once a minute, until this is cancelled.
+    """
     try:
         await client.waking.wake()
     except AbeyanceError as error:
         _logger.warning("blocked runs are tried again within minutes, not at once: %s", error)
+    while True:
+        try:
+            await client.janitor.round()
+        except Unavailable as error:
+            _logger.warning("what ended outside is not recorded yet: %s", error)
+        await asyncio.sleep(_ROUND_SECONDS)
 
 
 async def _connected(settings: Settings, stop: asyncio.Event) -> TemporalClient | None:

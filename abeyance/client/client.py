@@ -18,6 +18,7 @@ from abeyance.client.deployment import Deployment
 from abeyance.client.erasures import Erasures
 from abeyance.client.eviction import Capacity, Evictions, Recency
 from abeyance.client.inbox import Inbox
+from abeyance.client.janitor import Janitor
 from abeyance.client.listing import Listing
 from abeyance.client.records import Records, shared_database
 from abeyance.client.rpc import WorkflowRpc
@@ -100,11 +101,14 @@ class Client:
             audits=audits,
         )
         self.archiver = Archiver(audits, listing, lambda run_id: self._found(run_id).shown())
-        self.erasures = Erasures(line, listing, blobs, audits, signing_key)
+        self.erasures = Erasures(
+            line, listing, blobs, audits, records=self.records, signing_key=signing_key
+        )
         self.conversations = Conversations(self._deployment)
         self.delegations = self._deployment.delegations
         self.runs = Runs(self._deployment, recency, evictions, self.erasures)
         self.inbox = Inbox(self.records)
+        self.janitor = Janitor(listing, self.records)
         self.stream = Stream(temporal, task_queue)
         self.waking = Waking(line, listing, lambda run_id: self._found(run_id).worker_started())
 

@@ -20,6 +20,7 @@ from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from abeyance import names, wire
 from abeyance.client.audits import Audits
 from abeyance.client.listing import RUNS, Listing, having
+from abeyance.client.records import Records
 from abeyance.client.rpc import WorkflowRpc
 from abeyance.core.json import rfc3339
 from abeyance.errors import Code, Refusal, Unavailable
@@ -28,6 +29,7 @@ from abeyance.history.client import HistoryClient, unknown_run
 from abeyance.history.deleted_runs import erased_executions
 from abeyance.history.description import RPC
 from abeyance.keyring import SigningKey
+from abeyance.records import endings
 from abeyance.storage.blobs import Blobs
 from abeyance.temporal.retry import NotFound, attempts, retry_until
 from abeyance.util import (
@@ -51,8 +53,11 @@ class Erasures:
         listing: Listing,
         blobs: Blobs,
         audits: Audits,
+        *,
+        records: Records,
         signing_key: SigningKey | None,
     ) -> None:
+        self._records = records
         self._line = line
         self._listing = listing
         self._blobs = blobs
@@ -124,6 +129,7 @@ class Erasures:
         if archive is not None:
             # First, so that an archiver that has read the run before does not keep what it writes.
             await archive.bury(run_id, tombstone + b"\n")
+        await self._records.write(endings.erase, run_id, order.requested_at)
         await self._forget_conversation(run_id)
         # Before the histories: without those a new run may have the id, and blobs of its own.
         if ids or not later:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final, Literal, TypeVar
@@ -78,6 +79,17 @@ class Records:
                 **options,
             )
         )
+
+    async def write(self, change: Callable[..., T], *arguments: Any) -> T:
+        """Call what changes the records, in a transaction, with the same. Raises as `read`."""
+        scope, database = await self._scope.read(), self.database
+
+        def written() -> T:
+            with database.writing() as connection:
+                deployment = database.deployment(connection, scope)
+                return change(connection, database.documents, deployment, *arguments)
+
+        return await asyncio.to_thread(written)
 
     async def started(self, view: views.RunView, origin: str) -> None:
         """Record a run that has just started, so that it can be read before a worker has it."""

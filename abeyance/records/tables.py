@@ -65,7 +65,7 @@ runs: Final = Table(
     Column("deployment", ForeignKey("deployments.id"), nullable=False),
     Column("run_id", Text, nullable=False),
     Column("origin", Text, nullable=False),
-    Column("batch", Integer, nullable=False, default=0),
+    Column("batch", BigInteger, nullable=False),
     # An id may be used again, and lists have its newest run only.
     Column("is_newest", Boolean, nullable=False),
     Column("graph", Text, nullable=False),

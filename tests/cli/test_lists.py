@@ -138,7 +138,7 @@ def test_a_filter_that_cannot_be_used_is_told(
         "inbox --before",
         "inbox --assignee",
         "inbox --priority",
-        "inbox --sort",
+        "inbox --order",
         "inbox --cursor",
         "events --type",
         "events --graph",

@@ -10,7 +10,7 @@ def test_a_question_is_claimed_released_and_reassigned(terminal: Terminal, stand
     code, out, _ = terminal.call("claim", question, "--for", "1h")
     assert code == 0
     assert "claimed by local until " in out
-    mine = terminal.told("inbox", "--mine", "--sort", "age", "--all")["items"]
+    mine = terminal.told("inbox", "--mine", "--order", "age", "--all")["items"]
     assert question in [entry["id"] for entry in mine]
     assert terminal.told("release", question)["claim"] is None
     _, out, _ = terminal.call("reassign", question, "ada", "group:finance", "--note", "away")

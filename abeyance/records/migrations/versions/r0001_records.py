@@ -35,7 +35,7 @@ def upgrade() -> None:
         sa.Column("deployment", sa.Integer(), nullable=False),
         sa.Column("run_id", sa.Text(), nullable=False),
         sa.Column("origin", sa.Text(), nullable=False),
-        sa.Column("batch", sa.Integer(), nullable=False),
+        sa.Column("batch", sa.BigInteger(), nullable=False),
         sa.Column("is_newest", sa.Boolean(), nullable=False),
         sa.Column("graph", sa.Text(), nullable=False),
         sa.Column("status", sa.Text(), nullable=False),

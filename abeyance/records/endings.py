@@ -1,0 +1,86 @@
+"""Ends that runs cannot record themselves: Temporal terminated them, or their time was over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Connection, delete, func, select
+
+from abeyance import views
+from abeyance.records.batch import Batch, Fact
+from abeyance.records.documents import Documents
+from abeyance.records.tables import events, micros, moment, runs
+from abeyance.records.writing import write
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class End:
+    """How and when Temporal ended a run."""
+
+    run_id: str
+    status: str
+    reason: str | None
+    at: datetime
+
+
+def end(connection: Connection, documents: Documents, deployment: int, ends: Iterable[End]) -> int:
+    """Record the ends of those runs that are open in the records, and return how many these are."""
+    batches = [batch for each in ends if (batch := _batch(connection, documents, deployment, each))]
+    write(connection, documents, deployment, batches)
+    return len(batches)
+
+
+def _batch(
+    connection: Connection, documents: Documents, deployment: int, ended: End
+) -> Batch | None:
+    query = select(runs.c.id, runs.c.origin, runs.c.batch, runs.c.active_at, runs.c.view).where(
+        runs.c.deployment == deployment,
+        runs.c.run_id == ended.run_id,
+        runs.c.is_newest,
+        runs.c.ended_at.is_(None),
+        # A later run may have the id.
+        runs.c.created_at <= micros(ended.at),
+    )
+    found = connection.execute(query).one_or_none()
+    if found is None:
+        return None
+    last = select(func.max(events.c.number)).where(events.c.run == found.id)
+    number = (connection.execute(last).scalar_one() or 0) + 1
+    view = views.RunView.model_validate(documents.read(found.view))
+    changes = {
+        "status": ended.status,
+        "outcome": ended.status,
+        "reason": ended.reason,
+        "updated_at": ended.at,
+        "ended_at": ended.at,
+        "open": 0,
+        "running": [],
+        "blocked": [],
+    }
+    fact = Fact(
+        number=number,
+        time=ended.at,
+        type=f"run.{ended.status}",
+        actor="temporal",
+        data={"reason": ended.reason},
+    )
+    return Batch(
+        number=found.batch + 1,
+        origin=found.origin,
+        view=view.model_copy(update=changes),
+        active_at=moment(found.active_at),
+        facts=[fact],
+    )
+
+
+def erase(
+    connection: Connection, documents: Documents, deployment: int, run_id: str, until: datetime
+) -> int:
+    """Delete what is recorded of the runs of an id that had ended then. Return how many there were."""
+    del documents
+    ended = delete(runs).where(
+        runs.c.deployment == deployment, runs.c.run_id == run_id, runs.c.ended_at <= micros(until)
+    )
+    return connection.execute(ended).rowcount
