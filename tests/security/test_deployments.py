@@ -407,6 +407,8 @@ async def test_what_starts_a_run_knows_it_without_asking(temporal: TemporalClien
         "start_workflow_execution": 1,
         "update_workflow_execution": 1,
         "signal_workflow_execution": 1,
+        # Once for each client: whose records they are.
+        "describe_namespace": 1,
     }
 
 
