@@ -29,7 +29,7 @@ from abeyance.history.client import HistoryClient, unknown_run
 from abeyance.history.deleted_runs import erased_executions
 from abeyance.history.description import RPC
 from abeyance.keyring import SigningKey
-from abeyance.records import endings
+from abeyance.records import outside
 from abeyance.storage.blobs import Blobs
 from abeyance.temporal.retry import NotFound, attempts, retry_until
 from abeyance.util import (
@@ -129,7 +129,7 @@ class Erasures:
         if archive is not None:
             # First, so that an archiver that has read the run before does not keep what it writes.
             await archive.bury(run_id, tombstone + b"\n")
-        await self._records.write(endings.erase, run_id, order.requested_at)
+        await self._records.write(outside.erase, run_id, order.requested_at)
         await self._forget_conversation(run_id)
         # Before the histories: without those a new run may have the id, and blobs of its own.
         if ids or not later:

@@ -19,7 +19,7 @@ from abeyance.filters import RunFilter
 from abeyance.records import selecting
 from abeyance.records.documents import Documents
 from abeyance.records.questions import listed_of, short
-from abeyance.records.selecting import Condition, Order, Page
+from abeyance.records.selecting import AnyRow, Condition, Order, Page
 from abeyance.records.tables import micros, moment, questions, runs
 
 _NEWEST_FIRST: Final = Order(key=(runs.c.created_at, runs.c.id), is_turned=True)
@@ -40,14 +40,14 @@ def run(
     connection: Connection, documents: Documents, deployment: int, run_id: str
 ) -> views.RunView | None:
     """Return a run with the questions that wait in it, whole; None if there is none of this id."""
-    query = select(runs.c.id, runs.c.view).where(
+    query = select(runs.c.id, runs.c.view, runs.c.hindered).where(
         runs.c.deployment == deployment, runs.c.run_id == run_id, runs.c.is_newest
     )
     found = connection.execute(query).one_or_none()
     if found is None:
         return None
     waiting = [view for _, view in listed_of(connection, documents, [found.id], most=_ALL)]
-    return _view(documents, found.view, interrupts=waiting)
+    return _view(documents, found, interrupts=waiting)
 
 
 def page(
@@ -66,7 +66,7 @@ def page(
     """
     found = selecting.page(
         connection,
-        [runs.c.id, runs.c.view],
+        [runs.c.id, runs.c.view, runs.c.hindered],
         [*_conditions(deployment, filters)],
         _NEWEST_FIRST,
         criteria=_criteria(filters),
@@ -78,7 +78,7 @@ def page(
     for id_, view in listed_of(connection, documents, ids, most=_MOST):
         waiting[id_].append(short(view))
     items = [
-        _view(documents, row.view, interrupts=waiting[row.id], values={}, result=None)
+        _view(documents, row, interrupts=waiting[row.id], values={}, result=None)
         for row in found.items
     ]
     return Page(items=items, next_cursor=found.next_cursor, total=found.total)
@@ -136,7 +136,8 @@ def _conditions(deployment: int, filters: RunFilter) -> Iterator[Condition]:
     if filters.started_by is not None:
         yield runs.c.started_by == filters.started_by
     if filters.blocked is not None:
-        yield runs.c.is_blocked.is_(filters.blocked)
+        is_blocked = runs.c.is_blocked | runs.c.hindered.is_not(None)
+        yield is_blocked if filters.blocked else ~is_blocked
     for label in filters.labels:
         yield selecting.labelled(runs.c.id, [label])
     yield from selecting.readable(runs.c.id, filters.reads)
@@ -153,5 +154,9 @@ def _criteria(filters: RunFilter) -> dict[str, Any]:
     }
 
 
-def _view(documents: Documents, text: str, **beside: Any) -> views.RunView:
-    return views.RunView.model_validate(documents.read(text)).model_copy(update=beside)
+def _view(documents: Documents, row: AnyRow, **beside: Any) -> views.RunView:
+    view = views.RunView.model_validate(documents.read(row.view))
+    if row.hindered is not None:
+        why = map(views.BlockedView.model_validate, documents.read(row.hindered))
+        beside["blocked"] = [*why, *view.blocked]
+    return view.model_copy(update=beside)

@@ -78,6 +78,8 @@ runs: Final = Table(
     Column("active_at", BigInteger, nullable=False),
     Column("ended_at", BigInteger),
     Column("is_blocked", Boolean, nullable=False),
+    # Why no worker can go on with it, if that is so: a run cannot say that itself.
+    Column("hindered", Text),
     Column("search", Text, nullable=False),
     Column("view", Text, nullable=False),
     UniqueConstraint("deployment", "run_id", "origin"),

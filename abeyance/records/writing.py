@@ -109,6 +109,7 @@ def _columns(documents: Documents, batch: Batch) -> Row:
         "active_at": micros(batch.active_at),
         "ended_at": micros_or_none(view.ended_at),
         "is_blocked": bool(view.blocked),
+        "hindered": None,
         "search": _search_of_run(view),
         "view": _document(documents, view),
     }

@@ -47,6 +47,7 @@ def upgrade() -> None:
         sa.Column("active_at", sa.BigInteger(), nullable=False),
         sa.Column("ended_at", sa.BigInteger()),
         sa.Column("is_blocked", sa.Boolean(), nullable=False),
+        sa.Column("hindered", sa.Text()),
         sa.Column("search", sa.Text(), nullable=False),
         sa.Column("view", sa.Text(), nullable=False),
         sa.ForeignKeyConstraint(["deployment"], ["deployments.id"], name="fk_runs_deployment"),

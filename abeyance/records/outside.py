@@ -1,12 +1,12 @@
-"""Ends that runs cannot record themselves: Temporal terminated them, or their time was over."""
+"""What runs cannot record themselves: that Temporal has ended them, or that no worker can go on."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Connection, delete, func, select
+from sqlalchemy import Connection, delete, func, select, update
 
 from abeyance import views
 from abeyance.records.batch import Batch, Fact
@@ -73,6 +73,23 @@ def _batch(
         active_at=moment(found.active_at),
         facts=[fact],
     )
+
+
+def hinder(
+    connection: Connection,
+    documents: Documents,
+    deployment: int,
+    hindered: Mapping[str, Sequence[views.BlockedView]],
+) -> None:
+    """Record which open runs their workers cannot go on with, and why; no others are."""
+    own = (runs.c.deployment == deployment, runs.c.is_newest, runs.c.ended_at.is_(None))
+    freed = update(runs).where(*own, runs.c.hindered.is_not(None), runs.c.run_id.not_in(hindered))
+    connection.execute(freed.values(hindered=None))
+    for run_id, why in hindered.items():
+        written = documents.write([each.model_dump(mode="json") for each in why], run_id)
+        connection.execute(
+            update(runs).where(*own, runs.c.run_id == run_id).values(hindered=written)
+        )
 
 
 def erase(
