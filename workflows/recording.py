@@ -39,7 +39,7 @@ _ONCE: Final = RetryPolicy(maximum_attempts=1)
 _FOREVER: Final = RetryPolicy(
     initial_interval=timedelta(milliseconds=500), maximum_interval=timedelta(seconds=10)
 )
-_MOST_FACTS: Final = 500
+_MOST_FACTS: Final = 100
 _OF_TURNS: Final = ("turn", "model", "calls", "usage", "finish_reason")
 
 
@@ -54,6 +54,7 @@ class Recorder:
         self._spawn = spawn
         self._then = then
         self._pending: list[Fact] = []
+        self._is_quiet = True
         self._questions: dict[str, Interrupt] = {}
         self._settled: str | None = None
         self._number = 0
@@ -65,8 +66,21 @@ class Recorder:
 
     @property
     def is_idle(self) -> bool:
-        """Whether all that has changed is recorded."""
+        """Whether nothing is being recorded."""
         return self._task is None
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing but code has begun and ended since the last batch, and that not too often.
+
+        Such news can wait for others: a batch costs an event of the history.
+        """
+        return self._is_quiet and len(self._pending) < _MOST_FACTS
+
+    @property
+    def has_news(self) -> bool:
+        """Whether something has happened that no batch has yet."""
+        return bool(self._pending)
 
     def note(
         self,
@@ -96,6 +110,7 @@ class Recorder:
 
     def began(self, start: wire.StartRun, graph: str, now: datetime) -> None:
         """Note that the run began."""
+        self._is_quiet = False
         actor = start.sent_by or start.started_by
         data = {"graph": graph, "graph_version": start.graph_version}
         if start.sent_by is not None:
@@ -104,6 +119,7 @@ class Recorder:
 
     def published(self, fact: Publish, state: RunState) -> None:
         """Note what the core publishes."""
+        self._is_quiet = False
         id_ = str(fact.data.get("id"))
         entry = state.ledger.open.get(id_) or state.ledger.settled.get(id_)
         self.note(
@@ -206,6 +222,7 @@ class Recorder:
         moment = int(workflow.now().timestamp() * 1_000_000)
         self._number = max(moment, self._number + 1)
         facts, self._pending = self._pending, []
+        self._is_quiet = True
         return Batch(
             number=self._number,
             origin=start.origin or workflow.info().first_execution_run_id,

@@ -151,8 +151,13 @@ class AgentRun(QuestionUpdates, RunReads):
             self._visibility.write(self._state, facts, self._start)
             self._metered.published(self._state, facts)
             self._announcer.published(self._state, self._start, facts)
-            self._record()
+            if self._state.finished or not self._recorder.is_quiet:
+                self._record()
             if self._continues_as_new and self._is_at_rest():
+                if self._recorder.has_news:
+                    # What only this execution knows. It goes on when that is recorded.
+                    self._record()
+                    continue
                 continue_as_new.hand_over(self._state, self._start)
                 # The state is too large: continue in this history, and retry later.
                 self._history.keep()
