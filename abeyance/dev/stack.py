@@ -63,10 +63,10 @@ class Plan:
 
     `app` names the graphs; None uses the environment. A port of 0 picks a free one; without a `ui_port`
     Temporal's UI is not served. `data_dir` gets Temporal's state, records, blobs and logs; with
-    `in_memory` only the logs. Modules of `app` are imported from `directory`. `environment` is passed to the processes,
-    except for the Temporal connection; `settings` are those of that environment, and without them the
-    janitor is not scheduled. With `reload` worker and API are restarted when a file of `directory`
-    changes.
+    `in_memory` only the logs. Modules of `app` are imported from `directory`. `environment` is passed to
+    the processes, except for the Temporal connection; `settings` are those of that environment, and
+    without them the janitor is not scheduled. With `reload` worker and API are restarted when a file of
+    `directory` changes.
     """
 
     app: str | None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import Connection, delete, func, select, update
 
@@ -49,7 +50,7 @@ def _batch(
     last = select(func.max(events.c.number)).where(events.c.run == found.id)
     number = (connection.execute(last).scalar_one() or 0) + 1
     view = views.RunView.model_validate(documents.read(found.view))
-    changes = {
+    changes: dict[str, Any] = {
         "status": ended.status,
         "outcome": ended.status,
         "reason": ended.reason,

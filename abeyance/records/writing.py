@@ -19,7 +19,6 @@ from abeyance.records.batch import Batch, Fact
 from abeyance.records.documents import Documents
 from abeyance.records.tables import (
     FAR,
-    deployments,
     events,
     labels,
     micros,
@@ -265,14 +264,3 @@ def _insert(connection: Connection, table: Table) -> postgresql.Insert | sqlite.
     if connection.dialect.name == "postgresql":
         return postgresql.insert(table)
     return sqlite.insert(table)
-
-
-def deployment_of(connection: Connection, namespace: str, task_queue: str) -> int:
-    """Return the row of a deployment, made if it is missing."""
-    identity = {"namespace": namespace, "task_queue": task_queue}
-    query = select(deployments.c.id).filter_by(**identity)
-    found = connection.execute(query).scalar_one_or_none()
-    if found is None:
-        _add(connection, deployments, [identity])
-        found = connection.execute(query).scalar_one()
-    return int(found)
