@@ -32,6 +32,6 @@ class RecordingActivities:
     async def record(self, batch: Batch, patience: float) -> Written:
         """Write a batch, waiting so many seconds at most, and return what became of it."""
         written = await self._writer.write(await self._scope.read(), batch, patience=patience)
-        if written != "written" and patience >= _LAST_RESORT:
+        if written.status in ("late", "away") and patience >= _LAST_RESORT:
             raise RecordsUnavailable("the records cannot be written now")
         return written

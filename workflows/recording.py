@@ -8,7 +8,7 @@ batch that is not written by then goes on as an ordinary activity, for as long a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeAlias
 
@@ -24,7 +24,7 @@ with workflow.unsafe.imports_passed_through():
     from abeyance.core.outcome import AttemptFailed, Failed, Finished, Interrupted, Stopped
     from abeyance.core.state import RunState
     from abeyance.errors import FailureCode
-    from abeyance.records.batch import Batch, Fact, Written
+    from abeyance.records.batch import BEGINNING, Batch, Fact, Written
     from abeyance.workflows.activity_calls import LocalFailed, local_result
 
 Spawn: TypeAlias = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
@@ -57,7 +57,9 @@ class Recorder:
         self._is_quiet = True
         self._questions: dict[str, Interrupt] = {}
         self._settled: str | None = None
-        self._number = 0
+        self._number = BEGINNING
+        # The questions that the next batch has, whether they have changed or not.
+        self._again: Sequence[str] = ()
         self._asked = 0
         self._recorded = 0
         self._is_behind = False
@@ -121,7 +123,7 @@ class Recorder:
         """Note what the core publishes."""
         self._is_quiet = False
         id_ = str(fact.data.get("id"))
-        entry = state.ledger.open.get(id_) or state.ledger.settled.get(id_)
+        entry = _entry(state, id_)
         self.note(
             fact.type,
             fact.time,
@@ -207,28 +209,50 @@ class Recorder:
     async def _record(self) -> None:
         while self._latest is not None:
             (state, start), self._latest = self._latest, None
-            asked, batch = self._asked, self._batch(state, start)
-            if await _local(batch) != "written":
-                self._is_behind = await _bounded(batch) != "written"
-                if self._is_behind:
-                    await _activity(batch, _UNBOUNDED, _FOREVER)
-                    self._is_behind = False
+            asked = self._asked
+            self._again = await self._written(self._batch(state, start))
             self._recorded = asked
+            if self._again and self._latest is None:
+                self._latest = (state, start)
         self._task = None
         self._then()
+
+    async def _written(self, batch: Batch) -> Sequence[str]:
+        """Have a batch written, and return which questions have to be handed over again."""
+        written = await _local(batch)
+        if written.status != "written":
+            written = await self._sent(batch, _BOUNDED)
+        if written.status != "written":
+            self._is_behind = True
+            written = await self._sent(batch, _UNBOUNDED)
+            self._is_behind = False
+        return written.strays
+
+    async def _sent(self, batch: Batch, patience: float) -> Written:
+        while (written := await _activity(batch, patience)).status == "outrun":
+            self._number = written.latest + 1
+            batch = batch.model_copy(update={"number": self._number})
+        return written
 
     def _batch(self, state: RunState, start: wire.StartRun) -> Batch:
         # Larger than that of every batch before, in every execution and whatever a replay has merged.
         moment = int(workflow.now().timestamp() * 1_000_000)
-        self._number = max(moment, self._number + 1)
+        after, self._number = self._number, max(moment, self._number + 1)
         facts, self._pending = self._pending, []
         self._is_quiet = True
+        entries = {entry.id: entry for entry in self._changed(state)}
+        for id_ in self._again:
+            if (entry := _entry(state, id_)) is not None:
+                entries[id_] = entry
         return Batch(
             number=self._number,
+            after=after,
             origin=start.origin or workflow.info().first_execution_run_id,
             view=projections.bare_view(state, start),
             active_at=state.last_activity_at,
-            questions=[projections.question(state, entry) for entry in self._changed(state)],
+            questions=[projections.question(state, entry) for entry in entries.values()],
+            gone=[id_ for id_ in self._again if id_ not in entries],
+            facts_before=self.facts - len(facts),
             facts=facts,
         )
 
@@ -250,37 +274,41 @@ def _node_or_tool(address: str) -> str:
     return "tool" if Address.parse(address).is_call else "node"
 
 
+def _entry(state: RunState, id_: str) -> Interrupt | None:
+    return state.ledger.open.get(id_) or state.ledger.settled.get(id_)
+
+
 async def _local(batch: Batch) -> Written:
     try:
         written: Written = await local_result(
             workflow.start_local_activity(
                 names.RECORD_ACTIVITY,
                 args=[batch, _A_MOMENT],
-                result_type=str,
+                result_type=Written,
                 start_to_close_timeout=_SLACK,
                 retry_policy=_ONCE,
                 summary="record",
             )
         )
     except LocalFailed:
-        return "late"
-    return written
+        return Written(status="late")
+    # What comes after is no part of the history yet, and may never be.
+    return Written(status="late") if written.status == "outrun" else written
 
 
-async def _bounded(batch: Batch) -> Written:
+async def _activity(batch: Batch, patience: float) -> Written:
+    is_bounded = patience == _BOUNDED
     try:
-        return await _activity(batch, _BOUNDED, _ONCE)
+        written: Written = await workflow.execute_activity(
+            names.RECORD_ACTIVITY,
+            args=[batch, patience],
+            result_type=Written,
+            start_to_close_timeout=timedelta(seconds=patience) + _SLACK,
+            retry_policy=_ONCE if is_bounded else _FOREVER,
+            summary="record",
+        )
     except ActivityError:
-        return "away"
-
-
-async def _activity(batch: Batch, patience: float, retries: RetryPolicy) -> Written:
-    written: Written = await workflow.execute_activity(
-        names.RECORD_ACTIVITY,
-        args=[batch, patience],
-        result_type=str,
-        start_to_close_timeout=timedelta(seconds=patience) + _SLACK,
-        retry_policy=retries,
-        summary="record",
-    )
+        if is_bounded:
+            return Written(status="away")
+        raise
     return written

@@ -11,7 +11,7 @@ from temporalio.client import Client as TemporalClient
 
 from abeyance import views
 from abeyance.keyring import Keyring
-from abeyance.records.batch import Batch
+from abeyance.records.batch import BEGINNING, Batch
 from abeyance.records.database import Database
 from abeyance.records.writer import Writer
 from abeyance.settings import Settings, load_settings
@@ -96,5 +96,12 @@ class Records:
         if self._writer is None:
             self._writer = Writer(self.database)
         # The first batch of the run has a larger number, and counts whichever comes first.
-        batch = Batch(number=1, origin=origin, view=view, active_at=view.created_at)
+        batch = Batch(
+            number=BEGINNING,
+            after=0,
+            origin=origin,
+            view=view,
+            active_at=view.created_at,
+            facts_before=0,
+        )
         await self._writer.write(await self._scope.read(), batch, patience=_PATIENCE)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from pydantic import Field
 
 from abeyance import views
-from abeyance.wire import Record
+from abeyance.wire import Record, is_empty
+
+BEGINNING: Final = 1
+"""The number of the batch by which a client records a start, before the run has done anything."""
+Status: TypeAlias = Literal["written", "late", "away", "outrun"]
 
 
 class Fact(Record):
@@ -30,20 +34,35 @@ class Fact(Record):
 class Batch(Record):
     """What has changed in a run since its last batch.
 
-    `number` counts the batches of the run, from 1, and `origin` is the first of its executions in
-    Temporal, which tells it from other runs of its id. `view` is the run without its questions, and
-    `questions` are those that have changed, in full. `active_at` is when somebody or some code of it last
-    did something.
+    `number` is larger than that of every batch before, and `origin` is the first of the run's executions
+    in Temporal, which tells it from other runs of its id. `after` is the number of the batch before in
+    the same execution, `BEGINNING` for the first, and `facts_before` is how many events earlier batches
+    had. `view` is the run without its questions, and `questions` are those that have changed, in full;
+    `gone` are those that the run has never asked. `active_at` is when somebody or some code last did
+    something.
     """
 
     number: int
+    after: int
     origin: str
     view: views.RunView
     active_at: datetime
     questions: list[views.InterruptView] = Field(default_factory=list)
+    gone: list[str] = Field(default_factory=list, exclude_if=is_empty)
+    facts_before: int
     facts: list[Fact] = Field(default_factory=list)
 
 
-Written: TypeAlias = Literal["written", "late", "away"]
-"""What became of a batch: it is in the database; it will be, or not, in a moment; or the database cannot
-be reached."""
+class Written(Record):
+    """What became of a batch.
+
+    It is `written`; it will be, or not, in a moment (`late`); the database cannot be reached (`away`); or
+    it is `outrun` by the batch `latest`, and would be written with a larger number.
+
+    A batch may be written for a workflow task that comes to nothing: of it the run knows nothing later.
+    `strays` are the questions that such batches have changed, which the run has to hand over again.
+    """
+
+    status: Status
+    latest: int = Field(default=0, exclude_if=is_empty)
+    strays: list[str] = Field(default_factory=list, exclude_if=is_empty)

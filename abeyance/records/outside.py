@@ -69,9 +69,11 @@ def _batch(
     )
     return Batch(
         number=found.batch + 1,
+        after=found.batch,
         origin=found.origin,
         view=view.model_copy(update=changes),
         active_at=moment(found.active_at),
+        facts_before=number - 1,
         facts=[fact],
     )
 

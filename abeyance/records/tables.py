@@ -65,6 +65,7 @@ runs: Final = Table(
     Column("deployment", ForeignKey("deployments.id"), nullable=False),
     Column("run_id", Text, nullable=False),
     Column("origin", Text, nullable=False),
+    # The number of the latest batch.
     Column("batch", BigInteger, nullable=False),
     # An id may be used again, and lists have its newest run only.
     Column("is_newest", Boolean, nullable=False),
@@ -104,6 +105,8 @@ questions: Final = Table(
     Column("run", ForeignKey("runs.id", ondelete="CASCADE"), nullable=False),
     Column("deployment", ForeignKey("deployments.id"), nullable=False),
     Column("interrupt_id", _Ordered, nullable=False),
+    # The number of the batch that wrote it.
+    Column("batch", BigInteger, nullable=False),
     Column("status", Text, nullable=False),
     # The list that shows it, `open` or `held`: none shows what is settled, or asked by a run that has
     # ended or whose id a later one has.

@@ -35,7 +35,7 @@ _logger = logging.getLogger("abeyance.records")
 class _Job:
     scope: Scope
     batch: Batch
-    done: Future[None] = field(default_factory=Future)
+    done: Future[Written] = field(default_factory=Future)
 
 
 class Writer:
@@ -61,9 +61,9 @@ class Writer:
         unless `patience` is more than that.
         """
         if patience <= _SPARED and time.monotonic() < self._spared_until:
-            return "late"
+            return Written(status="late")
         if self._jobs.qsize() >= _WAITING:
-            return "away"
+            return Written(status="away")
         job = _Job(scope, batch)
         self._jobs.put(job)
         self._begin()
@@ -74,15 +74,15 @@ class Writer:
             self._late += 1
             if self._late >= _AGAIN:
                 self._spare()
-            return "late"
+            return Written(status="late")
         self._late = 0
         match waiting.exception():
             case None:
-                return "written"
+                return waiting.result()
             case RecordsUnavailable() as error:
                 self._spare()
                 _logger.warning("code=%s | the records are behind: %s", error.code, error)
-                return "away"
+                return Written(status="away")
             case error:
                 raise error
 
@@ -127,7 +127,7 @@ class Writer:
 
     def _write(self, jobs: Sequence[_Job]) -> None:
         try:
-            self._transact(jobs)
+            written = self._transact(jobs)
         except (RecordsUnavailable, SQLAlchemyError) as error:
             if len(jobs) == 1 or isinstance(error, RecordsUnavailable):
                 for job in jobs:
@@ -137,12 +137,14 @@ class Writer:
             for job in jobs:
                 self._write([job])
         else:
-            for job in jobs:
-                job.done.set_result(None)
+            for job, each in zip(jobs, written, strict=True):
+                job.done.set_result(each)
 
-    def _transact(self, jobs: Sequence[_Job]) -> None:
+    def _transact(self, jobs: Sequence[_Job]) -> Sequence[Written]:
+        written: list[Written] = []
         with self._database.writing() as connection:
             for scope, of_scope in groupby(jobs, key=lambda job: job.scope):
                 deployment = self._database.deployment(connection, scope)
                 batches = [job.batch for job in of_scope]
-                write(connection, self._database.documents, deployment, batches)
+                written += write(connection, self._database.documents, deployment, batches)
+        return written

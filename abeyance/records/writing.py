@@ -1,21 +1,24 @@
 """Writes a batch of a run: its row, its questions, its events.
 
-A batch may come twice, and late: after one that was written without it, by a worker that was thought
-dead. Its events are written if they are missing, and the rest only if no later batch was written.
+A run hands over one batch after the other, but a batch may come twice, and late, from a worker that was
+thought dead; and one may come of which the run knows nothing, because the workflow task in which it was
+made came to nothing. So a batch is written only if no later one was, and the next one takes back what the
+run does not know.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from sqlalchemy import Connection, Table, delete, func, select, update
+from sqlalchemy import Connection, Executable, Table, bindparam, delete, func, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from abeyance import views
 from abeyance.core.terms import Priority
-from abeyance.records.batch import Batch, Fact
+from abeyance.records.batch import Batch, Fact, Written
 from abeyance.records.documents import Documents
 from abeyance.records.tables import (
     FAR,
@@ -36,23 +39,70 @@ PRIORITIES: Final[Mapping[Priority, int]] = {"high": 0, "normal": 1, "low": 2}
 _POSITIONS: Final = 0x6162_6579
 """The lock under which events get their positions."""
 
+# To make a statement takes longer than SQLite needs to carry it out, so each is made once.
+_LOCK: Final = select(func.pg_advisory_xact_lock(_POSITIONS))
+_ID: Final = (
+    runs.c.deployment == bindparam("deployment"),
+    runs.c.run_id == bindparam("run_id"),
+)
+_RUN: Final = (
+    select(runs.c.id, runs.c.batch, runs.c.is_newest)
+    .where(*_ID, runs.c.origin == bindparam("origin"))
+    .with_for_update()
+)
+_BY_AGE: Final = select(runs.c.id).where(*_ID).order_by(runs.c.created_at.desc(), runs.c.id.desc())
+_UPDATE_RUN: Final = update(runs).where(runs.c.id == bindparam("key"))
+_UNKNOWN_EVENTS: Final = delete(events).where(
+    events.c.run == bindparam("run"), events.c.number > bindparam("before")
+)
+_UNKNOWN_QUESTIONS: Final = select(questions.c.interrupt_id).where(
+    questions.c.run == bindparam("run"),
+    questions.c.batch > bindparam("after"),
+    questions.c.batch < bindparam("number"),
+)
+_NAMED: Final = (
+    questions.c.run == bindparam("run"),
+    questions.c.interrupt_id.in_(bindparam("ids", expanding=True)),
+)
+_DELETE_QUESTIONS: Final = delete(questions).where(*_NAMED)
+_KEYS: Final = select(questions.c.interrupt_id, questions.c.id).where(*_NAMED)
+_DELETE_PEOPLE: Final = delete(people).where(
+    people.c.question.in_(bindparam("questions", expanding=True))
+)
+
 
 def write(
     connection: Connection, documents: Documents, deployment: int, batches: Sequence[Batch]
-) -> None:
-    """Write batches of runs of a deployment, in a transaction of the caller's."""
+) -> list[Written]:
+    """Write batches of runs of a deployment, in a transaction of the caller's.
+
+    Return what became of each.
+    """
     if connection.dialect.name == "postgresql":
         # Readers go by the position. One that becomes visible after a later one would be missed.
-        connection.execute(select(func.pg_advisory_xact_lock(_POSITIONS)))
-    for batch in batches:
-        run = _run(connection, documents, deployment, batch)
-        rows = [
-            _event(documents, deployment, run.id, batch.view.run_id, fact) for fact in batch.facts
-        ]
+        connection.execute(_LOCK)
+    return [_write(connection, documents, deployment, batch) for batch in batches]
+
+
+def _write(connection: Connection, documents: Documents, deployment: int, batch: Batch) -> Written:
+    run = _run(connection, documents, deployment, batch)
+    if batch.number < run.latest:
+        return Written(status="outrun", latest=run.latest)
+    if batch.number > run.latest:
+        if run.latest > batch.after:
+            unknown = {"run": run.id, "before": batch.facts_before}
+            connection.execute(_UNKNOWN_EVENTS, unknown)
+        facts = batch.facts
+        rows = [_event(documents, deployment, run.id, batch.view.run_id, fact) for fact in facts]
         _add(connection, events, rows)
-        if batch.number > run.latest:
-            _write_run(connection, documents, run.id, batch)
-            _write_questions(connection, documents, deployment, run, batch)
+        _write_run(connection, documents, run.id, batch)
+        _write_questions(connection, documents, deployment, run, batch)
+    if run.latest <= batch.after:
+        return Written(status="written")
+    # Nobody may have heard of them when it came for the first time.
+    between = {"run": run.id, "after": batch.after, "number": batch.number}
+    strays = connection.execute(_UNKNOWN_QUESTIONS, between).scalars()
+    return Written(status="written", strays=[*strays])
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,31 +118,27 @@ def _run(connection: Connection, documents: Documents, deployment: int, batch: B
     """Return the run of a batch, whose row is made if it is missing."""
     namesakes = {"deployment": deployment, "run_id": batch.view.run_id}
     identity = {**namesakes, "origin": batch.origin}
-    query = select(runs.c.id, runs.c.batch, runs.c.is_newest)
-    query = query.filter_by(**identity).with_for_update()
-    found = connection.execute(query).one_or_none()
+    found = connection.execute(_RUN, identity).one_or_none()
     if found is None:
         columns = {"batch": 0, "is_newest": True, **_columns(documents, batch)}
         _add(connection, runs, [{**identity, **columns}])
         _mark_newest(connection, namesakes)
-        found = connection.execute(query).one()
+        found = connection.execute(_RUN, identity).one()
     return _Run(found.id, found.batch, found.is_newest)
 
 
 def _mark_newest(connection: Connection, namesakes: Row) -> None:
     """Take all runs of an id but the newest off the lists."""
-    by_age = select(runs.c.id).filter_by(**namesakes)
-    by_age = by_age.order_by(runs.c.created_at.desc(), runs.c.id.desc())
-    _, *older = connection.execute(by_age).scalars()
+    _, *older = connection.execute(_BY_AGE, namesakes).scalars()
     if older:
         marked = update(runs).where(runs.c.id.in_(older), runs.c.is_newest)
         connection.execute(marked.values(is_newest=False))
         _take_off_lists(connection, older)
 
 
-def _take_off_lists(connection: Connection, ids: Sequence[int]) -> None:
+def _take_off_lists(connection: Connection, ids: Sequence[int], **columns: int) -> None:
     listed = update(questions).where(questions.c.run.in_(ids), questions.c.listed.is_not(None))
-    connection.execute(listed.values(listed=None))
+    connection.execute(listed.values(listed=None, **columns))
 
 
 def _columns(documents: Documents, batch: Batch) -> Row:
@@ -121,7 +167,7 @@ def _document(documents: Documents, view: views.RunView | views.InterruptView) -
 
 def _write_run(connection: Connection, documents: Documents, run: int, batch: Batch) -> None:
     columns = {"batch": batch.number, **_columns(documents, batch)}
-    connection.execute(update(runs).where(runs.c.id == run).values(columns))
+    connection.execute(_UPDATE_RUN, {"key": run, **columns})
     _add(
         connection,
         labels,
@@ -133,23 +179,20 @@ def _write_questions(
     connection: Connection, documents: Documents, deployment: int, run: _Run, batch: Batch
 ) -> None:
     if batch.view.ended_at is not None:
-        _take_off_lists(connection, [run.id])
-    for view in batch.questions:
-        columns = _question(documents, deployment, run, batch.view, view)
-        row = _insert(connection, questions).values(columns)
-        connection.execute(
-            row.on_conflict_do_update(
-                index_elements=[questions.c.run, questions.c.interrupt_id], set_=columns
-            )
-        )
-    ids = [view.id for view in batch.questions]
-    found = connection.execute(
-        select(questions.c.interrupt_id, questions.c.id).where(
-            questions.c.run == run.id, questions.c.interrupt_id.in_(ids)
-        )
-    )
+        _take_off_lists(connection, [run.id], batch=batch.number)
+    if batch.gone:
+        connection.execute(_DELETE_QUESTIONS, {"run": run.id, "ids": batch.gone})
+    if not batch.questions:
+        return
+    rows = [
+        {"batch": batch.number, **_question(documents, deployment, run, batch.view, view)}
+        for view in batch.questions
+    ]
+    connection.execute(_put_questions(connection.dialect.name), rows)
+    which = {"run": run.id, "ids": [view.id for view in batch.questions]}
+    found = connection.execute(_KEYS, which)
     keys = {interrupt_id: key for interrupt_id, key in found}  # noqa: C416 (rows are no pairs to mypy)
-    connection.execute(delete(people).where(people.c.question.in_(keys.values())))
+    connection.execute(_DELETE_PEOPLE, {"questions": [*keys.values()]})
     named = [row for view in batch.questions for row in _people(keys[view.id], view)]
     _add(connection, people, named)
 
@@ -257,10 +300,22 @@ def searchable(*texts: str | None) -> str:
 def _add(connection: Connection, table: Table, rows: Sequence[Row]) -> None:
     """Insert the rows that are not there yet."""
     if rows:
-        connection.execute(_insert(connection, table).on_conflict_do_nothing(), rows)
+        connection.execute(_insert_missing(table, connection.dialect.name), rows)
 
 
-def _insert(connection: Connection, table: Table) -> postgresql.Insert | sqlite.Insert:
-    if connection.dialect.name == "postgresql":
-        return postgresql.insert(table)
-    return sqlite.insert(table)
+@functools.cache
+def _insert_missing(table: Table, dialect: str) -> Executable:
+    return _insert(table, dialect).on_conflict_do_nothing()
+
+
+@functools.cache
+def _put_questions(dialect: str) -> Executable:
+    insert, key = _insert(questions, dialect), [questions.c.run, questions.c.interrupt_id]
+    written = [each for each in questions.c if each not in key and each is not questions.c.id]
+    return insert.on_conflict_do_update(
+        index_elements=key, set_={each.name: insert.excluded[each.name] for each in written}
+    )
+
+
+def _insert(table: Table, dialect: str) -> postgresql.Insert | sqlite.Insert:
+    return postgresql.insert(table) if dialect == "postgresql" else sqlite.insert(table)

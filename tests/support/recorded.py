@@ -72,6 +72,8 @@ def batch(
     """A batch of a run, whose origin is named after it unless another is given."""
     return Batch(
         number=number,
+        after=number - 1,
+        facts_before=facts[0].number - 1 if facts else 0,
         origin=origin or f"{view.run_id}-first",
         view=view,
         active_at=active_at or view.updated_at,

@@ -107,6 +107,7 @@ def upgrade() -> None:
             sa.Text().with_variant(sa.Text(collation="C"), "postgresql"),
             nullable=False,
         ),
+        sa.Column("batch", sa.BigInteger(), nullable=False),
         sa.Column("status", sa.Text(), nullable=False),
         sa.Column("listed", sa.Text()),
         sa.Column("capability", sa.Text()),
