@@ -135,6 +135,11 @@ class Execution:
         """What the SDK has noted of its own behaviour in this history, to do the same in a replay."""
         return self.done[-1].flags if self.done else frozenset()
 
+    @property
+    def hears_of_activity(self) -> bool:
+        """Whether the next workflow task tells what became of an activity."""
+        return any(job.HasField("resolve_activity") for job in self._inbox)
+
     # What comes in
 
     def arrived(self, jobs: list[Job], events: int = 1) -> None:
@@ -205,8 +210,18 @@ class Execution:
         self._inbox = [*attempt.jobs, *self._inbox]
         for update in attempt.updates:
             update.attempt = None
+            if not self.server.is_calm and self.server.chance.happens(0.3):
+                self._forget(update)
         self.attempt = None
         self._needs_task()
+
+    def _forget(self, update: Update) -> None:
+        """Lose an update that no task has finished, as a server does where another process takes over."""
+        if not update.is_accepted and not update.settled.is_set():
+            self.server.note(f"the update {update.job.do_update.name} is lost")
+            del self.updates[update.id]
+            update.aborted = "closing"
+            update.settled.set()
 
     def completed(self, attempt: Attempt) -> bool:
         """An attempt has come to an end. Return whether that counts."""
@@ -244,7 +259,11 @@ class Execution:
                     job.do_update.run_validator = False
         self._settle(attempt)
         steps = [
-            [job for job in step if not job.HasField("do_update") or job.do_update.id in accepted]
+            [
+                _as_replayed(job)
+                for job in step
+                if not job.HasField("do_update") or job.do_update.id in accepted
+            ]
             for step in attempt.steps
         ]
         self.done.append(
@@ -409,3 +428,15 @@ class Execution:
 
 def _is_waiting(update: Update) -> bool:
     return not update.is_accepted and update.attempt is None and not update.settled.is_set()
+
+
+def _as_replayed(job: Job) -> Job:
+    """Return a job as a replay has it: of a local activity that failed, only the cause."""
+    if not job.resolve_activity.is_local:
+        return job
+    replayed = Job()
+    replayed.CopyFrom(job)
+    failed = replayed.resolve_activity.result.failed
+    if failed.failure.HasField("activity_failure_info"):
+        failed.failure.CopyFrom(job.resolve_activity.result.failed.failure.cause)
+    return replayed

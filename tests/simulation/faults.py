@@ -9,14 +9,19 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 from unittest import mock
 
+from sqlalchemy import text
+
 from abeyance import wire
 from abeyance.activities import attempt, heartbeat
 from abeyance.core import events, gates, idempotency
 from abeyance.core.outcome import Finished, Stopped
 from abeyance.core.policy import Principal
 from abeyance.core.state import RunState, parted
+from abeyance.records import writing
+from abeyance.records.batch import Written
 from abeyance.temporal.workarounds import payloads
 from abeyance.workflows import continue_as_new, run, visibility
+from abeyance.workflows.recording import Recorder
 
 _swap = mock.patch.object
 
@@ -58,6 +63,29 @@ def _a_second_attempt_returns_nothing() -> AbstractContextManager[Any]:
     return _swap(attempt.Attempt, "run", forgetful)
 
 
+def _every_fifth_batch_is_lost() -> AbstractContextManager[Any]:
+    write, counted = writing._write, itertools.count(1)
+
+    def forgetful(*given: Any) -> Written:
+        return Written(status="written") if next(counted) % 5 == 0 else write(*given)
+
+    return _swap(writing, "_write", forgetful)
+
+
+def _no_batch_is_later() -> AbstractContextManager[Any]:
+    found = writing._run
+    return _swap(writing, "_run", lambda *given: replace(found(*given), latest=0))
+
+
+async def _at_once(_: Recorder) -> None:
+    """Wait for nothing."""
+
+
+def _counting_anew() -> AbstractContextManager[Any]:
+    begin = Recorder.__init__
+    return _swap(Recorder, "__init__", lambda *given, facts: begin(*given, facts=0))
+
+
 def _counted(_: RunState) -> str:
     return f"{next(_COUNT)}"
 
@@ -67,6 +95,7 @@ def _sometimes(_: object, __: int = 0, **___: int) -> str | None:
 
 
 _COUNT = itertools.count()
+_NO_QUESTION: Final = text("SELECT :run WHERE :after > :number")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +148,21 @@ FAULTS: Final[Mapping[str, Fault]] = {
     ),
     "what Temporal writes in clear text ends a run that requires encryption": Fault(
         change=lambda: _swap(payloads, "_details_of", return_value=()), seed=29
+    ),
+    "a batch is lost, and said to be written": Fault(change=_every_fifth_batch_is_lost, seed=0),
+    "a batch that comes late is written over a later one": Fault(change=_no_batch_is_later, seed=0),
+    "events of a workflow task that came to nothing stay": Fault(
+        change=lambda: _swap(writing, "_UNKNOWN_EVENTS", text("SELECT :run, :before")), seed=0
+    ),
+    "questions of a workflow task that came to nothing stay": Fault(
+        change=lambda: _swap(writing, "_UNKNOWN_QUESTIONS", _NO_QUESTION), seed=0
+    ),
+    "an answer gets its receipt before it can be read": Fault(
+        change=lambda: _swap(Recorder, "caught_up", _at_once), seed=0
+    ),
+    "a continue-as-new forgets how many events there were": Fault(change=_counting_anew, seed=0),
+    "no event tells that code begins": Fault(
+        change=lambda: _swap(Recorder, "started", return_value=None), seed=0
     ),
 }
 """The faults by what they do."""

@@ -47,6 +47,7 @@ _REQUIRED: Final = Settings.model_construct(
 CLEAR: Final = replace(data_converter(), failure_converter_class=_Untraced)
 SEALED: Final = replace(data_converter(_REQUIRED), failure_converter_class=_UntracedSealed)
 """The converter of a deployment that requires encryption."""
+KEYS: Final = _REQUIRED.keyring
 
 
 def open_activation(act: WorkflowActivation, converter: DataConverter) -> None:
@@ -78,6 +79,13 @@ def opened_job(job: Job, converter: DataConverter) -> Job:
     act = WorkflowActivation(jobs=[job])
     open_activation(act, converter)
     return act.jobs[0]
+
+
+def opened_payloads(payloads: Sequence[Payload], converter: DataConverter) -> Sequence[Payload]:
+    """Return payloads as the workflow has them."""
+    job = Job()
+    job.signal_workflow.input.extend(payloads)
+    return opened_job(job, converter).signal_workflow.input
 
 
 def opened_memo(memo: dict[str, Payload], converter: DataConverter) -> dict[str, Payload]:

@@ -136,9 +136,11 @@ class People:
     async def answered(self, answers: dict[str, Json], who: Principal, key: str) -> Any:
         """Answer, and note what was accepted."""
         receipts = await self._run.respond(answers, principal=who, key=key)
+        execution = self._server.execution(self._run.run_id)
+        assert execution is not None
         for receipt in receipts:
             if not receipt.replayed:
-                self._promises.was_accepted(receipt, answers[receipt.interrupt_id])
+                self._promises.was_accepted(execution, receipt, answers[receipt.interrupt_id])
         return [(each.interrupt_id, each.replayed) for each in receipts]
 
     def _message(self, who: Principal) -> Callable[[], Awaitable[Any]]:

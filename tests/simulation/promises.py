@@ -25,6 +25,7 @@ from abeyance.storage.converter import of_run
 from tests.simulation.execution import Attempt, Execution
 from tests.simulation.graphs import Effects
 from tests.simulation.payloads import CLEAR, SEALED, opened_job
+from tests.simulation.recorded import Recorded
 from tests.simulation.server import Broken
 
 Step = tuple[RunState, events.Event, RunState, tuple[Effect, ...]]
@@ -73,6 +74,7 @@ class Promises:
         self.admitted: set[str] = set()
         self.steps = 0
         self.order = Order()
+        self.recorded = Recorded()
         self._keys: set[str] = set()
 
     def committed(self, execution: Execution, attempt: Attempt) -> None:
@@ -88,11 +90,15 @@ class Promises:
             self.state = after
             self.watch.check(after)
             self.order.saw(after)
+            self.recorded.saw(event, after, effects)
         self._is_what_it_came_to(execution, attempt)
         forgotten = execution.server.forgotten
         repeated = self.effects.repeated
         if again := [each for each in repeated if forgotten.isdisjoint(each[:2])]:
             raise Broken(f"a step that was done is done again: {again}")
+        self.recorded.is_committed(execution)
+        if self.state is not None:
+            self.recorded.at_rest(execution, self.state)
 
     def _has_the_right(
         self,
@@ -168,6 +174,7 @@ class Promises:
                 raise Broken(f"the answer of {who} to {id_} was accepted, and is lost")
         if lost := self.admitted - {*self.watch.accepted}:
             raise Broken(f"messages were accepted, and are lost: {lost}")
+        self.recorded.at_rest(execution, state)
 
     def same_as_without_faults(self, other: Promises) -> None:
         """Hold a run against the same one to which nothing has happened: its status, and its values."""
@@ -188,8 +195,9 @@ class Promises:
                 f"{mine.status} with {dict(mine.root.values)}"
             )
 
-    def was_accepted(self, receipt: Receipt, answer: Json) -> None:
+    def was_accepted(self, execution: Execution, receipt: Receipt, answer: Json) -> None:
         """A caller was told that the answer counts."""
+        self.recorded.has_receipt(execution, receipt)
         self.accepted.append((receipt.answered_by, receipt.interrupt_id, answer))
 
 

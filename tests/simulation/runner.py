@@ -9,7 +9,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from temporalio import activity as sdk
-from temporalio.api.failure.v1 import Failure
+from temporalio.api.enums.v1 import TimeoutType
+from temporalio.api.failure.v1 import ActivityFailureInfo, Failure, TimeoutFailureInfo
 from temporalio.bridge.proto.workflow_activation import WorkflowActivationJob as Job
 from temporalio.client import Client as TemporalClient
 from temporalio.common import MetricMeter, Priority, RawValue, _CompositeEvent
@@ -20,17 +21,30 @@ from abeyance import Graph, names, wire
 from abeyance.activities.maintenance import read_journals
 from abeyance.activities.node import NodeActivities
 from abeyance.client import Client
+from abeyance.records.batch import Batch
 from abeyance.storage.blobs import MemoryBlobs
 from abeyance.storage.converter import of_run
 from abeyance.temporal.workarounds.heartbeat import THROTTLE_SECONDS
 from tests.simulation.activity import Activity
 from tests.simulation.execution import Execution
+from tests.simulation.records import Hanging
 
 if TYPE_CHECKING:
     from tests.simulation.server import Server
     from tests.simulation.worker import Worker
 
 QUEUE: Final = "simulation"
+_OUT_OF_TIME: Final = Failure(
+    message="Activity task timed out",
+    cause=Failure(
+        message="activity StartToClose timeout",
+        timeout_failure_info=TimeoutFailureInfo(
+            timeout_type=TimeoutType.TIMEOUT_TYPE_START_TO_CLOSE
+        ),
+    ),
+    activity_failure_info=ActivityFailureInfo(),
+)
+"""What a run is told of a local activity that does not end; in a replay it is told the cause only."""
 _ON_ITS_WAY: Final = (0.0, 0.01, 0.04)
 """Seconds until a heartbeat of the SDK is there: less than our own writes of a journal wait for it."""
 
@@ -105,6 +119,8 @@ class Runner:
                 break
             if failure.application_failure_info.non_retryable:
                 break
+            if number == order.retry_policy.maximum_attempts:
+                break
             await asyncio.sleep(min(2 ** (number - 1), 60))
             number += 1
         job = Job()
@@ -178,6 +194,10 @@ class Runner:
                 left = ApplicationError("the worker shuts down", type="WorkerShutdown")
                 return None, await _failure(left, converter), False
             return None, await _failure(CancelledError("Cancelled"), converter), True
+        except Hanging:
+            if not is_local:
+                await asyncio.Event().wait()
+            return None, _OUT_OF_TIME, False
         except Exception as error:  # noqa: BLE001 as the SDK does it
             return None, await _failure(error, converter), False
         finally:
@@ -189,6 +209,13 @@ class Runner:
         if order.activity_type == names.READ_JOURNALS_ACTIVITY:
             (which,) = await converter.decode(order.arguments, [wire.ReadJournals])
             return await read_journals(which)
+        if order.activity_type == names.RECORD_ACTIVITY:
+            batch, patience = await converter.decode(order.arguments, [Batch, float])
+            written = await self._server.records.record(batch, patience)
+            if not self._server.is_calm and self._server.chance.happens(0.03):
+                self._server.note(f"{self._process.name} dies once it has heard of {batch.number}")
+                self._process.kill()
+            return written
         arguments = await converter.decode(order.arguments, [RawValue] * len(order.arguments))
         return await self._nodes.run(arguments)
 

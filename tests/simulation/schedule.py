@@ -18,6 +18,7 @@ from tests.simulation.clock import VirtualLoop, virtual_time
 from tests.simulation.graphs import Effects, Plan, RandomGraph, graphs_for
 from tests.simulation.people import People
 from tests.simulation.promises import Promises, Steps
+from tests.simulation.records import LATEST
 from tests.simulation.runner import QUEUE
 from tests.simulation.server import Broken, Server
 from tests.simulation.service import connected
@@ -105,8 +106,7 @@ class Site:
         quiet: float = 0.0,
     ) -> None:
         self.loop, self.chance = loop, chance
-        self.server = Server(loop, chance)
-        self.server.is_sealed = chance.origin % 2 == 1
+        self.server = Server(loop, chance, is_sealed=chance.origin % 2 == 1)
         self.effects = Effects(is_awaited=self.server.activities.__contains__)
         self.steps = Steps()
         self.promises = Promises(self.effects)
@@ -177,6 +177,8 @@ class Site:
         await self._end(people)
         execution = server.execution("r")
         assert execution is not None
+        # So long a batch of a worker that is gone may take.
+        await asyncio.sleep(LATEST)
         self.promises.kept_at_the_end(execution)
 
     def _mishap(self) -> None:
@@ -246,6 +248,7 @@ class Site:
                     break
                 self.loop.call_soon(self.loop.stop)
                 self.loop.run_forever()
+        self.server.records.close()
 
     def _left(self) -> list[asyncio.Task[Any]]:
         """The tasks that are not done. Those that asyncio knows are of earlier schedules, too."""

@@ -17,6 +17,7 @@ from tests.simulation.activity import Activity
 from tests.simulation.chance import Chance
 from tests.simulation.clock import VirtualLoop
 from tests.simulation.execution import Attempt, Execution
+from tests.simulation.records import Records
 
 if TYPE_CHECKING:
     from tests.simulation.worker import Worker
@@ -60,11 +61,11 @@ class Timer:
 
 
 class Server:
-    """All executions. `log` tells what happened, in the words of somebody who looks on. If it
-    `is_sealed`, its clients and workers require encryption.
+    """All executions, and the database beside them. `log` tells what happened, in the words of somebody
+    who looks on. If it `is_sealed`, its clients and workers require encryption.
     """
 
-    def __init__(self, loop: VirtualLoop, chance: Chance) -> None:
+    def __init__(self, loop: VirtualLoop, chance: Chance, *, is_sealed: bool = False) -> None:
         self.loop = loop
         self.chance = chance
         self.log: list[str] = []
@@ -76,7 +77,8 @@ class Server:
         self.idle: list[Callable[[], None]] = []
         self.committed: Callable[[Execution, Attempt], None] = lambda *_: None
         self.is_calm = False
-        self.is_sealed = False
+        self.is_sealed = is_sealed
+        self.records = Records(self)
         self.forgotten: set[str] = set()
         self._numbers = 0
 
@@ -94,7 +96,7 @@ class Server:
         """How long something takes."""
         return 0.001 if self.is_calm else self.chance.choices(_DELAYS, _LIKELY)[0]
 
-    def later(self, seconds: float, then: Callable[..., None], *args: Any) -> None:
+    def later(self, seconds: float, then: Callable[..., object], *args: Any) -> None:
         self.loop.call_later(seconds, then, *args)
 
     def at(self, due: datetime, then: Callable[[], None]) -> Timer:

@@ -1,0 +1,175 @@
+"""What is promised of the records: at rest they say what the run does, and no receipt says more.
+
+What they have to say is told here by the steps of the core alone, so that it does not matter in which
+batches, how often and in which order it came to the database.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final, TypeAlias
+
+from pydantic import BaseModel
+
+from abeyance import names, projections, wire
+from abeyance.core import events
+from abeyance.core.effects import Effect, Publish, RunNode
+from abeyance.core.ledger import Receipt
+from abeyance.core.state import RunState
+from abeyance.records.tables import micros
+from abeyance.storage.converter import of_run
+from tests.simulation.execution import Execution
+from tests.simulation.payloads import CLEAR, SEALED, opened_payloads
+from tests.simulation.server import Broken
+
+Told: TypeAlias = tuple[Any, ...]
+"""An event: its type and address, and of one that the core publishes all that it has."""
+
+_OF_CODE: Final = {
+    "finished": "node.finished",
+    "stopped": "node.stopped",
+    "attempt_failed": "node.retrying",
+    "failed": "node.failed",
+}
+"""The events of what code comes to, by the kind of its outcome."""
+_SHORT: Final = {"run.started", "node.started", *_OF_CODE.values()}
+"""The events that the core does not publish."""
+_BEFORE: Final = (events.TaskBegan, events.RotationDue)
+"""Steps that come before another, about which the run has noted then what came to it."""
+_ANSWERS: Final = {"interrupt.answered", "interrupt.voted", "interrupt.held"}
+
+
+class Recorded:
+    """The records of one run, and what they have to say."""
+
+    def __init__(self) -> None:
+        self.checks = 0
+        self._told: list[Told] = []
+        self._ended_at: int | None = None
+        self._before = 0
+        self._answered: set[str] = set()
+        self._excused: set[str] = set()
+        self._kinds: dict[str, str] = {}
+        self._starts: dict[str, wire.StartRun] = {}
+
+    def saw(self, event: events.Event, after: RunState, effects: tuple[Effect, ...]) -> None:
+        """One step of the run."""
+        if isinstance(event, events.Responded):
+            self._answered.update(event.answers)
+        if isinstance(event, events.Started):
+            self._told.append(("run.started", None))
+        if isinstance(event, events.VisitEnded) and self._kinds.get(event.visit) == "visit":
+            what = _OF_CODE.get(event.outcome.kind)
+            if what is not None:
+                self._told.insert(self._before, (what, event.visit))
+        self._told += self._of(effects)
+        if after.finished and self._ended_at is None:
+            self._ended_at = len(self._told)
+        if not isinstance(event, _BEFORE):
+            self._before = len(self._told)
+
+    def _of(self, effects: tuple[Effect, ...]) -> Iterator[Told]:
+        for each in effects:
+            match each:
+                case Publish():
+                    about = (each.actor, micros(each.time), dict(each.data))
+                    yield (each.type, each.address, *about)
+                case RunNode(input=code):
+                    self._kinds[code.address] = code.kind
+                    if code.kind == "visit" and code.blocked_by is None:
+                        yield ("node.started", code.address)
+                case _:
+                    pass
+
+    def is_committed(self, execution: Execution) -> None:
+        """The server has these steps. Receipts come without a record while the database is away."""
+        last_resort = any(_is_last_resort(each) for each in execution.activities.values())
+        if last_resort or execution.hears_of_activity:
+            self._excused |= self._answered
+
+    def at_rest(self, execution: Execution, state: RunState) -> None:
+        """Hold the records against the run, if all that it handed over is written."""
+        orders = [each.type for each in execution.activities.values()]
+        if names.RECORD_ACTIVITY in orders or execution.hears_of_activity:
+            return
+        self.checks += 1
+        kept = execution.server.records.kept()
+        view = projections.bare_view(state, self._start(execution))
+        if kept.view != view:
+            raise Broken(f"the records have another run: {_differences(kept.view, view)}")
+        entries = {**state.ledger.settled, **state.ledger.open}
+        asked = {id_: projections.question(state, entry) for id_, entry in entries.items()}
+        if kept.questions != asked:
+            differences = _differences(kept.questions, asked)
+            raise Broken(f"the records have other questions: {differences}")
+        for id_, entry in entries.items():
+            lists = entry.status if entry.status in ("open", "held") else None
+            if kept.listed[id_] != lists:
+                raise Broken(f"the list {kept.listed[id_]} has {id_}, which is {entry.status}")
+        self._hold_events(kept.events, state)
+
+    def _hold_events(self, kept: list[tuple[Any, ...]], state: RunState) -> None:
+        numbers = [number for number, *_ in kept]
+        if numbers != [*range(1, len(kept) + 1)]:
+            raise Broken(f"the records have the events {numbers}")
+        told = [_told(*each) for each in kept]
+        # When the workflow sees that the run has ended is its own matter, and what code comes to then.
+        ended = [each for each in told if state.finished and each[0] == f"run.{state.status}"]
+        told = [each for each in told if each not in ended]
+        end = len(told) if self._ended_at is None else self._ended_at
+        due = [*self._told[:end], *_published(self._told[end:])]
+        told = [*told[:end], *_published(told[end:])]
+        if told != due:
+            raise Broken(f"the records have other events: {_differences(told, due)}")
+        if len(ended) != state.finished:
+            raise Broken(f"of the end of the run the records have {ended}")
+
+    def has_receipt(self, execution: Execution, receipt: Receipt) -> None:
+        """Hold a receipt against the records: they have the answer, or the database was away then."""
+        if receipt.interrupt_id in self._excused:
+            return
+        told = execution.server.records.told_of(receipt.answered_by)
+        if not any(
+            type_ in _ANSWERS and data.get("id") == receipt.interrupt_id for type_, data in told
+        ):
+            raise Broken(f"nobody can read the answer that has the receipt {receipt}")
+
+    def _start(self, execution: Execution) -> wire.StartRun:
+        if execution.run_id not in self._starts:
+            clear = SEALED if execution.server.is_sealed else CLEAR
+            converter = of_run(clear, execution.workflow_id)
+            (payload,) = opened_payloads(execution.input[:1], converter)
+            start = converter.payload_converter.from_payload(payload, wire.StartRun)
+            self._starts[execution.run_id] = start
+        return self._starts[execution.run_id]
+
+
+def _is_last_resort(activity: Any) -> bool:
+    attempts: int = activity.order.retry_policy.maximum_attempts
+    return activity.type == names.RECORD_ACTIVITY and attempts == 0
+
+
+def _told(_: int, type_: str, address: str | None, *about: Any) -> Told:
+    """Return an event of the records as the steps of the core tell it."""
+    return (type_, address) if type_ in _SHORT else (type_, address, *about)
+
+
+def _published(told: list[Told]) -> list[Told]:
+    return [each for each in told if len(each) > 2]
+
+
+def _differences(found: Any, due: Any) -> Any:
+    """Return what tells two values apart: what was found, and what was due."""
+    if isinstance(found, BaseModel) and isinstance(due, BaseModel):
+        found, due = found.model_dump(), due.model_dump()
+    if isinstance(found, dict) and isinstance(due, dict):
+        return {
+            key: _differences(found.get(key), due.get(key))
+            for key in {**found, **due}
+            if found.get(key) != due.get(key)
+        }
+    if isinstance(found, list) and isinstance(due, list):
+        pairs = enumerate(zip(found, due, strict=False))
+        at = next((at for at, (mine, its) in pairs if mine != its), min(len(found), len(due)))
+        return {at: (found[at : at + 3], due[at : at + 3])}
+    return found, due

@@ -1,0 +1,153 @@
+"""The database of the records, as the workers reach it: slow, lost on the way, away for a while."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from sqlalchemy import BindParameter, Connection, bindparam, create_engine, insert, select
+from sqlalchemy.pool import StaticPool
+
+from abeyance import views
+from abeyance.errors import RecordsUnavailable
+from abeyance.keyring import Keyring
+from abeyance.records.batch import Batch, Written
+from abeyance.records.documents import Documents
+from abeyance.records.tables import deployments, events, metadata, questions, runs
+from abeyance.records.writing import write
+from tests.simulation.payloads import KEYS
+
+if TYPE_CHECKING:
+    from tests.simulation.server import Server
+
+_LAST_RESORT: Final = 10.0
+"""Seconds of patience with which an attempt fails that has not written, so that there is another."""
+_FATES: Final = ("written", "written later", "lost", "away", "hangs", "hangs, and is written")
+_LIKELY: Final = (24, 1, 1, 1, 0.3, 0.3)
+_AWAY: Final = (0.3, 3.0, 60.0)
+_LATER: Final = (0.05, 1.0, 15.0, 100.0)
+LATEST: Final = _LATER[-1]
+"""Seconds after which the last batch is written."""
+
+
+_OWN: Final[BindParameter[int]] = bindparam("deployment")
+_VIEW: Final = select(runs.c.view).where(runs.c.deployment == _OWN)
+_ASKED: Final = select(questions.c.interrupt_id, questions.c.listed, questions.c.view).where(
+    questions.c.deployment == _OWN
+)
+_EVENT: Final = (events.c.type, events.c.address, events.c.actor, events.c.at, events.c.data)
+_TOLD: Final = (
+    select(events.c.number, *_EVENT).where(events.c.deployment == _OWN).order_by(events.c.number)
+)
+_CAUSED: Final = select(events.c.type, events.c.data).where(
+    events.c.deployment == _OWN, events.c.actor == bindparam("actor")
+)
+
+
+class Hanging(Exception):
+    """Nothing comes back from the database until the time of the activity is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What the database has of one run.
+
+    `listed` says which list has a question; an event is its number, type, address, actor, time and data.
+    """
+
+    view: views.RunView
+    questions: Mapping[str, views.InterruptView]
+    listed: Mapping[str, str | None]
+    events: list[tuple[Any, ...]]
+
+
+@functools.cache
+def _connection(process: int) -> Connection:
+    """The one connection of a process: a fork must not go on with that of its parent."""
+    del process
+    connection = create_engine("sqlite://", poolclass=StaticPool).connect()
+    connection.exec_driver_sql("PRAGMA foreign_keys=ON")
+    metadata.create_all(connection)
+    connection.commit()
+    return connection
+
+
+class Records:
+    """The records of one deployment, which a schedule has to itself."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._connection = _connection(os.getpid())
+        self._documents = Documents(KEYS if server.is_sealed else Keyring({}))
+        self._away_until = 0.0
+        self._transaction = self._connection.begin()
+        own = insert(deployments).values(namespace="simulated", task_queue="simulation")
+        self._deployment = self._connection.execute(own.returning(deployments.c.id)).scalar_one()
+
+    def close(self) -> None:
+        """Forget everything."""
+        self._transaction.rollback()
+
+    async def record(self, batch: Batch, patience: float) -> Written:
+        """Record a batch, or not, as the activity of a worker does it."""
+        written = self._recorded(batch)
+        if written.status in ("late", "away") and patience > _LAST_RESORT:
+            message = "the records cannot be written now"
+            raise RecordsUnavailable(message)
+        return written
+
+    def _recorded(self, batch: Batch) -> Written:
+        server, chance = self._server, self._server.chance
+        if server.loop.time() < self._away_until:
+            return Written(status="away")
+        if server.is_calm:
+            return self._write(batch)
+        (fate,) = chance.choices(_FATES, _LIKELY)
+        if fate != "written":
+            server.note(f"the batch {batch.number} is {fate}")
+        match fate:
+            case "written":
+                return self._write(batch)
+            case "written later":
+                # By a thread for which nobody waits any more, maybe of a worker that is gone.
+                server.later(chance.choice(_LATER), self._write, batch)
+                return Written(status="late")
+            case "lost":
+                return Written(status="late")
+            case "away":
+                self._away_until = server.loop.time() + chance.choice(_AWAY)
+                return Written(status="away")
+            case _:
+                if fate != "hangs":
+                    self._write(batch)
+                raise Hanging
+
+    def _write(self, batch: Batch) -> Written:
+        (written,) = write(self._connection, self._documents, self._deployment, [batch])
+        return written
+
+    def kept(self) -> Kept:
+        """Return what the database has of the run."""
+        read = self._documents.read
+        about = {"deployment": self._deployment}
+        view = self._connection.execute(_VIEW, about).scalar_one()
+        asked = self._connection.execute(_ASKED, about).all()
+        told = self._connection.execute(_TOLD, about).all()
+        return Kept(
+            view=views.RunView.model_validate(read(view)),
+            questions={
+                each.interrupt_id: views.InterruptView.model_validate(read(each.view))
+                for each in asked
+            },
+            listed={each.interrupt_id: each.listed for each in asked},
+            events=[(*each[:-1], read(each.data)) for each in told],
+        )
+
+    def told_of(self, actor: str) -> Iterator[tuple[str, Any]]:
+        """Yield type and data of the events that somebody has caused."""
+        found = self._connection.execute(_CAUSED, {"deployment": self._deployment, "actor": actor})
+        for type_, data in found:
+            yield type_, self._documents.read(data)
