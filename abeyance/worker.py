@@ -47,6 +47,7 @@ from abeyance.notifications.config import (
     unreachable_links,
 )
 from abeyance.records.database import Database
+from abeyance.records.handover import HandOver
 from abeyance.settings import Settings, load_settings
 from abeyance.storage.archive import archive_of
 from abeyance.storage.backends import ConfiguredBlobs, kept_blobs
@@ -66,6 +67,7 @@ from abeyance.workflows.conversation import ConversationWorkflow
 from abeyance.workflows.delegations import DelegationsWorkflow
 from abeyance.workflows.metrics import Unmetered
 from abeyance.workflows.notification import Notification
+from abeyance.workflows.recording import HandingOver
 from abeyance.workflows.run import AgentRun
 
 _LAST_SECONDS: Final = 5.0
@@ -140,6 +142,7 @@ def make_worker(
         signing_key=settings.signing_key,
     )
     records = shared_database(settings) if records is None else records
+    handed_over = HandOver()
     audits, graph_activities = AuditActivities(client), GraphActivities(graphs)
     nodes = NodeActivities(
         graphs,
@@ -165,10 +168,14 @@ def make_worker(
             graph_activities.read,
             graph_activities.write,
             read_journals,
-            RecordingActivities(temporal, settings.task_queue, records).record,
+            RecordingActivities(temporal, settings.task_queue, records, handed_over).record,
             AnnouncingActivities(temporal, settings.task_queue, notifications).announce,
         ],
-        interceptors=[AnswerTypes(graphs), *([] if settings.enable_metrics else [Unmetered()])],
+        interceptors=[
+            AnswerTypes(graphs),
+            HandingOver(handed_over),
+            *([] if settings.enable_metrics else [Unmetered()]),
+        ],
         workflow_runner=InOrderWorkflowRunner(
             strict_runner() if strict_sandbox else UnsandboxedWorkflowRunner()
         ),

@@ -11,6 +11,7 @@ from abeyance import names
 from abeyance.errors import RecordsUnavailable
 from abeyance.records.batch import Batch, Written
 from abeyance.records.database import Database
+from abeyance.records.handover import HandOver
 from abeyance.records.writer import Writer
 from abeyance.temporal.scope import OwnScope
 
@@ -23,14 +24,31 @@ _PATIENCE: Final = 5.0
 class RecordingActivities:
     """Records the runs of one worker."""
 
-    def __init__(self, temporal: TemporalClient, task_queue: str, database: Database) -> None:
+    def __init__(
+        self,
+        temporal: TemporalClient,
+        task_queue: str,
+        database: Database,
+        handed_over: HandOver,
+    ) -> None:
+        self._handed_over = handed_over
         self._scope = OwnScope(temporal, task_queue, patience=_PATIENCE)
         self._writer = Writer(database)
         self._writer.open()
 
     @activity.defn(name=names.RECORD_ACTIVITY)
-    async def record(self, batch: Batch, patience: float) -> Written:
-        """Write a batch, waiting so many seconds at most, and return what became of it."""
+    async def record(self, given: Batch | int, patience: float) -> Written:
+        """Write a batch, waiting so many seconds at most, and return what became of it.
+
+        A number stands for what the run has handed over.
+        """
+        batch: Batch | None
+        if isinstance(given, int):
+            batch = self._handed_over.take(activity.info().workflow_run_id or "", given)
+        else:
+            batch = given
+        if batch is None:
+            return Written(status="late")
         written = await self._writer.write(await self._scope.read(), batch, patience=patience)
         if written.status in ("late", "away") and patience >= _LAST_RESORT:
             raise RecordsUnavailable("the records cannot be written now")

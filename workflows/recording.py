@@ -15,6 +15,11 @@ from typing import Any, Final, TypeAlias
 from temporalio import workflow
 from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError
+from temporalio.worker import (
+    Interceptor,
+    WorkflowInboundInterceptor,
+    WorkflowInterceptorClassInput,
+)
 
 with workflow.unsafe.imports_passed_through():
     from abeyance import names, projections, wire
@@ -25,10 +30,12 @@ with workflow.unsafe.imports_passed_through():
     from abeyance.core.state import RunState
     from abeyance.errors import FailureCode
     from abeyance.records.batch import BEGINNING, Batch, Fact, Written
+    from abeyance.records.handover import HandOver
     from abeyance.workflows.activity_calls import LocalFailed, local_result
 
 Spawn: TypeAlias = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 
+_HAND_OVER: Final = "abeyance_hand_over"
 _A_MOMENT: Final = 0.1
 """In seconds: how long a workflow task is held up for the database."""
 _BOUNDED: Final = 2.0
@@ -278,12 +285,31 @@ def _entry(state: RunState, id_: str) -> Interrupt | None:
     return state.ledger.open.get(id_) or state.ledger.settled.get(id_)
 
 
+class HandingOver(Interceptor):
+    """Lets the runs of a worker hand their batches over."""
+
+    def __init__(self, handed_over: HandOver) -> None:
+        self._handed_over = handed_over
+
+    def workflow_interceptor_class(
+        self,
+        input: WorkflowInterceptorClassInput,  # noqa: A002 the SDK's own word
+    ) -> type[WorkflowInboundInterceptor] | None:
+        # A workflow sees nothing of its worker but extern functions.
+        input.unsafe_extern_functions[_HAND_OVER] = self._handed_over.put
+        return None
+
+
 async def _local(batch: Batch) -> Written:
+    given: Batch | int = batch
+    if (hand_over := workflow.extern_functions().get(_HAND_OVER)) is not None:
+        hand_over(workflow.info().run_id, batch)
+        given = batch.number
     try:
         written: Written = await local_result(
             workflow.start_local_activity(
                 names.RECORD_ACTIVITY,
-                args=[batch, _A_MOMENT],
+                args=[given, _A_MOMENT],
                 result_type=Written,
                 start_to_close_timeout=_SLACK,
                 retry_policy=_ONCE,
