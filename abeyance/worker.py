@@ -48,6 +48,7 @@ from abeyance.notifications.config import (
 )
 from abeyance.records.database import Database
 from abeyance.records.handover import HandOver
+from abeyance.records.writer import Writer
 from abeyance.settings import Settings, load_settings
 from abeyance.storage.archive import archive_of
 from abeyance.storage.backends import ConfiguredBlobs, kept_blobs
@@ -142,7 +143,8 @@ def make_worker(
         signing_key=settings.signing_key,
     )
     records = shared_database(settings) if records is None else records
-    handed_over = HandOver()
+    writer, handed_over = Writer(records), HandOver()
+    writer.open()
     audits, graph_activities = AuditActivities(client), GraphActivities(graphs)
     nodes = NodeActivities(
         graphs,
@@ -168,7 +170,7 @@ def make_worker(
             graph_activities.read,
             graph_activities.write,
             read_journals,
-            RecordingActivities(temporal, settings.task_queue, records, handed_over).record,
+            RecordingActivities(temporal, settings.task_queue, writer, handed_over).record,
             AnnouncingActivities(temporal, settings.task_queue, notifications).announce,
         ],
         interceptors=[

@@ -10,7 +10,6 @@ from temporalio.client import Client as TemporalClient
 from abeyance import names
 from abeyance.errors import RecordsUnavailable
 from abeyance.records.batch import Batch, Written
-from abeyance.records.database import Database
 from abeyance.records.handover import HandOver
 from abeyance.records.writer import Writer
 from abeyance.temporal.scope import OwnScope
@@ -28,13 +27,12 @@ class RecordingActivities:
         self,
         temporal: TemporalClient,
         task_queue: str,
-        database: Database,
+        writer: Writer,
         handed_over: HandOver,
     ) -> None:
         self._handed_over = handed_over
         self._scope = OwnScope(temporal, task_queue, patience=_PATIENCE)
-        self._writer = Writer(database)
-        self._writer.open()
+        self._writer = writer
 
     @activity.defn(name=names.RECORD_ACTIVITY)
     async def record(self, given: Batch | int, patience: float) -> Written:

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 
 from pydantic import BaseModel
 
-from abeyance import names, projections, wire
+from abeyance import names, projections, views, wire
 from abeyance.core import events
 from abeyance.core.effects import Effect, Publish, RunNode
 from abeyance.core.ledger import Receipt
@@ -34,6 +34,7 @@ _OF_CODE: Final = {
 """The events of what code comes to, by the kind of its outcome."""
 _SHORT: Final = {"run.started", "node.started", *_OF_CODE.values()}
 """The events that the core does not publish."""
+_UNTOLD: Final = ("updated_at", "metrics", "queue_depth", "running")
 _BEFORE: Final = (events.TaskBegan, events.RotationDue)
 """Steps that come before another, about which the run has noted then what came to it."""
 _ANSWERS: Final = {"interrupt.answered", "interrupt.voted", "interrupt.held"}
@@ -94,9 +95,10 @@ class Recorded:
             return
         self.checks += 1
         kept = execution.server.records.kept()
-        view = projections.bare_view(state, self._start(execution))
-        if kept.view != view:
-            raise Broken(f"the records have another run: {_differences(kept.view, view)}")
+        is_behind = self._hold_events(kept.events, state)
+        # What code does waits for other news.
+        if not is_behind:
+            self._hold_run(kept.view, projections.bare_view(state, self._start(execution)))
         entries = {**state.ledger.settled, **state.ledger.open}
         asked = {id_: projections.question(state, entry) for id_, entry in entries.items()}
         if kept.questions != asked:
@@ -106,9 +108,17 @@ class Recorded:
             lists = entry.status if entry.status in ("open", "held") else None
             if kept.listed[id_] != lists:
                 raise Broken(f"the list {kept.listed[id_]} has {id_}, which is {entry.status}")
-        self._hold_events(kept.events, state)
 
-    def _hold_events(self, kept: list[tuple[Any, ...]], state: RunState) -> None:
+    @staticmethod
+    def _hold_run(kept: views.RunView, view: views.RunView) -> None:
+        if not view.ended_at:
+            # Of such changes no event tells, and no batch.
+            kept = kept.model_copy(update={name: getattr(view, name) for name in _UNTOLD})
+        if kept != view:
+            raise Broken(f"the records have another run: {_differences(kept, view)}")
+
+    def _hold_events(self, kept: list[tuple[Any, ...]], state: RunState) -> bool:
+        """Return whether the records lack the latest events, which tell of code only."""
         numbers = [number for number, *_ in kept]
         if numbers != [*range(1, len(kept) + 1)]:
             raise Broken(f"the records have the events {numbers}")
@@ -116,13 +126,17 @@ class Recorded:
         # When the workflow sees that the run has ended is its own matter, and what code comes to then.
         ended = [each for each in told if state.finished and each[0] == f"run.{state.status}"]
         told = [each for each in told if each not in ended]
-        end = len(told) if self._ended_at is None else self._ended_at
+        end = len(self._told) if self._ended_at is None else self._ended_at
         due = [*self._told[:end], *_published(self._told[end:])]
+        latest = [] if state.finished else due[len(told) :]
+        if latest and not _published(latest):
+            due = due[: len(told)]
         told = [*told[:end], *_published(told[end:])]
         if told != due:
             raise Broken(f"the records have other events: {_differences(told, due)}")
         if len(ended) != state.finished:
             raise Broken(f"of the end of the run the records have {ended}")
+        return bool(latest)
 
     def has_receipt(self, execution: Execution, receipt: Receipt) -> None:
         """Hold a receipt against the records: they have the answer, or the database was away then."""

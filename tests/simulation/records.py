@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import BindParameter, Connection, bindparam, create_engine, insert, select
 from sqlalchemy.pool import StaticPool
+from temporalio import activity
 
 from abeyance import views
-from abeyance.errors import RecordsUnavailable
 from abeyance.keyring import Keyring
 from abeyance.records.batch import Batch, Written
+from abeyance.records.database import Scope
 from abeyance.records.documents import Documents
 from abeyance.records.tables import deployments, events, metadata, questions, runs
 from abeyance.records.writing import write
@@ -23,8 +24,6 @@ from tests.simulation.payloads import KEYS
 if TYPE_CHECKING:
     from tests.simulation.server import Server
 
-_LAST_RESORT: Final = 10.0
-"""Seconds of patience with which an attempt fails that has not written, so that there is another."""
 _FATES: Final = ("written", "written later", "lost", "away", "hangs", "hangs, and is written")
 _LIKELY: Final = (24, 1, 1, 1, 0.3, 0.3)
 _AWAY: Final = (0.3, 3.0, 60.0)
@@ -91,13 +90,15 @@ class Records:
         """Forget everything."""
         self._transaction.rollback()
 
-    async def record(self, batch: Batch, patience: float) -> Written:
-        """Record a batch, or not, as the activity of a worker does it."""
-        written = self._recorded(batch)
-        if written.status in ("late", "away") and patience > _LAST_RESORT:
-            message = "the records cannot be written now"
-            raise RecordsUnavailable(message)
-        return written
+    async def write(self, scope: Scope, batch: Batch, *, patience: float) -> Written:
+        """Write a batch, or not, as the writer of a process does it. Raises Hanging in an activity."""
+        del scope, patience
+        try:
+            return self._recorded(batch)
+        except Hanging:
+            if activity.in_activity():
+                raise
+            return Written(status="late")
 
     def _recorded(self, batch: Batch) -> Written:
         server, chance = self._server, self._server.chance

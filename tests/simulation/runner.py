@@ -20,8 +20,10 @@ from temporalio.exceptions import ApplicationError, CancelledError
 from abeyance import Graph, names, wire
 from abeyance.activities.maintenance import read_journals
 from abeyance.activities.node import NodeActivities
+from abeyance.activities.recording import RecordingActivities
 from abeyance.client import Client
 from abeyance.records.batch import Batch
+from abeyance.records.handover import HandOver
 from abeyance.storage.blobs import MemoryBlobs
 from abeyance.storage.converter import of_run
 from abeyance.temporal.workarounds.heartbeat import THROTTLE_SECONDS
@@ -68,6 +70,9 @@ class Runner:
             MemoryBlobs(),
             enable_metrics=False,
         )
+        writer: Any = server.records
+        self.handed_over = HandOver()
+        self._recording = RecordingActivities(temporal, QUEUE, writer, self.handed_over)
         self._contexts: dict[bytes, sdk._Context] = {}
         self._by_token: dict[bytes, asyncio.Task[Any]] = {}
         self._beats: dict[bytes, Sequence[Any] | None] = {}
@@ -210,10 +215,11 @@ class Runner:
             (which,) = await converter.decode(order.arguments, [wire.ReadJournals])
             return await read_journals(which)
         if order.activity_type == names.RECORD_ACTIVITY:
-            batch, patience = await converter.decode(order.arguments, [Batch, float])
-            written = await self._server.records.record(batch, patience)
+            kinds: list[Any] = [Batch | int, float]
+            given, patience = await converter.decode(order.arguments, kinds)
+            written = await self._recording.record(given, patience)
             if not self._server.is_calm and self._server.chance.happens(0.03):
-                self._server.note(f"{self._process.name} dies once it has heard of {batch.number}")
+                self._server.note(f"{self._process.name} dies once it has recorded")
                 self._process.kill()
             return written
         arguments = await converter.decode(order.arguments, [RawValue] * len(order.arguments))

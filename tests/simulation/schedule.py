@@ -150,6 +150,8 @@ class Site:
         self.drawn = len(chance.draws)
         temporal, _ = connected(server)
         client = Client(temporal, task_queue=QUEUE, patience=30)
+        # It has threads of its own, and ours waits for none.
+        client.records._writer = server.records
         people = People(server, chance, client, "r", self.promises)
         server.note(f"a run of {spec.name} with {', '.join(spec.nodes)}")
         self.worker_comes()

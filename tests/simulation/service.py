@@ -113,6 +113,11 @@ class Connection(ServiceClient):
             run_id=self.server.start(req).run_id, started=True
         )
 
+    async def _describe_namespace(self, req: Any) -> Any:
+        response = api.DescribeNamespaceResponse()
+        response.namespace_info.name = response.namespace_info.id = req.namespace
+        return response
+
     async def _signal_workflow_execution(self, req: Any) -> Any:
         execution = self._open(req.workflow_execution)
         if req.request_id not in execution.signals:

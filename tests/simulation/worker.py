@@ -88,9 +88,10 @@ class Worker:
         temporal = lenient(temporal)
         self._converter: DataConverter = temporal.data_converter
         self._runner = Runner(server, self, graphs, temporal)
-        self._extern = {
+        self._extern: Mapping[str, Callable[..., Any]] = {
             **_EXTERN,
             "abeyance_take_answer": lambda given: answering.take(graphs, given),
+            "abeyance_hand_over": self._runner.handed_over.put,
         }
 
     # Workflow tasks
