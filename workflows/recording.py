@@ -27,7 +27,7 @@ with workflow.unsafe.imports_passed_through():
     from abeyance.core.effects import Publish
     from abeyance.core.ledger import Interrupt
     from abeyance.core.outcome import AttemptFailed, Failed, Finished, Interrupted, Stopped
-    from abeyance.core.state import RunState
+    from abeyance.core.state import RunState, Status
     from abeyance.errors import FailureCode
     from abeyance.records.batch import BEGINNING, Batch, Fact, Written
     from abeyance.records.handover import HandOver
@@ -62,6 +62,7 @@ class Recorder:
         self._then = then
         self._pending: list[Fact] = []
         self._is_quiet = True
+        self._status: Status | None = None
         self._questions: dict[str, Interrupt] = {}
         self._settled: str | None = None
         self._number = BEGINNING
@@ -78,13 +79,14 @@ class Recorder:
         """Whether nothing is being recorded."""
         return self._task is None
 
-    @property
-    def is_quiet(self) -> bool:
+    def is_quiet(self, state: RunState) -> bool:
         """Whether nothing but code has begun and ended since the last batch, and that not too often.
 
         Such news can wait for others: a batch costs an event of the history.
         """
-        return self._is_quiet and len(self._pending) < _MOST_FACTS
+        # Of a cancel that lets code finish no event tells, but the status does.
+        is_known = self._is_quiet and state.status == self._status
+        return is_known and len(self._pending) < _MOST_FACTS
 
     @property
     def has_news(self) -> bool:
@@ -246,7 +248,7 @@ class Recorder:
         moment = int(workflow.now().timestamp() * 1_000_000)
         after, self._number = self._number, max(moment, self._number + 1)
         facts, self._pending = self._pending, []
-        self._is_quiet = True
+        self._is_quiet, self._status = True, state.status
         entries = {entry.id: entry for entry in self._changed(state)}
         for id_ in self._again:
             if (entry := _entry(state, id_)) is not None:

@@ -151,7 +151,7 @@ class AgentRun(QuestionUpdates, RunReads):
             self._visibility.write(self._state, facts, self._start)
             self._metered.published(self._state, facts)
             self._announcer.published(self._state, self._start, facts)
-            if self._state.finished or not self._recorder.is_quiet:
+            if self._state.finished or not self._recorder.is_quiet(self._state):
                 self._record()
             if self._continues_as_new and self._is_at_rest():
                 if self._recorder.has_news:

@@ -13,7 +13,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from sqlalchemy import Connection, Executable, Table, bindparam, delete, func, select, update
+from sqlalchemy import (
+    Connection,
+    Executable,
+    Table,
+    bindparam,
+    case,
+    delete,
+    func,
+    select,
+    update,
+)
 from sqlalchemy.dialects import postgresql, sqlite
 
 from abeyance import views
@@ -136,9 +146,13 @@ def _mark_newest(connection: Connection, namesakes: Row) -> None:
         _take_off_lists(connection, older)
 
 
-def _take_off_lists(connection: Connection, ids: Sequence[int], **columns: int) -> None:
+def _take_off_lists(connection: Connection, ids: Sequence[int], by: Batch | None = None) -> None:
     listed = update(questions).where(questions.c.run.in_(ids), questions.c.listed.is_not(None))
-    connection.execute(listed.values(listed=None, **columns))
+    number: Any = questions.c.batch
+    if by is not None:
+        # What the run does not know has to be told apart from what it does, later too.
+        number = case((number > by.after, number), else_=by.number)
+    connection.execute(listed.values(listed=None, batch=number))
 
 
 def _columns(documents: Documents, batch: Batch) -> Row:
@@ -179,7 +193,7 @@ def _write_questions(
     connection: Connection, documents: Documents, deployment: int, run: _Run, batch: Batch
 ) -> None:
     if batch.view.ended_at is not None:
-        _take_off_lists(connection, [run.id], batch=batch.number)
+        _take_off_lists(connection, [run.id], by=batch)
     if batch.gone:
         connection.execute(_DELETE_QUESTIONS, {"run": run.id, "ids": batch.gone})
     if not batch.questions:

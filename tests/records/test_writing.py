@@ -108,14 +108,25 @@ def test_the_end_of_a_run_that_a_lost_workflow_task_recorded_is_taken_back(
     database: Database,
 ) -> None:
     recorded(database, batch(1, asked("q"), after=0))
-    lost = batch(2, after=1)
+    lost = batch(2, asked("x"), after=1)
     ended = lost.view.model_copy(update={"ended_at": NOON})
     recorded(database, lost.model_copy(update={"view": ended}))
 
     written = recorded(database, batch(3, after=1))
     recorded(database, batch(4, asked("q"), after=3))
 
-    assert written.strays == ["q"]
-    assert kept(database)[1] == {"q": "open"}
+    assert {*written.strays} == {"q", "x"}
+    assert kept(database)[1]["q"] == "open"
     with database.reading() as connection:
         assert connection.execute(select(runs.c.ended_at)).scalar_one() is None
+
+
+def test_a_run_that_ends_is_asked_about_what_a_lost_workflow_task_recorded(
+    database: Database,
+) -> None:
+    recorded(database, batch(1, asked("q"), after=0))
+    recorded(database, batch(2, asked("x"), after=1))
+    last = batch(3, asked("q", "cancelled"), after=1)
+    ended = last.view.model_copy(update={"ended_at": NOON})
+
+    assert recorded(database, last.model_copy(update={"view": ended})).strays == ["x"]
