@@ -7,11 +7,11 @@ import os
 import signal
 import time
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel
 
-from abeyance import START, Context, Graph
+from abeyance import END, START, Context, Goto, Graph, Send, append
 
 
 class Files(BaseModel):
@@ -172,4 +172,42 @@ for _name in ("one", "two", "three"):
 chained.edge(START, "one")
 chained.edge("one", "two")
 chained.edge("two", "three")
-graphs = [patient, once, stepping, reading, lingering, chained]
+
+
+class Rounds(BaseModel):
+    rounds: int = 0
+    log: Annotated[list[str], append] = []
+
+
+asking = Graph("asking", state=Rounds)
+
+
+@asking.node(to=["work"])
+async def deal(state: Rounds) -> list[Send]:
+    return [Send("work", number) for number in range(3)]
+
+
+@asking.node(heartbeat="2s", retries=20)
+async def work(state: Rounds, ctx: Context) -> dict[str, Any]:
+    await asyncio.sleep(0.2)
+    return {"log": [f"{state.rounds}:{ctx.item}"]}
+
+
+@asking.node
+async def collect(state: Rounds) -> dict[str, Any]:
+    return {"rounds": state.rounds + 1}
+
+
+asking.interrupt("more", prompt="Round {rounds}: another one?", response=bool)
+
+
+@asking.node(to=["deal", END])
+async def turn(state: Rounds, ctx: Context) -> Goto:
+    return Goto("deal" if ctx.answers["more"] else END)
+
+
+asking.edge(START, "deal")
+asking.edge(["work"], "collect")
+asking.edge("collect", "more")
+asking.edge("more", "turn")
+graphs = [patient, once, stepping, reading, lingering, chained, asking]

@@ -1,0 +1,163 @@
+"""The records, where workers are killed and others hold the database meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from killable import KillableServer, killable_server, worker_process
+from killed_graphs import asking
+from sqlalchemy import select
+from temporal_site import ANYBODY, eventually, replay
+
+from abeyance import names, views
+from abeyance.client import Client
+from abeyance.errors import Unavailable
+from abeyance.records import questions, runs
+from abeyance.records.database import Database
+from abeyance.records.tables import events
+from abeyance.records.tables import runs as rows
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+_RUNS = 20
+_UNTOLD = ("updated_at", "metrics", "running")
+"""What changes with no event of the run, so that no batch is written for it."""
+_LOCKER = """
+import sqlite3, sys, time
+held = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=30)
+while True:
+    held.execute("BEGIN IMMEDIATE")
+    time.sleep(3)
+    held.execute("ROLLBACK")
+    time.sleep(1)
+"""
+
+
+@contextlib.contextmanager
+def locked(file: Path) -> Iterator[None]:
+    """Let somebody else hold the database, three seconds of four."""
+    process = subprocess.Popen([sys.executable, "-c", _LOCKER, str(file)])
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+class Site:
+    """A server, and workers that record in a file."""
+
+    def __init__(self, folder: Path, server: KillableServer, client: Client, url: str) -> None:
+        self._folder, self._server, self._client = folder, server, client
+        self._database, self._variables = Database(url), {"ABEYANCE_DATABASE_URL": url}
+        self.names = [f"r{number}" for number in range(_RUNS)]
+
+    def worker(self) -> contextlib.AbstractContextManager[subprocess.Popen[bytes]]:
+        log = self._folder / "worker.log"
+        return worker_process(self._server, "killed_graphs:graphs", log, variables=self._variables)
+
+    async def has_killed_workers(self) -> None:
+        """Have some workers killed while they work."""
+        for _ in range(4):
+            with self.worker():
+                await asyncio.sleep(4)
+
+    async def answered(self, response: bool, number: int) -> None:
+        """Answer what each run asks, however often it takes."""
+        await asyncio.gather(*(self._answered(name, response, number) for name in self.names))
+
+    async def _answered(self, name: str, response: bool, number: int) -> None:
+        run = self._client.run(name)
+        key = f"{name}-{number}"
+        while True:
+            try:
+                await run.respond(response=response, principal=ANYBODY, key=key)
+            except Unavailable:
+                continue
+            return
+
+    async def waited(self, *until: str) -> None:
+        waiting = (
+            self._client.run(name).wait(until=frozenset(until), timeout=200) for name in self.names
+        )
+        await asyncio.gather(*waiting)
+
+    async def differences(self) -> list[str]:
+        """What the records say of the runs that these do not say, once nothing is under way."""
+        for _ in range(40):
+            left = [each for name in self.names if (each := await self._difference(name))]
+            if not left:
+                break
+            await asyncio.sleep(0.5)
+        return left
+
+    async def _difference(self, name: str) -> str:
+        handle = self._client.temporal.get_workflow_handle(name)
+        view = await handle.query("view", result_type=views.RunView)
+        asked = await handle.query("interrupts", result_type=list[views.InterruptView])
+        with self._database.reading() as connection:
+            (deployment,) = connection.execute(select(rows.c.deployment).distinct()).scalars()
+            documents = self._database.documents
+            kept = runs.run(connection, documents, deployment, name)
+            found = questions.of_run(connection, documents, deployment, name, status="all")
+            of_run = select(events.c.number).join(rows).where(rows.c.run_id == name)
+            numbers = connection.execute(of_run.order_by(events.c.number)).scalars().all()
+        if kept is None:
+            return f"{name} is not there"
+        if not view.ended_at:
+            kept = kept.model_copy(update={each: getattr(view, each) for each in _UNTOLD})
+        if kept != view:
+            return f"{name} is {view}, and the records have {kept}"
+        if {each.id: each for each in found} != {each.id: each for each in asked}:
+            return f"{name} asks {asked}, and the records have {found}"
+        if [*numbers] != [*range(1, len(numbers) + 1)]:
+            return f"{name} has the events {numbers}"
+        return ""
+
+    async def replayed(self) -> int:
+        """Replay all histories. Return how often the database was away too long for a workflow task."""
+        activities = 0
+        for name in self.names:
+            history = await self._client.temporal.get_workflow_handle(name).fetch_history()
+            await replay(history)
+            ordered = [each.activity_task_scheduled_event_attributes for each in history.events]
+            activities += sum(each.activity_type.name == names.RECORD_ACTIVITY for each in ordered)
+        return activities
+
+
+async def test_at_rest_the_records_are_what_the_runs_say_and_their_histories_replay(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "records.db"
+    async with killable_server(tmp_path) as server:
+        client = await server.client()
+        site = Site(tmp_path, server, client, f"sqlite:///{file}")
+        with site.worker():
+            await eventually(file.exists, seconds=60)
+        for name in site.names:
+            await client.runs.start(asking, run_id=name)
+        with locked(file):
+            await site.has_killed_workers()
+        with site.worker():
+            await site.waited("awaiting-input")
+            while_asking = await site.differences()
+        answering = asyncio.create_task(site.answered(True, 1))
+        with locked(file):
+            await site.has_killed_workers()
+        with site.worker():
+            await answering
+            await site.waited("awaiting-input")
+            await site.answered(False, 2)
+            await site.waited("completed")
+            at_the_end = await site.differences()
+        away = await site.replayed()
+
+    assert away > 0
+    assert while_asking == []
+    assert at_the_end == []
