@@ -157,7 +157,8 @@ class StartRun(Record, Stamped):
     graph gets too. A retry has the execution that it goes on from (`retry_of`), the first of all
     (`origin`), and the hashes of its latest calls with a key (`retry_keys`). `sent_by` is who
     sent the start on behalf of `started_by`. `notify` are patterns of the events that somebody is to be
-    notified of. `facts` is how many events earlier executions have recorded.
+    notified of. `facts` is how many events earlier executions had, `batch` the number of the last batch
+    that they have recorded, and `unrecorded` are the events that they have not.
     """
 
     run_id: str
@@ -181,6 +182,8 @@ class StartRun(Record, Stamped):
     retry_keys: tuple[str, ...] = Field(default=(), exclude_if=is_empty)
     notify: tuple[str, ...] = Field(default=(), exclude_if=is_empty)
     facts: int = Field(default=0, exclude_if=is_empty)
+    batch: int = Field(default=0, exclude_if=is_empty)
+    unrecorded: list[Any] = Field(default_factory=list, exclude_if=is_empty)
 
 
 class VisitReport(Record, Stamped):

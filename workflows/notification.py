@@ -51,15 +51,10 @@ _FAILED: Final = SearchAttributeKey.for_keyword(names.STATUS).value_set("failed"
 
 
 class Announcer:
-    """Has the moments of one run announced. `spawn` runs a task of the run, `then` is called after it."""
+    """Has the moments of one run announced. `spawn` runs a task of the run."""
 
-    def __init__(
-        self,
-        spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
-        then: Callable[[], None],
-    ) -> None:
+    def __init__(self, spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]) -> None:
         self._spawn = spawn
-        self._then = then
         self._under_way: set[asyncio.Task[None]] = set()
         self._has_ended = False
 
@@ -93,11 +88,7 @@ class Announcer:
         if found:
             task = self._spawn(self._announced(found))
             self._under_way.add(task)
-            task.add_done_callback(self._done)
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._under_way.discard(task)
-        self._then()
+            task.add_done_callback(self._under_way.discard)
 
     async def _announced(self, found: list[Moment]) -> None:
         """Have a workflow started for each moment that a rule wants."""

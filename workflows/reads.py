@@ -21,7 +21,6 @@ class RunReads(Protocol):
     _state: RunState
     _start: wire.StartRun
     _history: History
-    _is_dirty: bool
 
     def _check_sealed(self, name: str, order: wire.Request | None) -> None:
         """Check the stamp of a request. Raise an ApplicationError if it is refused."""
@@ -34,8 +33,6 @@ class RunReads(Protocol):
                 self._state.status in order.until or self._state.finished or self._continues_as_new
             )
         )
-        # Only now may it, and nothing else has happened.
-        self._is_dirty |= self._continues_as_new
         self._history.updates += 1
         return projections.run_view(self._state, self._start)
 

@@ -51,21 +51,21 @@ _OF_TURNS: Final = ("turn", "model", "calls", "usage", "finish_reason")
 
 
 class Recorder:
-    """Has the changes of one run recorded. `spawn` runs a task of the run, `then` is called after it.
+    """Has the changes of one run recorded. `spawn` runs a task of the run.
 
-    `facts` is how many events of the run were numbered before.
+    `start` has what earlier executions have recorded.
     """
 
-    def __init__(self, spawn: Spawn, then: Callable[[], None], *, facts: int) -> None:
-        self.facts = facts
+    def __init__(self, spawn: Spawn, start: wire.StartRun) -> None:
+        self._facts = start.facts
         self._spawn = spawn
-        self._then = then
-        self._pending: list[Fact] = []
-        self._is_quiet = True
+        self._under_way: list[Fact] = []
+        self._pending = [*map(Fact.model_validate, start.unrecorded)]
+        self._is_quiet = not self._pending
         self._status: Status | None = None
         self._questions: dict[str, Interrupt] = {}
         self._settled: str | None = None
-        self._number = BEGINNING
+        self._number = start.batch or BEGINNING
         # The questions that the next batch has, whether they have changed or not.
         self._again: Sequence[str] = ()
         self._asked = 0
@@ -76,8 +76,8 @@ class Recorder:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is being recorded."""
-        return self._task is None
+        """Whether nothing is being recorded, or the database is away."""
+        return self._task is None or self._is_behind
 
     def is_quiet(self, state: RunState) -> bool:
         """Whether nothing but code has begun and ended since the last batch, and that not too often.
@@ -88,10 +88,11 @@ class Recorder:
         is_known = self._is_quiet and state.status == self._status
         return is_known and len(self._pending) < _MOST_FACTS
 
-    @property
-    def has_news(self) -> bool:
-        """Whether something has happened that no batch has yet."""
-        return bool(self._pending)
+    def carried(self, start: wire.StartRun) -> wire.StartRun:
+        """Return the start of the next execution, with what is recorded, and what is not."""
+        left = [each.model_dump(mode="json") for each in (*self._under_way, *self._pending)]
+        changes = {"facts": self._facts, "batch": self._number, "unrecorded": left}
+        return start.model_copy(update=changes)
 
     def note(
         self,
@@ -105,10 +106,10 @@ class Recorder:
         shown: Mapping[str, Any] | None = None,
     ) -> None:
         """Number an event, to be recorded with the next batch."""
-        self.facts += 1
+        self._facts += 1
         self._pending.append(
             Fact(
-                number=self.facts,
+                number=self._facts,
                 time=time,
                 type=type_,
                 address=address,
@@ -220,11 +221,10 @@ class Recorder:
             (state, start), self._latest = self._latest, None
             asked = self._asked
             self._again = await self._written(self._batch(state, start))
-            self._recorded = asked
+            self._under_way, self._recorded = [], asked
             if self._again and self._latest is None:
                 self._latest = (state, start)
         self._task = None
-        self._then()
 
     async def _written(self, batch: Batch) -> Sequence[str]:
         """Have a batch written, and return which questions have to be handed over again."""
@@ -247,7 +247,8 @@ class Recorder:
         # Larger than that of every batch before, in every execution and whatever a replay has merged.
         moment = int(workflow.now().timestamp() * 1_000_000)
         after, self._number = self._number, max(moment, self._number + 1)
-        facts, self._pending = self._pending, []
+        facts = self._under_way = self._pending
+        self._pending = []
         self._is_quiet, self._status = True, state.status
         entries = {entry.id: entry for entry in self._changed(state)}
         for id_ in self._again:
@@ -261,7 +262,7 @@ class Recorder:
             active_at=state.last_activity_at,
             questions=[projections.question(state, entry) for entry in entries.values()],
             gone=[id_ for id_ in self._again if id_ not in entries],
-            facts_before=self.facts - len(facts),
+            facts_before=self._facts - len(facts),
             facts=facts,
         )
 

@@ -89,8 +89,8 @@ class AgentRun(QuestionUpdates, RunReads):
         self._has_ended = False
         self._changes = 0
         self._timer = DeadlineTimer(self._start_timer)
-        self._announcer = Announcer(self._spawn, self._announced)
-        self._recorder = Recorder(self._spawn, self._announced, facts=start.facts)
+        self._announcer = Announcer(self._spawn)
+        self._recorder = Recorder(self._spawn, start)
         # True if only results of local activities have arrived since the last write.
         self._is_local = False
         self._tasks_begun = 0
@@ -137,7 +137,7 @@ class AgentRun(QuestionUpdates, RunReads):
         del start, spec, values, carried
         while not self._state.finished or self._is_dirty:
             try:
-                await workflow.wait_condition(lambda: self._is_dirty or self._crash is not None)
+                await workflow.wait_condition(self._has_to_act)
                 await self._stop_visits()
             except asyncio.CancelledError:
                 self._native_cancel()
@@ -153,12 +153,8 @@ class AgentRun(QuestionUpdates, RunReads):
             self._announcer.published(self._state, self._start, facts)
             if self._state.finished or not self._recorder.is_quiet(self._state):
                 self._record()
-            if self._continues_as_new and self._is_at_rest():
-                if self._recorder.has_news:
-                    # What only this execution knows. It goes on when that is recorded.
-                    self._record()
-                    continue
-                continue_as_new.hand_over(self._state, self._start)
+            if self._may_continue_as_new:
+                continue_as_new.hand_over(self._state, self._recorder.carried(self._start))
                 # The state is too large: continue in this history, and retry later.
                 self._history.keep()
                 self._advance(events.Restored(now=workflow.now()))
@@ -170,7 +166,7 @@ class AgentRun(QuestionUpdates, RunReads):
             self._visibility.write(self._state, facts, self._start)
             self._record()
             await self._leave()
-        return visibility.record_of(self._state, self._start)
+        return visibility.record_of(self._state, self._recorder.carried(self._start))
 
     @workflow.signal(description="Pause: start no new work. No argument is needed.")
     def pause(self, order: RawValue = requests.NOTHING) -> None:
@@ -438,15 +434,18 @@ class AgentRun(QuestionUpdates, RunReads):
         if self._state.finished and not self._has_ended:
             self._has_ended = True
             self._recorder.ended(self._state)
-        self._start = self._start.model_copy(update={"facts": self._recorder.facts})
         self._recorder.changed(self._state, self._start, at=self._changes)
 
     async def _recorded(self) -> None:
         self._record()
         await self._recorder.caught_up()
 
-    def _announced(self) -> None:
-        self._is_dirty |= self._continues_as_new
+    def _has_to_act(self) -> bool:
+        return self._is_dirty or self._crash is not None or self._may_continue_as_new
+
+    @property
+    def _may_continue_as_new(self) -> bool:
+        return self._continues_as_new and self._is_at_rest()
 
     def _is_at_rest(self) -> bool:
         return (

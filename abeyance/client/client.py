@@ -108,7 +108,7 @@ class Client:
         self.delegations = self._deployment.delegations
         self.runs = Runs(self._deployment, recency, evictions, self.erasures)
         self.inbox = Inbox(self.records)
-        self.janitor = Janitor(temporal, listing, self.records)
+        self.janitor = Janitor(line, listing, self.records)
         self.stream = Stream(temporal, task_queue)
         self.waking = Waking(line, listing, lambda run_id: self._found(run_id).worker_started())
 

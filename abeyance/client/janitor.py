@@ -7,24 +7,22 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from temporalio.api.workflow.v1 import WorkflowExecutionInfo
-from temporalio.client import Client as TemporalClient
 from temporalio.service import RPCError
 
 from abeyance import names
-from abeyance.client.listing import OPEN_RUNS, Listing, written
+from abeyance.client.listing import OPEN_RUNS, RUNS, Listing, written
 from abeyance.client.records import Records
+from abeyance.client.rpc import WorkflowRpc
+from abeyance.errors import Refusal, Unreadable
 from abeyance.history.hindrance import hindered
 from abeyance.records import outside
 from abeyance.records.outside import End
 from abeyance.views import BlockedView
 
 _AT_FIRST: Final = timedelta(days=1)
-"""How far back the first round looks: as long as no process may have looked."""
+"""How far back the first round looks for what Temporal has ended."""
 _OVERLAP: Final = timedelta(minutes=5)
 """How late visibility may list an end."""
-_ENDED: Final = (
-    f"WorkflowType = '{names.WORKFLOW}' AND ExecutionStatus IN ('Terminated', 'TimedOut')"
-)
 _HINDERED: Final = (
     f"{OPEN_RUNS} AND ({names.REPORTED_PROBLEMS} IS NOT NULL OR ExecutionStatus = 'Paused')"
 )
@@ -33,22 +31,29 @@ _HINDERED: Final = (
 class Janitor:
     """Keeps the records true of what happens outside of the runs, by two visibility queries a round."""
 
-    def __init__(self, temporal: TemporalClient, listing: Listing, records: Records) -> None:
-        self._temporal = temporal
+    def __init__(self, line: WorkflowRpc, listing: Listing, records: Records) -> None:
+        self._line = line
         self._listing = listing
         self._records = records
         self._until: datetime | None = None
 
     async def round(self) -> int:
-        """Record the ends since the last round, and which runs are hindered now.
+        """Record the ends that the runs have not, and which runs are hindered now.
 
-        Return how many ends were new. Raises Unavailable.
+        A run that ends while the database is away ends all the same. Return how many ends were new.
+        Raises Unavailable.
         """
         now = datetime.now(UTC)
         since = now - _AT_FIRST if self._until is None else self._until - _OVERLAP
-        rows = await self._listing.all(f"{_ENDED} AND CloseTime >= '{written(since)}'")
-        ended = [await self._end(row) for row in rows]
-        found = await self._records.write(outside.end, ended) if ended else 0
+        recent = now - _OVERLAP if self._until is None else since
+        rows = await self._listing.all(
+            f"{RUNS} AND ((ExecutionStatus IN ('Terminated', 'TimedOut') AND CloseTime >= "
+            f"'{written(since)}') OR CloseTime >= '{written(recent)}')"
+        )
+        ids = sorted({row.execution.workflow_id for row in rows})
+        missed = await self._records.read(outside.open_among, ids)
+        ended = [await self._end(run_id) for run_id in sorted(missed)]
+        found = await self._records.write(outside.end, [*filter(None, ended)])
         self._until = now
         await self._records.write(outside.hinder, await self._hindered())
         return found
@@ -61,16 +66,26 @@ class Janitor:
         found = {}
         for row in rows:
             described = await self._listing.described(row)
-            view = await hindered(self._temporal, described, described.degraded_view())
+            view = await hindered(self._line.temporal, described, described.degraded_view())
             found[described.run_id] = [why for why in view.blocked if why.address is None]
         return found
 
-    async def _end(self, row: WorkflowExecutionInfo) -> End:
-        described = await self._listing.described(row)
-        view = described.degraded_view()
+    async def _end(self, run_id: str) -> End | None:
+        try:
+            described = await self._line.described(run_id)
+            if described.is_running:
+                # A later run has the id.
+                return None
+            record = await self._line.record(described)
+        except (Refusal, Unreadable):
+            # It is erased or deleted, or this process lacks a key.
+            return None
+        view = record.view
         return End(
-            run_id=described.run_id,
+            run_id=run_id,
             status=view.status,
             reason=view.reason,
-            at=view.updated_at,
+            at=view.ended_at or view.updated_at,
+            view=None if view.degraded else view,
+            questions=record.interrupts,
         )

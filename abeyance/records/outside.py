@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import Connection, delete, func, select, update
 
@@ -15,15 +15,39 @@ from abeyance.records.documents import Documents
 from abeyance.records.tables import events, micros, moment, runs
 from abeyance.records.writing import write
 
+_AT_ONCE: Final = 500
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class End:
-    """How and when Temporal ended a run."""
+    """How and when a run ended.
+
+    `view` and `questions` are those of its closing record; without it Temporal has ended the run.
+    """
 
     run_id: str
     status: str
     reason: str | None
     at: datetime
+    view: views.RunView | None = None
+    questions: Sequence[views.InterruptView] = ()
+
+
+def open_among(
+    connection: Connection, documents: Documents, deployment: int, run_ids: Sequence[str]
+) -> set[str]:
+    """Return which of these runs are open in the records."""
+    del documents
+    found: set[str] = set()
+    for first in range(0, len(run_ids), _AT_ONCE):
+        query = select(runs.c.run_id).where(
+            runs.c.deployment == deployment,
+            runs.c.run_id.in_(run_ids[first : first + _AT_ONCE]),
+            runs.c.is_newest,
+            runs.c.ended_at.is_(None),
+        )
+        found |= {*connection.execute(query).scalars()}
+    return found
 
 
 def end(connection: Connection, documents: Documents, deployment: int, ends: Iterable[End]) -> int:
@@ -49,7 +73,7 @@ def _batch(
         return None
     last = select(func.max(events.c.number)).where(events.c.run == found.id)
     number = (connection.execute(last).scalar_one() or 0) + 1
-    view = views.RunView.model_validate(documents.read(found.view))
+    view = ended.view or views.RunView.model_validate(documents.read(found.view))
     changes: dict[str, Any] = {
         "status": ended.status,
         "outcome": ended.status,
@@ -64,7 +88,7 @@ def _batch(
         number=number,
         time=ended.at,
         type=f"run.{ended.status}",
-        actor="temporal",
+        actor="temporal" if ended.view is None else None,
         data={"reason": ended.reason},
     )
     return Batch(
@@ -73,6 +97,7 @@ def _batch(
         origin=found.origin,
         view=view.model_copy(update=changes),
         active_at=moment(found.active_at),
+        questions=[*ended.questions],
         facts_before=number - 1,
         facts=[fact],
     )

@@ -1,0 +1,56 @@
+"""What a run records, and what it does without a database."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+from sample_graphs import gated
+from temporal_site import ANYBODY, Site, eventually
+from temporalio.client import Client as TemporalClient
+
+from abeyance.core.state import Limits
+from abeyance.filters import InboxFilter, RunFilter
+
+YES = {"approved": True}
+
+
+@pytest.fixture
+def foreign(tmp_path: Path) -> str:
+    """The URL of a database that has tables of something else."""
+    file = tmp_path / "foreign.db"
+    with sqlite3.connect(file) as connection:
+        connection.execute("CREATE TABLE other (id INTEGER)")
+    connection.close()
+    return f"sqlite:///{file}"
+
+
+async def test_a_database_that_is_away_stops_no_run_and_what_it_missed_is_recorded_later(
+    temporal: TemporalClient, foreign: str
+) -> None:
+    site = Site(temporal, gated())
+    site.settings = site.settings.model_copy(update={"database_url": foreign})
+    own = RunFilter(graph="gated", q=site.settings.task_queue)
+    async with site.worker():
+        run_id = await site.start(
+            limits=Limits(continue_as_new_after=6), labels={"of": site.settings.task_queue}
+        )
+        (asked,) = (await site.until(run_id, "awaiting-input")).interrupts
+        await site.client.run(run_id).pause()
+        await site.until(run_id, "paused")
+        await site.client.run(run_id).resume()
+        await site.until(run_id, "awaiting-input")
+        await site.client.run(run_id).respond(asked.id, YES, principal=ANYBODY)
+        ended = await site.ended(run_id)
+
+        assert (ended.status, await site.executions(run_id) > 1) == ("completed", True)
+        (before,) = (await site.client.runs.page(own)).items
+        assert before.status == "running"
+
+    assert await eventually(site.client.janitor.round) == 1
+
+    (after,) = (await site.client.runs.page(own)).items
+    assert (after.status, after.ended_at) == ("completed", ended.ended_at)
+    assert (await site.client.inbox.page(InboxFilter(graph="gated"))).items == []
+    await site.replays(run_id)
