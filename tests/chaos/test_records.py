@@ -30,10 +30,10 @@ _UNTOLD = ("updated_at", "metrics", "running")
 """What changes with no event of the run, so that no batch is written for it."""
 _LOCKER = """
 import sqlite3, sys, time
-held = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=30)
+held = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=60)
 while True:
     held.execute("BEGIN IMMEDIATE")
-    time.sleep(3)
+    time.sleep(8)
     held.execute("ROLLBACK")
     time.sleep(1)
 """
@@ -41,7 +41,7 @@ while True:
 
 @contextlib.contextmanager
 def locked(file: Path) -> Iterator[None]:
-    """Let somebody else hold the database, three seconds of four."""
+    """Let somebody else hold the database, eight seconds of nine, which is longer than a writer waits."""
     process = subprocess.Popen([sys.executable, "-c", _LOCKER, str(file)])
     try:
         yield
@@ -124,10 +124,17 @@ class Site:
         """Replay all histories. Return how often the database was away too long for a workflow task."""
         activities = 0
         for name in self.names:
-            history = await self._client.temporal.get_workflow_handle(name).fetch_history()
-            await replay(history)
-            ordered = [each.activity_task_scheduled_event_attributes for each in history.events]
-            activities += sum(each.activity_type.name == names.RECORD_ACTIVITY for each in ordered)
+            execution = None
+            while execution != "":
+                handle = self._client.temporal.get_workflow_handle(name, run_id=execution)
+                history = await handle.fetch_history()
+                await replay(history)
+                ordered = [each.activity_task_scheduled_event_attributes for each in history.events]
+                activities += sum(
+                    each.activity_type.name == names.RECORD_ACTIVITY for each in ordered
+                )
+                began = history.events[0].workflow_execution_started_event_attributes
+                execution = began.continued_execution_run_id
         return activities
 
 
