@@ -65,7 +65,7 @@ class Recorder:
         self._status: Status | None = None
         self._questions: dict[str, Interrupt] = {}
         self._settled: str | None = None
-        self._number = start.batch or BEGINNING
+        self._number = self._after = start.batch or BEGINNING
         # The questions that the next batch has, whether they have changed or not.
         self._again: Sequence[str] = ()
         self._asked = 0
@@ -91,7 +91,7 @@ class Recorder:
     def carried(self, start: wire.StartRun) -> wire.StartRun:
         """Return the start of the next execution, with what is recorded, and what is not."""
         left = [each.model_dump(mode="json") for each in (*self._under_way, *self._pending)]
-        changes = {"facts": self._facts, "batch": self._number, "unrecorded": left}
+        changes = {"facts": self._facts, "batch": self._after, "unrecorded": left}
         return start.model_copy(update=changes)
 
     def note(
@@ -222,6 +222,7 @@ class Recorder:
             asked = self._asked
             self._again = await self._written(self._batch(state, start))
             self._under_way, self._recorded = [], asked
+            self._after = self._number
             if self._again and self._latest is None:
                 self._latest = (state, start)
         self._task = None
@@ -246,7 +247,7 @@ class Recorder:
     def _batch(self, state: RunState, start: wire.StartRun) -> Batch:
         # Larger than that of every batch before, in every execution and whatever a replay has merged.
         moment = int(workflow.now().timestamp() * 1_000_000)
-        after, self._number = self._number, max(moment, self._number + 1)
+        self._number = max(moment, self._number + 1)
         facts = self._under_way = self._pending
         self._pending = []
         self._is_quiet, self._status = True, state.status
@@ -256,7 +257,7 @@ class Recorder:
                 entries[id_] = entry
         return Batch(
             number=self._number,
-            after=after,
+            after=self._after,
             origin=start.origin or workflow.info().first_execution_run_id,
             view=projections.bare_view(state, start),
             active_at=state.last_activity_at,
