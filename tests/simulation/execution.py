@@ -118,6 +118,8 @@ class Execution:
         self.signals: set[str] = set()
         self.activities: dict[int, Activity] = {}
         self.visits: dict[int, str] = {}
+        self.left: list[Activity] = []
+        """The activities that were under way at its end."""
         self.timers: dict[int, Timer] = {}
         self.attempt: Attempt | None = None
         self.sticky: Worker | None = None
@@ -382,6 +384,7 @@ class Execution:
         self.status, self.closed_at = _CLOSING[kind], self.server.now()
         for timer in self.timers.values():
             timer.cancel()
+        self.left = [*self.activities.values()]
         for activity in [*self.activities.values()]:
             activity.end()
         match kind:

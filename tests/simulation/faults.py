@@ -21,7 +21,7 @@ from abeyance.records import writing
 from abeyance.records.batch import Written
 from abeyance.temporal.workarounds import payloads
 from abeyance.workflows import continue_as_new, run, visibility
-from abeyance.workflows.recording import Recorder
+from abeyance.workflows.recording import Recorder, Spawn
 
 _swap = mock.patch.object
 
@@ -83,7 +83,11 @@ async def _at_once(_: Recorder) -> None:
 
 def _counting_anew() -> AbstractContextManager[Any]:
     begin = Recorder.__init__
-    return _swap(Recorder, "__init__", lambda *given, facts: begin(*given, facts=0))
+
+    def forgetful(self: Recorder, spawn: Spawn, start: wire.StartRun) -> None:
+        begin(self, spawn, start.model_copy(update={"facts": 0}))
+
+    return _swap(Recorder, "__init__", forgetful)
 
 
 def _counted(_: RunState) -> str:

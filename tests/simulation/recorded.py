@@ -84,13 +84,14 @@ class Recorded:
 
     def is_committed(self, execution: Execution) -> None:
         """The server has these steps. Receipts come without a record while the database is away."""
-        last_resort = any(_is_last_resort(each) for each in execution.activities.values())
-        if last_resort or execution.hears_of_activity:
+        orders = [*execution.left, *execution.activities.values()]
+        if any(map(_is_last_resort, orders)) or execution.hears_of_activity:
             self._excused |= self._answered
 
     def at_rest(self, execution: Execution, state: RunState) -> None:
         """Hold the records against the run, if all that it handed over is written."""
-        orders = [each.type for each in execution.activities.values()]
+        # An execution may end while the database is away: then the next one records the rest.
+        orders = {each.type for each in (*execution.left, *execution.activities.values())}
         if names.RECORD_ACTIVITY in orders or execution.hears_of_activity:
             return
         self.checks += 1
