@@ -365,7 +365,7 @@ def test_a_process_that_cannot_use_the_database_says_why_and_ends(
 def test_a_file_that_processes_elsewhere_would_need_is_warned_of(
     place: Place, foreign: Path
 ) -> None:
-    variables = {
+    variables: dict[str, Any] = {
         "ABEYANCE_DATABASE_URL": f"sqlite:///{foreign}",
         "TEMPORAL_ADDRESS": "elsewhere:7233",
     }

@@ -151,7 +151,7 @@ class Site:
         temporal, _ = connected(server)
         client = Client(temporal, task_queue=QUEUE, patience=30)
         # It has threads of its own, and ours waits for none.
-        client.records._writer = server.records
+        client.records._writer = server.records  # type: ignore[assignment] # what a start needs of it
         people = People(server, chance, client, "r", self.promises)
         server.note(f"a run of {spec.name} with {', '.join(spec.nodes)}")
         self.worker_comes()
