@@ -15,10 +15,11 @@ from abeyance import views
 from abeyance.core.policy import Principal
 from abeyance.core.terms import GROUP
 from abeyance.filters import InboxFilter, Order
+from abeyance.keyring import WrongKey
 from abeyance.records import selecting
 from abeyance.records.documents import Documents
-from abeyance.records.selecting import Condition, Page
-from abeyance.records.tables import micros, people, questions, runs
+from abeyance.records.selecting import AnyRow, Condition, Page
+from abeyance.records.tables import micros, moment, people, questions, runs
 from abeyance.records.writing import LISTED, PRIORITIES
 
 _BY_DEADLINE: Final = (questions.c.due, questions.c.interrupt_id)
@@ -29,6 +30,11 @@ _KEYS: Final[Mapping[str, Sequence[Column[Any]]]] = {
     "risk": (questions.c.risk, *_BY_DEADLINE),
 }
 _HIGHEST_RISK: Final = 100
+_SHOWN: Final = (
+    *(questions.c.view, questions.c.interrupt_id, questions.c.capability),
+    *(questions.c.created_at, questions.c.deadline, questions.c.status),
+)
+"""What a view is made of, or as much of it as can be read without its key."""
 
 
 def inbox(
@@ -47,7 +53,7 @@ def inbox(
     """
     found = selecting.page(
         connection,
-        [questions.c.view],
+        _SHOWN,
         [
             questions.c.deployment == deployment,
             questions.c.listed == filters.status,
@@ -62,7 +68,7 @@ def inbox(
         cursor=cursor,
         limit=limit,
     )
-    items = [short(_view(documents, row.view)) for row in found.items]
+    items = [short(_view(documents, row)) for row in found.items]
     return Page(items=items, next_cursor=found.next_cursor, total=found.total)
 
 
@@ -173,7 +179,7 @@ def _read(
     # What is settled counts, and of the rest what is listed: not what an ended run has left open.
     counts = or_(questions.c.listed.is_not(None), questions.c.status.not_in(LISTED))
     query = (
-        select(questions.c.view)
+        select(*_SHOWN)
         .join(runs, questions.c.run == runs.c.id)
         .where(runs.c.deployment == deployment, runs.c.run_id == run_id, runs.c.is_newest)
         .where(counts, *wanted)
@@ -184,7 +190,7 @@ def _read(
             questions.c.id,
         )
     )
-    return [_view(documents, text) for text in connection.execute(query).scalars()]
+    return [_view(documents, row) for row in connection.execute(query)]
 
 
 def listed_of(
@@ -192,15 +198,31 @@ def listed_of(
 ) -> Iterator[tuple[int, views.InterruptView]]:
     """Yield what waits in each of some rows of runs, at most so many of each, in the order of asking."""
     number = func.row_number().over(partition_by=questions.c.run, order_by=questions.c.id)
-    numbered = select(questions.c.run, questions.c.view, questions.c.id, number.label("number"))
+    numbered = select(questions.c.run, questions.c.id, *_SHOWN, number.label("number"))
     waiting = numbered.where(questions.c.run.in_(ids), questions.c.listed.is_not(None)).subquery()
-    query = select(waiting.c.run, waiting.c.view).where(waiting.c.number <= most)
-    for run, text in connection.execute(query.order_by(waiting.c.id)):
-        yield run, _view(documents, text)
+    query = select(waiting).where(waiting.c.number <= most)
+    for row in connection.execute(query.order_by(waiting.c.id)):
+        yield row.run, _view(documents, row)
 
 
-def _view(documents: Documents, text: str) -> views.InterruptView:
-    return views.InterruptView.model_validate(documents.read(text))
+def _view(documents: Documents, row: AnyRow) -> views.InterruptView:
+    try:
+        return views.InterruptView.model_validate(documents.read(row.view))
+    except WrongKey as error:
+        return views.InterruptView(
+            id=row.interrupt_id,
+            run_id=row.interrupt_id.rpartition(".")[0],
+            graph="",
+            name="",
+            kind=views.UNREADABLE,
+            address="",
+            prompt=f"This question cannot be read here: {error}",
+            requested_capability=row.capability,
+            created_at=moment(row.created_at),
+            deadline=None if row.deadline is None else moment(row.deadline),
+            status=row.status,
+            degraded=True,
+        )
 
 
 def short(view: views.InterruptView) -> views.InterruptView:

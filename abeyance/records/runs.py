@@ -15,7 +15,9 @@ from sqlalchemy import Connection, func, select
 
 from abeyance import views
 from abeyance.core.state import Status
+from abeyance.errors import BlockedCode
 from abeyance.filters import RunFilter
+from abeyance.keyring import WrongKey
 from abeyance.records import selecting
 from abeyance.records.documents import Documents
 from abeyance.records.questions import listed_of, short
@@ -26,6 +28,12 @@ _NEWEST_FIRST: Final = Order(key=(runs.c.created_at, runs.c.id), is_turned=True)
 _MOST: Final = 50
 """How many of its questions a run has in a list."""
 _ALL: Final = 100_000
+_SHOWN: Final = (
+    *(runs.c.id, runs.c.view, runs.c.hindered, runs.c.run_id, runs.c.graph, runs.c.status),
+    *(runs.c.conversation_id, runs.c.session_type, runs.c.started_by),
+    *(runs.c.created_at, runs.c.updated_at, runs.c.ended_at),
+)
+"""What a view is made of, or as much of it as can be read without its key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -40,7 +48,7 @@ def run(
     connection: Connection, documents: Documents, deployment: int, run_id: str
 ) -> views.RunView | None:
     """Return a run with the questions that wait in it, whole; None if there is none of this id."""
-    query = select(runs.c.id, runs.c.view, runs.c.hindered).where(
+    query = select(*_SHOWN).where(
         runs.c.deployment == deployment, runs.c.run_id == run_id, runs.c.is_newest
     )
     found = connection.execute(query).one_or_none()
@@ -66,7 +74,7 @@ def page(
     """
     found = selecting.page(
         connection,
-        [runs.c.id, runs.c.view, runs.c.hindered],
+        _SHOWN,
         [*_conditions(deployment, filters)],
         _NEWEST_FIRST,
         criteria=_criteria(filters),
@@ -155,8 +163,24 @@ def _criteria(filters: RunFilter) -> dict[str, Any]:
 
 
 def _view(documents: Documents, row: AnyRow, **beside: Any) -> views.RunView:
-    view = views.RunView.model_validate(documents.read(row.view))
-    if row.hindered is not None:
-        why = map(views.BlockedView.model_validate, documents.read(row.hindered))
-        beside["blocked"] = [*why, *view.blocked]
+    try:
+        view = views.RunView.model_validate(documents.read(row.view))
+        if row.hindered is not None:
+            why = map(views.BlockedView.model_validate, documents.read(row.hindered))
+            beside["blocked"] = [*why, *view.blocked]
+    except WrongKey as error:
+        view = views.RunView(
+            run_id=row.run_id,
+            graph=row.graph,
+            graph_version="",
+            status=row.status,
+            conversation_id=row.conversation_id,
+            session_type=row.session_type,
+            started_by=row.started_by,
+            created_at=moment(row.created_at),
+            updated_at=moment(row.updated_at),
+            ended_at=None if row.ended_at is None else moment(row.ended_at),
+            blocked=[views.BlockedView(code=BlockedCode.KEY_MISSING, message=str(error))],
+            degraded=True,
+        )
     return view.model_copy(update=beside)

@@ -13,9 +13,9 @@ from abeyance.core.policy import Principal, ReadRights
 from abeyance.core.terms import Quorum
 from abeyance.core.who_may_answer import Claim
 from abeyance.errors import Code, Refusal
-from abeyance.filters import InboxFilter, Order
+from abeyance.filters import InboxFilter, Order, RunFilter
 from abeyance.keyring import Keyring
-from abeyance.records import cursors, questions, selecting
+from abeyance.records import cursors, questions, runs, selecting
 from abeyance.records.database import Database
 
 ORDERS = get_args(Order)
@@ -266,6 +266,22 @@ def test_with_keys_a_search_reads_what_is_not_sealed(database_url: str) -> None:
     assert inbox(sealed, q="4711").total == inbox(sealed, q="late").total == 0
     assert inbox(sealed).items[0].prompt == "Refund 4711?"
     database.close()
+
+
+def test_who_lacks_the_key_sees_that_something_is_asked_and_not_what(database_url: str) -> None:
+    sealing, opening = Database(database_url, keys=KEYS), Database(database_url)
+    Recorded(sealing).write(asked("a", prompt="Refund 4711?", requested_capability="pay"))
+
+    (question,) = inbox(Recorded(opening)).items
+    (run,) = Recorded(opening).read(runs.page, RunFilter()).items
+
+    assert (question.id, question.run_id, question.kind) == ("a.pay", "a", views.UNREADABLE)
+    assert (question.requested_capability, question.degraded) == ("pay", True)
+    assert "'one'" in question.prompt
+    assert (run.run_id, run.status, run.degraded) == ("a", "awaiting-input", True)
+    assert [why.code for why in run.blocked] == ["key_missing"]
+    sealing.close()
+    opening.close()
 
 
 def test_who_is_bound_to_labels_sees_the_questions_of_runs_that_have_them(
