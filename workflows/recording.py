@@ -41,6 +41,9 @@ _A_MOMENT: Final = 0.1
 _BOUNDED: Final = 2.0
 """In seconds: how long who answers waits for the database; then it is away."""
 _UNBOUNDED: Final = 60.0
+_MOST_BYTES: Final = 1_000_000
+_PAUSE: Final = 1.0
+_LONGEST_PAUSE: Final = 300.0
 _SLACK: Final = timedelta(seconds=10)
 _ONCE: Final = RetryPolicy(maximum_attempts=1)
 _FOREVER: Final = RetryPolicy(
@@ -230,6 +233,9 @@ class Recorder:
     async def _written(self, batch: Batch) -> Sequence[str]:
         """Have a batch written, and return which questions have to be handed over again."""
         written = await _local(batch)
+        if written.status == "outrun":
+            # What comes after is no part of the history yet, and may never be.
+            written = Written(status="late")
         if written.status != "written":
             written = await self._sent(batch, _BOUNDED)
         if written.status != "written":
@@ -239,7 +245,10 @@ class Recorder:
         return written.strays
 
     async def _sent(self, batch: Batch, patience: float) -> Written:
-        while (written := await _activity(batch, patience)).status == "outrun":
+        # Temporal takes no argument that is much larger, and would refuse the whole workflow task.
+        is_small = len(batch.model_dump_json()) <= _MOST_BYTES
+        send = _activity if is_small else _locally
+        while (written := await send(batch, patience)).status == "outrun":
             self._number = written.latest + 1
             batch = batch.model_copy(update={"number": self._number})
         return written
@@ -304,7 +313,7 @@ class HandingOver(Interceptor):
         return None
 
 
-async def _local(batch: Batch) -> Written:
+async def _local(batch: Batch, patience: float = _A_MOMENT) -> Written:
     given: Batch | int = batch
     if (hand_over := workflow.extern_functions().get(_HAND_OVER)) is not None:
         hand_over(workflow.info().run_id, batch)
@@ -313,7 +322,7 @@ async def _local(batch: Batch) -> Written:
         written: Written = await local_result(
             workflow.start_local_activity(
                 names.RECORD_ACTIVITY,
-                args=[given, _A_MOMENT],
+                args=[given, patience],
                 result_type=Written,
                 start_to_close_timeout=_SLACK,
                 retry_policy=_ONCE,
@@ -322,8 +331,18 @@ async def _local(batch: Batch) -> Written:
         )
     except LocalFailed:
         return Written(status="late")
-    # What comes after is no part of the history yet, and may never be.
-    return Written(status="late") if written.status == "outrun" else written
+    return written
+
+
+async def _locally(batch: Batch, patience: float) -> Written:
+    """Have a batch written that is too large for an argument: by a local activity, now and again."""
+    pause = _PAUSE
+    while (written := await _local(batch, _BOUNDED)).status in ("late", "away"):
+        if patience == _BOUNDED:
+            break
+        await workflow.sleep(pause, summary="record")
+        pause = min(2 * pause, _LONGEST_PAUSE)
+    return written
 
 
 async def _activity(batch: Batch, patience: float) -> Written:

@@ -51,7 +51,7 @@ class Janitor:
             f"'{written(since)}') OR CloseTime >= '{written(recent)}')"
         )
         ids = sorted({row.execution.workflow_id for row in rows})
-        missed = await self._records.read(outside.open_among, ids)
+        missed = await self._records.read(outside.unsettled, ids)
         ended = [await self._end(run_id) for run_id in sorted(missed)]
         found = await self._records.write(outside.end, [*filter(None, ended)])
         self._until = now
@@ -83,9 +83,11 @@ class Janitor:
         view = record.view
         return End(
             run_id=run_id,
+            origin=described.start.get("origin") or described.first,
             status=view.status,
             reason=view.reason,
             at=view.ended_at or view.updated_at,
+            started=view,
             view=None if view.degraded else view,
             questions=record.interrupts,
         )

@@ -10,7 +10,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, delete, func, select, update
 
 from abeyance import views
-from abeyance.records.batch import Batch, Fact
+from abeyance.records.batch import BEGINNING, Batch, Fact
 from abeyance.records.documents import Documents
 from abeyance.records.tables import events, micros, moment, runs
 from abeyance.records.writing import write
@@ -22,36 +22,39 @@ _AT_ONCE: Final = 500
 class End:
     """How and when a run ended.
 
-    `view` and `questions` are those of its closing record; without it Temporal has ended the run.
+    `view` and `questions` are those of its closing record; without it Temporal has ended the run, and
+    `started` is what Temporal knows of it. `origin` is its first execution.
     """
 
     run_id: str
+    origin: str
     status: str
     reason: str | None
     at: datetime
+    started: views.RunView
     view: views.RunView | None = None
     questions: Sequence[views.InterruptView] = ()
 
 
-def open_among(
+def unsettled(
     connection: Connection, documents: Documents, deployment: int, run_ids: Sequence[str]
 ) -> set[str]:
-    """Return which of these runs are open in the records."""
+    """Return which of these runs have not ended in the records, or are not there."""
     del documents
-    found: set[str] = set()
+    settled: set[str] = set()
     for first in range(0, len(run_ids), _AT_ONCE):
         query = select(runs.c.run_id).where(
             runs.c.deployment == deployment,
             runs.c.run_id.in_(run_ids[first : first + _AT_ONCE]),
             runs.c.is_newest,
-            runs.c.ended_at.is_(None),
+            runs.c.ended_at.is_not(None),
         )
-        found |= {*connection.execute(query).scalars()}
-    return found
+        settled |= {*connection.execute(query).scalars()}
+    return {*run_ids} - settled
 
 
 def end(connection: Connection, documents: Documents, deployment: int, ends: Iterable[End]) -> int:
-    """Record the ends of those runs that are open in the records, and return how many these are."""
+    """Record the ends of runs that have not ended in the records, and return how many these are."""
     batches = [batch for each in ends if (batch := _batch(connection, documents, deployment, each))]
     write(connection, documents, deployment, batches)
     return len(batches)
@@ -70,7 +73,7 @@ def _batch(
     )
     found = connection.execute(query).one_or_none()
     if found is None:
-        return None
+        return _unknown(connection, deployment, ended)
     last = select(func.max(events.c.number)).where(events.c.run == found.id)
     number = (connection.execute(last).scalar_one() or 0) + 1
     view = ended.view or views.RunView.model_validate(documents.read(found.view))
@@ -100,6 +103,25 @@ def _batch(
         questions=[*ended.questions],
         facts_before=number - 1,
         facts=[fact],
+    )
+
+
+def _unknown(connection: Connection, deployment: int, ended: End) -> Batch | None:
+    """Return the batch of a run that the records lack: it ended before it handed anything over."""
+    later = select(func.count()).where(
+        runs.c.deployment == deployment, runs.c.run_id == ended.run_id
+    )
+    if connection.execute(later).scalar_one():
+        return None
+    view = ended.view or ended.started
+    return Batch(
+        number=BEGINNING + 1,
+        after=BEGINNING,
+        origin=ended.origin,
+        view=view,
+        active_at=view.updated_at,
+        questions=[*ended.questions],
+        facts_before=0,
     )
 
 

@@ -195,7 +195,7 @@ async def test_a_terminated_run_is_a_cancelled_one_wherever_it_is_seen(
     run_id, (gate,) = await api.waiting("gated", conversation_id=talk)
     await site.temporal.get_workflow_handle(run_id).terminate(reason="a bad deploy")
 
-    assert await outcome(api, run_id, talk, "cancelled") == "terminated through Temporal"
+    assert await outcome(site, api, run_id, talk, "cancelled") == "terminated through Temporal"
     for call in (
         api.http.post(f"/interrupts/{gate}/respond", json={"response": YES}),
         api.http.get(f"/interrupts/{gate}"),
@@ -240,7 +240,7 @@ async def test_a_run_that_timed_out_in_temporal_is_a_failed_one_wherever_it_is_s
             place, {}, task_queue=queue, execution_timeout=timedelta(seconds=1)
         )
 
-        assert await outcome(api, run_id, talk, "failed") == "timed out in Temporal"
+        assert await outcome(place, api, run_id, talk, "failed") == "timed out in Temporal"
 
 
 # What the SDK leaves behind of a workflow whose beginning fails.
@@ -255,13 +255,13 @@ async def test_a_run_that_was_started_around_us_with_what_is_no_json_fails_and_s
         run_id, talk = await started_around(
             place, {"amount": math.nan}, task_queue=place.settings.task_queue
         )
-        reason = await outcome(api, run_id, talk, "failed")
+        reason = await outcome(place, api, run_id, talk, "failed")
     gc.collect()
 
     assert "The input of the run is not JSON" in reason
 
 
-async def outcome(api: Api, run_id: str, talk: str, status: str) -> str:
+async def outcome(site: Site, api: Api, run_id: str, talk: str, status: str) -> str:
     """The reason for which a run ended, the same in its view, its result and the lists."""
     view = await api.until(run_id, status)
     assert (view["outcome"], view["interrupts"], view["degraded"]) == (status, [], True)
@@ -277,6 +277,8 @@ async def outcome(api: Api, run_id: str, talk: str, status: str) -> str:
     listed: dict[str, Any] = {}
 
     async def in_lists() -> bool:
+        # A worker does it once a minute.
+        await site.client.janitor.round()
         query = {"conversation_id": talk, "status": status}
         items = (await api.http.get("/runs", params=query)).json()["items"]
         listed.update({entry["run_id"]: entry for entry in items})

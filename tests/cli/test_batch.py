@@ -151,11 +151,11 @@ def test_setup_lets_a_janitor_evict_where_it_is_told_to(place: Place, standing: 
 
     swept = "janitor of 'swept': evicts runs inactive for 1800 s"
     for _ in "12":
-        assert setup(ABEYANCE_SESSION_INACTIVE_TIMEOUT="30m")[2:] == [swept]
+        assert setup(ABEYANCE_SESSION_INACTIVE_TIMEOUT="30m")[3:] == [swept]
     (told,) = setup("--json", ABEYANCE_PRESET="constrained")
     assert json.loads(told)["session_inactive_timeout"] == 600
     for _ in "12":
-        assert len(setup()) == 2
+        assert len(setup()) == 3
 
 
 def test_progress_is_drawn_where_somebody_watches(

@@ -96,6 +96,7 @@ async def test_visits_in_local_activities_are_told_and_route_decisions_are_not(
         ]
     events = await told(site, run_id)
 
+    names = [each for each in names if b'"record"' not in each]
     assert len(names) == 2
     assert b"routed.ask.route" in names[0]
     assert lines(events)[-4:] == [

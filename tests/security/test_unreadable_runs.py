@@ -129,28 +129,6 @@ async def retired(temporal: TemporalClient) -> AsyncIterator[Retired]:
         yield found
 
 
-async def test_a_list_shows_a_run_that_cannot_be_read_as_far_as_it_is_known(
-    retired: Retired,
-) -> None:
-    view = retired.asks
-    for query in (
-        {"label": retired.label, "conversation_id": retired.talk},
-        {"label": retired.label, "status": "awaiting-input", "graph": "gated"},
-        {"label": retired.label},
-    ):
-        rows = {row["run_id"]: row for row in await retired.items("/runs", **query)}
-        row = rows[view.run_id]
-        assert (row["degraded"], row["status"]) == (True, "awaiting-input")
-        assert (row["graph"], row["conversation_id"]) == ("gated", retired.talk)
-        assert row["labels"] == view.labels
-        assert row["values"] == {}
-        apart = datetime.fromisoformat(row["created_at"]) - view.created_at
-        assert abs(apart) < timedelta(seconds=1)
-        (why,) = row["blocked"]
-        assert why["code"] == "key_missing"
-        assert WITHOUT_OLD in why["message"]
-
-
 async def test_a_list_shows_the_runs_beside_it_as_ever(retired: Retired) -> None:
     rows = {row["run_id"]: row for row in await retired.items("/runs", label=retired.label)}
 
@@ -160,30 +138,7 @@ async def test_a_list_shows_the_runs_beside_it_as_ever(retired: Retired) -> None
         retired.over: "completed",
         retired.mine: "awaiting-input",
     }
-    assert [run_id for run_id, row in rows.items() if not row["blocked"]] == [retired.mine]
     assert rows[retired.mine]["interrupts"][0]["prompt"] == "Pay 0?"
-
-
-async def test_the_inbox_names_a_question_that_cannot_be_read_and_shows_the_others(
-    retired: Retired,
-) -> None:
-    (asked,) = retired.asks.interrupts
-    (left,) = [entry for entry in retired.twice.interrupts if entry.status == "open"]
-    rows = {row["run_id"]: row for row in await retired.inbox()}
-
-    assert len(rows) == len(await retired.inbox())
-    row = rows[retired.asks.run_id]
-    assert (row["id"], row["status"], row["degraded"]) == (asked.id, "open", True)
-    assert row["requested_capability"] == CAPABILITY
-    assert asked.deadline is not None
-    apart = datetime.fromisoformat(row["deadline"]) - asked.deadline
-    assert abs(apart) < timedelta(seconds=1)
-    assert row["prompt"].startswith("This question cannot be read here: ")
-    assert WITHOUT_OLD in row["prompt"]
-    # Where a question was answered nothing is left of it.
-    assert (rows[retired.twice.run_id]["id"], left.name) == (left.id, "b")
-    assert rows[retired.mine]["prompt"] == "Pay 0?"
-    assert rows[retired.mine]["degraded"] is False
 
 
 async def test_the_inbox_finds_a_question_that_cannot_be_read_by_its_capability_and_deadline(

@@ -19,7 +19,11 @@ from temporalio.client import Client as TemporalClient
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from abeyance import START, Agent, Context, Graph, views
+from abeyance.activities.recording import RecordingActivities
+from abeyance.client.records import shared_database
 from abeyance.history.feed import Feed
+from abeyance.records.handover import HandOver
+from abeyance.records.writer import Writer
 from abeyance.settings import Settings
 from abeyance.storage.backends import ConfiguredBlobs
 from abeyance.workflows.run import AgentRun
@@ -68,11 +72,20 @@ def one_node(name: str, retries: int, function: Any) -> Graph:
 
 @asynccontextmanager
 async def only_workflows(site: Site) -> AsyncIterator[None]:
-    """A worker that carries out no visits, so that they wait for another one."""
+    """A worker that records and carries out no visits, so that they wait for another one."""
     async with Worker(
         site.temporal,
         task_queue=site.settings.task_queue,
         workflows=[AgentRun],
+        activities=[
+            RecordingActivities(
+                site.temporal,
+                site.settings.task_queue,
+                Writer(shared_database(site.settings)),
+                HandOver(),
+            ).record
+        ],
+        no_remote_activities=True,
         workflow_runner=UnsandboxedWorkflowRunner(),
     ):
         yield

@@ -219,7 +219,7 @@ async def test_a_start_that_waits_is_one_call(temporal: TemporalClient) -> None:
     assert started.view is not None
     assert (started.view.status, started.view.degraded) == ("awaiting-input", False)
     assert [entry.prompt for entry in started.view.interrupts] == ["Pay 3?"]
-    assert counter.calls == {"execute_multi_operation": 1}
+    assert counter.calls == {"execute_multi_operation": 1, "describe_namespace": 1}
 
 
 @pytest.mark.parametrize("until", [frozenset(), _WAITING])
