@@ -58,7 +58,7 @@ from abeyance.schemas.json_schema import faults_of, schema_of
 TOO_MANY = "more than 10,000 places with its references written out"
 """What is told of the schema that hung a worker: each of 34 definitions refers twice to the next."""
 A_MEGABYTE = 1_000_000
-LONG_ENOUGH = 3.0
+LONG_ENOUGH = 2.0
 """Seconds of a processor: whatever is asked and answered, a workflow's worker is held no longer. It is
 given up by Temporal after two."""
 
