@@ -29,7 +29,6 @@ with workflow.unsafe.imports_passed_through():
         idempotency,
         lifecycle,
         machine,
-        messages,
     )
     from abeyance.core.spec import GraphSpec
     from abeyance.core.state import RunState, joined
@@ -44,6 +43,7 @@ with workflow.unsafe.imports_passed_through():
     )
     from abeyance.workflows.continue_as_new import History
     from abeyance.workflows.conversation import leave_conversation
+    from abeyance.workflows.messages import MessageUpdates
     from abeyance.workflows.metrics import MeteredRun
     from abeyance.workflows.notification import Announcer
     from abeyance.workflows.questions import QuestionUpdates
@@ -62,7 +62,7 @@ _node_logger.workflow_info_on_message = False
 
 
 @workflow.defn(name=names.WORKFLOW)
-class AgentRun(QuestionUpdates, RunReads):
+class AgentRun(QuestionUpdates, MessageUpdates, RunReads):
     """A run of a graph. `values` are by scope; `carried` is the snapshot of a continue-as-new."""
 
     @workflow.init
@@ -195,76 +195,6 @@ class AgentRun(QuestionUpdates, RunReads):
     @workflow.signal(description="Internal: a notification did not reach somebody.")
     def notification_failed(self, report: RawValue = requests.NOTHING) -> None:
         self._feed_internal(self._signals.notification_failed, report)
-
-    @workflow.update(description='Send a message, get a receipt: {"message_id": ..., "text": ...}.')
-    async def send_message(self, message: commands.SendMessage) -> views.MessageReceipt:
-        event = as_events.message_sent(message, workflow.now(), str(workflow.uuid4()))
-        with requests.refusals_as_application_errors():
-            machine.check(self._state, event)
-            is_known = self._state.mailbox.knows(event.message)
-            if message.pause is not None:
-                self._feed(as_events.control(message.pause, event.now))
-        self._feed_update(event)
-        receipt = self._message_receipt(event.message.message_id, duplicate=is_known)
-        await self._recorded()
-        return receipt
-
-    @send_message.validator
-    def _check_send_message(self, message: commands.SendMessage) -> None:
-        event = as_events.message_sent(message, workflow.now(), "-")
-        pauses = False
-        with requests.refusals_as_application_errors():
-            self._orders.check("send_message", message.stamp)
-            machine.check(self._state, event)
-            is_known = self._state.mailbox.knows(event.message)
-            if message.pause is not None:
-                pause = as_events.control(message.pause, event.now)
-                machine.check(self._state, pause)
-                pauses = idempotency.earlier(self._state.keys, pause) is None
-        if is_known and not pauses:
-            receipt = self._message_receipt(event.message.message_id, duplicate=True)
-            raise requests.replayed(receipt)
-
-    def _message_receipt(self, message_id: str, *, duplicate: bool) -> views.MessageReceipt:
-        depth = len(self._state.mailbox.queue)
-        return views.MessageReceipt(message_id=message_id, duplicate=duplicate, queue_depth=depth)
-
-    @workflow.update(description="Discard the unread messages; they are listed as undelivered.")
-    async def clear_messages(self, order: commands.ClearMessages | None = None) -> views.Cleared:
-        count = len(self._state.mailbox.queue)
-        order = order or commands.ClearMessages()
-        self._feed_update(as_events.event(events.MessagesCleared, order, workflow.now()))
-        await self._recorded()
-        return views.Cleared(cleared=count)
-
-    @clear_messages.validator
-    def _check_clear_messages(self, order: commands.ClearMessages | None = None) -> None:
-        order = order or commands.ClearMessages()
-        event = as_events.event(events.MessagesCleared, order, workflow.now())
-        with requests.refusals_as_application_errors():
-            self._orders.check("clear_messages", order.stamp)
-            called = idempotency.earlier(self._state.keys, event)
-        if called is not None:
-            raise requests.replayed(views.Cleared(cleared=called.receipt))
-
-    @workflow.update(description="Internal: a visit takes its messages.")
-    async def take_messages(self, order: commands.TakeMessages) -> list[events.Message]:
-        event = events.MessagesTaken(now=workflow.now(), visit=order.visit, upto=order.upto)
-        self._feed_update(event)
-        visit = self._state.visits.get(order.visit)
-        return [] if visit is None else list(visit.inbox.taken[order.start : order.upto])
-
-    @take_messages.validator
-    def _check_take_messages(self, order: commands.TakeMessages) -> None:
-        self._check_sealed("take_messages", order)
-        visit = self._state.visits.get(order.visit)
-        if visit is not None and (
-            len(visit.inbox.taken) > order.start or any(messages.for_visit(self._state, visit))
-        ):
-            return
-        raise ApplicationError(
-            f"there are no messages for {order.visit!r}", type=names.EMPTY, non_retryable=True
-        )
 
     @workflow.update(description="Internal: halt the run if it is inactive.")
     async def evict(self, order: commands.Evict | None = None) -> None:
