@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from temporalio.client import Client as TemporalClient
 from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
+from temporalio.service import RPCError
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker, WorkerDeploymentConfig
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
@@ -361,7 +362,7 @@ async def _tend(client: Client) -> None:
     while True:
         try:
             await client.janitor.round()
-        except Unavailable as error:
+        except (AbeyanceError, RPCError) as error:
             _logger.warning("what ended outside is not recorded yet: %s", error)
         await asyncio.sleep(_ROUND_SECONDS)
 

@@ -23,6 +23,8 @@ _AT_FIRST: Final = timedelta(days=1)
 """How far back the first round looks for what Temporal has ended."""
 _OVERLAP: Final = timedelta(minutes=5)
 """How late visibility may list an end."""
+_MOST_HINDERED: Final = 500
+"""After a bad deploy all runs may be: each takes a call to Temporal."""
 _HINDERED: Final = (
     f"{OPEN_RUNS} AND ({names.REPORTED_PROBLEMS} IS NOT NULL OR ExecutionStatus = 'Paused')"
 )
@@ -64,7 +66,7 @@ class Janitor:
         with suppress(RPCError):
             rows = await self._listing.all(_HINDERED)
         found = {}
-        for row in rows:
+        for row in rows[:_MOST_HINDERED]:
             described = await self._listing.described(row)
             view = await hindered(self._line.temporal, described, described.degraded_view())
             found[described.run_id] = [why for why in view.blocked if why.address is None]

@@ -349,6 +349,8 @@ class Executions:
 
         Raises WorkflowAlreadyStartedError, and Unavailable.
         """
+        # A database that cannot be named refuses the start, before there is a run.
+        self._records.database  # noqa: B018
         plan = plan.announcing(self._notify(plan.spec.name))
         is_sealed = is_all_sealed(self._line.temporal.data_converter)
         if is_sealed:
