@@ -144,8 +144,9 @@ def make_worker(
         signing_key=settings.signing_key,
     )
     records = shared_database(settings) if records is None else records
-    writer, handed_over = Writer(records), HandOver()
-    writer.open()
+    handed_over = HandOver()
+    recording = RecordingActivities(temporal, settings.task_queue, Writer(records), handed_over)
+    recording.open()
     audits, graph_activities = AuditActivities(client), GraphActivities(graphs)
     nodes = NodeActivities(
         graphs,
@@ -171,12 +172,12 @@ def make_worker(
             graph_activities.read,
             graph_activities.write,
             read_journals,
-            RecordingActivities(temporal, settings.task_queue, writer, handed_over).record,
+            recording.record,
             AnnouncingActivities(temporal, settings.task_queue, notifications).announce,
         ],
         interceptors=[
             AnswerTypes(graphs),
-            HandingOver(handed_over),
+            HandingOver(handed_over, recording.tell),
             *([] if settings.enable_metrics else [Unmetered()]),
         ],
         workflow_runner=InOrderWorkflowRunner(

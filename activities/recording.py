@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
 from temporalio import activity
@@ -33,6 +34,15 @@ class RecordingActivities:
         self._handed_over = handed_over
         self._scope = OwnScope(temporal, task_queue, patience=_PATIENCE)
         self._writer = writer
+
+    def open(self) -> None:
+        """Open the database in the background, so that the first batch need not wait for that."""
+        self._writer.open(lambda: asyncio.run(self._scope.read()))
+
+    def tell(self, batch: Batch) -> None:
+        """Write a batch that may be lost, because the next one has the same and more. Nobody waits."""
+        if self._scope.known is not None:
+            self._writer.tell(self._scope.known, batch)
 
     @activity.defn(name=names.RECORD_ACTIVITY)
     async def record(self, given: Batch | int, patience: float) -> Written:

@@ -3,6 +3,9 @@
 A local activity writes what has changed, at most one at a time; what changes meanwhile goes with the
 next. It waits for the database only a moment, because it holds up the workflow task that it runs in: a
 batch that is not written by then goes on as an ordinary activity, for as long as it takes.
+
+What code alone does is no reason for a batch, which costs an event of the history. It is told as it happens:
+nobody waits for that, it may be lost, and the next batch has it again.
 """
 
 from __future__ import annotations
@@ -36,6 +39,7 @@ with workflow.unsafe.imports_passed_through():
 Spawn: TypeAlias = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 
 _HAND_OVER: Final = "abeyance_hand_over"
+_TELL: Final = "abeyance_tell"
 _A_MOMENT: Final = 0.1
 """In seconds: how long a workflow task is held up for the database."""
 _BOUNDED: Final = 2.0
@@ -69,6 +73,8 @@ class Recorder:
         self._questions: dict[str, Interrupt] = {}
         self._settled: str | None = None
         self._number = self._after = start.batch or BEGINNING
+        self._told = self._facts
+        self._untold: tuple[RunState, wire.StartRun] | None = None
         # The questions that the next batch has, whether they have changed or not.
         self._again: Sequence[str] = ()
         self._asked = 0
@@ -85,7 +91,7 @@ class Recorder:
     def is_quiet(self, state: RunState) -> bool:
         """Whether nothing but code has begun and ended since the last batch, and that not too often.
 
-        Such news can wait for others: a batch costs an event of the history.
+        Such news can wait for others, and is told meanwhile: a batch costs an event of the history.
         """
         # Of a cancel that lets code finish no event tells, but the status does.
         is_known = self._is_quiet and state.status == self._status
@@ -214,6 +220,20 @@ class Recorder:
         if self._task is None:
             self._task = self._spawn(self._record())
 
+    def tell(self, state: RunState, start: wire.StartRun) -> None:
+        """Tell what code has done since the last batch, unless it was told or a batch is under way."""
+        if self._task is not None:
+            self._untold = (state, start)
+            return
+        self._untold = None
+        if self._told == self._facts:
+            return
+        self._told = self._facts
+        number = self._next_number()
+        tell = workflow.extern_functions().get(_TELL)
+        if tell is not None and not workflow.unsafe.is_replaying():
+            tell(self._batch(state, start, number, self._pending))
+
     async def caught_up(self) -> None:
         """Wait until all that has changed so far is recorded, or the database is known to be away."""
         asked = self._asked
@@ -223,12 +243,14 @@ class Recorder:
         while self._latest is not None:
             (state, start), self._latest = self._latest, None
             asked = self._asked
-            self._again = await self._written(self._batch(state, start))
+            self._again = await self._written(self._next(state, start))
             self._under_way, self._recorded = [], asked
             self._after = self._number
             if self._again and self._latest is None:
                 self._latest = (state, start)
         self._task = None
+        if self._untold is not None:
+            self.tell(*self._untold)
 
     async def _written(self, batch: Batch) -> Sequence[str]:
         """Have a batch written, and return which questions have to be handed over again."""
@@ -253,27 +275,41 @@ class Recorder:
             batch = batch.model_copy(update={"number": self._number})
         return written
 
-    def _batch(self, state: RunState, start: wire.StartRun) -> Batch:
+    def _next_number(self) -> int:
         # Larger than that of every batch before, in every execution and whatever a replay has merged.
         moment = int(workflow.now().timestamp() * 1_000_000)
         self._number = max(moment, self._number + 1)
+        return self._number
+
+    def _next(self, state: RunState, start: wire.StartRun) -> Batch:
+        """The batch of all that is not recorded yet."""
+        number = self._next_number()
         facts = self._under_way = self._pending
         self._pending = []
+        self._told = self._facts
         self._is_quiet, self._status = True, state.status
         entries = {entry.id: entry for entry in self._changed(state)}
         for id_ in self._again:
             if (entry := _entry(state, id_)) is not None:
                 entries[id_] = entry
+        return self._batch(state, start, number, facts).model_copy(
+            update={
+                "questions": [projections.question(state, entry) for entry in entries.values()],
+                "gone": [id_ for id_ in self._again if id_ not in entries],
+            }
+        )
+
+    def _batch(
+        self, state: RunState, start: wire.StartRun, number: int, facts: Sequence[Fact]
+    ) -> Batch:
         return Batch(
-            number=self._number,
+            number=number,
             after=self._after,
             origin=start.origin or workflow.info().first_execution_run_id,
             view=projections.bare_view(state, start),
             active_at=state.last_activity_at,
-            questions=[projections.question(state, entry) for entry in entries.values()],
-            gone=[id_ for id_ in self._again if id_ not in entries],
             facts_before=self._facts - len(facts),
-            facts=facts,
+            facts=[*facts],
         )
 
     def _changed(self, state: RunState) -> Iterator[Interrupt]:
@@ -299,10 +335,11 @@ def _entry(state: RunState, id_: str) -> Interrupt | None:
 
 
 class HandingOver(Interceptor):
-    """Lets the runs of a worker hand their batches over."""
+    """Lets the runs of a worker hand their batches over, and `tell` what is written without them."""
 
-    def __init__(self, handed_over: HandOver) -> None:
+    def __init__(self, handed_over: HandOver, tell: Callable[[Batch], None]) -> None:
         self._handed_over = handed_over
+        self._tell = tell
 
     def workflow_interceptor_class(
         self,
@@ -310,6 +347,7 @@ class HandingOver(Interceptor):
     ) -> type[WorkflowInboundInterceptor] | None:
         # A workflow sees nothing of its worker but extern functions.
         input.unsafe_extern_functions[_HAND_OVER] = self._handed_over.put
+        input.unsafe_extern_functions[_TELL] = self._tell
         return None
 
 

@@ -153,6 +153,8 @@ class AgentRun(QuestionUpdates, MessageUpdates, RunReads):
             self._announcer.published(self._state, self._start, facts)
             if self._state.finished or not self._recorder.is_quiet(self._state):
                 self._record()
+            elif not visibility.runs_only_local(self._state):
+                self._recorder.tell(self._state, self._start)
             if self._may_continue_as_new:
                 continue_as_new.hand_over(self._state, self._recorder.carried(self._start))
                 # The state is too large: continue in this history, and retry later.

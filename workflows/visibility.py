@@ -295,7 +295,7 @@ class VisibilityWriter:
         return {names.MEMO_START: {**workflow.memo().get(names.MEMO_START, {}), **changed}}
 
     def _write_attributes(self, state: RunState) -> None:
-        if _runs_only_local(state):
+        if runs_only_local(state):
             return
         attributes = _attributes(state)
         updates = [
@@ -312,7 +312,8 @@ class VisibilityWriter:
             workflow.upsert_search_attributes(updates)
 
 
-def _runs_only_local(state: RunState) -> bool:
+def runs_only_local(state: RunState) -> bool:
+    """Return whether nothing but local nodes runs: that is quick, and of no interest while it lasts."""
     if state.status is not Status.RUNNING or state.ledger.open:
         return False
     running = [*state.visits_in(Running)]

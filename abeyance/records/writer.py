@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -15,7 +15,7 @@ from typing import Final
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from abeyance.errors import RecordsUnavailable, SettingsError
+from abeyance.errors import RecordsUnavailable, SettingsError, Unavailable
 from abeyance.records.batch import Batch, Written
 from abeyance.records.database import Database, Scope
 from abeyance.records.writing import write
@@ -43,16 +43,22 @@ class Writer:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._jobs: SimpleQueue[_Job | Callable[[], object]] = SimpleQueue()
         self._lock = threading.Lock()
         self._is_at_work = False
         self._spared_until = 0.0
         self._late = 0
 
-    def open(self) -> None:
-        """Open the database in the background, so that the first batch need not wait for that."""
-        self._jobs.put(None)
+    def open(self, first: Callable[[], object]) -> None:
+        """Open the database in the background, and call what has to be ready by then too."""
+        self._jobs.put(first)
         self._begin()
+
+    def tell(self, scope: Scope, batch: Batch) -> None:
+        """Write a batch soon, unless the database is late or away: then it is dropped."""
+        if time.monotonic() >= self._spared_until and self._jobs.qsize() < _WAITING:
+            self._jobs.put(_Job(scope, batch))
+            self._begin()
 
     async def write(self, scope: Scope, batch: Batch, *, patience: float) -> Written:
         """Write a batch, and wait so many seconds for it. If it is not begun then, it is not written.
@@ -113,16 +119,17 @@ class Writer:
                 job = self._jobs.get_nowait()
             except Empty:
                 break
-            if job is None:
-                self._open()
+            if not isinstance(job, _Job):
+                self._open(job)
             elif job.done.set_running_or_notify_cancel():
                 jobs.append(job)
         return jobs
 
-    def _open(self) -> None:
+    def _open(self, first: Callable[[], object]) -> None:
         try:
             self._database.check()
-        except (RecordsUnavailable, SettingsError) as error:
+            first()
+        except (Unavailable, SettingsError) as error:
             _logger.warning("the records cannot be written: %s", error)
 
     def _write(self, jobs: Sequence[_Job]) -> None:

@@ -3,7 +3,7 @@
 A run hands over one batch after the other, but a batch may come twice, and late, from a worker that was
 thought dead; and one may come of which the run knows nothing, because the workflow task in which it was
 made came to nothing. So a batch is written only if no later one was, and the next one takes back what the
-run does not know.
+run does not know. What is only told (`Writer.tell`) is written alike: the next batch has it again.
 """
 
 from __future__ import annotations
@@ -62,8 +62,13 @@ _RUN: Final = (
 )
 _BY_AGE: Final = select(runs.c.id).where(*_ID).order_by(runs.c.created_at.desc(), runs.c.id.desc())
 _UPDATE_RUN: Final = update(runs).where(runs.c.id == bindparam("key"))
+_LATER_EVENTS: Final = (
+    select(events.c.number, events.c.at, events.c.type, events.c.address, events.c.actor)
+    .where(events.c.run == bindparam("run"), events.c.number > bindparam("before"))
+    .order_by(events.c.number)
+)
 _UNKNOWN_EVENTS: Final = delete(events).where(
-    events.c.run == bindparam("run"), events.c.number > bindparam("before")
+    events.c.run == bindparam("run"), events.c.number >= bindparam("first")
 )
 _UNKNOWN_QUESTIONS: Final = select(questions.c.interrupt_id).where(
     questions.c.run == bindparam("run"),
@@ -100,8 +105,7 @@ def _write(connection: Connection, documents: Documents, deployment: int, batch:
         return Written(status="outrun", latest=run.latest)
     if batch.number > run.latest:
         if run.latest > batch.after:
-            unknown = {"run": run.id, "before": batch.facts_before}
-            connection.execute(_UNKNOWN_EVENTS, unknown)
+            _take_back(connection, run.id, batch)
         facts = batch.facts
         rows = [_event(documents, deployment, run.id, batch.view.run_id, fact) for fact in facts]
         _add(connection, events, rows)
@@ -135,6 +139,15 @@ def _run(connection: Connection, documents: Documents, deployment: int, batch: B
         _mark_newest(connection, namesakes)
         found = connection.execute(_RUN, identity).one()
     return _Run(found.id, found.batch, found.is_newest)
+
+
+def _take_back(connection: Connection, run: int, batch: Batch) -> None:
+    """Delete the events that the run does not know; what it was told of before stays in its place."""
+    due = {(each.number, micros(each.time), each.type, each.address, each.actor) for each in batch.facts}
+    later = connection.execute(_LATER_EVENTS, {"run": run, "before": batch.facts_before})
+    unknown = next((row.number for row in later.all() if tuple(row) not in due), None)
+    if unknown is not None:
+        connection.execute(_UNKNOWN_EVENTS, {"run": run, "first": unknown})
 
 
 def _mark_newest(connection: Connection, namesakes: Row) -> None:

@@ -24,11 +24,12 @@ class OwnScope:
         self._temporal = temporal
         self._task_queue = task_queue
         self._patience = patience
-        self._scope: Scope | None = None
+        self.known: Scope | None = None
+        """The scope, once it was read."""
 
     async def read(self) -> Scope:
         """Return the scope. Raises Unavailable."""
-        if self._scope is None:
+        if self.known is None:
             request = DescribeNamespaceRequest(namespace=self._temporal.namespace)
             service = self._temporal.workflow_service
             found = await retry_until(
@@ -36,5 +37,5 @@ class OwnScope:
                 lambda: service.describe_namespace(request, timeout=_RPC),
                 seconds=self._patience,
             )
-            self._scope = Scope(namespace=found.namespace_info.id, task_queue=self._task_queue)
-        return self._scope
+            self.known = Scope(namespace=found.namespace_info.id, task_queue=self._task_queue)
+        return self.known

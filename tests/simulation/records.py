@@ -28,6 +28,8 @@ _FATES: Final = ("written", "written later", "lost", "away", "hangs", "hangs, an
 _LIKELY: Final = (24, 1, 1, 1, 0.3, 0.3)
 _AWAY: Final = (0.3, 3.0, 60.0)
 _LATER: Final = (0.05, 1.0, 15.0, 100.0)
+_TOLD_AFTER: Final = (0.001, 0.001, 0.05, 15.0, 0.0)
+"""0 is never."""
 LATEST: Final = _LATER[-1]
 """Seconds after which the last batch is written."""
 
@@ -99,6 +101,14 @@ class Records:
             if activity.in_activity():
                 raise
             return Written(status="late")
+
+    def tell(self, batch: Batch) -> None:
+        """Write a batch soon, late, or not at all."""
+        server = self._server
+        if server.is_calm:
+            server.later(0.0, self._write, batch)
+        elif server.loop.time() >= self._away_until and (delay := server.chance.choice(_TOLD_AFTER)):
+            server.later(delay, self._write, batch)
 
     def _recorded(self, batch: Batch) -> Written:
         server, chance = self._server, self._server.chance

@@ -92,6 +92,7 @@ class Worker:
             **_EXTERN,
             "abeyance_take_answer": lambda given: answering.take(graphs, given),
             "abeyance_hand_over": self._runner.handed_over.put,
+            "abeyance_tell": server.records.tell,
         }
 
     # Workflow tasks
