@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from abeyance.authoring.retries import Backoff
     from abeyance.authoring.terms import Calendar, Escalation, Quorum
     from abeyance.client import Client, TemporalRun
-    from abeyance.client.eviction import ActiveRun
     from abeyance.core.ledger import Receipt
     from abeyance.core.policy import Principal, ReadRights
     from abeyance.core.spec import END, START
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from abeyance.filters import EventFilter, InboxFilter, RunFilter
     from abeyance.handle import MessageFields, RunHandle, Started, Steered
     from abeyance.mcp.server import McpServer
+    from abeyance.records.runs import ActiveRun
     from abeyance.schemas.state_model import FromStart, add, append, merge, union
     from abeyance.settings import Settings
     from abeyance.temporal.workers import LiveWorker, Service
@@ -137,7 +137,6 @@ _NAMES = {
     "authoring.retries": "Backoff",
     "authoring.terms": "Calendar Escalation Quorum",
     "client": "Client TemporalRun",
-    "client.eviction": "ActiveRun",
     "core.ledger": "Receipt",
     "core.policy": "Principal ReadRights",
     "core.spec": "END START",
@@ -146,6 +145,7 @@ _NAMES = {
     "filters": "EventFilter InboxFilter RunFilter",
     "handle": "MessageFields RunHandle Started Steered",
     "mcp.server": "McpServer",
+    "records.runs": "ActiveRun",
     "schemas.state_model": "FromStart add append merge union",
     "settings": "Settings",
     "temporal.workers": "LiveWorker Service",

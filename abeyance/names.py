@@ -35,7 +35,6 @@ CAPABILITY = "AbeyanceCapability"
 LABELS = "AbeyanceLabels"
 DEADLINE = "AbeyanceDeadline"
 BLOCKED = "AbeyanceBlocked"
-ACTIVITY = "AbeyanceActivity"
 REPORTED_PROBLEMS = "TemporalReportedProblems"
 """Temporal's own: it stands while a workflow's task fails, from the fifth time on."""
 
@@ -47,7 +46,6 @@ SEARCH_ATTRIBUTES: Mapping[str, Literal["Bool", "Keyword", "KeywordList", "Datet
     LABELS: "KeywordList",
     DEADLINE: "Datetime",
     BLOCKED: "Bool",
-    ACTIVITY: "Datetime",
 }
 """The search attributes of a run and their types."""
 

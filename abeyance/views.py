@@ -67,11 +67,9 @@ UNREADABLE: Final = "unreadable"
 class InterruptView(Record):
     """An interrupt as callers see it.
 
-    `abridged`: the response has no reason, payload and schema, because there is no room for them (then
-    the prompt is truncated) or no worker answers; read the interrupt by its id. `degraded`: no worker
-    answers, so this is what Temporal has, and the run may have further interrupts; in the inbox, only if
-    it may. An interrupt of the kind `unreadable` cannot be read here: it is `degraded`, the prompt says
-    why, and the deadline is the nearest of the run. `prompt_values` are the places of values in the
+    `abridged`: the response has no reason, payload and schema, because there is no room for them, and the
+    prompt is truncated; read the interrupt by its id. An interrupt of the kind `unreadable` cannot be
+    read here: it is `degraded`, and the prompt says why. `prompt_values` are the places of values in the
     prompt, `[begin, end]` in characters: these are text, even if the prompt is Markdown. `assignees` to
     `decisions` are the terms of the question; `hold` is in seconds, `decisions` are those of an approval,
     and `preview` describes what the call would do. `votes` are the votes that count, and `missing` is how
@@ -202,7 +200,8 @@ class RunView(Record):
 
     `sent_by` is who sent the start on behalf of `started_by`, if they did not start it themselves.
     `guarded_by` are the capabilities that its graph can ask for; changing its course requires them all.
-    `open` counts the open interrupts, of which `interrupts` may lack some if the view is `degraded`.
+    `open` counts the open interrupts. `degraded`: no worker could be asked, and the view is as it was
+    recorded last.
     `archived`: Temporal has deleted the run, and the view comes from the archive.
     """
 

@@ -111,12 +111,12 @@ class AgentRun(QuestionUpdates, MessageUpdates, RunReads):
                     salt=start.salt,
                     started_by=start.started_by,
                 )
-            self._visibility = VisibilityWriter(start, None, now)
+            self._visibility = VisibilityWriter(start, None)
             event = events.Started(now=now)
             self._recorder.began(start, spec.name, now)
         else:
             self._state = joined(carried, spec, values)
-            self._visibility = VisibilityWriter(start, self._state if is_continued else None, now)
+            self._visibility = VisibilityWriter(start, self._state if is_continued else None)
             event = events.Restored(now=now)
         self._advance(event)
 

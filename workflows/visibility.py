@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from datetime import datetime, timedelta
+from datetime import datetime
 from operator import is_
 from typing import Any, Final
 
@@ -39,7 +39,6 @@ _PROMPT_CHARS = 200
 _FIELD_CHARS = 300
 _CLOSING_MEMO_BYTES: Final = 12_000
 _CLOSING_KEYS: Final = 20
-_ACTIVITY_EVERY: Final = timedelta(minutes=1)
 
 
 def memo_rows(state: RunState) -> dict[str, Json]:
@@ -230,7 +229,7 @@ class VisibilityWriter:
     begins later than the run did (tested).
     """
 
-    def __init__(self, start: wire.StartRun, carried: RunState | None, now: datetime) -> None:
+    def __init__(self, start: wire.StartRun, carried: RunState | None) -> None:
         self._graph_version = start.graph_version
         self._must_write = carried is not None
         self._rows: Mapping[str, Json] = {} if carried is None else memo_rows(carried)
@@ -247,7 +246,6 @@ class VisibilityWriter:
             if carried is None
             else _attributes(carried)
         )
-        self._activity_written = now
 
     def write(
         self, state: RunState, facts: Sequence[effects.Publish], start: wire.StartRun
@@ -304,10 +302,6 @@ class VisibilityWriter:
             if self._attributes.get(name) != value
         ]
         self._attributes = attributes
-        # The run's own time: after a local activity the task's time differs in a replay.
-        if state.last_activity_at - self._activity_written >= _ACTIVITY_EVERY:
-            self._activity_written = state.last_activity_at
-            updates.append(_update(names.ACTIVITY, state.last_activity_at))
         if updates:
             workflow.upsert_search_attributes(updates)
 

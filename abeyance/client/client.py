@@ -16,7 +16,7 @@ from abeyance.client.conversations import Conversations
 from abeyance.client.delegations import Delegations
 from abeyance.client.deployment import Deployment
 from abeyance.client.erasures import Erasures
-from abeyance.client.eviction import Capacity, Evictions, Recency
+from abeyance.client.eviction import Capacity, Evictions
 from abeyance.client.inbox import Inbox
 from abeyance.client.janitor import Janitor
 from abeyance.client.listing import Listing
@@ -79,8 +79,7 @@ class Client:
         listing = Listing(temporal, task_queue, patience=patience)
         self.records = Records(temporal, task_queue, records, patience=patience)
         audits = Audits(line, signing_key)
-        recency = Recency(listing)
-        evictions = Evictions(line, recency)
+        evictions = Evictions(line, self.records)
         claims = Claims(line)
         self.feed = Feed(temporal, task_queue, line.deleted)
         self._deployment = Deployment(
@@ -92,7 +91,7 @@ class Client:
             executions=Executions(
                 line,
                 claims,
-                Capacity(recency, evictions.for_another),
+                Capacity(self.records, evictions.for_another),
                 self.records,
                 _NOTHING if notifications is None else notifications.events_of,
             ),
@@ -106,11 +105,13 @@ class Client:
         )
         self.conversations = Conversations(self._deployment)
         self.delegations = self._deployment.delegations
-        self.runs = Runs(self._deployment, recency, evictions, self.erasures)
+        self.runs = Runs(self._deployment, evictions, self.erasures)
         self.inbox = Inbox(self.records)
         self.janitor = Janitor(line, listing, self.records)
         self.stream = Stream(temporal, task_queue)
-        self.waking = Waking(line, listing, lambda run_id: self._found(run_id).worker_started())
+        self.waking = Waking(
+            line, listing, self.records, lambda run_id: self._found(run_id).worker_started()
+        )
 
     @classmethod
     async def connect(

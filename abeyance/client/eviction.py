@@ -1,78 +1,28 @@
-"""The open runs of a deployment by last activity, as visibility has it, and evictions among them.
-
-Runs record their activity at most once a minute, so the times here may be a minute too early, and the
-list itself is a moment late.
-"""
+"""The limit of active runs, and evictions among the open runs of a deployment."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final, Literal, TypeAlias
 
-from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 from temporalio.exceptions import ApplicationError
 
 from abeyance import commands, names
-from abeyance.client.listing import OPEN_RUNS, RUNS, Listing, among, written
+from abeyance.client.records import Records
 from abeyance.client.rpc import WorkflowRpc
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.history.deleted_runs import DELETED
 from abeyance.history.description import RunEnded
+from abeyance.records import runs
+from abeyance.records.runs import ActiveRun
 from abeyance.temporal.update_limiter import Turn
 from abeyance.util import gather_limited
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class ActiveRun:
-    """An open run and its last activity."""
-
-    last_activity_at: datetime
-    run_id: str
-
-
-class Recency:
-    """The open runs of a listing, without those that are ending."""
-
-    def __init__(self, listing: Listing) -> None:
-        self._listing = listing
-        self._open = f"{OPEN_RUNS} AND {names.STATUS} != 'ending'"
-
-    async def count(self, *, beside: Collection[str] = ()) -> int:
-        """How many other runs are open."""
-        query = f"{self._open} AND {among(beside, 'NOT IN')}" if beside else self._open
-        return await self._listing.count(query)
-
-    async def over(self, run_ids: Collection[str]) -> int:
-        """How many of these runs have ended or are ending."""
-        ended = f"(CloseTime IS NOT NULL OR {names.STATUS} = 'ending')"
-        query = f"{RUNS} AND {ended} AND {among(run_ids)}"
-        return await self._listing.count(query) if run_ids else 0
-
-    async def runs(self, *, inactive_since: datetime | None = None) -> list[ActiveRun]:
-        """The open runs, the least recently active first; with a time, those not active after it."""
-        query = self._open
-        if inactive_since is not None:
-            bound = written(inactive_since.astimezone(UTC))
-            query += (
-                f" AND StartTime <= '{bound}'"
-                f" AND ({names.ACTIVITY} IS NULL OR {names.ACTIVITY} <= '{bound}')"
-            )
-        return sorted(map(_active, await self._listing.all(query)))
-
-
-def _active(row: WorkflowExecutionInfo) -> ActiveRun:
-    moment = row.start_time.ToDatetime(tzinfo=UTC)
-    if (payload := row.search_attributes.indexed_fields.get(names.ACTIVITY)) is not None:
-        moment = max(moment, datetime.fromisoformat(json.loads(payload.data)))
-    return ActiveRun(last_activity_at=moment, run_id=row.execution.workflow_id)
-
 
 Policy: TypeAlias = Literal["evict-lru", "reject"]
 """What a start does when the limit of active runs is reached."""
@@ -89,7 +39,7 @@ class Room:
 UNBOUNDED: Final = Room()
 
 _LAG: Final = 3.0
-"""Seconds after which visibility shows a change."""
+"""Seconds after which a start, and the end that an eviction asks for, are recorded."""
 _REMEMBERED: Final = 60.0
 _FRESH: Final = 10.0
 """Seconds for which a list of runs by activity is reused."""
@@ -100,8 +50,8 @@ _MAX_LISTED: Final = 200
 class Capacity:
     """The limit of active runs, as one process applies it. `evict` halts a run if it can."""
 
-    def __init__(self, recency: Recency, evict: Callable[[str], Awaitable[bool]]) -> None:
-        self._recency = recency
+    def __init__(self, records: Records, evict: Callable[[str], Awaitable[bool]]) -> None:
+        self._records = records
         self._evict = evict
         self._lock = asyncio.Lock()
         self._started: dict[str, float] = {}
@@ -139,15 +89,14 @@ class Capacity:
         self._evicted = _since(now - _REMEMBERED, self._evicted)
         going = [*_since(now - _LAG, self._evicted)][-_MAX_LISTED:]
         coming = [run_id for run_id in self._started if run_id not in self._evicted][-_MAX_LISTED:]
-        # Excluded by the query, not subtracted: visibility may learn of them between two queries.
-        others = await self._recency.count(beside=[*going, *coming])
-        return others + len(coming) - await self._recency.over(coming)
+        return await self._records.read(runs.active, coming=coming, going=going)
 
     async def _evict_oldest(self, count: int, now: float) -> None:
         if count <= 0:
             return
         if now - self._listed_at > _FRESH or len(self._oldest) < count:
-            self._oldest = deque(run.run_id for run in await self._recency.runs())
+            oldest = await self._records.read(runs.by_activity)
+            self._oldest = deque(run.run_id for run in oldest)
             self._listed_at = now
         while count > 0 and self._oldest:
             run_id = self._oldest.popleft()
@@ -168,9 +117,9 @@ _logger = logging.getLogger("abeyance.evictions")
 class Evictions:
     """The evictions among the open runs of one deployment."""
 
-    def __init__(self, line: WorkflowRpc, recency: Recency) -> None:
+    def __init__(self, line: WorkflowRpc, records: Records) -> None:
         self._line = line
-        self._recency = recency
+        self._records = records
 
     async def for_another(self, run_id: str) -> bool:
         """Halt a run to make room for another; return whether it did."""
@@ -179,27 +128,28 @@ class Evictions:
     async def inactive(self, seconds: float, actor: str, *, most: int | None) -> list[str]:
         """Halt the runs that were inactive for so many seconds, and return their ids."""
         since = datetime.now(UTC) - timedelta(seconds=seconds)
-        runs = await self._recency.runs(inactive_since=since)
-        return await self._all(runs, commands.Evict(inactive_since=since, actor=actor), most)
+        inactive = await self._records.read(runs.by_activity, inactive_since=since)
+        return await self._all(inactive, commands.Evict(inactive_since=since, actor=actor), most)
 
     async def beyond(
         self, keep: int, actor: str, *, gone: frozenset[str], most: int | None
     ) -> list[str]:
         """Halt all but the `keep` most recently active runs, and return their ids.
 
-        `gone` are runs that were halted just now, which visibility may still list.
+        `gone` are runs that were halted just now, and may not be recorded so yet.
         """
-        left = [run for run in await self._recency.runs() if run.run_id not in gone]
+        open_ = await self._records.read(runs.by_activity)
+        left = [run for run in open_ if run.run_id not in gone]
         surplus = left[: max(0, len(left) - keep)]
         return await self._all(surplus, commands.Evict(actor=actor), most)
 
     async def _all(
-        self, runs: list[ActiveRun], order: commands.Evict, most: int | None
+        self, chosen: list[ActiveRun], order: commands.Evict, most: int | None
     ) -> list[str]:
-        left = [run.run_id for run in runs]
+        left = [run.run_id for run in chosen]
         evicted: list[str] = []
         while left and (most is None or len(evicted) < most):
-            # Some are ending already, and listed only because visibility is late.
+            # Some are ending already, and it is not recorded yet.
             size = _CHUNK if most is None else min(_CHUNK, most - len(evicted))
             chunk, left = left[:size], left[size:]
             done = await gather_limited(chunk, partial(self._if_reached, order=order))

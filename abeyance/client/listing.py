@@ -6,7 +6,6 @@ quotes and backslashes. So a query only narrows down what its caller looks for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import datetime
 from functools import partial
 from typing import Any, Final
@@ -39,12 +38,6 @@ def having(attribute: str, value: str | None) -> list[str]:
         return []
     quoted = value.replace("'", "''")
     return [f"{attribute} = '{quoted}'"]
-
-
-def among(run_ids: Iterable[str], how: str = "IN") -> str:
-    """The condition that a run has one of these ids."""
-    # No character of a run's id has to be quoted.
-    return f"WorkflowId {how} (" + ", ".join(f"'{run_id}'" for run_id in sorted(run_ids)) + ")"
 
 
 class Listing:

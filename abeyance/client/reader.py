@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, suppress
-from typing import Final, NoReturn
+from typing import Final
 
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
@@ -34,6 +34,7 @@ from abeyance.history.entries import CLOSING_EVENTS
 from abeyance.history.hindrance import hindered
 from abeyance.history.transcripts import MAX_ITEMS, heads
 from abeyance.orders import CommandedRun, awaited, order_of
+from abeyance.records import questions, runs
 from abeyance.storage import run_files
 from abeyance.storage.converter import of_run
 from abeyance.storage.run_files import RunFile
@@ -45,8 +46,6 @@ _LONG: Final = 100
 """In events. A history can only be read from its beginning, so with a longer one the run is described
 first: it may have the status already.
 """
-_IN_MEMO: Final = frozenset({"open", "held"})
-"""The statuses of the interrupts that a memo has."""
 _HANDED_OVER: Final = "workflow_execution_continued_as_new_event_attributes"
 """The attributes of a last event that continues the run in another history."""
 
@@ -123,10 +122,10 @@ class RunReader(CommandedRun):
         return self._run_id
 
     async def view(self) -> views.RunView:
-        """Return the run as it is now; without a worker, as Temporal has it (`degraded`); after Temporal
-        has deleted it, as the archive has it (`archived`).
+        """Return the run as it is now; without a worker, as it was recorded last (`degraded`); after
+        Temporal has deleted it, as the archive has it (`archived`).
 
-        Raises the refusals `unknown_run` and `erased`.
+        Raises the refusals `unknown_run` and `erased`, and RecordsUnavailable.
         """
         try:
             described = await self._line.described(self.run_id)
@@ -135,15 +134,21 @@ class RunReader(CommandedRun):
         if not described.is_running:
             return await self._left(described)
         if described.status == PAUSED_NATIVELY:
-            return described.degraded_view("paused through Temporal")
+            return await self._as_recorded(described, "paused through Temporal")
         try:
             view = await self._line.query(self.run_id, "view", views.RunView)
         except Unavailable:
-            return await self._unanswered(described)
+            return await self._as_recorded(described)
         return described.with_attempts(view)
 
-    async def _unanswered(self, described: RunDescription) -> views.RunView:
-        return await hindered(self._line.temporal, described, described.degraded_view())
+    async def _as_recorded(
+        self, described: RunDescription, reason: str | None = None
+    ) -> views.RunView:
+        """The view of an open run that cannot be asked, with what hinders it."""
+        recorded = await self._deployment.records.read(runs.run, self.run_id)
+        return await hindered(
+            self._line.temporal, described, described.with_what_blocks(recorded, reason)
+        )
 
     async def labels(self) -> Mapping[str, str]:
         """Return the labels of the run, also of one that only the archive has.
@@ -166,9 +171,7 @@ class RunReader(CommandedRun):
         view = await self.view()
         listed: list[views.InterruptView] = []
         with suppress(Unreadable):
-            listed, unasked = await self._interrupts("all")
-            if unasked is not None:
-                view = view.model_copy(update={"degraded": True})
+            listed = await self._interrupts("all")
         return view, [entry for entry in listed if entry.status != "open"]
 
     async def guarded_by(self, *, anew: bool = False) -> tuple[str, ...]:
@@ -215,52 +218,40 @@ class RunReader(CommandedRun):
     async def interrupts(self, *, status: str = "open") -> list[views.InterruptView]:
         """Return a run's interrupts of one status, or of `all`, the open ones first.
 
-        If many are open, the later ones are `abridged`; `interrupt` reads one of them in full. After
-        Temporal has deleted the run, they are those of the archive. Without a worker, those that are open
-        or held are `degraded`, and some may be missing if there are many. Raises as `view`, and, without
-        a worker, Unavailable or `natively_paused` for any other status.
+        If many are open, the later ones are `abridged`; `interrupt` reads one of them in full. Without a
+        worker they are as they were recorded last; after Temporal has deleted the run, they are those of
+        the archive. Raises as `view`.
         """
         order_of(commands.Interrupts, {"status": status})
-        listed, unasked = await self._interrupts(status)
-        if unasked is not None and status not in _IN_MEMO:
-            await self._raise_unasked(unasked)
-        return listed
+        return await self._interrupts(status)
 
-    async def _interrupts(
-        self, status: str
-    ) -> tuple[list[views.InterruptView], Unavailable | None]:
-        """The interrupts, and why the run could not be asked for them if they are those of its memo."""
-        unasked = None
+    async def _interrupts(self, status: str) -> list[views.InterruptView]:
         try:
             described = await self._line.described(self.run_id)
         except Refusal as refusal:
             shown = (await self._archived(refusal)).interrupts
-            return [entry for entry in shown if status in ("all", entry.status)], unasked
+            return [entry for entry in shown if status in ("all", entry.status)]
         if not described.is_running and status == "open":
-            shown = []
-        elif not described.is_running:
+            return []
+        if not described.is_running:
             shown = (await self._line.record(described)).interrupts
         elif described.status == PAUSED_NATIVELY:
-            shown = described.degraded_view().interrupts
-            unasked = Unavailable(f"the run {self.run_id!r} is paused through Temporal")
+            shown = await self._recorded_interrupts()
         else:
             try:
                 shown = await self._line.query(self.run_id, "interrupts", list[views.InterruptView])
-            except Unavailable as error:
-                shown, unasked = described.degraded_view().interrupts, error
-        return [entry for entry in shown if status in ("all", entry.status)], unasked
+            except Unavailable:
+                shown = await self._recorded_interrupts()
+        return [entry for entry in shown if status in ("all", entry.status)]
 
-    async def _raise_unasked(self, unasked: Unavailable) -> NoReturn:
-        await self._line.refuse_natively_paused(self.run_id)
-        raise unasked
+    async def _recorded_interrupts(self) -> list[views.InterruptView]:
+        return await self._deployment.records.read(questions.of_run, self.run_id, status="all")
 
     async def interrupt(self, interrupt_id: str) -> views.InterruptView | None:
         which = order_of(commands.WhichInterrupt, {"interrupt_id": interrupt_id})
-        listed, unasked = await self._interrupts("all")
+        listed = await self._interrupts("all")
         view = next((entry for entry in listed if entry.id == interrupt_id), None)
-        if view is None and unasked is not None:
-            await self._raise_unasked(unasked)
-        if view is None or not view.abridged or view.degraded:
+        if view is None or not view.abridged:
             return view
         try:
             return await self._line.query(self.run_id, "interrupt", views.InterruptView, which)

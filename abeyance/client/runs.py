@@ -18,7 +18,7 @@ from abeyance import commands, views, wire
 from abeyance.authoring.graph import Graph
 from abeyance.client.deployment import Deployment
 from abeyance.client.erasures import Erasures
-from abeyance.client.eviction import ActiveRun, Evictions, Policy, Recency, Room
+from abeyance.client.eviction import Evictions, Policy, Room
 from abeyance.client.run import TemporalRun
 from abeyance.client.start import StartPlan
 from abeyance.core.policy import Principal
@@ -30,6 +30,7 @@ from abeyance.history.deleted_runs import DELETED
 from abeyance.history.description import ENDINGS, RPC, RunDescription
 from abeyance.orders import awaited, check_page
 from abeyance.records import runs
+from abeyance.records.runs import ActiveRun
 from abeyance.records.selecting import Page
 from abeyance.util import checked_run_id
 
@@ -44,7 +45,6 @@ class Runs:
     def __init__(
         self,
         deployment: Deployment,
-        recency: Recency,
         evictions: Evictions,
         erasures: Erasures,
     ) -> None:
@@ -52,7 +52,6 @@ class Runs:
         self._deployment = deployment
         self._line = deployment.line
         self._executions = deployment.executions
-        self._recency = recency
         self._evictions = evictions
 
     async def start(
@@ -213,8 +212,8 @@ class Runs:
             return None
 
     async def active(self) -> list[ActiveRun]:
-        """Return the open runs, the most recently active first: a moment late, and to the minute."""
-        return [*reversed(await self._recency.runs())]
+        """Return the open runs that are not ending, the most recently active first."""
+        return [*reversed(await self._deployment.records.read(runs.by_activity))]
 
     async def unregister(self, run_id: str, *, reason: str | None = None) -> bool:
         """Cancel a run, if it is running, and return whether it was."""

@@ -1,8 +1,8 @@
 """What a worker that starts has tried again at once: it may have what earlier workers lacked.
 
 What is blocked waits for a retry of Temporal: the activity of a visit for up to a minute, a workflow task
-whose worker could not read the run for up to ten. Both are looked for in the descriptions of open
-workflows, and made due. Where Temporal makes no activity due, the run is told, and starts its blocked
+whose worker could not read the run for up to ten. Both are looked for in the descriptions of the open
+runs that are recorded as at work or blocked, and made due. Where Temporal makes no activity due, the run is told, and starts its blocked
 visits again itself.
 """
 
@@ -24,8 +24,9 @@ from temporalio.api.workflowservice.v1 import (
 )
 from temporalio.service import RPCError
 
-from abeyance import names, wire
-from abeyance.client.listing import FAILING, OPEN_RUNS, Listing
+from abeyance import wire
+from abeyance.client.listing import FAILING, Listing
+from abeyance.client.records import Records
 from abeyance.client.rpc import WorkflowRpc
 from abeyance.errors import AbeyanceError, BlockedCode, Refusal
 from abeyance.history.description import (
@@ -37,6 +38,7 @@ from abeyance.history.description import (
     read,
 )
 from abeyance.history.hindrance import hindrance
+from abeyance.records import runs
 from abeyance.storage.converter import of_run
 from abeyance.util import gather_limited
 
@@ -48,35 +50,39 @@ _MAX_BUFFERED: Final = 100
 """How many events Temporal holds back while a workflow task is under way (the default of
 `history.maximumBufferedEventsBatch`). With one more it fails the task, and schedules another.
 """
-_WAITING: Final = (
-    # Only a run that computes has activities; one that awaits input may have a workflow task that fails.
-    f"{OPEN_RUNS} AND ({names.STATUS} != 'awaiting-input' OR {names.BLOCKED} = true)"
-)
 
 
 class Waking:
     """What waits for a retry, in the runs of one deployment."""
 
     def __init__(
-        self, line: WorkflowRpc, listing: Listing, tell: Callable[[str], Awaitable[None]]
+        self,
+        line: WorkflowRpc,
+        listing: Listing,
+        records: Records,
+        tell: Callable[[str], Awaitable[None]],
     ) -> None:
         """`tell` says to a run that a worker has started."""
         self._tell = tell
         self._line = line
+        self._records = records
         self._listing = listing
         self._namespace = line.temporal.namespace
         self._service = line.temporal.workflow_service
 
     async def wake(self) -> None:
         """Have all that waits for a retry tried again now. Raises AbeyanceError."""
-        rows = await self._listing.all(_WAITING)
+        # Only a run that computes has activities; one that awaits input may have a workflow task that fails.
+        found = dict(await self._records.read(runs.at_work))
         # Temporal before 1.30 has no such attribute.
         with suppress(AbeyanceError, RPCError):
-            rows += await self._listing.all(FAILING)
-        ids = dict.fromkeys(row.execution.workflow_id for row in rows)
-        await gather_limited(ids, self._wake_workflow, at_once=_AT_ONCE)
+            for row in await self._listing.all(FAILING):
+                found.setdefault(row.execution.workflow_id, False)
+        await gather_limited(
+            found, lambda id_: self._wake_workflow(id_, is_blocked=found[id_]), at_once=_AT_ONCE
+        )
 
-    async def _wake_workflow(self, workflow_id: str) -> None:
+    async def _wake_workflow(self, workflow_id: str, *, is_blocked: bool) -> None:
         # It may end meanwhile.
         with suppress(RunEnded, Refusal, RPCError):
             raw = await described_by_server(self._line.temporal, workflow_id, retry=True)
@@ -89,7 +95,6 @@ class Waking:
             if why and not (why.is_said and why.shown.code == BlockedCode.CANNOT_REPLAY):
                 await self._retry_workflow_task(raw)
             retried = [await self._retry_activity(raw, each) for each in raw.pending_activities]
-            is_blocked = description.summary.get("blocked")
             # What the run starts again itself, it stops first: not what was made due already.
             if is_blocked and not any(retried):
                 await self._tell(workflow_id)

@@ -48,14 +48,11 @@ _ENDED_AS: Final = {
 _READ_ELSEWHERE: Final = names.MEMO_FACTS
 """A memo key that may be large, and that no view shows."""
 _MAPPINGS: Final = (names.MEMO_START, names.MEMO_SUMMARY)
-_MEMO_SET: Final = (*names.MEMO_PROGRESS, *names.MEMO_TERMS)
 _SHOWN: Final = 300
 RPC: Final = timedelta(seconds=5)
 """How long one call over the network may take."""
 _TRIED: Final = 3
 """So often a workflow task may time out because its worker was killed."""
-_LEAST_ROW: Final = 200
-"""In bytes. An encrypted memo row that is smaller is empty, because the interrupt was settled."""
 
 
 def statuses_of(summary: Mapping[str, Any]) -> frozenset[str]:
@@ -202,6 +199,22 @@ class RunDescription:
             by_address[address] = known.model_copy(update=latest)
         return [*by_address.values()]
 
+    def with_what_blocks(
+        self, recorded: views.RunView | None, reason: str | None = None
+    ) -> views.RunView:
+        """The view of an open run as it was recorded last, with what blocks it now as far as Temporal
+        knows; None as `recorded` if there is no record of it yet. `reason` is why it cannot be asked.
+        """
+        if recorded is None:
+            return self.degraded_view(reason)
+        return recorded.model_copy(
+            update={
+                "degraded": True,
+                "reason": reason or recorded.reason,
+                "blocked": [*self._blocking(self.unreadable, recorded.blocked)],
+            }
+        )
+
     def closing(self) -> Any:
         """The closing record in the memo of a run cancelled through Temporal. Raises Unreadable."""
         if names.MEMO_CLOSING in self._unread:
@@ -220,7 +233,6 @@ class RunDescription:
             )
             reason = reason or ended_because
         updated = summary.get("updated_at")
-        interrupts = self._interrupts() if self.is_running else []
         return views.RunView(
             run_id=self.run_id,
             graph=start.get("graph", ""),
@@ -238,23 +250,24 @@ class RunDescription:
             updated_at=self.ended_at
             or (datetime.fromisoformat(updated) if updated else self.started_at),
             ended_at=self.ended_at,
-            interrupts=interrupts,
-            open=summary.get("open", len(interrupts)) if self.is_running else 0,
+            open=summary.get("open", 0) if self.is_running else 0,
             queue_depth=summary.get("queue_depth", 0),
             guarded_by=start.get("guarded_by", []),
             blocked=[*self._blocking(unreadable or self.unreadable)],
             degraded=True,
         )
 
-    def _blocking(self, unreadable: Unreadable | None) -> Iterator[views.BlockedView]:
+    def _blocking(
+        self, unreadable: Unreadable | None, recorded: Sequence[views.BlockedView] = ()
+    ) -> Iterator[views.BlockedView]:
         if unreadable is not None:
             yield views.BlockedView(code=unreadable.code, message=str(unreadable))
         if self.status == PAUSED_NATIVELY:
             message = "the run is paused through Temporal itself: unpause it there"
             yield views.BlockedView(code=Code.NATIVELY_PAUSED, message=message)
         elif self.is_running:
-            rows = map(views.BlockedView.model_validate, self.summary.get("blocked") or [])
-            yield from self._blocked([*rows])
+            # What hinders its workers is looked up anew.
+            yield from self._blocked([each for each in recorded if each.address is not None])
 
     def not_running(self) -> Refusal:
         """The refusal of a call that needs a running run."""
@@ -284,45 +297,6 @@ class RunDescription:
     def _attribute(self, name: str) -> Any:
         payload = self._info.search_attributes.indexed_fields.get(name)
         return None if payload is None else json.loads(payload.data)
-
-    def _unread_interrupts(self) -> Iterator[views.InterruptView]:
-        capabilities = self._attribute(names.CAPABILITY) or [None]
-        for key, why in self._unread.items():
-            size = len(self._info.memo.fields[key].data)
-            if not key.startswith(names.MEMO_INTERRUPT) or size < _LEAST_ROW:
-                continue
-            yield views.InterruptView(
-                id=key.removeprefix(names.MEMO_INTERRUPT),
-                run_id=self.run_id,
-                graph=self.start.get("graph", ""),
-                name="",
-                kind=views.UNREADABLE,
-                address="",
-                prompt=f"This question cannot be read here: {why}",
-                requested_capability=capabilities[0]
-                if len(capabilities) == 1
-                else names.ANY_CAPABILITY,
-                created_at=self.started_at,
-                deadline=self._attribute(names.DEADLINE),
-                status="open",
-                degraded=True,
-            )
-
-    def _interrupts(self) -> list[views.InterruptView]:
-        graph = self.start.get("graph", "")
-        shown = [
-            views.InterruptView(
-                run_id=self.run_id,
-                graph=graph,
-                abridged=True,
-                degraded=True,
-                **{name: row[name] for name in names.MEMO_ROW},
-                **{"status": "open", **{name: row[name] for name in _MEMO_SET if name in row}},
-            )
-            for key, row in self.memo.items()
-            if key.startswith(names.MEMO_INTERRUPT) and row is not None
-        ]
-        return [*shown, *self._unread_interrupts()]
 
 
 class RunEnded(Exception):

@@ -6,7 +6,7 @@ The run of an id is the newest that had it: an id may be used again.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -92,19 +92,44 @@ def page(
     return Page(items=items, next_cursor=found.next_cursor, total=found.total)
 
 
-def counts(connection: Connection, deployment: int, filters: RunFilter) -> dict[str, int]:
-    """Return how many of the runs have each status; a status that none has is left out."""
+def active(
+    connection: Connection,
+    documents: Documents,
+    deployment: int,
+    *,
+    coming: Collection[str],
+    going: Collection[str],
+) -> int:
+    """Return how many runs are open and not ending, less those that are `going` in a moment.
+
+    Those that are `coming` count too, unless they are recorded as over.
+    """
+    del documents
+    is_over = runs.c.ended_at.is_not(None) | (runs.c.status == Status.ENDING)
+    own = select(func.count()).where(runs.c.deployment == deployment, runs.c.is_newest)
+    others = own.where(~is_over, runs.c.run_id.not_in([*coming, *going]))
+    over = own.where(is_over, runs.c.run_id.in_([*coming]))
+    found = connection.execute(select(others.scalar_subquery(), over.scalar_subquery())).one()
+    return int(found[0]) + len(coming) - int(found[1])
+
+
+def at_work(
+    connection: Connection, documents: Documents, deployment: int
+) -> list[tuple[str, bool]]:
+    """Return the open runs whose code is at work or that are blocked, and whether a visit is blocked."""
+    del documents
     query = (
-        select(runs.c.status, func.count())
-        .where(*_conditions(deployment, filters))
-        .group_by(runs.c.status)
-        .order_by(runs.c.status)
+        select(runs.c.run_id, runs.c.is_blocked)
+        .where(runs.c.deployment == deployment, runs.c.is_newest, runs.c.ended_at.is_(None))
+        .where((runs.c.status != Status.AWAITING_INPUT) | runs.c.is_blocked)
+        .order_by(runs.c.id)
     )
-    return {status: count for status, count in connection.execute(query)}  # noqa: C416 (rows are no pairs to mypy)
+    return [(run_id, is_blocked) for run_id, is_blocked in connection.execute(query)]
 
 
 def by_activity(
     connection: Connection,
+    documents: Documents,
     deployment: int,
     *,
     inactive_since: datetime | None = None,
@@ -115,6 +140,7 @@ def by_activity(
     With a moment they are those not active after it, less those that wait for a moment of their own: the
     deadline of a question, or the end of a hold.
     """
+    del documents
     query = select(runs.c.active_at, runs.c.run_id).where(
         runs.c.deployment == deployment,
         runs.c.is_newest,

@@ -54,8 +54,7 @@ def test_a_run_is_the_newest_of_its_id_and_as_its_latest_batch_says(recorded: Re
     assert recorded.read(runs.run, "a") == done
     assert [view.graph for view in listed(recorded).items] == ["order"]
     assert listed(recorded).total == 1
-    assert recorded.ask(runs.counts, RunFilter()) == {"completed": 1}
-    assert recorded.ask(runs.by_activity) == []
+    assert recorded.read(runs.by_activity) == []
 
 
 def test_runs_are_listed_newest_first_and_pages_follow_each_other(recorded: Recorded) -> None:
@@ -166,10 +165,13 @@ def test_open_runs_are_listed_by_their_last_activity(recorded: Recorded) -> None
     )
 
     def found(**about: Any) -> list[str]:
-        return [run.run_id for run in recorded.ask(runs.by_activity, **about)]
+        return [run.run_id for run in recorded.read(runs.by_activity, **about)]
 
     assert found() == ["first", "due", "holds", "waited", "last"]
     assert found(limit=2) == ["first", "due"]
     assert found(inactive_since=at(4)) == ["first", "waited"]
     assert found(inactive_since=at(3.9)) == ["first"]
-    assert recorded.ask(runs.by_activity)[0] == ActiveRun(last_activity_at=at(1), run_id="first")
+    assert recorded.read(runs.active, coming=[], going=[]) == 5
+    assert recorded.read(runs.active, coming=["new", "over", "due"], going=["last"]) == 5
+    assert recorded.read(runs.at_work) == [("holds", False), ("ending", False)]
+    assert recorded.read(runs.by_activity)[0] == ActiveRun(last_activity_at=at(1), run_id="first")
