@@ -170,12 +170,8 @@ RUN: Final = _whole(
 
 LISTED_RUN: Final[dict[str, Any]] = {
     **RUN,
-    "interrupts": [{**LISTED_INTERRUPT, "degraded": True}],
-    "max_queue_size": 0,
-    "metrics": None,
+    "interrupts": [LISTED_INTERRUPT],
     "values": {},
-    "version": 0,
-    "degraded": True,
 }
 
 ACCEPTED: Final[dict[str, Any]] = {"run_id": "refund-4711"}

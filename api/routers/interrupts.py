@@ -106,8 +106,7 @@ async def list_interrupts(
 ) -> Listed[views.InterruptView]:
     """List the interrupts of a run. Of open ones `may_answer` says whether the caller may answer them.
 
-    If no worker responds, the open and the held ones are `degraded`, and some may be missing if there are
-    many; `all` and the other statuses get a 503.
+    If no worker responds, they are as they were recorded last.
     """
     found = await client.run(run_id).interrupts(status=status)
     return Listed(items=await seen_by(caller, found, client))
@@ -127,8 +126,7 @@ async def read_interrupt(
 ) -> Question:
     """Retrieve an interrupt, open or settled. `may_answer` says whether the caller may answer it.
 
-    If no worker responds, an open one is `degraded`. One that Temporal itself does not store gets a 503,
-    for it may be settled.
+    If no worker responds, it is as it was recorded last.
     """
     interrupt = await client.run(interrupt_id.run_id).interrupt(interrupt_id.id)
     if interrupt is None:

@@ -265,8 +265,8 @@ async def read_run(
 ) -> views.RunView | Response:
     """Retrieve a run. With `wait`, the response is delayed until the run has a status of `until`.
 
-    If no worker responds, `degraded` is true and the response has only what Temporal itself stores. If
-    Temporal has deleted the run and an archive has it, the response is from there: `archived` is true.
+    If no worker responds, `degraded` is true and the run is as it was recorded last. If Temporal has
+    deleted the run and an archive has it, the response is from there: `archived` is true.
     """
     if not wait:
         return await client.run(run_id).view()
