@@ -9,12 +9,9 @@ from collections.abc import Mapping
 from typing import Literal
 
 WORKFLOW = "AgentRun"
-CONVERSATION_WORKFLOW = "Conversation"
 JANITOR_WORKFLOW = "Janitor"
 ARCHIVER_WORKFLOW = "Archiver"
 ERASURE_WORKFLOW = "Erasure"
-DELEGATIONS_WORKFLOW = "Delegations"
-RELEASE_ACTIVITY = "release-conversation"
 READ_GRAPH_ACTIVITY = "read-graph"
 WRITE_ANSWERS_ACTIVITY = "write-answers"
 READ_JOURNALS_ACTIVITY = "read-journals"

@@ -235,17 +235,6 @@ def unknown_cursor(cursor: str, run_id: str | None = None) -> Refusal:
     )
 
 
-def conversation_workflow_id(task_queue: str, conversation_id: str) -> str:
-    """Return the workflow id of a conversation, unlike that of any run or other deployment."""
-    # Quoted, the task queue has no colon, so it ends where the conversation's id begins.
-    return _stored("conversation:", f"{quote(task_queue, safe='')}:{conversation_id}")
-
-
-def delegations_workflow_id(task_queue: str) -> str:
-    """Return the workflow id of a deployment's delegations, unlike that of any run."""
-    return f"delegations:{hashlib.sha256(task_queue.encode()).hexdigest()[:16]}"
-
-
 def erasure_workflow_id(task_queue: str, run_id: str) -> str:
     """Return the workflow id of the erasure of a run, unlike that of any run or other deployment."""
     return _stored("erased:", f"{hashlib.sha256(task_queue.encode()).hexdigest()[:16]}:{run_id}")

@@ -310,13 +310,6 @@ ErasureState: TypeAlias = Literal["erasing", "erased"]
 """Whether the erasure of a run is under way or done."""
 
 
-class Release(Record):
-    """Release the claims with these tokens: their runs have ended, or never started."""
-
-    conversation_id: str
-    tokens: list[str]
-
-
 class ScopeValues(Record):
     """The values of one graph of a run, and the names of the nodes that lead to it from the root."""
 

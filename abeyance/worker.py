@@ -23,7 +23,6 @@ from abeyance import tracing
 from abeyance.activities.attempt import LEAVES_WITHIN
 from abeyance.activities.maintenance import (
     AuditActivities,
-    ConversationActivities,
     EvictionActivities,
     GraphActivities,
     read_journals,
@@ -65,8 +64,6 @@ from abeyance.tracing import log_to_stderr
 from abeyance.util import notification_queue
 from abeyance.workflows.answers import AnswerTypes
 from abeyance.workflows.cleanup import Archiver, Erasure, Janitor
-from abeyance.workflows.conversation import ConversationWorkflow
-from abeyance.workflows.delegations import DelegationsWorkflow
 from abeyance.workflows.metrics import Unmetered
 from abeyance.workflows.notification import Notification
 from abeyance.workflows.recording import HandingOver
@@ -162,10 +159,9 @@ def make_worker(
     worker = Worker(
         lenient(temporal),
         task_queue=settings.task_queue,
-        workflows=[AgentRun, ConversationWorkflow, DelegationsWorkflow, Janitor, Archiver, Erasure],
+        workflows=[AgentRun, Janitor, Archiver, Erasure],
         activities=[
             nodes.run,
-            ConversationActivities(client).release,
             EvictionActivities(client).evict,
             audits.archive,
             audits.erase,

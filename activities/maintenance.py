@@ -29,18 +29,6 @@ _WAITING: Final = (
 """States of an activity whose next attempt has not begun."""
 
 
-class ConversationActivities:
-    """Activities of conversations."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-
-    @activity.defn(name=names.RELEASE_ACTIVITY)
-    async def release(self, order: wire.Release) -> None:
-        """Release the claim of a run on its conversation."""
-        await self._client.conversations.release(order)
-
-
 class EvictionActivities:
     """Activities of the janitor."""
 

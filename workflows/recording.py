@@ -308,6 +308,7 @@ class Recorder:
             origin=start.origin or workflow.info().first_execution_run_id,
             view=projections.bare_view(state, start),
             active_at=state.last_activity_at,
+            claim=start.claim if state.finished else None,
             facts_before=self._facts - len(facts),
             facts=[*facts],
         )

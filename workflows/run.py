@@ -42,7 +42,6 @@ with workflow.unsafe.imports_passed_through():
         visibility,
     )
     from abeyance.workflows.continue_as_new import History
-    from abeyance.workflows.conversation import leave_conversation
     from abeyance.workflows.messages import MessageUpdates
     from abeyance.workflows.metrics import MeteredRun
     from abeyance.workflows.notification import Announcer
@@ -385,11 +384,10 @@ class AgentRun(QuestionUpdates, MessageUpdates, RunReads):
         )
 
     async def _leave(self) -> None:
-        """Wait for what is under way, and leave the conversation. A cancellation comes too late."""
-        while True:
+        """Wait for what is under way. A cancellation comes too late."""
+        while not self._is_at_rest():
             with suppress(asyncio.CancelledError):
                 await workflow.wait_condition(self._is_at_rest)
-                return await leave_conversation(self._start)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)

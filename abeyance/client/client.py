@@ -80,14 +80,15 @@ class Client:
         self.records = Records(temporal, task_queue, records, patience=patience)
         audits = Audits(line, signing_key)
         evictions = Evictions(line, self.records)
-        claims = Claims(line)
+        self.janitor = Janitor(line, listing, self.records)
+        claims = Claims(line, self.records, self.janitor.settle)
         self.feed = Feed(temporal, task_queue, line.deleted)
         self._deployment = Deployment(
             line=line,
             listing=listing,
             records=self.records,
             claims=claims,
-            delegations=Delegations(line),
+            delegations=Delegations(self.records),
             executions=Executions(
                 line,
                 claims,
@@ -107,7 +108,6 @@ class Client:
         self.delegations = self._deployment.delegations
         self.runs = Runs(self._deployment, evictions, self.erasures)
         self.inbox = Inbox(self.records)
-        self.janitor = Janitor(line, listing, self.records)
         self.stream = Stream(temporal, task_queue)
         self.waking = Waking(
             line, listing, self.records, lambda run_id: self._found(run_id).worker_started()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Literal, Unpack
 
-from abeyance import commands, wire
+from abeyance import commands
 from abeyance.client.deployment import Deployment
 from abeyance.client.run import TemporalRun
 from abeyance.core.conversation import EXCLUSIVE
@@ -14,6 +14,7 @@ from abeyance.errors import Code, Refusal
 from abeyance.handle import MessageFields, Steered
 from abeyance.history.deleted_runs import DELETED
 from abeyance.orders import control_order, message_order, order_of
+from abeyance.records import runs
 from abeyance.util import gather_limited
 
 _MAX_LISTED: Final = 20
@@ -25,7 +26,6 @@ class Conversations:
 
     def __init__(self, deployment: Deployment) -> None:
         self._deployment = deployment
-        self._claims = deployment.claims
 
     async def runs(
         self,
@@ -40,19 +40,9 @@ class Conversations:
         Runs that were started a moment ago are included. No worker has to be up. Raises `invalid_body`.
         """
         order_of(commands.OfConversation, {"conversation_id": conversation_id})
-        claims = [
-            claim
-            for claim in await self._claims.listed(conversation_id)
-            if session_type in (None, claim.session_type)
-        ]
-        alive = await self._claims.alive(conversation_id, claims)
-        runs = list(dict.fromkeys(claim.run_id for claim in alive))
-
-        async def is_seen(run_id: str) -> bool:
-            return reads.may_read(await TemporalRun(self._deployment, run_id).labels())
-
-        seen = await gather_limited(runs, is_seen) if reads.is_bound else [True for _ in runs]
-        return [run_id for run_id, is_one in zip(runs, seen, strict=True) if is_one]
+        return await self._deployment.records.read(
+            runs.of_conversation, conversation_id, session_type=session_type, reads=reads
+        )
 
     async def interrupt(
         self,
@@ -113,9 +103,9 @@ class Conversations:
                 return False
             return True
 
-        runs = await self.runs(conversation_id, reads=reads)
-        done = await gather_limited(runs, reached)
-        return [run_id for run_id, was_reached in zip(runs, done, strict=True) if was_reached]
+        active = await self.runs(conversation_id, reads=reads)
+        done = await gather_limited(active, reached)
+        return [run_id for run_id, was_reached in zip(active, done, strict=True) if was_reached]
 
     async def steer(
         self, conversation_id: str, text: str = "", **fields: Unpack[MessageFields]
@@ -134,29 +124,25 @@ class Conversations:
         *,
         reads: ReadRights = ALL_RUNS,
     ) -> Steered:
-        runs = await self.runs(conversation_id, session_type=EXCLUSIVE, reads=reads)
-        if not runs:
+        agents = await self.runs(conversation_id, session_type=EXCLUSIVE, reads=reads)
+        if not agents:
             raise _no_active_run(conversation_id)
-        if len(runs) > 1:
+        if len(agents) > 1:
             raise Refusal(
                 Code.AMBIGUOUS_RUN,
-                f"The conversation {conversation_id!r} has {len(runs)} active runs of agents: "
-                f"{', '.join(runs[:_MAX_LISTED])}. Steer one of them by its own id.",
+                f"The conversation {conversation_id!r} has {len(agents)} active runs of agents: "
+                f"{', '.join(agents[:_MAX_LISTED])}. Steer one of them by its own id.",
                 conversation_id=conversation_id,
-                runs=runs[:_MAX_LISTED],
-                actual=len(runs),
+                runs=agents[:_MAX_LISTED],
+                actual=len(agents),
             )
         try:
-            sent = await TemporalRun(self._deployment, runs[0]).signal_message(message)
-            return Steered(run_id=runs[0], message_id=sent)
+            sent = await TemporalRun(self._deployment, agents[0]).signal_message(message)
+            return Steered(run_id=agents[0], message_id=sent)
         except Refusal as refusal:
             if refusal.code not in _GONE:
                 raise
             raise _no_active_run(conversation_id) from refusal
-
-    async def release(self, order: wire.Release) -> None:
-        """Release claims. A conversation that has ended holds none."""
-        await self._claims.release(order)
 
 
 def _no_active_run(conversation_id: str) -> Refusal:

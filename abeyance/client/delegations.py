@@ -1,45 +1,40 @@
-"""The delegations of a deployment, which a workflow of its own holds.
+"""The delegations of a deployment, which its records hold.
 
-Reading them takes a query, so what was read counts for some seconds. Who may answer in their own right
-never waits for it: only a refused answer is sent again, with the delegations to its principal.
+Who may answer in their own right does not need them: only a refused answer is sent again, with the
+delegations to its principal.
 """
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
-from abeyance import commands, names
-from abeyance.client.rpc import WorkflowRpc
+from abeyance import commands
+from abeyance.client.records import Records
 from abeyance.core.delegations import Delegation, Wanted
 from abeyance.core.delegations import Delegations as Book
 from abeyance.core.json import sha256
 from abeyance.core.policy import TEMPORAL, Principal
 from abeyance.errors import Code, Refusal
 from abeyance.orders import AT_KEY, order_of
-from abeyance.util import as_names, checked_key, checked_text, delegations_workflow_id
+from abeyance.records import delegations
+from abeyance.util import as_names, checked_key, checked_text
 from abeyance.views import DelegationView
 
 O = TypeVar("O", commands.Respond, commands.Claim)  # noqa: E741 an order
 T = TypeVar("T")
 
-_FRESH: Final = 3.0
-"""Seconds for which what was read counts."""
 _ID_CHARS: Final = 16
-_ABOUT: Final = "the delegations"
 _WITHOUT_RIGHT: Final = frozenset({Code.CAPABILITY_REQUIRED, Code.NOT_ASSIGNED})
 
 
 class Delegations:
     """The delegations of one deployment: to make, to list, to delete."""
 
-    def __init__(self, line: WorkflowRpc) -> None:
-        self._line = line
-        self._id = delegations_workflow_id(line.task_queue)
-        self._read = (-_FRESH, Book())
+    def __init__(self, records: Records) -> None:
+        self._records = records
 
     async def make(
         self,
@@ -73,15 +68,13 @@ class Delegations:
             until=body.until,
             reason=reason,
         )
-        # The refusals of a first one need no workflow.
-        Book().made(wanted, datetime.now(UTC))
-        made: Delegation = await self._send("delegate", wanted, Delegation)
-        self._read = (-_FRESH, Book())
-        return DelegationView.of(made)
+        book = await self._records.write(
+            delegations.change, lambda book: book.made(wanted, datetime.now(UTC))
+        )
+        return DelegationView.of(next(each for each in book.all if each.id == wanted.id))
 
     async def list(self, principal: Principal) -> list[DelegationView]:
         """Return those that have not ended and that a principal made or may use; with `admin`, all."""
-        self._read = (-_FRESH, Book())
         seen = (await self._book()).seen_by(principal, datetime.now(UTC))
         return [DelegationView.of(each) for each in seen]
 
@@ -99,16 +92,14 @@ class Delegations:
         """
         checked_key(key, AT_KEY)
         hashed = None if key is None else sha256([principal.subject, key])
-        self._read = (-_FRESH, Book())
-        # Without the workflow it would be started, to refuse this.
         found = (await self._book()).one(checked_text(id, "/id"), principal, hashed)
-        order = commands.Undelegate(id=id, principal=principal, key=hashed)
-        await self._send("undelegate", order, None)
-        self._read = (-_FRESH, Book())
+        await self._records.write(
+            delegations.change, lambda book: book.withdrawn(id, principal, hashed)
+        )
         return DelegationView.of(found)
 
     async def of(self, subject: str) -> tuple[Delegation, ...]:
-        """Return what lets a subject answer in the place of others, as of some seconds ago at most."""
+        """Return what lets a subject answer in the place of others now."""
         return (await self._book()).of(subject, datetime.now(UTC))
 
     async def with_standing(self, order: O, send: Callable[[O], Awaitable[T]]) -> T:
@@ -127,27 +118,4 @@ class Delegations:
         return await send(order.model_copy(update={"delegations": lent}))
 
     async def _book(self) -> Book:
-        since, book = self._read
-        if time.monotonic() - since < _FRESH:
-            return book
-        try:
-            book = await self._line.ask(self._id, "delegations", Book, about=_ABOUT)
-        except Refusal as refusal:
-            # Nobody has delegated anything.
-            if refusal.code is not Code.UNKNOWN_RUN:
-                raise
-            book = Book()
-        self._read = (time.monotonic(), book)
-        return book
-
-    async def _send(self, name: str, order: Any, result_type: Any) -> Any:
-        return await self._line.update_with_start(
-            name,
-            order,
-            names.DELEGATIONS_WORKFLOW,
-            Book(),
-            id=self._id,
-            update_id=uuid.uuid4().hex,
-            about=_ABOUT,
-            result_type=result_type,
-        )
+        return await self._records.read(delegations.book)

@@ -19,7 +19,7 @@ from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 
 from abeyance import names, wire
 from abeyance.client.audits import Audits
-from abeyance.client.listing import RUNS, Listing, having
+from abeyance.client.listing import Listing
 from abeyance.client.records import Records
 from abeyance.client.rpc import WorkflowRpc
 from abeyance.core.json import rfc3339
@@ -34,7 +34,6 @@ from abeyance.storage.blobs import Blobs
 from abeyance.temporal.retry import NotFound, attempts, retry_until
 from abeyance.util import (
     checked_run_id,
-    conversation_workflow_id,
     erasure_workflow_id,
     notification_queue,
     notifications_prefix,
@@ -130,7 +129,6 @@ class Erasures:
             # First, so that an archiver that has read the run before does not keep what it writes.
             await archive.bury(run_id, tombstone + b"\n")
         await self._records.write(outside.erase, run_id, order.requested_at)
-        await self._forget_conversation(run_id)
         # Before the histories: without those a new run may have the id, and blobs of its own.
         if ids or not later:
             await self._blobs.delete_run(run_id)
@@ -163,29 +161,6 @@ class Erasures:
                 else:
                     ids.add(found.id)
         return ids, later
-
-    async def _forget_conversation(self, run_id: str) -> None:
-        """Delete the ended histories of the conversation of a run, if no other run belongs to it."""
-        try:
-            described = await self._line.describe(run_id)
-        except NotFound:
-            # Only the archive has the run.
-            return
-        conversation_id = described.start.get("conversation_id")
-        condition = having(names.CONVERSATION, conversation_id)
-        if conversation_id is None or not condition:
-            return
-        others = f"{RUNS} AND {condition[0]} AND WorkflowId != '{run_id}'"
-        if await self._listing.all(others):
-            return
-        id_ = conversation_workflow_id(self._line.task_queue, conversation_id)
-        quoted = id_.replace("'", "''")
-        ended = (
-            f"WorkflowType = '{names.CONVERSATION_WORKFLOW}' AND WorkflowId = '{quoted}' "
-            "AND CloseTime IS NOT NULL"
-        )
-        for row in await self._listing.all(ended):
-            await self._delete_history(id_, row.execution.run_id)
 
     async def _first(self, run_id: str, execution: str) -> str:
         try:

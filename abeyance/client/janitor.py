@@ -53,12 +53,16 @@ class Janitor:
             f"'{written(since)}') OR CloseTime >= '{written(recent)}')"
         )
         ids = sorted({row.execution.workflow_id for row in rows})
-        missed = await self._records.read(outside.unsettled, ids)
-        ended = [await self._end(run_id) for run_id in sorted(missed)]
-        found = await self._records.write(outside.end, [*filter(None, ended)])
+        found = await self.settle(*ids)
         self._until = now
         await self._records.write(outside.hinder, await self._hindered())
         return found
+
+    async def settle(self, *run_ids: str) -> int:
+        """Record the ends of those of these runs that have ended, and return how many were new."""
+        missed = await self._records.read(outside.unsettled, run_ids)
+        ended = [await self._end(run_id) for run_id in sorted(missed)]
+        return await self._records.write(outside.end, [*filter(None, ended)])
 
     async def _hindered(self) -> dict[str, list[BlockedView]]:
         # Temporal before 1.30 has no such attribute.

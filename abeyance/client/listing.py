@@ -29,15 +29,7 @@ _NOT_LISTED: Final = frozenset({names.MEMO_CLOSING})
 """Memo keys that may be large and in external storage, and that no list shows."""
 OPEN_RUNS: Final = f"WorkflowType = '{names.WORKFLOW}' AND CloseTime IS NULL"
 FAILING: Final = f"CloseTime IS NULL AND {names.REPORTED_PROBLEMS} IS NOT NULL"
-"""Workflows whose task fails, conversations and delegations too: these have no activities, but tasks."""
-
-
-def having(attribute: str, value: str | None) -> list[str]:
-    """The condition that a search attribute is, or contains, a value; none if some store fails on it."""
-    if value is None or {'"', "\\"} & {*value} or not any(map(str.isalnum, value)):
-        return []
-    quoted = value.replace("'", "''")
-    return [f"{attribute} = '{quoted}'"]
+"""Workflows whose task fails."""
 
 
 class Listing:

@@ -236,19 +236,12 @@ class WorkflowRpc:
         """Query a run. Raises `unknown_run`, and Unavailable within seconds if no worker answers."""
         await self.admit(run_id)
         async with self.deleted.explained(run_id):
-            return await self.ask(run_id, name, result_type, argument)
+            return await self._ask(run_id, name, result_type, argument)
 
-    async def ask(
-        self,
-        run_id: str,
-        name: str,
-        result_type: type[T],
-        argument: wire.Request | None = None,
-        *,
-        about: str | None = None,
+    async def _ask(
+        self, run_id: str, name: str, result_type: type[T], argument: wire.Request | None
     ) -> T:
-        """Query a workflow whose id only this deployment can have. `about` names it if it is no run."""
-        about = about or f"the run {run_id!r}"
+        about = f"the run {run_id!r}"
         handle = self.temporal.get_workflow_handle(run_id)
 
         async def ask() -> Any:
@@ -358,52 +351,6 @@ class WorkflowRpc:
 
         result: T = await retry_until(f"the run {run_id!r}", send, seconds=self.patience)
         return result
-
-    async def update_with_start(
-        self,
-        name: str,
-        order: Any,
-        *start: Any,
-        id: str,  # noqa: A002
-        update_id: str,
-        about: str,
-        result_type: Any = None,
-    ) -> Any:
-        """Send an update, as `update`, to a workflow of this deployment. `start` is its name and its
-        argument, to start it unless it is open; `about` names it if it is Unavailable.
-        """
-
-        async def send() -> Any:
-            # Such an operation can be used only once.
-            starting: WithStartWorkflowOperation[Any, Any] = WithStartWorkflowOperation(
-                *start,
-                id=id,
-                task_queue=self.task_queue,
-                id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
-            )
-            async with self._limiter.turn(id, Turn.RESPOND):
-                try:
-                    return await self.temporal.execute_update_with_start_workflow(
-                        name,
-                        order,
-                        start_workflow_operation=starting,
-                        id=update_id,
-                        result_type=result_type,
-                        rpc_timeout=RPC,
-                    )
-                except RPCError:
-                    # So that asyncio does not log the same error of the start as one that nobody reads.
-                    with suppress(RPCError):
-                        await starting.workflow_handle()
-                    raise
-                except WorkflowUpdateFailedError as error:
-                    if is_lost(error):
-                        raise RetryableError(str(error.cause)) from error
-                    if (refusal := refusal_of(error)) is None:
-                        raise
-                    raise refusal from error
-
-        return await retry_until(about, send, seconds=self.patience)
 
     async def start_and_wait(
         self, starting: WithStartWorkflowOperation[Any, Any], until: frozenset[str]

@@ -320,6 +320,7 @@ class Executions:
             session_type=plan.start.session_type,
             token=uuid.uuid4().hex,
             allow_concurrent=allow_concurrent,
+            claimed_at=datetime.now(UTC),
         )
         await self._claims.claim(plan.start.conversation_id, claim)
         return plan.claimed(claim.token)
@@ -329,9 +330,7 @@ class Executions:
         start = plan.start
         self.capacity.forget(start.run_id)
         if start.conversation_id is not None and start.claim is not None:
-            await self._claims.release(
-                wire.Release(conversation_id=start.conversation_id, tokens=[start.claim])
-            )
+            await self._claims.release([start.claim])
 
     async def send(
         self,

@@ -415,14 +415,6 @@ class DelegateBody(Request):
     reason: str | None = Field(default=None, max_length=2_000)
 
 
-class Undelegate(Request):
-    """Delete a delegation. The repeat of a call has the same `key`, a hash."""
-
-    id: str
-    principal: Principal
-    key: str | None = None
-
-
 class TakeBackBody(Request):
     """Take back a yes while its question is held. `note` is why, and is recorded with it."""
 

@@ -3,14 +3,11 @@
 A run claims its conversation before it starts and releases it when it has ended, by a token that is
 unique to this start: a run id may be reused, and a late release must not remove the claim of the next
 run. So one run may have several claims, and they never conflict with each other.
-
-A value, like `RunState`: each change returns a new one, and a refusal leaves the old one unchanged.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
@@ -31,7 +28,7 @@ class Claim:
     session_type: str
     token: str
     allow_concurrent: bool = False
-    claimed_at: datetime | None = None
+    claimed_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,8 +40,6 @@ class Conversation:
 
     def check(self, wanted: Claim) -> None:
         """Raise the refusal of a claim: `conversation_busy` or `too_many_runs`."""
-        if any(claim.token == wanted.token for claim in self.claims):
-            return
         agents = list(
             dict.fromkeys(
                 claim.run_id
@@ -70,18 +65,3 @@ class Conversation:
                 limit=MAX_CLAIMS,
                 actual=len(self.claims),
             )
-
-    def claimed(self, wanted: Claim, now: datetime) -> Conversation:
-        """Return the conversation with a claim; a repeated claim changes nothing.
-
-        Raises what `check` raises.
-        """
-        self.check(wanted)
-        if any(claim.token == wanted.token for claim in self.claims):
-            return self
-        return replace(self, claims=(*self.claims, replace(wanted, claimed_at=now)))
-
-    def released(self, tokens: Sequence[str]) -> Conversation:
-        """Return the conversation without these claims; unknown ones are ignored."""
-        left = tuple(claim for claim in self.claims if claim.token not in tokens)
-        return self if len(left) == len(self.claims) else replace(self, claims=left)

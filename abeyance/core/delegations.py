@@ -29,7 +29,7 @@ MOST: Final = 50
 MOST_BYTES: Final = 256_000
 """How many delegations that have not ended one maker may have, and how many bytes of them."""
 MOST_BYTES_IN_ALL: Final = 1_000_000
-"""How many bytes those of a deployment may take: its workflow carries all of them in one payload."""
+"""How many bytes those of a deployment may take: an answer may carry all that somebody else has lent."""
 _MAX_REPEATABLE: Final = 100
 """How many requests to delete, the last ones, are known when they are sent again."""
 _FRAME: Final = 300

@@ -39,7 +39,7 @@ class Batch(Record):
     the same execution, `BEGINNING` for the first, and `facts_before` is how many events earlier batches
     had. `view` is the run without its questions, and `questions` are those that have changed, in full;
     `gone` are those that the run has never asked. `active_at` is when somebody or some code last did
-    something.
+    something. `claim` is the claim on a conversation that the end of the run takes back.
     """
 
     number: int
@@ -49,6 +49,7 @@ class Batch(Record):
     active_at: datetime
     questions: list[views.InterruptView] = Field(default_factory=list)
     gone: list[str] = Field(default_factory=list, exclude_if=is_empty)
+    claim: str | None = None
     facts_before: int
     facts: list[Fact] = Field(default_factory=list)
 

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, delete, func, select, update
 from abeyance import views
 from abeyance.records.batch import BEGINNING, Batch, Fact
 from abeyance.records.documents import Documents
-from abeyance.records.tables import events, micros, moment, runs
+from abeyance.records.tables import claims, events, micros, moment, runs
 from abeyance.records.writing import write
 
 _AT_ONCE: Final = 500
@@ -55,8 +55,17 @@ def unsettled(
 
 def end(connection: Connection, documents: Documents, deployment: int, ends: Iterable[End]) -> int:
     """Record the ends of runs that have not ended in the records, and return how many these are."""
-    batches = [batch for each in ends if (batch := _batch(connection, documents, deployment, each))]
+    found = [(each, _batch(connection, documents, deployment, each)) for each in ends]
+    batches = [batch for _, batch in found if batch is not None]
     write(connection, documents, deployment, batches)
+    for each, _ in found:
+        connection.execute(
+            delete(claims).where(
+                claims.c.deployment == deployment,
+                claims.c.run_id == each.run_id,
+                claims.c.claimed_at <= micros(each.at),
+            )
+        )
     return len(batches)
 
 

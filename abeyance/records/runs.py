@@ -14,6 +14,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, func, select
 
 from abeyance import views
+from abeyance.core.policy import ReadRights
 from abeyance.core.state import Status
 from abeyance.errors import BlockedCode
 from abeyance.filters import RunFilter
@@ -90,6 +91,29 @@ def page(
         for row in found.items
     ]
     return Page(items=items, next_cursor=found.next_cursor, total=found.total)
+
+
+def of_conversation(
+    connection: Connection,
+    documents: Documents,
+    deployment: int,
+    conversation_id: str,
+    *,
+    session_type: str | None,
+    reads: ReadRights,
+) -> list[str]:
+    """Return the ids of the open runs of a conversation, oldest first, of one session type or of all."""
+    del documents
+    query = select(runs.c.run_id).where(
+        runs.c.deployment == deployment,
+        runs.c.conversation_id == conversation_id,
+        runs.c.is_newest,
+        runs.c.ended_at.is_(None),
+        *selecting.readable(runs.c.id, reads),
+    )
+    if session_type is not None:
+        query = query.where(runs.c.session_type == session_type)
+    return [*connection.execute(query.order_by(runs.c.created_at, runs.c.id)).scalars()]
 
 
 def active(

@@ -27,7 +27,7 @@ from sqlalchemy import (
 from abeyance.core.json import Json
 from abeyance.core.policy import ReadRights
 from abeyance.records import cursors
-from abeyance.records.tables import labels
+from abeyance.records.tables import deployments, labels
 from abeyance.records.writing import searchable
 
 T = TypeVar("T")
@@ -132,6 +132,13 @@ def containing(column: Column[str], text: str | None) -> list[Condition]:
     # The longest is the rarest.
     words = sorted(searchable(text).split(), key=len, reverse=True)
     return [column.contains(word, autoescape=True) for word in words]
+
+
+def alone(connection: Connection, deployment: int) -> None:
+    """Let one transaction at a time go on from here, of all that change what a deployment shares."""
+    # SQLite has one writer anyway. Rows that refer to this one may be written meanwhile.
+    one = select(deployments.c.id).where(deployments.c.id == deployment)
+    connection.execute(one.with_for_update(key_share=True))
 
 
 def among(column: Column[str], patterns: Collection[str]) -> Condition:

@@ -163,6 +163,35 @@ events: Final = Table(
     sqlite_autoincrement=True,
 )
 
+claims: Final = Table(
+    "claims",
+    metadata,
+    Column("id", _Long, primary_key=True),
+    Column("deployment", ForeignKey("deployments.id"), nullable=False),
+    Column("conversation_id", Text, nullable=False),
+    Column("run_id", Text, nullable=False),
+    Column("session_type", Text, nullable=False),
+    # It tells one start from another: an id may be used again.
+    Column("token", Text, nullable=False),
+    Column("claimed_at", BigInteger, nullable=False),
+    UniqueConstraint("token"),
+    Index(None, "deployment", "conversation_id"),
+)
+
+delegations: Final = Table(
+    "delegations",
+    metadata,
+    Column("number", _Long, primary_key=True),
+    Column("deployment", ForeignKey("deployments.id"), nullable=False),
+    Column("id", Text, nullable=False),
+    # A request that made it, and is sent again, must not make it anew.
+    Column("is_deleted", Boolean, nullable=False),
+    # The key of the request that deleted it.
+    Column("deleted_by", Text),
+    Column("document", Text, nullable=False),
+    UniqueConstraint("deployment", "id"),
+)
+
 # What lists filter by, and search in. SQLite does not look at the rows then, which are far apart; the
 # indices of PostgreSQL cannot hold long texts, and it reads rows faster.
 for _index in (

@@ -32,6 +32,7 @@ from abeyance.records.batch import Batch, Fact, Written
 from abeyance.records.documents import Documents
 from abeyance.records.tables import (
     FAR,
+    claims,
     events,
     labels,
     micros,
@@ -75,6 +76,7 @@ _UNKNOWN_QUESTIONS: Final = select(questions.c.interrupt_id).where(
     questions.c.batch > bindparam("after"),
     questions.c.batch < bindparam("number"),
 )
+_DELETE_CLAIM: Final = delete(claims).where(claims.c.token == bindparam("taken"))
 _NAMED: Final = (
     questions.c.run == bindparam("run"),
     questions.c.interrupt_id.in_(bindparam("ids", expanding=True)),
@@ -110,6 +112,8 @@ def _write(connection: Connection, documents: Documents, deployment: int, batch:
         rows = [_event(documents, deployment, run.id, batch.view.run_id, fact) for fact in facts]
         _add(connection, events, rows)
         _write_run(connection, documents, run.id, batch)
+        if batch.claim is not None:
+            connection.execute(_DELETE_CLAIM, {"taken": batch.claim})
         _write_questions(connection, documents, deployment, run, batch)
     if run.latest <= batch.after:
         return Written(status="written")

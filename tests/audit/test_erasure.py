@@ -26,7 +26,7 @@ from abeyance.storage.archive import Progress, archive_of
 from abeyance.storage.blobs import FolderBlobs, MemoryBlobs
 from abeyance.temporal.connection import connect_temporal
 from abeyance.token_file import add_token
-from abeyance.util import conversation_workflow_id, erasure_workflow_id
+from abeyance.util import erasure_workflow_id
 from abeyance.wire import Erase
 
 YES = {"approved": True}
@@ -341,40 +341,6 @@ async def test_what_a_killed_archiver_has_left_of_an_erased_run_is_swept_with_th
         assert not file.exists()
         assert await archive.tombstone(run_id) is not None
         assert await archive.to_sweep() == [run_id]
-
-
-async def test_the_histories_of_a_conversation_go_with_its_last_run(
-    temporal: TemporalClient,
-) -> None:
-    site = AuditedSite(temporal, gated(), audit=None)
-    talk = "ada's talk"
-    workflow_id = conversation_workflow_id(site.settings.task_queue, talk)
-
-    async def executions() -> list[str]:
-        query = f"WorkflowType = '{names.CONVERSATION_WORKFLOW}' AND CloseTime IS NOT NULL"
-        found = [each async for each in temporal.list_workflows(query)]
-        return [each.run_id for each in found if each.id == workflow_id]
-
-    async def is_forgotten() -> bool:
-        return await executions() == []
-
-    async with site.worker():
-        first = await answered(site, conversation_id=talk)
-        last = await answered(site, conversation_id=talk)
-        # As after ten minutes without a run.
-        await temporal.get_workflow_handle(workflow_id).terminate()
-        await eventually(executions)
-        for run_id in (first, last):
-
-            async def is_listed(run_id: str = run_id) -> bool:
-                page, _ = await site.client.runs.list(RunFilter(conversation_id=talk), limit=9)
-                return run_id in {view.run_id for view in page}
-
-            await eventually(is_listed)
-        await erased(site, first)
-        assert await executions()
-        await erased(site, last)
-        await eventually(is_forgotten)
 
 
 async def test_nobody_has_the_id_of_a_run_whose_blobs_are_being_deleted(

@@ -7,7 +7,6 @@ import pytest
 from abeyance.errors import Code, Refusal
 from abeyance.util import (
     checked_run_id,
-    conversation_workflow_id,
     erasure_workflow_id,
     generated_run_id,
     notification_workflow_id,
@@ -69,7 +68,6 @@ def test_a_generated_id_names_its_graph_and_is_new_each_time(graph: str) -> None
 def test_what_is_made_of_the_longest_ids_fits_every_store_of_temporal(queue: str, id_: str) -> None:
     execution, reminder = "0" * 36, "sha256:" + "0" * 64
     made = [
-        conversation_workflow_id(queue, id_),
         erasure_workflow_id(queue, id_),
         notification_workflow_id(id_, execution, "12345678"),
         notification_workflow_id(id_, execution, reminder),
@@ -78,7 +76,7 @@ def test_what_is_made_of_the_longest_ids_fits_every_store_of_temporal(queue: str
 
     assert max(len(each.encode()) for each in made) <= 255
     assert len({*made}) == len(made)
-    assert made[3].startswith(notifications_prefix(id_))
+    assert made[2].startswith(notifications_prefix(id_))
     assert notification_workflow_id(id_, execution, "1") != notification_workflow_id(
         id_, execution, "2"
     )

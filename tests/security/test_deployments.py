@@ -255,17 +255,6 @@ async def test_conversations_of_one_id_are_two(two: Two) -> None:
     assert (await two.ours.site.client.run(ours).view()).status == "awaiting-input"
 
 
-async def test_the_ids_of_conversations_cannot_be_made_to_meet(temporal: TemporalClient) -> None:
-    site = Site(temporal)
-    queues = ["a", "a:b", "a%3Ab", "b:c", "c", ""]
-    ids = set()
-    for queue in queues:
-        site.settings = site.settings.model_copy(update={"task_queue": queue})
-        ids |= {site.conversation_workflow(name) for name in [*queues, "x" * 1_000]}
-
-    assert len(ids) == len(queues) * (len(queues) + 1)
-
-
 @pytest.mark.parametrize("reuse", [False, True])
 @pytest.mark.parametrize("is_over", [False, True])
 async def test_the_id_of_another_deployments_run_is_taken_and_nothing_else_is_told(

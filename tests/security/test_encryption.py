@@ -26,7 +26,6 @@ from abeyance.errors import Code, Refusal
 from abeyance.settings import Settings
 from abeyance.storage.converter import of_run
 from abeyance.temporal.schedules import schedule_id, schedule_janitor
-from abeyance.util import conversation_workflow_id
 
 FORGED = {"subject": "ceo", "capabilities": ["*"]}
 
@@ -236,18 +235,3 @@ async def test_the_janitor_still_makes_its_rounds(temporal: TemporalClient, site
         await eventually(evicted)
     finally:
         await handle.delete()
-
-
-async def test_conversations_go_on_and_take_nothing_that_is_plain(
-    site: Site, intruder: Intruder
-) -> None:
-    run_id, _ = await asking(site, conversation_id="talk")
-    assert await site.client.conversations.runs("talk") == [run_id]
-    error = await intruder.update(
-        conversation_workflow_id(site.settings.task_queue, "talk"),
-        "claim",
-        {"run_id": "x", "session_type": "agent", "token": "t", "allow_concurrent": True},
-    )
-    assert error is not None
-    assert error.type == Code.NOT_SEALED
-    assert await paid(site, run_id) == ["check yes", "confirm yes", "PAID 101"]

@@ -28,7 +28,6 @@ from abeyance.errors import Unavailable
 from abeyance.history.feed import Feed
 from abeyance.settings import Settings
 from abeyance.temporal.workarounds.payloads import lenient
-from abeyance.workflows.conversation import ConversationWorkflow
 from abeyance.workflows.run import AgentRun
 
 YES = {"approved": True}
@@ -210,7 +209,7 @@ async def failed_tasks(site: Site, run_id: str) -> int:
 async def replays(temporal: TemporalClient, site: Site, workflow_id: str) -> None:
     """Replay a workflow's newest history as a worker with this connection would."""
     replayer = Replayer(
-        workflows=[AgentRun, ConversationWorkflow],
+        workflows=[AgentRun],
         workflow_runner=UnsandboxedWorkflowRunner(),
         data_converter=lenient(temporal).data_converter,
         # A replay is not tried again if a busy machine takes more than two seconds for a step.
@@ -274,25 +273,15 @@ async def test_a_worker_that_has_the_key_replays_what_one_without_it_has_refused
 ) -> None:
     site = Site(sealing(temporal, OLD), asking())
     better = Site(sealing(temporal, f"{OLD},{LOST}"), asking(), beside=site)
-    talk = new_id("talk")
     async with site.worker():
-        run_id = await site.start(conversation_id=talk)
+        run_id = await site.start()
         view = await site.until(run_id, "awaiting-input")
         sender = sealing(temporal, LOST)
         for _ in range(3):
             await sender.get_workflow_handle(run_id).signal("pause", commands.Pause())
-        conversation = site.conversation_workflow(talk)
-        claims = await site.client._deployment.line.ask(
-            conversation, "active", list[dict[str, Any]]
-        )
-        await sender.get_workflow_handle(conversation).signal(
-            "release", [claim["token"] for claim in claims]
-        )
         await eventually(lambda: _told(site, run_id, 3))
-        assert await site.client.conversations.runs(talk) == [run_id]
     for connection in (site.temporal, better.temporal):
-        for workflow_id in (run_id, conversation):
-            await replays(connection, site, workflow_id)
+        await replays(connection, site, run_id)
     async with better.worker():
         # By this worker the same key can be read, and nothing that was refused comes to pass.
         await (

@@ -91,34 +91,6 @@ async def test_a_worker_with_the_key_that_starts_waits_for_no_retry_of_temporal(
 
 
 @pytest.mark.slow
-async def test_so_does_the_workflow_of_a_conversation(temporal: TemporalClient, keys: str) -> None:
-    def talking(key: str) -> TemporalClient:
-        return connected(temporal, Settings(encryption_keys=keys.replace("first", key)))
-
-    site = Site(talking("first"), working())
-    poor = Site(talking("other"), working(), beside=site)
-    async with site.worker():
-        await site.ended(await site.start(conversation_id="talk"))
-    talk = site.conversation_workflow("talk")
-
-    async def fails_for_long() -> bool:
-        raw = await described(site, talk)
-        attributes = raw.workflow_execution_info.search_attributes.indexed_fields
-        is_long = task_ends(raw) - datetime.now(UTC) > 2 * _LONG
-        return is_long and "TemporalReportedProblems" in attributes
-
-    async def has_no_task() -> bool:
-        return not (await described(site, talk)).HasField("pending_workflow_task")
-
-    async with poor.worker():
-        await site.temporal.get_workflow_handle(talk).signal("release", ["nobody"])
-        await eventually(fails_for_long, seconds=90)
-    async with site.worker():
-        await site.client.waking.wake()
-        await eventually(has_no_task, seconds=_AT_ONCE)
-
-
-@pytest.mark.slow
 async def test_so_does_a_run_whose_first_task_was_lost_so_that_no_worker_could_say_what_it_lacks(
     temporal: TemporalClient, keys: str
 ) -> None:

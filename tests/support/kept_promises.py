@@ -62,8 +62,6 @@ async def kept(program: Program, view: views.RunView) -> None:
             != EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW
         ):
             await replay(history)
-    if program.conversation is not None:
-        await site.replays_conversation(program.conversation)
     events, cursor = await Feed(site.temporal, site.settings.task_queue).page(
         run_id, None, 1_000_000
     )

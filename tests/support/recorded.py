@@ -68,6 +68,7 @@ def batch(
     origin: str | None = None,
     active_at: datetime | None = None,
     facts: Sequence[Fact] = (),
+    claim: str | None = None,
 ) -> Batch:
     """A batch of a run, whose origin is named after it unless another is given."""
     return Batch(
@@ -79,6 +80,7 @@ def batch(
         active_at=active_at or view.updated_at,
         questions=list(questions),
         facts=list(facts),
+        claim=claim,
     )
 
 
@@ -101,6 +103,15 @@ class Recorded:
     def write(self, *batches: Batch) -> None:
         with self.database.writing() as connection:
             write(connection, self.database.documents, self.deployment, batches)
+
+    def change(
+        self,
+        what: Callable[Concatenate[Connection, Documents, int, P], T],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        with self.database.writing() as connection:
+            return what(connection, self.database.documents, self.deployment, *args, **kwargs)
 
     def read(
         self,

@@ -27,11 +27,8 @@ from abeyance.notifications.config import Notifications
 from abeyance.settings import Settings
 from abeyance.storage.blobs import Blobs, MemoryBlobs
 from abeyance.temporal.converter import data_converter
-from abeyance.util import conversation_workflow_id
 from abeyance.worker import make_notifier, make_worker
 from abeyance.workflows.cleanup import Archiver, Erasure, Janitor
-from abeyance.workflows.conversation import ConversationWorkflow
-from abeyance.workflows.delegations import DelegationsWorkflow
 from abeyance.workflows.notification import Notification
 from abeyance.workflows.run import AgentRun
 
@@ -222,28 +219,12 @@ class Site:
         """Replay the run's newest history on today's code; raises if the code would do otherwise."""
         await replay(await self.history(run_id))
 
-    def conversation_workflow(self, conversation_id: str) -> str:
-        """The id of the workflow of a conversation."""
-        return conversation_workflow_id(self.settings.task_queue, conversation_id)
-
-    async def replays_conversation(self, conversation_id: str) -> None:
-        """The same for the workflow of a conversation."""
-        await self.replays(self.conversation_workflow(conversation_id))
-
 
 def replayer() -> Replayer:
     """Replay histories on today's code."""
     restrictions = SandboxRestrictions.default.with_passthrough_all_modules()
     return Replayer(
-        workflows=[
-            AgentRun,
-            ConversationWorkflow,
-            DelegationsWorkflow,
-            Janitor,
-            Archiver,
-            Erasure,
-            Notification,
-        ],
+        workflows=[AgentRun, Janitor, Archiver, Erasure, Notification],
         workflow_runner=SandboxedWorkflowRunner(restrictions=restrictions),
         data_converter=data_converter(),
     )

@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from sample_graphs import chain, gated
-from temporal_site import Site, eventually, replay
+from temporal_site import Site
 from temporalio.client import Client as TemporalClient
-from temporalio.testing import WorkflowEnvironment
 
-from abeyance import commands, wire
+from abeyance import commands
 from abeyance.client import claims
 from abeyance.core.conversation import Claim
 from abeyance.errors import Code, Refusal
+from abeyance.filters import RunFilter
+from abeyance.records.claims import of_conversation
 from abeyance.util import gather_limited
-from abeyance.workflows import conversation
 
 
 def new_conversation() -> str:
     return f"conversation {uuid.uuid4().hex[:12]}"
+
+
+async def claimed(site: Site, talk: str) -> list[Claim]:
+    return await site.client.records.read(of_conversation, talk)
 
 
 async def refused(call: Any) -> Refusal:
@@ -48,11 +52,9 @@ async def test_a_second_agent_is_refused_with_the_id_of_the_first(temporal: Temp
         for run_id in (first, helper, beside):
             assert (await site.ended(run_id)).status == "cancelled"
             await site.replays(run_id)
-        # No sooner than they have ended: they told the conversation in their last task.
+        # No sooner than they have ended: their last task has told of it.
         again = await site.start(conversation_id=talk)
         assert await site.client.conversations.runs(talk) == [again]
-        await site.client.conversations.interrupt(talk)
-        await site.replays_conversation(talk)
 
 
 async def test_runs_that_started_a_millisecond_ago_are_all_cancelled(
@@ -132,14 +134,13 @@ async def test_the_same_start_again_is_the_same_run_and_leaves_no_claim(
         again = await site.client.runs.start(
             site.graphs["gated"], {}, run_id=run_id, conversation_id=talk
         )
-        handle = temporal.get_workflow_handle(site.conversation_workflow(talk))
-        claims = await handle.query("active", result_type=list[Claim])
+        held = await claimed(site, talk)
 
         assert not again.created
-        assert [claim.run_id for claim in claims] == [run_id]
+        assert [claim.run_id for claim in held] == [run_id]
         other = await refused(site.start({"amount": 5}, run_id=run_id, conversation_id=talk))
         assert other.code is Code.RUN_EXISTS
-        assert await handle.query("active", result_type=list[Claim]) == claims
+        assert await claimed(site, talk) == held
         await site.client.run(run_id).cancel()
         await site.ended(run_id)
         reused = await site.start(run_id=run_id, conversation_id=talk, reuse=True)
@@ -163,12 +164,11 @@ async def test_a_run_that_is_cancelled_through_temporal_or_fails_leaves_its_conv
 ) -> None:
     site = Site(temporal, gated())
     talk = new_conversation()
-    handle = temporal.get_workflow_handle(site.conversation_workflow(talk))
     async with site.worker():
         run_id = await site.start(conversation_id=talk)
         await temporal.get_workflow_handle(run_id).cancel()
         assert (await site.ended(run_id)).status == "cancelled"
-        assert await handle.query("active", result_type=list[Claim]) == []
+        assert await claimed(site, talk) == []
         await site.replays(run_id)
 
 
@@ -202,7 +202,12 @@ async def test_a_claim_without_a_run_holds_for_a_minute_and_no_longer(
     site = Site(temporal, gated())
     talk = new_conversation()
     async with site.worker():
-        crashed = Claim(run_id=f"never-{uuid.uuid4().hex}", session_type="agent", token="t1")
+        crashed = Claim(
+            run_id=f"never-{uuid.uuid4().hex}",
+            session_type="agent",
+            token=uuid.uuid4().hex,
+            claimed_at=datetime.now(UTC),
+        )
         await site.client._deployment.claims.claim(talk, crashed)
         assert await site.client.conversations.interrupt(talk) == []
         refusal = await refused(site.start(conversation_id=talk))
@@ -213,72 +218,27 @@ async def test_a_claim_without_a_run_holds_for_a_minute_and_no_longer(
         assert await site.client.conversations.runs(talk) == [run_id]
 
 
-async def test_lists_of_runs_do_not_show_conversations(temporal: TemporalClient) -> None:
-    site = Site(temporal, gated())
-    talk = new_conversation()
-    async with site.worker():
-        run_id = await site.start(conversation_id=talk)
-
-        async def listed() -> list[str]:
-            return [
-                view.run_id for view in (await site.client.runs.list())[0] if view.run_id == run_id
-            ]
-
-        assert await eventually(listed) == [run_id]
-        found, _ = await site.client.runs.list()
-        assert not any(view.run_id.startswith("conversation") for view in found)
-        with pytest.raises(Refusal, match="cannot name a run"):
-            site.client.run(site.conversation_workflow(talk))
-
-
-async def test_a_run_without_a_conversation_pays_nothing(temporal: TemporalClient) -> None:
+async def test_a_conversation_costs_a_run_no_event(temporal: TemporalClient) -> None:
     site = Site(temporal, chain(1))
     async with site.worker():
         alone = await site.start()
         await site.ended(alone)
         grouped = await site.start(conversation_id=new_conversation())
         await site.ended(grouped)
-        # One marker more: it tells its conversation in its last task.
         events = [len((await site.history(run_id)).events) for run_id in (alone, grouped)]
-        assert events[1] - events[0] == 1
+        assert events[0] == events[1]
 
 
-async def test_a_long_history_is_handed_over_with_the_claims_that_stand(
-    temporal: TemporalClient, monkeypatch: pytest.MonkeyPatch
+async def test_the_end_of_a_run_that_was_terminated_is_recorded_by_who_is_refused_because_of_it(
+    temporal: TemporalClient,
 ) -> None:
-    monkeypatch.setattr(conversation, "_MOST_EVENTS", 100)
     site = Site(temporal, gated())
     talk = new_conversation()
-    handle = temporal.get_workflow_handle(site.conversation_workflow(talk))
     async with site.worker():
-        run_id = await site.start(conversation_id=talk)
-        first = (await handle.describe()).run_id
-        for number in range(15):
-            helper = Claim(run_id="helper", session_type="helper", token=f"t{number}")
-            await site.client._deployment.claims.claim(talk, helper)
-            release = wire.Release(conversation_id=talk, tokens=[helper.token])
-            await site.client.conversations.release(release)
-        described = await handle.describe()
+        first = await site.start(conversation_id=talk)
+        await site.until(first, "awaiting-input")
+        await temporal.get_workflow_handle(first).terminate()
+        await site.start(conversation_id=talk)
 
-        assert described.run_id != first
-        assert described.history_length < 200
-        assert await site.client.conversations.runs(talk) == [run_id]
-        assert (await refused(site.start(conversation_id=talk))).details["run_id"] == run_id
-        await replay(await temporal.get_workflow_handle(handle.id, run_id=first).fetch_history())
-
-
-async def test_a_conversation_that_is_idle_ends_and_starts_anew(
-    time_machine: WorkflowEnvironment,
-) -> None:
-    site = Site(time_machine.client, gated())
-    talk = new_conversation()
-    async with site.worker():
-        with time_machine.with_time_skipping_disabled():
-            run_id = await site.start(conversation_id=talk)
-            handle = site.temporal.get_workflow_handle(site.conversation_workflow(talk))
-            await site.client.conversations.interrupt(talk)
-            await site.ended(run_id)
-            assert not await time_machine.fast_forward(handle, timedelta(minutes=11))
-            await handle.result()
-            again = await site.start(conversation_id=talk)
-            assert await site.client.conversations.runs(talk) == [again]
+        found = await site.client.runs.page(RunFilter(conversation_id=talk))
+        assert [view.ended_at is None for view in found.items] == [True, False]

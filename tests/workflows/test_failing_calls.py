@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -14,8 +13,6 @@ from temporal_site import ANYBODY, Site, eventually
 from temporalio.api.enums.v1 import WorkflowExecutionStatus
 from temporalio.api.workflowservice.v1 import (
     DescribeWorkflowExecutionResponse,
-    ExecuteMultiOperationResponse,
-    StartWorkflowExecutionResponse,
     UpdateWorkflowExecutionResponse,
 )
 from temporalio.client import Client as TemporalClient
@@ -75,28 +72,6 @@ async def test_an_update_that_went_under_is_sent_again_and_has_one_effect(
     assert (receipt.interrupt_id, receipt.answered_by) == (gate, ANYBODY.subject)
     assert told.message_id == "m1"
     assert [message["message_id"] for message in messages] == ["m1"]
-
-
-@pytest.mark.parametrize("was_done", [False, True], ids=["not done", "done"])
-@pytest.mark.parametrize("lost", [LOST, CUT_OFF], ids=["lost", "cut off"])
-async def test_a_place_in_a_conversation_whose_claim_went_under_is_claimed_again(
-    temporal: TemporalClient, lost: UpdateWorkflowExecutionResponse, was_done: bool
-) -> None:
-    site = Site(temporal, gates(2))
-    client, mishaps = over(site)
-    mishaps.was_done = was_done
-    begun = ExecuteMultiOperationResponse.Response(
-        start_workflow=StartWorkflowExecutionResponse(run_id=str(uuid.uuid4()))
-    )
-    went_under = ExecuteMultiOperationResponse.Response(update_workflow=lost)
-    answer = ExecuteMultiOperationResponse(responses=[begun, went_under])
-    talk = f"talk-{uuid.uuid4().hex}"
-    async with site.worker():
-        mishaps.come("execute_multi_operation", answer)
-        graph = site.graphs["gates"]
-        started = await client.runs.start(graph, {}, conversation_id=talk)
-
-        assert await client.conversations.runs(talk) == [started.run_id]
 
 
 @pytest.mark.parametrize("mishap", [LOST, CUT_OFF, GONE], ids=["lost", "cut off", "gone"])

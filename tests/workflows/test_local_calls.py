@@ -67,11 +67,7 @@ def local() -> Graph:
         pytest.param(
             Hindered(names.ANNOUNCE_ACTIVITY, HANG), 2, "completed", marks=pytest.mark.slow
         ),
-        pytest.param(
-            Hindered(names.RELEASE_ACTIVITY, HANG), 2, "completed", marks=pytest.mark.slow
-        ),
         (Hindered(names.ANNOUNCE_ACTIVITY, FAIL), 1, "completed"),
-        (Hindered(names.RELEASE_ACTIVITY, FAIL), 1, "completed"),
         (Hindered("local.quick", FAIL), 1, "failed"),
     ],
     ids=lambda value: f"{value.name} {value.how}" if isinstance(value, Hindered) else "",

@@ -180,3 +180,33 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("question", "who", "why", name="pk_people"),
     )
     op.create_index("ix_people_who", "people", ["who"])
+    op.create_table(
+        "claims",
+        sa.Column("id", _LONG, nullable=False),
+        sa.Column("deployment", sa.Integer(), nullable=False),
+        sa.Column("conversation_id", sa.Text(), nullable=False),
+        sa.Column("run_id", sa.Text(), nullable=False),
+        sa.Column("session_type", sa.Text(), nullable=False),
+        sa.Column("token", sa.Text(), nullable=False),
+        sa.Column("claimed_at", sa.BigInteger(), nullable=False),
+        sa.ForeignKeyConstraint(["deployment"], ["deployments.id"], name="fk_claims_deployment"),
+        sa.PrimaryKeyConstraint("id", name="pk_claims"),
+        sa.UniqueConstraint("token", name="uq_claims_token"),
+    )
+    op.create_index(
+        "ix_claims_deployment_conversation_id", "claims", ["deployment", "conversation_id"]
+    )
+    op.create_table(
+        "delegations",
+        sa.Column("number", _LONG, nullable=False),
+        sa.Column("deployment", sa.Integer(), nullable=False),
+        sa.Column("id", sa.Text(), nullable=False),
+        sa.Column("is_deleted", sa.Boolean(), nullable=False),
+        sa.Column("deleted_by", sa.Text()),
+        sa.Column("document", sa.Text(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["deployment"], ["deployments.id"], name="fk_delegations_deployment"
+        ),
+        sa.PrimaryKeyConstraint("number", name="pk_delegations"),
+        sa.UniqueConstraint("deployment", "id", name="uq_delegations_deployment_id"),
+    )

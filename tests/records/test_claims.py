@@ -1,0 +1,104 @@
+"""The claims of runs on their conversations, and delegations: one change at a time, on each database."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from recorded import NOON, Recorded, at, batch, run_view
+
+from abeyance.core.conversation import Claim
+from abeyance.core.delegations import Delegations, Wanted
+from abeyance.core.policy import Principal
+from abeyance.errors import Code, Refusal
+from abeyance.records import claims, delegations, outside
+from abeyance.records.outside import End
+
+ADA = Principal(subject="ada", capabilities=("pay",))
+
+
+def claim(run_id: str, *, minute: float = 0, **fields: Any) -> Claim:
+    about = {"session_type": "agent", "token": f"token of {run_id}", "claimed_at": at(minute)}
+    return Claim(**{"run_id": run_id, **about, **fields})
+
+
+def held(recorded: Recorded, talk: str = "talk") -> list[str]:
+    return [each.run_id for each in recorded.read(claims.of_conversation, talk)]
+
+
+def test_of_ten_starts_at_once_one_has_the_conversation(recorded: Recorded) -> None:
+    def claimed(number: int) -> Code | None:
+        try:
+            recorded.change(claims.make, "talk", claim(f"r{number}"))
+        except Refusal as refusal:
+            return refusal.code
+        return None
+
+    with ThreadPoolExecutor(10) as threads:
+        found = [*threads.map(claimed, range(10))]
+
+    assert sorted(map(str, found)) == ["None", *[str(Code.CONVERSATION_BUSY)] * 9]
+    assert len(held(recorded)) == 1
+    assert held(recorded, "another") == []
+
+
+def test_the_batch_that_ends_a_run_takes_back_the_claim_of_this_start_alone(
+    recorded: Recorded,
+) -> None:
+    for name in ("first", "second"):
+        recorded.change(claims.make, "talk", claim("a", token=name))
+    recorded.write(batch(run_view("a", status="completed"), claim="first"))
+
+    (left,) = recorded.read(claims.of_conversation, "talk")
+    assert left == claim("a", token="second")
+
+
+def test_an_end_found_outside_takes_back_what_was_claimed_before(recorded: Recorded) -> None:
+    recorded.change(claims.make, "talk", claim("a", token="first", minute=1))
+    recorded.change(claims.make, "talk", claim("a", token="second", minute=9))
+    recorded.write(batch(run_view("a")))
+    end = End(
+        run_id="a",
+        origin="a-first",
+        status="cancelled",
+        reason=None,
+        at=at(5),
+        started=run_view("a"),
+    )
+    recorded.change(outside.end, [end])
+
+    assert recorded.read(claims.of_conversation, "talk") == [claim("a", token="second", minute=9)]
+
+
+def test_a_claim_is_released_by_its_token(recorded: Recorded) -> None:
+    recorded.change(claims.make, "talk", claim("a"))
+    recorded.change(claims.release, ["token of a", "unknown"])
+    assert held(recorded) == []
+
+
+def wanted(id_: str) -> Wanted:
+    return Wanted(id=id_, maker=ADA, to="bob", until=NOON + timedelta(days=1), reason="ill")
+
+
+def test_delegations_are_read_as_they_were_changed(recorded: Recorded) -> None:
+    book = Delegations()
+    for change in (
+        lambda book: book.made(wanted("one"), NOON),
+        lambda book: book.made(wanted("two"), NOON),
+        lambda book: book.withdrawn("one", ADA, "key"),
+        lambda book: book.withdrawn("two", ADA),
+        lambda book: book.made(wanted("three"), NOON),
+        lambda book: book.made(wanted("three"), NOON),
+    ):
+        book = change(book)
+        assert recorded.change(delegations.change, change) == book
+        assert recorded.read(delegations.book) == book
+    with pytest.raises(Refusal, match="deleted: make another"):
+        recorded.change(delegations.change, lambda book: book.made(wanted("one"), NOON))
+    # A day later nobody asks for those any more.
+    late = NOON + timedelta(days=2)
+    later = Wanted(id="four", maker=ADA, to="bob", until=late + timedelta(days=1))
+    recorded.change(delegations.change, lambda book: book.made(later, late))
+    assert [each.id for each in recorded.read(delegations.book).all] == ["four"]
