@@ -173,7 +173,7 @@ def make_worker(
         ],
         interceptors=[
             AnswerTypes(graphs),
-            HandingOver(handed_over, recording.tell),
+            HandingOver(handed_over.put, recording.tell),
             *([] if settings.enable_metrics else [Unmetered()]),
         ],
         workflow_runner=InOrderWorkflowRunner(

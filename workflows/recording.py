@@ -33,7 +33,6 @@ with workflow.unsafe.imports_passed_through():
     from abeyance.core.state import RunState, Status
     from abeyance.errors import FailureCode
     from abeyance.records.batch import BEGINNING, Batch, Fact, Written
-    from abeyance.records.handover import HandOver
     from abeyance.workflows.activity_calls import LocalFailed, local_result
 
 Spawn: TypeAlias = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
@@ -231,7 +230,7 @@ class Recorder:
         self._told = self._facts
         number = self._next_number()
         tell = workflow.extern_functions().get(_TELL)
-        if tell is not None and not workflow.unsafe.is_replaying():
+        if tell is not None:
             tell(self._batch(state, start, number, self._pending))
 
     async def caught_up(self) -> None:
@@ -336,20 +335,37 @@ def _entry(state: RunState, id_: str) -> Interrupt | None:
 
 
 class HandingOver(Interceptor):
-    """Lets the runs of a worker hand their batches over, and `tell` what is written without them."""
+    """Lets runs hand their batches over: `put` takes one of an execution, and `tell` what comes between.
 
-    def __init__(self, handed_over: HandOver, tell: Callable[[Batch], None]) -> None:
-        self._handed_over = handed_over
-        self._tell = tell
+    What was told is told again only `in_replays` of old histories.
+    """
+
+    def __init__(
+        self,
+        put: Callable[[str, Batch], None],
+        tell: Callable[[Batch], None],
+        *,
+        in_replays: bool = False,
+    ) -> None:
+        self._put = put
+        self._tell = tell if in_replays else _unless_replaying(tell)
 
     def workflow_interceptor_class(
         self,
         input: WorkflowInterceptorClassInput,  # noqa: A002 the SDK's own word
     ) -> type[WorkflowInboundInterceptor] | None:
         # A workflow sees nothing of its worker but extern functions.
-        input.unsafe_extern_functions[_HAND_OVER] = self._handed_over.put
+        input.unsafe_extern_functions[_HAND_OVER] = self._put
         input.unsafe_extern_functions[_TELL] = self._tell
         return None
+
+
+def _unless_replaying(tell: Callable[[Batch], None]) -> Callable[[Batch], None]:
+    def told(batch: Batch) -> None:
+        if not workflow.unsafe.is_replaying():
+            tell(batch)
+
+    return told
 
 
 async def _local(batch: Batch, patience: float = _A_MOMENT) -> Written:

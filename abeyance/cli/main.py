@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from abeyance.settings import Settings
 
 _PANEL: Final = "Processes"
+_TOLD_EVERY: Final = 100
 _STORAGE: Final = "Storage (ABEYANCE_STORAGE, TEMPORAL_ADDRESS)"
 
 commands = typer.Typer(
@@ -272,6 +273,41 @@ def api(
     use_process_runtime()
     with asyncio.Runner(loop_factory=event_loop) as runner:
         runner.run(serve(settings, host, port))
+
+
+@commands.command(cls=ErrorText, rich_help_panel=_PANEL)
+def reindex(
+    runs: Annotated[
+        list[str] | None, typer.Argument(help="Ids of runs. Default: all that Temporal has.")
+    ] = None,
+) -> ExitCode:
+    """Make the records of runs anew from their histories in Temporal.
+
+    For a database that was lost, or restored from a backup. Run `abeyance setup` before, if it is empty.
+    Workers may run meanwhile: only what is missing is added. What Temporal has deleted, and delegations,
+    cannot be made anew. Exits with 1 if a history could not be replayed.
+    """
+    from abeyance.client import Client
+    from abeyance.reindex import Reindexed
+    from abeyance.reindex import reindex as made_anew
+    from abeyance.settings import load_settings
+
+    settings = load_settings()
+    _check_records(settings)
+
+    def tell(done: int, all_: int) -> None:
+        if done % _TOLD_EVERY == 0 or done == all_:
+            typer.echo(f"{done:,} of {all_:,} runs", err=True)
+
+    async def make() -> Reindexed:
+        client = await Client.connect(settings=settings)
+        return await made_anew(client.temporal, client, runs or (), progress=tell)
+
+    found = asyncio.run(make())
+    for run_id, why in sorted(found.failures.items()):
+        print_error(f"the run {run_id!r} has no complete records: {why}")
+    typer.echo(f"runs: {found.runs}; not replayed: {len(found.failures)}")
+    return ExitCode.FAILED if found.failures else ExitCode.DONE
 
 
 @commands.command(cls=ErrorText, rich_help_panel=_PANEL)

@@ -58,6 +58,15 @@ class Janitor:
         await self._records.write(outside.hinder, await self._hindered())
         return found
 
+    async def begun(self, run_id: str) -> None:
+        """Record an open run that has not handed anything over: no worker has had it yet."""
+        with suppress(Refusal):
+            described = await self._line.described(run_id)
+            if described.is_running:
+                view = described.degraded_view().model_copy(update={"degraded": False})
+                origin = described.start.get("origin") or described.first
+                await self._records.started(view, origin)
+
     async def settle(self, *run_ids: str) -> int:
         """Record the ends of those of these runs that have ended, and return how many were new."""
         missed = await self._records.read(outside.unsettled, run_ids)

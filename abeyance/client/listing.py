@@ -24,12 +24,18 @@ from abeyance.history.description import RPC, RunDescription, read
 from abeyance.temporal.retry import retry_until
 
 _ROWS: Final = 100
-RUNS: Final = f"WorkflowType = '{names.WORKFLOW}' AND ExecutionStatus != 'ContinuedAsNew'"
+EXECUTIONS: Final = f"WorkflowType = '{names.WORKFLOW}'"
+RUNS: Final = f"{EXECUTIONS} AND ExecutionStatus != 'ContinuedAsNew'"
 _NOT_LISTED: Final = frozenset({names.MEMO_CLOSING})
 """Memo keys that may be large and in external storage, and that no list shows."""
 OPEN_RUNS: Final = f"WorkflowType = '{names.WORKFLOW}' AND CloseTime IS NULL"
 FAILING: Final = f"CloseTime IS NULL AND {names.REPORTED_PROBLEMS} IS NOT NULL"
 """Workflows whose task fails."""
+
+
+def of_run(run_id: str) -> str:
+    """Return the condition that a workflow has the id of a run, of which no character has to be quoted."""
+    return f"WorkflowId = '{run_id}'"
 
 
 class Listing:

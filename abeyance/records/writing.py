@@ -62,6 +62,7 @@ _RUN: Final = (
     .with_for_update()
 )
 _BY_AGE: Final = select(runs.c.id).where(*_ID).order_by(runs.c.created_at.desc(), runs.c.id.desc())
+_HAS_ENDED: Final = select(runs.c.ended_at.is_not(None)).where(runs.c.id == bindparam("run"))
 _UPDATE_RUN: Final = update(runs).where(runs.c.id == bindparam("key"))
 _LATER_EVENTS: Final = (
     select(events.c.number, events.c.at, events.c.type, events.c.address, events.c.actor)
@@ -82,7 +83,9 @@ _NAMED: Final = (
     questions.c.interrupt_id.in_(bindparam("ids", expanding=True)),
 )
 _DELETE_QUESTIONS: Final = delete(questions).where(*_NAMED)
-_KEYS: Final = select(questions.c.interrupt_id, questions.c.id).where(*_NAMED)
+_KEYS: Final = select(questions.c.interrupt_id, questions.c.id).where(
+    *_NAMED, questions.c.batch == bindparam("number")
+)
 _DELETE_PEOPLE: Final = delete(people).where(
     people.c.question.in_(bindparam("questions", expanding=True))
 )
@@ -99,6 +102,21 @@ def write(
         # Readers go by the position. One that becomes visible after a later one would be missed.
         connection.execute(_LOCK)
     return [_write(connection, documents, deployment, batch) for batch in batches]
+
+
+def fill(connection: Connection, documents: Documents, deployment: int, batch: Batch) -> None:
+    """Write what is missing of a batch, whether a later one was written or not."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(_LOCK)
+    run = _run(connection, documents, deployment, batch)
+    if batch.number > run.latest:
+        _write(connection, documents, deployment, batch)
+        return
+    facts = [_event(documents, deployment, run.id, batch.view.run_id, each) for each in batch.facts]
+    _add(connection, events, facts)
+    _write_questions(connection, documents, deployment, run, batch)
+    if connection.execute(_HAS_ENDED, {"run": run.id}).scalar_one():
+        _take_off_lists(connection, [run.id])
 
 
 def _write(connection: Connection, documents: Documents, deployment: int, batch: Batch) -> Written:
@@ -220,11 +238,13 @@ def _write_questions(
         for view in batch.questions
     ]
     connection.execute(_put_questions(connection.dialect.name), rows)
-    which = {"run": run.id, "ids": [view.id for view in batch.questions]}
+    ids = [view.id for view in batch.questions]
+    which = {"run": run.id, "ids": ids, "number": batch.number}
     found = connection.execute(_KEYS, which)
     keys = {interrupt_id: key for interrupt_id, key in found}  # noqa: C416 (rows are no pairs to mypy)
     connection.execute(_DELETE_PEOPLE, {"questions": [*keys.values()]})
-    named = [row for view in batch.questions for row in _people(keys[view.id], view)]
+    written = [view for view in batch.questions if view.id in keys]
+    named = [row for view in written for row in _people(keys[view.id], view)]
     _add(connection, people, named)
 
 
@@ -344,7 +364,9 @@ def _put_questions(dialect: str) -> Executable:
     insert, key = _insert(questions, dialect), [questions.c.run, questions.c.interrupt_id]
     written = [each for each in questions.c if each not in key and each is not questions.c.id]
     return insert.on_conflict_do_update(
-        index_elements=key, set_={each.name: insert.excluded[each.name] for each in written}
+        index_elements=key,
+        set_={each.name: insert.excluded[each.name] for each in written},
+        where=questions.c.batch <= insert.excluded.batch,
     )
 
 

@@ -29,6 +29,7 @@ from temporalio.converter import DataConverter
 from temporalio.worker import UnsandboxedWorkflowRunner, WorkflowInstance, WorkflowInstanceDetails
 
 from abeyance import Graph
+from abeyance.records.batch import Batch
 from abeyance.runtime import answering
 from abeyance.storage.converter import of_run
 from abeyance.temporal.workarounds.in_order_runner import InOrderWorkflowRunner
@@ -92,8 +93,12 @@ class Worker:
             **_EXTERN,
             "abeyance_take_answer": lambda given: answering.take(graphs, given),
             "abeyance_hand_over": self._runner.handed_over.put,
-            "abeyance_tell": server.records.tell,
+            "abeyance_tell": self._tell,
         }
+
+    def _tell(self, batch: Batch) -> None:
+        if not workflow.unsafe.is_replaying():
+            self.server.records.tell(batch)
 
     # Workflow tasks
 

@@ -1,0 +1,121 @@
+"""`abeyance reindex`: the records of the runs that Temporal still has, made anew from their histories.
+
+What a run has handed over it hands over again when its history is replayed: the same batches, under the
+same numbers. So the records of a lost database are what they were, and beside workers that go on only
+what is missing is added. No graph and no worker is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from temporalio.api.workflow.v1 import WorkflowExecutionInfo
+from temporalio.client import Client as TemporalClient
+from temporalio.client import WorkflowHistory
+from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
+
+from abeyance.client import Client
+from abeyance.client.listing import EXECUTIONS, Listing, of_run
+from abeyance.core.text import truncate
+from abeyance.errors import Refusal
+from abeyance.history.client import HistoryClient
+from abeyance.records.batch import Batch
+from abeyance.records.writing import fill
+from abeyance.temporal.retry import NotFound
+from abeyance.temporal.workarounds.in_order_runner import InOrderWorkflowRunner
+from abeyance.temporal.workarounds.payloads import lenient
+from abeyance.workflows.recording import HandingOver
+from abeyance.workflows.run import AgentRun
+
+_PATIENCE: Final = 30.0
+"""Seconds for which a call of Temporal is retried."""
+_SHOWN: Final = 300
+
+
+@dataclass(slots=True)
+class Reindexed:
+    """How many runs Temporal has, and why the records of some of them could not be made, by run id."""
+
+    runs: int = 0
+    failures: dict[str, str] = field(default_factory=dict)
+
+
+async def reindex(
+    temporal: TemporalClient,
+    client: Client,
+    run_ids: Sequence[str] = (),
+    *,
+    progress: Callable[[int, int], None] = lambda done, all_: None,
+) -> Reindexed:
+    """Make the records of these runs, or of all, and call `progress` after each run.
+
+    Raises Unavailable, and RecordsUnavailable.
+    """
+    histories = _Histories(temporal, client)
+    listing = Listing(temporal, client.task_queue, patience=_PATIENCE)
+    rows: dict[str, list[WorkflowExecutionInfo]] = {}
+    for query in [f"{EXECUTIONS} AND {of_run(run_id)}" for run_id in run_ids] or [EXECUTIONS]:
+        for row in await listing.all(query):
+            rows.setdefault(row.execution.workflow_id, []).append(row)
+    found = Reindexed(runs=len(rows))
+    for done, (run_id, executions) in enumerate(rows.items(), start=1):
+        executions.sort(key=lambda row: row.start_time.ToNanoseconds())
+        for row in executions:
+            if (failure := await histories.reindex(run_id, row.execution.run_id)) is not None:
+                found.failures[run_id] = failure
+        await client.janitor.begun(run_id)
+        await client.janitor.settle(run_id)
+        progress(done, len(rows))
+    return found
+
+
+class _Histories:
+    def __init__(self, temporal: TemporalClient, client: Client) -> None:
+        self._records = client.records
+        self._read = HistoryClient(temporal, client.task_queue, patience=_PATIENCE)
+        self._batches: list[Batch] = []
+        self._told: Batch | None = None
+        self._replayer = Replayer(
+            workflows=[AgentRun],
+            workflow_runner=InOrderWorkflowRunner(UnsandboxedWorkflowRunner()),
+            interceptors=[HandingOver(self._put, self._tell, in_replays=True)],
+            data_converter=lenient(temporal).data_converter,
+            # Without it a task that takes two seconds counts as one that hangs.
+            debug_mode=True,
+        )
+
+    def _put(self, execution: str, batch: Batch) -> None:
+        del execution
+        self._batches.append(batch)
+        self._told = None
+
+    def _tell(self, batch: Batch) -> None:
+        # The last one has what those before it had.
+        self._told = batch
+
+    async def reindex(self, run_id: str, execution: str) -> str | None:
+        """Write what one execution has handed over. Return why that is not known, if it is not."""
+        self._batches, self._told = [], None
+        try:
+            history = await self._history(run_id, execution)
+        except (NotFound, Refusal):
+            # It is being deleted.
+            return None
+        result = await self._replayer.replay_workflow(history, raise_on_replay_failure=False)
+        told = [] if self._told is None else [self._told]
+        for batch in [*self._batches, *told]:
+            await self._records.write(fill, batch)
+        failure = result.replay_failure
+        return None if failure is None else truncate(str(failure), _SHOWN)
+
+    async def _history(self, run_id: str, execution: str) -> WorkflowHistory:
+        pages = []
+        token = b""
+        while True:
+            page = await self._read.history(run_id, execution, token, wait=False)
+            pages += page.history.events
+            token = page.next_page_token
+            if not token:
+                return WorkflowHistory(run_id, pages)

@@ -1,0 +1,156 @@
+"""The records of runs, made anew from their histories."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sample_graphs import chain, gated, gates
+from sqlalchemy import delete, select
+from temporal_site import ANYBODY, Site, eventually
+from temporalio.client import Client as TemporalClient
+
+from abeyance.core.state import Limits
+from abeyance.records import questions, runs
+from abeyance.records.tables import claims, delegations, deployments
+from abeyance.records.tables import events as events_table
+from abeyance.records.tables import runs as runs_table
+from abeyance.reindex import reindex
+
+YES = {"approved": True}
+
+
+def lose(site: Site) -> None:
+    """Lose the records of a deployment, as if its database were gone."""
+    with site.client.records.database.writing() as connection:
+        query = select(deployments.c.id).where(
+            deployments.c.task_queue == site.settings.task_queue
+        )
+        own = connection.execute(query).scalar_one()
+        for table in (events_table, runs_table, claims, delegations):
+            connection.execute(delete(table).where(table.c.deployment == own))
+
+
+async def recorded(site: Site, *run_ids: str) -> dict[str, Any]:
+    """All that is recorded of runs."""
+    client = site.client
+    found: dict[str, Any] = {}
+    for run_id in run_ids:
+        view = await client.records.read(runs.run, run_id)
+        asked = await client.records.read(questions.of_run, run_id, status="all")
+        told = await client.records.read(numbered, run_id)
+        found[run_id] = (view, asked, told)
+    return found
+
+
+def numbered(connection: Any, documents: Any, deployment: int, run_id: str) -> list[Any]:
+    """The events of a run, each as a row."""
+    query = (
+        select(events_table.c.number, events_table.c.type, events_table.c.at, events_table.c.data)
+        .join(runs_table, events_table.c.run == runs_table.c.id)
+        .where(runs_table.c.deployment == deployment, runs_table.c.run_id == run_id)
+        .order_by(events_table.c.number)
+    )
+    rows = connection.execute(query).all()
+    return [(*row[:-1], documents.read(row.data)) for row in rows]
+
+
+async def test_the_records_of_a_lost_database_are_made_anew_from_histories(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, gated(), gates(3), chain(4), chain(3, "quick", local=True))
+    client = site.client
+
+    async def started(name: str, **options: Any) -> str:
+        return await site.start(graph=site.graphs[name], **options)
+
+    names = list(site.graphs)
+    async with site.worker():
+        asking = await started("gated", labels={"team": "blue"}, conversation_id="talk")
+        answered, halted, ended = [await started("gated") for _ in range(3)]
+        long = await started("gates", limits=Limits(continue_as_new_after=6))
+        plain = [await started(name) for name in names[2:]]
+        for run_id in (asking, answered, halted, ended, long):
+            await site.until(run_id, "awaiting-input")
+        (gate,) = await client.run(answered).interrupts()
+        await client.run(answered).respond(gate.id, YES, principal=ANYBODY)
+        await client.run(halted).cancel("no more")
+        await client.run(long).pause("lunch")
+        await site.until(long, "paused")
+        await client.run(long).resume()
+        await site.until(long, "awaiting-input")
+        first, *_ = await client.run(long).interrupts()
+        await client.run(long).respond(first.id, 1, principal=ANYBODY)
+        for run_id in (answered, halted, *plain):
+            await site.ended(run_id)
+        await temporal.get_workflow_handle(ended).terminate("by hand")
+        await client.janitor.settle(ended)
+    every = [asking, answered, halted, ended, long, *plain]
+    before = await recorded(site, *every)
+    assert await site.executions(long) > 1
+    lose(site)
+    assert await client.records.read(runs.run, asking) is None
+
+    found = await eventually(lambda: all_listed(site, len(every)))
+
+    assert (found.runs, found.failures) == (len(every), {})
+    assert await recorded(site, *every) == before
+    again = await reindex(temporal, client)
+    assert (again.runs, again.failures) == (len(every), {})
+    assert await recorded(site, *every) == before
+
+
+async def all_listed(site: Site, count: int) -> Any:
+    """Make the records, once Temporal lists so many runs."""
+    found = await reindex(site.temporal, site.client)
+    return found if found.runs == count else None
+
+
+async def test_what_a_database_lacks_that_was_restored_from_a_backup_is_added(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, gates(3))
+    client = site.client
+    async with site.worker():
+        run_id = await site.start()
+        await site.until(run_id, "awaiting-input")
+        asked = [each.id for each in await client.run(run_id).interrupts()]
+        await client.run(run_id).respond(asked[0], 1, principal=ANYBODY)
+        before = await recorded(site, run_id)
+        lose(site)
+        await client.run(run_id).respond(asked[1], 1, principal=ANYBODY)
+        (lacking,) = (await recorded(site, run_id)).values()
+        await eventually(lambda: all_listed(site, 1))
+        (_, questions_, told), (_, _, told_before) = (
+            (await recorded(site, run_id))[run_id],
+            before[run_id],
+        )
+        (question,) = [each for each in questions_ if each.id == asked[2]]
+        await client.run(run_id).respond(question.id, 1, principal=ANYBODY)
+        await site.ended(run_id)
+
+    assert lacking[2] == told[len(told) - len(lacking[2]) :]
+    assert told[: len(told_before)] == told_before
+    assert [number for number, *_ in told] == [*range(1, len(told) + 1)]
+    assert {each.id: each.status for each in questions_} == {
+        asked[0]: "answered",
+        asked[1]: "answered",
+        asked[2]: "open",
+    }
+
+
+async def test_a_run_that_no_worker_has_had_is_recorded_as_it_was_started(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, gated())
+    run_id = await site.start(labels={"team": "blue"})
+    lose(site)
+    await eventually(lambda: all_listed(site, 1))
+
+    ((view, asked, told),) = (await recorded(site, run_id)).values()
+    assert (view.status, view.labels, view.graph, asked, told) == (
+        "running",
+        {"team": "blue"},
+        "gated",
+        [],
+        [],
+    )
