@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 from sqlalchemy import (
@@ -28,7 +28,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from abeyance import views
 from abeyance.core.terms import Priority
-from abeyance.records.batch import Batch, Fact, Written
+from abeyance.records.batch import BEGINNING, Batch, Fact, Written
 from abeyance.records.documents import Documents
 from abeyance.records.tables import (
     FAR,
@@ -130,6 +130,9 @@ def _write(connection: Connection, documents: Documents, deployment: int, batch:
         rows = [_event(documents, deployment, run.id, batch.view.run_id, fact) for fact in facts]
         _add(connection, events, rows)
         _write_run(connection, documents, run.id, batch)
+        if run.latest <= BEGINNING:
+            # Now it is known when Temporal began it: clocks of clients differ.
+            run = replace(run, is_newest=_newest(connection, deployment, batch) == run.id)
         if batch.claim is not None:
             connection.execute(_DELETE_CLAIM, {"taken": batch.claim})
         _write_questions(connection, documents, deployment, run, batch)
@@ -152,13 +155,16 @@ class _Run:
 
 def _run(connection: Connection, documents: Documents, deployment: int, batch: Batch) -> _Run:
     """Return the run of a batch, whose row is made if it is missing."""
-    namesakes = {"deployment": deployment, "run_id": batch.view.run_id}
-    identity = {**namesakes, "origin": batch.origin}
+    identity = {
+        "deployment": deployment,
+        "run_id": batch.view.run_id,
+        "origin": batch.origin,
+    }
     found = connection.execute(_RUN, identity).one_or_none()
     if found is None:
         columns = {"batch": 0, "is_newest": True, **_columns(documents, batch)}
         _add(connection, runs, [{**identity, **columns}])
-        _mark_newest(connection, namesakes)
+        _newest(connection, deployment, batch)
         found = connection.execute(_RUN, identity).one()
     return _Run(found.id, found.batch, found.is_newest)
 
@@ -172,13 +178,16 @@ def _take_back(connection: Connection, run: int, batch: Batch) -> None:
         connection.execute(_UNKNOWN_EVENTS, {"run": run, "first": unknown})
 
 
-def _mark_newest(connection: Connection, namesakes: Row) -> None:
-    """Take all runs of an id but the newest off the lists."""
-    _, *older = connection.execute(_BY_AGE, namesakes).scalars()
+def _newest(connection: Connection, deployment: int, batch: Batch) -> int:
+    """Return the newest run of the batch's id, and take all others off the lists."""
+    namesakes = {"deployment": deployment, "run_id": batch.view.run_id}
+    newest, *older = connection.execute(_BY_AGE, namesakes).scalars()
     if older:
-        marked = update(runs).where(runs.c.id.in_(older), runs.c.is_newest)
-        connection.execute(marked.values(is_newest=False))
+        for ids, is_newest in (([newest], True), (older, False)):
+            marked = update(runs).where(runs.c.id.in_(ids), runs.c.is_newest.is_not(is_newest))
+            connection.execute(marked.values(is_newest=is_newest))
         _take_off_lists(connection, older)
+    return int(newest)
 
 
 def _take_off_lists(connection: Connection, ids: Sequence[int], by: Batch | None = None) -> None:

@@ -57,6 +57,18 @@ def test_a_run_is_the_newest_of_its_id_and_as_its_latest_batch_says(recorded: Re
     assert recorded.read(runs.by_activity) == []
 
 
+def test_the_newest_run_of_an_id_is_the_one_that_temporal_began_last(recorded: Recorded) -> None:
+    # By the clock of the client that started it, it began before the one that it follows.
+    recorded.write(
+        batch(run_view("a", minute=5), number=2, origin="first"),
+        batch(run_view("a", minute=1), number=1, origin="second"),
+    )
+    recorded.write(batch(run_view("a", minute=6), question("a", "pay"), number=2, origin="second"))
+
+    assert [view.created_at for view in listed(recorded).items] == [at(6)]
+    assert [view.interrupts[0].name for view in listed(recorded).items] == ["pay"]
+
+
 def test_runs_are_listed_newest_first_and_pages_follow_each_other(recorded: Recorded) -> None:
     recorded.write(*(batch(run_view(name, minute=ord(name) // 2)) for name in "abcdef"))
 
