@@ -101,6 +101,7 @@ def create_app(
         redirect_slashes=False,
     )
     app.state.backend = backend
+    app.add_middleware(health.BehindMiddleware, backend=backend)
     if settings.enable_metrics:
         health.install_metrics(app)
     # The last middleware runs first: a request that the guard refuses is not an operation.

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, TypeVar
 from temporalio.client import Client as TemporalClient
 
 from abeyance import views
+from abeyance.errors import RecordsUnavailable
 from abeyance.keyring import Keyring
 from abeyance.records.batch import BEGINNING, Batch
 from abeyance.records.database import Database
@@ -63,6 +64,17 @@ class Records:
     def searched(self) -> Literal["all", "clear"]:
         """What a search looks at: everything, or what is not encrypted."""
         return "clear" if self.database.documents.are_sealed else "all"
+
+    async def standing(self) -> Literal["current", "behind", "away"]:
+        """Return whether the records can be read, and whether runs may still have to write to them.
+
+        Raises Unavailable.
+        """
+        try:
+            await self.read(lambda *_: None)
+        except RecordsUnavailable:
+            return "away"
+        return "current" if self.database.behind is None else "behind"
 
     async def read(self, query: Callable[..., T], *arguments: Any, **options: Any) -> T:
         """Call a query of `abeyance.records` with a connection, the documents and the deployment's row.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ T = TypeVar("T")
 
 READ_SECONDS: Final = 5.0
 """Seconds after which a caller of `Database.read` is told that the records are not available."""
+_CATCHES_UP: Final = 15.0
+"""Seconds after which every run has tried again to write what it could not."""
 _THREADS: Final = 4
 _MADE: Final = "abeyance_deployments"
 
@@ -59,6 +62,8 @@ class Database:
         self.documents = Documents(Keyring({}) if keys is None else keys)
         self.is_postgres = self._file is None
         self._is_open = False
+        # When calls began to fail, and when one failed last.
+        self._failing = (-_CATCHES_UP, -_CATCHES_UP)
         self._deployments: dict[Scope, int] = {}
         self._readers = ThreadPoolExecutor(_THREADS, thread_name_prefix="records")
 
@@ -66,6 +71,15 @@ class Database:
     def exists(self) -> bool:
         """Return False if it is a file that is to be made at its first use."""
         return self._file is None or self._file.exists()
+
+    @property
+    def behind(self) -> float | None:
+        """For how many seconds runs may not have been recorded; None if the database is not, and was not
+        in the last moments, away from this process.
+        """
+        began, failed = self._failing
+        now = time.monotonic()
+        return now - began if now - failed < _CATCHES_UP else None
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[Connection]:
@@ -110,6 +124,7 @@ class Database:
         except TimeoutError:
             if not deadline.expired():
                 raise
+            self._note_failure()
             raise RecordsUnavailable(
                 f"the records did not answer within {READ_SECONDS:g} s"
             ) from None
@@ -194,6 +209,7 @@ class Database:
             self._deployments.clear()
             raise
         except (DBAPIError, NoConnection) as error:
+            self._note_failure()
             # Another database may be there by now, with other numbers or no tables.
             self._is_open = False
             self._deployments.clear()
@@ -201,6 +217,10 @@ class Database:
                 raise _unavailable("all connections are in use") from error
             # Its first line has neither the statement nor its values.
             raise _unavailable(str(error.orig).strip().partition("\n")[0]) from error
+
+    def _note_failure(self) -> None:
+        now = time.monotonic()
+        self._failing = (now if self.behind is None else self._failing[0], now)
 
 
 def _unavailable(reason: str) -> RecordsUnavailable:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, Literal
 from urllib.parse import parse_qs
 
 from fastapi import APIRouter, FastAPI, Request, Response
@@ -15,12 +15,13 @@ from opentelemetry.sdk.metrics import MeterProvider
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from pydantic import BaseModel
+from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from abeyance import metrics
 from abeyance.api import openapi
 from abeyance.api.auth import require
-from abeyance.api.dependencies import BackendDep
+from abeyance.api.dependencies import Backend, BackendDep
 from abeyance.api.problems import unavailable
 from abeyance.errors import Code, Unavailable
 
@@ -60,6 +61,7 @@ OPERATIONS: Final[Mapping[str, metrics.Operation]] = {
 }
 """The operations, by the names of their routes."""
 _METHOD_NOT_ALLOWED: Final = 405
+_BEHIND: Final = "Abeyance-Behind"
 _RETRY_AFTER: Final = 2.0
 """In seconds, for who asks whether the service is ready."""
 
@@ -80,10 +82,15 @@ class Health(BaseModel):
 
 
 class Readiness(BaseModel):
-    """A run that starts now is served. `warnings` say why other runs wait, and what to do."""
+    """A run that starts now is served. `warnings` say why other runs wait, and what to do.
+
+    `records` is `away` while the database that is read cannot be reached, and then `behind`, until all runs
+    have written what they could not.
+    """
 
     ready: bool = True
     workers: int
+    records: Literal["current", "behind", "away"]
     warnings: list[str]
 
 
@@ -101,7 +108,7 @@ async def healthz() -> Health:
     response_model=Readiness,
     responses=openapi.check(
         "The service is ready.",
-        {"ready": True, "workers": 2, "warnings": []},
+        {"ready": True, "workers": 2, "records": "current", "warnings": []},
         Code.UNAVAILABLE,
     ),
 )
@@ -113,16 +120,44 @@ async def readyz(backend: BackendDep) -> Readiness | Response:
     heartbeats. Runs that wait for something else, such as code that can replay them, are `warnings`.
     """
     try:
-        found = await backend.connection.client.service()
+        client = backend.connection.client
+        found, standing = await client.service(), await client.records.standing()
     except Unavailable as error:
         return _not_ready(str(error))
     if found.faults:
         return _not_ready("; ".join(found.faults))
-    return Readiness(workers=len(found.workers), warnings=list(found.warnings))
+    return Readiness(
+        workers=len(found.workers), records=standing, warnings=list(found.warnings)
+    )
 
 
 def _not_ready(reason: str) -> Response:
     return unavailable(reason, retry_after=_RETRY_AFTER, members={"ready": False})
+
+
+class BehindMiddleware:
+    """ASGI middleware that says for how many seconds the records have been behind, while they are."""
+
+    def __init__(self, app: ASGIApp, *, backend: Backend) -> None:
+        self._app = app
+        self._backend = backend
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, and add the header to its response."""
+
+        async def say(message: Message) -> None:
+            behind = self._behind() if message["type"] == "http.response.start" else None
+            if behind is not None:
+                MutableHeaders(scope=message)[_BEHIND] = f"{behind:.0f}"
+            await send(message)
+
+        await self._app(scope, receive, say)
+
+    def _behind(self) -> float | None:
+        try:
+            return self._backend.connection.client.records.database.behind
+        except Unavailable:
+            return None
 
 
 class Instruments:
