@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
 
 import httpx
 import pytest
@@ -15,7 +17,9 @@ from temporal_site import BINARY, Site, eventually
 from temporalio.client import Client as TemporalClient
 
 from abeyance.api.app import create_app
+from abeyance.client import Client
 from abeyance.errors import Unavailable
+from abeyance.records.database import Database
 from abeyance.settings import Settings
 from abeyance.temporal.workers import live_workers
 
@@ -163,8 +167,41 @@ async def test_readiness_tells_whether_anybody_would_do_the_work(temporal: Tempo
         assert problem(alone, 503, "unavailable")["ready"] is False
         assert site.settings.task_queue in alone.json()["detail"]
         assert int(alone.headers["retry-after"]) >= 1
-        assert with_worker.json() == {"ready": True, "workers": 1, "warnings": []}
+        assert with_worker.json() == {
+            "ready": True,
+            "workers": 1,
+            "records": "current",
+            "warnings": [],
+        }
         assert (await api.http.get("/healthz")).json() == {"status": "ok"}
+
+
+async def test_records_that_were_away_are_told_as_behind_for_some_seconds(
+    temporal: TemporalClient, tmp_path: Path
+) -> None:
+    file = tmp_path / "records.db"
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("CREATE TABLE other (id INTEGER)")
+    site = Site(temporal, gated())
+    site.client = Client(
+        temporal, task_queue=site.settings.task_queue, records=Database(f"sqlite:///{file}")
+    )
+    async with site.worker(), served(app_for(site)) as api:
+
+        async def ready() -> httpx.Response | None:
+            response = await api.http.get("/readyz")
+            return response if response.status_code == 200 else None
+
+        away = await eventually(ready)
+        unread = await api.http.get("/runs")
+        file.unlink()
+        behind = await eventually(ready)
+        listed = await api.http.get("/runs")
+
+    assert (away.json()["records"], behind.json()["records"]) == ("away", "behind")
+    problem(unread, 503, "records_unavailable")
+    assert (listed.status_code, listed.json()["total"]) == (200, 0)
+    assert 0 <= int(listed.headers["abeyance-behind"]) < 60
 
 
 async def test_an_api_that_is_killed_in_the_middle_costs_nothing_but_a_repeat(

@@ -107,7 +107,7 @@ async def test_builds_that_no_worker_serves_are_told_of(
 
     assert alone.status_code == 503
     assert f"set-current-version --deployment-name {queue} --build-id v1" in alone.json()["detail"]
-    assert well.json() == {"ready": True, "workers": 1, "warnings": []}
+    assert well.json() == {"ready": True, "workers": 1, "records": "current", "warnings": []}
     assert parked.json()["ready"] is True
     (warning,) = parked.json()["warnings"]
     assert warning.startswith("1 open run cannot go on: the build 'v1' began them")
