@@ -47,7 +47,7 @@ async def reindex(
     client: Client,
     run_ids: Sequence[str] = (),
     *,
-    progress: Callable[[int, int], None] = lambda done, all_: None,
+    progress: Callable[[int, int], None] = lambda *_: None,
 ) -> Reindexed:
     """Make the records of these runs, or of all, and call `progress` after each run.
 

@@ -4,8 +4,8 @@ A local activity writes what has changed, at most one at a time; what changes me
 next. It waits for the database only a moment, because it holds up the workflow task that it runs in: a
 batch that is not written by then goes on as an ordinary activity, for as long as it takes.
 
-What code alone does is no reason for a batch, which costs an event of the history. It is told as it happens:
-nobody waits for that, it may be lost, and the next batch has it again.
+What code alone does is no reason for a batch, which costs an event of the history. It is told as it
+happens: nobody waits for that, it may be lost, and the next batch has it again.
 """
 
 from __future__ import annotations

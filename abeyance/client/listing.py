@@ -34,7 +34,7 @@ FAILING: Final = f"CloseTime IS NULL AND {names.REPORTED_PROBLEMS} IS NOT NULL"
 
 
 def of_run(run_id: str) -> str:
-    """Return the condition that a workflow has the id of a run, of which no character has to be quoted."""
+    """Return the condition that a workflow has the id of a run. None of its characters is quoted."""
     return f"WorkflowId = '{run_id}'"
 
 

@@ -2,8 +2,8 @@
 
 What is blocked waits for a retry of Temporal: the activity of a visit for up to a minute, a workflow task
 whose worker could not read the run for up to ten. Both are looked for in the descriptions of the open
-runs that are recorded as at work or blocked, and made due. Where Temporal makes no activity due, the run is told, and starts its blocked
-visits again itself.
+runs that are recorded as at work or blocked, and made due. Where Temporal makes no activity due, the run
+is told, and starts its blocked visits again itself.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Waking:
 
     async def wake(self) -> None:
         """Have all that waits for a retry tried again now. Raises AbeyanceError."""
-        # Only a run that computes has activities; one that awaits input may have a workflow task that fails.
+        # Only a run that computes has activities; one that waits may have a workflow task that fails.
         found = dict(await self._records.read(runs.at_work))
         # Temporal before 1.30 has no such attribute.
         with suppress(AbeyanceError, RPCError):

@@ -1,4 +1,4 @@
-"""The delegations of a deployment, a row for each: those that count, and those deleted before their end."""
+"""The delegations of a deployment, a row for each, also those deleted before their end."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def change(
     deployment: int,
     changed: Callable[[Delegations], Delegations],
 ) -> Delegations:
-    """Change the delegations, by one caller at a time, and return them. Raises the refusals of `changed`."""
+    """Change the delegations, by one caller at a time, and return them. Raises what `changed` raises."""
     alone(connection, deployment)
     before = book(connection, documents, deployment)
     after = changed(before)

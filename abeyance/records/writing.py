@@ -171,7 +171,10 @@ def _run(connection: Connection, documents: Documents, deployment: int, batch: B
 
 def _take_back(connection: Connection, run: int, batch: Batch) -> None:
     """Delete the events that the run does not know; what it was told of before stays in its place."""
-    due = {(each.number, micros(each.time), each.type, each.address, each.actor) for each in batch.facts}
+    due = {
+        (each.number, micros(each.time), each.type, each.address, each.actor)
+        for each in batch.facts
+    }
     later = connection.execute(_LATER_EVENTS, {"run": run, "before": batch.facts_before})
     unknown = next((row.number for row in later.all() if tuple(row) not in due), None)
     if unknown is not None:

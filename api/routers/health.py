@@ -84,8 +84,8 @@ class Health(BaseModel):
 class Readiness(BaseModel):
     """A run that starts now is served. `warnings` say why other runs wait, and what to do.
 
-    `records` is `away` while the database that is read cannot be reached, and then `behind`, until all runs
-    have written what they could not.
+    `records` is `away` while the database that is read cannot be reached, and then `behind`, until all
+    runs have written what they could not.
     """
 
     ready: bool = True
@@ -126,9 +126,7 @@ async def readyz(backend: BackendDep) -> Readiness | Response:
         return _not_ready(str(error))
     if found.faults:
         return _not_ready("; ".join(found.faults))
-    return Readiness(
-        workers=len(found.workers), records=standing, warnings=list(found.warnings)
-    )
+    return Readiness(workers=len(found.workers), records=standing, warnings=list(found.warnings))
 
 
 def _not_ready(reason: str) -> Response:

@@ -84,9 +84,7 @@ async def test_the_questions_of_a_run_are_read_whole_while_its_worker_is_away(
         listed = (await api.http.get(path, params={"status": "all"})).json()["items"]
         held = await api.http.get(path, params={"status": "held"})
         one, settled = await api.interrupt(asked[-1]), await api.interrupt(gate)
-        missing = [
-            await api.http.get(f"/interrupts/{of}.{'0' * 16}") for of in (run_id, ended)
-        ]
+        missing = [await api.http.get(f"/interrupts/{of}.{'0' * 16}") for of in (run_id, ended)]
 
     assert (view["degraded"], [each["id"] for each in view["interrupts"]]) == (True, asked[1:])
     assert (listed, held.json()["items"]) == (before, [])

@@ -15,12 +15,10 @@ from temporal_site import ANYBODY, Site, eventually
 from temporalio.client import Client as TemporalClient
 from temporalio.service import RPCError
 
-from abeyance import names
 from abeyance.api.app import create_app
 from abeyance.client import Client
 from abeyance.core.state import Limits
 from abeyance.errors import Code, Refusal
-from abeyance.filters import RunFilter
 from abeyance.settings import Settings
 from abeyance.storage.archive import Progress, archive_of
 from abeyance.storage.blobs import FolderBlobs, MemoryBlobs

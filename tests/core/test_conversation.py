@@ -16,9 +16,7 @@ NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
 
 
 def claim(run_id: str, **fields: object) -> Claim:
-    base = Claim(
-        run_id=run_id, session_type="agent", token=f"token of {run_id}", claimed_at=NOW
-    )
+    base = Claim(run_id=run_id, session_type="agent", token=f"token of {run_id}", claimed_at=NOW)
     return replace(base, **fields)  # type: ignore[arg-type]
 
 

@@ -107,7 +107,9 @@ class Records:
         server = self._server
         if server.is_calm:
             server.later(0.0, self._write, batch)
-        elif server.loop.time() >= self._away_until and (delay := server.chance.choice(_TOLD_AFTER)):
+        elif server.loop.time() >= self._away_until and (
+            delay := server.chance.choice(_TOLD_AFTER)
+        ):
             server.later(delay, self._write, batch)
 
     def _recorded(self, batch: Batch) -> Written:

@@ -13,7 +13,6 @@ from temporal_site import ANYBODY, Site, eventually
 from temporalio.api.enums.v1 import WorkflowExecutionStatus
 from temporalio.api.workflowservice.v1 import (
     DescribeWorkflowExecutionResponse,
-    UpdateWorkflowExecutionResponse,
 )
 from temporalio.client import Client as TemporalClient
 from temporalio.service import RPCError, RPCStatusCode

@@ -22,9 +22,7 @@ YES = {"approved": True}
 def lose(site: Site) -> None:
     """Lose the records of a deployment, as if its database were gone."""
     with site.client.records.database.writing() as connection:
-        query = select(deployments.c.id).where(
-            deployments.c.task_queue == site.settings.task_queue
-        )
+        query = select(deployments.c.id).where(deployments.c.task_queue == site.settings.task_queue)
         own = connection.execute(query).scalar_one()
         for table in (events_table, runs_table, claims, delegations):
             connection.execute(delete(table).where(table.c.deployment == own))
