@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 from temporalio.client import Client as TemporalClient
 from temporalio.client import WorkflowHistory
@@ -104,18 +105,18 @@ class _Histories:
             # It is being deleted.
             return None
         result = await self._replayer.replay_workflow(history, raise_on_replay_failure=False)
-        told = [] if self._told is None else [self._told]
-        for batch in [*self._batches, *told]:
+        told: list[Batch | None] = [*self._batches, self._told]
+        for batch in filter(None, told):
             await self._records.write(fill, batch)
         failure = result.replay_failure
         return None if failure is None else truncate(str(failure), _SHOWN)
 
     async def _history(self, run_id: str, execution: str) -> WorkflowHistory:
-        pages = []
+        events: list[HistoryEvent] = []
         token = b""
         while True:
             page = await self._read.history(run_id, execution, token, wait=False)
-            pages += page.history.events
+            events += page.history.events
             token = page.next_page_token
             if not token:
-                return WorkflowHistory(run_id, pages)
+                return WorkflowHistory(run_id, events)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
@@ -84,14 +85,15 @@ def wanted(id_: str) -> Wanted:
 
 def test_delegations_are_read_as_they_were_changed(recorded: Recorded) -> None:
     book = Delegations()
-    for change in (
+    changes: list[Callable[[Delegations], Delegations]] = [
         lambda book: book.made(wanted("one"), NOON),
         lambda book: book.made(wanted("two"), NOON),
         lambda book: book.withdrawn("one", ADA, "key"),
         lambda book: book.withdrawn("two", ADA),
         lambda book: book.made(wanted("three"), NOON),
         lambda book: book.made(wanted("three"), NOON),
-    ):
+    ]
+    for change in changes:
         book = change(book)
         assert recorded.change(delegations.change, change) == book
         assert recorded.read(delegations.book) == book

@@ -134,11 +134,8 @@ def test_runs_are_filtered_and_counted(recorded: Recorded) -> None:
 
     for filters, expected in FILTERS:
         page = listed(recorded, **filters)
-        counts = recorded.ask(runs.counts, RunFilter(**filters))
         assert (filters, names(page), page.total) == (filters, expected, len(expected))
-        assert sum(counts.values()) == len(expected)
-    assert recorded.ask(runs.counts, RunFilter()) == {"awaiting-input": 3, "completed": 1}
-    assert Recorded(recorded.database, "theirs").ask(runs.counts, RunFilter()) == {}
+    assert listed(Recorded(recorded.database, "theirs")).total == 0
 
 
 def test_a_cursor_is_of_one_list_of_runs(recorded: Recorded) -> None:
