@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -71,8 +73,18 @@ def writes(connection: Connection) -> bool:
 def make_file(path: Path) -> None:
     """Create a file for SQLite which only its owner may read, if there is none."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # SQLite gives the files beside it the same permissions.
-    os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+    if path.exists():
+        return
+    # To close a file ends all locks that this process has on it: those of SQLite too, without which
+    # others damage it. So what may be open already is never opened here, and a new file is closed before
+    # it gets its name. SQLite gives the files beside it the same permissions.
+    descriptor, fresh = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.")
+    os.close(descriptor)
+    try:
+        with suppress(FileExistsError):
+            os.link(fresh, path)
+    finally:
+        os.unlink(fresh)
 
 
 def _sqlite(path: Path, *, is_referential: bool) -> Engine:

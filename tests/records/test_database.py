@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -35,6 +36,10 @@ from abeyance.records.database import Database
 schema.MIGRATIONS = pathlib.Path(sys.argv[2])
 schema.REVISIONS, schema.HEAD = (*schema.REVISIONS, "9999"), "9999"
 print(Database(sys.argv[1]).create_or_upgrade())
+"""
+WRITES = """
+import sqlite3, sys
+sqlite3.connect(sys.argv[1], timeout=0).execute("BEGIN IMMEDIATE")
 """
 NEXT = f"""
 import sqlalchemy as sa
@@ -275,6 +280,24 @@ def test_many_threads_that_find_no_file_share_the_one_that_is_made(tmp_path: Pat
 
 
 # ------------------------------------------------------------------------------------- transactions
+
+
+def test_to_open_a_file_once_more_leaves_the_locks_of_this_process_on_it(tmp_path: Path) -> None:
+    file = tmp_path / "records.db"
+    database = Database(f"sqlite:///{file}")
+    with database.writing():
+        pass
+    with closing(sqlite3.connect(file, isolation_level=None)) as connection:
+        # Its locks are on the file itself, as those that keep the journal of a file that is in use.
+        connection.execute("PRAGMA journal_mode=DELETE")
+        connection.execute("BEGIN EXCLUSIVE")
+        Database(f"sqlite:///{file}")._make_file()
+        other = subprocess.run(
+            [sys.executable, "-c", WRITES, str(file)], capture_output=True, text=True, check=False
+        )
+    database.close()
+
+    assert "database is locked" in other.stderr
 
 
 def test_a_deployment_keeps_its_number_and_one_that_was_rolled_back_has_none(
