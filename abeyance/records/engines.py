@@ -84,7 +84,7 @@ def make_file(path: Path) -> None:
         with suppress(FileExistsError):
             os.link(fresh, path)
     finally:
-        os.unlink(fresh)
+        Path(fresh).unlink()
 
 
 def _sqlite(path: Path, *, is_referential: bool) -> Engine:

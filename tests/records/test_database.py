@@ -23,7 +23,7 @@ from sqlalchemy import Connection, func, insert, select, text
 from sqlalchemy.exc import IntegrityError
 
 from abeyance.errors import RecordsUnavailable, SettingsError
-from abeyance.records import schema
+from abeyance.records import engines, schema
 from abeyance.records.database import Database, Scope
 from abeyance.records.schema import Prepared
 from abeyance.records.tables import deployments, labels, metadata, runs
@@ -284,18 +284,14 @@ def test_many_threads_that_find_no_file_share_the_one_that_is_made(tmp_path: Pat
 
 def test_to_open_a_file_once_more_leaves_the_locks_of_this_process_on_it(tmp_path: Path) -> None:
     file = tmp_path / "records.db"
-    database = Database(f"sqlite:///{file}")
-    with database.writing():
-        pass
     with closing(sqlite3.connect(file, isolation_level=None)) as connection:
-        # Its locks are on the file itself, as those that keep the journal of a file that is in use.
-        connection.execute("PRAGMA journal_mode=DELETE")
+        connection.execute("CREATE TABLE anything (id INTEGER)")
+        # Its locks are on the file itself, as those by which its journal is kept while it is in use.
         connection.execute("BEGIN EXCLUSIVE")
-        Database(f"sqlite:///{file}")._make_file()
+        engines.make_file(file)
         other = subprocess.run(
             [sys.executable, "-c", WRITES, str(file)], capture_output=True, text=True, check=False
         )
-    database.close()
 
     assert "database is locked" in other.stderr
 
