@@ -431,7 +431,14 @@ class ModelDelta(Record):
     data: NewText
 
 
-TERMINAL_EVENTS = frozenset({"run.completed", "run.failed", "run.cancelled", "run.halted"})
+ENDED_OUTSIDE: Final = frozenset({"terminated", "timed-out"})
+"""The statuses of a run that Temporal has ended, and not the run itself."""
+TERMINAL_EVENTS: Final = frozenset(
+    {
+        *("run.completed", "run.failed", "run.cancelled", "run.halted"),
+        *("run.terminated", "run.timed_out"),
+    }
+)
 """The types of the last event of a run."""
 
 

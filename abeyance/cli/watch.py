@@ -148,7 +148,7 @@ _FRAME: Final = 0.25
 _RETRY_SECONDS: Final = 2.0
 """Seconds until the next read after a failed or incomplete one, without a new event."""
 _GAP: Final = "the event stream was interrupted; reconnecting"
-_ENDED: Final = "completed,failed,cancelled,halted"
+_ENDED: Final = "completed,failed,cancelled,halted,terminated,timed-out"
 
 
 @watching.command(cls=ErrorText, rich_help_panel=PANEL)

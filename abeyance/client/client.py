@@ -81,6 +81,7 @@ class Client:
         audits = Audits(line, signing_key)
         evictions = Evictions(line, self.records)
         self.janitor = Janitor(line, listing, self.records)
+        line.ended = self.janitor.found
         claims = Claims(line, self.records, self.janitor.settle)
         self.feed = Feed(temporal, task_queue, line.deleted)
         self._deployment = Deployment(
@@ -99,6 +100,7 @@ class Client:
             blobs=blobs,
             feed=self.feed,
             audits=audits,
+            janitor=self.janitor,
         )
         self.archiver = Archiver(audits, listing, lambda run_id: self._found(run_id).shown())
         self.erasures = Erasures(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from abeyance.client.audits import Audits
 from abeyance.client.claims import Claims
 from abeyance.client.delegations import Delegations
+from abeyance.client.janitor import Janitor
 from abeyance.client.listing import Listing
 from abeyance.client.records import Records
 from abeyance.client.rpc import WorkflowRpc
@@ -28,6 +29,7 @@ class Deployment:
     blobs: Blobs
     feed: Feed
     audits: Audits
+    janitor: Janitor
     claims: Claims
     delegations: Delegations
     executions: Executions

@@ -13,11 +13,12 @@ from abeyance import names
 from abeyance.client.listing import OPEN_RUNS, RUNS, Listing, written
 from abeyance.client.records import Records
 from abeyance.client.rpc import WorkflowRpc
-from abeyance.errors import Refusal, Unreadable
+from abeyance.errors import Refusal, Unavailable, Unreadable
+from abeyance.history.description import RunDescription
 from abeyance.history.hindrance import hindered
 from abeyance.records import outside
 from abeyance.records.outside import End
-from abeyance.views import BlockedView
+from abeyance.views import ENDED_OUTSIDE, BlockedView
 
 _AT_FIRST: Final = timedelta(days=1)
 """How far back the first round looks for what Temporal has ended."""
@@ -66,6 +67,15 @@ class Janitor:
                 view = described.degraded_view().model_copy(update={"degraded": False})
                 origin = described.start.get("origin") or described.first
                 await self._records.started(view, origin)
+
+    async def found(self, described: RunDescription) -> None:
+        """Record at once that Temporal has ended a run, for who was refused because of it.
+
+        While the database is away, a later round does it.
+        """
+        if described.ended_as() in ENDED_OUTSIDE:
+            with suppress(Unavailable):
+                await self.settle(described.run_id)
 
     async def settle(self, *run_ids: str) -> int:
         """Record the ends of those of these runs that have ended, and return how many were new."""

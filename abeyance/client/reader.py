@@ -234,7 +234,7 @@ class RunReader(CommandedRun):
         if not described.is_running and status == "open":
             return []
         if not described.is_running:
-            shown = (await self._line.record(described)).interrupts
+            shown = await self._settled(described)
         elif described.status == PAUSED_NATIVELY:
             shown = await self._recorded_interrupts()
         else:
@@ -243,6 +243,14 @@ class RunReader(CommandedRun):
             except Unavailable:
                 shown = await self._recorded_interrupts()
         return [entry for entry in shown if status in ("all", entry.status)]
+
+    async def _settled(self, described: RunDescription) -> list[views.InterruptView]:
+        record = await self._line.record(described)
+        if record.outcome not in views.ENDED_OUTSIDE:
+            return record.interrupts
+        # Such a run leaves no record of its own.
+        await self._deployment.janitor.found(described)
+        return await self._recorded_interrupts()
 
     async def _recorded_interrupts(self) -> list[views.InterruptView]:
         return await self._deployment.records.read(questions.of_run, self.run_id, status="all")

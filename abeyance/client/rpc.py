@@ -15,7 +15,7 @@ import asyncio
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
@@ -106,6 +106,8 @@ class WorkflowRpc:
         self.temporal = temporal
         self.task_queue = task_queue
         self.patience = patience
+        # Called with a run that had ended when a call reached it.
+        self.ended: Callable[[RunDescription], Awaitable[None]] | None = None
         self._cache: OrderedDict[str, CachedRun] = OrderedDict()
         self._sent: OrderedDict[tuple[str, str], str] = OrderedDict()
         self._pending = PendingSignals(temporal, patience=patience)
@@ -409,7 +411,11 @@ class WorkflowRpc:
 
     async def _cut_off(self, run_id: str, reason: str) -> RunEnded | RetryableError:
         described = await self.described(run_id)
-        return RunEnded(described) if not described.is_running else RetryableError(reason)
+        if described.is_running:
+            return RetryableError(reason)
+        if self.ended is not None:
+            await self.ended(described)
+        return RunEnded(described)
 
     async def _error_of(self, run_id: str, error: WorkflowUpdateFailedError) -> Exception:
         if (refusal := refusal_of(error)) is not None:

@@ -53,6 +53,9 @@ class Status(StrEnum):
     FAILED = "failed"
     CANCELLED = "cancelled"
     HALTED = "halted"
+    # Temporal ends a run so, and the run does not know of it.
+    TERMINATED = "terminated"
+    TIMED_OUT = "timed-out"
 
 
 Outcome: TypeAlias = Literal["completed", "failed", "cancelled", "halted"]

@@ -32,14 +32,12 @@ def respond_after_the_end(
     Only the repeat of an accepted answer gets a receipt; any other is refused.
     """
     view = record.view
+    if view.status in views.ENDED_OUTSIDE:
+        # It has left nothing by which a repeat could be told from another answer.
+        raise _finished(view)
     id_ = order.interrupt_id or idempotency.addressee(record.keys, order.key)
     if order.responses is None and id_ is None:
-        raise Refusal(
-            Code.RUN_FINISHED,
-            f"The run {view.run_id!r} has ended ({view.status}) and waits for no answer.",
-            run_status=view.status,
-            ended_at=view.ended_at and rfc3339(view.ended_at),
-        )
+        raise _finished(view)
     answers = order.responses or {id_ or "": order.response}
     event = Responded(
         now=view.ended_at or view.updated_at,
@@ -63,11 +61,23 @@ def respond_after_the_end(
 
 def edit_after_the_end(record: views.ClosingRecord, order: commands.EditDeadline) -> Refusal:
     """Return the refusal of a deadline's edit in an ended run, by the status of the interrupt."""
+    view = record.view
+    if view.status in views.ENDED_OUTSIDE:
+        return not_running(view.run_id, view.status, view.ended_at)
     try:
         edits.open_interrupt(ledger_of(record.interrupts), order.interrupt_id)
     except Refusal as refusal:
-        return _ended(refusal, record.view)
+        return _ended(refusal, view)
     raise AssertionError("an ended run has no open interrupt")
+
+
+def _finished(view: views.RunView) -> Refusal:
+    return Refusal(
+        Code.RUN_FINISHED,
+        f"The run {view.run_id!r} has ended ({view.status}) and waits for no answer.",
+        run_status=view.status,
+        ended_at=view.ended_at and rfc3339(view.ended_at),
+    )
 
 
 def _ended(refusal: Refusal, view: views.RunView) -> Refusal:

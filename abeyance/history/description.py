@@ -35,11 +35,11 @@ from abeyance.temporal.workarounds.calls import PAUSED_NATIVELY
 
 _BLOCKING: Final = frozenset(BlockedCode)
 _STARTED: Final = PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
-ENDINGS: Final = frozenset({"completed", "failed", "cancelled", "halted"})
+ENDINGS: Final = frozenset({"completed", "failed", "cancelled", "halted", *views.ENDED_OUTSIDE})
 """The statuses of a run that has ended."""
 _ENDED_AS: Final = {
-    Execution.WORKFLOW_EXECUTION_STATUS_TERMINATED: ("cancelled", "terminated through Temporal"),
-    Execution.WORKFLOW_EXECUTION_STATUS_TIMED_OUT: ("failed", "timed out in Temporal"),
+    Execution.WORKFLOW_EXECUTION_STATUS_TERMINATED: ("terminated", "terminated through Temporal"),
+    Execution.WORKFLOW_EXECUTION_STATUS_TIMED_OUT: ("timed-out", "timed out in Temporal"),
     Execution.WORKFLOW_EXECUTION_STATUS_FAILED: ("failed", None),
     Execution.WORKFLOW_EXECUTION_STATUS_CANCELED: ("cancelled", "cancelled through Temporal"),
     Execution.WORKFLOW_EXECUTION_STATUS_COMPLETED: ("completed", None),

@@ -243,9 +243,9 @@ def run_ended(
         case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TERMINATED:
             reason = event.workflow_execution_terminated_event_attributes.reason
             text = "terminated through Temporal" + (f": {reason}" if reason else "")
-            yield _end("cancelled", {"reason": text, "view": {"cancelled_by": "temporal"}})
+            yield _end("terminated", {"reason": text, "view": {"cancelled_by": "temporal"}})
         case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TIMED_OUT:
-            yield _end("failed", {"reason": "timed out in Temporal"})
+            yield _end("timed_out", {"reason": "timed out in Temporal"})
         case _:
             pass
 

@@ -12,10 +12,12 @@ from sqlalchemy import Connection, delete, func, select, update
 from abeyance import views
 from abeyance.records.batch import BEGINNING, Batch, Fact
 from abeyance.records.documents import Documents
+from abeyance.records.questions import listed_of
 from abeyance.records.tables import claims, events, micros, moment, runs
 from abeyance.records.writing import write
 
 _AT_ONCE: Final = 500
+_ALL: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +86,13 @@ def _batch(
     if found is None:
         return _unknown(connection, deployment, ended)
     last = select(func.max(events.c.number)).where(events.c.run == found.id)
-    number = (connection.execute(last).scalar_one() or 0) + 1
+    before = connection.execute(last).scalar_one() or 0
+    facts: list[Fact] = []
+    questions = [*ended.questions]
+    if ended.view is None:
+        waiting = listed_of(connection, documents, [found.id], most=_ALL)
+        questions = [_withdrawn(question, ended) for _, question in waiting]
+        facts = [_withdrawal(question, ended) for question in questions]
     view = ended.view or views.RunView.model_validate(documents.read(found.view))
     changes: dict[str, Any] = {
         "status": ended.status,
@@ -96,12 +104,14 @@ def _batch(
         "running": [],
         "blocked": [],
     }
-    fact = Fact(
-        number=number,
-        time=ended.at,
-        type=f"run.{ended.status}",
-        actor="temporal" if ended.view is None else None,
-        data={"reason": ended.reason},
+    facts.append(
+        Fact(
+            number=0,
+            time=ended.at,
+            type=f"run.{ended.status}".replace("-", "_"),
+            actor="temporal" if ended.view is None else None,
+            data={"reason": ended.reason},
+        )
     )
     return Batch(
         number=found.batch + 1,
@@ -109,9 +119,29 @@ def _batch(
         origin=found.origin,
         view=view.model_copy(update=changes),
         active_at=moment(found.active_at),
-        questions=[*ended.questions],
-        facts_before=number - 1,
-        facts=[fact],
+        questions=questions,
+        facts_before=before,
+        facts=[
+            fact.model_copy(update={"number": number})
+            for number, fact in enumerate(facts, before + 1)
+        ],
+    )
+
+
+def _withdrawn(question: views.InterruptView, ended: End) -> views.InterruptView:
+    changes = {"status": "cancelled", "settled_at": ended.at, "settled_reason": ended.reason}
+    return question.model_copy(update=changes)
+
+
+def _withdrawal(question: views.InterruptView, ended: End) -> Fact:
+    return Fact(
+        number=0,
+        time=ended.at,
+        type="interrupt.cancelled",
+        address=question.address,
+        actor="temporal",
+        data={"id": question.id, "name": question.name, "reason": ended.reason},
+        capability=question.requested_capability,
     )
 
 

@@ -8,7 +8,7 @@ import {showReader} from "./reader.js";
 
 const REDRAW_MS = 500;
 const MOST_EVENTS = 500;
-const ENDED = new Set(["completed", "failed", "cancelled", "halted"]);
+const ENDED = new Set(["completed", "failed", "cancelled", "halted", "terminated", "timed-out", "timed_out"]);
 const run = decodeURIComponent(location.pathname.split("/").pop());
 const path = `/runs/${encodeURIComponent(run)}`;
 const events = [];

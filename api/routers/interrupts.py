@@ -70,6 +70,7 @@ _BY_AUTHORS: Final = frozenset({"question", "rule", "approval"})
 _ANSWER_CODES: Final = (
     Code.UNKNOWN_RUN,
     Code.UNKNOWN_INTERRUPT,
+    Code.RUN_FINISHED,
     Code.ALREADY_ANSWERED,
     Code.NOT_ROOT_CAUSE,
     Code.NOT_ASSIGNED,
@@ -231,7 +232,6 @@ async def list_open_interrupts(
         *_ANSWER_CODES,
         Code.NOTHING_OPEN,
         Code.AMBIGUOUS_INTERRUPT,
-        Code.RUN_FINISHED,
     ),
 )
 async def respond(
@@ -288,6 +288,7 @@ async def _answer(
         "The interrupt with its new deadline.",
         examples.INTERRUPT,
         Code.UNKNOWN_RUN,
+        Code.NOT_RUNNING,
         Code.IDEMPOTENCY_CONFLICT,
         Code.NATIVELY_PAUSED,
         Code.UNKNOWN_INTERRUPT,

@@ -55,7 +55,7 @@ def ends(events: list[views.Event]) -> list[str]:
     return [event.type for event in events if event.type in views.TERMINAL_EVENTS]
 
 
-async def test_a_run_that_is_terminated_ends_as_cancelled(temporal: TemporalClient) -> None:
+async def test_a_run_that_is_terminated_ends_so(temporal: TemporalClient) -> None:
     site = Site(temporal, gates(1))
     async with site.worker():
         run_id = await site.start()
@@ -64,7 +64,7 @@ async def test_a_run_that_is_terminated_ends_as_cancelled(temporal: TemporalClie
         await temporal.get_workflow_handle(run_id).terminate(reason="enough")
         live = await asyncio.wait_for(following, 30)
 
-    assert ends(live) == ["run.cancelled"]
+    assert ends(live) == ["run.terminated"]
     assert live[-1].actor == "temporal"
     assert live[-1].data == {"reason": "terminated through Temporal: enough"}
     assert await followed(Feed(temporal, site.settings.task_queue), run_id) == live
@@ -86,7 +86,7 @@ async def test_a_run_that_is_cancelled_natively_ends_with_what_it_left_in_its_me
     assert "wrong customer" in (ended.reason or "")
 
 
-async def test_a_run_that_timed_out_in_temporal_ends_as_failed(temporal: TemporalClient) -> None:
+async def test_a_run_that_timed_out_in_temporal_ends_so(temporal: TemporalClient) -> None:
     site = Site(temporal, gates(1))
     launch = StartPlan.of(
         site.graphs["gates"],
@@ -109,8 +109,8 @@ async def test_a_run_that_timed_out_in_temporal_ends_as_failed(temporal: Tempora
         followed(Feed(temporal, site.settings.task_queue), "timed-out"), 30
     )
 
-    assert [event.type for event in events] == ["run.started", "run.failed"]
-    assert events[-1].data == {"reason": "timed out in Temporal", "code": None, "message": None}
+    assert [event.type for event in events] == ["run.started", "run.timed_out"]
+    assert events[-1].data == {"reason": "timed out in Temporal"}
 
 
 async def test_a_follower_of_a_run_that_is_reset_goes_on_with_what_replaced_it(

@@ -286,7 +286,7 @@ def test_an_end_of_which_nothing_is_known_is_told_all_the_same() -> None:
         ("WORKFLOW_EXECUTION_CANCELED", "run.cancelled", {"reason": None}),
         (
             "WORKFLOW_EXECUTION_TERMINATED",
-            "run.cancelled",
+            "run.terminated",
             {"reason": "terminated through Temporal"},
         ),
     ):

@@ -166,7 +166,7 @@ async def test_a_run_that_an_operator_terminated_is_shown_as_over(
         await temporal.get_workflow_handle(run_id).terminate()
         ended = await site.ended(run_id)
 
-        assert (ended.status, ended.degraded, ended.interrupts) == ("cancelled", True, [])
+        assert (ended.status, ended.degraded, ended.interrupts) == ("terminated", True, [])
         assert ended.reason == "terminated through Temporal"
 
 

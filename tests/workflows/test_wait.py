@@ -179,7 +179,7 @@ async def test_a_run_that_an_operator_terminates_ends_the_wait(
         await temporal.get_workflow_handle(run_id).terminate("gone wrong")
     view = waiting.result()
 
-    assert (view.status, view.reason) == ("cancelled", "terminated through Temporal")
+    assert (view.status, view.reason) == ("terminated", "terminated through Temporal")
     assert view.ended_at is not None
 
 
