@@ -245,12 +245,17 @@ def test_parts_that_do_not_listen_are_killed_in_time(place: Place) -> None:
         assert time.monotonic() - asked_at < 10
 
 
+def left_in(folder: Path) -> set[Path]:
+    """What is in a folder, beside the compiled modules that Python may write."""
+    return {each for each in folder.iterdir() if each.name != "__pycache__"}
+
+
 def refused(place: Place, *arguments: str) -> str:
     """What the command says when it refuses to start, having left nothing behind."""
-    before = {*place.folder.iterdir()}
+    before = left_in(place.folder)
     done = place.run("dev", *arguments)
     assert (done.returncode, done.stdout) == (2, "")
-    assert {*place.folder.iterdir()} == before
+    assert left_in(place.folder) == before
     (line,) = done.stderr.splitlines()
     return line
 
