@@ -7,10 +7,12 @@ what is missing is added. No graph and no worker is needed.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 from temporalio.client import Client as TemporalClient
@@ -33,6 +35,11 @@ from abeyance.workflows.run import AgentRun
 _PATIENCE: Final = 30.0
 """Seconds for which a call of Temporal is retried."""
 _SHOWN: Final = 300
+_COMPLETED: Final = EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
+_OF_UPDATES: Final = (
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED,
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_COMPLETED,
+)
 
 
 @dataclass(slots=True)
@@ -104,6 +111,8 @@ class _Histories:
         except (NotFound, Refusal):
             # It is being deleted.
             return None
+        if not history.events:
+            return None
         result = await self._replayer.replay_workflow(history, raise_on_replay_failure=False)
         told: list[Batch | None] = [*self._batches, self._told]
         for batch in filter(None, told):
@@ -119,4 +128,22 @@ class _Histories:
             events += page.history.events
             token = page.next_page_token
             if not token:
-                return WorkflowHistory(run_id, events)
+                return WorkflowHistory(run_id, _committed(events))
+
+
+def _committed(events: Sequence[HistoryEvent]) -> Sequence[HistoryEvent]:
+    """Return the events up to what the last completed task has done: a replay would also do what comes
+    next, which no worker has done yet.
+    """
+    numbers = [n for n, each in enumerate(events) if each.event_type == _COMPLETED]
+    if not numbers:
+        return []
+    task, rest = events[numbers[-1]], events[numbers[-1] + 1 :]
+    done = itertools.takewhile(lambda each: _is_done_by(task, each), rest)
+    return [*events[: numbers[-1] + 1], *done]
+
+
+def _is_done_by(task: HistoryEvent, event: HistoryEvent) -> bool:
+    about = getattr(event, event.WhichOneof("attributes") or "", None)
+    by = getattr(about, "workflow_task_completed_event_id", None)
+    return by == task.event_id or event.event_type in _OF_UPDATES

@@ -33,6 +33,7 @@ _READ_CODES: Final = (
     Code.CAPABILITY_REQUIRED,
     Code.INVALID_BODY,
     Code.UNAVAILABLE,
+    Code.RECORDS_UNAVAILABLE,
 )
 _CHANGE_CODES: Final = (
     *_READ_CODES,

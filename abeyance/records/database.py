@@ -180,6 +180,7 @@ class Database:
                 self._check()
             except SettingsError as error:
                 # Not for good: `abeyance setup` may be under way.
+                self._note_failure()
                 raise RecordsUnavailable(str(error)) from error
             self._is_open = True
         return self._engine

@@ -9,13 +9,17 @@ from typing import Any
 
 import pytest
 from recorded import NOON, Recorded, at, batch, run_view
+from sqlalchemy import select
 
 from abeyance.core.conversation import Claim
 from abeyance.core.delegations import Delegations, Wanted
 from abeyance.core.policy import Principal
 from abeyance.errors import Code, Refusal
+from abeyance.keyring import Keyring
 from abeyance.records import claims, delegations, outside
+from abeyance.records.database import Database
 from abeyance.records.outside import End
+from abeyance.records.tables import delegations as table
 
 ADA = Principal(subject="ada", capabilities=("pay",))
 
@@ -77,6 +81,18 @@ def test_a_claim_is_released_by_its_token(recorded: Recorded) -> None:
     recorded.change(claims.make, "talk", claim("a"))
     recorded.change(claims.release, ["token of a", "unknown"])
     assert held(recorded) == []
+
+
+def test_what_is_lent_and_why_is_sealed(database_url: str) -> None:
+    database = Database(database_url, keys=Keyring.parse(f"k:{'A' * 43}="))
+    sealed = Recorded(database)
+    book = sealed.change(delegations.change, lambda book: book.made(wanted("one"), NOON))
+    with database.reading() as connection:
+        document = connection.execute(select(table.c.document)).scalar_one()
+
+    assert document.startswith("sealed:")
+    assert sealed.read(delegations.book) == book
+    database.close()
 
 
 def wanted(id_: str) -> Wanted:

@@ -182,5 +182,5 @@ def test_open_runs_are_listed_by_their_last_activity(recorded: Recorded) -> None
     assert found(inactive_since=at(3.9)) == ["first"]
     assert recorded.read(runs.active, coming=[], going=[]) == 5
     assert recorded.read(runs.active, coming=["new", "over", "due"], going=["last"]) == 5
-    assert recorded.read(runs.at_work) == [("holds", False), ("ending", False)]
+    assert recorded.read(runs.at_work) == [("ending", False)]
     assert recorded.read(runs.by_activity)[0] == ActiveRun(last_activity_at=at(1), run_id="first")
