@@ -194,7 +194,8 @@ async def test_records_that_were_away_are_told_as_behind_for_some_seconds(
 
         away = await eventually(ready)
         unread = await api.http.get("/runs")
-        file.unlink()
+        with closing(sqlite3.connect(file)) as connection:
+            connection.execute("DROP TABLE other")
         behind = await eventually(ready)
         listed = await api.http.get("/runs")
 
