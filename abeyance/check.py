@@ -239,7 +239,7 @@ class OpenRuns:
         events: list[HistoryEvent] = []
         token = b""
         while True:
-            page = await self._histories.history(run_id, "", token, wait=False)
+            page = await self._histories.history(run_id, "", token)
             events += page.history.events
             token = page.next_page_token
             if not token:

@@ -55,10 +55,8 @@ MEMO_INTERRUPT = "interrupt:"
 MEMO_TOMBSTONE = "erased"
 MEMO_MOMENT = "moment"
 MEMO_UNDELIVERED = "undelivered"
-MEMO_UNREPORTED = "unreported"
 """Keys of a run's memo; `interrupt:` is followed by the id of an open interrupt. After those come
-that of an erasure's memo, and those of a notification's: what it is about, whom it did not reach, and of
-whom it could not report that to the run."""
+that of an erasure's memo, and those of a notification's: what it is about, and whom it did not reach."""
 
 MEMO_ROW = (
     *("id", "name", "kind", "address", "prompt", "requested_capability"),

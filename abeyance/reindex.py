@@ -124,7 +124,7 @@ class _Histories:
         events: list[HistoryEvent] = []
         token = b""
         while True:
-            page = await self._read.history(run_id, execution, token, wait=False)
+            page = await self._read.history(run_id, execution, token)
             events += page.history.events
             token = page.next_page_token
             if not token:

@@ -7,7 +7,7 @@ package wrote.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -345,26 +345,11 @@ class Migration(Record):
     obstacles: list[Obstacle] = Field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recording:
-    """Where an event stands among those of all runs.
-
-    `origin` is the oldest execution of its run, `at` the time in microseconds at which Temporal recorded
-    it, never less than that of an earlier event of the same history. `capability` is that of the
-    interrupt that it is about.
-    """
-
-    origin: str
-    at: int
-    capability: str | None = None
-
-
 class Event(Record):
     """An event of a run's feed; it never contains values or an answer.
 
     `id` is the cursor right after it: opaque, and as text greater than those of earlier events. What an
-    opened or changed interrupt shows a person is not in the fields: it is for the audit only. Nor is the
-    recording, which is for the stream of all runs.
+    opened or changed interrupt shows a person is not in the fields: it is for the audit only.
     """
 
     id: str
@@ -375,17 +360,6 @@ class Event(Record):
     actor: str | None = None
     data: dict[str, Any] = Field(default_factory=dict)
     _shown: Mapping[str, Any] | None = PrivateAttr(default=None)
-    _recording: Recording | None = PrivateAttr(default=None)
-
-    @property
-    def recording(self) -> Recording | None:
-        """Where it was recorded; None of an event that was not read from a history."""
-        return self._recording
-
-    def recorded(self, recording: Recording) -> Self:
-        """Set where it was recorded, and return the event."""
-        self._recording = recording
-        return self
 
     @property
     def shown(self) -> Mapping[str, Any] | None:

@@ -119,15 +119,16 @@ class NotificationActivities:
             raise NotDelivered(f"{type(error).__name__}: {error}") from error
 
     @activity.defn(name=names.REPORT_ACTIVITY)
-    async def report(self, run_id: str, failed: wire.NotificationFailed) -> bool:
-        """Tell the run whom a moment did not reach, and return whether it is still open."""
+    async def report(self, run_id: str, failed: wire.NotificationFailed) -> None:
+        """Tell the run whom a moment did not reach, or record it if the run has ended."""
         self._count("failed", len(failed.undelivered))
         try:
-            return await self._client.run(run_id).notification_failed(failed)
+            # The same in each attempt.
+            at = activity.info().scheduled_time
+            await self._client.run(run_id).notification_failed(failed, at)
         except Refusal as refusal:
             # It was erased, or Temporal no longer has it.
             _logger.info("run=%s code=%s | the run is over", run_id, refusal.code)
-            return False
 
     def _count(self, status: str, count: int = 1) -> None:
         meter = activity.metric_meter() if self._enable_metrics else MetricMeter.noop

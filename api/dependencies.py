@@ -39,7 +39,7 @@ T = TypeVar("T")
 KEY_HEADER: Final = "Idempotency-Key"
 MOST_STREAMS_OF_ONE: Final = 20
 MOST_STREAMS: Final = 500
-"""How many streams of the events of all runs one principal, and all, may have open in a process."""
+"""How many streams one principal, and all, may have open in a process."""
 
 _STARTUP_SECONDS: Final = 1.0
 """How long the startup waits for Temporal before the service accepts requests without it."""
@@ -130,7 +130,7 @@ async def _warn_of_lost_audits(client: Client, settings: Settings) -> None:
 
 
 class StreamPlaces:
-    """Counts the open streams of all runs, by principal."""
+    """Counts the open streams, by principal."""
 
     def __init__(self) -> None:
         self._open: Counter[str] = Counter()
@@ -145,8 +145,8 @@ class StreamPlaces:
             if taken >= limit:
                 raise Refusal(
                     Code.TOO_MANY_RUNS,
-                    f"{taken} streams of the events of all runs are open, and the limit is {limit} "
-                    f"({MOST_STREAMS_OF_ONE} of one principal): close one, or read pages.",
+                    f"{taken} streams are open, and the limit is {limit} ({MOST_STREAMS_OF_ONE} of one "
+                    "principal): close one, or read pages.",
                     limit=limit,
                 )
         self._open[subject] += 1

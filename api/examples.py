@@ -358,7 +358,7 @@ SAID: Final = _whole(
 AGENT: Final = "graph:refund;node:review;agent:clerk"
 
 EVENT: Final[dict[str, Any]] = {
-    "id": "00064c9a8a17f40000190000019c1d2e3f4a7b5c8d9e0f1a2b3c4d5e5f0c9d2a",
+    "id": "000000000004",
     "time": "2026-03-02T09:00:01Z",
     "type": "interrupt.opened",
     "run_id": "refund-4711",
@@ -373,7 +373,7 @@ EVENT_STREAM: Final = "\n".join(
 
 STREAM_EVENT: Final[dict[str, Any]] = {
     **EVENT,
-    "id": "AQAGYOq9bQQt7ump2NeWPwAHAKLZzBzOwp6lnfg7AAcA0JTNHA",
+    "id": "000000018201-64c9a8a17f400",
     "graph": "refund",
     "event_id": EVENT["id"],
 }

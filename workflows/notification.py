@@ -132,7 +132,6 @@ class Notification:
     def __init__(self) -> None:
         self._delivered: list[str] = []
         self._undelivered: list[wire.Undelivered] = []
-        self._unreported: list[dict[str, Any]] = []
         self._left = 0
 
     @workflow.run
@@ -195,23 +194,17 @@ class Notification:
             if self._left:
                 # Others may be away for a day: who looks for failures finds this one now.
                 workflow.upsert_search_attributes([_FAILED])
-            if not await self._is_told(moment, fresh):
-                # Its feed has ended. The stream of all runs shows what stands here.
-                at = workflow.now().isoformat()
-                self._unreported += ({**row, "at": at} for row in _rows(fresh))
-                workflow.upsert_memo({names.MEMO_UNREPORTED: self._unreported})
+            await self._tell(moment, fresh)
 
-    async def _is_told(self, moment: Moment, fresh: Sequence[wire.Undelivered]) -> bool:
-        """Tell the run, and return whether it is open."""
+    async def _tell(self, moment: Moment, fresh: Sequence[wire.Undelivered]) -> None:
         interrupt = moment.interrupt and moment.interrupt.get("id")
         failed = wire.NotificationFailed(
             about=moment.event, undelivered=tuple(fresh), interrupt=interrupt
         )
         try:
-            is_open: bool = await workflow.execute_activity(
+            await workflow.execute_activity(
                 names.REPORT_ACTIVITY,
                 args=[moment.run_id, failed],
-                result_type=bool,
                 start_to_close_timeout=_STEP,
                 schedule_to_close_timeout=_REPORTED_WITHIN,
                 retry_policy=_SOON,
@@ -220,8 +213,6 @@ class Notification:
             if is_cancelled_exception(error):
                 raise
             workflow.logger.warning("run=%s | the run was not told of it", moment.run_id)
-            return False
-        return is_open
 
 
 def _rows(undelivered: Sequence[wire.Undelivered]) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ with workflow.unsafe.imports_passed_through():
     from abeyance.core.state import RunState
     from abeyance.workflows import continue_as_new
     from abeyance.workflows.continue_as_new import History
+    from abeyance.workflows.recording import Recorder
 
 
 class RunReads(Protocol):
@@ -21,6 +22,7 @@ class RunReads(Protocol):
     _state: RunState
     _start: wire.StartRun
     _history: History
+    _recorder: Recorder
 
     def _check_sealed(self, name: str, order: wire.Request | None) -> None:
         """Check the stamp of a request. Raise an ApplicationError if it is refused."""
@@ -62,6 +64,10 @@ class RunReads(Protocol):
     @workflow.query(description="Everything that the run is, for a retry.")
     def snapshot(self) -> views.Snapshot:
         return views.Snapshot.of(self._state, self._start)
+
+    @workflow.query(description="How many events the run has.")
+    def events_so_far(self) -> int:
+        return self._recorder.facts
 
     @workflow.query(description="Unread messages, in reading order.")
     def messages(self) -> list[events.Message]:

@@ -59,11 +59,11 @@ _OF_TURNS: Final = ("turn", "model", "calls", "usage", "finish_reason")
 class Recorder:
     """Has the changes of one run recorded. `spawn` runs a task of the run.
 
-    `start` has what earlier executions have recorded.
+    `start` has what earlier executions have recorded. `facts` counts the events of the run.
     """
 
     def __init__(self, spawn: Spawn, start: wire.StartRun) -> None:
-        self._facts = start.facts
+        self.facts = start.facts
         self._spawn = spawn
         self._under_way: list[Fact] = []
         self._pending = [*map(Fact.model_validate, start.unrecorded)]
@@ -72,7 +72,7 @@ class Recorder:
         self._questions: dict[str, Interrupt] = {}
         self._settled: str | None = None
         self._number = self._after = start.batch or BEGINNING
-        self._told = self._facts
+        self._told = self.facts
         self._untold: tuple[RunState, wire.StartRun] | None = None
         # The questions that the next batch has, whether they have changed or not.
         self._again: Sequence[str] = ()
@@ -99,7 +99,7 @@ class Recorder:
     def carried(self, start: wire.StartRun) -> wire.StartRun:
         """Return the start of the next execution, with what is recorded, and what is not."""
         left = [each.model_dump(mode="json") for each in (*self._under_way, *self._pending)]
-        changes = {"facts": self._facts, "batch": self._after, "unrecorded": left}
+        changes = {"facts": self.facts, "batch": self._after, "unrecorded": left}
         return start.model_copy(update=changes)
 
     def note(
@@ -114,10 +114,10 @@ class Recorder:
         shown: Mapping[str, Any] | None = None,
     ) -> None:
         """Number an event, to be recorded with the next batch."""
-        self._facts += 1
+        self.facts += 1
         self._pending.append(
             Fact(
-                number=self._facts,
+                number=self.facts,
                 time=time,
                 type=type_,
                 address=address,
@@ -132,7 +132,12 @@ class Recorder:
         """Note that the run began."""
         self._is_quiet = False
         actor = start.sent_by or start.started_by
-        data = {"graph": graph, "graph_version": start.graph_version}
+        data = {
+            "graph": graph,
+            "graph_version": start.graph_version,
+            "conversation_id": start.conversation_id,
+            "session_type": start.session_type,
+        }
         if start.sent_by is not None:
             data["on_behalf_of"] = start.started_by
         self.note("run.started", now, actor=actor, data=data)
@@ -225,9 +230,9 @@ class Recorder:
             self._untold = (state, start)
             return
         self._untold = None
-        if self._told == self._facts:
+        if self._told == self.facts:
             return
-        self._told = self._facts
+        self._told = self.facts
         number = self._next_number()
         tell = workflow.extern_functions().get(_TELL)
         if tell is not None:
@@ -285,7 +290,7 @@ class Recorder:
         number = self._next_number()
         facts = self._under_way = self._pending
         self._pending = []
-        self._told = self._facts
+        self._told = self.facts
         self._is_quiet, self._status = True, state.status
         entries = {entry.id: entry for entry in self._changed(state)}
         for id_ in self._again:
@@ -308,7 +313,7 @@ class Recorder:
             view=projections.bare_view(state, start),
             active_at=state.last_activity_at,
             claim=start.claim if state.finished else None,
-            facts_before=self._facts - len(facts),
+            facts_before=self.facts - len(facts),
             facts=[*facts],
         )
 

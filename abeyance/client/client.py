@@ -17,6 +17,7 @@ from abeyance.client.delegations import Delegations
 from abeyance.client.deployment import Deployment
 from abeyance.client.erasures import Erasures
 from abeyance.client.eviction import Capacity, Evictions
+from abeyance.client.feed import Feed
 from abeyance.client.inbox import Inbox
 from abeyance.client.janitor import Janitor
 from abeyance.client.listing import Listing
@@ -28,7 +29,6 @@ from abeyance.client.start import Executions
 from abeyance.client.stream import Stream
 from abeyance.client.waking import Waking
 from abeyance.filters import EventFilter
-from abeyance.history.feed import Feed
 from abeyance.keyring import SigningKey
 from abeyance.notifications.config import Notifications, load_notifications
 from abeyance.orders import check_page
@@ -83,7 +83,7 @@ class Client:
         self.janitor = Janitor(line, listing, self.records)
         line.ended = self.janitor.found
         claims = Claims(line, self.records, self.janitor.settle)
-        self.feed = Feed(temporal, task_queue, line.deleted)
+        self.feed = Feed(self.records, line)
         self._deployment = Deployment(
             line=line,
             listing=listing,
@@ -110,7 +110,7 @@ class Client:
         self.delegations = self._deployment.delegations
         self.runs = Runs(self._deployment, evictions, self.erasures)
         self.inbox = Inbox(self.records)
-        self.stream = Stream(temporal, task_queue)
+        self.stream = Stream(self.records)
         self.waking = Waking(
             line, listing, self.records, lambda run_id: self._found(run_id).worker_started()
         )
@@ -165,9 +165,9 @@ class Client:
     ) -> AsyncGenerator[views.StreamEvent, None]:
         """Yield the events of all runs after the one with the id `after`, each run's in order.
 
-        None as `after` begins with the oldest event that Temporal has. With `follow`, new events follow
+        None as `after` begins with the oldest event that is recorded. With `follow`, new events follow
         without end. No worker has to be up. Raises `invalid_body` for an invalid id, `gone`, with the
-        `oldest` cursor, for an id that is older than what Temporal keeps, and Unavailable.
+        `oldest` cursor, for an id that the records do not have, and Unavailable.
         """
         check_page(commands.StreamPage, filters or EventFilter())
         if follow:

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from abeyance.client.audits import Audits
 from abeyance.client.claims import Claims
 from abeyance.client.delegations import Delegations
+from abeyance.client.feed import Feed
 from abeyance.client.janitor import Janitor
 from abeyance.client.listing import Listing
 from abeyance.client.records import Records
 from abeyance.client.rpc import WorkflowRpc
 from abeyance.client.start import Executions
-from abeyance.history.feed import Feed
 from abeyance.storage.blobs import Blobs
 
 

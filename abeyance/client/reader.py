@@ -273,8 +273,8 @@ class RunReader(CommandedRun):
         """Yield the events after the one with the id `after`, in order.
 
         With `follow` also new ones, until the run has ended. Raises `unknown_run`, `erased`,
-        `invalid_body` for an id that is none, `gone` if the history is deleted, and Unavailable. No
-        worker has to be up.
+        `invalid_body` for an id that is none, `gone` for one that the records do not have, and
+        Unavailable. No worker has to be up.
         """
         feed = self._deployment.feed
         if follow:

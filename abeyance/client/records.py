@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final, Literal, TypeVar
@@ -14,6 +15,7 @@ from abeyance.errors import RecordsUnavailable
 from abeyance.keyring import Keyring
 from abeyance.records.batch import BEGINNING, Batch
 from abeyance.records.database import Database
+from abeyance.records.following import Following
 from abeyance.records.writer import Writer
 from abeyance.settings import Settings, load_settings
 from abeyance.temporal.scope import OwnScope
@@ -22,6 +24,8 @@ T = TypeVar("T")
 
 _PATIENCE: Final = 1.0
 """In seconds: how long a start waits until it can be read. The run records it again."""
+_BACK_WITHIN: Final = 60.0
+_PAUSE: Final = 1.0
 
 
 def shared_database(settings: Settings) -> Database:
@@ -33,6 +37,11 @@ def shared_database(settings: Settings) -> Database:
 def _database(url: str, encryption_keys: str | None) -> Database:
     keys = None if encryption_keys is None else Keyring.parse(encryption_keys)
     return Database(url, keys=keys)
+
+
+@lru_cache
+def _following(database: Database) -> Following:
+    return Following(database)
 
 
 class Records:
@@ -59,6 +68,11 @@ class Records:
         if self._database is None:
             self._database = shared_database(load_settings())
         return self._database
+
+    @property
+    def following(self) -> Following:
+        """The one follower of the database in this process."""
+        return _following(self.database)
 
     @property
     def searched(self) -> Literal["all", "clear"]:
@@ -92,14 +106,25 @@ class Records:
             )
         )
 
-    async def write(self, change: Callable[..., T], *arguments: Any) -> T:
+    async def followed(self, query: Callable[..., T], *arguments: Any, **options: Any) -> T:
+        """Call a query as `read` for who has read before: for a minute, until the records are back."""
+        until = time.monotonic() + _BACK_WITHIN
+        while True:
+            try:
+                return await self.read(query, *arguments, **options)
+            except RecordsUnavailable:
+                if time.monotonic() > until:
+                    raise
+            await asyncio.sleep(_PAUSE)
+
+    async def write(self, change: Callable[..., T], *arguments: Any, **options: Any) -> T:
         """Call what changes the records, in a transaction, with the same. Raises as `read`."""
         scope, database = await self._scope.read(), self.database
 
         def written() -> T:
             with database.writing() as connection:
                 deployment = database.deployment(connection, scope)
-                return change(connection, database.documents, deployment, *arguments)
+                return change(connection, database.documents, deployment, *arguments, **options)
 
         return await asyncio.to_thread(written)
 

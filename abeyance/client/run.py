@@ -9,10 +9,10 @@ A retry is made of the snapshot of a run, which is in its closing record.
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
@@ -31,13 +31,14 @@ from abeyance.core.json import Json, why_not_json
 from abeyance.core.policy import TEMPORAL, Principal
 from abeyance.core.spec import GraphSpec
 from abeyance.core.state import Called
-from abeyance.errors import Code, Refusal, Unavailable, Unreadable
+from abeyance.errors import Code, RecordsUnavailable, Refusal, Unavailable
 from abeyance.history.after_the_end import edit_after_the_end, respond_after_the_end
 from abeyance.history.description import RunDescription, RunEnded
 from abeyance.orders import SIGNALS, order_of
+from abeyance.records import events, outside
 from abeyance.runtime import retries
 from abeyance.schemas.state_model import ValuesError
-from abeyance.storage.converter import UNREADABLE, is_all_sealed
+from abeyance.storage.converter import is_all_sealed
 from abeyance.temporal.update_limiter import Turn
 
 R = TypeVar("R", views.Receipts, views.MessageReceipt, views.Cleared, views.Migration)
@@ -52,15 +53,8 @@ _EDITS: Final[Mapping[type[commands.Edit], str]] = {
 }
 """The updates that change an open run or one of its questions, and have no receipt."""
 _MICROSECONDS: Final = 1_000_000
+_RECORDED_WITHIN: Final = 2.0
 _REFUSED: Final = frozenset({"signal.refused", "message.rejected"})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Present:
-    """The end of a run's history at some time: an execution, and its last event."""
-
-    execution: str
-    event: int
 
 
 class TemporalRun(RunReader):
@@ -135,26 +129,34 @@ class TemporalRun(RunReader):
             if await self._earlier(ended, event) is None:
                 raise ended.described.not_running() from ended
 
-    async def present(self) -> Present:
-        """Return where the history of the run ends now. Raises the refusal `unknown_run`."""
-        described = await self._line.described(self.run_id)
-        return Present(execution=described.execution, event=described.last_event)
+    async def present(self) -> int | None:
+        """Return the number of the latest event that is recorded, None if the records are away."""
+        try:
+            part = await self._deployment.records.read(events.part_of_run, self.run_id, limit=1)
+        except RecordsUnavailable:
+            return None
+        return 0 if part is None else part.newest
 
-    async def raise_refused(self, since: Present, **about: str) -> None:
+    async def raise_refused(self, since: int, about: Mapping[str, str]) -> None:
         """Raise the refusal of a signal that the run has processed, if it refused it.
 
         `since` is from before the signal was sent. `about` is what the event of a refusal has of it: the
-        `signal`, or the `message_id`. Raises Unavailable if the events cannot be read.
+        `signal`, or the `message_id`. Raises Unavailable if no worker is up, and RecordsUnavailable if
+        the events are not recorded within two seconds.
         """
-        feed = self._deployment.feed
-        try:
-            events = await feed.since(self.run_id, since.execution, since.event)
-        except UNREADABLE as error:
-            raise Unreadable(
-                f"the run {self.run_id!r} has the call, but its events, which say whether it refused it, "
-                f"cannot be read: {error}"
-            ) from error
-        for event in events:
+        records, until = self._deployment.records, time.monotonic() + _RECORDED_WITHIN
+        part = await records.read(events.part_of_run, self.run_id, limit=1)
+        if part is None or not part.has_ended:
+            latest = await self._line.query(self.run_id, "events_so_far", int)
+            with records.following.changes(self.run_id) as changes:
+                while (await self.present() or 0) < latest:
+                    if (left := until - time.monotonic()) <= 0:
+                        raise RecordsUnavailable(
+                            f"the run {self.run_id!r} has the call, but its events, which say whether it "
+                            "refused it, are not recorded yet"
+                        )
+                    await changes.next(left)
+        for event in await records.read(events.of_run, self.run_id, after=since):
             if event.type in _REFUSED and about.items() <= event.data.items():
                 raise Refusal(Code(event.data["code"]), event.data["reason"])
 
@@ -235,7 +237,7 @@ class TemporalRun(RunReader):
                 run_id=self.run_id,
             )
         now = datetime.now(UTC)
-        start = snapshot.start
+        start = await self._counting(snapshot.start)
         retried, version = retries.retried(
             state, start, order, self._graph, principal=principal, now=now
         )
@@ -256,6 +258,15 @@ class TemporalRun(RunReader):
             ),
         )
         await self._deployment.executions.again(plan, described, mark, room)
+
+    async def _counting(self, start: wire.StartRun) -> wire.StartRun:
+        """The start with the number of the latest event: some come after the end, of which a run does not
+        know.
+        """
+        latest = await self.present()
+        if latest is None or start.unrecorded:
+            return start
+        return start.model_copy(update={"facts": max(start.facts, latest)})
 
     async def _snapshot(self, described: RunDescription) -> views.Snapshot:
         """The snapshot of an ended run. Raises Unavailable if only a worker has it, and none responds."""
@@ -290,16 +301,16 @@ class TemporalRun(RunReader):
         with suppress(RunEnded):
             await self._line.signal(self.run_id, "worker_started", wire.WorkerStarted())
 
-    async def notification_failed(self, failed: wire.NotificationFailed) -> bool:
-        """Tell the run whom a notification did not reach, and return whether it is open.
+    async def notification_failed(self, failed: wire.NotificationFailed, at: datetime) -> None:
+        """Tell the run whom a notification did not reach, or record it if the run has ended: once for
+        each `at`.
 
-        Raises `unknown_run`.
+        Raises `unknown_run`, and RecordsUnavailable.
         """
         try:
             await self._line.signal(self.run_id, "notification_failed", failed)
         except RunEnded:
-            return False
-        return True
+            await self._deployment.records.write(outside.undelivered, self.run_id, failed, at=at)
 
     async def send_message(self, message: commands.SteerMessage) -> views.MessageReceipt:
         """Send a message by a command. The same message again (by its id) is a duplicate."""

@@ -5,18 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
 from typing import Final, TypeVar
 
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import WorkflowExecutionStatus
-from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.workflow.v1 import PendingActivityInfo, WorkflowExecutionInfo
 from temporalio.api.workflowservice.v1 import (
     GetWorkflowExecutionHistoryRequest,
     GetWorkflowExecutionHistoryResponse,
-    GetWorkflowExecutionHistoryReverseRequest,
 )
 from temporalio.client import Client as TemporalClient
 from temporalio.converter import DataConverter
@@ -31,8 +29,6 @@ from abeyance.temporal.workarounds.calls import PAUSED_NATIVELY
 
 T = TypeVar("T")
 
-_POLL: Final = timedelta(seconds=70)
-"""Longer than the server holds a long poll before it answers that there is nothing new."""
 _PAGE: Final = 200
 """In transactions of the server, each of one or more events."""
 _RUNNING: Final = (WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING, PAUSED_NATIVELY)
@@ -105,24 +101,17 @@ class HistoryClient:
         return str(start.get("origin") or "") if isinstance(start, Mapping) else ""
 
     async def history(
-        self, run_id: str, execution: str, token: bytes = b"", *, wait: bool, most: int = _PAGE
+        self, run_id: str, execution: str, token: bytes = b"", *, most: int = _PAGE
     ) -> GetWorkflowExecutionHistoryResponse:
-        """A page of a history. Raises NotFound and Unavailable.
-
-        With `wait`, an open history always has another page: it comes when there are new events, or empty
-        after some seconds. A token from a call without `wait` ends where the history ended at that time.
-        """
+        """A page of a history, up to its present end. Raises NotFound and Unavailable."""
         request = GetWorkflowExecutionHistoryRequest(
             namespace=self._namespace,
             execution=WorkflowExecution(workflow_id=run_id, run_id=execution),
             maximum_page_size=most,
             next_page_token=token,
-            wait_new_event=wait,
             skip_archival=True,
         )
-        timeout = _POLL if wait else RPC
-
-        ask = partial(self._service.get_workflow_execution_history, request, timeout=timeout)
+        ask = partial(self._service.get_workflow_execution_history, request, timeout=RPC)
         response = await self._retried(run_id, ask)
         # A cursor names an execution of which the deployment was not checked yet. The later pages are
         # reached only by the token of the first.
@@ -131,32 +120,6 @@ class HistoryClient:
             if event.event_id == 1 and begun.task_queue.name != self._task_queue:
                 raise NotFound
         return response
-
-    async def newer(self, run_id: str, execution: str, than: int) -> list[HistoryEvent]:
-        """The events of a history after the one with the id `than`, in order.
-
-        It is read from its end, so that what is old costs nothing. Raises NotFound and Unavailable.
-        """
-        newest_first: list[HistoryEvent] = []
-        most, token = 1, b""
-        while True:
-            request = GetWorkflowExecutionHistoryReverseRequest(
-                namespace=self._namespace,
-                execution=WorkflowExecution(workflow_id=run_id, run_id=execution),
-                maximum_page_size=most,
-                next_page_token=token,
-            )
-            read = self._service.get_workflow_execution_history_reverse
-            ask = partial(read, request, timeout=RPC)
-            response = await self._retried(run_id, ask)
-            for event in response.history.events:
-                if event.event_id <= than:
-                    return newest_first[::-1]
-                newest_first.append(event)
-            token = response.next_page_token
-            if not token:
-                return newest_first[::-1]
-            most = _PAGE
 
     async def _retried(self, run_id: str, ask: Callable[[], Awaitable[T]]) -> T:
         # Not `retry_until`: the time counts from the first failure, because a poll may be long.

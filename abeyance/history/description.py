@@ -87,7 +87,6 @@ class RunDescription:
         self.status: int = self._info.status
         self.execution: str = self._info.execution.run_id
         self.first: str = self._info.first_run_id
-        self.last_event: int = self._info.history_length
         self.memo = {**self._memo_of_attributes(), **memo} if unread else memo
 
     @property

@@ -61,10 +61,8 @@ class HistoryState:
     `birth` is that of a cursor. `previous` is the execution that this one continues or retries. `visits`
     are the addresses of visits by the event that scheduled their activity, until it is over, `held` the
     starts that are held back. `last` is the latest event and `count` how many events of the feed it
-    made. `closing` is the record of a run that is about to end as cancelled. `origin` is the run's
-    oldest execution, `recorded` when `last` was recorded, in microseconds, `capabilities` those of
-    interrupts by their ids. `blocked` are the visits whose activity ended because they are blocked: the
-    next one goes on with them.
+    made. `closing` is the record of a run that is about to end as cancelled. `blocked` are the visits
+    whose activity ended because they are blocked: the next one goes on with them.
     """
 
     run_id: str
@@ -76,9 +74,6 @@ class HistoryState:
     last: int = 0
     count: int = 0
     closing: Mapping[str, Any] = field(default_factory=dict)
-    origin: str = ""
-    recorded: int = 0
-    capabilities: Mapping[str, str | None] = field(default_factory=dict)
     blocked: frozenset[str] = frozenset()
 
 
@@ -87,8 +82,7 @@ def sources(event: HistoryEvent) -> Sequence[Payload]:
     match event.event_type:
         case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
             begun = event.workflow_execution_started_event_attributes
-            arguments = begun.input.payloads[: 1 if begun.continued_execution_run_id else 2]
-            return [*arguments, *_carried_rows(event).values()]
+            return begun.input.payloads[: 1 if begun.continued_execution_run_id else 2]
         case EventType.EVENT_TYPE_WORKFLOW_PROPERTIES_MODIFIED:
             return list(upserted(event).values())
         case EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
@@ -127,9 +121,7 @@ def translate(
     events: list[views.Event] = []
     if event.event_type not in _SAME_TASK:
         events, state = released(state)
-    recorded = max(state.recorded, event.event_time.ToMicroseconds())
-    state = _advanced(event, values, state)
-    state = replace(state, last=event.event_id, count=0, recorded=recorded)
+    state = replace(_advanced(event, values, state), last=event.event_id, count=0)
     moment = event.event_time.ToDatetime(tzinfo=UTC)
     translated = [
         replace(each, time=each.time or moment) for each in _entries(event, values, state)
@@ -192,15 +184,7 @@ def _numbered(
                 address=entry.address,
                 actor=entry.actor,
                 data=dict(entry.data),
-            )
-            .showing(entry.shown)
-            .recorded(
-                views.Recording(
-                    origin=state.origin,
-                    at=state.recorded,
-                    capability=state.capabilities.get(str(entry.data.get("id"))),
-                )
-            )
+            ).showing(entry.shown)
         )
     return events, replace(state, count=state.count + len(events))
 
@@ -211,21 +195,7 @@ def _advanced(event: HistoryEvent, values: Sequence[Any], state: HistoryState) -
             start = mapping(values)
             begun = event.workflow_execution_started_event_attributes
             previous = begun.continued_execution_run_id or start.get("retry_of") or ""
-            rows = _carried_rows(event)
-            # They come after the arguments.
-            asked = zip(rows, values[len(values) - len(rows) :], strict=True)
-            return replace(
-                state,
-                birth=start.get("generation", 0),
-                previous=previous,
-                origin=start.get("origin") or begun.first_execution_run_id or state.execution,
-                capabilities={
-                    key.removeprefix(names.MEMO_INTERRUPT): mapping([row]).get(
-                        "requested_capability"
-                    )
-                    for key, row in asked
-                },
-            )
+            return replace(state, birth=start.get("generation", 0), previous=previous)
         case EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED:
             if event.workflow_task_failed_event_attributes.cause != _RESET:
                 return state
@@ -233,16 +203,7 @@ def _advanced(event: HistoryEvent, values: Sequence[Any], state: HistoryState) -
             return replace(state, birth=max(event.event_time.ToMicroseconds(), state.birth + 1))
         case EventType.EVENT_TYPE_WORKFLOW_PROPERTIES_MODIFIED:
             written = dict(zip(upserted(event), values, strict=True))
-            opened = {
-                row["data"].get("id"): row["data"].get("capability")
-                for row in written.get(names.MEMO_FACTS, [])
-                if row["type"] == "interrupt.opened"
-            }
-            return replace(
-                state,
-                closing=written.get(names.MEMO_CLOSING, state.closing),
-                capabilities={**state.capabilities, **opened} if opened else state.capabilities,
-            )
+            return replace(state, closing=written.get(names.MEMO_CLOSING, state.closing))
         case EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
             name = event.activity_task_scheduled_event_attributes.activity_type.name
             if not values or not is_visit(name, values[0]):
@@ -265,12 +226,6 @@ def _with_blocked(
     if address is None or (report.get("outcome") or {}).get("kind") != "blocked":
         return state
     return replace(state, blocked=state.blocked | {address})
-
-
-def _carried_rows(event: HistoryEvent) -> Mapping[str, Payload]:
-    """The memo's rows of interrupts that were open when a history began."""
-    fields = event.workflow_execution_started_event_attributes.memo.fields
-    return {name: fields[name] for name in fields if name.startswith(names.MEMO_INTERRUPT)}
 
 
 def _entries(event: HistoryEvent, values: Sequence[Any], state: HistoryState) -> Iterator[Entry]:

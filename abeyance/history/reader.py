@@ -1,29 +1,19 @@
-"""Reading the events of a run, from a cursor through all its histories to the present, and what its
-models say while they speak.
-"""
+"""Reading the events of a run, from a cursor through all its histories to the present."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
-from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.client import Client as TemporalClient
-from temporalio.converter import DataConverter
-from temporalio.service import RPCError
 
-from abeyance import views, wire
-from abeyance.agents.agent import is_turn
-from abeyance.core import live_text
-from abeyance.core.live_text import LiveText
-from abeyance.errors import Code, Refusal, Unreadable
+from abeyance import views
+from abeyance.errors import Code, Refusal
 from abeyance.history.client import Execution, HistoryClient, unknown_run
 from abeyance.history.cursors import Cursor, is_later
-from abeyance.history.description import decoded
 from abeyance.history.entries import CLOSING_EVENTS
 from abeyance.history.event_translation import (
     HistoryState,
@@ -33,16 +23,7 @@ from abeyance.history.event_translation import (
     translate,
 )
 from abeyance.storage.converter import decode_message
-from abeyance.storage.encryption import is_reference
 from abeyance.temporal.retry import NotFound
-
-_PAUSE: Final = 0.35
-_SHARE: Final = 3
-_LONGEST_PAUSE: Final = 3.0
-"""A description is followed by a pause of `_SHARE` times the length of its call, within these bounds in
-seconds: with the half second between two heartbeats, a text is there within a second."""
-TURN_ENDS: Final = frozenset({"node.finished", "node.retrying", "node.failed", "node.stopped"})
-"""The events with which the code of a visit ends, until it starts again."""
 
 
 class HistoryWalk:
@@ -143,10 +124,6 @@ class Histories:
     def __init__(self, temporal: TemporalClient, task_queue: str, *, patience: float) -> None:
         self._source = HistoryClient(temporal, task_queue, patience=patience)
 
-    def live_texts(self, run_id: str, on_change: Callable[[], None]) -> LiveTexts:
-        """What the models of a run say while they speak."""
-        return LiveTexts(self._source, run_id, on_change)
-
     async def newest(self, run_id: str) -> Execution:
         """The run's newest execution. Raises the refusal `unknown_run`, and Unavailable."""
         try:
@@ -171,12 +148,10 @@ class Histories:
             raise unknown_run(run_id)
         return Cursor(run_id=run_id, execution=oldest.execution, birth=oldest.birth, event=0)
 
-    async def read(self, place: Place, *, wait: bool = False) -> Page:
-        """Read the page at a place. With `wait`, the last page of an open history comes when there are
-        new events, or empty after some seconds. Raises NotFound and Unavailable.
-        """
+    async def read(self, place: Place) -> Page:
+        """Read the page at a place. Raises NotFound and Unavailable."""
         state = place.state
-        response = await self._source.history(state.run_id, state.execution, place.token, wait=wait)
+        response = await self._source.history(state.run_id, state.execution, place.token)
         events: list[views.Event] = []
         for event in response.history.events:
             translated, state = await self._translated(event, state)
@@ -184,50 +159,11 @@ class Histories:
             if event.event_type in CLOSING_EVENTS:
                 return await self._ended(event, events, state)
         token = response.next_page_token
-        if token and not wait:
+        if token:
             return Page(events=tuple(events), then=Place(state=state, token=token), state=state)
-        translated, state = released(state)
-        then = (
-            Place(state=state, token=token)
-            if token
-            else Place.beginning(state.run_id, state.execution)
-        )
-        return Page(events=(*events, *translated), then=then, state=state, is_last=not token)
-
-    async def newer(self, state: HistoryState) -> Page:
-        """Read what follows a translated part of an open history, at the cost of what is new.
-
-        Raises NotFound and Unavailable.
-        """
-        events: list[views.Event] = []
-        for event in await self._source.newer(state.run_id, state.execution, state.last):
-            translated, state = await self._translated(event, state)
-            events += translated
-            if event.event_type in CLOSING_EVENTS:
-                return await self._ended(event, events, state)
         translated, state = released(state)
         then = Place.beginning(state.run_id, state.execution)
         return Page(events=(*events, *translated), then=then, state=state, is_last=True)
-
-    async def reaching(
-        self, run_id: str, execution: str, is_before: Callable[[HistoryState], bool]
-    ) -> str:
-        """The latest execution, from this one back, that `is_before`, else the oldest that there is.
-
-        `is_before` gets the state after an execution's first event. Raises NotFound if there is none, and
-        Unavailable.
-        """
-        reached = ""
-        try:
-            async for begun in self._backwards(run_id, execution):
-                reached = begun.execution
-                if is_before(begun):
-                    break
-        except NotFound:
-            # Earlier histories are deleted.
-            if not reached:
-                raise
-        return reached
 
     async def _ended(
         self, event: HistoryEvent, events: list[views.Event], state: HistoryState
@@ -270,7 +206,7 @@ class Histories:
     async def _backwards(self, run_id: str, execution: str) -> AsyncIterator[HistoryState]:
         """Yield the state after the first event of each history, back to the oldest of the chain."""
         while execution:
-            response = await self._source.history(run_id, execution, wait=False, most=1)
+            response = await self._source.history(run_id, execution, most=1)
             (event, *_) = response.history.events
             _, state = await self._translated(
                 event, HistoryState(run_id=run_id, execution=execution)
@@ -289,111 +225,3 @@ class Histories:
         if payloads:
             values = await converter.decode(payloads)
         return translate(event, values, state)
-
-
-class LiveTexts:
-    """The live texts of one run, for all who watch it in this process.
-
-    `latest` has them by the address of the turn. `turns` are the turns that go on, each with the id of
-    the event that began it: the same address may have one after another. `on_change` is called when a
-    text changes. They are read from the description of the run's pending activities: nothing is asked
-    while nobody watches, or while no turn of a model is under way.
-    """
-
-    def __init__(self, client: HistoryClient, run_id: str, on_change: Callable[[], None]) -> None:
-        self.latest: dict[str, LiveText] = {}
-        self._client = client
-        self._run_id = run_id
-        self._on_change = on_change
-        self.turns: dict[str, str] = {}
-        self._watchers = 0
-        self._task: asyncio.Task[None] | None = None
-
-    def heed(self, events: Iterable[views.Event]) -> None:
-        """Take note of the turns that begin and end."""
-        for event in events:
-            if event.address is None or not is_turn(event.address):
-                continue
-            if event.type == "node.started":
-                self.turns[event.address] = event.id
-            elif event.type in TURN_ENDS:
-                self.turns.pop(event.address, None)
-            self.latest.pop(event.address, None)
-        self._start_or_stop()
-
-    def enter(self) -> None:
-        """Read while this watcher is there."""
-        self._watchers += 1
-        self._start_or_stop()
-
-    def leave(self) -> None:
-        """A watcher has left."""
-        self._watchers -= 1
-        self._start_or_stop()
-
-    def _start_or_stop(self) -> None:
-        is_needed = bool(self._watchers and self.turns)
-        if is_needed and self._task is None:
-            self._task = asyncio.create_task(self._poll())
-        elif not is_needed and self._task is not None:
-            self._task.cancel()
-            self._task = None
-            self.latest.clear()
-
-    async def _poll(self) -> None:
-        clock = asyncio.get_running_loop().time
-        while True:
-            began, asked = clock(), dict(self.turns)
-            try:
-                said = await _said(self._client, self._run_id, asked.keys())
-            except RPCError:
-                # The history is read at the same time, and says what is wrong.
-                said = None
-            if said is not None:
-                self._keep(said, asked)
-            await asyncio.sleep(min(max(_PAUSE, _SHARE * (clock() - began)), _LONGEST_PAUSE))
-
-    def _keep(self, said: Mapping[str, LiveText | None], asked: Mapping[str, str]) -> None:
-        before = dict(self.latest)
-        for address, begun in asked.items():
-            if self.turns.get(address) != begun:
-                # Over since, so that this may be the text of a turn before.
-                continue
-            if (text := said.get(address)) is not None:
-                self.latest[address] = text
-            else:
-                self.latest.pop(address, None)
-            if address not in said:
-                # It waits for people, or is over.
-                del self.turns[address]
-        if self.latest != before:
-            self._on_change()
-        self._start_or_stop()
-
-
-async def _said(
-    client: HistoryClient, run_id: str, addresses: Collection[str]
-) -> Mapping[str, LiveText | None]:
-    """What the models say in those of these turns that are at work. Raises RPCError."""
-    converter = client.converter(run_id)
-    return {
-        pending.activity_id: await _text_of(converter, pending)
-        for pending in await client.pending(run_id)
-        if pending.activity_id in addresses
-    }
-
-
-async def _text_of(converter: DataConverter, pending: PendingActivityInfo) -> LiveText | None:
-    """The text in the heartbeat of a turn: its last payloads."""
-    found: list[LiveText] = []
-    for payload in reversed(pending.heartbeat_details.payloads):
-        if is_reference(payload):
-            break
-        try:
-            live = wire.Journal.model_validate(await decoded(converter, payload)).live
-        except Unreadable:
-            break
-        if live is None:
-            break
-        found.append(live)
-    return live_text.joined(found[::-1])

@@ -45,7 +45,7 @@ async def heads(
     try:
         newest = await source.execution(run_id)
         while True:
-            page = await source.history(run_id, newest.id, token, wait=False)
+            page = await source.history(run_id, newest.id, token)
             for event in page.history.events:
                 await reader.read(event)
             token = page.next_page_token

@@ -107,6 +107,21 @@ class Database:
         ):
             yield connection
 
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[Callable[[], bool]]:
+        """Open a connection, and yield a call that waits a moment: have others written meanwhile?
+
+        One thread may use it. Raises RecordsUnavailable, and so does the call.
+        """
+        with self._errors(), self._opened().connect() as connection:
+            try:
+                yield engines.watch(connection)
+            except connection.dialect.loaded_dbapi.Error as error:
+                raise _unavailable(_first_line(error)) from error
+            finally:
+                # Nobody else has use for it.
+                connection.invalidate()
+
     async def read(self, query: Callable[[Connection], T]) -> T:
         """Return what a query finds, in a thread. Raises RecordsUnavailable after 5 seconds."""
 
@@ -216,12 +231,16 @@ class Database:
             self._deployments.clear()
             if isinstance(error, NoConnection):
                 raise _unavailable("all connections are in use") from error
-            # Its first line has neither the statement nor its values.
-            raise _unavailable(str(error.orig).strip().partition("\n")[0]) from error
+            raise _unavailable(_first_line(error.orig)) from error
 
     def _note_failure(self) -> None:
         now = time.monotonic()
         self._failing = (now if self.behind is None else self._failing[0], now)
+
+
+def _first_line(error: BaseException | None) -> str:
+    # It has neither the statement nor its values.
+    return str(error).strip().partition("\n")[0]
 
 
 def _unavailable(reason: str) -> RecordsUnavailable:

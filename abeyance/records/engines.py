@@ -10,6 +10,7 @@ import os
 import sqlite3
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -30,6 +31,10 @@ _RECYCLE_SECONDS: Final = 1_800
 _CONNECTIONS: Final = 5
 """That are kept open; as many again may be opened for a moment."""
 _WRITES: Final = "abeyance_writes"
+CHANNEL: Final = "abeyance"
+"""By which PostgreSQL tells that something was written."""
+_HEARD_WITHIN: Final = 1.0
+_LOOKED_EVERY: Final = 0.05
 
 
 def place(url: str) -> str:
@@ -68,6 +73,44 @@ def reading(connection: Connection) -> Connection:
 def writes(connection: Connection) -> bool:
     """Return True if the transactions of a connection may write."""
     return bool(connection.get_execution_options().get(_WRITES))
+
+
+def watch(connection: Connection) -> Callable[[], bool]:
+    """Return a call that waits until others than this connection have written.
+
+    It waits a second at most on PostgreSQL, and then makes sure that the server is there; a twentieth of
+    one on SQLite. It returns whether there was something.
+    """
+    raw: Any = connection.connection.driver_connection
+    if connection.dialect.name == "sqlite":
+        return _Counter(raw).has_changed
+    raw.autocommit = True
+    raw.execute(f"LISTEN {CHANNEL}")
+
+    def has_changed() -> bool:
+        for _ in raw.notifies(timeout=_HEARD_WITHIN, stop_after=1):
+            return True
+        raw.execute("SELECT 1")
+        return False
+
+    return has_changed
+
+
+class _Counter:
+    """The counter by which a connection of SQLite sees that others have written."""
+
+    def __init__(self, raw: sqlite3.Connection) -> None:
+        self._raw = raw
+        self._version = self._read()
+
+    def has_changed(self) -> bool:
+        time.sleep(_LOOKED_EVERY)
+        before, self._version = self._version, self._read()
+        return self._version != before
+
+    def _read(self) -> int:
+        (version,) = self._raw.execute("PRAGMA data_version").fetchone()
+        return int(version)
 
 
 def make_file(path: Path) -> None:

@@ -6,18 +6,21 @@ latest position it has seen misses none.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, Select, func, select
 
 from abeyance import views
 from abeyance.filters import EventFilter
+from abeyance.keyring import WrongKey
 from abeyance.records import selecting
 from abeyance.records.documents import Documents
 from abeyance.records.selecting import AnyRow, Condition
-from abeyance.records.tables import events, moment, runs
+from abeyance.records.tables import deployments, events, micros, moment, runs
 
 _COLUMNS: Final = (
     events.c.position,
@@ -28,22 +31,73 @@ _COLUMNS: Final = (
     events.c.actor,
     events.c.data,
 )
+_NUMBER: Final = (
+    select(func.max(events.c.number)).where(events.c.run == runs.c.id).scalar_subquery()
+)
+"""That of the latest event of a run."""
+_DIGITS: Final = 12
+_ID: Final = re.compile(rf"\d{{{_DIGITS}}}", re.ASCII)
+_CURSOR: Final = re.compile(rf"(\d{{{_DIGITS}}})-([0-9a-f]{{1,15}})", re.ASCII)
+_LOOKED_AT: Final = 20_000
+"""How many positions are looked at in one query: of them few may pass a filter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Positions:
-    """The positions of the oldest and the newest event of a deployment; 0 if it has none."""
+    """The positions of the oldest and the newest event of a deployment; 0 if it has none.
+
+    `made_at` is when its positions began: they are no others' then. It is 0 if nothing was recorded yet.
+    """
 
     oldest: int
     newest: int
+    made_at: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A place in the stream of all runs: a position among those that began at `made_at`."""
+
+    position: int = 0
+    made_at: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.position:0{_DIGITS}}-{self.made_at:x}"
+
+    @classmethod
+    def parse(cls, text: str) -> Place | None:
+        """Read a cursor of the stream, None if it is none."""
+        match = _CURSOR.fullmatch(text)
+        return match and cls(position=int(match[1]), made_at=int(match[2], 16))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stretch:
-    """Events of all runs, and the position up to which there are no others that pass the filter."""
+    """Events of all runs, and the place up to which there are no others that pass the filter.
+
+    `is_last`: there are none behind it either, at present. `unreadable` are runs whose events are left
+    out, because no key opens them.
+    """
 
     items: list[views.StreamEvent]
+    place: Place
+    is_last: bool
+    unreadable: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Some events of a run. `newest` is the number of its latest event, 0 if it has none.
+
+    `is_last`: there are no others behind them, at present. What is written later has a greater position
+    than `position`.
+    """
+
+    items: list[views.Event]
+    newest: int
     position: int
+    is_last: bool
+    has_ended: bool
 
 
 def of_run(
@@ -56,18 +110,51 @@ def of_run(
     limit: int = 1_000,
 ) -> list[views.Event]:
     """Return the events of a run after a number, in order; none if there is no run of this id."""
-    query = (
-        select(*_COLUMNS)
-        .join(runs, events.c.run == runs.c.id)
-        .where(runs.c.deployment == deployment, runs.c.run_id == run_id, runs.c.is_newest)
-        .where(events.c.number > after)
-        .order_by(events.c.number)
-        .limit(limit)
+    rows = _rows(connection, deployment, run_id, after=after, limit=limit)
+    return [_event(documents, run_id, row) for row in rows]
+
+
+def part_of_run(
+    connection: Connection,
+    documents: Documents,
+    deployment: int,
+    run_id: str,
+    *,
+    after: int = 0,
+    beyond: int = 0,
+    limit: int = 1_000,
+) -> Part | None:
+    """Return the events of a run after a number, and beyond a position; None if there is no such run.
+
+    A number may be given again, to another event: a workflow task that came to nothing had the first. A
+    position is not.
+    """
+    found = connection.execute(
+        _of(select(_NUMBER, runs.c.ended_at), deployment, run_id)
+    ).one_or_none()
+    if found is None:
+        return None
+    latest, ended_at = found
+    rows = _rows(connection, deployment, run_id, after=after, beyond=beyond, limit=limit)
+    return Part(
+        items=[_event(documents, run_id, row) for row in rows],
+        newest=latest or 0,
+        position=newest(connection),
+        is_last=len(rows) < limit or rows[-1].number == latest,
+        has_ended=ended_at is not None,
     )
-    return [
-        views.Event(id=_id(row.number), **_fields(documents, row), run_id=run_id)
-        for row in connection.execute(query)
-    ]
+
+
+def running(
+    connection: Connection, documents: Documents, deployment: int, run_id: str
+) -> tuple[int, list[str]]:
+    """Return the number of a run's latest event, and the addresses of the visits that run by then."""
+    query = _of(select(_NUMBER, runs.c.view), deployment, run_id)
+    found = connection.execute(query).one_or_none()
+    if found is None:
+        return 0, []
+    latest, view = found
+    return latest or 0, documents.read(view).get("running", [])
 
 
 def of_all(
@@ -81,26 +168,42 @@ def of_all(
 ) -> Stretch:
     """Return the events of all runs after a position that pass a filter, in order."""
     # What becomes visible between the two queries comes with the next stretch.
-    newest = max(after, positions(connection, deployment).newest)
+    between = positions(connection, deployment)
+    begin = max(after, between.oldest - 1)
+    end = max(after, min(between.newest, begin + _LOOKED_AT))
     query = (
         select(*_COLUMNS, runs.c.run_id, runs.c.graph)
         .join(runs, events.c.run == runs.c.id)
         .where(events.c.deployment == deployment)
-        .where(events.c.position > after, events.c.position <= newest, *_conditions(filters))
+        .where(events.c.position > begin, events.c.position <= end, *_conditions(filters))
         .order_by(events.c.position)
         .limit(limit)
     )
-    items = [
-        views.StreamEvent(
-            id=_id(row.position),
-            event_id=_id(row.number),
-            run_id=row.run_id,
-            graph=row.graph,
-            **_fields(documents, row),
+    rows = connection.execute(query).all()
+    items, unreadable = list[views.StreamEvent](), set[str]()
+    for row in rows:
+        try:
+            fields = _fields(documents, row)
+        except WrongKey:
+            unreadable.add(row.run_id)
+            continue
+        items.append(
+            views.StreamEvent(
+                id=str(Place(position=row.position, made_at=between.made_at)),
+                event_id=event_id(row.number),
+                run_id=row.run_id,
+                graph=row.graph,
+                **fields,
+            )
         )
-        for row in connection.execute(query)
-    ]
-    return Stretch(items=items, position=int(items[-1].id) if len(items) == limit else newest)
+    if len(rows) == limit:
+        end = rows[-1].position
+    return Stretch(
+        items=items,
+        place=Place(position=end, made_at=between.made_at),
+        is_last=end >= between.newest,
+        unreadable=frozenset(unreadable),
+    )
 
 
 def positions(connection: Connection, deployment: int) -> Positions:
@@ -108,9 +211,81 @@ def positions(connection: Connection, deployment: int) -> Positions:
     own = events.c.deployment == deployment
     # Apart, each is one look into the index.
     oldest = select(func.min(events.c.position)).where(own).scalar_subquery()
-    newest = select(func.max(events.c.position)).where(own).scalar_subquery()
-    first, last = connection.execute(select(oldest, newest)).one()
-    return Positions(oldest=first or 0, newest=last or 0)
+    latest = select(func.max(events.c.position)).where(own).scalar_subquery()
+    made_at = select(deployments.c.made_at).where(deployments.c.id == deployment).scalar_subquery()
+    first, last, made = connection.execute(select(oldest, latest, made_at)).one()
+    return Positions(oldest=first or 0, newest=last or 0, made_at=made or 0)
+
+
+def place_before(
+    connection: Connection, documents: Documents, deployment: int, since: datetime
+) -> Place:
+    """Return the place before the first event of all runs after a time."""
+    del documents
+    between = positions(connection, deployment)
+    later = (
+        select(events.c.position)
+        .where(events.c.deployment == deployment, events.c.at > micros(since))
+        .order_by(events.c.position)
+        .limit(1)
+    )
+    first = connection.execute(later).scalar_one_or_none()
+    position = between.newest if first is None else first - 1
+    return Place(position=position, made_at=between.made_at)
+
+
+def newest(connection: Connection) -> int:
+    """Return the newest position of all deployments, 0 if there is none."""
+    return connection.execute(select(func.max(events.c.position))).scalar_one() or 0
+
+
+def changed_runs(connection: Connection, after: int) -> tuple[int, Collection[str]]:
+    """Return the newest position, and the ids of the runs with events after the position `after`."""
+    last = func.max(events.c.position)
+    query = (
+        select(runs.c.run_id, last)
+        .join(runs, events.c.run == runs.c.id)
+        .where(events.c.position > after)
+        .group_by(runs.c.run_id)
+    )
+    found = connection.execute(query).all()
+    return max([after, *(row[1] for row in found)]), {row.run_id for row in found}
+
+
+def event_id(number: int) -> str:
+    """Return the id of an event of a run: as text it is greater than those before."""
+    return f"{number:0{_DIGITS}}"
+
+
+def number_of(text: str) -> int | None:
+    """Return the number of the event with this id, None if it is no id."""
+    return int(text) if _ID.fullmatch(text) else None
+
+
+def _of(query: Select[Any], deployment: int, run_id: str) -> Select[Any]:
+    return query.where(runs.c.deployment == deployment, runs.c.run_id == run_id, runs.c.is_newest)
+
+
+def _rows(
+    connection: Connection,
+    deployment: int,
+    run_id: str,
+    *,
+    after: int,
+    beyond: int = 0,
+    limit: int,
+) -> Sequence[AnyRow]:
+    query = (
+        _of(select(*_COLUMNS).join(runs, events.c.run == runs.c.id), deployment, run_id)
+        .where(events.c.number > after, events.c.position > beyond)
+        .order_by(events.c.number)
+        .limit(limit)
+    )
+    return connection.execute(query).all()
+
+
+def _event(documents: Documents, run_id: str, row: AnyRow) -> views.Event:
+    return views.Event(id=event_id(row.number), **_fields(documents, row), run_id=run_id)
 
 
 def _conditions(filters: EventFilter) -> Iterator[Condition]:
@@ -121,11 +296,6 @@ def _conditions(filters: EventFilter) -> Iterator[Condition]:
     if filters.capabilities:
         yield selecting.among(events.c.capability, filters.capabilities)
     yield from selecting.readable(events.c.run, filters.reads)
-
-
-def _id(number: int) -> str:
-    # As text it is greater than those before.
-    return f"{number:012}"
 
 
 def _fields(documents: Documents, row: AnyRow) -> dict[str, Any]:

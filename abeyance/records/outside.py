@@ -9,15 +9,17 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, delete, func, select, update
 
-from abeyance import views
+from abeyance import views, wire
 from abeyance.records.batch import BEGINNING, Batch, Fact
 from abeyance.records.documents import Documents
 from abeyance.records.questions import listed_of
-from abeyance.records.tables import claims, events, micros, moment, runs
+from abeyance.records.selecting import AnyRow, Condition
+from abeyance.records.tables import claims, events, micros, moment, questions, runs
 from abeyance.records.writing import write
 
 _AT_ONCE: Final = 500
 _ALL: Final = 100_000
+_UNDELIVERED: Final = "notification.failed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,25 +76,16 @@ def end(connection: Connection, documents: Documents, deployment: int, ends: Ite
 def _batch(
     connection: Connection, documents: Documents, deployment: int, ended: End
 ) -> Batch | None:
-    query = select(runs.c.id, runs.c.origin, runs.c.batch, runs.c.active_at, runs.c.view).where(
-        runs.c.deployment == deployment,
-        runs.c.run_id == ended.run_id,
-        runs.c.is_newest,
-        runs.c.ended_at.is_(None),
-        # A later run may have the id.
-        runs.c.created_at <= micros(ended.at),
-    )
-    found = connection.execute(query).one_or_none()
+    # A later run may have the id.
+    own = (runs.c.ended_at.is_(None), runs.c.created_at <= micros(ended.at))
+    found = _newest(connection, deployment, ended.run_id, *own)
     if found is None:
         return _unknown(connection, deployment, ended)
-    last = select(func.max(events.c.number)).where(events.c.run == found.id)
-    before = connection.execute(last).scalar_one() or 0
-    facts: list[Fact] = []
-    questions = [*ended.questions]
+    facts, settled = list[Fact](), [*ended.questions]
     if ended.view is None:
         waiting = listed_of(connection, documents, [found.id], most=_ALL)
-        questions = [_withdrawn(question, ended) for _, question in waiting]
-        facts = [_withdrawal(question, ended) for question in questions]
+        settled = [_withdrawn(question, ended) for _, question in waiting]
+        facts = [_withdrawal(question, ended) for question in settled]
     view = ended.view or views.RunView.model_validate(documents.read(found.view))
     changes: dict[str, Any] = {
         "status": ended.status,
@@ -113,18 +106,40 @@ def _batch(
             data={"reason": ended.reason},
         )
     )
+    return _behind(found, view.model_copy(update=changes), facts, settled)
+
+
+def _newest(
+    connection: Connection, deployment: int, run_id: str, *conditions: Condition
+) -> AnyRow | None:
+    """The newest run of an id, and the number of its latest event."""
+    last = select(func.max(events.c.number)).where(events.c.run == runs.c.id).scalar_subquery()
+    columns = (runs.c.id, runs.c.origin, runs.c.batch, runs.c.active_at, runs.c.view)
+    query = select(*columns, func.coalesce(last, 0).label("last")).where(
+        runs.c.deployment == deployment, runs.c.run_id == run_id, runs.c.is_newest, *conditions
+    )
+    return connection.execute(query).one_or_none()
+
+
+def _behind(
+    found: AnyRow,
+    view: views.RunView,
+    facts: Sequence[Fact],
+    settled: Sequence[views.InterruptView] = (),
+) -> Batch:
+    """The batch of events behind all that are recorded, which are numbered here."""
     return Batch(
         number=found.batch + 1,
         after=found.batch,
         origin=found.origin,
-        view=view.model_copy(update=changes),
+        view=view,
         active_at=moment(found.active_at),
-        questions=questions,
-        facts_before=before,
+        facts_before=found.last,
         facts=[
             fact.model_copy(update={"number": number})
-            for number, fact in enumerate(facts, before + 1)
+            for number, fact in enumerate(facts, found.last + 1)
         ],
+        questions=[*settled],
     )
 
 
@@ -143,6 +158,42 @@ def _withdrawal(question: views.InterruptView, ended: End) -> Fact:
         data={"id": question.id, "name": question.name, "reason": ended.reason},
         capability=question.requested_capability,
     )
+
+
+def undelivered(
+    connection: Connection,
+    documents: Documents,
+    deployment: int,
+    run_id: str,
+    failed: wire.NotificationFailed,
+    *,
+    at: datetime,
+) -> None:
+    """Record whom a notification did not reach, for a run that has ended: once for each `at`."""
+    # First the lock, under which no other event comes in between.
+    write(connection, documents, deployment, [])
+    found = _newest(connection, deployment, run_id, runs.c.ended_at.is_not(None))
+    if found is None:
+        return
+    own = (events.c.run == found.id, events.c.type == _UNDELIVERED, events.c.at == micros(at))
+    recorded = connection.execute(select(events.c.data).where(*own)).scalars()
+    before = [documents.read(data) for data in recorded]
+    asked = select(questions.c.capability).where(
+        questions.c.run == found.id, questions.c.interrupt_id == failed.interrupt
+    )
+    capability = connection.execute(asked).scalar_one_or_none()
+    told = [
+        {"event": failed.about, **each.model_dump(mode="json"), "id": failed.interrupt}
+        for each in failed.undelivered
+    ]
+    facts = [
+        Fact(number=0, time=at, type=_UNDELIVERED, data=data, capability=capability)
+        for data in told
+        if data not in before
+    ]
+    if facts:
+        view = views.RunView.model_validate(documents.read(found.view))
+        write(connection, documents, deployment, [_behind(found, view, facts)])
 
 
 def _unknown(connection: Connection, deployment: int, ended: End) -> Batch | None:

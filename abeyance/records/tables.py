@@ -55,6 +55,8 @@ deployments: Final = Table(
     # The id that Temporal gave the namespace: names repeat from one server to the next.
     Column("namespace", Text, nullable=False),
     Column("task_queue", Text, nullable=False),
+    # It tells the positions of events from those of a database that was there before.
+    Column("made_at", BigInteger, nullable=False, default=lambda: micros(datetime.now(UTC))),
     UniqueConstraint("namespace", "task_queue"),
 )
 
@@ -158,7 +160,7 @@ events: Final = Table(
     Column("data", Text, nullable=False),
     Column("shown", Text),
     UniqueConstraint("run", "number"),
-    Index(None, "deployment", "position"),
+    Index(None, "deployment", "position", "at"),
     # A position is given once, even after the latest events were deleted.
     sqlite_autoincrement=True,
 )

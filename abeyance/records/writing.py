@@ -28,6 +28,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from abeyance import views
 from abeyance.core.terms import Priority
+from abeyance.records import engines
 from abeyance.records.batch import BEGINNING, Batch, Fact, Written
 from abeyance.records.documents import Documents
 from abeyance.records.tables import (
@@ -51,7 +52,7 @@ _POSITIONS: Final = 0x6162_6579
 """The lock under which events get their positions."""
 
 # To make a statement takes longer than SQLite needs to carry it out, so each is made once.
-_LOCK: Final = select(func.pg_advisory_xact_lock(_POSITIONS))
+_LOCK: Final = select(func.pg_advisory_xact_lock(_POSITIONS), func.pg_notify(engines.CHANNEL, ""))
 _ID: Final = (
     runs.c.deployment == bindparam("deployment"),
     runs.c.run_id == bindparam("run_id"),
@@ -99,7 +100,8 @@ def write(
     Return what became of each.
     """
     if connection.dialect.name == "postgresql":
-        # Readers go by the position. One that becomes visible after a later one would be missed.
+        # Readers go by the position. One that becomes visible after a later one would be missed. Who
+        # listens is told at the end of the transaction.
         connection.execute(_LOCK)
     return [_write(connection, documents, deployment, batch) for batch in batches]
 

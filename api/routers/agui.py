@@ -23,7 +23,7 @@ from abeyance.api import openapi, parts, segments
 from abeyance.api.auth import READ, CredentialsDep
 from abeyance.api.dependencies import CONNECTED, BackendDep
 from abeyance.api.posted import TALK_CODES, Answer, Posted, ids_of, new_message, one_each
-from abeyance.api.routers.events import ServerSentEvents, stream_to
+from abeyance.api.routers.events import ServerSentEvents, place_of, stream_to
 from abeyance.api.threads import GraphName, Place, Said, Thread, graph_of
 from abeyance.commands.fields import ConversationId, Name
 from abeyance.core.json import Json
@@ -149,16 +149,19 @@ async def run_agent(
     """
     thread = Thread(backend, credentials, graph_of(backend, graph))
     posted = posted_by(body)
-    place = await thread.take(posted)
-    return stream_to(
-        credentials,
-        backend,
-        _events(thread, posted, place, body.run_id),
-        text=_text,
-        last_words=lambda reason: _text(
-            protocol.RunErrorEvent(message=f"{reason}; the run goes on", code=Code.UNAVAILABLE)
-        ),
-    )
+    # Before the run is started.
+    with place_of(credentials, backend) as held:
+        place = await thread.take(posted)
+        return stream_to(
+            credentials,
+            backend,
+            _events(thread, posted, place, body.run_id),
+            held,
+            text=_text,
+            last_words=lambda reason: _text(
+                protocol.RunErrorEvent(message=f"{reason}; the run goes on", code=Code.UNAVAILABLE)
+            ),
+        )
 
 
 def posted_by(body: RunAgentInput) -> Posted:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, TypeAlias, assert_never
 
@@ -20,7 +21,7 @@ from abeyance.api.auth import READ, Credentials, CredentialsDep
 from abeyance.api.dependencies import CONNECTED, Backend, BackendDep
 from abeyance.api.posted import TALK_CODES, Answer, Posted, ids_of, new_message, one_each
 from abeyance.api.routers.conversations import ConversationId
-from abeyance.api.routers.events import ServerSentEvents, stream_to
+from abeyance.api.routers.events import ServerSentEvents, place_of, stream_to
 from abeyance.api.segments import Segment
 from abeyance.api.threads import GraphName, Place, Thread, graph_of
 from abeyance.commands import fields
@@ -93,11 +94,14 @@ async def post_message(
     if body.trigger == _REGENERATE:
         message = "cannot regenerate a message, as what a run has done stays done: send a new one"
         raise invalid([{"pointer": "/trigger", "message": message}])
-    place = await thread.take(posted_by(body.id, body.messages))
-    calls = calls_in(body.messages)
+    posted, calls = posted_by(body.id, body.messages), calls_in(body.messages)
     last = body.messages[-1] if body.messages else None
     is_continued = isinstance(last, dict) and last.get("role") == "assistant"
-    return _stream(backend, credentials, _chunks(thread, place, calls, is_continued=is_continued))
+    # Before the run is started.
+    with place_of(credentials, backend) as held:
+        place = await thread.take(posted)
+        chunks = _chunks(thread, place, calls, is_continued=is_continued)
+        return _stream(backend, credentials, chunks, held)
 
 
 @router.get(
@@ -128,16 +132,19 @@ async def resume_stream(
     if run_id is None:
         return Response(status_code=204)
     place = Place(conversation_id=conversation_id, segment=Segment(run_id=run_id), is_new=False)
-    return _stream(backend, credentials, _chunks(thread, place, set(), is_continued=False))
+    with place_of(credentials, backend) as held:
+        chunks = _chunks(thread, place, set(), is_continued=False)
+        return _stream(backend, credentials, chunks, held)
 
 
 def _stream(
-    backend: Backend, credentials: Credentials, chunks: AsyncGenerator[str, None]
+    backend: Backend, credentials: Credentials, chunks: AsyncGenerator[str, None], held: ExitStack
 ) -> Response:
     return stream_to(
         credentials,
         backend,
         chunks,
+        held,
         text=str,
         last_words=lambda reason: (
             _text({"type": "error", "errorText": f"{reason}; the run goes on"}) + _DONE

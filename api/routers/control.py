@@ -35,7 +35,6 @@ from abeyance.api.rights import without_others
 from abeyance.api.schemas import Accepted, RunStatus, fields_set
 from abeyance.client import Client, TemporalRun
 from abeyance.client.eviction import Room
-from abeyance.client.run import Present
 from abeyance.core import authority
 from abeyance.core.policy import Principal
 from abeyance.errors import Code, Refusal
@@ -84,14 +83,16 @@ class Signal:
         about = {"signal": SIGNALS[kind]}
         return await self.respond(Accepted(run_id=run_id), since, about, is_end=is_end)
 
-    async def present(self, run_id: str) -> Present | None:
-        """Return where the run is before the signal, if the caller waits for what comes of it."""
+    async def present(self, run_id: str) -> int | None:
+        """Return the number of the latest event before the signal, if the caller waits for what comes of
+        it.
+        """
         return await self.backend.connection.client.run(run_id).present() if self.wait else None
 
     async def respond(
         self,
         accepted: Accepted,
-        since: Present | None,
+        since: int | None,
         about: Mapping[str, str],
         *,
         is_end: bool = False,
@@ -105,7 +106,7 @@ class Signal:
             return accepted
         run, stopping = self.backend.connection.client.run(accepted.run_id), self.backend.stopping
         longest = min(self.wait, self.backend.settings.default_timeout)
-        refused = partial(run.raise_refused, since, **about)
+        refused = partial(run.raise_refused, since, about=about)
         waiting = _wait_for_effect(run, longest, stopping, refused, is_end=is_end)
         try:
             view = await long_poll(self.request, waiting, stopping=stopping)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import ExitStack, aclosing, suppress
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from contextlib import ExitStack, aclosing, contextmanager, suppress
 from typing import Annotated, Any, Final, Generic, TypeAlias, TypeVar
 
 from fastapi import APIRouter, Header, Query, Request, Response
@@ -119,10 +119,10 @@ async def read_stream(
     happen.
 
     The events of each run are in order. Continue after the last id, at any replica, to get every event
-    exactly once; the id is valid with any filter. Without one, the oldest event that Temporal has comes
+    exactly once; the id is valid with any filter. Without one, the oldest event that is recorded comes
     first, or the first after `since`. There is nothing more yet if a page is empty and `next_cursor` is
     the `after` of the request; otherwise a page may be shorter than `limit`. A stream has no end; it ends
-    early if its reader is too slow, or if its token expires or is revoked.
+    early if its token expires or is revoked.
     """
     after = last_event_id or query.after
     filters = EventFilter(
@@ -132,16 +132,9 @@ async def read_stream(
         reads=credentials.reads,
     )
     if _wants_stream(request):
-        with ExitStack() as place:
-            place.enter_context(backend.streams.one_of(credentials.principal.subject))
+        with place_of(credentials, backend) as place:
             following = await client.stream.opened(after, filters=filters, since=query.since)
-            return stream_to(
-                credentials,
-                backend,
-                following.events,
-                cursor=following.cursor,
-                place=place.pop_all(),
-            )
+            return stream_to(credentials, backend, following.events, place, cursor=following.cursor)
     items, next_cursor = await client.stream.page(
         after, limit=query.limit, filters=filters, since=query.since
     )
@@ -173,13 +166,14 @@ async def read_events(
     happen.
 
     Continue after the last id to get every event exactly once. After the run's last event, the stream
-    ends and `next_cursor` is null. A stream ends early if its reader is too slow, or if its token expires
-    or is revoked. It also has what models say while they speak, as `model.delta`, which has no id.
+    ends and `next_cursor` is null. A stream ends early if its token expires or is revoked. It also has
+    what models say while they speak, as `model.delta`, which has no id.
     """
     after = last_event_id or query.after
     if _wants_stream(request):
-        events = await client.feed.watched(run_id, after, hears_models=query.live)
-        return stream_to(credentials, backend, events)
+        with place_of(credentials, backend) as place:
+            events = await client.feed.watched(run_id, after, hears_models=query.live)
+            return stream_to(credentials, backend, events, place)
     items, next_cursor = await client.feed.page(run_id, after, query.limit)
     return Listed(items=items, next_cursor=next_cursor)
 
@@ -310,15 +304,28 @@ class EventStream(ServerSentEvents, Generic[T]):
                         await asyncio.wait({pending})
 
 
+@contextmanager
+def place_of(credentials: Credentials, backend: Backend) -> Iterator[ExitStack]:
+    """Hold a place for a stream to a caller, which `stream_to` takes over. Raises `too_many_runs`."""
+    with ExitStack() as place:
+        place.enter_context(backend.streams.one_of(credentials.principal.subject))
+        yield place
+
+
 def stream_to(
-    credentials: Credentials, backend: Backend, events: AsyncGenerator[T, None], **options: Any
+    credentials: Credentials,
+    backend: Backend,
+    events: AsyncGenerator[T, None],
+    place: ExitStack,
+    **options: Any,
 ) -> EventStream[T]:
     """Return a stream to a caller, for as long as the service runs and the caller's token counts.
 
-    `options` are those of `EventStream`.
+    `place` is that of `place_of`, `options` are those of `EventStream`.
     """
     return EventStream(
         events,
+        place=place.pop_all(),
         stopping=backend.stopping,
         until=credentials.expires_at,
         is_revoked=lambda: backend.tokens.is_revoked(credentials),

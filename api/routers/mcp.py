@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterable, Mapping
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import ExitStack, aclosing, asynccontextmanager, suppress
 from typing import Any, Final, Literal, TypeAlias, TypeVar, cast
 
 import mcp_types as protocol
@@ -180,6 +180,16 @@ class Endpoint:
         self, ctx: Context, params: protocol.SubscriptionsListenRequestParams
     ) -> protocol.SubscriptionsListenResult:
         """Tell the client of its tasks whenever they change, until all have ended."""
+        with ExitStack() as place:
+            await _told(ctx, self._hold(place, ctx))
+            return await self._tell_of_tasks(ctx, params)
+
+    async def _hold(self, place: ExitStack, ctx: Context) -> None:
+        place.enter_context(self._backend.streams.one_of(_credentials(ctx).principal.subject))
+
+    async def _tell_of_tasks(
+        self, ctx: Context, params: protocol.SubscriptionsListenRequestParams
+    ) -> protocol.SubscriptionsListenResult:
         asked = (params.notifications.model_extra or {}).get("taskIds")
         meta = {SUBSCRIPTION_ID_META_KEY: ctx.request_id}
         followed: dict[str, AsyncGenerator[dict[str, Any], None]] = {}

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
+import pytest
 import pytest_asyncio
 from agent_graphs import metered, payments, writers
 from sample_graphs import gated
@@ -14,6 +15,8 @@ from stack import Api, app_for, new_id, problem, served
 from talked import chat, events_in, wrote
 from temporal_site import Site
 from temporalio.client import Client as TemporalClient
+
+from abeyance.api import dependencies
 
 MUCH = wrote("pay much")
 
@@ -79,6 +82,17 @@ async def test_a_chat_is_asked_and_goes_on_with_the_answer(talks: Api) -> None:
     assert "messageId" not in one(events_in(rest.text), "start")
     assert one(events_in(rest.text), "finish")["finishReason"] == "stop"
     assert one(events_in(again.text), "finish")["finishReason"] == "stop"
+
+
+async def test_a_caller_with_too_many_streams_starts_no_run(
+    talks: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dependencies, "MOST_STREAMS_OF_ONE", 0)
+    id_ = new_id("chat")
+    problem(await chat(talks, id_, MUCH), 429, "too_many_runs")
+    runs = await talks.http.get("/runs", params={"conversation_id": id_})
+
+    assert runs.json()["items"] == []
 
 
 async def test_a_denied_call_is_not_made_and_its_reason_reaches_the_model(talks: Api) -> None:

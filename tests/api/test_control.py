@@ -99,20 +99,24 @@ async def test_a_signal_follows_a_run_that_was_handed_over(temporal: TemporalCli
     assert (sent.status_code, sent.json()["status"]) == (200, "paused")
 
 
-async def test_a_refusal_is_read_across_a_hand_over(temporal: TemporalClient) -> None:
+async def test_a_refusal_is_read_across_a_hand_over_and_another_one_is_not(
+    temporal: TemporalClient,
+) -> None:
     site = Site(temporal, gates(2))
     async with site.worker(), served(app_for(site)) as api:
         run_id, (first, _) = await api.waiting("gates", limits={"continue_as_new_after": 3})
-        run = site.client.run(run_id)
+        run, before = site.client.run(run_id), (await site.history(run_id)).run_id
         since = await run.present()
+        assert since is not None
         await api.http.post(f"/interrupts/{first}/respond", json={"response": 1})
-        await eventually(lambda: _is_other(site, run_id, since.execution))
+        await eventually(lambda: _is_other(site, run_id, before))
         await run.pause(timeout=3600, on_timeout="goto:nowhere")
-        # A worker that answers has processed the pause.
-        await run.view()
         with pytest.raises(Refusal) as refused:
-            await run.raise_refused(since, signal="pause")
-        await run.raise_refused(since, signal="cancel")
+            await run.raise_refused(since, {"signal": "pause"})
+        await run.raise_refused(since, {"signal": "cancel"})
+        now = await run.present()
+        assert now is not None
+        await run.raise_refused(now, {"signal": "pause"})
 
     assert refused.value.code is Code.UNKNOWN_NODE
 

@@ -16,13 +16,11 @@ from stack import PLAIN, Api, app_for, new_id, problem, served, stream_events
 from temporal_site import ANYBODY, Site, eventually
 from temporalio.client import Client as TemporalClient
 
-from abeyance import EventFilter, Refusal, Unavailable
+from abeyance import EventFilter, Refusal
 from abeyance.api.app import create_app
 from abeyance.api.routers.events import EventStream
-from abeyance.client import Client, changes
-from abeyance.client.stream import Stream
+from abeyance.client import Client
 from abeyance.core.state import Limits
-from abeyance.history.cursors import Positions
 from abeyance.http import HttpClient
 from abeyance.token_file import add_token
 
@@ -60,7 +58,7 @@ async def api(office: Site) -> AsyncIterator[Api]:
 
 
 async def settled(office: Site) -> None:
-    """Wait until the runs have come to a halt, and visibility shows it."""
+    """Wait until the runs have come to a halt."""
 
     async def has_come() -> bool:
         seen = [each.id async for each in office.client.events(follow=False)]
@@ -210,7 +208,7 @@ async def test_a_filter_selects_by_type_graph_and_capability(
     # A cursor does not depend on the filter that it came with.
     for event in events[:1]:
         whole = await everything(api)
-        rest = whole[[each["event_id"] for each in whole].index(event["event_id"]) + 1 :]
+        rest = whole[[each["id"] for each in whole].index(event["id"]) + 1 :]
         assert await everything(api, after=event["id"]) == rest
 
 
@@ -241,14 +239,14 @@ async def test_what_happens_to_runs_that_wait_comes_within_moments_and_then_noth
     async with following(api, after=after) as events, asyncio.timeout(20):
         await api.http.post(f"/runs/{run_id}/messages", json={"text": "wait for it"})
         assert (await anext(events))["type"] == "message.queued"
-        assert office.client.stream.is_polling
+        assert office.client.records.following.is_at_work
         await api.http.post(f"/interrupts/{gate}/respond", json={"response": YES})
         types = [(await anext(events))["type"] for _ in range(4)]
         assert types[0] == "interrupt.answered"
         # A second listener joins those who are there.
         async with following(api, type="message.queued") as others:
             assert (await anext(others))["run_id"] == run_id
-    await eventually(lambda: not office.client.stream.is_polling)
+    await eventually(lambda: not office.client.records.following.is_at_work)
 
 
 async def test_a_run_that_takes_the_id_of_another_has_events_of_its_own(
@@ -271,46 +269,6 @@ async def test_a_run_that_takes_the_id_of_another_has_events_of_its_own(
     assert past == [*lives[0], *lives[1]]
 
 
-async def test_a_past_of_many_runs_is_read_in_parts(
-    api: Api, office: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = await everything(api)
-    # What began in the last minute is always read at once.
-    monkeypatch.setattr(changes, "_MANY", 1)
-    monkeypatch.setattr(changes, "_LISTED", 0)
-    events = [event.event_id async for event in office.client.events(follow=False)]
-
-    assert sorted(events) == sorted(event["event_id"] for event in whole)
-    feeds = as_in_feeds(whole)
-    for run_id, feed in feeds.items():
-        ids = [event["id"] for event in feed]
-        assert [id_ for id_ in events if id_ in ids] == ids, run_id
-
-
-async def test_a_listener_who_falls_behind_is_dropped(
-    office: Site, api: Api, temporal: TemporalClient
-) -> None:
-    stream = Stream(temporal, office.settings.task_queue, kept=1)
-    after = (await page(api, limit=1000))["next_cursor"]
-    slow, quick = await stream.opened(after), await stream.opened(after)
-    async with aclosing(slow.events) as unread, aclosing(quick.events) as events:
-        first = asyncio.create_task(anext(unread))
-        await eventually(lambda: stream.is_polling)
-        run_ids = [await office.start(graph=office.graphs["chain"])]
-        assert (await first).type == "run.started"
-        async for event in events:
-            if event.type == "run.completed" and len(run_ids) == 1:
-                # What is kept is dropped when there is more.
-                run_ids.append(await office.start(graph=office.graphs["chain"]))
-            elif event.type == "run.completed":
-                break
-        with pytest.raises(Unavailable, match="too slow"):
-            async for _ in unread:
-                pass
-    rest = [event async for event in office.client.events(after=after, follow=False)]
-    assert [event.run_id for event in rest if event.type == "run.started"] == run_ids
-
-
 async def test_a_quiet_stream_shows_that_it_lives_and_from_where_to_continue(
     office: Site, api: Api
 ) -> None:
@@ -326,12 +284,13 @@ async def test_a_quiet_stream_shows_that_it_lives_and_from_where_to_continue(
 
 
 @pytest.mark.parametrize("headers", [STREAM, {}])
-async def test_a_cursor_that_is_older_than_what_temporal_keeps_is_told_the_oldest(
-    api: Api, office: Site, headers: dict[str, str]
+async def test_a_cursor_of_a_database_that_was_there_before_is_told_the_oldest(
+    api: Api, headers: dict[str, str]
 ) -> None:
-    deployment = f"{office.temporal.namespace} {office.settings.task_queue}"
-    old = Positions(1_700_000_000_000_000).cursor(deployment)
-    response = await api.http.get("/events", headers=headers, params={"after": old})
+    (event,) = (await page(api, limit=1))["items"]
+    position, _, _ = event["id"].partition("-")
+    after = {"after": f"{position}-1"}
+    response = await api.http.get("/events", headers=headers, params=after)
     oldest = problem(response, 410, "gone")["oldest"]
 
     assert await everything(api, after=oldest) == await everything(api)
@@ -372,20 +331,6 @@ async def test_the_same_is_read_through_the_client_over_http(api: Api) -> None:
             await anext(client.events(after="nonsense"))
 
 
-async def test_runs_that_have_just_begun_are_read_at_once_however_many(
-    temporal: TemporalClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    site = Site(temporal, chain(1))
-    monkeypatch.setattr(changes, "_MANY", 2)
-    async with site.worker():
-        run_ids = {await site.start() for _ in range(4)}
-        for run_id in run_ids:
-            await site.ended(run_id)
-    events, _ = await site.client.stream.page(limit=1000)
-
-    assert {event.run_id for event in events} == run_ids
-
-
 async def test_a_reader_without_a_cursor_may_begin_at_a_time(temporal: TemporalClient) -> None:
     site = Site(temporal, chain(1))
     async with site.worker():
@@ -412,9 +357,9 @@ async def test_one_principal_has_at_most_twenty_streams_and_keeps_nobody_else_ou
         AsyncExitStack() as open_streams,
     ):
 
-        async def opened(token: str) -> httpx.Response:
+        async def opened(token: str, path: str = "/events") -> httpx.Response:
             headers = {**STREAM, "Authorization": f"Bearer {token}"}
-            stream = http.stream("GET", "/events", headers=headers)
+            stream = http.stream("GET", path, headers=headers)
             return await open_streams.enter_async_context(stream)
 
         streams = await asyncio.gather(*(opened(ada) for _ in range(20)))
@@ -423,6 +368,9 @@ async def test_one_principal_has_at_most_twenty_streams_and_keeps_nobody_else_ou
         await refused.aread()
         assert problem(refused, 429, "too_many_runs")["limit"] == 20
         assert refused.headers["retry-after"] == "5"
+        of_a_run = await opened(ada, "/runs/any/events")
+        await of_a_run.aread()
+        problem(of_a_run, 429, "too_many_runs")
         assert (await opened(bob)).status_code == 200
 
         # A place is free again once a stream has ended.

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from pages import read
-from temporalio.api.enums.v1 import EventType
-from temporalio.api.history.v1 import HistoryEvent
 
-from abeyance import views
-from abeyance.history import entries
+from abeyance import views, wire
+from abeyance.core.machine import new_run
+from abeyance.core.spec import GraphSpec
+from abeyance.core.state import Ending, Limits, Outcome
 from abeyance.notifications.moments import ENDS, EVENTS
+from abeyance.workflows.recording import Recorder
 
 _ROOT = Path(__file__).parents[2]
 _PAGE = read("reference/events.md")
-_ROWS = re.findall(r"^\| `([\w.]+)` \| (fact|history) \|(.*?)\| .+ \|$", _PAGE, re.MULTILINE)
+_ROWS = re.findall(r"^\| `([\w.]+)` \| (fact|step) \|(.*?)\| .+ \|$", _PAGE, re.MULTILINE)
 _TABLE = {(type_, source): {*re.findall(r"`(\w+)`", data)} for type_, source, data in _ROWS}
+NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 _NODE, _TOOL = "graph:g;node:draft:1", "graph:g;node:assist:1;agent:clerk;tool:book:c1"
 
 # What publishes for others, with the place of the type among its arguments; after those it calls.
@@ -88,31 +93,49 @@ def facts() -> Mapping[tuple[str, str], set[str]]:
     return told
 
 
+def noted(note: Callable[[Recorder], None]) -> Iterator[tuple[tuple[str, str], set[str]]]:
+    """What a run notes to be recorded, beside what the core publishes."""
+    start = wire.StartRun(run_id="r", started_by="ada", sent_by="svc")
+    recorder = Recorder(spawn_none, start)
+    note(recorder)
+    for fact in recorder.carried(start).unrecorded:
+        yield (fact["type"], "step"), {*fact["data"]}
+
+
+def spawn_none(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    raise AssertionError(f"nothing is recorded by {work}")
+
+
 def of_visits_and_starts() -> Mapping[tuple[str, str], set[str]]:
-    """What a reader makes of a history, but for the end of the run."""
+    """What a run notes of its start, and of its code."""
+    start = wire.StartRun(run_id="r", started_by="ada", sent_by="svc")
     turn = {"finish_reason": "stop", "calls": [], "model": "m", "turn": 1, "usage": None}
-    made = [entries.run_started([{"started_by": "ada", "sent_by": "svc"}])]
-    for address, status in ((_NODE, None), (_TOOL, "success")):
-        outcomes: list[dict[str, Any]] = [
-            {"kind": "finished", "tool_status": status, "turn": None if status else turn},
-            {"kind": "stopped"},
-            {"kind": "attempt_failed"},
-            {"kind": "failed", "code": "node_failed", "message": "It failed."},
-        ]
-        made.append(entries.visit_started(address))
-        for outcome in outcomes:
-            made += entries.visit_reported(address, {"outcome": outcome})
-    return {(entry.type, "history"): {*entry.data} for entry in made}
+
+    def note(recorder: Recorder) -> None:
+        recorder.began(start, "g", NOON)
+        for address, status in ((_NODE, None), (_TOOL, "success")):
+            recorder.started(address, NOON)
+            outcomes: list[dict[str, Any]] = [
+                {"kind": "finished", "tool_status": status, "turn": None if status else turn},
+                {"kind": "stopped"},
+                {"kind": "attempt_failed", "message": "x", "attempts": {"count": 1}, "pause": 1},
+                {"kind": "failed", "code": "node_failed", "message": "It failed."},
+            ]
+            for outcome in outcomes:
+                report = wire.VisitReport.model_validate({"outcome": outcome})
+                recorder.reported(address, report, NOON)
+
+    return dict(noted(note))
 
 
 def of_ends() -> Mapping[tuple[str, str], set[str]]:
-    """What a reader makes of the last event of a history."""
+    """What a run notes of its end."""
     told: dict[tuple[str, str], set[str]] = {}
     for type_ in views.TERMINAL_EVENTS:
-        record: dict[str, Any] = {"outcome": type_.removeprefix("run.")}
-        event = HistoryEvent(event_type=EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED)
-        (end,) = entries.run_ended(event, record, {})
-        told[end.type, "history"] = {*end.data}
+        state = new_run(run_id="r", spec=GraphSpec(name="g"), limits=Limits(), values={}, now=NOON)
+        outcome = cast("Outcome", type_.removeprefix("run."))
+        state.ending = Ending(outcome=outcome, reason=None, since=NOON)
+        told |= noted(partial(Recorder.ended, state=state))
     return told
 
 
@@ -122,7 +145,7 @@ def test_the_table_names_exactly_what_can_be_told_with_its_source_and_its_data()
 
 
 def test_the_last_types_of_the_page_are_those_of_the_code() -> None:
-    last = re.findall(r"^\| `([\w.]+)` \| history \| .* \| the last event: ", _PAGE, re.MULTILINE)
+    last = re.findall(r"^\| `([\w.]+)` \| step \| .* \| the last event: ", _PAGE, re.MULTILINE)
 
     assert {*last} == views.TERMINAL_EVENTS
 

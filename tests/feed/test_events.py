@@ -13,12 +13,11 @@ from temporalio.client import Client as TemporalClient
 from temporalio.converter import PayloadCodec
 
 from abeyance import START, Context, Fatal, Graph, commands, views
-from abeyance.history.feed import Feed
 
 
 async def told(site: Site, run_id: str) -> list[views.Event]:
     """All events so far."""
-    events, _ = await Feed(site.temporal, site.settings.task_queue).page(run_id, None, 10_000)
+    events, _ = await site.client.feed.page(run_id, None, 10_000)
     return events
 
 

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
+from collections import Counter
 from contextlib import aclosing
-from typing import Any
+from pathlib import Path
 
 import pytest
 from sample_graphs import Held, chain, gated, gates
+from sqlalchemy import Connection, event, select
 from temporal_site import ANYBODY, Site, eventually
-from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
 from temporalio.client import Client as TemporalClient
 
 from abeyance import Refusal, views
+from abeyance.client import Client
+from abeyance.client.feed import Feed
 from abeyance.core.state import Limits
-from abeyance.history.feed import Feed
+from abeyance.records import events
+from abeyance.records.batch import Batch, Fact
+from abeyance.records.database import Database
+from abeyance.records.documents import Documents
+from abeyance.records.tables import runs
+from abeyance.records.writing import write
+from abeyance.settings import load_settings
 
 # Each hand-over takes about a second.
 SMALL = Limits(continue_as_new_after=12)
@@ -61,7 +70,7 @@ async def test_an_ended_run_is_read_again_from_any_of_its_events_over_its_hand_o
         run_id = await site.start(limits=SMALL)
         await site.ended(run_id)
         assert await is_rotated(temporal, run_id)
-    feed = Feed(temporal, site.settings.task_queue)
+    feed = site.client.feed
     events = await followed(feed, run_id)
     ids = [event.id for event in events]
 
@@ -80,7 +89,7 @@ async def test_pages_of_any_size_put_together_are_the_whole(temporal: TemporalCl
     site = Site(temporal, gates(3))
     async with site.worker():
         run_id = await rotated(site)
-        feed = Feed(temporal, site.settings.task_queue)
+        feed = site.client.feed
         events = await whole(feed, run_id)
         for size in (1, 2, 7, len(events), 100):
             read: list[views.Event] = []
@@ -107,7 +116,7 @@ async def test_a_reader_who_reconnects_after_every_event_misses_and_repeats_noth
     temporal: TemporalClient,
 ) -> None:
     site = Site(temporal, gates(4))
-    feed = Feed(temporal, site.settings.task_queue)
+    feed = site.client.feed
 
     async def reconnecting(run_id: str) -> list[views.Event]:
         read: list[views.Event] = []
@@ -139,7 +148,7 @@ async def test_what_is_to_come_is_told_when_it_comes_and_the_last_event_is_the_e
     async with site.worker():
         run_id = await site.start()
         await site.until(run_id, "awaiting-input")
-        events = await Feed(temporal, site.settings.task_queue).opened(run_id, None)
+        events = await site.client.feed.opened(run_id, None)
         before = [await asyncio.wait_for(anext(events), 30) for _ in range(5)]
         coming = asyncio.create_task(anext(events))
         await asyncio.wait({coming}, timeout=0.3)
@@ -158,7 +167,7 @@ async def test_a_start_is_told_at_once_while_the_node_still_runs(temporal: Tempo
     site = Site(temporal, held.graph)
     async with site.worker():
         run_id = await site.start()
-        events = Feed(temporal, site.settings.task_queue).follow(run_id, None)
+        events = site.client.feed.follow(run_id, None)
         types = [(await asyncio.wait_for(anext(events), 30)).type for _ in range(2)]
         assert types == ["run.started", "node.started"]
         held.release.set()
@@ -172,14 +181,13 @@ async def test_what_no_run_or_no_cursor_is_gets_refused_before_the_first_event(
     stranger = await temporal.start_workflow(
         "Another", id="not-a-run-of-ours", task_queue="nobody-serves-this"
     )
-    run_id, other = await site.start(), await site.start()
-    feed = Feed(temporal, site.settings.task_queue)
-    (mine,) = await whole(feed, run_id)
+    run_id = await site.start()
+    feed = site.client.feed
     expected = [
         ("nobody", None, "unknown_run", "nobody"),
         (stranger.id, None, "unknown_run", stranger.id),
         (run_id, "17", "invalid_body", "'17' is not a cursor"),
-        (other, mine.id, "invalid_body", mine.id),
+        (run_id, "000000000099", "gone", "do not have the event"),
     ]
     for name, after, code, text in expected:
         with pytest.raises(Refusal, match=text) as paged:
@@ -187,88 +195,124 @@ async def test_what_no_run_or_no_cursor_is_gets_refused_before_the_first_event(
         with pytest.raises(Refusal, match=text) as opened:
             await feed.opened(name, after)
         assert (paged.value.code, opened.value.code) == (code, code)
-    assert feed.tails == 0
+    assert await feed.page(run_id, paged.value.details["oldest"], 1) == await feed.page(
+        run_id, None, 1
+    )
     await stranger.terminate()
 
 
-async def test_a_cursor_whose_history_is_no_longer_kept_is_refused_with_the_oldest(
-    temporal: TemporalClient,
-) -> None:
-    site = Site(temporal, gates(2))
-    async with site.worker():
-        run_id = await rotated(site)
-        # Something that is told in the newest history.
-        await site.client.run(run_id).pause()
-        await site.until(run_id, "paused")
-        first = await first_execution(temporal, run_id)
-        before = await whole(Feed(temporal, site.settings.task_queue), run_id)
-        await temporal.workflow_service.delete_workflow_execution(
-            DeleteWorkflowExecutionRequest(
-                namespace=temporal.namespace,
-                workflow_execution=WorkflowExecution(workflow_id=run_id, run_id=first),
-            )
-        )
-
-        async def refused() -> Any:
-            try:
-                await Feed(temporal, site.settings.task_queue).page(run_id, before[0].id, 1)
-            except Refusal as refusal:
-                return refusal
-            return None
-
-        gone = await eventually(refused)
-        with pytest.raises(Refusal, match="no longer kept") as opened:
-            await Feed(temporal, site.settings.task_queue).opened(run_id, before[0].id)
-        kept, _ = await Feed(temporal, site.settings.task_queue).page(
-            run_id, gone.details["oldest"], 1_000
-        )
-        rest = await whole(Feed(temporal, site.settings.task_queue), run_id)
-        follower = Feed(temporal, site.settings.task_queue).follow(run_id, gone.details["oldest"])
-        assert await asyncio.wait_for(anext(follower), 30) == kept[0]
-        await follower.aclose()
-
-    assert (gone.code, opened.value.code) == ("gone", "gone")
-    assert 0 < len(kept) < len(before)
-    assert kept == rest == before[-len(kept) :]
-
-
-async def test_an_id_that_is_used_again_is_another_feed_and_old_cursors_end_with_the_old_run(
-    temporal: TemporalClient,
+async def test_a_run_of_which_nothing_is_recorded_yet_is_followed_from_its_first_event(
+    temporal: TemporalClient, tmp_path: Path
 ) -> None:
     site = Site(temporal, gates(1))
-    feed = Feed(temporal, site.settings.task_queue)
+    # Started by a client whose database is another one.
+    elsewhere = Database(f"sqlite:///{tmp_path}/elsewhere.db")
+    starter = Client(temporal, task_queue=site.settings.task_queue, records=elsewhere)
+    run_id = f"run-{uuid.uuid4().hex[:12]}"
+    await starter.runs.start(site.graphs["gates"], {}, run_id=run_id)
+    assert await site.client.feed.page(run_id, None, 10) == ([], "000000000000")
+    events = await site.client.feed.opened(run_id, None)
+    first = asyncio.create_task(anext(events))
+    async with site.worker():
+        assert (await asyncio.wait_for(first, 30)).type == "run.started"
+    await events.aclose()
+    elsewhere.close()
+
+
+async def test_an_id_that_is_used_again_is_another_feed(temporal: TemporalClient) -> None:
+    site = Site(temporal, gates(1))
     async with site.worker():
         run_id = await site.start()
         await site.until(run_id, "awaiting-input")
-        old = await whole(feed, run_id)
         await site.client.run(run_id).cancel()
         await site.ended(run_id)
+        old = await whole(site.client.feed, run_id)
         await site.start(run_id=run_id, reuse=True)
         await site.until(run_id, "awaiting-input")
-        new = feed.follow(run_id, None)
-        first = await anext(new)
-        rest = await followed(feed, run_id, old[-1].id)
-        await new.aclose()
+        new = await whole(site.client.feed, run_id)
 
-    assert (first.type, first.id in {event.id for event in old}) == ("run.started", False)
-    assert [event.type for event in rest] == ["interrupt.cancelled", "run.cancelled"]
+    assert [event.type for event in old][-1] == "run.cancelled"
+    assert [event.type for event in new] == [
+        "run.started",
+        "interrupt.opened",
+        "run.awaiting_input",
+    ]
+
+
+async def test_who_follows_reads_what_took_the_place_of_an_event_that_was_taken_back(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, gates(1))
+    async with site.worker():
+        run_id = await site.start()
+        await site.until(run_id, "awaiting-input")
+        events = await site.client.feed.opened(run_id, None)
+        read = [await asyncio.wait_for(anext(events), 30) for _ in range(3)]
+        # As of a worker that was killed before Temporal had heard of its task.
+        await site.client.records.write(ghost, run_id)
+        lost = await asyncio.wait_for(anext(events), 30)
+        await site.client.run(run_id).respond(response=1, principal=ANYBODY)
+        rest = [event async for event in events]
+
+    assert (lost.type, rest[0].type, rest[0].id) == ("run.paused", "interrupt.answered", lost.id)
+    assert [*read, *rest] == await whole(site.client.feed, run_id)
+
+
+def ghost(connection: Connection, documents: Documents, deployment: int, run_id: str) -> None:
+    """Record an event of which the run knows nothing."""
+    query = select(runs.c.origin, runs.c.batch, runs.c.view).where(
+        runs.c.deployment == deployment, runs.c.run_id == run_id
+    )
+    origin, number, view = connection.execute(query).one()
+    (*_, last) = events.of_run(connection, documents, deployment, run_id)
+    fact = Fact(number=int(last.id) + 1, time=last.time, type="run.paused")
+    batch = Batch(
+        number=number + 1,
+        after=number,
+        origin=origin,
+        view=views.RunView.model_validate(documents.read(view)),
+        active_at=last.time,
+        facts_before=int(last.id),
+        facts=[fact],
+    )
+    write(connection, documents, deployment, [batch])
+
+
+async def test_many_followers_of_a_run_share_what_is_read(temporal: TemporalClient) -> None:
+    site = Site(temporal, gates(10))
+    database = Database(load_settings().database_url)
+    client = Client(temporal, task_queue=site.settings.task_queue, records=database)
+    reads = Counter[str]()
+    event.listen(database._engine, "begin", lambda _: reads.update(["all"]))
+    async with site.worker():
+        run_id = await site.start()
+        view = await site.until(run_id, "awaiting-input")
+        followers = [asyncio.create_task(followed(client.feed, run_id)) for _ in range(100)]
+        await eventually(lambda: client.records.following.is_at_work)
+        for entry in view.interrupts:
+            await site.client.run(run_id).respond({entry.id: True}, principal=ANYBODY)
+        await site.ended(run_id)
+        read = await asyncio.wait_for(asyncio.gather(*followers), 30)
+
+    assert read == [await whole(client.feed, run_id)] * 100
+    assert reads["all"] < 300
+    await eventually(lambda: not client.records.following.is_at_work)
+    database.close()
 
 
 async def test_reading_needs_no_worker_and_leaves_no_trace(temporal: TemporalClient) -> None:
     site = Site(temporal, gates(1))
-    # No worker ever sees this run, so nothing but a reader could add to its history.
-    run_id = await site.start()
+    async with site.worker():
+        run_id = await site.start()
+        await site.until(run_id, "awaiting-input")
     before = list((await site.history(run_id)).events)
-    feed = Feed(temporal, site.settings.task_queue)
+    feed = site.client.feed
     followers = [feed.follow(run_id, None) for _ in range(20)]
     read = await asyncio.gather(*(anext(events) for events in followers))
-    coming = [asyncio.create_task(anext(events)) for events in followers]
-    await asyncio.wait(coming, timeout=0.3)
-    for task in coming:
-        task.cancel()
-    await asyncio.wait(coming)
+    for each in followers:
+        await each.aclose()
 
     assert [event.type for event in read] == ["run.started"] * 20
-    assert await whole(feed, run_id) == read[:1]
+    assert (await whole(feed, run_id))[:1] == read[:1]
     assert list((await site.history(run_id)).events) == before
-    assert feed.tails == 0
+    await eventually(lambda: not site.client.records.following.is_at_work)

@@ -1,54 +1,62 @@
-"""When Temporal goes away for a while, and when it stays away."""
+"""When the records go away for a while, and when they stay away."""
 
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
 import pytest
-from killable import killable_server
+from postgres import running_cluster
 from sample_graphs import gates
-from temporal_site import ANYBODY, Site
+from temporal_site import ANYBODY, Site, eventually
+from temporalio.client import Client as TemporalClient
 
-from abeyance import Unavailable, views
-from abeyance.history.feed import Feed
+from abeyance import views
+from abeyance.client import records
+from abeyance.errors import RecordsUnavailable
 
 
-async def test_a_server_that_is_killed_is_waited_for_and_then_given_up(tmp_path: Path) -> None:
-    async with killable_server(tmp_path) as server:
-        client = await server.client()
-        site = Site(client.temporal, gates(1))
-        feed = Feed(client.temporal, site.settings.task_queue)
+async def test_a_follower_outlasts_a_moment_without_records_and_gives_up_in_the_end(
+    temporal: TemporalClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running_cluster() as cluster, cluster.database() as url:
+        monkeypatch.setenv("ABEYANCE_DATABASE_URL", url)
+        site = Site(temporal, gates(1))
+        name = url.rpartition("/")[2]
 
         async def follow(run_id: str) -> list[views.Event]:
-            return [event async for event in feed.follow(run_id, None)]
+            return [event async for event in site.client.feed.follow(run_id, None)]
+
+        def take_away() -> None:
+            cluster.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
+            cluster.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE application_name = 'abeyance'"
+            )
 
         async with site.worker():
             run_id = await site.start()
             view = await site.until(run_id, "awaiting-input")
             followers = [asyncio.create_task(follow(run_id)) for _ in range(3)]
-            hasty = await Feed(client.temporal, site.settings.task_queue, patience=0.2).opened(
-                run_id, None
-            )
-            for _ in range(3):
-                await anext(hasty)
-            server.kill()
-            with pytest.raises(Unavailable, match=r"for 0\.2 s .* last id received"):
-                await asyncio.wait_for(anext(hasty), 30)
+            await eventually(lambda: site.client.records.following.is_at_work)
+            take_away()
+            with pytest.raises(RecordsUnavailable):
+                await site.client.feed.page(run_id, None, 1)
+            await asyncio.sleep(1.5)
             assert not any(follower.done() for follower in followers)
-            server.start()
+            cluster.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
             await site.client.run(run_id).respond({view.interrupts[0].id: 1}, principal=ANYBODY)
-            read = await asyncio.wait_for(asyncio.gather(*followers), 30)
+            read = await asyncio.wait_for(asyncio.gather(*followers), 60)
 
-        events, cursor = await Feed(client.temporal, site.settings.task_queue).page(
-            run_id, None, 100
-        )
-        assert [event.type for event in events][-1] == "run.completed"
+            monkeypatch.setattr(records, "_BACK_WITHIN", 0.5)
+            waiting = await site.client.feed.opened(await site.start(), None)
+            assert (await asyncio.wait_for(anext(waiting), 30)).type == "run.started"
+            take_away()
+            with pytest.raises(RecordsUnavailable):
+                async for _ in waiting:
+                    pass
+            cluster.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
+
+        events, cursor = await site.client.feed.page(run_id, None, 100)
+        assert ([event.type for event in events][-1], cursor) == ("run.completed", None)
         assert read == [events] * 3
-        assert (cursor, feed.tails) == (None, 0)
-        server.kill()
-        hasty_feed = Feed(client.temporal, site.settings.task_queue, patience=0.1)
-        for ask in (hasty_feed.page(run_id, None, 1), hasty_feed.opened(run_id, None)):
-            with pytest.raises(Unavailable, match=r"did not answer for 0\.1 s"):
-                await ask
-        assert hasty_feed.tails == 0
+        site.client.records.database.close()

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import base64
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
-from recorded import Recorded, batch, fact, run_view
+import pytest
+from recorded import Recorded, at, batch, fact, run_view
 from sqlalchemy import delete
 
 from abeyance.core.policy import ReadRights
 from abeyance.filters import EventFilter
+from abeyance.keyring import Keyring, WrongKey
 from abeyance.records import events, tables
 from abeyance.records.batch import Fact
+from abeyance.records.database import Database
 from abeyance.records.writing import write
 
 
@@ -109,19 +113,22 @@ def test_who_goes_on_after_each_stretch_has_all_that_pass_the_filter(recorded: R
     while (stretch := recorded.read(events.of_all, filters, after=position, limit=2)).items:
         seen += [event.run_id for event in stretch.items]
         assert [event.event_id for event in stretch.items] == ["000000000001"] * len(stretch.items)
-        position, stretches = stretch.position, stretches + 1
+        position, stretches = stretch.place.position, stretches + 1
 
     assert (seen, stretches) == (["r0", "r2", "r4", "r6"], 2)
     # What does not pass is behind the reader too.
-    assert stretch.position == recorded.ask(events.positions).newest
-    assert recorded.read(events.of_all, filters, after=position + 99).position == position + 99
+    assert stretch.place.position == recorded.ask(events.positions).newest
+    assert (
+        recorded.read(events.of_all, filters, after=position + 99).place.position == position + 99
+    )
 
 
 def test_positions_are_between_the_oldest_and_the_newest_and_are_given_once(
     recorded: Recorded,
 ) -> None:
     other = Recorded(recorded.database, "theirs")
-    assert recorded.ask(events.positions) == events.Positions(oldest=0, newest=0)
+    none = recorded.ask(events.positions)
+    assert (none.oldest, none.newest) == (0, 0)
     happened(recorded, "a", fact(1), fact(2))
     happened(other, "a", fact(1))
     happened(recorded, "b", fact(1), fact(2))
@@ -133,6 +140,107 @@ def test_positions_are_between_the_oldest_and_the_newest_and_are_given_once(
     after = recorded.ask(events.positions)
 
     assert before.oldest < before.newest < after.oldest == after.newest
+    assert before.made_at == after.made_at > 0
+
+
+def test_a_part_of_a_run_says_whether_there_is_more_and_where_to_go_on(recorded: Recorded) -> None:
+    assert recorded.read(events.part_of_run, "a") is None
+    happened(recorded, "a", fact(1), fact(2), fact(3))
+    happened(recorded, "b", fact(1))
+
+    first = recorded.read(events.part_of_run, "a", limit=2)
+    assert first is not None
+    assert (len(first.items), first.newest, first.is_last, first.has_ended) == (2, 3, False, False)
+    rest = recorded.read(events.part_of_run, "a", after=2, limit=2)
+    assert rest is not None
+    assert ([int(each.id) for each in rest.items], rest.is_last) == ([3], True)
+    happened(recorded, "a", fact(4), number=2, status="completed")
+    last = recorded.read(events.part_of_run, "a", beyond=rest.position, limit=1)
+    assert last is not None
+    assert ([int(each.id) for each in last.items], last.is_last, last.has_ended) == (
+        [4],
+        True,
+        True,
+    )
+
+
+def test_who_goes_on_by_position_reads_what_took_the_place_of_an_event(recorded: Recorded) -> None:
+    happened(recorded, "a", fact(1), fact(2, "node.started"))
+    before = recorded.read(events.part_of_run, "a")
+    assert before is not None
+    # The second batch knows nothing of the first one's last event.
+    lost = batch(run_view("a"), facts=[fact(2, "run.paused")], number=3)
+    recorded.write(lost.model_copy(update={"after": 0, "facts_before": 1}))
+
+    part = recorded.read(events.part_of_run, "a", beyond=before.position)
+    assert part is not None
+    assert [(int(each.id), each.type) for each in part.items] == [(2, "run.paused")]
+
+
+def test_a_filter_that_few_events_pass_is_read_in_stretches(
+    recorded: Recorded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "_LOOKED_AT", 3)
+    happened(recorded, "a", *(fact(number) for number in range(1, 10)), fact(10, "run.paused"))
+    place, seen, stretches = events.Place(), list[str](), 0
+    while True:
+        filters = EventFilter(types=("run.*",))
+        stretch = recorded.read(events.of_all, filters, after=place.position)
+        seen += [event.type for event in stretch.items]
+        place, stretches = stretch.place, stretches + 1
+        if stretch.is_last:
+            break
+
+    assert (seen, stretches) == (["run.paused"], 4)
+
+
+def test_a_reader_may_begin_at_a_time(recorded: Recorded) -> None:
+    assert recorded.read(events.place_before, at(0)).position == 0
+    happened(recorded, "a", fact(1), fact(2), fact(3))
+
+    def types_since(minutes: float) -> list[int]:
+        place = recorded.read(events.place_before, at(minutes))
+        found = recorded.read(events.of_all, EventFilter(), after=place.position).items
+        return [int(event.event_id) for event in found]
+
+    assert [types_since(minutes) for minutes in (0, 1, 1.5, 3)] == [[1, 2, 3], [2, 3], [2, 3], []]
+
+
+def test_a_place_is_read_as_it_was_written_and_nothing_else_is_one(recorded: Recorded) -> None:
+    happened(recorded, "a", fact(1))
+    (event,) = recorded.read(events.of_all, EventFilter()).items
+    place = events.Place.parse(event.id)
+    assert place is not None
+    assert str(place) == event.id
+    assert place.made_at == recorded.ask(events.positions).made_at > 0
+    for text in ("", "nonsense", event.event_id, f"{event.id}0" * 2, "-1"):
+        assert events.Place.parse(text) is None
+    assert [events.number_of(text) for text in ("000000000012", "12", "x", event.id)] == [
+        12,
+        *[None] * 3,
+    ]
+
+
+def test_what_no_key_opens_is_left_out_of_the_stream_and_said_of_its_run(database_url: str) -> None:
+    old, new = (
+        Database(
+            database_url,
+            keys=Keyring.parse(f"{name.decode()}:{base64.b64encode(name * 32).decode()}"),
+        )
+        for name in (b"o", b"n")
+    )
+    happened(Recorded(old), "a", fact(1, "run.started"))
+    recorded = Recorded(new)
+    happened(recorded, "b", fact(1, "run.started"))
+
+    stretch = recorded.read(events.of_all, EventFilter(), limit=1)
+    assert (stretch.items, stretch.unreadable, stretch.is_last) == ([], {"a"}, False)
+    stretch = recorded.read(events.of_all, EventFilter(), after=stretch.place.position)
+    assert ([event.run_id for event in stretch.items], stretch.is_last) == (["b"], True)
+    with pytest.raises(WrongKey):
+        recorded.read(events.of_run, "a")
+    for each in (old, new):
+        each.close()
 
 
 def test_no_event_becomes_visible_behind_a_reader(recorded: Recorded) -> None:

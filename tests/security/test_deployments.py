@@ -28,7 +28,6 @@ from abeyance.client.start import StartPlan
 from abeyance.core.state import Limits
 from abeyance.errors import Code
 from abeyance.filters import InboxFilter, RunFilter
-from abeyance.history.feed import Feed
 
 YES = {"approved": True}
 CAPABILITY = "refunds:approve"
@@ -197,9 +196,7 @@ async def test_an_ended_run_of_another_deployment_is_unknown_too(two: Two) -> No
         response = await two.theirs.http.post(f"/runs/{run_id}/{work}", json={})
         problem(response, 404, "unknown_run")
     with pytest.raises(Refusal, match="no run"):
-        await Feed(two.theirs.site.temporal, two.theirs.site.client.task_queue).page(
-            run_id, None, 10
-        )
+        await two.theirs.site.client.feed.page(run_id, None, 10)
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,6 @@ from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 from abeyance import START, Graph, commands, views
 from abeyance.api.app import create_app
 from abeyance.errors import Unavailable
-from abeyance.history.feed import Feed
 from abeyance.settings import Settings
 from abeyance.temporal.workarounds.payloads import lenient
 from abeyance.workflows.run import AgentRun
@@ -180,20 +179,9 @@ async def test_a_batch_goes_on_past_a_run_that_cannot_be_read(retired: Retired) 
     }
 
 
-async def test_the_events_of_all_runs_leave_out_a_run_that_cannot_be_read(
-    retired: Retired, caplog: pytest.LogCaptureFixture
-) -> None:
-    events = await retired.items("/events")
-
-    assert {event["run_id"] for event in events} == {retired.mine}
-    for run_id in (retired.asks.run_id, retired.twice.run_id, retired.over):
-        assert f"run_id={run_id} | the events of this run cannot be read" in caplog.text
-    assert WITHOUT_OLD in caplog.text
-
-
 async def refusals(site: Site, run_id: str) -> list[tuple[str, str, str]]:
     """What became of what could not be carried out: the type, the signal or code, and the reason."""
-    events, _ = await Feed(site.temporal, site.settings.task_queue).page(run_id, None, 1_000)
+    events, _ = await site.client.feed.page(run_id, None, 1_000)
     return [
         (event.type, event.data.get("signal") or event.data["code"], event.data["reason"])
         for event in events

@@ -21,7 +21,6 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 from abeyance import START, Agent, Context, Graph, views
 from abeyance.activities.recording import RecordingActivities
 from abeyance.client.records import shared_database
-from abeyance.history.feed import Feed
 from abeyance.records.handover import HandOver
 from abeyance.records.writer import Writer
 from abeyance.settings import Settings
@@ -59,7 +58,7 @@ AWAY = [("node.blocked", "storage_unavailable"), ("node.unblocked", "storage_una
 async def blocked_events(site: Site, run_id: str) -> list[tuple[str, Any]]:
     """What the events say of blocked visits: type and code."""
     types = {"node.blocked", "node.unblocked"}
-    page, _ = await Feed(site.temporal, site.settings.task_queue).page(run_id, None, 1_000)
+    page, _ = await site.client.feed.page(run_id, None, 1_000)
     return [(event.type, event.data["code"]) for event in page if event.type in types]
 
 

@@ -14,7 +14,6 @@ from temporalio.client import WorkflowExecutionDescription, WorkflowHistory
 from abeyance import names, views
 from abeyance.core.json import sha256, why_not_json
 from abeyance.history.description import describe
-from abeyance.history.feed import Feed
 from abeyance.temporal.workarounds.in_order_runner import UNWRITTEN
 
 if TYPE_CHECKING:
@@ -62,9 +61,7 @@ async def kept(program: Program, view: views.RunView) -> None:
             != EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW
         ):
             await replay(history)
-    events, cursor = await Feed(site.temporal, site.settings.task_queue).page(
-        run_id, None, 1_000_000
-    )
+    events, cursor = await site.client.feed.page(run_id, None, 1_000_000)
     assert cursor is None, "the feed of an ended run has an end"
     assert all(a.id < b.id for a, b in pairwise(events))
     messages_are_delivered_or_reported(program, view, events)

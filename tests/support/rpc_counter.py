@@ -1,8 +1,7 @@
-"""A Temporal client that counts what it asks the server, and can be made to hear of news late."""
+"""A Temporal client that counts what it asks the server."""
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Mapping
 from datetime import timedelta
@@ -21,10 +20,6 @@ class RpcCounter(ServiceClient):
         self.calls: Counter[str] = Counter()
         self.polls: Counter[str] = Counter()
         """Long polls that are under way, by the id of the run."""
-        self.most_polls: Counter[str] = Counter()
-        self.lets_through = asyncio.Event()
-        """While it is not set, the answers of long polls are held back, as by a slow network."""
-        self.lets_through.set()
         self.denied: set[str] = set()
         """Calls that these credentials do not allow."""
 
@@ -55,9 +50,8 @@ class RpcCounter(ServiceClient):
         polled = req.execution.workflow_id if getattr(req, "wait_new_event", False) else None
         if polled is not None:
             self.polls[polled] += 1
-            self.most_polls[polled] = max(self.most_polls[polled], self.polls[polled])
         try:
-            answer = await self.inner._rpc_call(
+            return await self.inner._rpc_call(
                 rpc,
                 req,
                 resp_type,
@@ -66,9 +60,6 @@ class RpcCounter(ServiceClient):
                 metadata=metadata,
                 timeout=timeout,
             )
-            if polled is not None:
-                await self.lets_through.wait()
-            return answer
         finally:
             if polled is not None:
                 self.polls[polled] -= 1

@@ -11,7 +11,6 @@ from temporal_site import ANYBODY, Site, eventually
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
 from abeyance import START, Context, Graph, append, views
-from abeyance.history.feed import Feed
 from abeyance.temporal.workarounds.in_order_runner import InOrderWorkflowRunner
 from abeyance.workflows.run import AgentRun
 
@@ -67,7 +66,7 @@ async def question(site: Site, run_id: str, node: str) -> views.InterruptView:
 
 async def events_of(site: Site, run_id: str, type_: str) -> list[views.Event]:
     """The events of a type that a run has published."""
-    events = (await Feed(site.temporal, site.settings.task_queue).page(run_id, None, 1_000))[0]
+    events = (await site.client.feed.page(run_id, None, 1_000))[0]
     return [event for event in events if event.type == type_]
 
 

@@ -22,7 +22,6 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 from abeyance import Graph, Principal, names, views
 from abeyance.client import Client
 from abeyance.core.state import Limits
-from abeyance.history.feed import Feed
 from abeyance.notifications.config import Notifications
 from abeyance.settings import Settings
 from abeyance.storage.blobs import Blobs, MemoryBlobs
@@ -196,7 +195,7 @@ class Site:
 
     async def events(self, run_id: str, type_: str) -> list[dict[str, Any]]:
         """What the run's events of a type say, as far as it has written them down."""
-        page, _ = await Feed(self.temporal, self.settings.task_queue).page(run_id, None, 1_000)
+        page, _ = await self.client.feed.page(run_id, None, 1_000)
         return [event.data for event in page if event.type == type_]
 
     async def history(self, run_id: str) -> WorkflowHistory:

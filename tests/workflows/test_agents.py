@@ -8,7 +8,6 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client as TemporalClient
 
 from abeyance import AfterToolCall, Agent, ToolContext, tool, views
-from abeyance.history.feed import Feed
 
 CLERK = "graph:desk;node:clerk;agent:clerk"
 
@@ -38,7 +37,7 @@ async def open_questions(site: Site, run_id: str, count: int) -> list[views.Inte
 
 async def lines(site: Site, run_id: str) -> list[str]:
     """The feed: type and last segment of the address."""
-    events, _ = await Feed(site.temporal, site.settings.task_queue).page(run_id, None, 1_000)
+    events, _ = await site.client.feed.page(run_id, None, 1_000)
     return [
         event.type + (f" {event.address.split(';')[-1]}" if event.address else "")
         for event in events
@@ -102,7 +101,7 @@ async def test_the_feed_tells_of_turns_and_calls_and_never_what_was_said(
     async with site.worker():
         run_id = await site.start()
         await site.ended(run_id)
-    events, _ = await Feed(temporal, site.settings.task_queue).page(run_id, None, 1_000)
+    events, _ = await site.client.feed.page(run_id, None, 1_000)
 
     assert await lines(site, run_id) == [
         "run.started",

@@ -14,7 +14,6 @@ from temporalio.client import Client as TemporalClient
 
 from abeyance import Agent, tool, views
 from abeyance.errors import Unavailable
-from abeyance.history.feed import Feed
 from abeyance.storage.blobs import MemoryBlobs
 
 
@@ -41,7 +40,7 @@ async def test_a_run_whose_model_is_down_says_so_and_goes_on_when_it_is_up_again
             server.status = 200
             ended = await site.ended(run_id)
             await site.replays(run_id)
-        events, _ = await Feed(temporal, site.settings.task_queue).page(run_id, None, 100)
+        events, _ = await site.client.feed.page(run_id, None, 100)
 
     (why,) = view.blocked
     assert view.status == "running"

@@ -15,7 +15,6 @@ from temporalio.client import Client as TemporalClient
 from abeyance import Agent, Graph, ToolContext, commands, tool
 from abeyance.agents import transcript
 from abeyance.core.state import Limits
-from abeyance.history.feed import Feed
 
 CLERK = "graph:desk;node:clerk;agent:clerk"
 
@@ -72,7 +71,7 @@ async def reached(entries: Sequence[object], count: int) -> None:
 
 
 async def types(site: Site, run_id: str) -> list[str]:
-    events, _ = await Feed(site.temporal, site.settings.task_queue).page(run_id, None, 1_000)
+    events, _ = await site.client.feed.page(run_id, None, 1_000)
     return [event.type for event in events]
 
 
@@ -279,7 +278,7 @@ async def test_a_model_that_is_paused_now_goes_on_as_the_same_visit_and_says_not
         speaker.go.set()
         ended = await site.ended(run_id)
         messages = await kept(site, run_id)
-        events, _ = await Feed(temporal, site.settings.task_queue).page(run_id, None, 1_000)
+        events, _ = await site.client.feed.page(run_id, None, 1_000)
         await site.replays(run_id)
 
     assert speaker.heard == [["Tell me."], ["Tell me."]]

@@ -20,7 +20,6 @@ from temporalio.client import Client as TemporalClient
 from abeyance import END, START, Backoff, Context, Goto, Graph
 from abeyance.core.state import Limits
 from abeyance.filters import RunFilter
-from abeyance.history.feed import Feed
 
 """For what starts a worker as a process: the other tests show what differs between the two ways."""
 
@@ -29,7 +28,7 @@ _APP = "blocked_graphs:graphs"
 
 async def blocked_events(site: Site, run_id: str) -> list[tuple[str, str]]:
     """What the events say of blocked visits: type and code."""
-    page, _ = await Feed(site.temporal, site.settings.task_queue).page(run_id, None, 1_000)
+    page, _ = await site.client.feed.page(run_id, None, 1_000)
     wanted = {"node.blocked", "node.unblocked", "node.failed"}
     return [(event.type, event.data["code"]) for event in page if event.type in wanted]
 
@@ -303,7 +302,7 @@ async def test_a_finally_node_that_waits_for_its_code_is_logged_once_and_starts_
         await site.ended(run_id)
         await site.replays(run_id)
 
-    page, _ = await Feed(site.temporal, site.settings.task_queue).page(run_id, None, 1_000)
+    page, _ = await site.client.feed.page(run_id, None, 1_000)
     # What ends the block and what ends the node may arrive in either order.
     assert sorted(event.type for event in page if "archive" in (event.address or "")) == [
         "node.blocked",

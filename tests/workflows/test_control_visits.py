@@ -15,7 +15,6 @@ from temporalio.client import Client as TemporalClient
 from abeyance import START, Context, Graph, commands
 from abeyance.core.events import Message
 from abeyance.errors import StillPaused
-from abeyance.history.feed import Feed
 
 
 class Patient:
@@ -218,7 +217,7 @@ async def test_every_end_tidies_up_and_reports_what_nobody_read(
         ended = await site.ended(run_id)
         result = await site.client.run(run_id).result()
         await site.replays(run_id)
-    told, _ = await Feed(temporal, site.settings.task_queue).page(run_id, None, 1_000)
+    told, _ = await site.client.feed.page(run_id, None, 1_000)
 
     assert (ended.status, ended.reason) == (outcome, reason)
     worked = ["worked"] if outcome == "completed" else []

@@ -20,14 +20,15 @@ from temporal_site import Site, eventually
 from temporalio.client import Client as TemporalClient
 
 from abeyance.adapters.pydantic_ai import pydantic_ai_agent
-from abeyance.history.feed import Feed
+from abeyance.client import Client
+from abeyance.client.feed import Feed
 from abeyance.settings import Settings
 
 DESCRIBE = "describe_workflow_execution"
 
 
 def feed_of(site: Site) -> Feed:
-    return Feed(site.temporal, site.settings.task_queue)
+    return site.client.feed
 
 
 @asynccontextmanager
@@ -134,7 +135,7 @@ async def test_all_watchers_of_a_run_share_one_reader_and_nobody_else_costs_a_ca
     speaker = Speaker()
     site = Site(temporal, speaker.desk())
     client, counter = counted(temporal)
-    feed = Feed(client, site.settings.task_queue)
+    feed = Client(client, task_queue=site.settings.task_queue).feed
     async with site.worker():
         run_id = await site.start()
         deaf = await feed.opened(run_id, None)

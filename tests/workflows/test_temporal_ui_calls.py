@@ -18,7 +18,6 @@ from temporalio.client import WorkflowExecutionStatus
 from temporalio.common import RawValue
 
 from abeyance import START, Fatal, Graph
-from abeyance.history.feed import Feed
 
 
 async def test_pause_and_resume_are_signals_without_an_argument(temporal: TemporalClient) -> None:
@@ -71,9 +70,7 @@ async def test_a_signal_that_cannot_be_read_is_told_and_the_run_goes_on(
         shown = await operator.query(run_id, "view")
         answered = await operator.respond(run_id, response={"approved": False})
         ended = await site.ended(run_id)
-        told = [
-            event async for event in Feed(temporal, site.settings.task_queue).follow(run_id, None)
-        ]
+        told = [event async for event in site.client.feed.follow(run_id, None)]
         refused = [event.data for event in told if event.type == "signal.refused"]
 
         assert (sent.code, answered.code, ended.status) == (0, 0, "completed")

@@ -26,6 +26,7 @@ def upgrade() -> None:
         sa.Column("id", sa.Integer(), nullable=False),
         sa.Column("namespace", sa.Text(), nullable=False),
         sa.Column("task_queue", sa.Text(), nullable=False),
+        sa.Column("made_at", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("id", name="pk_deployments"),
         sa.UniqueConstraint("namespace", "task_queue", name="uq_deployments_namespace_task_queue"),
     )
@@ -88,7 +89,7 @@ def upgrade() -> None:
         sa.UniqueConstraint("run", "number", name="uq_events_run_number"),
         sqlite_autoincrement=True,
     )
-    op.create_index("ix_events_deployment_position", "events", ["deployment", "position"])
+    op.create_index("ix_events_deployment_position_at", "events", ["deployment", "position", "at"])
     op.create_table(
         "labels",
         sa.Column("run", _LONG, nullable=False),

@@ -1,0 +1,129 @@
+"""Following: one thread of a process notices that something was recorded, and wakes all who wait for it.
+
+It lives as long as somebody waits, with a connection of its own: PostgreSQL tells it of each transaction
+that writes, and in a file of SQLite it looks at a counter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+from typing import Final
+
+from abeyance.errors import RecordsUnavailable
+from abeyance.records import events
+from abeyance.records.database import Database
+
+_AGAIN: Final = 1.0
+"""In seconds: the pause after a connection was lost."""
+_GATHERED: Final = 0.02
+"""In seconds: what is recorded meanwhile wakes once."""
+_logger = logging.getLogger("abeyance.records")
+
+
+class Changes:
+    """What was recorded since `next` was called last; with a `run_id`, events of a run of this id only.
+
+    The first call returns at once: so who waits, and then reads, misses nothing.
+    """
+
+    def __init__(self, run_id: str | None) -> None:
+        self.run_id = run_id
+        self._loop = asyncio.get_running_loop()
+        self._moved = asyncio.Event()
+        self._moved.set()
+
+    async def next(self, timeout: float) -> None:
+        """Return once something was recorded since the call before, or after so many seconds."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._moved.wait(), timeout)
+        self._moved.clear()
+
+    def wake(self) -> None:
+        """Let the one who waits look. Any thread may call this."""
+        # The loop of a reader who was not closed is over.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._moved.set)
+
+
+class Following:
+    """The one follower of a database in a process."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._lock = threading.Lock()
+        self._waiting: set[Changes] = set()
+        self._thread: threading.Thread | None = None
+        self._position = 0
+
+    @property
+    def is_at_work(self) -> bool:
+        """Whether somebody waits, or did a moment ago."""
+        return self._thread is not None
+
+    @contextmanager
+    def changes(self, run_id: str | None = None) -> Iterator[Changes]:
+        """Notice what is recorded from now on."""
+        changes = Changes(run_id)
+        with self._lock:
+            self._waiting.add(changes)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="following", daemon=True)
+                self._thread.start()
+        try:
+            yield changes
+        finally:
+            with self._lock:
+                self._waiting.discard(changes)
+
+    def _work(self) -> None:
+        try:
+            while self._is_needed():
+                try:
+                    self._follow()
+                except RecordsUnavailable as error:
+                    _logger.warning(
+                        "code=%s | the records cannot be followed: %s", error.code, error
+                    )
+                    time.sleep(_AGAIN)
+        finally:
+            # After a bug too the next who waits begins anew.
+            with self._lock:
+                if self._thread is threading.current_thread():
+                    self._thread = None
+
+    def _follow(self) -> None:
+        with self._database.watching() as has_changed:
+            with self._database.reading() as connection:
+                self._position = events.newest(connection)
+            # Nobody has noticed what was recorded before the connection was there.
+            self._wake(None)
+            while self._is_needed():
+                if has_changed():
+                    self._wake(self._changed_runs())
+                    time.sleep(_GATHERED)
+
+    def _is_needed(self) -> bool:
+        with self._lock:
+            if not self._waiting and self._thread is threading.current_thread():
+                # Now, because who comes next looks at it.
+                self._thread = None
+            return self._thread is threading.current_thread()
+
+    def _changed_runs(self) -> Collection[str]:
+        """Return the ids of the runs that have events which they had not at the call before."""
+        with self._database.reading() as connection:
+            self._position, run_ids = events.changed_runs(connection, self._position)
+        return run_ids
+
+    def _wake(self, run_ids: Collection[str] | None) -> None:
+        """Wake who waits for any change, and who waits for one of these runs; without `run_ids` all."""
+        with self._lock:
+            waiting = [*self._waiting]
+        for each in waiting:
+            if run_ids is None or each.run_id is None or each.run_id in run_ids:
+                each.wake()

@@ -1,0 +1,110 @@
+"""Waiting for what is recorded: nobody misses it, one thread is enough, and it ends with the last."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import ExitStack
+
+from postgres import Cluster
+from recorded import Recorded, batch, fact, run_view
+from temporal_site import eventually
+
+from abeyance.records import events
+from abeyance.records.database import Database
+from abeyance.records.following import Changes, Following
+
+
+def happened(recorded: Recorded, run_id: str, number: int = 1) -> None:
+    recorded.write(batch(run_view(run_id), facts=[fact(number)], number=number))
+
+
+async def was_woken(changes: Changes, within: float = 10.0) -> bool:
+    began = time.monotonic()
+    await changes.next(within)
+    return time.monotonic() - began < within
+
+
+async def quiet(following: Following, changes: Changes) -> None:
+    """Wait until the thread has begun, which wakes everybody once."""
+    await eventually(lambda: following.is_at_work)
+    while await was_woken(changes, 0.5):
+        pass
+
+
+async def test_who_waits_is_woken_by_what_is_recorded_of_their_run_and_by_nothing_else(
+    recorded: Recorded,
+) -> None:
+    following = Following(recorded.database)
+    with ExitStack() as waiting:
+        mine, other, all_ = (
+            waiting.enter_context(following.changes(run_id)) for run_id in ("a", "b", None)
+        )
+        for each in (mine, other, all_):
+            await quiet(following, each)
+        happened(recorded, "a")
+
+        assert await was_woken(mine)
+        assert await was_woken(all_)
+        assert not await was_woken(other, 0.3)
+        happened(recorded, "b")
+        assert await was_woken(other)
+        assert not await was_woken(mine, 0.3)
+
+
+async def test_what_is_recorded_between_reading_and_waiting_wakes_too(recorded: Recorded) -> None:
+    following = Following(recorded.database)
+    seen = 0
+    with following.changes("a") as changes:
+        for number in range(1, 8):
+            happened(recorded, "a", number)
+            # Whatever the moment at which it is recorded.
+            await asyncio.sleep(number % 3 * 0.02)
+            while seen < number:
+                assert await was_woken(changes)
+                seen = max([seen, *(int(e.id) for e in recorded.read(events.of_run, "a"))])
+
+
+async def test_the_thread_ends_with_the_last_who_waits_and_begins_anew(recorded: Recorded) -> None:
+    following = Following(recorded.database)
+    for number in (1, 2):
+        with following.changes("a") as changes:
+            await quiet(following, changes)
+            happened(recorded, "a", number)
+            assert await was_woken(changes)
+        await eventually(lambda: not following.is_at_work)
+
+
+async def test_a_lost_connection_is_made_anew_and_everybody_looks_once(cluster: Cluster) -> None:
+    with cluster.database() as url:
+        database = Database(url)
+        recorded, following = Recorded(database), Following(database)
+        with following.changes("a") as changes:
+            await quiet(following, changes)
+            cluster.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE application_name = 'abeyance'"
+            )
+            happened(recorded, "a")
+            assert await was_woken(changes)
+            await quiet(following, changes)
+            happened(recorded, "a", 2)
+            assert await was_woken(changes)
+        database.close()
+
+
+async def test_a_reader_whose_loop_is_over_keeps_nobody_from_being_woken(
+    recorded: Recorded,
+) -> None:
+    following = Following(recorded.database)
+    left = ExitStack()
+
+    async def leave() -> None:
+        left.enter_context(following.changes("a"))
+
+    await asyncio.to_thread(asyncio.run, leave())
+    with following.changes("a") as changes:
+        await quiet(following, changes)
+        happened(recorded, "a")
+        assert await was_woken(changes)
+    left.close()

@@ -1,0 +1,81 @@
+"""What is recorded of a run that has ended, or that cannot say it itself."""
+
+from __future__ import annotations
+
+from recorded import Recorded, at, batch, fact, question, run_view
+
+from abeyance import wire
+from abeyance.filters import EventFilter
+from abeyance.records import events, outside
+from abeyance.records.batch import Fact
+
+FAILED = wire.NotificationFailed(
+    about="run.completed",
+    undelivered=(
+        wire.Undelivered(receiver="ada", reason="gone", attempts=1),
+        wire.Undelivered(receiver="bob", reason="busy", attempts=9),
+    ),
+    interrupt="a.pay",
+)
+
+
+def tell(recorded: Recorded, run_id: str, minutes: float) -> None:
+    with recorded.database.writing() as connection:
+        outside.undelivered(
+            connection,
+            recorded.database.documents,
+            recorded.deployment,
+            run_id,
+            FAILED,
+            at=at(minutes),
+        )
+
+
+def ended(recorded: Recorded, *facts: Fact) -> None:
+    asked = question("a", "pay", requested_capability="payments:approve")
+    recorded.write(batch(run_view("a", status="completed"), asked, facts=facts))
+
+
+def test_who_was_not_notified_after_the_end_is_recorded_once_for_each_attempt_to_say_so(
+    recorded: Recorded,
+) -> None:
+    ended(recorded, fact(1, "run.started"), fact(2, "run.completed"))
+    for minutes in (5, 5, 6):
+        tell(recorded, "a", minutes)
+        tell(recorded, "nobody", minutes)
+
+    told = recorded.read(events.of_run, "a", after=2)
+    assert [(event.type, event.id, event.time) for event in told] == [
+        ("notification.failed", f"{number:012}", at(minutes))
+        for number, minutes in ((3, 5), (4, 5), (5, 6), (6, 6))
+    ]
+    assert told[0].data == {
+        "event": "run.completed",
+        "receiver": "ada",
+        "reason": "gone",
+        "attempts": 1,
+        "id": "a.pay",
+    }
+    only = EventFilter(capabilities=("payments:*",))
+    assert len(recorded.read(events.of_all, only).items) == 4
+
+
+def test_an_open_run_is_told_itself(recorded: Recorded) -> None:
+    recorded.write(batch(run_view("a"), facts=[fact(1, "run.started")]))
+    tell(recorded, "a", 5)
+
+    assert [event.type for event in recorded.read(events.of_run, "a")] == ["run.started"]
+
+
+def test_a_run_that_goes_on_counts_what_was_recorded_after_its_end(recorded: Recorded) -> None:
+    ended(recorded, fact(1, "run.started"), fact(2, "run.failed"))
+    tell(recorded, "a", 5)
+    again = batch(run_view("a"), facts=[fact(5, "run.retried")], number=3)
+    recorded.write(again.model_copy(update={"after": 1}))
+
+    assert [event.type for event in recorded.read(events.of_run, "a")] == [
+        "run.started",
+        "run.failed",
+        *(["notification.failed"] * 2),
+        "run.retried",
+    ]
