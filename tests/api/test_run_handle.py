@@ -295,7 +295,8 @@ async def test_messages_are_sent_with_and_without_a_receipt(begin: Begin) -> Non
 
 async def test_what_happens_can_be_followed_while_it_happens(begin: Begin) -> None:
     run = await begin({})
-    (first, *_) = [event async for event in run.events(follow=False)]
+    async with aclosing(run.events()) as events:
+        first = await anext(events)
     assert (first.type, first.run_id) == ("run.started", run.run_id)
 
     async def followed() -> list[str]:
