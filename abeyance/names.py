@@ -28,21 +28,15 @@ REPORT_ACTIVITY = "report-undelivered"
 STATUS = "AbeyanceStatus"
 GRAPH = "AbeyanceGraph"
 CONVERSATION = "AbeyanceConversation"
-CAPABILITY = "AbeyanceCapability"
 LABELS = "AbeyanceLabels"
-DEADLINE = "AbeyanceDeadline"
-BLOCKED = "AbeyanceBlocked"
 REPORTED_PROBLEMS = "TemporalReportedProblems"
 """Temporal's own: it stands while a workflow's task fails, from the fifth time on."""
 
-SEARCH_ATTRIBUTES: Mapping[str, Literal["Bool", "Keyword", "KeywordList", "Datetime"]] = {
+SEARCH_ATTRIBUTES: Mapping[str, Literal["Keyword", "KeywordList"]] = {
     STATUS: "Keyword",
     GRAPH: "Keyword",
     CONVERSATION: "Keyword",
-    CAPABILITY: "KeywordList",
     LABELS: "KeywordList",
-    DEADLINE: "Datetime",
-    BLOCKED: "Bool",
 }
 """The search attributes of a run and their types."""
 
@@ -51,27 +45,11 @@ MEMO_FACTS = "facts"
 MEMO_START = "start"
 MEMO_CLOSING = "closing"
 MEMO_QUEUE = "task_queue"
-MEMO_INTERRUPT = "interrupt:"
 MEMO_TOMBSTONE = "erased"
 MEMO_MOMENT = "moment"
 MEMO_UNDELIVERED = "undelivered"
-"""Keys of a run's memo; `interrupt:` is followed by the id of an open interrupt. After those come
+"""Keys of a run's memo. After those come
 that of an erasure's memo, and those of a notification's: what it is about, and whom it did not reach."""
-
-MEMO_ROW = (
-    *("id", "name", "kind", "address", "prompt", "requested_capability"),
-    *("created_at", "deadline", "digest"),
-)
-"""The fields of a `views.InterruptView` that the memo has of an open interrupt."""
-
-MEMO_PROGRESS = (
-    *("status", "held_until", "answered_by", "on_behalf_of", "missing"),
-    *("escalations", "claim", "barred", "prompt_values"),
-)
-"""Further fields, which it has if they are set."""
-
-MEMO_TERMS = ("assignees", "assignees_only", "priority", "risk", "quorum", "not_by")
-"""Terms of the question, which it has if they are not the defaults."""
 
 ANY_CAPABILITY = "*"
 """The value of a search attribute in place of too many capabilities; the view has them all."""

@@ -219,7 +219,7 @@ class StartPlan:
         """The memo, which lists show and by which a repeated start is recognised."""
         return {
             names.MEMO_START: self.memo_of_start,
-            names.MEMO_SUMMARY: {"status": str(Status.RUNNING), "open": 0, "paused": False},
+            names.MEMO_SUMMARY: {"status": str(Status.RUNNING)},
         }
 
     @property

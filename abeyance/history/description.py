@@ -26,6 +26,7 @@ from temporalio.converter import DataConverter
 
 from abeyance import names, views
 from abeyance.core.address import Address
+from abeyance.core.state import Status
 from abeyance.errors import BlockedCode, Code, Refusal, Unreadable
 from abeyance.history.after_the_end import not_running
 from abeyance.history.entries import is_visit
@@ -231,25 +232,22 @@ class RunDescription:
                 Execution.ValueType(self.status), ("failed", None)
             )
             reason = reason or ended_because
-        updated = summary.get("updated_at")
         return views.RunView(
             run_id=self.run_id,
             graph=start.get("graph", ""),
             graph_version=start.get("graph_version", ""),
             status=status,
             outcome=None if self.is_running else status,
-            reason=reason or summary.get("reason") or None,
-            paused=bool(summary.get("paused")),
+            reason=reason,
+            paused=status == Status.PAUSED,
             conversation_id=start.get("conversation_id"),
             session_type=start.get("session_type", "agent"),
             labels=dict(self.labels),
             started_by=start.get("started_by"),
             sent_by=start.get("sent_by"),
             created_at=self.created_at,
-            updated_at=self.ended_at
-            or (datetime.fromisoformat(updated) if updated else self.started_at),
+            updated_at=self.ended_at or self.started_at,
             ended_at=self.ended_at,
-            open=summary.get("open", 0) if self.is_running else 0,
             queue_depth=summary.get("queue_depth", 0),
             guarded_by=start.get("guarded_by", []),
             blocked=[*self._blocking(unreadable or self.unreadable)],

@@ -110,10 +110,8 @@ def _why(error: RuntimeError) -> str:
 _RPC: Final = timedelta(seconds=5)
 _SHORTEST: Final = timedelta(days=1)
 _TYPES: Final = {
-    "Bool": IndexedValueType.INDEXED_VALUE_TYPE_BOOL,
     "Keyword": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
     "KeywordList": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD_LIST,
-    "Datetime": IndexedValueType.INDEXED_VALUE_TYPE_DATETIME,
 }
 _VISIBLE_WITHIN: Final = 15.0
 """Seconds until a new attribute is visible on all servers."""

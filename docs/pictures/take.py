@@ -113,7 +113,7 @@ def main() -> None:
             look.at(f"{ui}/namespaces/default/workflows", "Workflow ID")
             look.choose_columns(
                 drop=["Run ID", "Type", "Start", "End"],
-                add=["AbeyanceStatus", "AbeyanceCapability", "AbeyanceDeadline"],
+                add=["AbeyanceGraph", "AbeyanceStatus"],
             )
             look.picture("list", top=60, height=440)
             page = f"{ui}/namespaces/default/workflows/"
@@ -254,7 +254,7 @@ class Look:
                 "arguments[0].click()", self._driver.find_elements("xpath", row)[-1]
             )
         self._driver.refresh()
-        self.until("AbeyanceDeadline")
+        self.until("AbeyanceStatus")
 
     def dialog(self, page: str, menu: str, kind: str) -> None:
         """Open a dialog of the menu of a run, and the list of names in it."""

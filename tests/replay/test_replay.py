@@ -184,7 +184,7 @@ def test_every_fact_that_a_run_writes_down_occurs() -> None:
     assert {fact["type"] for facts in written for fact in facts} == FACTS
 
 
-def test_every_search_attribute_that_a_run_of_some_minutes_sets_is_set() -> None:
+def test_the_status_is_the_one_search_attribute_that_a_run_sets() -> None:
     updated = {
         name
         for event in all_events()
@@ -193,12 +193,7 @@ def test_every_search_attribute_that_a_run_of_some_minutes_sets_is_set() -> None
         .get("indexedFields", {})
     }
 
-    assert updated == {
-        names.STATUS,
-        names.CAPABILITY,
-        names.DEADLINE,
-        names.BLOCKED,
-    }
+    assert updated == {names.STATUS}
 
 
 def test_a_history_does_not_tell_who_recorded_it_and_where() -> None:

@@ -56,10 +56,8 @@ _DYNAMIC = (
 def search_attributes() -> list[SearchAttributeKey[Any]]:
     """Our search attributes, as the test environment wants them."""
     makers: dict[str, Callable[[str], SearchAttributeKey[Any]]] = {
-        "Bool": SearchAttributeKey.for_bool,
         "Keyword": SearchAttributeKey.for_keyword,
         "KeywordList": SearchAttributeKey.for_keyword_list,
-        "Datetime": SearchAttributeKey.for_datetime,
     }
     return [makers[kind](name) for name, kind in names.SEARCH_ATTRIBUTES.items()]
 

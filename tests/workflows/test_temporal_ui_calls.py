@@ -224,9 +224,7 @@ async def test_lists_are_narrowed_by_what_runs_wait_for(temporal: TemporalClient
             await eventually(is_found)
 
         await finds('AbeyanceStatus="awaiting-input"')
-        await finds('AbeyanceCapability="pay:approve"')
         await finds('AbeyanceLabels="team=billing"')
-        await finds('AbeyanceDeadline < "2999-01-01T00:00:00Z"')
 
         async def is_left() -> bool:
             return over in await operator.found('AbeyanceStatus="awaiting-input"')
@@ -276,7 +274,7 @@ async def test_terminate_cuts_a_run_off_without_its_finally_nodes(
         ended = await site.ended(run_id)
 
         assert said.code == 0
-        assert (ended.status, ended.degraded, ended.values) == ("cancelled", True, {})
+        assert (ended.status, ended.degraded, ended.values) == ("terminated", True, {})
 
 
 async def test_a_reset_forgets_what_was_answered_after_its_point(temporal: TemporalClient) -> None:
