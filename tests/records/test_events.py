@@ -234,7 +234,7 @@ def test_what_no_key_opens_is_left_out_of_the_stream_and_said_of_its_run(databas
     happened(recorded, "b", fact(1, "run.started"))
 
     stretch = recorded.read(events.of_all, EventFilter(), limit=1)
-    assert (stretch.items, stretch.unreadable, stretch.is_last) == ([], {"a"}, False)
+    assert (stretch.items, stretch.unreadable, stretch.is_last) == ([], frozenset({"a"}), False)
     stretch = recorded.read(events.of_all, EventFilter(), after=stretch.place.position)
     assert ([event.run_id for event in stretch.items], stretch.is_last) == (["b"], True)
     with pytest.raises(WrongKey):

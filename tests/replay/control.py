@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 from receiver import rules
@@ -159,7 +160,7 @@ async def handed_over_while_it_waits(stage: Stage) -> None:
         failed = wire.NotificationFailed(
             about="interrupt.opened", undelivered=(why,), interrupt=view.interrupts[0].id
         )
-        await site.client.run(run.id).notification_failed(failed)
+        await site.client.run(run.id).notification_failed(failed, datetime.now(UTC))
         await run.say("m0")
         await run.pause(reason="audit", key="k1")
         await run.resume()
