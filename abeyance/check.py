@@ -47,7 +47,7 @@ from abeyance.runtime.compatibility import Block, compare
 from abeyance.settings import Settings
 from abeyance.storage.backends import blobs_of, check_reach, storage_fault
 from abeyance.temporal.retry import NotFound
-from abeyance.temporal.workarounds.in_order_runner import InOrderWorkflowInstance
+from abeyance.temporal.workarounds.in_order_runner import InOrderWorkflowInstance, telling
 from abeyance.temporal.workarounds.payloads import lenient
 from abeyance.temporal.workers import service
 from abeyance.util import gather_limited
@@ -278,12 +278,13 @@ class StateRecorder(UnsandboxedWorkflowRunner, Interceptor):
         return Remember
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
-        return _Recorded(super().create_instance(det), self)
+        seeds: list[int] = []
+        return _Recorded(super().create_instance(telling(seeds, det)), seeds, self)
 
 
 class _Recorded(InOrderWorkflowInstance):
-    def __init__(self, inner: WorkflowInstance, recorder: StateRecorder) -> None:
-        super().__init__(inner)
+    def __init__(self, inner: WorkflowInstance, seeds: list[int], recorder: StateRecorder) -> None:
+        super().__init__(inner, seeds)
         self._recorder = recorder
 
     def activate(self, act: WorkflowActivation) -> WorkflowActivationCompletion:

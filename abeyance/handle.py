@@ -33,6 +33,7 @@ from abeyance.views import (
     MessageReceipt,
     MessageView,
     Migration,
+    Rewind,
     RunView,
 )
 
@@ -387,6 +388,27 @@ class RunHandle(ABC):
         changes = _changes(patch, renames)
         await self._retry({**changes, "graph": graph}, principal, key)
 
+    async def rewind(
+        self,
+        *,
+        to: str,
+        patch: Mapping[str, Any] | None = None,
+        dry_run: bool = False,
+        principal: Principal | None = None,
+        key: str | None = None,
+    ) -> Rewind:
+        """Rewind the run, open or ended, to when the question `to` was open, or to its `start`.
+
+        What has happened since is discarded, in every branch. The result lists it, and the code that has
+        run since, which may run again: `ctx.idempotency_key` is the same then. `patch` sets fields of the
+        values after that. With `dry_run` nothing changes. Raises `unknown_interrupt`, `gone`,
+        `not_running` for a run that is ending, `not_stopped` and `invalid_input` for a patch,
+        `conversation_busy`, `capability_required` and `unknown_run`.
+        """
+        fields = json_patch(checked_mapping(patch or {}, "/patch"))
+        about = {"to": to, "patch": fields, "dry_run": dry_run}
+        return await self._rewind(about, principal, key)
+
     @abstractmethod
     async def transcript(self, address: str | None = None) -> list[TranscriptItem]:
         """Return the transcript of an agent of the run, oldest first.
@@ -439,6 +461,11 @@ class RunHandle(ABC):
     async def _retry(
         self, about: Mapping[str, Json], principal: Principal | None, key: str | None
     ) -> None: ...
+
+    @abstractmethod
+    async def _rewind(
+        self, about: Mapping[str, Json], principal: Principal | None, key: str | None
+    ) -> Rewind: ...
 
 
 def _changes(patch: Mapping[str, Any] | None, renames: Mapping[str, str] | None) -> dict[str, Any]:

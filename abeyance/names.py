@@ -73,5 +73,8 @@ NO_GRAPH = "no_graph"
 STILL_ACTIVE = "still_active"
 """The type of the error with which a run rejects `evict`."""
 
+SEEDS = "abeyance_seeds"
+"""The function by which a run reads what seeds Temporal has given it by resets."""
+
 BLOCKED_LINE = "the visit is blocked"
 """Part of the line that a worker logs for each reason, and that `abeyance dev` repeats."""

@@ -24,7 +24,7 @@ from abeyance.handle import MessageFields, RunHandle
 from abeyance.runtime.graph_today import cannot_migrate, is_under_way
 from abeyance.schemas.requests import request_faults
 from abeyance.util import checked_key, invalid, without_none
-from abeyance.views import UNTIL_BLOCKED, MessageReceipt, Migration
+from abeyance.views import UNTIL_BLOCKED, MessageReceipt, Migration, Rewind
 
 R = TypeVar("R", bound=wire.Request)
 C = TypeVar("C", bound=commands.Order)
@@ -129,6 +129,12 @@ class CommandedRun(RunHandle):
         """Retry by a command."""
 
     @abstractmethod
+    async def rewind_by(
+        self, order: commands.RewindBody, *, principal: Principal, key: str | None = None
+    ) -> Rewind:
+        """Rewind by a command."""
+
+    @abstractmethod
     async def signal_message(self, message: commands.SteerMessage) -> str:
         """Steer by a command."""
 
@@ -214,6 +220,13 @@ class CommandedRun(RunHandle):
         order = order_of(commands.RetryBody, about)
         by = principal or self.caller
         await self.retry_by(order, principal=by, key=checked_key(key, AT_KEY))
+
+    async def _rewind(
+        self, about: Mapping[str, Json], principal: Principal | None, key: str | None
+    ) -> Rewind:
+        order = order_of(commands.RewindBody, about)
+        by = principal or self.caller
+        return await self.rewind_by(order, principal=by, key=checked_key(key, AT_KEY))
 
 
 def _not_at_rest(refusal: Refusal) -> Refusal:

@@ -23,6 +23,7 @@ from abeyance.client import Client
 from abeyance.client.listing import EXECUTIONS, Listing, of_run
 from abeyance.core.text import truncate
 from abeyance.errors import Refusal
+from abeyance.history import resets
 from abeyance.history.client import HistoryClient
 from abeyance.records.batch import Batch
 from abeyance.records.writing import fill
@@ -116,7 +117,7 @@ class _Histories:
         result = await self._replayer.replay_workflow(history, raise_on_replay_failure=False)
         told: list[Batch | None] = [*self._batches, self._told]
         for batch in filter(None, told):
-            await self._records.write(fill, batch)
+            await self._records.write(fill, _explained(batch, execution, history))
         failure = result.replay_failure
         return None if failure is None else truncate(str(failure), _SHOWN)
 
@@ -147,3 +148,13 @@ def _is_done_by(task: HistoryEvent, event: HistoryEvent) -> bool:
     about = getattr(event, event.WhichOneof("attributes") or "", None)
     by = getattr(about, "workflow_task_completed_event_id", None)
     return by == task.event_id or event.event_type in _OF_UPDATES
+
+
+def _explained(batch: Batch, execution: str, history: WorkflowHistory) -> Batch:
+    """Return a batch with what a replay does not know: its execution, and who has reset the run."""
+    facts = [
+        fact.model_copy(update={"task": fact.task and resets.moved(fact.task, execution)})
+        for fact in batch.facts
+    ]
+    rewound = batch.rewound and resets.explained(batch.rewound, history.events)
+    return batch.model_copy(update={"facts": facts, "rewound": rewound})

@@ -22,7 +22,7 @@ from abeyance.core.state import Called, RunState, joined, parted
 from abeyance.core.terms import Decision, Priority, Quorum
 from abeyance.core.votes import Vote
 from abeyance.core.who_may_answer import Claim
-from abeyance.wire import BY_NAME_AND_ALIAS, Record, StartRun
+from abeyance.wire import BY_NAME_AND_ALIAS, Record, StartRun, is_none
 
 
 class EscalationView(Record):
@@ -132,6 +132,7 @@ class InterruptView(Record):
     note: str | None = None
     settled_at: datetime | None = None
     settled_reason: str | None = None
+    rewound_by: int | None = Field(default=None, exclude_if=is_none)
     abridged: bool = False
     degraded: bool = False
 
@@ -359,6 +360,7 @@ class Event(Record):
     address: str | None = None
     actor: str | None = None
     data: dict[str, Any] = Field(default_factory=dict)
+    rewound_by: int | None = Field(default=None, exclude_if=is_none)
     _shown: Mapping[str, Any] | None = PrivateAttr(default=None)
 
     @property
@@ -381,6 +383,28 @@ class StreamEvent(Event):
 
     graph: str
     event_id: str
+
+
+class Effect(Record):
+    """Code that a rewind runs again: since `at` it was begun `attempts` times."""
+
+    node: str
+    address: str
+    at: datetime
+    attempts: int
+
+
+class Rewind(Record):
+    """What a rewind discarded, or with `dry_run` would discard, and which code has run since that point.
+
+    With the same `ctx.idempotency_key` as before, another service knows a repeated call as a repeat.
+    """
+
+    run_id: str
+    to: str
+    dry_run: bool = False
+    discards: list[Event] = Field(default_factory=list)
+    effects: list[Effect] = Field(default_factory=list)
 
 
 class NewText(Record):

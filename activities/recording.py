@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from typing import Final
 
 from temporalio import activity
 from temporalio.client import Client as TemporalClient
+from temporalio.service import RPCError
 
 from abeyance import names
 from abeyance.errors import RecordsUnavailable
-from abeyance.records.batch import Batch, Written
+from abeyance.history import resets
+from abeyance.records.batch import Batch, Rewound, Written
 from abeyance.records.handover import HandOver
 from abeyance.records.writer import Writer
 from abeyance.temporal.scope import OwnScope
@@ -32,6 +35,7 @@ class RecordingActivities:
         handed_over: HandOver,
     ) -> None:
         self._handed_over = handed_over
+        self._temporal = temporal
         self._scope = OwnScope(temporal, task_queue, patience=_PATIENCE)
         self._writer = writer
 
@@ -57,7 +61,22 @@ class RecordingActivities:
             batch = given
         if batch is None:
             return Written(status="late")
+        if batch.rewound is not None:
+            try:
+                batch = batch.model_copy(update={"rewound": await self._told(batch.rewound)})
+            except RPCError as error:
+                if patience >= _LAST_RESORT:
+                    raise
+                activity.logger.debug("the reset cannot be read now: %s", error)
+                return Written(status="late")
         written = await self._writer.write(await self._scope.read(), batch, patience=patience)
         if written.status in ("late", "away") and patience >= _LAST_RESORT:
             raise RecordsUnavailable("the records cannot be written now")
         return written
+
+    async def _told(self, rewound: Rewound) -> Rewound:
+        """Return a rewind with what its reset says of it. Raises RPCError."""
+        run_id = activity.info().workflow_id or ""
+        handle = self._temporal.get_workflow_handle(run_id, run_id=rewound.execution)
+        history = await handle.fetch_history(rpc_timeout=timedelta(seconds=_PATIENCE))
+        return resets.explained(rewound, history.events)

@@ -262,6 +262,31 @@ MIGRATION: Final[dict[str, Any]] = {
     ],
 }
 
+REWIND: Final[dict[str, Any]] = {"to": "refund-4711.0f1e2d3c4b5a6978", "dry_run": True}
+REWOUND: Final[dict[str, Any]] = {
+    "run_id": "refund-4711",
+    "to": "refund-4711.0f1e2d3c4b5a6978",
+    "dry_run": True,
+    "discards": [
+        {
+            "id": "000000000004",
+            "time": "2026-03-02T09:20:00Z",
+            "type": "interrupt.answered",
+            "run_id": "refund-4711",
+            "address": "graph:refund;node:approve",
+            "actor": "anna",
+            "data": {"id": "refund-4711.0f1e2d3c4b5a6978", "name": "approve"},
+        }
+    ],
+    "effects": [
+        {
+            "node": "refund.pay",
+            "address": "graph:refund;node:pay",
+            "at": "2026-03-02T09:20:00Z",
+            "attempts": 1,
+        }
+    ],
+}
 RETRY: Final[dict[str, Any]] = {"patch": {"amount": 200.0}, "graph": "pinned"}
 EVICT: Final[dict[str, Any]] = {"inactive_for": "P2D"}
 EVICTED: Final[dict[str, Any]] = {"evicted": 1, "runs": ["refund-4711"]}

@@ -32,7 +32,7 @@ with workflow.unsafe.imports_passed_through():
     from abeyance.core.outcome import AttemptFailed, Failed, Finished, Interrupted, Stopped
     from abeyance.core.state import RunState, Status
     from abeyance.errors import FailureCode
-    from abeyance.records.batch import BEGINNING, Batch, Fact, Written
+    from abeyance.records.batch import BEGINNING, Batch, Fact, Rewound, Written
     from abeyance.workflows.activity_calls import LocalFailed, local_result
 
 Spawn: TypeAlias = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
@@ -59,10 +59,12 @@ _OF_TURNS: Final = ("turn", "model", "calls", "usage", "finish_reason")
 class Recorder:
     """Has the changes of one run recorded. `spawn` runs a task of the run.
 
-    `start` has what earlier executions have recorded. `facts` counts the events of the run.
+    `start` has what earlier executions have recorded. `facts` counts the events of the run. `task` names
+    the workflow task that is under way.
     """
 
-    def __init__(self, spawn: Spawn, start: wire.StartRun) -> None:
+    def __init__(self, spawn: Spawn, start: wire.StartRun, task: Callable[[], str]) -> None:
+        self._under_way_in = task
         self.facts = start.facts
         self._spawn = spawn
         self._under_way: list[Fact] = []
@@ -76,6 +78,8 @@ class Recorder:
         self._untold: tuple[RunState, wire.StartRun] | None = None
         # The questions that the next batch has, whether they have changed or not.
         self._again: Sequence[str] = ()
+        # Until it is recorded, events are numbered as if nothing had been discarded.
+        self._rewound = start.rewound and Rewound.model_validate(start.rewound)
         self._asked = 0
         self._recorded = 0
         self._is_behind = False
@@ -99,7 +103,13 @@ class Recorder:
     def carried(self, start: wire.StartRun) -> wire.StartRun:
         """Return the start of the next execution, with what is recorded, and what is not."""
         left = [each.model_dump(mode="json") for each in (*self._under_way, *self._pending)]
-        changes = {"facts": self.facts, "batch": self._after, "unrecorded": left}
+        rewound = self._rewound and self._rewound.model_dump(mode="json")
+        changes = {
+            "facts": self.facts,
+            "batch": self._after,
+            "unrecorded": left,
+            "rewound": rewound,
+        }
         return start.model_copy(update=changes)
 
     def note(
@@ -125,8 +135,17 @@ class Recorder:
                 data=dict(data or {}),
                 capability=capability,
                 shown=None if shown is None else dict(shown),
+                task=self._under_way_in(),
             )
         )
+
+    def rewound(self, salt: str, count: int) -> None:
+        """Note that everything is discarded which was recorded and is not known here."""
+        execution = workflow.info().run_id
+        self._rewound = Rewound(at=self.facts, salt=salt, execution=execution, count=count)
+        self._is_quiet = False
+        # What is open is handed over anew.
+        self._questions = {}
 
     def began(self, start: wire.StartRun, graph: str, now: datetime) -> None:
         """Note that the run began."""
@@ -226,7 +245,7 @@ class Recorder:
 
     def tell(self, state: RunState, start: wire.StartRun) -> None:
         """Tell what code has done since the last batch, unless it was told or a batch is under way."""
-        if self._task is not None:
+        if self._task is not None or self._rewound is not None:
             self._untold = (state, start)
             return
         self._untold = None
@@ -247,7 +266,9 @@ class Recorder:
         while self._latest is not None:
             (state, start), self._latest = self._latest, None
             asked = self._asked
-            self._again = await self._written(self._next(state, start))
+            written = await self._written(self._next(state, start))
+            self._shift(written.shift)
+            self._again = written.strays
             self._under_way, self._recorded = [], asked
             self._after = self._number
             if self._again and self._latest is None:
@@ -256,8 +277,18 @@ class Recorder:
         if self._untold is not None:
             self.tell(*self._untold)
 
-    async def _written(self, batch: Batch) -> Sequence[str]:
-        """Have a batch written, and return which questions have to be handed over again."""
+    def _shift(self, by: int) -> None:
+        """Number what comes after a rewind that was recorded."""
+        if by and self._rewound is not None:
+            at, self._rewound = self._rewound.at, None
+            self.facts += by
+            self._pending = [
+                each.model_copy(update={"number": each.number + by}) if each.number > at else each
+                for each in self._pending
+            ]
+
+    async def _written(self, batch: Batch) -> Written:
+        """Have a batch written, and return what became of it."""
         written = await _local(batch)
         if written.status == "outrun":
             # What comes after is no part of the history yet, and may never be.
@@ -268,7 +299,7 @@ class Recorder:
             self._is_behind = True
             written = await self._sent(batch, _UNBOUNDED)
             self._is_behind = False
-        return written.strays
+        return written
 
     async def _sent(self, batch: Batch, patience: float) -> Written:
         # Temporal takes no argument that is much larger, and would refuse the whole workflow task.
@@ -276,7 +307,8 @@ class Recorder:
         send = _activity if is_small else _locally
         while (written := await send(batch, patience)).status == "outrun":
             self._number = written.latest + 1
-            batch = batch.model_copy(update={"number": self._number})
+            changes = {"number": self._number, "rewound": self._rewound}
+            batch = batch.model_copy(update=changes)
         return written
 
     def _next_number(self) -> int:
@@ -300,6 +332,7 @@ class Recorder:
             update={
                 "questions": [projections.question(state, entry) for entry in entries.values()],
                 "gone": [id_ for id_ in self._again if id_ not in entries],
+                "rewound": self._rewound,
             }
         )
 
@@ -329,6 +362,12 @@ class Recorder:
             fresh.append(ledger.settled[id_])
         self._settled = next(reversed(ledger.settled), None)
         yield from reversed(fresh)
+
+
+def workflow_task() -> str:
+    """Return the name of the workflow task that is under way: its execution, and where it began there."""
+    info = workflow.info()
+    return f"{info.run_id}/{info.get_current_history_length()}"
 
 
 def _node_or_tool(address: str) -> str:

@@ -47,7 +47,8 @@ with workflow.unsafe.imports_passed_through():
     from abeyance.workflows.notification import Announcer
     from abeyance.workflows.questions import QuestionUpdates
     from abeyance.workflows.reads import RunReads
-    from abeyance.workflows.recording import Recorder
+    from abeyance.workflows.recording import Recorder, workflow_task
+    from abeyance.workflows.rewinding import Rewinds
     from abeyance.workflows.timers import DeadlineTimer
     from abeyance.workflows.visibility import VisibilityWriter
 
@@ -89,7 +90,8 @@ class AgentRun(QuestionUpdates, MessageUpdates, RunReads):
         self._changes = 0
         self._timer = DeadlineTimer(self._start_timer)
         self._announcer = Announcer(self._spawn)
-        self._recorder = Recorder(self._spawn, start)
+        self._recorder = Recorder(self._spawn, start, workflow_task)
+        self._rewinds = Rewinds(self._recorder)
         # True if only results of local activities have arrived since the last write.
         self._is_local = False
         self._tasks_begun = 0
@@ -117,6 +119,9 @@ class AgentRun(QuestionUpdates, MessageUpdates, RunReads):
             self._state = joined(carried, spec, values)
             self._visibility = VisibilityWriter(start, self._state if is_continued else None)
             event = events.Restored(now=now)
+        self._is_reseeded = self._rewinds.begin(self._state)
+        self._loop = asyncio.get_running_loop()
+        workflow.register_random_seed_callback(self._reset)
         self._advance(event)
 
     @property
@@ -145,6 +150,9 @@ class AgentRun(QuestionUpdates, MessageUpdates, RunReads):
                 # A bug of ours: fail the workflow task, which is retried until a worker has the fix.
                 raise self._crash
             self._is_dirty = False
+            if self._is_reseeded:
+                self._is_reseeded = False
+                self._rewinds.settle(self._state)
             self._set_timer()
             facts, self._facts = self._facts, []
             self._visibility.write(self._state, facts, self._start)
@@ -274,7 +282,19 @@ class AgentRun(QuestionUpdates, MessageUpdates, RunReads):
         with requests.refusals_as_application_errors():
             machine.check(self._state, replace(event, renames={}, key=None))
 
+    def _reset(self, seed: int) -> None:
+        # The SDK calls this outside of the loop, and wakes nobody.
+        del seed
+        self._loop.call_soon(self._reseeded)
+
+    def _reseeded(self) -> None:
+        # Signals and updates that came with the reset have been applied, but nothing else.
+        self._rewinds.notice(self._state)
+        self._changes += 1
+        self._is_dirty = self._is_reseeded = True
+
     def _feed(self, event: events.Event, *, is_local: bool = False) -> None:
+        self._rewinds.notice(self._state)
         self._is_local &= is_local
         if self._history.grew(is_local=is_local):
             self._tasks_begun += 1

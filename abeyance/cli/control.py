@@ -446,6 +446,40 @@ def retry(
     exchange(lambda api: api.post(path, body), run_lines, as_json=as_json)
 
 
+@moving.command(cls=ErrorText, rich_help_panel=PANEL)
+def rewind(
+    run_id: Annotated[str, typer.Argument(metavar="RUN", help="The id of a run, open or ended.")],
+    *,
+    to: Annotated[
+        str, typer.Option("--to", metavar="QUESTION", help="The id of a question, or start.")
+    ],
+    patch: Patch = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Change nothing, and show what would be discarded.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Rewind a run to when a question was open, and discard what has happened since.
+
+    What has run since may run again, with the same idempotency keys as before.
+    """
+    body = {"to": to, "dry_run": dry_run, **_changes(patch, None)}
+    path = f"{run_path(run_id)}/rewind"
+    exchange(lambda api: api.post(path, body), _rewind_lines, as_json=as_json)
+
+
+def _rewind_lines(done: Mapping[str, Any]) -> Iterator[Line]:
+    yield Line("run", done["run_id"])
+    for event in done["discards"]:
+        about = [f"by {event['actor']}"] if event["actor"] else []
+        yield Line("discards", " ".join([event["time"], event["type"], *about]))
+    for each in done["effects"]:
+        times = "once" if each["attempts"] == 1 else f"{each['attempts']} times"
+        yield Line("ran", f"{each['node']}, {times} since {each['at']}: {each['address']}")
+    if not done["discards"]:
+        yield Line("discards", "nothing: nothing has happened since")
+
+
 def _changes(patch: str | None, renamed: list[str] | None) -> dict[str, Any]:
     changes: dict[str, Any] = {}
     if patch is not None:

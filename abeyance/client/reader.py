@@ -255,6 +255,17 @@ class RunReader(CommandedRun):
     async def _recorded_interrupts(self) -> list[views.InterruptView]:
         return await self._deployment.records.read(questions.of_run, self.run_id, status="all")
 
+    async def discarded(self, *, status: str = "open") -> list[views.InterruptView]:
+        """Return the interrupts of one status, or of `all`, that a rewind has discarded.
+
+        Raises the refusal `unknown_run`, and RecordsUnavailable.
+        """
+        order_of(commands.Interrupts, {"status": status})
+        await self._line.admit(self.run_id)
+        return await self._deployment.records.read(
+            questions.of_run, self.run_id, status=status, discarded=True
+        )
+
     async def interrupt(self, interrupt_id: str) -> views.InterruptView | None:
         which = order_of(commands.WhichInterrupt, {"interrupt_id": interrupt_id})
         listed = await self._interrupts("all")

@@ -20,12 +20,13 @@ from temporalio.exceptions import ApplicationError
 
 from abeyance import commands, names, views, wire
 from abeyance.authoring.graph import Graph
+from abeyance.client import rewinds
 from abeyance.client.deployment import Deployment
 from abeyance.client.eviction import UNBOUNDED, Room
 from abeyance.client.reader import RunReader
 from abeyance.client.start import StartPlan, retry_marks
 from abeyance.commands import as_events
-from abeyance.core import idempotency, ledger, mailbox, messages
+from abeyance.core import authority, idempotency, ledger, mailbox, messages
 from abeyance.core.events import Keyed, Message, MessagesCleared
 from abeyance.core.json import Json, why_not_json
 from abeyance.core.policy import TEMPORAL, Principal
@@ -267,6 +268,49 @@ class TemporalRun(RunReader):
         if latest is None or start.unrecorded:
             return start
         return start.model_copy(update={"facts": max(start.facts, latest)})
+
+    async def rewind_by(
+        self,
+        order: commands.RewindBody,
+        *,
+        principal: Principal,
+        key: str | None = None,
+        room: Room = UNBOUNDED,
+    ) -> views.Rewind:
+        """Rewind by a command. Raises also `natively_paused`, and Unavailable."""
+        described = await self._line.described(self.run_id)
+        if order.dry_run:
+            authority.demand_only(
+                principal, authority.READ, doing="try a rewind of the run", why="It reads the run."
+            )
+            plan = await rewinds.planned(self._deployment, self.run_id, order.to)
+            return plan.view.model_copy(update={"dry_run": True})
+        asked = [entry.requested_capability for entry in await self.interrupts()]
+        guards = await self.guarded_by(anew=True)
+        authority.demand_by(principal, guards, filter(None, asked), "rewind the run")
+        mark = None if key is None else retries.mark(order, principal, key)
+        patch = await self.checked_patch(order.patch) if order.patch else {}
+        if patch and self._graph is not None:
+            # The worker would refuse it when the run is rewound already.
+            try:
+                self._graph.states.edit(order.patch)
+            except ValuesError as error:
+                raise error.refusal() from error
+        if await rewinds.was_done(self._deployment, self.run_id, mark):
+            done = views.Rewind(run_id=self.run_id, to=order.to)
+        else:
+            plan = await rewinds.planned(self._deployment, self.run_id, order.to)
+            await rewinds.refuse(self._deployment, described)
+            if patch:
+                rewinds.refuse_patch(plan)
+            by = principal.subject
+            await rewinds.carry_out(self._deployment, plan, described, by=by, mark=mark, room=room)
+            done = plan.view
+        if patch:
+            version = (await self.view()).version
+            about = {"patch": patch, "version": version, "principal": principal}
+            await self.edit(order_of(commands.EditValues, about))
+        return done
 
     async def _snapshot(self, described: RunDescription) -> views.Snapshot:
         """The snapshot of an ended run. Raises Unavailable if only a worker has it, and none responds."""

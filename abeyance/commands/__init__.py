@@ -37,6 +37,9 @@ from abeyance.duration import OptionalSeconds, OptionalSpan, Seconds
 from abeyance.filters import Order as ListOrder
 from abeyance.wire import BY_NAME_AND_ALIAS, Keyed, Moment, Request, Value, is_empty, is_none
 
+REWIND_TO_START: Final = "start"
+"""What a run is rewound to, if it is no question."""
+
 # About a run: control, messages, edits of its values, migration and retry
 
 
@@ -277,6 +280,25 @@ class RetryBody(Request):
     def changes_course(self) -> bool:
         """Whether it changes more than that the run goes on."""
         return self.graph == "today" or bool(self.patch)
+
+
+class RewindBody(Request):
+    """A rewind of a run to a question, or to its `start`, and a `patch` of the values that it has then.
+
+    With `dry_run` nothing changes, and the response says what would.
+    """
+
+    to: str = Field(min_length=1, max_length=400)
+    patch: dict[str, Value] = Field(default_factory=dict)
+    dry_run: bool = Field(default=False, strict=True)
+
+    @model_validator(mode="after")
+    def _has_stopped(self) -> Self:
+        if self.patch and self.to == REWIND_TO_START:
+            raise ValueError(
+                "a run goes on at once from its start: start a new run with other input"
+            )
+        return self
 
 
 # About questions: answers, deadlines, claims, assignees, delegations

@@ -255,7 +255,7 @@ def _other_answer(entry: Interrupt, question: InterruptSpec, vote: Vote) -> Aske
 
 def _revise(step: Step, entry: Interrupt, asked: Asked, vote: Vote) -> Interrupt:
     question = asked.question
-    digest = ledger.digest_of(entry.address, question)
+    digest = ledger.digest_of(entry.address, question, step.run.era)
     step.publish_about(
         entry,
         "interrupt.revised",

@@ -42,14 +42,24 @@ def guarded_by(state: RunState) -> tuple[str, ...]:
 
 def missing(state: RunState, principal: Principal) -> tuple[str, ...]:
     """Return the capabilities that a principal lacks to change the course of a run."""
-    if principal == TEMPORAL:
-        return principal.lacks(state.ledger.capabilities)
-    return principal.lacks((CONTROL, *guarded_by(state)))
+    return _missing(principal, guarded_by(state), state.ledger.capabilities)
+
+
+def _missing(principal: Principal, guards: Iterable[str], asked: Iterable[str]) -> tuple[str, ...]:
+    return principal.lacks(asked if principal == TEMPORAL else (CONTROL, *guards))
 
 
 def demand(state: RunState, principal: Principal, doing: str) -> None:
     """Refuse a change of course to a principal who may not approve everything the run asks."""
     if lacking := missing(state, principal):
+        raise lacks(principal, doing, lacking)
+
+
+def demand_by(
+    principal: Principal, guards: Iterable[str], asked: Iterable[str], doing: str
+) -> None:
+    """Refuse the same by what a run can ask for, and what it asks for now."""
+    if lacking := _missing(principal, guards, asked):
         raise lacks(principal, doing, lacking)
 
 

@@ -225,7 +225,7 @@ def reassign(step: Step, event: events.Reassigned) -> None:
     if event.votes and terms.quorum is not None:
         terms = replace(terms, quorum=replace(terms.quorum, of=event.to))
         changed = replace(changed, terms=terms, revoted=True)
-        changed = replace(changed, digest=digest_of(entry.address, changed))
+        changed = replace(changed, digest=digest_of(entry.address, changed, step.run.era))
     step.run.ledger.open[entry.id] = changed
     publish_edit(
         step,

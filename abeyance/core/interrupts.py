@@ -138,7 +138,7 @@ def ask(
         address=address,
         created_at=step.now,
         deadline=deadline,
-        digest=ledger.digest_of(address, question),
+        digest=ledger.digest_of(address, question, state.era),
         visit=visit.address,
         scope=visit.scope,
         key=asked.key,
@@ -183,7 +183,7 @@ def ask_anew(
     question = asked.question
     terms = _terms_now(interrupt, question.terms)
     question = replace(question, prompt=question.prompt[:_LONGEST_PROMPT], terms=terms)
-    digest = ledger.digest_of(interrupt.address, question)
+    digest = ledger.digest_of(interrupt.address, question, step.run.era)
     if digest == interrupt.digest:
         return
     if interrupt.status == "held":

@@ -217,9 +217,13 @@ def interrupt_id(
     return f"{run_id}.{hashlib.sha256(place.encode()).hexdigest()[:16]}"
 
 
-def digest_of(address: str, question: InterruptSpec) -> str:
-    """Return the hash of all that a person is shown, which callers may send with an answer."""
-    return sha256({"address": address, "name": question.name, **bound_content(question)})
+def digest_of(address: str, question: InterruptSpec, era: str = "") -> str:
+    """Return the hash of all that a person is shown, which callers may send with an answer.
+
+    After a rewind it is another one, by the `era`.
+    """
+    content = {"address": address, "name": question.name, **bound_content(question)}
+    return sha256({**content, "era": era} if era else content)
 
 
 def content_digest(question: InterruptSpec) -> str:

@@ -255,7 +255,8 @@ class RunState:
     `transcripts` are the references to finished conversations of agents, by address; `agent_memory` is
     what the next visit of an agent's node starts with. `keys` maps hashes of the latest idempotency
     keys to their calls. `salt` keeps its interrupt ids distinct from those of an earlier run with the
-    same id. `earlier_guards` are capabilities that only graphs from which it was migrated can ask for.
+    same id. `era` tells what people are shown from what they were shown before the run was rewound.
+    `earlier_guards` are capabilities that only graphs from which it was migrated can ask for.
     `resumption` is set until the first event after a retry. `starters` is who started the run.
     """
 
@@ -284,6 +285,7 @@ class RunState:
     task_bytes: int = 0
     yielding: bool = False
     salt: str = ""
+    era: str = ""
     starters: tuple[str, ...] = ()
     earlier_guards: tuple[str, ...] = ()
     resumption: Resumption | None = None

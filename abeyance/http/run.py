@@ -33,6 +33,7 @@ from abeyance.views import (
     MessageReceipt,
     MessageView,
     Migration,
+    Rewind,
     RunView,
 )
 
@@ -239,6 +240,13 @@ class HttpRun(RunHandle):
     ) -> None:
         _refuse_principal(principal)
         await self._api.post(f"{self._path}/retry", body_of(commands.RetryBody, about), key=key)
+
+    async def _rewind(
+        self, about: Mapping[str, Json], principal: Principal | None, key: str | None
+    ) -> Rewind:
+        _refuse_principal(principal)
+        body = body_of(commands.RewindBody, about)
+        return Rewind.model_validate(await self._api.post(f"{self._path}/rewind", body, key=key))
 
     async def transcript(self, address: str | None = None) -> list[TranscriptItem]:
         items: list[TranscriptItem] = []

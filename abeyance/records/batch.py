@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, TypeAlias
 from pydantic import Field
 
 from abeyance import views
-from abeyance.wire import Record, is_empty
+from abeyance.wire import Record, is_empty, is_none
 
 BEGINNING: Final = 1
 """The number of the batch by which a client records a start, before the run has done anything."""
@@ -18,7 +18,8 @@ Status: TypeAlias = Literal["written", "late", "away", "outrun"]
 class Fact(Record):
     """An event of a run. `number` counts all of them, from 1; `capability` is that of its question.
 
-    `shown` is what a question showed a person, for the audit only.
+    `shown` is what a question showed a person, for the audit only. `task` is the workflow task in which
+    it happened: the execution, and the event of its history with which the task began.
     """
 
     number: int
@@ -29,6 +30,23 @@ class Fact(Record):
     data: dict[str, Any] = Field(default_factory=dict)
     capability: str | None = None
     shown: dict[str, Any] | None = None
+    task: str | None = Field(default=None, exclude_if=is_none)
+
+
+class Rewound(Record):
+    """A reset of a run by Temporal, by which every event with a number greater than `at` is discarded.
+
+    `salt` tells it from every other one of the run; it is the `count`th in the history of `execution`.
+    `actor`, `time` and `data` are of the event `run.rewound`, as whoever writes the batch reads them.
+    """
+
+    at: int
+    salt: str
+    execution: str
+    count: int = 1
+    actor: str | None = None
+    time: datetime | None = None
+    data: dict[str, Any] = Field(default_factory=dict)
 
 
 class Batch(Record):
@@ -39,7 +57,8 @@ class Batch(Record):
     the same execution, `BEGINNING` for the first, and `facts_before` is how many events earlier batches
     had. `view` is the run without its questions, and `questions` are those that have changed, in full;
     `gone` are those that the run has never asked. `active_at` is when somebody or some code last did
-    something. `claim` is the claim on a conversation that the end of the run takes back.
+    something. `claim` is the claim on a conversation that the end of the run takes back. With `rewound`
+    the run numbers its events as if nothing had been discarded.
     """
 
     number: int
@@ -52,6 +71,7 @@ class Batch(Record):
     claim: str | None = None
     facts_before: int
     facts: list[Fact] = Field(default_factory=list)
+    rewound: Rewound | None = Field(default=None, exclude_if=is_none)
 
 
 class Written(Record):
@@ -61,9 +81,11 @@ class Written(Record):
     it is `outrun` by the batch `latest`, and would be written with a larger number.
 
     A batch may be written for a workflow task that comes to nothing: of it the run knows nothing later.
-    `strays` are the questions that such batches have changed, which the run has to hand over again.
+    `strays` are the questions that such batches have changed, which the run has to hand over again. After
+    a rewind the numbers of events are greater by `shift` than the run has counted.
     """
 
     status: Status
     latest: int = Field(default=0, exclude_if=is_empty)
     strays: list[str] = Field(default_factory=list, exclude_if=is_empty)
+    shift: int = Field(default=0, exclude_if=is_empty)

@@ -30,6 +30,7 @@ _COLUMNS: Final = (
     events.c.address,
     events.c.actor,
     events.c.data,
+    events.c.rewound_by,
 )
 _NUMBER: Final = (
     select(func.max(events.c.number)).where(events.c.run == runs.c.id).scalar_subquery()
@@ -108,9 +109,13 @@ def of_run(
     *,
     after: int = 0,
     limit: int = 1_000,
+    discarded: bool = False,
 ) -> list[views.Event]:
-    """Return the events of a run after a number, in order; none if there is no run of this id."""
-    rows = _rows(connection, deployment, run_id, after=after, limit=limit)
+    """Return the events of a run after a number, in order; none if there is no run of this id.
+
+    With `discarded` also those that a rewind has discarded.
+    """
+    rows = _rows(connection, deployment, run_id, after=after, limit=limit, discarded=discarded)
     return [_event(documents, run_id, row) for row in rows]
 
 
@@ -123,9 +128,11 @@ def part_of_run(
     after: int = 0,
     beyond: int = 0,
     limit: int = 1_000,
+    discarded: bool = False,
 ) -> Part | None:
     """Return the events of a run after a number, and beyond a position; None if there is no such run.
 
+    With `discarded` also those that a rewind has discarded.
     A number may be given again, to another event: a workflow task that came to nothing had the first. A
     position is not.
     """
@@ -135,7 +142,15 @@ def part_of_run(
     if found is None:
         return None
     latest, ended_at = found
-    rows = _rows(connection, deployment, run_id, after=after, beyond=beyond, limit=limit)
+    rows = _rows(
+        connection,
+        deployment,
+        run_id,
+        after=after,
+        beyond=beyond,
+        limit=limit,
+        discarded=discarded,
+    )
     return Part(
         items=[_event(documents, run_id, row) for row in rows],
         newest=latest or 0,
@@ -274,10 +289,11 @@ def _rows(
     after: int,
     beyond: int = 0,
     limit: int,
+    discarded: bool = False,
 ) -> Sequence[AnyRow]:
     query = (
         _of(select(*_COLUMNS).join(runs, events.c.run == runs.c.id), deployment, run_id)
-        .where(events.c.number > after, events.c.position > beyond)
+        .where(events.c.number > after, events.c.position > beyond, *_standing(discarded=discarded))
         .order_by(events.c.number)
         .limit(limit)
     )
@@ -288,6 +304,11 @@ def _event(documents: Documents, run_id: str, row: AnyRow) -> views.Event:
     return views.Event(id=event_id(row.number), **_fields(documents, row), run_id=run_id)
 
 
+def _standing(*, discarded: bool) -> Iterator[Condition]:
+    if not discarded:
+        yield events.c.rewound_by.is_(None)
+
+
 def _conditions(filters: EventFilter) -> Iterator[Condition]:
     if filters.graph is not None:
         yield runs.c.graph == filters.graph
@@ -296,6 +317,7 @@ def _conditions(filters: EventFilter) -> Iterator[Condition]:
     if filters.capabilities:
         yield selecting.among(events.c.capability, filters.capabilities)
     yield from selecting.readable(events.c.run, filters.reads)
+    yield from _standing(discarded=False)
 
 
 def _fields(documents: Documents, row: AnyRow) -> dict[str, Any]:
@@ -305,4 +327,5 @@ def _fields(documents: Documents, row: AnyRow) -> dict[str, Any]:
         "address": row.address,
         "actor": row.actor,
         "data": documents.read(row.data),
+        "rewound_by": row.rewound_by,
     }

@@ -32,9 +32,14 @@ _KEYS: Final[Mapping[str, Sequence[Column[Any]]]] = {
 _HIGHEST_RISK: Final = 100
 _SHOWN: Final = (
     *(questions.c.view, questions.c.interrupt_id, questions.c.capability),
-    *(questions.c.created_at, questions.c.deadline, questions.c.status),
+    *(questions.c.created_at, questions.c.deadline, questions.c.status, questions.c.rewound_by),
 )
 """What a view is made of, or as much of it as can be read without its key."""
+_COUNTS: Final = and_(
+    questions.c.rewound_by.is_(None),
+    or_(questions.c.listed.is_not(None), questions.c.status.not_in(LISTED)),
+)
+"""What is settled counts, and of the rest what is listed: not what an ended run has left open."""
 
 
 def inbox(
@@ -148,7 +153,10 @@ def question(
     if not interrupt_id.isprintable():
         # No id has such characters, and not every database takes them.
         return None
-    wanted = [questions.c.interrupt_id == interrupt_id]
+    wanted = [
+        questions.c.interrupt_id == interrupt_id,
+        _COUNTS | questions.c.rewound_by.is_not(None),
+    ]
     return next(iter(_read(connection, documents, deployment, run_id, wanted)), None)
 
 
@@ -159,13 +167,17 @@ def of_run(
     run_id: str,
     *,
     status: str = "open",
+    discarded: bool = False,
 ) -> list[views.InterruptView]:
-    """Return the questions of a run that have a status, or `all`, whole.
+    """Return the questions of a run that have a status, or `all`, whole; with `discarded` those that a
+    rewind has discarded.
 
     Those that wait come first, in the order in which they were asked, then the settled ones as they were
     settled.
     """
-    wanted = [] if status == "all" else [questions.c.status == status]
+    wanted = [questions.c.rewound_by.is_not(None) if discarded else _COUNTS]
+    if status != "all":
+        wanted.append(questions.c.status == status)
     return _read(connection, documents, deployment, run_id, wanted)
 
 
@@ -176,13 +188,11 @@ def _read(
     run_id: str,
     wanted: Sequence[Condition],
 ) -> list[views.InterruptView]:
-    # What is settled counts, and of the rest what is listed: not what an ended run has left open.
-    counts = or_(questions.c.listed.is_not(None), questions.c.status.not_in(LISTED))
     query = (
         select(*_SHOWN)
         .join(runs, questions.c.run == runs.c.id)
         .where(runs.c.deployment == deployment, runs.c.run_id == run_id, runs.c.is_newest)
-        .where(counts, *wanted)
+        .where(*wanted)
         .order_by(
             questions.c.settled_at.is_not(None),
             questions.c.settled_at,
@@ -207,7 +217,8 @@ def listed_of(
 
 def _view(documents: Documents, row: AnyRow) -> views.InterruptView:
     try:
-        return views.InterruptView.model_validate(documents.read(row.view))
+        view = views.InterruptView.model_validate(documents.read(row.view))
+        return view.model_copy(update={"rewound_by": row.rewound_by})
     except WrongKey as error:
         return views.InterruptView(
             id=row.interrupt_id,

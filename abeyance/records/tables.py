@@ -81,6 +81,9 @@ runs: Final = Table(
     Column("active_at", BigInteger, nullable=False),
     Column("ended_at", BigInteger),
     Column("is_blocked", Boolean, nullable=False),
+    # The latest rewind of the run, and the number of its event.
+    Column("rewind", Text),
+    Column("rewound_by", Integer),
     # Why no worker can go on with it, if that is so: a run cannot say that itself.
     Column("hindered", Text),
     Column("search", Text, nullable=False),
@@ -122,6 +125,8 @@ questions: Final = Table(
     Column("deadline", BigInteger),
     # The deadline, or the end of time: so an index orders those without one last.
     Column("due", BigInteger, nullable=False),
+    # The number of the event by which it was discarded.
+    Column("rewound_by", Integer),
     Column("search", Text, nullable=False),
     Column("view", Text, nullable=False),
     UniqueConstraint("run", "interrupt_id"),
@@ -159,6 +164,9 @@ events: Final = Table(
     Column("capability", Text),
     Column("data", Text, nullable=False),
     Column("shown", Text),
+    Column("task", Text),
+    # The number of the event by which it was discarded.
+    Column("rewound_by", Integer),
     UniqueConstraint("run", "number"),
     Index(None, "deployment", "position", "at"),
     # A position is given once, even after the latest events were deleted.

@@ -4,6 +4,9 @@ A run hands over one batch after the other, but a batch may come twice, and late
 thought dead; and one may come of which the run knows nothing, because the workflow task in which it was
 made came to nothing. So a batch is written only if no later one was, and the next one takes back what the
 run does not know. What is only told (`Writer.tell`) is written alike: the next batch has it again.
+
+A run that was rewound does not know what it did since either, and says so. That stays, marked with the
+number of the event `run.rewound`, and its events are numbered after it.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from abeyance import views
 from abeyance.core.terms import Priority
 from abeyance.records import engines
-from abeyance.records.batch import BEGINNING, Batch, Fact, Written
+from abeyance.records.batch import BEGINNING, Batch, Fact, Rewound, Written
 from abeyance.records.documents import Documents
 from abeyance.records.tables import (
     FAR,
@@ -58,7 +61,7 @@ _ID: Final = (
     runs.c.run_id == bindparam("run_id"),
 )
 _RUN: Final = (
-    select(runs.c.id, runs.c.batch, runs.c.is_newest)
+    select(runs.c.id, runs.c.batch, runs.c.is_newest, runs.c.rewind, runs.c.rewound_by)
     .where(*_ID, runs.c.origin == bindparam("origin"))
     .with_for_update()
 )
@@ -77,6 +80,17 @@ _UNKNOWN_QUESTIONS: Final = select(questions.c.interrupt_id).where(
     questions.c.run == bindparam("run"),
     questions.c.batch > bindparam("after"),
     questions.c.batch < bindparam("number"),
+    questions.c.rewound_by.is_(None),
+)
+_LAST_EVENT: Final = select(func.max(events.c.number)).where(events.c.run == bindparam("run"))
+_DISCARD_EVENTS: Final = (
+    update(events)
+    .where(
+        events.c.run == bindparam("key"),
+        events.c.number > bindparam("kept"),
+        events.c.rewound_by.is_(None),
+    )
+    .values(rewound_by=bindparam("by"))
 )
 _DELETE_CLAIM: Final = delete(claims).where(claims.c.token == bindparam("taken"))
 _NAMED: Final = (
@@ -114,7 +128,9 @@ def fill(connection: Connection, documents: Documents, deployment: int, batch: B
     if batch.number > run.latest:
         _write(connection, documents, deployment, batch)
         return
-    facts = [_event(documents, deployment, run.id, batch.view.run_id, each) for each in batch.facts]
+    is_latest = batch.rewound is not None and batch.rewound.salt == run.rewind
+    _, known = _numbered(batch, run.rewound_by if is_latest else None)
+    facts = [_event(documents, deployment, run.id, batch.view.run_id, each) for each in known]
     _add(connection, events, facts)
     _write_questions(connection, documents, deployment, run, batch)
     if connection.execute(_HAS_ENDED, {"run": run.id}).scalar_one():
@@ -125,10 +141,12 @@ def _write(connection: Connection, documents: Documents, deployment: int, batch:
     run = _run(connection, documents, deployment, batch)
     if batch.number < run.latest:
         return Written(status="outrun", latest=run.latest)
+    rewound = batch.rewound
+    by = None if rewound is None else _rewind(connection, run, batch, rewound)
     if batch.number > run.latest:
+        before, facts = _numbered(batch, by)
         if run.latest > batch.after:
-            _take_back(connection, run.id, batch)
-        facts = batch.facts
+            _take_back(connection, run.id, before, facts)
         rows = [_event(documents, deployment, run.id, batch.view.run_id, fact) for fact in facts]
         _add(connection, events, rows)
         _write_run(connection, documents, run.id, batch)
@@ -138,21 +156,63 @@ def _write(connection: Connection, documents: Documents, deployment: int, batch:
         if batch.claim is not None:
             connection.execute(_DELETE_CLAIM, {"taken": batch.claim})
         _write_questions(connection, documents, deployment, run, batch)
+    shift = 0 if rewound is None or by is None else by - rewound.at
     if run.latest <= batch.after:
-        return Written(status="written")
+        return Written(status="written", shift=shift)
     # Nobody may have heard of them when it came for the first time.
     between = {"run": run.id, "after": batch.after, "number": batch.number}
     strays = connection.execute(_UNKNOWN_QUESTIONS, between).scalars()
-    return Written(status="written", strays=[*strays])
+    return Written(status="written", strays=[*strays], shift=shift)
+
+
+def _rewind(connection: Connection, run: _Run, batch: Batch, rewound: Rewound) -> int:
+    """Discard what was recorded since the point of a rewind, once, and return the number of its event."""
+    if run.rewind == rewound.salt and run.rewound_by is not None:
+        # The task in which this batch was made for the first time came to nothing.
+        return run.rewound_by
+    last = connection.execute(_LAST_EVENT, {"run": run.id}).scalar_one() or 0
+    by = max(last, rewound.at) + 1
+    connection.execute(_DISCARD_EVENTS, {"key": run.id, "kept": rewound.at, "by": by})
+    # The run hands over everything that is open with this batch.
+    since = update(questions).where(
+        questions.c.run == run.id,
+        questions.c.batch > batch.after,
+        questions.c.batch < batch.number,
+        questions.c.rewound_by.is_(None),
+        questions.c.interrupt_id.not_in([view.id for view in batch.questions]),
+    )
+    connection.execute(since.values(listed=None, rewound_by=by))
+    connection.execute(_UPDATE_RUN.values(rewind=rewound.salt, rewound_by=by), {"key": run.id})
+    return by
+
+
+def _numbered(batch: Batch, by: int | None) -> tuple[int, Sequence[Fact]]:
+    """Return how many events there are before those that are new, and all, as they are numbered.
+
+    `by` is the number of the event of a rewind, which comes before what has happened after it.
+    """
+    rewound = batch.rewound
+    if rewound is None or by is None:
+        return batch.facts_before, batch.facts
+    at, time = rewound.at, rewound.time or batch.active_at
+    told = Fact(number=by, time=time, type="run.rewound", actor=rewound.actor, data=rewound.data)
+    later = (fact for fact in batch.facts if fact.number > at)
+    moved = [fact.model_copy(update={"number": fact.number + by - at}) for fact in later]
+    return by, [*(fact for fact in batch.facts if fact.number <= at), told, *moved]
 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """The row of a run, the number of its latest batch, and whether no later run has its id."""
+    """The row of a run, the number of its latest batch, and whether no later run has its id.
+
+    `rewind` is the latest of its rewinds, and `rewound_by` the number of its event.
+    """
 
     id: int
     latest: int
     is_newest: bool
+    rewind: str | None = None
+    rewound_by: int | None = None
 
 
 def _run(connection: Connection, documents: Documents, deployment: int, batch: Batch) -> _Run:
@@ -168,16 +228,13 @@ def _run(connection: Connection, documents: Documents, deployment: int, batch: B
         _add(connection, runs, [{**identity, **columns}])
         _newest(connection, deployment, batch)
         found = connection.execute(_RUN, identity).one()
-    return _Run(found.id, found.batch, found.is_newest)
+    return _Run(found.id, found.batch, found.is_newest, found.rewind, found.rewound_by)
 
 
-def _take_back(connection: Connection, run: int, batch: Batch) -> None:
+def _take_back(connection: Connection, run: int, before: int, facts: Sequence[Fact]) -> None:
     """Delete the events that the run does not know; what it was told of before stays in its place."""
-    due = {
-        (each.number, micros(each.time), each.type, each.address, each.actor)
-        for each in batch.facts
-    }
-    later = connection.execute(_LATER_EVENTS, {"run": run, "before": batch.facts_before})
+    due = {(each.number, micros(each.time), each.type, each.address, each.actor) for each in facts}
+    later = connection.execute(_LATER_EVENTS, {"run": run, "before": before})
     unknown = next((row.number for row in later.all() if tuple(row) not in due), None)
     if unknown is not None:
         connection.execute(_UNKNOWN_EVENTS, {"run": run, "first": unknown})
@@ -280,6 +337,7 @@ def _question(
         "settled_at": micros_or_none(view.settled_at),
         "deadline": deadline,
         "due": FAR if deadline is None else deadline,
+        "rewound_by": None,
         "search": _search_of_question(of, view, is_sealed=documents.are_sealed),
         "view": _document(documents, view),
     }
@@ -319,6 +377,7 @@ def _event(documents: Documents, deployment: int, run: int, run_id: str, fact: F
         "capability": fact.capability,
         "data": documents.write(fact.data, run_id),
         "shown": None if fact.shown is None else documents.write(fact.shown, run_id),
+        "task": fact.task,
     }
 
 
@@ -380,7 +439,9 @@ def _put_questions(dialect: str) -> Executable:
     return insert.on_conflict_do_update(
         index_elements=key,
         set_={each.name: insert.excluded[each.name] for each in written},
-        where=questions.c.batch <= insert.excluded.batch,
+        # What comes again does not bring back what a rewind has discarded.
+        where=(questions.c.batch < insert.excluded.batch)
+        | ((questions.c.batch == insert.excluded.batch) & questions.c.rewound_by.is_(None)),
     )
 
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Final
 
 from abeyance.authoring.graph import Graph
-from abeyance.commands import RetryBody
+from abeyance.commands import RetryBody, RewindBody
 from abeyance.core import idempotency, run_retry
 from abeyance.core.json import Json, sha256
 from abeyance.core.policy import Principal
@@ -93,8 +93,8 @@ def _refuse_misfit(graph: Graph, patch: Mapping[str, Json]) -> None:
         raise error.refusal() from error
 
 
-def mark(order: RetryBody, principal: Principal, key: str | None) -> str:
-    """Return what a retry is known by: of one without a key, only to the call itself."""
+def mark(order: RetryBody | RewindBody, principal: Principal, key: str | None) -> str:
+    """Return what a retry or a rewind is known by: of one without a key, only to the call itself."""
     if key is None:
         return uuid.uuid4().hex
     return f"{_hash(principal.subject, key)}.{_hash(order.model_dump(mode='json'))}"

@@ -33,7 +33,7 @@ from abeyance.schemas.state_model import ValuesError
 from abeyance.testing.driver import MAX_STEPS, Driver
 from abeyance.testing.reader import InMemoryReader
 from abeyance.util import as_names, checked_run_id
-from abeyance.views import InterruptView, MessageReceipt, MessageView, Migration
+from abeyance.views import InterruptView, MessageReceipt, MessageView, Migration, Rewind
 
 EPOCH: Final = datetime(2026, 1, 1, tzinfo=UTC)
 ANYBODY: Final = Principal(subject="tester", capabilities=(EVERYTHING,))
@@ -312,6 +312,12 @@ class InMemoryRun(InMemoryReader):
         marks = retries.marked(self._start.retry_keys, mark)
         self._begin({"graph_version": version, "retry_keys": marks})
         await self._driver.go_on(state)
+
+    async def rewind_by(
+        self, order: commands.RewindBody, *, principal: Principal, key: str | None = None
+    ) -> Rewind:
+        """Raise NotImplementedError: a run in memory has no history to go back in."""
+        raise NotImplementedError("a run in memory cannot be rewound: test it over Temporal")
 
     def _today(
         self, state: RunState, *, patch: Mapping[str, Json], renames: Mapping[str, str]

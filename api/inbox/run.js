@@ -128,7 +128,7 @@ function draw() {
   at("state").textContent = visible(`${view.status}${view.outcome && view.outcome !== view.status ? ` as ${view.outcome}` : ""}${view.degraded ? " (no worker answers: this may be old)" : ""}`);
   at("run").replaceChildren(
     element("h1", {tabindex: "-1"}, view.run_id),
-    ...[facts(), ...waits(), graph(), control(), steering(), speech(), part("Values", "values", shownValue(view.values)), timeline(), conversationOf()].filter(Boolean),
+    ...[facts(), ...waits(), graph(), control(), rewinding(), steering(), speech(), part("Values", "values", shownValue(view.values)), timeline(), conversationOf()].filter(Boolean),
   );
   for (const each of document.querySelectorAll("details[data-part]")) each.open = open.has(each.dataset.part) || each.open;
   for (const [id, value] of typed) if (id && at(id)) at(id).value = value;
@@ -180,6 +180,38 @@ function control() {
   return buttons.length ? element("section", {"aria-label": "Control"}, element("p", {class: "buttons"}, ...buttons), fault) : null;
 }
 
+// First what a rewind would discard, then the rewind. It stays as it is when the page is drawn anew.
+let rewinds = null;
+function rewinding() {
+  if (!may("runs:control") || !may("runs:read")) return null;
+  return (rewinds ??= rewindForm());
+}
+
+function rewindForm() {
+  const fault = element("p", {role: "alert"});
+  const shown = element("div", {"aria-live": "polite"});
+  const to = element("select", {id: "rewind-to"}, element("option", {value: "start"}, "the start of the run"));
+  const rewind = (dry_run) => call(`${path}/rewind`, {body: {to: to.value, dry_run}});
+  const trial = button("Show what would be discarded", () => attempt(fault, async () => {
+    const {discards, effects} = await rewind(true);
+    const did = effects.map(({node, at: since, attempts}) => element("li", {}, `${node}: ${attempts === 1 ? "once" : `${attempts} times`} since ${clock(since)}`));
+    const lost = discards.map(({time, type, actor}) => element("li", {}, `${clock(time)} ${spoken(type.replace(".", " "))}${actor ? ` by ${actor}` : ""}`));
+    const carryOut = button("Rewind the run", () => attempt(fault, async () => {
+      await rewind(false);
+      location.reload();
+    }), {class: "reject"});
+    shown.replaceChildren(
+      element("p", {}, did.length ? "This has run since, and may run again. Its idempotency keys will be the same as before, so that a provider sees a repeat as one." : "No code has run since."),
+      element("ul", {}, ...did), element("p", {}, lost.length ? "This would be discarded:" : "Nothing has happened since."), element("ul", {}, ...lost),
+      ...(lost.length ? [element("p", {class: "buttons"}, carryOut)] : []));
+  }, false));
+  const box = part("Rewind", "rewind", element("div", {class: "field"}, element("label", {for: "rewind-to"}, "Rewind the run to"), to), element("p", {class: "buttons"}, trial), shown, fault);
+  box.addEventListener("toggle", () => box.open && to.length === 1 && attempt(fault, async () => {
+    for (const {id, prompt, status} of (await call(`${path}/interrupts?status=all`)).items) to.append(element("option", {value: id}, `${prompt} (${status})`));
+  }, false));
+  return box;
+}
+
 function steering() {
   if (ENDED.has(view.status) || !(may("runs:steer") || may("runs:control"))) return null;
   const fault = element("p", {role: "alert"});
@@ -193,12 +225,14 @@ function steering() {
   return element("section", {"aria-label": "Messages"}, form, queue);
 }
 
-async function attempt(fault, act) {
+async function attempt(fault, act, isChange = true) {
   fault.textContent = "";
   try {
     await act();
-    await read();
-    draw();
+    if (isChange) {
+      await read();
+      draw();
+    }
     return true;
   } catch (error) {
     fault.textContent = problemText(error);

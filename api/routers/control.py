@@ -1,4 +1,4 @@
-"""Control of one run: pause, resume, cancel, edits of its values, migrations and retries.
+"""Control of one run: pause, resume, cancel, edits of its values, migrations, retries and rewinds.
 
 Pause, resume and cancel are signals: they are accepted while no worker runs, and take effect when one
 does. The response is sent once Temporal has the signal or, with `wait`, once the signal took effect. The
@@ -47,6 +47,7 @@ ResumeBody: TypeAlias = Annotated[commands.ControlBody | None, Body(examples=[ex
 CancelBody: TypeAlias = Annotated[commands.CancelBody | None, Body(examples=[examples.CANCEL])]
 ValuesBody: TypeAlias = Annotated[commands.ValuesBody, Body(examples=[examples.VALUES])]
 MigrateBody: TypeAlias = Annotated[commands.MigrateBody | None, Body(examples=[examples.MIGRATE])]
+RewindBody: TypeAlias = Annotated[commands.RewindBody, Body(examples=[examples.REWIND])]
 RetryBody: TypeAlias = Annotated[commands.RetryBody | None, Body(examples=[examples.RETRY])]
 SignalResponse: TypeAlias = Accepted | views.RunView | RunStatus
 
@@ -304,6 +305,52 @@ async def retry(run_id: RunId, call: CallDep, body: RetryBody = None) -> views.R
     except Refusal as refusal:
         raise await without_others(call.client, call.reads, refusal) from refusal
     return view_for(call.caller, await run.view())
+
+
+@router.post(
+    "/rewind",
+    responses=openapi.change(
+        200,
+        "What the rewind discarded, or with `dry_run` would discard.",
+        examples.REWOUND,
+        Code.UNKNOWN_RUN,
+        Code.UNKNOWN_GRAPH,
+        Code.UNKNOWN_INTERRUPT,
+        Code.NOT_RUNNING,
+        Code.NATIVELY_PAUSED,
+        Code.NOT_STOPPED,
+        Code.IDEMPOTENCY_CONFLICT,
+        Code.CONVERSATION_BUSY,
+        Code.INVALID_INPUT,
+        Code.READ_ONLY_FIELD,
+        *_OF_STARTS,
+    ),
+)
+async def rewind(run_id: RunId, call: CallDep, body: RewindBody) -> views.Rewind:
+    """Rewind a run, open or ended, to when a question was open, or to its `start`.
+
+    Everything that has happened since is discarded, in every branch: answers, values, messages. The
+    question is open again under its id, with another digest. Code that has run since may run again, with
+    the same `ctx.idempotency_key`, so that a payment provider sees a repeat as one. A `patch` sets fields
+    of the values right after that, as `PATCH /values` does. This requires every capability in the run's
+    `guarded_by`; with `dry_run`, which changes nothing, it requires `runs:read`.
+    """
+    graph = None
+    if body.dry_run:
+        require(call.caller, authority.READ)
+    else:
+        await require_course(call.caller, call.client, run_id)
+        if body.patch:
+            graph = call.backend.graph(await call.client.run(run_id).graph_of() or "")
+    run = call.client.run(run_id, graph)
+    room = _room(call.backend)
+    try:
+        done = await run.rewind_by(body, principal=call.caller, key=call.key, room=room)
+    except Refusal as refusal:
+        raise await without_others(call.client, call.reads, refusal) from refusal
+    if call.caller.may(authority.READ):
+        return done
+    return done.model_copy(update={"discards": [], "effects": []})
 
 
 def _room(backend: Backend) -> Room:

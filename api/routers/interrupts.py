@@ -104,11 +104,17 @@ async def list_interrupts(
     status: Annotated[
         StatusFilter, Query(description="The status of the interrupts; `all` is any.")
     ] = "open",
+    discarded: Annotated[
+        Literal["true", "false"],
+        Query(description="`true` lists those that a rewind has discarded instead."),
+    ] = "false",
 ) -> Listed[views.InterruptView]:
     """List the interrupts of a run. Of open ones `may_answer` says whether the caller may answer them.
 
     If no worker responds, they are as they were recorded last.
     """
+    if discarded == "true":
+        return Listed(items=await client.run(run_id).discarded(status=status))
     found = await client.run(run_id).interrupts(status=status)
     return Listed(items=await seen_by(caller, found, client))
 

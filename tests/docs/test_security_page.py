@@ -159,6 +159,7 @@ def test_what_changes_the_course_takes_control_and_all_that_guards_the_run() -> 
         "PATCH /runs/{run_id}/values": ("runs:control", _OF_THE_RUN),
         "PATCH /interrupts/{interrupt_id}": ("runs:control", _OF_THE_RUN),
         "POST /runs/{run_id}/migrate": ("runs:control", _OF_THE_RUN),
+        "POST /runs/{run_id}/rewind": ("runs:control", _OF_THE_RUN),
     }
 
 

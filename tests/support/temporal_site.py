@@ -26,6 +26,7 @@ from abeyance.notifications.config import Notifications
 from abeyance.settings import Settings
 from abeyance.storage.blobs import Blobs, MemoryBlobs
 from abeyance.temporal.converter import data_converter
+from abeyance.temporal.workarounds.in_order_runner import InOrderWorkflowRunner
 from abeyance.worker import make_notifier, make_worker
 from abeyance.workflows.cleanup import Archiver, Erasure, Janitor
 from abeyance.workflows.notification import Notification
@@ -222,7 +223,7 @@ def replayer() -> Replayer:
     restrictions = SandboxRestrictions.default.with_passthrough_all_modules()
     return Replayer(
         workflows=[AgentRun, Janitor, Archiver, Erasure, Notification],
-        workflow_runner=SandboxedWorkflowRunner(restrictions=restrictions),
+        workflow_runner=InOrderWorkflowRunner(SandboxedWorkflowRunner(restrictions=restrictions)),
         data_converter=data_converter(),
     )
 

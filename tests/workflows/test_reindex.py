@@ -11,6 +11,7 @@ from temporalio.client import Client as TemporalClient
 
 from abeyance.core.state import Limits
 from abeyance.records import questions, runs
+from abeyance.records.events import of_run
 from abeyance.records.tables import claims, delegations, deployments
 from abeyance.records.tables import events as events_table
 from abeyance.records.tables import runs as runs_table
@@ -152,3 +153,34 @@ async def test_a_run_that_no_worker_has_had_is_recorded_as_it_was_started(
         [],
         [],
     )
+
+
+async def test_a_rewind_and_what_it_has_discarded_are_made_anew(temporal: TemporalClient) -> None:
+    site = Site(temporal, gated())
+    async with site.worker():
+        run_id = await site.start()
+        run = site.client.run(run_id)
+        (gate,) = (await site.until(run_id, "awaiting-input")).interrupts
+        for approved in (True, False):
+            await run.respond(gate.id, {"approved": approved}, principal=ANYBODY)
+            await site.ended(run_id)
+            await run.rewind(to=gate.id, principal=ANYBODY)
+            await site.until(run_id, "awaiting-input")
+        await run.respond(gate.id, YES, principal=ANYBODY)
+        await site.ended(run_id)
+    before = await recorded(site, run_id), await everything(site, run_id)
+
+    lose(site)
+    await reindex(temporal, site.client)
+
+    assert (await recorded(site, run_id), await everything(site, run_id)) == before
+    async with site.worker():
+        await run.rewind(to=gate.id, principal=ANYBODY)
+        (again,) = await run.interrupts()
+        assert again.id == gate.id
+
+
+async def everything(site: Site, run_id: str) -> list[Any]:
+    """The events of a run, with those that were discarded."""
+    found = await site.client.records.read(of_run, run_id, discarded=True)
+    return [(each.id, each.type, each.actor, each.rewound_by) for each in found]

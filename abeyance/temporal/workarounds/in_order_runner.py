@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from temporalio.api.failure.v1 import Failure
@@ -19,6 +20,7 @@ from temporalio.converter import SerializationContext
 from temporalio.worker import WorkflowInstance, WorkflowInstanceDetails, WorkflowRunner
 from temporalio.workflow import Info
 
+from abeyance import names
 from abeyance.core.blocked import CANNOT_REPLAY_REMEDY
 from abeyance.core.text import truncate
 from abeyance.errors import BlockedCode
@@ -59,7 +61,8 @@ class InOrderWorkflowRunner(WorkflowRunner):
         self._inner.prepare_workflow(defn)
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
-        return InOrderWorkflowInstance(self._inner.create_instance(det))
+        seeds: list[int] = []
+        return InOrderWorkflowInstance(self._inner.create_instance(telling(seeds, det)), seeds)
 
     def set_worker_level_failure_exception_types(
         self, types: Sequence[type[BaseException]]
@@ -67,11 +70,21 @@ class InOrderWorkflowRunner(WorkflowRunner):
         self._inner.set_worker_level_failure_exception_types(types)
 
 
+def telling(seeds: list[int], det: WorkflowInstanceDetails) -> WorkflowInstanceDetails:
+    """Return the details of a run that is told of resets: `seeds` are those that it got by them.
+
+    The SDK calls what `register_random_seed_callback` has registered after the signals and updates of the
+    same task, and not at all in the first task, when nothing is registered yet.
+    """
+    return replace(det, extern_functions={**det.extern_functions, names.SEEDS: lambda: (*seeds,)})
+
+
 class InOrderWorkflowInstance(WorkflowInstance):
     """One cached run."""
 
-    def __init__(self, inner: WorkflowInstance) -> None:
+    def __init__(self, inner: WorkflowInstance, seeds: list[int] | None = None) -> None:
         self._inner = inner
+        self._seeds = [] if seeds is None else seeds
         self._last: WorkflowActivation | None = None
         # Minimum number of events that the latest task must have written.
         self._owed = 0
@@ -89,6 +102,8 @@ class InOrderWorkflowInstance(WorkflowInstance):
             history_length=act.history_length,
             history_size_bytes=act.history_size_bytes,
         )
+        resets = (job for job in act.jobs if job.HasField("update_random_seed"))
+        self._seeds += [job.update_random_seed.randomness_seed for job in resets]
         completion = self._inner.activate(act)
         for job in act.jobs:
             if job.remove_from_cache.reason == RemoveFromCache.NONDETERMINISM:

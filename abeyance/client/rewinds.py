@@ -1,0 +1,236 @@
+"""Rewinding a run: what that discards, and the reset by which Temporal carries it out."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from typing import Final
+
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import ResetReapplyExcludeType, ResetReapplyType
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
+
+from abeyance import views, wire
+from abeyance.client.deployment import Deployment
+from abeyance.client.eviction import Room
+from abeyance.commands import REWIND_TO_START
+from abeyance.core import idempotency, replies
+from abeyance.core.conversation import Claim
+from abeyance.core.state import Status
+from abeyance.errors import AbeyanceError, Code, Refusal, Unavailable
+from abeyance.history import resets
+from abeyance.history.description import RPC, RunDescription
+from abeyance.history.resets import Continued, Point
+from abeyance.records import discards
+from abeyance.storage.converter import of_run
+from abeyance.temporal.retry import NotFound, retry_until
+
+_POLL: Final = 0.05
+_POLLS: Final = 100
+"""How often it is looked whether people can read a rewind. Without a worker that takes longer."""
+_NEWS: Final = frozenset({"run.rewound"})
+"""What happens to a run by itself when it is rewound."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A rewind of a run: what it discards, and the event of an execution to reset to.
+
+    `event` is None if nothing has happened since the point. `under_way` is the code that the run had
+    begun there, by address, and that begins again.
+    """
+
+    view: views.Rewind
+    execution: str
+    history: Sequence[HistoryEvent]
+    event: int | None
+    under_way: Sequence[str]
+
+
+async def planned(deployment: Deployment, run_id: str, to: str) -> Plan:
+    """Return the rewind of a run to a question, or to its start.
+
+    Raises `unknown_interrupt`, `gone` if Temporal does not have the history any more, and Unavailable.
+    """
+    records, keeps = deployment.records, False
+    if to == REWIND_TO_START:
+        execution = tasks = (await _row(deployment, run_id)).origin
+        history = await _history(deployment, run_id, execution)
+        found: Point | Continued | None = resets.beginning(history)
+    else:
+        opened = await records.read(discards.opening, run_id, to)
+        if opened is None:
+            raise replies.unknown(to)
+        execution, tasks = opened.execution, opened.task
+        history = await _history(deployment, run_id, execution)
+        found = resets.point(history, opened.length, to)
+        keeps = isinstance(found, Point) and found.keeps_task
+    if isinstance(found, Continued):
+        execution = tasks = found.execution
+        history = await _history(deployment, run_id, execution)
+        found = resets.beginning(history)
+    view = views.Rewind(run_id=run_id, to=to)
+    under_way: Sequence[str] = ()
+    if found is not None:
+        kept = 0
+        if to != REWIND_TO_START:
+            kept = await records.read(discards.kept, run_id, tasks, keeps=keeps)
+        since, effects, under_way = await records.read(discards.since, run_id, kept)
+        if since and not any(event.type not in _NEWS for event in since):
+            found, since, effects = None, [], []
+        view = view.model_copy(update={"discards": since, "effects": effects})
+    return Plan(
+        view=view,
+        execution=execution,
+        history=history,
+        event=None if found is None else found.event,
+        under_way=under_way,
+    )
+
+
+async def refuse(deployment: Deployment, described: RunDescription) -> None:
+    """Raise `not_running` for a run that is ending, and `natively_paused`."""
+    if not described.is_running:
+        return
+    await deployment.line.refuse_natively_paused(described.run_id)
+    if (await _row(deployment, described.run_id)).status == Status.ENDING:
+        raise Refusal(
+            Code.NOT_RUNNING,
+            "The run is ending, so it cannot be rewound now: repeat the call when it has ended.",
+            run_status=str(Status.ENDING),
+        )
+
+
+def refuse_patch(plan: Plan) -> None:
+    """Raise `not_stopped` if code runs again at once, so that the values cannot be edited there."""
+    if plan.under_way:
+        raise Refusal(
+            Code.NOT_STOPPED,
+            f"The values cannot be edited at {plan.view.to!r}, because code was under way there, which "
+            f"begins again: {', '.join(plan.under_way)}. Rewind without a patch, pause the run, and edit "
+            "them then.",
+        )
+
+
+async def was_done(deployment: Deployment, run_id: str, mark: str | None) -> bool:
+    """Return whether the call with this mark made the newest execution of a run.
+
+    Raises `idempotency_conflict` if another call with its key did.
+    """
+    if mark is None:
+        return False
+    history = await _history(deployment, run_id, "")
+    told = next(reversed([*resets.all_told(history)]), None)
+    before = None if told is None else told.data.get("key")
+    if before is None or before.partition(".")[0] != mark.partition(".")[0]:
+        return False
+    if before != mark:
+        raise idempotency.conflict(mark.partition(".")[0])
+    return True
+
+
+async def carry_out(
+    deployment: Deployment,
+    plan: Plan,
+    described: RunDescription,
+    *,
+    by: str,
+    mark: str | None,
+    room: Room,
+) -> None:
+    """Reset the run, and wait a moment until people can read that.
+
+    An ended run takes its place among the active runs and in its conversation again. Raises
+    `conversation_busy`, `too_many_runs`, `gone`, and Unavailable.
+    """
+    run_id, line = described.run_id, deployment.line
+    if plan.event is None:
+        return
+    before = await _row(deployment, run_id)
+    start = await _start(deployment, run_id, plan.history)
+    if not described.is_running:
+        await deployment.executions.capacity.make_room(run_id, room)
+        await _claim(deployment, start)
+    request = ResetWorkflowExecutionRequest(
+        namespace=line.temporal.namespace,
+        workflow_execution=WorkflowExecution(workflow_id=run_id, run_id=plan.execution),
+        reason=resets.reason(by=by, to=plan.view.to, key=mark),
+        workflow_task_finish_event_id=plan.event,
+        request_id=uuid.uuid4().hex,
+        reset_reapply_type=ResetReapplyType.RESET_REAPPLY_TYPE_NONE,
+        reset_reapply_exclude_types=[
+            ResetReapplyExcludeType.RESET_REAPPLY_EXCLUDE_TYPE_SIGNAL,
+            ResetReapplyExcludeType.RESET_REAPPLY_EXCLUDE_TYPE_UPDATE,
+        ],
+    )
+    service = line.temporal.workflow_service
+    send = partial(service.reset_workflow_execution, request, timeout=RPC)
+    try:
+        await retry_until(f"the run {run_id!r}", send, seconds=line.patience)
+    except NotFound:
+        raise _gone(run_id) from None
+    except AbeyanceError:
+        if not described.is_running and start.claim is not None:
+            await deployment.claims.release([start.claim])
+        raise
+    # It has another execution, and may have another chain of them.
+    await line.cached_run(run_id, anew=True)
+    for _ in range(_POLLS):
+        if (await _row(deployment, run_id)).rewound_by != before.rewound_by:
+            return
+        await asyncio.sleep(_POLL)
+
+
+async def _claim(deployment: Deployment, start: wire.StartRun) -> None:
+    # At its end a run gives back what it has started with.
+    if start.conversation_id is not None and start.claim is not None:
+        claim = Claim(
+            run_id=start.run_id,
+            session_type=start.session_type,
+            token=start.claim,
+            claimed_at=datetime.now(UTC),
+        )
+        await deployment.claims.claim(start.conversation_id, claim)
+
+
+async def _row(deployment: Deployment, run_id: str) -> discards.Standing:
+    found = await deployment.records.read(discards.standing, run_id)
+    if found is None:
+        raise Unavailable(f"the records do not have the run {run_id!r} yet: repeat the call")
+    return found
+
+
+async def _start(
+    deployment: Deployment, run_id: str, history: Sequence[HistoryEvent]
+) -> wire.StartRun:
+    begun = history[0].workflow_execution_started_event_attributes
+    converter = of_run(deployment.line.temporal.data_converter, run_id)
+    (start,) = await converter.decode(begun.input.payloads[:1], [wire.StartRun])
+    assert isinstance(start, wire.StartRun)  # noqa: S101 it is decoded as one
+    return start
+
+
+async def _history(deployment: Deployment, run_id: str, execution: str) -> Sequence[HistoryEvent]:
+    handle = deployment.line.temporal.get_workflow_handle(run_id, run_id=execution or None)
+
+    async def read() -> Sequence[HistoryEvent]:
+        return (await handle.fetch_history(rpc_timeout=RPC)).events
+
+    try:
+        return await retry_until(f"the run {run_id!r}", read, seconds=deployment.line.patience)
+    except NotFound:
+        raise _gone(run_id) from None
+
+
+def _gone(run_id: str) -> Refusal:
+    return Refusal(
+        Code.GONE,
+        f"Temporal has deleted the history of the run {run_id!r} at that point, because its retention is "
+        "over, so the run cannot be rewound to it.",
+        run_id=run_id,
+    )

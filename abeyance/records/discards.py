@@ -1,0 +1,144 @@
+"""What a rewind would discard: events, and the code that has run since."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import Connection, func, select
+
+from abeyance import views
+from abeyance.core.address import Address
+from abeyance.records.documents import Documents
+from abeyance.records.events import of_run
+from abeyance.records.tables import events, runs
+
+_ALL: Final = 1_000_000
+_BEGIN: Final = frozenset({"node.started", "tool.started"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """When a question was asked: the execution, and the length of its history at that time."""
+
+    execution: str
+    length: int
+    task: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """The first execution of a run, its status, and the number of its latest event `run.rewound`."""
+
+    origin: str
+    status: str
+    rewound_by: int | None
+
+
+def opening(
+    connection: Connection, documents: Documents, deployment: int, run_id: str, interrupt_id: str
+) -> Opening | None:
+    """Return when a run asked a question last; None if it did not, or what it did was discarded."""
+    query = (
+        select(events.c.data, events.c.task)
+        .join(runs, events.c.run == runs.c.id)
+        .where(runs.c.deployment == deployment, runs.c.run_id == run_id, runs.c.is_newest)
+        .where(events.c.type == "interrupt.opened", events.c.rewound_by.is_(None))
+        .where(events.c.task.is_not(None))
+        .order_by(events.c.number.desc())
+    )
+    for row in connection.execute(query):
+        if documents.read(row.data).get("id") == interrupt_id:
+            execution, _, length = row.task.partition("/")
+            return Opening(execution=execution, length=int(length), task=row.task)
+    return None
+
+
+def standing(
+    connection: Connection, documents: Documents, deployment: int, run_id: str
+) -> Standing | None:
+    """Return where a run stands; None if there is none of this id."""
+    del documents
+    query = select(runs.c.origin, runs.c.status, runs.c.rewound_by).where(
+        runs.c.deployment == deployment, runs.c.run_id == run_id, runs.c.is_newest
+    )
+    found = connection.execute(query).one_or_none()
+    return found and Standing(origin=found.origin, status=found.status, rewound_by=found.rewound_by)
+
+
+def kept(
+    connection: Connection,
+    documents: Documents,
+    deployment: int,
+    run_id: str,
+    tasks: str,
+    *,
+    keeps: bool,
+) -> int:
+    """Return the number of the last event that is before, or with `keeps` in, these tasks of a run.
+
+    `tasks` is one, or the execution of many. If nothing has happened in them, it is more than all are.
+    """
+    del documents
+    which = func.max(events.c.number) if keeps else func.min(events.c.number) - 1
+    query = (
+        select(which)
+        .join(runs, events.c.run == runs.c.id)
+        .where(runs.c.deployment == deployment, runs.c.run_id == run_id, runs.c.is_newest)
+        .where(events.c.rewound_by.is_(None))
+        .where((events.c.task == tasks) | events.c.task.startswith(f"{tasks}/"))
+    )
+    number = connection.execute(query).scalar_one()
+    return _ALL if number is None else int(number)
+
+
+def since(
+    connection: Connection, documents: Documents, deployment: int, run_id: str, number: int
+) -> tuple[list[views.Event], list[views.Effect], list[str]]:
+    """Return the events of a run after a number, which code has run since, and what was under way."""
+    told = of_run(connection, documents, deployment, run_id, limit=_ALL)
+    discarded = [event for event in told if int(event.id) > number]
+    return discarded, effects(told, number), [*under_way(told, number)]
+
+
+def effects(told: Sequence[views.Event], number: int) -> list[views.Effect]:
+    """Return which code has run after an event: what began then, and what was under way."""
+    return [*{**under_way(told, number), **_begun_after(told, number)}.values()]
+
+
+def under_way(told: Sequence[views.Event], number: int) -> dict[str, views.Effect]:
+    """Return the code that had begun at an event and was not over, by address."""
+    begun: dict[str, views.Effect] = {}
+    for event in told:
+        address = event.address
+        if address is None or int(event.id) > number:
+            continue
+        if event.type in _BEGIN:
+            begun[address] = _effect(event, address)
+        elif event.type == "interrupt.opened":
+            # Code that has asked is over.
+            for asking in [each for each in begun if f"{address};".startswith(f"{each};")]:
+                del begun[asking]
+        elif event.type.startswith(("node.", "tool.")) and event.type != "node.blocked":
+            begun.pop(address, None)
+    return begun
+
+
+def _begun_after(told: Sequence[views.Event], number: int) -> dict[str, views.Effect]:
+    begun: dict[str, views.Effect] = {}
+    for event in told:
+        if event.address is None or int(event.id) <= number or event.type not in _BEGIN:
+            continue
+        before = begun.get(event.address)
+        begun[event.address] = (
+            _effect(event, event.address)
+            if before is None
+            else before.model_copy(update={"attempts": before.attempts + 1})
+        )
+    return begun
+
+
+def _effect(event: views.Event, address: str) -> views.Effect:
+    label = Address.parse(address).label
+    return views.Effect(node=label, address=address, at=event.time, attempts=1)

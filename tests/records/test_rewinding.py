@@ -1,0 +1,252 @@
+"""What a run that was rewound hands over: what it does not know any more stays, and is marked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from recorded import NOON, Recorded, fact, question, run_view
+from recorded import batch as batch_of
+
+from abeyance import views
+from abeyance.filters import EventFilter, InboxFilter
+from abeyance.records import discards
+from abeyance.records import events as told
+from abeyance.records import questions as asked
+from abeyance.records.batch import Batch, Rewound, Written
+from abeyance.records.writing import fill, write
+
+OPENED = "interrupt.opened"
+
+
+def batch(
+    number: int,
+    *questions: views.InterruptView,
+    after: int,
+    types: Sequence[str] = (),
+    before: int = 0,
+    rewound: Rewound | None = None,
+    **changes: object,
+) -> Batch:
+    facts = [fact(n, type_) for n, type_ in enumerate(types, before + 1)]
+    made = batch_of(run_view("r"), *questions, number=number)
+    about = {"after": after, "facts_before": before, "facts": facts, "rewound": rewound}
+    return made.model_copy(update={**about, **changes})
+
+
+def rewound(at: int, salt: str = "b") -> Rewound:
+    return Rewound(at=at, salt=salt, execution="b", actor="ada", time=NOON, data={"to": "r.q"})
+
+
+def written(recorded: Recorded, batch: Batch) -> Written:
+    with recorded.database.writing() as connection:
+        documents = recorded.database.documents
+        (done,) = write(connection, documents, recorded.deployment, [batch])
+    return done
+
+
+def events(recorded: Recorded, **options: bool) -> list[tuple[int, str, int | None]]:
+    found = recorded.read(told.of_run, "r", **options)
+    return [(int(event.id), event.type, event.rewound_by) for event in found]
+
+
+def statuses(recorded: Recorded, **options: bool) -> dict[str, str]:
+    found = recorded.read(asked.of_run, "r", status="all", **options)
+    return {view.id: view.status for view in found}
+
+
+def run_once(recorded: Recorded) -> None:
+    """A question is answered, another one is asked, and answered too."""
+    recorded.write(
+        batch(1, question("r", "q"), after=0, types=["run.started", OPENED]),
+        batch(
+            2,
+            question("r", "q", status="answered", settled_at=NOON),
+            question("r", "later"),
+            after=1,
+            types=["interrupt.answered", OPENED],
+            before=2,
+        ),
+        batch(
+            3,
+            question("r", "later", status="answered", settled_at=NOON),
+            after=2,
+            types=["interrupt.answered", "run.completed"],
+            before=4,
+            view=run_view("r", status="completed"),
+        ),
+    )
+
+
+def test_what_happened_after_the_point_stays_readable_and_is_marked(recorded: Recorded) -> None:
+    run_once(recorded)
+
+    done = written(recorded, batch(4, question("r", "q"), after=1, before=2, rewound=rewound(2)))
+
+    kept = [(1, "run.started", None), (2, OPENED, None), (7, "run.rewound", None)]
+    assert events(recorded) == kept
+    discarded = [
+        (3, "interrupt.answered", 7),
+        (4, OPENED, 7),
+        (5, "interrupt.answered", 7),
+        (6, "run.completed", 7),
+    ]
+    assert events(recorded, discarded=True) == [*kept[:2], *discarded, kept[2]]
+    assert done.shift == 5
+    assert statuses(recorded) == {"r.q": "open"}
+    assert statuses(recorded, discarded=True) == {"r.later": "answered"}
+    later = recorded.read(asked.question, "r", "r.later")
+    assert later is not None
+    assert later.rewound_by == 7
+    (listed,) = recorded.read(asked.inbox, InboxFilter()).items
+    assert listed.id == "r.q"
+    assert [event.type for event in recorded.read(told.of_all, EventFilter()).items] == [
+        "run.started",
+        OPENED,
+        "run.rewound",
+    ]
+    said = recorded.read(told.of_run, "r")[-1]
+    assert (said.actor, said.time, said.data) == ("ada", NOON, {"to": "r.q"})
+
+
+def test_events_are_numbered_after_those_that_were_discarded(recorded: Recorded) -> None:
+    run_once(recorded)
+    first = batch(
+        4, question("r", "q"), after=1, types=["run.paused"], before=2, rewound=rewound(2)
+    )
+
+    assert written(recorded, first).shift == 5
+    recorded.write(batch(5, after=4, types=["run.resumed"], before=8))
+
+    assert events(recorded)[2:] == [
+        (7, "run.rewound", None),
+        (8, "run.paused", None),
+        (9, "run.resumed", None),
+    ]
+
+
+def test_events_from_before_the_point_that_were_not_recorded_then_keep_their_numbers(
+    recorded: Recorded,
+) -> None:
+    recorded.write(batch(1, after=0, types=["run.started"]))
+    recorded.write(batch(2, after=1, types=["node.started", "node.finished"], before=1))
+
+    # The run had noted the start of the node, and not handed it over yet.
+    types = ["node.started", "run.paused"]
+    written(recorded, batch(3, after=1, types=types, before=1, rewound=rewound(2)))
+
+    assert events(recorded) == [
+        (1, "run.started", None),
+        (2, "node.started", None),
+        (4, "run.rewound", None),
+        (5, "run.paused", None),
+    ]
+
+
+def test_the_first_batch_after_a_rewind_may_come_again_or_be_of_a_task_that_came_to_nothing(
+    recorded: Recorded,
+) -> None:
+    run_once(recorded)
+    first = batch(
+        4, question("r", "q"), after=1, types=["run.paused"], before=2, rewound=rewound(2)
+    )
+    done = written(recorded, first)
+    seen = events(recorded, discarded=True)
+
+    again = written(recorded, first)
+    assert (again.status, again.shift) == (done.status, done.shift)
+    assert events(recorded, discarded=True) == seen
+
+    other = first.model_copy(update={"number": 5, "facts": [fact(3, "run.cancelled")]})
+    assert written(recorded, other).shift == done.shift
+    assert events(recorded)[2:] == [(7, "run.rewound", None), (8, "run.cancelled", None)]
+    assert statuses(recorded, discarded=True) == {"r.later": "answered"}
+
+
+def test_a_run_is_rewound_again_before_or_after_the_first_rewind(recorded: Recorded) -> None:
+    run_once(recorded)
+    first = batch(
+        4, question("r", "q"), after=1, types=["run.paused"], before=2, rewound=rewound(2)
+    )
+    recorded.write(first, batch(5, after=4, types=["run.resumed"], before=8))
+
+    # After it: the run knows of the first rewind, and how it shifted the numbers.
+    recorded.write(batch(6, after=4, before=8, rewound=rewound(8, "c")))
+    assert events(recorded)[2:] == [
+        (7, "run.rewound", None),
+        (8, "run.paused", None),
+        (10, "run.rewound", None),
+    ]
+
+    recorded.write(batch(7, after=1, before=1, rewound=rewound(1, "d")))
+    assert events(recorded) == [(1, "run.started", None), (11, "run.rewound", None)]
+    marks = [by for _, _, by in events(recorded, discarded=True)]
+    assert marks == [None, 11, 7, 7, 7, 7, 11, 11, 10, 11, None]
+
+
+def test_a_question_that_is_asked_again_under_its_id_is_discarded_no_more(
+    recorded: Recorded,
+) -> None:
+    run_once(recorded)
+    recorded.write(batch(4, question("r", "q"), after=1, before=2, rewound=rewound(2)))
+
+    recorded.write(batch(5, question("r", "later"), after=4, types=[OPENED], before=7))
+
+    assert statuses(recorded) == {"r.q": "open", "r.later": "open"}
+    assert statuses(recorded, discarded=True) == {}
+
+
+def test_records_that_are_made_anew_have_the_rewind_under_its_number(recorded: Recorded) -> None:
+    first = batch(1, question("r", "q"), after=0, types=["run.started", OPENED])
+    second = batch(2, question("r", "later"), after=1, types=["interrupt.answered"], before=2)
+    third = batch(
+        3, question("r", "q"), after=1, types=["run.paused"], before=2, rewound=rewound(2)
+    )
+    recorded.write(first, second, third)
+    seen = events(recorded, discarded=True)
+
+    # Each execution hands over everything that it has in its history.
+    for each in (first, second, first, third):
+        recorded.change(fill, each)
+
+    assert events(recorded, discarded=True) == seen
+    assert statuses(recorded) == {"r.q": "open"}
+    assert statuses(recorded, discarded=True) == {"r.later": "open"}
+
+
+def told_of(*events: tuple[str, str]) -> list[views.Event]:
+    return [
+        views.Event(id=f"{number:012}", time=NOON, type=type_, run_id="r", address=address)
+        for number, (type_, address) in enumerate(events, 1)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "ran"),
+    [
+        ([], ["node.started pay", "node.finished pay"], {"pay": 1}),
+        ([], ["node.started pay", "node.retrying pay", "node.started pay"], {"pay": 2}),
+        (["node.started pay", "node.finished pay"], ["node.started mail"], {"mail": 1}),
+        # It was under way, so it begins again.
+        (["node.started pay"], [], {"pay": 1}),
+        (["node.started pay"], ["node.finished pay"], {"pay": 1}),
+        (["node.started pay"], ["node.retrying pay", "node.started pay"], {"pay": 1}),
+        # What has asked and waits is not.
+        (["node.started pay", "interrupt.opened pay"], [], {}),
+        (["node.started pay", "interrupt.opened pay;process:x"], [], {}),
+        (["node.started pay", "interrupt.opened pay2"], [], {"pay": 1}),
+        (["node.started pay", "node.blocked pay"], [], {"pay": 1}),
+        ([], ["interrupt.answered pay", "run.completed"], {}),
+    ],
+)
+def test_the_code_that_has_run_since_a_point(
+    before: list[str], after: list[str], ran: dict[str, int]
+) -> None:
+    def event(text: str) -> tuple[str, str]:
+        type_, _, where = text.partition(" ")
+        return type_, f"graph:g;node:{where}"
+
+    told = told_of(*map(event, [*before, *after]))
+    effects = discards.effects(told, len(before))
+
+    assert {each.address.removeprefix("graph:g;node:"): each.attempts for each in effects} == ran

@@ -1,0 +1,420 @@
+"""A run is as it was when a question was open, and what it did since is discarded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from changed_graphs import Payments
+from sample_graphs import Held, State, gated
+from temporal_site import ANYBODY, Site, eventually
+from temporalio.client import Client as TemporalClient
+
+from abeyance import START, Context, Graph, Principal, Refusal, views
+from abeyance.core.state import Limits
+from abeyance.errors import Code
+from abeyance.records import events as told
+from abeyance.records import questions as asked
+
+APPROVER = Principal(subject="olga", capabilities=("runs:control", "runs:read", "pay"))
+
+
+async def events(site: Site, run_id: str, **options: Any) -> list[views.Event]:
+    found: list[views.Event] = await site.client.records.read(told.of_run, run_id, **options)
+    return found
+
+
+async def refused(call: Any) -> Refusal:
+    with pytest.raises(Refusal) as refusal:
+        await call
+    return refusal.value
+
+
+async def opened(site: Site, run_id: str) -> views.InterruptView:
+    (question,) = (await site.until(run_id, "awaiting-input")).interrupts
+    return question
+
+
+async def answer(site: Site, run_id: str, response: Any, **options: Any) -> views.InterruptView:
+    """Answer the open question of a run, and return it as it was."""
+    question = await opened(site, run_id)
+    await site.client.run(run_id).respond(question.id, response, principal=ANYBODY, **options)
+    return question
+
+
+async def test_a_run_that_has_ended_waits_again_for_the_answer_and_goes_another_way(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, gated(capability="pay"))
+    async with site.worker():
+        run_id = await site.start({"amount": 3})
+        run = site.client.run(run_id)
+        question = await answer(site, run_id, {"approved": True})
+        assert (await site.ended(run_id)).values["log"] == ["before", "after {'approved': True}"]
+        numbers = [event.id for event in await events(site, run_id)]
+
+        tried = await run.rewind(to=question.id, dry_run=True, principal=APPROVER)
+        assert (await run.view()).status == "completed"
+        done = await run.rewind(to=question.id, principal=APPROVER)
+
+        again = await opened(site, run_id)
+        assert again.id == question.id
+        assert again.digest != question.digest
+        assert (await run.view()).values["log"] == ["before"]
+        types = [event.type for event in done.discards]
+        assert types[0] == "interrupt.answered"
+        assert types[-1] == "run.completed"
+        assert [(each.node, each.attempts) for each in done.effects] == [("gated.after", 1)]
+        assert (tried.discards, tried.effects) == (done.discards, done.effects)
+
+        stale = run.respond(
+            {again.id: {"approved": True}},
+            principal=ANYBODY,
+            digests={again.id: question.digest or ""},
+        )
+        assert (await refused(stale)).code is Code.STALE
+        await run.respond(again.id, {"approved": False}, principal=ANYBODY)
+        ended = await site.ended(run_id)
+
+        assert (ended.status, ended.values["log"]) == ("completed", ["before", "late"])
+        standing = await events(site, run_id)
+        rewound = next(event for event in standing if event.type == "run.rewound")
+        assert (rewound.actor, rewound.data) == ("olga", {"to": question.id})
+        assert int(rewound.id) == int(numbers[-1]) + 1
+        assert len({event.id for event in standing}) == len(standing)
+        assert [event.type for event in standing].count("run.completed") == 1
+        marked = [e for e in await events(site, run_id, discarded=True) if e.rewound_by]
+        assert [event.id for event in marked] == [event.id for event in done.discards]
+        assert {event.rewound_by for event in marked} == {int(rewound.id)}
+        await site.replays(run_id)
+
+
+async def test_other_branches_of_an_open_run_lose_what_came_after_the_question(
+    temporal: TemporalClient,
+) -> None:
+    graph = Graph("branches", state=State)
+    graph.interrupt("first", prompt="First?")
+    graph.interrupt("other", prompt="Other?")
+    graph.interrupt("second", prompt="Second?")
+    graph.edge(START, "first")
+    graph.edge(START, "other")
+    graph.edge("first", "second")
+    site = Site(temporal, graph)
+    async with site.worker():
+        run_id = await site.start()
+        run = site.client.run(run_id)
+        first, other = (await site.until(run_id, "awaiting-input")).interrupts
+        await run.respond(first.id, 1, principal=ANYBODY)
+        await run.respond(other.id, 2, principal=ANYBODY)
+        (second,) = await run.interrupts()
+
+        await run.rewind(to=first.id)
+        assert [entry.id for entry in await run.interrupts()] == [first.id, other.id]
+        discarded = await site.client.records.read(
+            asked.of_run, run_id, status="all", discarded=True
+        )
+        assert [entry.id for entry in discarded] == [second.id]
+
+        # What is asked after the rewind has an id of its own.
+        await run.respond(other.id, 4, principal=ANYBODY)
+        await run.respond(first.id, 3, principal=ANYBODY)
+        (now,) = await run.interrupts()
+        assert now.id != second.id
+        assert (await refused(run.respond(second.id, 5, principal=ANYBODY))).code is (
+            Code.UNKNOWN_INTERRUPT
+        )
+        gone = await refused(run.rewind(to=second.id))
+        assert gone.code is Code.UNKNOWN_INTERRUPT
+
+        # This one was asked in the task that took an answer, which is kept.
+        await run.respond(now.id, 6, principal=ANYBODY)
+        await site.ended(run_id)
+        await run.rewind(to=now.id)
+        assert (await opened(site, run_id)).id == now.id
+        await site.replays(run_id)
+
+
+@pytest.mark.parametrize("end", ["terminated", "cancelled", "cancelled by Temporal"])
+async def test_a_run_that_was_ended_while_it_waited_waits_again(
+    temporal: TemporalClient, end: str
+) -> None:
+    site = Site(temporal, gated())
+    async with site.worker():
+        run_id = await site.start()
+        run, handle = site.client.run(run_id), temporal.get_workflow_handle(run_id)
+        question = await opened(site, run_id)
+        if end == "terminated":
+            await handle.terminate()
+        elif end == "cancelled":
+            await run.cancel()
+        else:
+            await handle.cancel()
+        await site.ended(run_id)
+
+        await run.rewind(to=question.id)
+
+        again = await opened(site, run_id)
+        assert (again.id, (await run.view()).values["log"]) == (question.id, ["before"])
+        await run.respond(again.id, {"approved": True}, principal=ANYBODY)
+        assert (await site.ended(run_id)).status == "completed"
+        await site.replays(run_id)
+
+
+async def test_a_question_that_has_expired_gets_its_whole_time_again(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, gated(timeout="2s", on_timeout="goto:late"))
+    async with site.worker():
+        run_id = await site.start()
+        question = await opened(site, run_id)
+        assert (await site.ended(run_id)).values["log"] == ["before", "late"]
+
+        await site.client.run(run_id).rewind(to=question.id)
+
+        again = await opened(site, run_id)
+        assert again.id == question.id
+        assert again.deadline is not None
+        assert question.deadline is not None
+        assert again.deadline > question.deadline
+        await site.client.run(run_id).respond(again.id, {"approved": True}, principal=ANYBODY)
+        assert (await site.ended(run_id)).values["log"] == ["before", "after {'approved': True}"]
+
+
+async def test_a_question_in_an_earlier_execution_is_open_again(temporal: TemporalClient) -> None:
+    graph = Graph("rounds", state=State)
+    names = ["a", "b", "c", "d"]
+    for name, before in zip(names, [START, *names[:-1]], strict=True):
+        graph.interrupt(name, prompt=f"{name}?")
+        graph.edge(before, name)
+    site = Site(temporal, graph)
+    async with site.worker():
+        run_id = await site.start(limits=Limits(continue_as_new_after=6))
+        run = site.client.run(run_id)
+        questions = [await answer(site, run_id, number) for number in range(len(names))]
+        await site.ended(run_id)
+        assert await site.executions(run_id) > 1
+
+        for question in reversed(questions):
+            await run.rewind(to=question.id)
+            assert (await opened(site, run_id)).id == question.id
+
+        for number in range(len(names)):
+            await answer(site, run_id, number)
+        assert (await site.ended(run_id)).status == "completed"
+        standing = [event.type for event in await events(site, run_id)]
+        assert (standing.count("interrupt.answered"), standing[-1]) == (4, "run.completed")
+        await site.replays(run_id)
+
+
+async def test_a_run_goes_back_to_its_start_and_keeps_its_keys(temporal: TemporalClient) -> None:
+    keys: list[str] = []
+    graph = Graph("keyed", state=State)
+
+    @graph.node
+    async def pay(state: Any, ctx: Context) -> None:
+        keys.append(ctx.idempotency_key)
+
+    graph.interrupt("more", prompt="More?")
+    graph.edge(START, "pay")
+    graph.edge("pay", "more")
+    site = Site(temporal, graph)
+    async with site.worker():
+        run_id = await site.start()
+        before = await answer(site, run_id, 1)
+        await site.ended(run_id)
+
+        done = await site.client.run(run_id).rewind(to="start")
+
+        after = await opened(site, run_id)
+        assert len(keys) == 2
+        assert keys[0] == keys[1]
+        assert after.id != before.id
+        assert [(each.node, each.attempts) for each in done.effects] == [("keyed.pay", 1)]
+        assert [event.type for event in await events(site, run_id)][:2] == [
+            "run.rewound",
+            "run.started",
+        ]
+        await answer(site, run_id, 2)
+        await site.ended(run_id)
+        await site.replays(run_id)
+
+
+async def test_a_run_that_was_retried_goes_back_to_before_its_retry(
+    temporal: TemporalClient,
+) -> None:
+    payments = Payments(fails=1)
+    site = Site(temporal, payments.graph())
+    async with site.worker():
+        run_id = await site.start({"amount": 3})
+        run = site.client.run(run_id)
+        question = await answer(site, run_id, True)
+        await site.ended(run_id)
+        await run.retry()
+        assert (await site.ended(run_id)).status == "completed"
+
+        done = await run.rewind(to=question.id)
+
+        assert "run.retried" in [event.type for event in done.discards]
+        assert (await opened(site, run_id)).id == question.id
+        await answer(site, run_id, True)
+        assert (await site.ended(run_id)).status == "completed"
+        assert payments.done == ["check", "reserve", "pay", "reserve", "pay"]
+
+
+async def test_the_values_are_patched_right_after_the_rewind(temporal: TemporalClient) -> None:
+    graph = gated()
+    site = Site(temporal, graph)
+    async with site.worker():
+        run_id = await site.start({"amount": 3})
+        question = await answer(site, run_id, {"approved": True})
+        await site.ended(run_id)
+        run = site.client.run(run_id, graph)
+
+        bad = await refused(run.rewind(to=question.id, patch={"amount": "much"}))
+        assert bad.code is Code.INVALID_INPUT
+        assert (await run.view()).status == "completed"
+        await run.rewind(to=question.id, patch={"amount": 4}, key="once")
+
+        again = await opened(site, run_id)
+        assert (again.id, again.prompt) == (question.id, "Pay 4?")
+        await answer(site, run_id, {"approved": True})
+        await site.ended(run_id)
+        await site.replays(run_id)
+
+
+async def test_a_call_that_is_repeated_with_its_key_rewinds_once(temporal: TemporalClient) -> None:
+    site = Site(temporal, gated())
+    async with site.worker():
+        run_id = await site.start()
+        run = site.client.run(run_id)
+        question = await answer(site, run_id, {"approved": True})
+        await site.ended(run_id)
+        await run.rewind(to=question.id, key="once")
+        await answer(site, run_id, {"approved": False})
+        ended = await site.ended(run_id)
+
+        await run.rewind(to=question.id, key="once")
+        other = await refused(run.rewind(to="start", key="once"))
+
+        assert await run.view() == ended
+        assert other.code is Code.IDEMPOTENCY_CONFLICT
+
+
+async def test_a_rewind_that_is_refused_changes_nothing(temporal: TemporalClient) -> None:
+    site = Site(temporal, gated(capability="pay"))
+    async with site.worker():
+        run_id = await site.start()
+        run = site.client.run(run_id)
+        question = await answer(site, run_id, {"approved": True})
+        await site.ended(run_id)
+        before = await events(site, run_id, discarded=True)
+        controller = Principal(subject="carl", capabilities=("runs:control",))
+        reader = Principal(subject="rita", capabilities=("runs:read",))
+
+        unknown = await refused(run.rewind(to=f"{run_id}.0123456789abcdef", principal=APPROVER))
+        lacking = await refused(run.rewind(to=question.id, principal=controller))
+        await run.rewind(to=question.id, principal=reader, dry_run=True)
+        blind = await refused(run.rewind(to=question.id, principal=controller, dry_run=True))
+
+        assert unknown.code is Code.UNKNOWN_INTERRUPT
+        assert lacking.details["capabilities"] == ["pay"]
+        assert blind.details["capabilities"] == ["runs:read"]
+        assert await events(site, run_id, discarded=True) == before
+        assert (await run.view()).status == "completed"
+
+
+async def test_a_run_at_which_nothing_has_happened_since_stays_as_it_is(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, gated())
+    async with site.worker():
+        run_id = await site.start()
+        run = site.client.run(run_id)
+        question = await opened(site, run_id)
+        before = await site.history(run_id)
+
+        assert (await run.rewind(to=question.id)).discards == []
+        assert (await site.history(run_id)).run_id == before.run_id
+        assert await run.interrupts() == [question]
+
+
+async def test_a_run_that_is_ending_is_not_rewound_and_one_that_is_paused_is(
+    temporal: TemporalClient,
+) -> None:
+    held = Held("deaf")
+    graph = Graph("ending", state=State)
+    graph.interrupt("go", prompt="Go?")
+    graph.node(name="hold")(held._hold_deaf)
+    graph.edge(START, "go")
+    graph.edge("go", "hold")
+    site = Site(temporal, graph)
+    async with site.worker():
+        run_id = await site.start()
+        run = site.client.run(run_id)
+        question = await answer(site, run_id, 1)
+        await eventually(lambda: held.started)
+        await run.pause()
+        await site.until(run_id, "paused")
+        await run.rewind(to=question.id)
+        assert (await opened(site, run_id)).id == question.id
+
+        await answer(site, run_id, 1)
+        await eventually(lambda: held.started == 2)
+        await run.cancel(grace=60)
+        await site.until(run_id, "ending")
+        ending = await refused(run.rewind(to=question.id))
+        held.release.set()
+        await site.ended(run_id)
+
+        assert ending.code is Code.NOT_RUNNING
+
+
+async def test_a_run_of_a_conversation_takes_its_place_again_or_is_refused(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, gated())
+    async with site.worker():
+        talk = "rewound talk"
+        run_id = await site.start(conversation_id=talk)
+        question = await answer(site, run_id, {"approved": True})
+        await site.ended(run_id)
+        other = await site.start(conversation_id=talk)
+
+        busy = await refused(site.client.run(run_id).rewind(to=question.id))
+        assert busy.code is Code.CONVERSATION_BUSY
+        assert (await site.client.run(run_id).view()).status == "completed"
+        await answer(site, other, {"approved": True})
+        await site.ended(other)
+        await site.client.run(run_id).rewind(to=question.id)
+
+        taken = await refused(site.start(conversation_id=talk))
+        assert taken.details["run_id"] == run_id
+        await answer(site, run_id, {"approved": True})
+        await site.ended(run_id)
+        await site.start(conversation_id=talk)
+
+
+async def test_an_operators_reset_is_told_as_his(temporal: TemporalClient) -> None:
+    from temporalio.api.common.v1 import WorkflowExecution
+    from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
+
+    site = Site(temporal, gated())
+    async with site.worker():
+        run_id = await site.start()
+        await answer(site, run_id, {"approved": True})
+        await site.ended(run_id)
+        await temporal.workflow_service.reset_workflow_execution(
+            ResetWorkflowExecutionRequest(
+                namespace=temporal.namespace,
+                workflow_execution=WorkflowExecution(workflow_id=run_id),
+                workflow_task_finish_event_id=4,
+                reason="a bad deploy",
+                request_id=run_id,
+            )
+        )
+
+        async def rewound() -> list[views.Event]:
+            return [each for each in await events(site, run_id) if each.type == "run.rewound"]
+
+        (event,) = await eventually(rewound)
+        assert (event.actor, event.data) == ("temporal", {"reason": "a bad deploy"})

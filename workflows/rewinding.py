@@ -1,0 +1,54 @@
+"""Tell a run that Temporal has reset it: what it recorded since then is discarded.
+
+A reset gives the workflow another seed for its random numbers, at that very point and in every replay.
+From there on an answer to what people were shown before is stale, and what is asked has ids of its own.
+"""
+
+from __future__ import annotations
+
+from temporalio import workflow
+
+with workflow.unsafe.imports_passed_through():
+    from abeyance import names
+    from abeyance.core import rewinding
+    from abeyance.core.state import RunState
+    from abeyance.workflows.recording import Recorder
+
+
+class Rewinds:
+    """The resets that one execution has behind it."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._known = 0
+        self._salt = ""
+        # A reset to the beginning comes before there is a state to tell.
+        self._is_new()
+
+    def begin(self, state: RunState) -> bool:
+        """Tell a run that begins, and return whether it is one that was reset to its beginning."""
+        if self._salt:
+            rewinding.begin_era(state, self._salt)
+        return bool(self._salt)
+
+    def notice(self, state: RunState) -> None:
+        """Tell the run before anything else that comes with the same workflow task."""
+        if self._is_new():
+            rewinding.begin_era(state, self._salt)
+
+    def settle(self, state: RunState) -> None:
+        """Tell the run once everything has been applied that came with the task.
+
+        If the task is the one that asked, the question comes with it again, and keeps its id.
+        """
+        if self._salt:
+            rewinding.take_salt(state, self._salt)
+            self._salt = ""
+
+    def _is_new(self) -> bool:
+        seeds = workflow.extern_functions().get(names.SEEDS, tuple)()
+        if len(seeds) == self._known:
+            return False
+        self._known, self._salt = len(seeds), f"{seeds[-1]:x}"
+        self._recorder.rewound(self._salt, len(seeds))
+        return True
