@@ -44,9 +44,11 @@ class Feed:
         self._live: dict[str, LiveTexts] = {}
 
     async def page(
-        self, run_id: str, after: str | None, limit: int
+        self, run_id: str, after: str | None, limit: int, *, discarded: bool = False
     ) -> tuple[list[views.Event], str | None]:
         """Return at most `limit` events after the cursor `after`, and the cursor of the next page.
+
+        With `discarded` also those that a rewind has discarded.
 
         None as `after` is before the oldest event. The next cursor is None once the run has ended and
         all its events were returned. Raises the refusals `unknown_run`, `erased`, `invalid_body` for what
@@ -56,7 +58,7 @@ class Feed:
         if limit < 1:
             raise ValueError(f"limit={limit}: a page holds at least one event")
         number = _number(run_id, after)
-        part = await self._first(run_id, number, limit)
+        part = await self._first(run_id, number, limit, discarded=discarded)
         if part.is_last and part.has_ended:
             return part.items, None
         return part.items, part.items[-1].id if part.items else event_id(number)
@@ -87,9 +89,12 @@ class Feed:
         part = await self._first(run_id, number, _AT_ONCE)
         return self._events(run_id, number, part, hears_models=hears_models)
 
-    async def _first(self, run_id: str, number: int, limit: int) -> Part:
-        read = partial(self._records.read, events.part_of_run, run_id, after=number, limit=limit)
-        part = await self._read(f"{number} 0 {limit} {run_id}", run_id, read)
+    async def _first(
+        self, run_id: str, number: int, limit: int, *, discarded: bool = False
+    ) -> Part:
+        own = {"after": number, "limit": limit, "discarded": discarded}
+        read = partial(self._records.read, events.part_of_run, run_id, **own)
+        part = await self._read(f"{number} 0 {limit} {discarded} {run_id}", run_id, read)
         if part.has_ended:
             # Its rows go with the rest of it.
             await self._line.deleted.refuse_erased(run_id)

@@ -58,6 +58,10 @@ class RunEventsQuery(EventsQuery):
         default=True,
         description="Whether a stream also has what models say while they speak, as `model.delta`.",
     )
+    discarded: bool = Field(
+        default=False,
+        description="Whether a page also has the events that a rewind has discarded.",
+    )
 
 
 def _of_pages_and_streams(event: dict[str, Any], stream: str, *refusals: Code) -> openapi.Responses:
@@ -174,7 +178,8 @@ async def read_events(
         with place_of(credentials, backend) as place:
             events = await client.feed.watched(run_id, after, hears_models=query.live)
             return stream_to(credentials, backend, events, place)
-    items, next_cursor = await client.feed.page(run_id, after, query.limit)
+    limit, discarded = query.limit, query.discarded
+    items, next_cursor = await client.feed.page(run_id, after, limit, discarded=discarded)
     return Listed(items=items, next_cursor=next_cursor)
 
 

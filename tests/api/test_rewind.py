@@ -42,6 +42,14 @@ async def test_what_was_discarded_is_listed_only_when_it_is_asked_for(api: Api) 
     query["discarded"] = True
     discarded = (await api.http.get(f"/runs/{run_id}/interrupts", params=query)).json()["items"]
 
+    path = f"/runs/{run_id}/events"
+    standing = (await api.http.get(path)).json()["items"]
+    every = (await api.http.get(path, params={"discarded": True})).json()["items"]
+
+    assert standing[0]["type"] == "run.rewound"
+    assert not any("rewound_by" in each for each in standing)
+    by = {each["rewound_by"] for each in every if "rewound_by" in each}
+    assert by == {int(standing[0]["id"])}
     assert [(each["id"], each["status"]) for each in discarded] == [(gate, "answered")]
     assert isinstance(discarded[0]["rewound_by"], int)
     assert [each["status"] for each in listed] == ["open"]

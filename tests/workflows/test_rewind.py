@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
+from agent_graphs import payments
 from changed_graphs import Payments
 from sample_graphs import Held, State, gated
 from temporal_site import ANYBODY, Site, eventually
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import Client as TemporalClient
 
-from abeyance import START, Context, Graph, Principal, Refusal, views
+from abeyance import END, START, Context, Graph, Principal, Refusal, Send, views
 from abeyance.core.state import Limits
 from abeyance.errors import Code
+from abeyance.history import resets
 from abeyance.records import events as told
 from abeyance.records import questions as asked
 
@@ -394,10 +399,18 @@ async def test_a_run_of_a_conversation_takes_its_place_again_or_is_refused(
         await site.start(conversation_id=talk)
 
 
-async def test_an_operators_reset_is_told_as_his(temporal: TemporalClient) -> None:
-    from temporalio.api.common.v1 import WorkflowExecution
-    from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
-
+@pytest.mark.parametrize(
+    ("reason", "actor", "data"),
+    [
+        ("a bad deploy", "temporal", {"reason": "a bad deploy"}),
+        # The API was killed right after it had the run reset.
+        (resets.reason(by="ada", to="q", key=None), "ada", {"to": "q"}),
+    ],
+    ids=["an operator's", "a killed API's"],
+)
+async def test_a_reset_of_which_nobody_has_told_the_records_is_recorded_as_a_rewind(
+    temporal: TemporalClient, reason: str, actor: str, data: dict[str, Any]
+) -> None:
     site = Site(temporal, gated())
     async with site.worker():
         run_id = await site.start()
@@ -408,7 +421,7 @@ async def test_an_operators_reset_is_told_as_his(temporal: TemporalClient) -> No
                 namespace=temporal.namespace,
                 workflow_execution=WorkflowExecution(workflow_id=run_id),
                 workflow_task_finish_event_id=4,
-                reason="a bad deploy",
+                reason=reason,
                 request_id=run_id,
             )
         )
@@ -417,4 +430,149 @@ async def test_an_operators_reset_is_told_as_his(temporal: TemporalClient) -> No
             return [each for each in await events(site, run_id) if each.type == "run.rewound"]
 
         (event,) = await eventually(rewound)
-        assert (event.actor, event.data) == ("temporal", {"reason": "a bad deploy"})
+        assert (event.actor, event.data) == (actor, data)
+
+
+class Hotel:
+    """Graphs that ask after some of their code has run, each in another way; `done` is what ran."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+
+    def local(self) -> Graph:
+        graph = Graph("local", state=State)
+        graph.node(name="quick", local=True)(self._doing("quick"))
+        graph.interrupt("first", prompt="First?")
+        graph.interrupt("last", prompt="Last?")
+        graph.edge(START, "first")
+        graph.edge("first", "quick")
+        graph.edge("quick", "last")
+        return graph
+
+    def nested(self) -> Graph:
+        inner = Graph("inner", state=State)
+        inner.node(name="work")(self._doing("work"))
+        inner.interrupt("last", prompt="Last?")
+        inner.edge(START, "work")
+        inner.edge("work", "last")
+        graph = Graph("nested", state=State)
+        graph.interrupt("first", prompt="First?")
+        graph.subgraph("inner", inner)
+        graph.edge(START, "first")
+        graph.edge("first", "inner")
+        return graph
+
+    def coded(self) -> Graph:
+        graph = Graph("coded", state=State)
+
+        @graph.node
+        async def ask(state: State, ctx: Context) -> dict[str, Any]:
+            await ctx.step("reserve", lambda: self.done.append("reserve"))
+            first = await ctx.interrupt("first", prompt="First?")
+            await ctx.step("book", lambda: self.done.append("book"))
+            return {"log": [f"{first} {await ctx.interrupt('last', prompt='Last?')}"]}
+
+        graph.edge(START, "ask")
+        return graph
+
+    def spread(self) -> Graph:
+        graph = Graph("spread", state=State)
+        graph.interrupt("first", prompt="First?")
+
+        @graph.node(to=["item"])
+        async def split(state: State) -> list[Send]:
+            return [Send("item", 1)]
+
+        @graph.node
+        async def item(state: State, ctx: Context) -> dict[str, Any]:
+            await ctx.step("weigh", lambda: self.done.append("weigh"))
+            return {"log": [f"{await ctx.interrupt('last', prompt='Last?')}"]}
+
+        graph.edge(START, "first")
+        graph.edge("first", "split")
+        graph.edge("item", END)
+        return graph
+
+    def _doing(self, what: str) -> Any:
+        async def do(state: State) -> dict[str, Any]:
+            self.done.append(what)
+            return {"log": [what]}
+
+        return do
+
+
+@pytest.mark.parametrize("kind", ["local", "nested", "coded", "spread"])
+async def test_whatever_asks_asks_again_and_repeats_nothing_from_before(
+    temporal: TemporalClient, kind: str
+) -> None:
+    hotel = Hotel()
+    site = Site(temporal, getattr(hotel, kind)())
+    async with site.worker():
+        run_id = await site.start()
+        run = site.client.run(run_id)
+        first = await answer(site, run_id, 1)
+        last = await answer(site, run_id, 2)
+        ended = await site.ended(run_id)
+        before = [*hotel.done]
+
+        await run.rewind(to=last.id)
+        assert (await opened(site, run_id)).id == last.id
+        await answer(site, run_id, 2)
+        assert (await site.ended(run_id)).values == ended.values
+        assert hotel.done == before
+
+        await run.rewind(to=first.id)
+        assert (await opened(site, run_id)).id == first.id
+        await answer(site, run_id, 1)
+        again = await answer(site, run_id, 2)
+        assert again.id != last.id
+        assert (await site.ended(run_id)).values == ended.values
+        await site.replays(run_id)
+
+
+async def test_an_agent_waits_again_for_the_approval_of_its_call(temporal: TemporalClient) -> None:
+    site = Site(temporal, payments())
+    async with site.worker():
+        run_id = await site.start({"task": "pay ada much"})
+        run = site.client.run(run_id)
+        question = await answer(site, run_id, {"approved": True})
+        assert (await site.ended(run_id)).values["report"].count("sent 5000 to ada") == 1
+
+        done = await run.rewind(to=question.id)
+
+        assert "payments.clerk.transfer" in [each.node for each in done.effects]
+        assert (await opened(site, run_id)).id == question.id
+        await answer(site, run_id, {"approved": False})
+        assert "sent" not in (await site.ended(run_id)).values["report"]
+        told_then = [item.text for item in await run.transcript()]
+        assert not any("sent 5000" in (text or "") for text in told_then)
+        await site.replays(run_id)
+
+
+async def test_what_comes_while_no_worker_has_seen_the_rewind_meets_the_rewound_run(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, gated())
+    async with site.worker():
+        run_id = await site.start()
+        run = site.client.run(run_id)
+        question = await answer(site, run_id, {"approved": True})
+        await site.ended(run_id)
+    await run.rewind(to=question.id)
+    await run.pause()
+    old = {question.id: question.digest or ""}
+    yes = run.respond({question.id: {"approved": True}}, principal=ANYBODY, digests=old)
+    answering = asyncio.create_task(yes)
+    async with site.worker():
+        assert (await refused(answering)).code is Code.STALE
+        view = await site.until(run_id, "paused")
+        assert [entry.id for entry in view.interrupts] == [question.id]
+        await run.resume()
+        await answer(site, run_id, {"approved": False})
+        await site.ended(run_id)
+
+        standing = [event.type for event in await events(site, run_id)]
+        assert standing.count("run.rewound") == 1
+        assert standing.index("run.rewound") < standing.index("run.paused")
+        assert len(standing) == len({event.id for event in await events(site, run_id)})
+        await site.replays(run_id)
