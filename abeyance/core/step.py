@@ -115,10 +115,10 @@ class Step:
         address: str | None = None,
         actor: str | None = None,
         *,
-        audit: Mapping[str, Json] | None = None,
+        shown: Json = None,
         **data: Json,
     ) -> int:
-        """Publish an event, and return its number. `audit` is what only the audit says beside it."""
+        """Publish an event, and return its number. `shown` is what an interrupt shows a person."""
         self.run.events_published += 1
         number = self.run.events_published
         self.emit(
@@ -129,20 +129,14 @@ class Step:
                 address=address,
                 actor=actor,
                 data=data,
-                audit=audit,
+                shown=shown,
             )
         )
         return number
 
     def publish_about(
-        self,
-        interrupt: Interrupt,
-        type_: str,
-        by: str | None = None,
-        *,
-        audit: Mapping[str, Json] | None = None,
-        **data: Json,
+        self, interrupt: Interrupt, type_: str, by: str | None = None, **data: Json
     ) -> int:
         """Publish an event about an interrupt."""
         about = {"id": interrupt.id, "name": interrupt.name, **data}
-        return self.publish(type_, interrupt.address, by, audit=audit, **about)
+        return self.publish(type_, interrupt.address, by, **about)

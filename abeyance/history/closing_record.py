@@ -68,8 +68,7 @@ def _record(value: Any, ended_at: datetime | None) -> views.ClosingRecord | None
         update={
             "values": record.values,
             "result": record.values,
-            # Temporal's is a moment later than that of the records.
-            "ended_at": record.view.ended_at or ended_at,
+            "ended_at": ended_at or record.view.ended_at,
         }
     )
     return record.model_copy(update={"view": view})

@@ -218,7 +218,12 @@ def listed_of(
 def _view(documents: Documents, row: AnyRow) -> views.InterruptView:
     try:
         view = views.InterruptView.model_validate(documents.read(row.view))
-        return view.model_copy(update={"rewound_by": row.rewound_by})
+        if row.rewound_by is None:
+            return view
+        changes: dict[str, Any] = {"rewound_by": row.rewound_by}
+        if view.status in LISTED:
+            changes |= {"status": row.status, "settled_reason": "the run was rewound"}
+        return view.model_copy(update=changes)
     except WrongKey as error:
         return views.InterruptView(
             id=row.interrupt_id,

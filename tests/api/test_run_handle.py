@@ -27,8 +27,8 @@ from abeyance import (
 )
 from abeyance.client import TemporalRun
 from abeyance.errors import AbeyanceError, Code
+from abeyance.history.audit_chain import verify
 from abeyance.http import HttpClient
-from abeyance.records.audit_chain import verify
 
 Begin: TypeAlias = Callable[..., Awaitable[RunHandle]]
 
@@ -491,3 +491,29 @@ async def test_the_inbox_lists_held_questions_over_http_too(site: Site, api: Api
 
         assert await eventually(listed)
         await run.cancel()
+
+
+async def test_a_run_is_rewound_over_temporal_and_over_http(begin: Begin) -> None:
+    run = await begin({"amount": 3})
+    await run.wait(until=WAITING)
+    (asked,) = await run.interrupts()
+    if isinstance(run, testing.InMemoryRun):
+        with pytest.raises(NotImplementedError, match="test it over Temporal"):
+            await run.rewind(to=asked.id)
+        return
+    await run.respond(asked.id, {"approved": True})
+    ended = await run.wait()
+
+    tried = await run.rewind(to=asked.id, dry_run=True)
+    assert await run.wait() == ended
+    done = await run.rewind(to=asked.id, patch={"amount": 4})
+
+    assert (tried.discards, tried.effects) == (done.discards, done.effects)
+    assert [each.node for each in done.effects] == ["gated.after"]
+    (again,) = await run.interrupts()
+    assert (again.id, again.prompt) == (asked.id, "Pay 4?")
+    assert await refused(run.rewind(to=f"{run.run_id}.0")) == Code.UNKNOWN_INTERRUPT
+    assert await refused(run.rewind(to="start", patch={"amount": 1})) == Code.INVALID_BODY
+    await run.respond(asked.id, {"approved": False})
+    assert (await run.wait()).values["log"] == ["before", "late"]
+    assert verify(await run.audit()).faults == ()

@@ -1,4 +1,4 @@
-"""The commands that migrate and retry runs."""
+"""The commands that migrate, retry and rewind runs."""
 
 from __future__ import annotations
 
@@ -31,6 +31,28 @@ def test_a_cancelled_run_is_retried(terminal: Terminal, standing: Stack) -> None
     assert (code, err) == (0, "")
     assert run_id in out
     assert [entry["id"] for entry in again["interrupts"]] == [question]
+
+
+def test_an_answered_run_is_rewound_to_its_question(terminal: Terminal, standing: Stack) -> None:
+    run_id, question = started(terminal)
+    _, nothing, _ = terminal.call("rewind", run_id, "--to", question)
+    assert standing.answer(run_id, 2).status_code == 200
+    standing.view(run_id, "completed")
+
+    code, tried, _ = terminal.call("rewind", run_id, "--to", question, "--dry-run")
+    assert standing.view(run_id, "completed")["status"] == "completed"
+    done = terminal.told("rewind", run_id, "--to", question)
+    again = standing.view(run_id, "awaiting-input")
+
+    assert "nothing has happened since" in nothing
+    assert (code, "interrupt.answered" in tried, "sum.add, once since" in tried) == (
+        0,
+        True,
+        True,
+    )
+    assert done["effects"][0]["node"] == "sum.add"
+    assert [entry["id"] for entry in again["interrupts"]] == [question]
+    assert terminal.call("rewind", run_id, "--to", "nothing")[0] == 3
 
 
 def test_one_run_or_all_of_a_graph_are_migrated(terminal: Terminal) -> None:

@@ -184,6 +184,19 @@ def test_a_run_is_rewound_again_before_or_after_the_first_rewind(recorded: Recor
     assert marks == [None, 11, 7, 7, 7, 7, 11, 11, 10, 11, None]
 
 
+def test_a_question_that_was_open_when_it_was_discarded_is_withdrawn(recorded: Recorded) -> None:
+    first = batch(1, question("r", "q"), after=0, types=["run.started", OPENED])
+    recorded.write(first, batch(2, question("r", "later"), after=1, types=[OPENED], before=2))
+    recorded.write(batch(3, question("r", "q"), after=1, before=2, rewound=rewound(2)))
+
+    found = recorded.read(asked.question, "r", "r.later")
+
+    assert found is not None
+    assert (found.status, found.settled_reason) == ("cancelled", "the run was rewound")
+    assert recorded.read(asked.of_run, "r", status="open", discarded=True) == []
+    assert statuses(recorded) == {"r.q": "open"}
+
+
 def test_a_question_that_is_asked_again_under_its_id_is_discarded_no_more(
     recorded: Recorded,
 ) -> None:
@@ -211,7 +224,7 @@ def test_records_that_are_made_anew_have_the_rewind_under_its_number(recorded: R
 
     assert events(recorded, discarded=True) == seen
     assert statuses(recorded) == {"r.q": "open"}
-    assert statuses(recorded, discarded=True) == {"r.later": "open"}
+    assert statuses(recorded, discarded=True) == {"r.later": "cancelled"}
 
 
 def told_of(*events: tuple[str, str]) -> list[views.Event]:

@@ -82,11 +82,12 @@ def test_what_all_can_reach_is_not_refused(settings: Settings) -> None:
     check_reach(settings, ELSEWHERE)
 
 
-def test_a_file_is_refused_where_a_folder_is_needed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("setting", ["storage", "audit"])
+def test_a_file_is_refused_where_a_folder_is_needed(tmp_path: Path, setting: str) -> None:
     (tmp_path / "taken").touch()
 
-    with pytest.raises(SettingsError, match="ABEYANCE_STORAGE='taken' is a file"):
-        check_reach(Settings(storage="taken"))
+    with pytest.raises(SettingsError, match=f"ABEYANCE_{setting.upper()}='taken' is a file"):
+        check_reach(Settings.model_validate({setting: "taken"}))
 
 
 @pytest.mark.parametrize(

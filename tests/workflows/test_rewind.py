@@ -11,8 +11,14 @@ from changed_graphs import Payments
 from sample_graphs import Held, State, gated
 from temporal_site import ANYBODY, Site, eventually
 from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
+from temporalio.api.workflowservice.v1 import (
+    DeleteWorkflowExecutionRequest,
+    PauseWorkflowExecutionRequest,
+    ResetWorkflowExecutionRequest,
+    UnpauseWorkflowExecutionRequest,
+)
 from temporalio.client import Client as TemporalClient
+from temporalio.service import RPCError
 
 from abeyance import END, START, Context, Graph, Principal, Refusal, Send, views
 from abeyance.core.state import Limits
@@ -576,3 +582,80 @@ async def test_what_comes_while_no_worker_has_seen_the_rewind_meets_the_rewound_
         assert standing.index("run.rewound") < standing.index("run.paused")
         assert len(standing) == len({event.id for event in await events(site, run_id)})
         await site.replays(run_id)
+
+
+async def test_values_are_not_patched_where_code_was_under_way(temporal: TemporalClient) -> None:
+    held = Held()
+    graph = held.graph
+    graph.interrupt("go", prompt="Go?")
+    graph.edge(START, "go")
+    site = Site(temporal, graph)
+    async with site.worker():
+        run_id = await site.start()
+        run = site.client.run(run_id, graph)
+
+        async def asked_and_held() -> list[views.InterruptView]:
+            return await run.interrupts() if held.started else []
+
+        (question,) = await eventually(asked_and_held)
+        await run.respond(question.id, 1, principal=ANYBODY)
+        before = await site.history(run_id)
+
+        refusal = await refused(run.rewind(to=question.id, patch={"amount": 1}))
+
+        assert refusal.code is Code.NOT_STOPPED
+        assert (await site.history(run_id)).run_id == before.run_id
+        held.release.set()
+        await site.ended(run_id)
+
+
+async def test_a_point_whose_history_is_deleted_is_gone(temporal: TemporalClient) -> None:
+    payments = Payments(fails=1)
+    site = Site(temporal, payments.graph())
+    async with site.worker():
+        run_id = await site.start({"amount": 3})
+        run = site.client.run(run_id)
+        question = await answer(site, run_id, True)
+        await site.ended(run_id)
+        first = WorkflowExecution(workflow_id=run_id, run_id=(await site.history(run_id)).run_id)
+        await run.retry()
+        ended = await site.ended(run_id)
+        await temporal.workflow_service.delete_workflow_execution(
+            DeleteWorkflowExecutionRequest(namespace=temporal.namespace, workflow_execution=first)
+        )
+
+        async def is_deleted() -> bool:
+            handle = temporal.get_workflow_handle(run_id, run_id=first.run_id)
+            try:
+                await handle.describe()
+            except RPCError:
+                return True
+            return False
+
+        await eventually(is_deleted)
+        for dry_run in (True, False):
+            gone = await refused(run.rewind(to=question.id, dry_run=dry_run))
+            assert gone.code is Code.GONE
+        assert await run.view() == ended
+
+
+async def test_a_run_that_is_paused_through_temporal_is_not_rewound(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, gated())
+    async with site.worker():
+        run_id = await site.start()
+        question = await opened(site, run_id)
+        about = {"namespace": temporal.namespace, "workflow_id": run_id}
+        await temporal.workflow_service.pause_workflow_execution(
+            PauseWorkflowExecutionRequest(**about)
+        )
+
+        refusal = await refused(site.client.run(run_id).rewind(to=question.id))
+
+        assert refusal.code is Code.NATIVELY_PAUSED
+        await temporal.workflow_service.unpause_workflow_execution(
+            UnpauseWorkflowExecutionRequest(**about)
+        )
+        await answer(site, run_id, {"approved": True})
+        await site.ended(run_id)
