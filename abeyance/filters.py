@@ -97,6 +97,14 @@ class EventFilter:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditFilter(EventFilter):
+    """A filter of what audits say of all runs: also by time, from `since` on and before `until`."""
+
+    since: datetime | None = None
+    until: datetime | None = None
+
+
 def _take_one_name(filters: object, **kinds: type[tuple[str, ...] | frozenset[str]]) -> None:
     # A string is a collection of characters, of which a `*` would select everything.
     for field, kind in kinds.items():

@@ -130,8 +130,8 @@ class Settings(BaseSettings):
 
     People: `notifications` is the file of rules by which people are notified.
 
-    Audit: `audit` is where runs are archived, a folder or `s3://bucket/prefix`. `audit_key` signs audits:
-    a private key of ed25519, 32 bytes in base64.
+    Audit: `audit_key` signs audits: a private key of ed25519, 32 bytes in base64. Runs that ended more
+    than `keep` seconds ago are deleted; without it they are kept for ever.
 
     Limits: `max_active_runs` (0: unlimited), its policy, and `session_inactive_timeout` (0: never) apply
     to all runs together; the others apply to each run, and a start may lower them. `allowed_actions` are
@@ -175,7 +175,7 @@ class Settings(BaseSettings):
     max_payload: int = Field(default=16_384, ge=1_024)
     encryption_keys: str | None = Field(default=None, repr=False)
     encryption_required: bool = False
-    audit: str | None = Field(default=None, min_length=1)
+    keep: OptionalSeconds = Field(default=None, gt=0)
     audit_key: str | None = Field(default=None, repr=False)
     notifications: Path | None = None
     metrics_address: str | None = None
@@ -250,7 +250,7 @@ class Settings(BaseSettings):
         database_file(value)
         return value
 
-    @field_validator("storage", "audit")
+    @field_validator("storage")
     @classmethod
     def _storage(cls, value: str | None) -> str | None:
         if value is not None:

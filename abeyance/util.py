@@ -235,11 +235,6 @@ def unknown_cursor(cursor: str, run_id: str | None = None) -> Refusal:
     )
 
 
-def erasure_workflow_id(task_queue: str, run_id: str) -> str:
-    """Return the workflow id of the erasure of a run, unlike that of any run or other deployment."""
-    return _stored("erased:", f"{hashlib.sha256(task_queue.encode()).hexdigest()[:16]}:{run_id}")
-
-
 def inbox_url(base: str, interrupt_id: str) -> str:
     """Return the address of a question in the inbox of the API at `base`."""
     return f"{base.rstrip('/')}/inbox#{quote(interrupt_id)}"

@@ -6,12 +6,11 @@ package wrote.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import Field, PrivateAttr, TypeAdapter, WrapSerializer
+from pydantic import Field, TypeAdapter, WrapSerializer
 
 from abeyance.core.delegations import Delegation
 from abeyance.core.events import Message
@@ -203,7 +202,6 @@ class RunView(Record):
     `guarded_by` are the capabilities that its graph can ask for; changing its course requires them all.
     `open` counts the open interrupts. `degraded`: no worker could be asked, and the view is as it was
     recorded last.
-    `archived`: Temporal has deleted the run, and the view comes from the archive.
     """
 
     run_id: str
@@ -240,7 +238,6 @@ class RunView(Record):
     beside: list[ErrorView] = Field(default_factory=list)
     cancelled_by: str | None = None
     degraded: bool = False
-    archived: bool = False
 
     def is_awaited(self, until: frozenset[str]) -> bool:
         """Return whether a wait is over: the run has a status of `until`, or has ended.
@@ -349,8 +346,7 @@ class Migration(Record):
 class Event(Record):
     """An event of a run's feed; it never contains values or an answer.
 
-    `id` is the cursor right after it: opaque, and as text greater than those of earlier events. What an
-    opened or changed interrupt shows a person is not in the fields: it is for the audit only.
+    `id` is the cursor right after it: opaque, and as text greater than those of earlier events.
     """
 
     id: str
@@ -361,17 +357,6 @@ class Event(Record):
     actor: str | None = None
     data: dict[str, Any] = Field(default_factory=dict)
     rewound_by: int | None = Field(default=None, exclude_if=is_none)
-    _shown: Mapping[str, Any] | None = PrivateAttr(default=None)
-
-    @property
-    def shown(self) -> Mapping[str, Any] | None:
-        """What the interrupt showed: its digest, and the fields that it covers."""
-        return self._shown
-
-    def showing(self, shown: Mapping[str, Any] | None) -> Self:
-        """Set what the interrupt showed, and return the event."""
-        self._shown = shown
-        return self
 
 
 class StreamEvent(Event):

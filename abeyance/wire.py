@@ -297,17 +297,6 @@ class EvictInactive(Record):
     inactive_for: float
 
 
-class Erase(Record):
-    """Erase what had ended of an id at `requested_at`, which is the time of its tombstone.
-
-    `execution` is the newest that had ended, "" if Temporal had deleted the run.
-    """
-
-    run_id: str
-    requested_at: datetime
-    execution: str = ""
-
-
 ErasureState: TypeAlias = Literal["erasing", "erased"]
 """Whether the erasure of a run is under way or done."""
 

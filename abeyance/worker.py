@@ -22,7 +22,6 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 from abeyance import tracing
 from abeyance.activities.attempt import LEAVES_WITHIN
 from abeyance.activities.maintenance import (
-    AuditActivities,
     EvictionActivities,
     GraphActivities,
     read_journals,
@@ -50,7 +49,6 @@ from abeyance.records.database import Database
 from abeyance.records.handover import HandOver
 from abeyance.records.writer import Writer
 from abeyance.settings import Settings, load_settings
-from abeyance.storage.archive import archive_of
 from abeyance.storage.backends import ConfiguredBlobs, kept_blobs
 from abeyance.storage.blobs import Blobs
 from abeyance.temporal.connection import connect_temporal, missing_search_attributes
@@ -63,7 +61,7 @@ from abeyance.temporal.workers import event_loop, process_runtime
 from abeyance.tracing import log_to_stderr
 from abeyance.util import notification_queue
 from abeyance.workflows.answers import AnswerTypes
-from abeyance.workflows.cleanup import Archiver, Erasure, Janitor
+from abeyance.workflows.cleanup import Janitor
 from abeyance.workflows.metrics import Unmetered
 from abeyance.workflows.notification import Notification
 from abeyance.workflows.recording import HandingOver
@@ -137,14 +135,12 @@ def make_worker(
         task_queue=settings.task_queue,
         blobs=kept_blobs(settings) if blobs is None else blobs,
         records=records,
-        archive=archive_of(settings, temporal.namespace),
-        signing_key=settings.signing_key,
     )
     records = shared_database(settings) if records is None else records
     handed_over = HandOver()
     recording = RecordingActivities(temporal, settings.task_queue, Writer(records), handed_over)
     recording.open()
-    audits, graph_activities = AuditActivities(client), GraphActivities(graphs)
+    graph_activities = GraphActivities(graphs)
     nodes = NodeActivities(
         graphs,
         client,
@@ -159,12 +155,10 @@ def make_worker(
     worker = Worker(
         lenient(temporal),
         task_queue=settings.task_queue,
-        workflows=[AgentRun, Janitor, Archiver, Erasure],
+        workflows=[AgentRun, Janitor],
         activities=[
             nodes.run,
             EvictionActivities(client).evict,
-            audits.archive,
-            audits.erase,
             graph_activities.read,
             graph_activities.write,
             read_journals,
@@ -277,8 +271,13 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
     notifying = asyncio.create_task(_notify(temporal, settings, notifications))
     stop_signal = asyncio.create_task(stop.wait())
     _logger.info("serving %s on the task queue %s", ", ".join(graphs), settings.task_queue)
-    client = Client(temporal, task_queue=settings.task_queue, records=shared_database(settings))
-    tending = asyncio.create_task(_tend(client))
+    client = Client(
+        temporal,
+        task_queue=settings.task_queue,
+        blobs=kept_blobs(settings),
+        records=shared_database(settings),
+    )
+    tending = asyncio.create_task(_tend(client, settings.keep))
     await asyncio.wait({running, stop_signal}, return_when=asyncio.FIRST_COMPLETED)
     if not running.done():
         stopping = asyncio.create_task(worker.shutdown())
@@ -348,9 +347,10 @@ async def _close_servers() -> None:
         await close_servers()
 
 
-async def _tend(client: Client) -> None:
+async def _tend(client: Client, keep: float | None) -> None:
     """Have blocked visits tried again at once, because this worker may have what they need; then find
-    what ends outside, once a minute, until this is cancelled.
+    what ends outside, and delete what is to be erased or was kept long enough, once a minute, until this
+    is cancelled.
     """
     try:
         await client.waking.wake()
@@ -361,6 +361,10 @@ async def _tend(client: Client) -> None:
             await client.janitor.round()
         except (AbeyanceError, RPCError) as error:
             _logger.warning("what ended outside is not recorded yet: %s", error)
+        try:
+            await client.erasures.round(keep)
+        except (AbeyanceError, RPCError) as error:
+            _logger.warning("what is to be deleted is not deleted yet: %s", error)
         await asyncio.sleep(_ROUND_SECONDS)
 
 

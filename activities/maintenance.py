@@ -17,7 +17,6 @@ from abeyance import names, wire
 from abeyance.activities.heartbeat import journal_in
 from abeyance.authoring.graph import Graph
 from abeyance.client import Client
-from abeyance.errors import Refusal, SettingsError
 from abeyance.runtime import answering, graph_today
 from abeyance.storage.converter import of_run, storage_code
 
@@ -39,31 +38,6 @@ class EvictionActivities:
     async def evict(self, order: wire.EvictInactive) -> int:
         """Evict inactive runs, and return their number."""
         return len(await self._client.runs.evict(inactive_for=order.inactive_for, actor="janitor"))
-
-
-class AuditActivities:
-    """Activities of the archiver and of erasures."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-
-    @activity.defn(name=names.ARCHIVE_ACTIVITY)
-    async def archive(self) -> int:
-        """Archive the runs that are due, and return how many audits were written."""
-        try:
-            return await self._client.archiver.round(activity.heartbeat)
-        except SettingsError as error:
-            raise ApplicationError(str(error), non_retryable=True) from error
-
-    @activity.defn(name=names.ERASE_ACTIVITY)
-    async def erase(self, order: wire.Erase) -> str:
-        """Erase a run, and return its tombstone."""
-        try:
-            return await self._client.erasures.perform(order)
-        except Refusal as refusal:
-            raise ApplicationError(
-                refusal.message, type=refusal.code, non_retryable=True
-            ) from refusal
 
 
 class GraphActivities:

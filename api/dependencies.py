@@ -31,7 +31,6 @@ from abeyance.duration import seconds
 from abeyance.errors import Code, Refusal, SettingsError, Unavailable
 from abeyance.notifications.config import Notifications
 from abeyance.settings import Settings
-from abeyance.temporal.schedules import audit_warnings
 from abeyance.util import KEY, RUN_ID_RULE, checked_key, invalid
 
 T = TypeVar("T")
@@ -90,7 +89,6 @@ class TemporalConnection:
             try:
                 self._client = await Client.connect(settings=settings)
                 await _warn_of_foreign_runs(self._client)
-                await _warn_of_lost_audits(self._client, settings)
             except Unavailable as error:
                 if self._error != str(error):
                     _logger.warning("code=%s | %s", Code.UNAVAILABLE, error)
@@ -116,17 +114,6 @@ async def _warn_of_foreign_runs(client: Client) -> None:
             client.task_queue,
             count,
         )
-
-
-async def _warn_of_lost_audits(client: Client, settings: Settings) -> None:
-    """Warn if who approved what is lost soon after a run has ended."""
-    try:
-        warnings = await audit_warnings(client.temporal, settings)
-    except SettingsError:
-        # Credentials that may not read the namespace: `abeyance setup` warns.
-        return
-    for warning in warnings:
-        _logger.warning("namespace=%s | %s", client.temporal.namespace, warning)
 
 
 class StreamPlaces:

@@ -121,7 +121,7 @@ class Recorder:
         actor: str | None = None,
         data: Mapping[str, Any] | None = None,
         capability: str | None = None,
-        shown: Mapping[str, Any] | None = None,
+        audit: Mapping[str, Any] | None = None,
     ) -> None:
         """Number an event, to be recorded with the next batch."""
         self.facts += 1
@@ -134,7 +134,7 @@ class Recorder:
                 actor=actor,
                 data=dict(data or {}),
                 capability=capability,
-                shown=None if shown is None else dict(shown),
+                audit=None if audit is None else dict(audit),
                 task=self._under_way_in(),
             )
         )
@@ -173,7 +173,7 @@ class Recorder:
             actor=fact.actor,
             data=fact.data,
             capability=None if entry is None else entry.requested_capability,
-            shown=fact.shown,
+            audit=fact.audit,
         )
 
     def started(self, address: str, now: datetime) -> None:

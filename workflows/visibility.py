@@ -26,7 +26,6 @@ with workflow.unsafe.imports_passed_through():
     from abeyance.workflows.details import details
 
 _FACTS_BYTES = 8_000
-_SHOWN_BYTES: Final = 6_000
 _CLOSING_MEMO_BYTES: Final = 12_000
 _CLOSING_KEYS: Final = 20
 _STATUS: Final = SearchAttributeKey.for_keyword(names.STATUS)
@@ -54,8 +53,6 @@ def fact_batches(facts: Sequence[Publish]) -> Iterator[list[Json]]:
             "actor": fact.actor,
             "data": fact.data,
         }
-        if fact.shown is not None:
-            row["shown"] = shown_within(fact.shown)
         spent += size(row)
         if batch and spent > _FACTS_BYTES:
             yield batch
@@ -63,26 +60,6 @@ def fact_batches(facts: Sequence[Publish]) -> Iterator[list[Json]]:
         batch.append(row)
     if batch:
         yield batch
-
-
-def shown_within(shown: Mapping[str, Json]) -> dict[str, Json]:
-    """Return what was shown, within the budget: a prompt is truncated, and `omitted` names all that is
-    not there in full. The digest covers it all the same.
-    """
-    within: dict[str, Json] = {}
-    omitted: list[Json] = []
-    room = _SHOWN_BYTES
-    for name, value in shown.items():
-        if size(value) <= room:
-            within[name] = value
-            room -= size(value)
-            continue
-        omitted.append(name)
-        if name == "prompt":
-            # A character takes up to six bytes.
-            within[name] = truncate(value, room // 6)
-            room = 0
-    return {**within, "omitted": omitted} if omitted else within
 
 
 def timer_summary(state: RunState) -> str:

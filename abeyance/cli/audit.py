@@ -13,9 +13,11 @@ from abeyance.cli.api_call import PANEL, AsJson, RunId, exchange, run_path, with
 from abeyance.cli.errors import ErrorText, ExitCode
 from abeyance.cli.formatting import Line, show
 from abeyance.errors import SettingsError
+from abeyance.util import without_none
 
 if TYPE_CHECKING:
-    from abeyance.history.audit_chain import Verified
+    from abeyance.http import Connection
+    from abeyance.records.audit_chain import Verified
 
 auditing = typer.Typer()
 
@@ -39,16 +41,45 @@ def audit(
     public_key: Annotated[
         bool, typer.Option("--public-key", help="Print the public key of ABEYANCE_AUDIT_KEY.")
     ] = False,
+    since: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Of all runs: what happened then or later."),
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Of all runs: what happened before.")
+    ] = None,
+    types: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--type",
+            help="Of all runs: only this type, or with 'interrupt.*' all that begin so. Repeat it for "
+            "several.",
+        ),
+    ] = None,
+    capabilities: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--capability",
+            help="Of all runs: only interrupts that require this capability, or with 'refunds:*' one "
+            "that begins so. Repeat it for several.",
+        ),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="With --verify: print the findings as JSON.")
     ] = False,
 ) -> None:
-    """Print who did what in RUN and when, as JSON lines that can be verified.
+    """Print who did what in RUN and when, as JSON lines that can be verified; or what a filter selects
+    among all runs.
 
     The exit code of --verify is 1 if a line does not match, or if the end was cut off.
     """
-    if [run_id is not None, verify is not None, public_key].count(True) != 1:
-        raise SettingsError("give one of RUN, --verify FILE and --public-key")
+    query = without_none(since=since, until=until, type=types, capability=capabilities)
+    asked = [run_id is not None, verify is not None, public_key, bool(query)]
+    if asked.count(True) != 1:
+        raise SettingsError(
+            "give one of RUN, --verify FILE and --public-key, or a filter: --since, --until, --type, "
+            "--capability"
+        )
     if key is not None and verify is None:
         raise SettingsError("--key is for --verify FILE")
     if public_key:
@@ -58,6 +89,8 @@ def audit(
         _show(found, str(verify), is_checked=key is not None, as_json=as_json)
         if found.faults:
             raise typer.Exit(ExitCode.FAILED)
+    elif query:
+        with_api(lambda api: _print_all(api, query))
     elif run_id is not None:
         path = f"{run_path(run_id)}/audit"
         data = with_api(lambda api: api.content(path, "application/x-ndjson"))
@@ -67,7 +100,7 @@ def audit(
 
 @auditing.command(cls=ErrorText, rich_help_panel=PANEL)
 def erase(run_id: RunId, *, as_json: AsJson = False) -> None:
-    """Erase a run that has ended: its history, what is stored of it, and its archive.
+    """Erase a run that has ended: its records, its histories, and what is stored of it.
 
     A signed tombstone remains. Repeat the command to see whether it is done. An open run is refused:
     cancel it first.
@@ -78,6 +111,16 @@ def erase(run_id: RunId, *, as_json: AsJson = False) -> None:
         return [Line(response["state"], response["run_id"])]
 
     exchange(lambda api: api.delete(path), lines, as_json=as_json)
+
+
+async def _print_all(api: Connection, query: dict[str, Any]) -> None:
+    cursor: str | None = None
+    while True:
+        page = await api.get("/audit", **query, **without_none(after=cursor), limit="1000")
+        for line in page["items"]:
+            typer.echo(json.dumps(line, ensure_ascii=False))
+        if (cursor := page["next_cursor"]) is None:
+            return
 
 
 def _public_key() -> str:
@@ -92,8 +135,8 @@ def _public_key() -> str:
 
 
 def _verified(file: Path, key: str | None) -> Verified:
-    from abeyance.history.audit_chain import verify
     from abeyance.keyring import VerifyingKey
+    from abeyance.records.audit_chain import verify
 
     try:
         verifying = None if key is None else VerifyingKey.parse(key)

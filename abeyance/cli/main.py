@@ -325,8 +325,7 @@ def setup(
 
     Registers the search attributes, creates the tables of ABEYANCE_DATABASE_URL or upgrades them to this
     release, prints the retention of ended runs, and schedules the janitor, which evicts inactive runs, if
-    ABEYANCE_SESSION_INACTIVE_TIMEOUT is set, and the archiver, which archives audits, if ABEYANCE_AUDIT
-    is set. Warns if audits would be lost.
+    ABEYANCE_SESSION_INACTIVE_TIMEOUT is set.
     """
     from datetime import timedelta
 
@@ -353,10 +352,6 @@ def setup(
             await connection.set_retention(temporal, length)
         kept = await connection.retention(temporal)
         has_janitor = await schedules.schedule_janitor(temporal, settings.task_queue, inactive)
-        has_archiver = await schedules.schedule_archiver(
-            temporal, settings.task_queue, is_on=settings.audit is not None
-        )
-        warnings = await schedules.audit_warnings(temporal, settings)
         name = temporal.namespace
         if as_json:
             report = {
@@ -367,10 +362,6 @@ def setup(
             }
             if has_janitor:
                 report["session_inactive_timeout"] = inactive
-            if has_archiver:
-                report["audit"] = settings.audit
-            if warnings:
-                report["warnings"] = warnings
             typer.echo(json.dumps(report))
             return
         attributes = f"registered {', '.join(added)}" if added else "already registered"
@@ -381,10 +372,6 @@ def setup(
             typer.echo(
                 f"janitor of {settings.task_queue!r}: evicts runs inactive for {inactive:g} s"
             )
-        if has_archiver:
-            typer.echo(f"archiver of {settings.task_queue!r}: archives audits in {settings.audit}")
-        for warning in warnings:
-            print_error(f"warning: {warning}")
 
     asyncio.run(prepare())
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from functools import partial
 from typing import Final, Self
 
 from temporalio.client import Client as TemporalClient
 
 from abeyance import commands, views
 from abeyance.authoring.graph import Graph
-from abeyance.client.audits import Archiver, Audits
 from abeyance.client.claims import Claims
 from abeyance.client.conversations import Conversations
 from abeyance.client.delegations import Delegations
@@ -29,12 +29,13 @@ from abeyance.client.start import Executions
 from abeyance.client.stream import Stream
 from abeyance.client.waking import Waking
 from abeyance.filters import EventFilter
+from abeyance.history.deleted_runs import DeletedRuns
 from abeyance.keyring import SigningKey
 from abeyance.notifications.config import Notifications, load_notifications
 from abeyance.orders import check_page
+from abeyance.records import removing
 from abeyance.records.database import Database
 from abeyance.settings import Settings, load_settings
-from abeyance.storage.archive import Archive, archive_of
 from abeyance.storage.backends import ConfiguredBlobs
 from abeyance.storage.blobs import Blobs, MemoryBlobs
 from abeyance.temporal.connection import connect_temporal
@@ -52,9 +53,8 @@ class Client:
     A deployment's runs are those of `task_queue`, which its workers poll; a client cannot reach others.
     `patience` is how many seconds an operation is retried before it raises `Unavailable`. `blobs` is the
     storage of transcripts; without it no transcript is found. `records` is the database that is read,
-    that of the environment's settings if it is not given. `archive` keeps audits past Temporal's
-    retention, and `signing_key` signs them. With `notifications`, the runs that the client starts publish
-    notifications from their first event on.
+    that of the environment's settings if it is not given. `signing_key` signs audits. With
+    `notifications`, the runs that the client starts publish notifications from their first event on.
 
     The parts are `runs` (start, list, session, evict, erase), `inbox` (list) and `conversations`; `run`
     returns the handle of one run, `events` the events of all runs.
@@ -68,17 +68,16 @@ class Client:
         patience: float = 10.0,
         blobs: Blobs | None = None,
         records: Database | None = None,
-        archive: Archive | None = None,
         signing_key: SigningKey | None = None,
         notifications: Notifications | None = None,
     ) -> None:
         self.temporal = temporal
         self.task_queue = task_queue
         blobs = MemoryBlobs() if blobs is None else blobs
-        line = WorkflowRpc(temporal, task_queue, archive, patience=patience)
-        listing = Listing(temporal, task_queue, patience=patience)
         self.records = Records(temporal, task_queue, records, patience=patience)
-        audits = Audits(line, signing_key)
+        deleted = DeletedRuns(partial(self.records.read, removing.standing))
+        line = WorkflowRpc(temporal, task_queue, deleted, patience=patience)
+        listing = Listing(temporal, task_queue, patience=patience)
         evictions = Evictions(line, self.records)
         self.janitor = Janitor(line, listing, self.records)
         line.ended = self.janitor.found
@@ -99,12 +98,11 @@ class Client:
             ),
             blobs=blobs,
             feed=self.feed,
-            audits=audits,
+            signing_key=signing_key,
             janitor=self.janitor,
         )
-        self.archiver = Archiver(audits, listing, lambda run_id: self._found(run_id).shown())
         self.erasures = Erasures(
-            line, listing, blobs, audits, records=self.records, signing_key=signing_key
+            line, listing, blobs, records=self.records, signing_key=signing_key
         )
         self.conversations = Conversations(self._deployment)
         self.delegations = self._deployment.delegations
@@ -140,7 +138,6 @@ class Client:
             patience=patience,
             blobs=ConfiguredBlobs(settings),
             records=shared_database(settings),
-            archive=archive_of(settings, temporal.namespace),
             signing_key=settings.signing_key,
             notifications=load_notifications(settings, delivers=False),
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from abeyance.client.audits import Audits
 from abeyance.client.claims import Claims
 from abeyance.client.delegations import Delegations
 from abeyance.client.feed import Feed
@@ -13,6 +12,7 @@ from abeyance.client.listing import Listing
 from abeyance.client.records import Records
 from abeyance.client.rpc import WorkflowRpc
 from abeyance.client.start import Executions
+from abeyance.keyring import SigningKey
 from abeyance.storage.blobs import Blobs
 
 
@@ -20,7 +20,7 @@ from abeyance.storage.blobs import Blobs
 class Deployment:
     """What the parts of one client share, for the runs of one task queue.
 
-    `blobs` is where workers store transcripts.
+    `blobs` is where workers store transcripts; `signing_key` signs audits.
     """
 
     line: WorkflowRpc
@@ -28,8 +28,8 @@ class Deployment:
     records: Records
     blobs: Blobs
     feed: Feed
-    audits: Audits
     janitor: Janitor
     claims: Claims
     delegations: Delegations
+    signing_key: SigningKey | None
     executions: Executions

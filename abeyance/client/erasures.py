@@ -1,44 +1,40 @@
-"""Erasing an ended run: its histories, what is stored of it, and its archive.
+"""Erasing ended runs: their records, their histories, and what is stored of them.
 
-A workflow does it, so that what was begun is done, whatever is killed. What remains is a tombstone: a
-line of an audit that says that a run of this id was erased and when, and nothing of the run. It is in the
-archive, or without one in the memo of that workflow, which Temporal keeps for its retention.
+First the records go, in one transaction, and leave a tombstone: a line of an audit that says that a run
+of this id was erased and when, and nothing of the run. The rest is deleted at once, or by the next call
+or round, whatever is killed.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final
 
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
-from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 
 from abeyance import names, wire
-from abeyance.client.audits import Audits
 from abeyance.client.listing import Listing
 from abeyance.client.records import Records
 from abeyance.client.rpc import WorkflowRpc
 from abeyance.core.json import rfc3339
 from abeyance.errors import Code, Refusal, Unavailable
-from abeyance.history.audit_chain import ERASED, Chain
 from abeyance.history.client import HistoryClient, unknown_run
-from abeyance.history.deleted_runs import erased_executions
-from abeyance.history.description import RPC
+from abeyance.history.description import RPC, NotOurs, RunDescription
 from abeyance.keyring import SigningKey
-from abeyance.records import outside
+from abeyance.records import removing
+from abeyance.records.audit_chain import ERASED, Chain
+from abeyance.records.removing import Erasure, OldRun
 from abeyance.storage.blobs import Blobs
 from abeyance.temporal.retry import NotFound, attempts, retry_until
-from abeyance.util import (
-    checked_run_id,
-    erasure_workflow_id,
-    notification_queue,
-    notifications_prefix,
-)
+from abeyance.util import checked_run_id, notification_queue, notifications_prefix
 
+_AT_ONCE: Final = 3.0
+"""In seconds: how long who asks for an erasure waits for its end."""
 _GONE_WITHIN: Final = 30.0
 """In seconds: Temporal deletes a history a moment after it was told to."""
 
@@ -51,7 +47,6 @@ class Erasures:
         line: WorkflowRpc,
         listing: Listing,
         blobs: Blobs,
-        audits: Audits,
         *,
         records: Records,
         signing_key: SigningKey | None,
@@ -60,122 +55,130 @@ class Erasures:
         self._line = line
         self._listing = listing
         self._blobs = blobs
-        self._audits = audits
         self._key = signing_key
         self._notifications = Listing(
             line.temporal, notification_queue(line.task_queue), patience=line.patience
         )
         self._histories = HistoryClient(line.temporal, line.task_queue, patience=line.patience)
 
-    async def begin(self, run_id: str) -> wire.ErasureState:
-        """Begin to erase a run that has ended, and return whether that is under way or done.
+    async def erase(self, run_id: str) -> wire.ErasureState:
+        """Erase a run that has ended, and return whether something of it is left.
 
-        From then on the run is refused as `erased`. Raises `not_finished` for an open run,
-        `unknown_run`, `invalid_run_id`, and Unavailable.
+        From then on the run is refused as `erased`. Raises `not_finished` for an open run, `unknown_run`,
+        `invalid_run_id`, and Unavailable; then nothing has happened.
         """
-        order = wire.Erase(run_id=checked_run_id(run_id), requested_at=datetime.now(UTC))
+        asked_at = datetime.now(UTC)
+        described = await self._described(checked_run_id(run_id))
+        if described is not None and described.is_running:
+            raise _not_finished(run_id, described.shown_status)
+        # The clocks of this machine and of Temporal differ.
+        at = max(asked_at, (described and described.ended_at) or asked_at)
+        erasure = await self._records.read(removing.erasure_of, run_id)
+        standing = await self._records.read(removing.standing, run_id)
+        is_later = described is not None and (erasure is None or self._is_later(described, erasure))
+        if standing == "kept" or is_later:
+            erasure = await self._bury(run_id, at, described)
+        if erasure is None:
+            raise unknown_run(run_id)
+        if erasure.is_done and described is None:
+            return "erased"
         try:
-            described = await self._line.described(run_id)
-        except Refusal as refusal:
-            if refusal.code not in (Code.GONE, Code.ERASED):
-                raise
-            if await self._line.deleted.is_foreign(run_id):
-                raise unknown_run(run_id) from None
-            state, archive = await self._line.deleted.erasure(run_id), self._audits.archive
-            # Of a later run of this id, or left by an archiver that was killed.
-            is_archived = archive is not None and bool(await archive.executions(run_id))
-            if state is not None and (state == "erasing" or not is_archived):
-                return state
-        else:
-            if described.is_running:
-                raise _not_finished(run_id, described.shown_status)
-            # The clocks of this machine and of Temporal differ.
-            at = max(order.requested_at, described.ended_at or order.requested_at)
-            order = order.model_copy(update={"requested_at": at, "execution": described.execution})
+            async with asyncio.timeout(_AT_ONCE):
+                await self._finish(erasure)
+        except (TimeoutError, Unavailable):
+            return "erasing"
+        return "erased"
 
-        async def start() -> None:
-            await self._line.temporal.start_workflow(
-                names.ERASURE_WORKFLOW,
-                order,
-                id=erasure_workflow_id(self._line.task_queue, run_id),
-                task_queue=self._line.task_queue,
-                id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
-                id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
-                rpc_timeout=RPC,
-            )
-
-        await retry_until(f"the run {run_id!r}", start, seconds=self._line.patience)
-        return "erasing"
-
-    async def perform(self, order: wire.Erase) -> str:
-        """Erase what had ended of an id when that was requested, and return the tombstone.
-
-        Repeating it changes nothing. Raises Unavailable.
+    async def round(self, keep: float | None = None) -> int:
+        """Finish erasures that were begun, delete runs that ended more than `keep` seconds ago, some at
+        once, and return how many runs were deleted. Repeating it changes nothing. Raises Unavailable.
         """
-        run_id, archive = order.run_id, self._audits.archive
-        ids, later = await self._executions(order)
-        erased = {await self._first(run_id, id_) for id_ in ids}
-        if archive is not None:
-            archived = {*await archive.executions(run_id)} - later
-            erased |= {*archived, *await erased_executions(archive, run_id)}
-        content = {
-            "type": ERASED,
-            "run_id": run_id,
-            "time": rfc3339(order.requested_at),
-            "executions": sorted(erased - {""}),
-        }
-        tombstone = Chain(self._key).add(content)
-        if archive is not None:
-            # First, so that an archiver that has read the run before does not keep what it writes.
-            await archive.bury(run_id, tombstone + b"\n")
-        await self._records.write(outside.erase, run_id, order.requested_at)
-        # Before the histories: without those a new run may have the id, and blobs of its own.
-        if ids or not later:
-            await self._blobs.delete_run(run_id)
-        await self._delete_histories(order, ids)
-        await self._delete_notifications(run_id)
-        if archive is not None:
-            for execution in erased & {*await archive.executions(run_id)}:
-                await archive.delete(run_id, execution)
-        return tombstone.decode()
+        unfinished = await self._records.read(removing.unfinished)
+        for erasure in unfinished:
+            await self._finish(erasure)
+        old: Sequence[OldRun] = ()
+        if keep is not None:
+            until = datetime.now(UTC) - timedelta(seconds=keep)
+            old = await self._records.read(removing.ended_before, until)
+        for run in old:
+            if run.is_newest:
+                # The run and Temporal have each a time of its end.
+                await self._delete(run.run_id, datetime.now(UTC))
+            await self._records.write(removing.remove, [run.row])
+        return len(unfinished) + len(old)
 
-    async def _executions(self, order: wire.Erase) -> tuple[set[str], set[str]]:
-        """The executions that had ended when the erasure was requested, of those that Temporal has; and
-        the first one of a run that has taken the id since.
+    async def _described(self, run_id: str) -> RunDescription | None:
+        """Describe a run, None if Temporal has deleted it. Raises `unknown_run` for one of others."""
+        try:
+            return await self._line.describe(run_id)
+        except NotOurs:
+            raise unknown_run(run_id) from None
+        except NotFound:
+            return None
+
+    @staticmethod
+    def _is_later(described: RunDescription, erasure: Erasure) -> bool:
+        return described.ended_at is None or described.ended_at > erasure.at
+
+    async def _bury(self, run_id: str, at: datetime, described: RunDescription | None) -> Erasure:
+        """Delete what is recorded of a run, and leave the tombstone."""
+
+        def tombstone(origins: Sequence[str]) -> str:
+            firsts = {*origins, *([] if described is None else [described.first])}
+            content = {
+                "type": ERASED,
+                "run_id": run_id,
+                "time": rfc3339(at),
+                "executions": sorted(firsts),
+            }
+            return Chain(self._key).add(content).decode()
+
+        erasure = Erasure(run_id=run_id, at=at, is_done=False)
+        await self._records.write(removing.bury, erasure, tombstone)
+        return erasure
+
+    async def _finish(self, erasure: Erasure) -> None:
+        await self._delete(erasure.run_id, erasure.at)
+        await self._records.write(removing.finish, erasure)
+
+    async def _delete(self, run_id: str, until: datetime) -> None:
+        """Delete the histories of what had ended of an id, and what is stored of it.
+
+        Raises Unavailable.
+        """
+        ids, has_later = await self._executions(run_id, until)
+        # Before the histories: of a run without those nobody knows that it has blobs.
+        if ids or not has_later:
+            await self._blobs.delete_run(run_id)
+        await self._delete_histories(run_id, until, ids)
+        await self._delete_notifications(run_id)
+
+    async def _executions(self, run_id: str, until: datetime) -> tuple[set[str], bool]:
+        """The executions of an id that had ended, of those that Temporal has; and whether a later run has
+        taken it since.
         """
         # No character of a run's id has to be quoted.
-        query = f"WorkflowType = '{names.WORKFLOW}' AND WorkflowId = '{order.run_id}'"
+        query = f"WorkflowType = '{names.WORKFLOW}' AND WorkflowId = '{run_id}'"
         ids = {
             row.execution.run_id
             for row in await self._listing.all(query)
-            if row.HasField("close_time")
-            and row.close_time.ToDatetime(tzinfo=UTC) <= order.requested_at
+            if row.HasField("close_time") and row.close_time.ToDatetime(tzinfo=UTC) <= until
         }
-        later = set[str]()
-        # Visibility may not list them yet.
-        for execution in {order.execution, ""}:
-            with suppress(NotFound):
-                found = await self._histories.execution(order.run_id, execution)
-                if found.ended_at is None or found.ended_at > order.requested_at:
-                    later.add(found.first)
-                else:
-                    ids.add(found.id)
-        return ids, later
+        # Visibility may not list the newest yet.
+        with suppress(NotFound):
+            newest = await self._histories.execution(run_id, "")
+            if newest.ended_at is None or newest.ended_at > until:
+                return ids, True
+            ids.add(newest.id)
+        return ids, False
 
-    async def _first(self, run_id: str, execution: str) -> str:
-        try:
-            return (await self._histories.execution(run_id, execution)).first
-        except NotFound:
-            return ""
-
-    async def _delete_histories(self, order: wire.Erase, ids: set[str]) -> None:
-        run_id = order.run_id
+    async def _delete_histories(self, run_id: str, until: datetime, ids: set[str]) -> None:
         try:
             async with asyncio.timeout(_GONE_WITHIN):
                 async for _ in attempts(0.1, 2.0):
                     for execution in ids:
                         await self._delete_history(run_id, execution)
-                    ids, _ = await self._executions(order)
+                    ids, _ = await self._executions(run_id, until)
                     if not ids:
                         return
         except TimeoutError as error:

@@ -95,9 +95,6 @@ class Feed:
         own = {"after": number, "limit": limit, "discarded": discarded}
         read = partial(self._records.read, events.part_of_run, run_id, **own)
         part = await self._read(f"{number} 0 {limit} {discarded} {run_id}", run_id, read)
-        if part.has_ended:
-            # Its rows go with the rest of it.
-            await self._line.deleted.refuse_erased(run_id)
         if number > part.newest:
             raise Refusal(
                 Code.GONE,

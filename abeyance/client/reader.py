@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from typing import Final
 
 from temporalio.api.enums.v1 import EventType
@@ -34,7 +34,7 @@ from abeyance.history.entries import CLOSING_EVENTS
 from abeyance.history.hindrance import hindered
 from abeyance.history.transcripts import MAX_ITEMS, heads
 from abeyance.orders import CommandedRun, awaited, order_of
-from abeyance.records import questions, runs
+from abeyance.records import audit, audit_chain, questions, runs
 from abeyance.storage import run_files
 from abeyance.storage.converter import of_run
 from abeyance.storage.run_files import RunFile
@@ -123,14 +123,14 @@ class RunReader(CommandedRun):
 
     async def view(self) -> views.RunView:
         """Return the run as it is now; without a worker, as it was recorded last (`degraded`); after
-        Temporal has deleted it, as the archive has it (`archived`).
+        Temporal has deleted it, as it ended.
 
         Raises the refusals `unknown_run` and `erased`, and RecordsUnavailable.
         """
         try:
             described = await self._line.described(self.run_id)
         except Refusal as refusal:
-            return (await self._archived(refusal)).view
+            return await self._kept(refusal)
         if not described.is_running:
             return await self._left(described)
         if described.status == PAUSED_NATIVELY:
@@ -151,28 +151,24 @@ class RunReader(CommandedRun):
         )
 
     async def labels(self) -> Mapping[str, str]:
-        """Return the labels of the run, also of one that only the archive has.
+        """Return the labels of the run, also of one that Temporal has deleted.
 
         No worker has to be up. Raises the refusals `unknown_run` and `erased`.
         """
         try:
             return (await self._line.described(self.run_id)).labels
         except Refusal as refusal:
-            return (await self._archived(refusal)).view.labels
+            return (await self._kept(refusal)).labels
 
-    async def _archived(self, refusal: Refusal) -> views.ClosingRecord:
-        """What the archive has of a run that only the archive has; raises any other refusal."""
+    async def _kept(self, refusal: Refusal) -> views.RunView:
+        """The view of a run that Temporal has deleted, as it was recorded; raises any other refusal."""
         if refusal.code is not Code.GONE:
             raise refusal
-        return await self._deployment.audits.record(self.run_id, refusal)
-
-    async def shown(self) -> tuple[views.RunView, list[views.InterruptView]]:
-        """Return the view and the settled interrupts of the run, as its audit ends with them."""
-        view = await self.view()
-        listed: list[views.InterruptView] = []
-        with suppress(Unreadable):
-            listed = await self._interrupts("all")
-        return view, [entry for entry in listed if entry.status != "open"]
+        view = await self._deployment.records.read(runs.run, self.run_id)
+        if view is None:
+            # It was erased meanwhile.
+            raise await self._line.deleted.refusal(self.run_id)
+        return view
 
     async def guarded_by(self, *, anew: bool = False) -> tuple[str, ...]:
         """Return the capabilities that the run's graph can ask for: changing its course takes them all.
@@ -219,8 +215,7 @@ class RunReader(CommandedRun):
         """Return a run's interrupts of one status, or of `all`, the open ones first.
 
         If many are open, the later ones are `abridged`; `interrupt` reads one of them in full. Without a
-        worker they are as they were recorded last; after Temporal has deleted the run, they are those of
-        the archive. Raises as `view`.
+        worker they are as they were recorded last. Raises as `view`.
         """
         order_of(commands.Interrupts, {"status": status})
         return await self._interrupts(status)
@@ -229,8 +224,8 @@ class RunReader(CommandedRun):
         try:
             described = await self._line.described(self.run_id)
         except Refusal as refusal:
-            shown = (await self._archived(refusal)).interrupts
-            return [entry for entry in shown if status in ("all", entry.status)]
+            await self._kept(refusal)
+            return await self._deployment.records.read(questions.of_run, self.run_id, status=status)
         if not described.is_running and status == "open":
             return []
         if not described.is_running:
@@ -281,7 +276,7 @@ class RunReader(CommandedRun):
         try:
             return await self._line.query(self.run_id, "interrupt", views.InterruptView, which)
         except (Refusal, Unavailable):
-            # Its worker has gone, or the archive alone has it.
+            # Its worker has gone.
             return view
 
     async def events(
@@ -314,7 +309,7 @@ class RunReader(CommandedRun):
         try:
             await self._line.described(self.run_id)
         except Refusal as refusal:
-            await self._archived(refusal)
+            await self._kept(refusal)
         return await run_files.load(self._deployment.blobs, self.run_id, file)
 
     async def file(self, file: Mapping[str, str] | str) -> bytes:
@@ -325,11 +320,17 @@ class RunReader(CommandedRun):
         """Return the audit of the run so far: who did what and when, and what they were shown.
 
         It is a text of JSON lines, each with the hash of the one before, and signed if the client has a
-        key (`abeyance.history.audit_chain`). Answers to questions whose capability the `reader` lacks are
-        left out, unless the reader has `admin`; None reads all. No worker has to be up. Raises the
-        refusals `unknown_run` and `erased`, and Unavailable.
+        key (`abeyance.records.audit_chain`). Answers to questions whose capability the `reader` lacks are
+        left out, unless the reader has `admin`; None reads all. No worker has to be up, and Temporal need
+        not have the run any more. Raises the refusals `unknown_run` and `erased`, and Unavailable.
         """
-        return await self._deployment.audits.read(self.run_id, self.shown, reader=reader)
+        contents = await self._deployment.records.read(audit.contents, self.run_id)
+        if not contents:
+            await self._line.described(self.run_id)
+            raise Unavailable(f"nothing is recorded of the run {self.run_id!r} yet")
+        key = self._deployment.signing_key
+        # A long one takes seconds.
+        return await asyncio.to_thread(audit_chain.written, contents, reader=reader, key=key)
 
     async def messages(self) -> list[views.MessageView]:
         """Return the unread messages, in the order of reading; none of an ended run, which reports them.
@@ -443,23 +444,25 @@ class RunReader(CommandedRun):
         )
 
     async def result(self) -> views.ClosingRecord:
-        """Return the closing record of an ended run, or what the archive has of it.
+        """Return the closing record of an ended run, also after Temporal has deleted it.
 
-        Raises `unknown_run`, `erased`, `not_finished`, and `gone` for a run that was open when it was
-        archived, and that Temporal has deleted since.
+        Raises `unknown_run`, `erased`, `not_finished`, and `gone` if Temporal has deleted the run before
+        its end was recorded.
         """
         try:
             described = await self._line.described(self.run_id)
         except Refusal as refusal:
-            record = await self._archived(refusal)
-            if record.view.ended_at is not None:
-                return record
-            raise Refusal(
-                Code.GONE,
-                f"The run {self.run_id!r} was {record.outcome} when it was archived last, and Temporal "
-                "has deleted it since, so it has no result: read its audit.",
-                run_id=self.run_id,
-            ) from refusal
+            view = await self._kept(refusal)
+            if view.ended_at is None:
+                raise
+            return views.ClosingRecord(
+                outcome=view.status,
+                reason=view.reason,
+                values=view.values,
+                undelivered=view.undelivered,
+                view=view,
+                interrupts=await self.interrupts(status="all"),
+            )
         if described.is_running:
             status = described.shown_status
             raise Refusal(
@@ -495,7 +498,7 @@ class RunReader(CommandedRun):
         except TimeoutError:
             pass
         except Refusal as refusal:
-            # The archive may have it.
+            # The records may have it.
             if refusal.code not in DELETED:
                 raise
         return await self.view()

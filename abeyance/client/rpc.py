@@ -47,8 +47,7 @@ from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.history.client import unknown_run
 from abeyance.history.closing_record import closing_record
 from abeyance.history.deleted_runs import DeletedRuns
-from abeyance.history.description import RPC, RunDescription, RunEnded, describe
-from abeyance.storage.archive import Archive
+from abeyance.history.description import RPC, NotOurs, RunDescription, RunEnded, describe
 from abeyance.storage.converter import is_all_sealed, storing_for_update
 from abeyance.temporal.retry import (
     LOOKED_AHEAD,
@@ -98,11 +97,11 @@ class WorkflowRpc:
         self,
         temporal: TemporalClient,
         task_queue: str,
-        archive: Archive | None = None,
+        deleted: DeletedRuns | None = None,
         *,
         patience: float,
     ) -> None:
-        self.deleted = DeletedRuns(temporal, task_queue, archive, patience=patience)
+        self.deleted = DeletedRuns() if deleted is None else deleted
         self.temporal = temporal
         self.task_queue = task_queue
         self.patience = patience
@@ -115,7 +114,7 @@ class WorkflowRpc:
         self._reads: SingleFlight[Any] = SingleFlight()
 
     async def described(self, run_id: str) -> RunDescription:
-        """Describe a run. Raises `unknown_run`, `erased`, and `gone` if only the archive has it."""
+        """Describe a run. Raises `unknown_run`, `erased`, and `gone` if only the records have it."""
         try:
             run = await self.describe(run_id)
         except NotFound:
@@ -131,6 +130,14 @@ class WorkflowRpc:
         """Describe a run, even one that is being erased. Raises NotFound."""
         ask = partial(describe, self.temporal, self.task_queue, run_id)
         return await retry_until(f"the run {run_id!r}", ask, seconds=self.patience)
+
+    async def is_foreign(self, run_id: str) -> bool:
+        """Return whether the id is that of another deployment's run, or of another workflow."""
+        try:
+            await self.describe(run_id)
+        except NotFound as error:
+            return isinstance(error, NotOurs)
+        return False
 
     async def admit(self, run_id: str) -> str:
         """Return the first execution of a run, which continue-as-new and resets do not change.

@@ -148,6 +148,8 @@ class Runs:
             if described is not None and plan.repeats(described):
                 return Started(run_id=run_id, created=False), None
         is_new = reuse or not is_named
+        if is_named:
+            await self._line.deleted.refuse_erased(run_id)
         try:
             plan = await self._executions.claim(plan, allow_concurrent=allow_concurrent)
         except Refusal:
@@ -236,7 +238,7 @@ class Runs:
         try:
             described = await self._line.described(checked_run_id(run_id))
         except Refusal as refusal:
-            if refusal.code not in DELETED or await self._line.deleted.is_foreign(run_id):
+            if refusal.code not in DELETED or await self._line.is_foreign(run_id):
                 raise
         else:
             if described.is_running:
@@ -249,13 +251,14 @@ class Runs:
         return await self._deployment.blobs.delete_run(run_id)
 
     async def erase(self, run_id: str) -> wire.ErasureState:
-        """Erase a run that has ended: its history, what is stored of it, and its archive.
+        """Erase a run that has ended: its records, its histories, and what is stored of it.
 
-        Return `erasing`, or `erased` once it is done: a worker does it, whatever is killed. A signed
-        tombstone remains, without data of the run. From then on the run is refused as `erased`. Raises
-        `not_finished` for an open run, `unknown_run`, `invalid_run_id`, and Unavailable.
+        Return `erased`, or `erasing` while something of it is left, which the next call or a worker
+        deletes. A signed tombstone remains, without data of the run. From now on the run is refused as
+        `erased`, and no run can have its id. Raises `not_finished` for an open run, `unknown_run`,
+        `invalid_run_id`, and Unavailable.
         """
-        return await self._erasures.begin(run_id)
+        return await self._erasures.erase(run_id)
 
     @asynccontextmanager
     async def session(

@@ -125,6 +125,7 @@ def _publish_vote(step: Step, type_: str, entry: Interrupt, vote: Vote, **about:
         entry,
         type_,
         vote.by,
+        audit={"capability": entry.requested_capability, "answer": vote.answer},
         answer_sha256=vote.answer_sha256,
         **about,
         **({} if vote.note is None else {"note": vote.note}),
@@ -262,7 +263,7 @@ def _revise(step: Step, entry: Interrupt, asked: Asked, vote: Vote) -> Interrupt
         vote.by,
         was=entry.digest,
         digest=digest,
-        shown=ledger.shown_of(question, digest),
+        audit={"shown": ledger.shown_of(question, digest)},
     )
     content = ledger.content_of(question)
     values = asked.prompt_values

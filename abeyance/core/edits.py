@@ -109,6 +109,7 @@ def edit_values(step: Step, event: events.ValuesEdited) -> None:
         "run.values_edited",
         root.address,
         event.principal.subject,
+        audit={"patch": event.taken},
         fields=sorted(event.taken),
         version=step.run.root.version,
     )

@@ -111,8 +111,8 @@ class StopNode:
 class Publish:
     """Publish an event. It never contains an answer. `number` counts the events of a run.
 
-    `shown` is what an opened or changed interrupt shows a person. It is for the audit, and no part of the
-    event.
+    `audit` is what only the audit says beside the event: what a question shows, its answer and the
+    capability that it takes, what a message says, or the values that a person has set.
     """
 
     number: int
@@ -121,7 +121,7 @@ class Publish:
     address: str | None
     actor: str | None
     data: Mapping[str, Json]
-    shown: Mapping[str, Json] | None = None
+    audit: Mapping[str, Json] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

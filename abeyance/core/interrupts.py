@@ -160,7 +160,7 @@ def publish_opened(step: Step, interrupt: Interrupt) -> int:
         kind=interrupt.kind,
         capability=interrupt.requested_capability,
         deadline=interrupt.deadline and rfc3339(interrupt.deadline),
-        shown=ledger.shown_of(interrupt, interrupt.digest),
+        audit={"shown": ledger.shown_of(interrupt, interrupt.digest)},
     )
 
 
@@ -203,7 +203,7 @@ def ask_anew(
     step.run.ledger.open[interrupt.id] = reminders.asked_anew(interrupt, changed, step.now)
     four_eyes.bar(step, interrupt.name)
     shown = ledger.shown_of(question, digest)
-    step.publish_about(interrupt, "interrupt.changed", shown=shown)
+    step.publish_about(interrupt, "interrupt.changed", audit={"shown": shown})
 
 
 def _terms_now(interrupt: Interrupt, terms: Terms | None) -> Terms | None:
@@ -275,6 +275,7 @@ def answer(step: Step, interrupt: Interrupt, vote: Vote) -> None:
         interrupt,
         "interrupt.answered",
         by,
+        audit={"capability": interrupt.requested_capability, "answer": value},
         answer_sha256=settled.answer_sha256,
         **({} if note is None else {"note": note}),
         **({} if on_behalf_of is None else {"on_behalf_of": on_behalf_of}),

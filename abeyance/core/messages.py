@@ -9,14 +9,14 @@ received go back into the mailbox when it ends. An `action` is data for the code
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
 from abeyance.core import items
 from abeyance.core.address import Address
 from abeyance.core.events import Message, MessagesCleared, MessageSent, MessagesTaken
-from abeyance.core.json import size, why_not_json
+from abeyance.core.json import Json, size, why_not_json
 from abeyance.core.mailbox import PREVIEW_CHARS, UndeliveredReason, preview
 from abeyance.core.outcome import Finished
 from abeyance.core.spec import GraphSpec, SubgraphNode
@@ -28,6 +28,11 @@ from abeyance.errors import Code, Refusal
 
 # Only a host and perhaps a port, so that no later parser can read another host from the url.
 _HTTPS: Final = re.compile(r"https://(?P<host>[A-Za-z0-9.-]+(:[0-9]{1,5})?)([/?#][!-~]*)?")
+
+_SAID: Final = ("text", "parts", "metadata", "action", "params", "target")
+_MOST_SAID: Final = 10_000
+"""In bytes: of a larger message that was rejected the audit has the beginning of its text."""
+_BEGINNING: Final = 1_000
 
 
 def refuse(state: RunState, message: Message) -> None:
@@ -66,6 +71,7 @@ def sent(step: Step, event: MessageSent) -> None:
     step.publish(
         "message.queued",
         actor=message.sender,
+        audit=_said(message),
         message_id=message.message_id,
         queue_depth=len(box.queue),
     )
@@ -77,10 +83,18 @@ def _reject(step: Step, message: Message, refusal: Refusal) -> None:
     step.publish(
         "message.rejected",
         actor=message.sender,
+        audit=_said(message, most=_MOST_SAID),
         message_id=message.message_id,
         code=code,
         reason=refusal.message,
     )
+
+
+def _said(message: Message, *, most: int | None = None) -> Mapping[str, Json] | None:
+    said: Json = {name: value for name in _SAID if (value := getattr(message, name))}
+    if most is not None and size(said) > most:
+        said = {"text": truncate(message.text, _BEGINNING)}
+    return {"message": said} if said else None
 
 
 def for_visit(state: RunState, visit: Visit) -> Iterator[Message]:

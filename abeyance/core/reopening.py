@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from abeyance.core import items, routing
+from abeyance.core.json import Json
 from abeyance.core.step import Step
 from abeyance.core.visit import BY_BRANCH, BY_SCOPE, IN_SCOPE, Gate
 
@@ -16,7 +17,7 @@ def ask_again(step: Step, gate: Gate, *, before: str, misfit: str | None = None)
     why = "its values have changed since it was answered"
     if misfit is not None:
         why = f"the answer cannot be read any more: {misfit}"
-    about = {} if misfit is None else {"reason": why}
+    about: dict[str, Json] = {} if misfit is None else {"reason": why}
     step.publish("interrupt.reopened", gate.visit, node=gate.node, before=before, **about)
     _retrace(step, gate, f"{gate.node!r} is asked again: {why}")
     route = gate.routing

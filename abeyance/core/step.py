@@ -115,10 +115,10 @@ class Step:
         address: str | None = None,
         actor: str | None = None,
         *,
-        shown: Json = None,
+        audit: Mapping[str, Json] | None = None,
         **data: Json,
     ) -> int:
-        """Publish an event, and return its number. `shown` is what an interrupt shows a person."""
+        """Publish an event, and return its number. `audit` is what only the audit says beside it."""
         self.run.events_published += 1
         number = self.run.events_published
         self.emit(
@@ -129,14 +129,20 @@ class Step:
                 address=address,
                 actor=actor,
                 data=data,
-                shown=shown,
+                audit=audit,
             )
         )
         return number
 
     def publish_about(
-        self, interrupt: Interrupt, type_: str, by: str | None = None, **data: Json
+        self,
+        interrupt: Interrupt,
+        type_: str,
+        by: str | None = None,
+        *,
+        audit: Mapping[str, Json] | None = None,
+        **data: Json,
     ) -> int:
         """Publish an event about an interrupt."""
         about = {"id": interrupt.id, "name": interrupt.name, **data}
-        return self.publish(type_, interrupt.address, by, **about)
+        return self.publish(type_, interrupt.address, by, audit=audit, **about)

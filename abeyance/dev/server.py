@@ -18,7 +18,7 @@ from abeyance.names import SEARCH_ATTRIBUTES
 from abeyance.settings import Settings
 from abeyance.temporal.connection import register_search_attributes, retention, set_retention
 from abeyance.temporal.converter import data_converter
-from abeyance.temporal.schedules import schedule_archiver, schedule_janitor
+from abeyance.temporal.schedules import schedule_janitor
 
 HOST: Final = "127.0.0.1"
 NAMESPACE: Final = "default"
@@ -136,13 +136,12 @@ async def until_set_up(port: int, *, timeout: float, database: Path | None = Non
 
 
 async def set_schedules(port: int, settings: Settings) -> None:
-    """Schedule or remove the janitor and the archiver. Raises SettingsError and Unavailable."""
+    """Schedule or remove the janitor. Raises SettingsError and Unavailable."""
     # Ignore the environment, which may configure another Temporal.
     temporal = await TemporalClient.connect(
         f"{HOST}:{port}", namespace=NAMESPACE, data_converter=data_converter(settings)
     )
     await schedule_janitor(temporal, settings.task_queue, settings.session_inactive_timeout)
-    await schedule_archiver(temporal, settings.task_queue, is_on=settings.audit is not None)
 
 
 def _note(database: Path) -> Path:

@@ -68,7 +68,8 @@ def _record(value: Any, ended_at: datetime | None) -> views.ClosingRecord | None
         update={
             "values": record.values,
             "result": record.values,
-            "ended_at": ended_at or record.view.ended_at,
+            # Temporal's is a moment later than that of the records.
+            "ended_at": record.view.ended_at or ended_at,
         }
     )
     return record.model_copy(update={"view": view})

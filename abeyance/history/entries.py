@@ -165,17 +165,13 @@ _MEMO: Final = (names.MEMO_FACTS, names.MEMO_CLOSING)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """An event of the feed without its id. `time` None is that of the history's event.
-
-    `shown` is what an opened or changed interrupt shows a person: for the audit only.
-    """
+    """An event of the feed without its id. `time` None is that of the history's event."""
 
     type: str
     time: datetime | None = None
     address: str | None = None
     actor: str | None = None
     data: Mapping[str, Json] = field(default_factory=dict)
-    shown: Mapping[str, Json] | None = None
 
 
 def run_started(values: Sequence[Any]) -> Entry:
@@ -210,7 +206,6 @@ def facts(rows: Sequence[Mapping[str, Any]]) -> Iterator[Entry]:
             address=row["address"],
             actor=row["actor"],
             data=row["data"],
-            shown=row.get("shown"),
         )
 
 

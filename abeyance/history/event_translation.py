@@ -184,7 +184,7 @@ def _numbered(
                 address=entry.address,
                 actor=entry.actor,
                 data=dict(entry.data),
-            ).showing(entry.shown)
+            )
         )
     return events, replace(state, count=state.count + len(events))
 

@@ -18,8 +18,8 @@ Status: TypeAlias = Literal["written", "late", "away", "outrun"]
 class Fact(Record):
     """An event of a run. `number` counts all of them, from 1; `capability` is that of its question.
 
-    `shown` is what a question showed a person, for the audit only. `task` is the workflow task in which
-    it happened: the execution, and the event of its history with which the task began.
+    `audit` is what only the audit says beside it: what a question showed, an answer, a message. `task` is
+    the workflow task in which it happened: the execution, and the event of its history that began it.
     """
 
     number: int
@@ -29,7 +29,7 @@ class Fact(Record):
     actor: str | None = None
     data: dict[str, Any] = Field(default_factory=dict)
     capability: str | None = None
-    shown: dict[str, Any] | None = None
+    audit: dict[str, Any] | None = None
     task: str | None = Field(default=None, exclude_if=is_none)
 
 

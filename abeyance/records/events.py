@@ -22,7 +22,7 @@ from abeyance.records.documents import Documents
 from abeyance.records.selecting import AnyRow, Condition
 from abeyance.records.tables import deployments, events, micros, moment, runs
 
-_COLUMNS: Final = (
+FIELDS: Final = (
     events.c.position,
     events.c.number,
     events.c.at,
@@ -32,6 +32,7 @@ _COLUMNS: Final = (
     events.c.data,
     events.c.rewound_by,
 )
+"""What an event is made of."""
 _NUMBER: Final = (
     select(func.max(events.c.number)).where(events.c.run == runs.c.id).scalar_subquery()
 )
@@ -187,10 +188,10 @@ def of_all(
     begin = max(after, between.oldest - 1)
     end = max(after, min(between.newest, begin + _LOOKED_AT))
     query = (
-        select(*_COLUMNS, runs.c.run_id, runs.c.graph)
+        select(*FIELDS, runs.c.run_id, runs.c.graph)
         .join(runs, events.c.run == runs.c.id)
         .where(events.c.deployment == deployment)
-        .where(events.c.position > begin, events.c.position <= end, *_conditions(filters))
+        .where(events.c.position > begin, events.c.position <= end, *conditions(filters))
         .order_by(events.c.position)
         .limit(limit)
     )
@@ -198,7 +199,7 @@ def of_all(
     items, unreadable = list[views.StreamEvent](), set[str]()
     for row in rows:
         try:
-            fields = _fields(documents, row)
+            about = fields(documents, row)
         except WrongKey:
             unreadable.add(row.run_id)
             continue
@@ -208,7 +209,7 @@ def of_all(
                 event_id=event_id(row.number),
                 run_id=row.run_id,
                 graph=row.graph,
-                **fields,
+                **about,
             )
         )
     if len(rows) == limit:
@@ -292,7 +293,7 @@ def _rows(
     discarded: bool = False,
 ) -> Sequence[AnyRow]:
     query = (
-        _of(select(*_COLUMNS).join(runs, events.c.run == runs.c.id), deployment, run_id)
+        _of(select(*FIELDS).join(runs, events.c.run == runs.c.id), deployment, run_id)
         .where(events.c.number > after, events.c.position > beyond, *_standing(discarded=discarded))
         .order_by(events.c.number)
         .limit(limit)
@@ -301,7 +302,7 @@ def _rows(
 
 
 def _event(documents: Documents, run_id: str, row: AnyRow) -> views.Event:
-    return views.Event(id=event_id(row.number), **_fields(documents, row), run_id=run_id)
+    return views.Event(id=event_id(row.number), **fields(documents, row), run_id=run_id)
 
 
 def _standing(*, discarded: bool) -> Iterator[Condition]:
@@ -309,7 +310,8 @@ def _standing(*, discarded: bool) -> Iterator[Condition]:
         yield events.c.rewound_by.is_(None)
 
 
-def _conditions(filters: EventFilter) -> Iterator[Condition]:
+def conditions(filters: EventFilter) -> Iterator[Condition]:
+    """Yield what makes an event, joined with its run, pass a filter."""
     if filters.graph is not None:
         yield runs.c.graph == filters.graph
     if filters.types:
@@ -320,7 +322,8 @@ def _conditions(filters: EventFilter) -> Iterator[Condition]:
     yield from _standing(discarded=False)
 
 
-def _fields(documents: Documents, row: AnyRow) -> dict[str, Any]:
+def fields(documents: Documents, row: AnyRow) -> dict[str, Any]:
+    """Return the fields of an event that its row has."""
     return {
         "time": moment(row.at),
         "type": row.type,

@@ -230,14 +230,3 @@ def hinder(
         connection.execute(
             update(runs).where(*own, runs.c.run_id == run_id).values(hindered=written)
         )
-
-
-def erase(
-    connection: Connection, documents: Documents, deployment: int, run_id: str, until: datetime
-) -> int:
-    """Delete what is recorded of the runs of an id that had ended then. Return how many there were."""
-    del documents
-    ended = delete(runs).where(
-        runs.c.deployment == deployment, runs.c.run_id == run_id, runs.c.ended_at <= micros(until)
-    )
-    return connection.execute(ended).rowcount

@@ -69,6 +69,9 @@ runs: Final = Table(
     Column("origin", Text, nullable=False),
     # The number of the latest batch.
     Column("batch", BigInteger, nullable=False),
+    # The number and the hash of the latest event.
+    Column("told", Integer, nullable=False),
+    Column("hash", Text, nullable=False),
     # An id may be used again, and lists have its newest run only.
     Column("is_newest", Boolean, nullable=False),
     Column("graph", Text, nullable=False),
@@ -93,6 +96,7 @@ runs: Final = Table(
     Index(None, "deployment", "created_at", "id", "is_newest", **_IS_NEWEST),
     Index(None, "deployment", "status", "is_newest", **_IS_NEWEST),
     Index(None, "deployment", "conversation_id"),
+    Index(None, "deployment", "ended_at"),
 )
 
 labels: Final = Table(
@@ -163,7 +167,10 @@ events: Final = Table(
     Column("actor", Text),
     Column("capability", Text),
     Column("data", Text, nullable=False),
-    Column("shown", Text),
+    # What only the audit says.
+    Column("audit", Text),
+    # Of the row, and of the hash of the event before.
+    Column("hash", Text, nullable=False),
     Column("task", Text),
     # The number of the event by which it was discarded.
     Column("rewound_by", Integer),
@@ -201,6 +208,18 @@ delegations: Final = Table(
     Column("document", Text, nullable=False),
     UniqueConstraint("deployment", "id"),
 )
+
+erased: Final = Table(
+    "erased",
+    metadata,
+    Column("deployment", ForeignKey("deployments.id"), primary_key=True),
+    Column("run_id", Text, primary_key=True),
+    # Runs that have begun later are others.
+    Column("at", BigInteger, nullable=False),
+    Column("tombstone", Text, nullable=False),
+    Column("is_done", Boolean, nullable=False),
+)
+"""The runs that were erased."""
 
 # What lists filter by, and search in. SQLite does not look at the rows then, which are far apart; the
 # indices of PostgreSQL cannot hold long texts, and it reads rows faster.

@@ -31,12 +31,14 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from abeyance import views
 from abeyance.core.terms import Priority
-from abeyance.records import engines
+from abeyance.records import engines, event_rows
 from abeyance.records.batch import BEGINNING, Batch, Fact, Rewound, Written
 from abeyance.records.documents import Documents
+from abeyance.records.event_rows import Tail
 from abeyance.records.tables import (
     FAR,
     claims,
+    erased,
     events,
     labels,
     micros,
@@ -61,21 +63,19 @@ _ID: Final = (
     runs.c.run_id == bindparam("run_id"),
 )
 _RUN: Final = (
-    select(runs.c.id, runs.c.batch, runs.c.is_newest, runs.c.rewind, runs.c.rewound_by)
+    select(
+        *(runs.c.id, runs.c.batch, runs.c.told, runs.c.hash, runs.c.is_newest),
+        *(runs.c.rewind, runs.c.rewound_by),
+    )
     .where(*_ID, runs.c.origin == bindparam("origin"))
     .with_for_update()
 )
 _BY_AGE: Final = select(runs.c.id).where(*_ID).order_by(runs.c.created_at.desc(), runs.c.id.desc())
+_ERASED: Final = select(erased.c.at).where(
+    erased.c.deployment == bindparam("deployment"), erased.c.run_id == bindparam("run_id")
+)
 _HAS_ENDED: Final = select(runs.c.ended_at.is_not(None)).where(runs.c.id == bindparam("run"))
 _UPDATE_RUN: Final = update(runs).where(runs.c.id == bindparam("key"))
-_LATER_EVENTS: Final = (
-    select(events.c.number, events.c.at, events.c.type, events.c.address, events.c.actor)
-    .where(events.c.run == bindparam("run"), events.c.number > bindparam("before"))
-    .order_by(events.c.number)
-)
-_UNKNOWN_EVENTS: Final = delete(events).where(
-    events.c.run == bindparam("run"), events.c.number >= bindparam("first")
-)
 _UNKNOWN_QUESTIONS: Final = select(questions.c.interrupt_id).where(
     questions.c.run == bindparam("run"),
     questions.c.batch > bindparam("after"),
@@ -125,13 +125,15 @@ def fill(connection: Connection, documents: Documents, deployment: int, batch: B
     if connection.dialect.name == "postgresql":
         connection.execute(_LOCK)
     run = _run(connection, documents, deployment, batch)
+    if run is None:
+        return
     if batch.number > run.latest:
         _write(connection, documents, deployment, batch)
         return
     is_latest = batch.rewound is not None and batch.rewound.salt == run.rewind
-    _, known = _numbered(batch, run.rewound_by if is_latest else None)
-    facts = [_event(documents, deployment, run.id, batch.view.run_id, each) for each in known]
-    _add(connection, events, facts)
+    _, facts = _numbered(batch, run.rewound_by if is_latest else None)
+    tail = event_rows.write(connection, documents, run.tail, facts)
+    connection.execute(_UPDATE_RUN.values(told=tail.number, hash=tail.hash), {"key": run.id})
     _write_questions(connection, documents, deployment, run, batch)
     if connection.execute(_HAS_ENDED, {"run": run.id}).scalar_one():
         _take_off_lists(connection, [run.id])
@@ -139,6 +141,8 @@ def fill(connection: Connection, documents: Documents, deployment: int, batch: B
 
 def _write(connection: Connection, documents: Documents, deployment: int, batch: Batch) -> Written:
     run = _run(connection, documents, deployment, batch)
+    if run is None:
+        return Written(status="written")
     if batch.number < run.latest:
         return Written(status="outrun", latest=run.latest)
     rewound = batch.rewound
@@ -146,10 +150,9 @@ def _write(connection: Connection, documents: Documents, deployment: int, batch:
     if batch.number > run.latest:
         before, facts = _numbered(batch, by)
         if run.latest > batch.after:
-            _take_back(connection, run.id, before, facts)
-        rows = [_event(documents, deployment, run.id, batch.view.run_id, fact) for fact in facts]
-        _add(connection, events, rows)
-        _write_run(connection, documents, run.id, batch)
+            run = replace(run, tail=event_rows.take_back(connection, run.tail, before, facts))
+        tail = event_rows.write(connection, documents, run.tail, facts)
+        _write_run(connection, documents, run.id, batch, tail)
         if run.latest <= BEGINNING:
             # Now it is known when Temporal began it: clocks of clients differ.
             run = replace(run, is_newest=_newest(connection, deployment, batch) == run.id)
@@ -205,41 +208,44 @@ def _numbered(batch: Batch, by: int | None) -> tuple[int, Sequence[Fact]]:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """The row of a run, the number of its latest batch, and whether no later run has its id.
+    """The row of a run, the number of its latest batch, its latest event, and whether no later run has
+    its id.
 
     `rewind` is the latest of its rewinds, and `rewound_by` the number of its event.
     """
 
     id: int
     latest: int
+    tail: Tail
     is_newest: bool
     rewind: str | None = None
     rewound_by: int | None = None
 
 
-def _run(connection: Connection, documents: Documents, deployment: int, batch: Batch) -> _Run:
-    """Return the run of a batch, whose row is made if it is missing."""
-    identity = {
-        "deployment": deployment,
-        "run_id": batch.view.run_id,
-        "origin": batch.origin,
-    }
+def _run(
+    connection: Connection, documents: Documents, deployment: int, batch: Batch
+) -> _Run | None:
+    """Return the run of a batch, whose row is made if it is missing; None if the run was erased."""
+    namesakes = {"deployment": deployment, "run_id": batch.view.run_id}
+    identity = {**namesakes, "origin": batch.origin}
     found = connection.execute(_RUN, identity).one_or_none()
     if found is None:
-        columns = {"batch": 0, "is_newest": True, **_columns(documents, batch)}
+        erased_at = connection.execute(_ERASED, namesakes).scalar()
+        if erased_at is not None and micros(batch.view.created_at) <= erased_at:
+            return None
+        columns = {"batch": 0, "told": 0, "hash": "", "is_newest": True}
+        columns |= _columns(documents, batch)
         _add(connection, runs, [{**identity, **columns}])
         _newest(connection, deployment, batch)
         found = connection.execute(_RUN, identity).one()
-    return _Run(found.id, found.batch, found.is_newest, found.rewind, found.rewound_by)
-
-
-def _take_back(connection: Connection, run: int, before: int, facts: Sequence[Fact]) -> None:
-    """Delete the events that the run does not know; what it was told of before stays in its place."""
-    due = {(each.number, micros(each.time), each.type, each.address, each.actor) for each in facts}
-    later = connection.execute(_LATER_EVENTS, {"run": run, "before": before})
-    unknown = next((row.number for row in later.all() if tuple(row) not in due), None)
-    if unknown is not None:
-        connection.execute(_UNKNOWN_EVENTS, {"run": run, "first": unknown})
+    tail = Tail(
+        deployment=deployment,
+        run=found.id,
+        run_id=batch.view.run_id,
+        number=found.told,
+        hash=found.hash,
+    )
+    return _Run(found.id, found.batch, tail, found.is_newest, found.rewind, found.rewound_by)
 
 
 def _newest(connection: Connection, deployment: int, batch: Batch) -> int:
@@ -287,8 +293,11 @@ def _document(documents: Documents, view: views.RunView | views.InterruptView) -
     return documents.write(view.model_dump(mode="json", exclude_defaults=True), view.run_id)
 
 
-def _write_run(connection: Connection, documents: Documents, run: int, batch: Batch) -> None:
-    columns = {"batch": batch.number, **_columns(documents, batch)}
+def _write_run(
+    connection: Connection, documents: Documents, run: int, batch: Batch, tail: Tail
+) -> None:
+    columns = {"batch": batch.number, "told": tail.number, "hash": tail.hash}
+    columns |= _columns(documents, batch)
     connection.execute(_UPDATE_RUN, {"key": run, **columns})
     _add(
         connection,
@@ -365,22 +374,6 @@ def _people(question: int, view: views.InterruptView) -> Iterator[Row]:
         yield from named("escalation", [who], since=micros(at))
     if view.claim is not None:
         yield from named("claim", [*view.claim.people], until=micros(view.claim.until))
-
-
-def _event(documents: Documents, deployment: int, run: int, run_id: str, fact: Fact) -> Row:
-    return {
-        "deployment": deployment,
-        "run": run,
-        "number": fact.number,
-        "at": micros(fact.time),
-        "type": fact.type,
-        "address": fact.address,
-        "actor": fact.actor,
-        "capability": fact.capability,
-        "data": documents.write(fact.data, run_id),
-        "shown": None if fact.shown is None else documents.write(fact.shown, run_id),
-        "task": fact.task,
-    }
 
 
 def _search_of_run(view: views.RunView) -> str:

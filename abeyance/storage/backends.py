@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache, cached_property
 from pathlib import Path
@@ -20,7 +19,7 @@ from temporalio.envconfig import ClientConfig, ClientConnectConfig
 from abeyance.errors import AbeyanceError, SettingsError, Unavailable
 from abeyance.settings import Settings, bucket_of
 from abeyance.storage import s3
-from abeyance.storage.blobs import Blobs, Files, FolderBlobs, MemoryBlobs
+from abeyance.storage.blobs import Blobs, FolderBlobs, MemoryBlobs
 from abeyance.storage.encryption import EncryptedBlobs
 from abeyance.util import is_loopback
 
@@ -32,25 +31,16 @@ DEFAULT_ADDRESS: Final = "127.0.0.1:7233"
 
 def blobs_at(storage: str) -> Blobs:
     """Return the blobs of a storage setting, without decryption."""
-    return _at(storage, "ABEYANCE_STORAGE")
-
-
-def files_at(audit: str) -> Files:
-    """Return the files of the setting of the archive, without decryption."""
-    return _at(audit, "ABEYANCE_AUDIT")
-
-
-def _at(storage: str, setting: str) -> FolderBlobs | s3.S3Blobs:
     if (named := bucket_of(storage)) is None:
         return FolderBlobs(storage)
-    s3.check_installed(setting)
-    return _in_bucket(*named, setting)
+    s3.check_installed()
+    return _in_bucket(*named)
 
 
 @cache
-def _in_bucket(bucket: str, prefix: str, setting: str) -> s3.S3Blobs:
+def _in_bucket(bucket: str, prefix: str) -> s3.S3Blobs:
     # Creating an S3 client is slow, and it holds connections.
-    return s3.S3Blobs(bucket, prefix, setting=setting)
+    return s3.S3Blobs(bucket, prefix)
 
 
 def blobs_of(settings: Settings) -> Blobs:
@@ -142,32 +132,29 @@ def kept_blobs(settings: Settings) -> Blobs:
 
 
 def check_reach(settings: Settings, address: str | None = None) -> None:
-    """Raise SettingsError if the storage or the archive is a file, or if workers and APIs elsewhere could
-    not read it. A process checks that when it starts: later, a file there is a storage that is away.
+    """Raise SettingsError if the storage is a file, or if workers and APIs elsewhere could not read it. A
+    process checks that when it starts: later, a file there is a storage that is away.
 
     `address` is that of Temporal (host:port); the default is that of the environment.
     """
-    for setting, storage in _places(settings):
-        if bucket_of(storage) is None and Path(storage).is_file():
-            raise SettingsError(f"{setting}={storage!r} is a file: name a folder")
+    storage = settings.storage
+    if storage is not None and bucket_of(storage) is None and Path(storage).is_file():
+        raise SettingsError(f"ABEYANCE_STORAGE={storage!r} is a file: name a folder")
     _check_shared(settings, address or temporal_address())
 
 
 def _check_shared(settings: Settings, address: str) -> None:
-    for setting, storage in _places(settings):
-        if bucket_of(storage) is not None:
-            s3.check_installed(setting)
-        elif not settings.storage_shared and not is_on_this_machine(address):
-            raise SettingsError(
-                f"{setting}={storage!r} is a folder, and Temporal is at {address}: a worker or an API "
-                "elsewhere cannot read it. If all of them mount that folder, set "
-                "ABEYANCE_STORAGE_SHARED=1; else use s3://bucket/prefix"
-            )
-
-
-def _places(settings: Settings) -> Iterator[tuple[str, str]]:
-    named = {"ABEYANCE_STORAGE": settings.storage, "ABEYANCE_AUDIT": settings.audit}
-    yield from ((setting, storage) for setting, storage in named.items() if storage is not None)
+    storage = settings.storage
+    if storage is None:
+        return
+    if bucket_of(storage) is not None:
+        s3.check_installed()
+    elif not settings.storage_shared and not is_on_this_machine(address):
+        raise SettingsError(
+            f"ABEYANCE_STORAGE={storage!r} is a folder, and Temporal is at {address}: a worker or an API "
+            "elsewhere cannot read it. If all of them mount that folder, set "
+            "ABEYANCE_STORAGE_SHARED=1; else use s3://bucket/prefix"
+        )
 
 
 def temporal_address() -> str:

@@ -53,29 +53,6 @@ class Blobs(Protocol):
         ...
 
 
-class Files(Protocol):
-    """A storage of small files with names such as `folder/name`, which may be replaced."""
-
-    async def write(self, name: str, data: bytes) -> None:
-        """Write a file, or replace it: whoever reads it gets all of one or of the other.
-
-        Raises Unavailable.
-        """
-        ...
-
-    async def read(self, name: str) -> bytes | None:
-        """Return the bytes of a file, None if there is none. Raises Unavailable."""
-        ...
-
-    async def names(self, folder: str) -> list[str]:
-        """Return the names of the files in a folder, sorted. Raises Unavailable."""
-        ...
-
-    async def delete(self, name: str) -> None:
-        """Delete a file, if there is one. Raises Unavailable."""
-        ...
-
-
 def folder_of(run_id: str) -> str:
     """Return the folder of a run: the part of its id that every file system allows, and a hash.
 
@@ -170,18 +147,6 @@ class FolderBlobs:
     async def delete_run(self, run_id: str) -> int:
         return await in_thread(lambda: self._delete(self.folder / folder_of(run_id)))
 
-    async def write(self, name: str, data: bytes) -> None:
-        await in_thread(lambda: self._write(name, data))
-
-    async def read(self, name: str) -> bytes | None:
-        try:
-            return await in_thread(lambda: self._read(name))
-        except BlobMissing:
-            return None
-
-    async def names(self, folder: str) -> list[str]:
-        return await in_thread(lambda: self._names(folder))
-
     async def delete(self, name: str) -> None:
         await in_thread(lambda: self._unlink(name))
 
@@ -226,16 +191,6 @@ class FolderBlobs:
             return path.stat().st_size == len(data) and path.read_bytes() == data
         except FileNotFoundError:
             return False
-
-    def _names(self, folder: str) -> list[str]:
-        try:
-            entries = [entry.name for entry in (self.folder / folder).iterdir()]
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise _failed("listed in", self.folder, error) from error
-        # Names with a dot are unfinished files.
-        return sorted(f"{folder}/{name}" for name in entries if not name.startswith("."))
 
     def _unlink(self, name: str) -> None:
         try:

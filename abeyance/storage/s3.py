@@ -41,10 +41,7 @@ _ATTEMPTS: Final = 4
 
 
 class S3Blobs:
-    """Blobs in a bucket, below `prefix`, and named files.
-
-    `endpoint_url` overrides the environment. `setting` is the one that names the bucket, for errors.
-    """
+    """Blobs in a bucket, below `prefix`. `endpoint_url` overrides the environment."""
 
     def __init__(
         self,
@@ -52,9 +49,7 @@ class S3Blobs:
         prefix: str = "",
         *,
         endpoint_url: str | None = None,
-        setting: str = "ABEYANCE_STORAGE",
     ) -> None:
-        self._setting = setting
         self._bucket = bucket
         self._prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
         self._endpoint_url = endpoint_url
@@ -75,20 +70,7 @@ class S3Blobs:
         return ref
 
     async def get(self, ref: str) -> bytes:
-        data = await self.read(checked_reference(ref))
-        if data is None:
-            raise missing(ref, self._where)
-        return checked_data(ref, data, self._where)
-
-    async def write(self, name: str, data: bytes) -> None:
-        key = self._prefix + name
-        await self._done(
-            "written to",
-            lambda client: client.put_object(Bucket=self._bucket, Key=key, Body=data),
-        )
-
-    async def read(self, name: str) -> bytes | None:
-        key = self._prefix + name
+        key = self._prefix + checked_reference(ref)
 
         def read(client: Any) -> bytes:
             with client.get_object(Bucket=self._bucket, Key=key)["Body"] as body:
@@ -96,21 +78,10 @@ class S3Blobs:
             return data
 
         try:
-            return await self._done("read from", read)
+            data = await self._done("read from", read)
         except _Absent:
-            return None
-
-    async def names(self, folder: str) -> list[str]:
-        def listed(client: Any) -> list[str]:
-            pages = client.get_paginator("list_objects_v2")
-            prefix = f"{self._prefix}{folder}/"
-            return sorted(
-                entry["Key"].removeprefix(self._prefix)
-                for page in pages.paginate(Bucket=self._bucket, Prefix=prefix)
-                for entry in page.get("Contents", ())
-            )
-
-        return await self._done("listed in", listed)
+            raise missing(ref, self._where) from None
+        return checked_data(ref, data, self._where)
 
     async def delete(self, name: str) -> None:
         key = self._prefix + name
@@ -153,12 +124,12 @@ class S3Blobs:
             text = f"a blob could not be {verb} {self._where}: {error}"
             if code in _PERMANENT:
                 raise SettingsError(
-                    f"{self._setting}: {text}: check the bucket and its permissions"
+                    f"ABEYANCE_STORAGE: {text}: check the bucket and its permissions"
                 ) from error
             raise Unavailable(text) from error
         except NoCredentialsError as error:
             raise SettingsError(
-                f"{self._setting}: a blob could not be {verb} {self._where}: set credentials in the "
+                f"ABEYANCE_STORAGE: a blob could not be {verb} {self._where}: set credentials in the "
                 "environment (AWS_ACCESS_KEY_ID, AWS_PROFILE, ...)"
             ) from error
         except BotoCoreError as error:
@@ -183,13 +154,13 @@ class _Absent(Exception):
     """The object does not exist."""
 
 
-def check_installed(setting: str = "ABEYANCE_STORAGE") -> None:
-    """Raise SettingsError, naming the setting of the bucket, if boto3 is not installed."""
+def check_installed() -> None:
+    """Raise SettingsError if boto3 is not installed."""
     try:
         import boto3  # noqa: F401
     except ImportError as error:
         raise SettingsError(
-            f"{setting} names a bucket, and the S3 client is not installed: "
+            "ABEYANCE_STORAGE names a bucket, and the S3 client is not installed: "
             "`pip install 'abeyance[s3]'`"
         ) from error
 

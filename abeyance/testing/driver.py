@@ -29,7 +29,7 @@ from abeyance.core.outcome import Stopped, VisitOutcome
 from abeyance.core.state import RunState
 from abeyance.errors import Blocked
 from abeyance.history import entries
-from abeyance.history.audit import Orders
+from abeyance.records.audit_chain import content_of
 from abeyance.runtime.node_runner import failed_attempt, graph_for, run_visit
 from abeyance.storage.blobs import MemoryBlobs
 from abeyance.views import Event
@@ -41,8 +41,8 @@ MAX_STEPS: Final = 100_000
 class Driver:
     """The driver of one run: its state, its clock, and the events that it has published.
 
-    `audit` has the contents of the audit's lines, and `orders` the calls that they refer to. `moved` is
-    set, and replaced, with each published event.
+    `audit` has the contents of the audit's lines. `moved` is set, and replaced, with each published
+    event.
     """
 
     def __init__(
@@ -55,7 +55,6 @@ class Driver:
         self.now = state.created_at
         self.events: list[Event] = []
         self.audit: list[Mapping[str, Json]] = []
-        self.orders = Orders()
         self.moved = asyncio.Event()
         self.blobs = MemoryBlobs()
         self._graph = graph
@@ -160,7 +159,7 @@ class Driver:
                 await self._visit(deepcopy(visit_input))
             case effects.Publish():
                 self._publish(
-                    effect.type, effect.address, effect.actor, effect.data, shown=effect.shown
+                    effect.type, effect.address, effect.actor, effect.data, audit=effect.audit
                 )
             case effects.Yield():
                 self._advance(events.TaskBegan(now=self.now))
@@ -244,7 +243,7 @@ class Driver:
         actor: str | None = None,
         data: Mapping[str, Json] | None = None,
         *,
-        shown: Mapping[str, Json] | None = None,
+        audit: Mapping[str, Json] | None = None,
     ) -> None:
         self.events.append(
             Event(
@@ -255,9 +254,9 @@ class Driver:
                 address=address,
                 actor=actor,
                 data=dict(data or {}),
-            ).showing(shown)
+            )
         )
-        self.audit.append(self.orders.content(self.events[-1]))
+        self.audit.append(content_of(self.events[-1], audit))
         self.moved.set()
         self.moved = asyncio.Event()
 

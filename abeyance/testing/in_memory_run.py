@@ -176,10 +176,7 @@ class InMemoryRun(InMemoryReader):
         self, order: commands.SteerMessage, *, signalled: bool = False
     ) -> events.MessageSent:
         self._sent += 1
-        sent = as_events.message_sent(order, self.now, f"m{self._sent}", signalled=signalled)
-        named = {"message_id": sent.message.message_id}
-        self._driver.orders.add("send_message", {**order.model_dump(mode="json"), **named})
-        return sent
+        return as_events.message_sent(order, self.now, f"m{self._sent}", signalled=signalled)
 
     async def messages(self) -> list[MessageView]:
         return [MessageView.of(message) for message in self.state.mailbox.queue]
@@ -218,8 +215,6 @@ class InMemoryRun(InMemoryReader):
         graphs = {self._graph.name: self._graph}
         event = answering.typed(self.state, event, partial(answering.take, graphs))
         machine.check(self.state, event)
-        kept = order.model_dump(mode="json", exclude={"delegations"})
-        self._driver.orders.add("respond", kept)
         receipts = idempotency.receipts(self.state.ledger, event)
         if not all(receipt.replayed for receipt in receipts):
             await self._driver.feed(event)
@@ -233,9 +228,7 @@ class InMemoryRun(InMemoryReader):
             raise error.refusal() from error
 
     async def edit(self, order: commands.Edit) -> None:
-        if isinstance(order, commands.EditValues):
-            self._driver.orders.add("edit_values", order.model_dump(mode="json"))
-        else:
+        if not isinstance(order, commands.EditValues):
             order = order.model_copy(update={"interrupt_id": self._id_of(order.interrupt_id)})
         if isinstance(order, commands.Claim):
             lent = self._delegations.of(order.principal.subject, self.now)

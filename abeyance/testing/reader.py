@@ -14,10 +14,9 @@ from abeyance.core import items
 from abeyance.core.policy import Principal
 from abeyance.core.state import RunState
 from abeyance.errors import Code, Refusal
-from abeyance.history.audit import ADMIN, closing, redacted
-from abeyance.history.audit_chain import Chain
 from abeyance.history.transcripts import choose_address
 from abeyance.orders import CommandedRun, awaited, order_of
+from abeyance.records import audit_chain
 from abeyance.storage import run_files
 from abeyance.testing.driver import Driver
 from abeyance.util import unknown_cursor
@@ -131,15 +130,9 @@ class InMemoryReader(CommandedRun):
         It is not signed. Answers to questions whose capability the `reader` lacks are left out, unless
         the reader has `admin`; None reads all.
         """
-        contents = self._driver.audit
         settled = projections.settled_interrupts(self.state)
-        newest = contents[-1]["type"] if contents else ""
-        last = closing(newest, await self.view(), settled, execution="", now=self.now)
-        shown = [*contents, last]
-        if reader is not None and not reader.may(ADMIN):
-            shown = [redacted(each, reader) for each in shown]
-        chain = Chain(None)
-        return b"".join(chain.add(each) + b"\n" for each in shown)
+        last = audit_chain.closing(await self.view(), settled, execution="", now=self.now)
+        return audit_chain.written([*self._driver.audit, last], reader=reader)
 
     async def file(self, file: Mapping[str, str] | str) -> bytes:
         found = await run_files.load(self._driver.blobs, self.state.run_id, file)

@@ -7,20 +7,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Body, Response
-from pydantic import BaseModel, Field
+from fastapi import APIRouter, Body, Query, Response
+from pydantic import BaseModel, ConfigDict, Field
 
 from abeyance import wire
 from abeyance.api import examples, openapi
-from abeyance.api.auth import ADMIN, READ, Caller
+from abeyance.api.auth import ADMIN, READ, Caller, CredentialsDep
 from abeyance.api.dependencies import VALID_KEY, BackendDep, ClientDep, RunId
 from abeyance.api.rights import ALL_RUNS_ONLY
+from abeyance.api.schemas import MAX_FILTERS, Listed
+from abeyance.commands.fields import Name
 from abeyance.duration import OptionalSeconds
 from abeyance.errors import Code
+from abeyance.filters import AuditFilter
+from abeyance.records import audit
+from abeyance.records.audit_chain import redacted
 from abeyance.storage import converter
 from abeyance.util import invalid
 
-audit_router = APIRouter(prefix="/runs", tags=["audit"])
+audit_router = APIRouter(tags=["audit"])
 router = APIRouter(prefix="/admin", tags=["admin"], dependencies=[ADMIN, ALL_RUNS_ONLY])
 # The protocol of a codec server is Temporal's. Pages of configured UI origins may call these two routes.
 codec_router = APIRouter(
@@ -40,8 +45,71 @@ class ErasedRun(BaseModel):
     state: wire.ErasureState
 
 
+class AuditQuery(BaseModel):
+    """The query of a page of the audits of all runs."""
+
+    model_config = ConfigDict(frozen=True)
+
+    since: wire.Moment | None = Field(
+        default=None,
+        description="Only what happened at this time or later.",
+        examples=["2026-07-01T00:00Z"],
+    )
+    until: wire.Moment | None = Field(
+        default=None,
+        description="Only what happened before this time.",
+        examples=["2026-10-01T00:00Z"],
+    )
+    type: list[Name] = Field(
+        default=[],
+        max_length=MAX_FILTERS,
+        description="Only events of these types. A type that ends in `*` selects all that begin so.",
+        examples=[["interrupt.answered"]],
+    )
+    graph: Name | None = Field(default=None, description="Only events of runs of this graph.")
+    capability: list[Name] = Field(
+        default=[],
+        max_length=MAX_FILTERS,
+        description="Only events of interrupts that require one of these capabilities. One that ends in "
+        "`*` selects all that begin so.",
+        examples=[["refunds:*"]],
+    )
+    after: int = Field(default=0, ge=0, description="The `next_cursor` of the page before.")
+    limit: int = Field(default=100, ge=1, le=1_000, description="The maximum number of lines.")
+
+
 @audit_router.get(
-    "/{run_id}/audit",
+    "/audit",
+    dependencies=[READ],
+    response_model=Listed[dict[str, Any]],
+    responses=openapi.read("A page of lines.", examples.listed(examples.AUDIT_LINE, "5")),
+)
+async def read_audits(
+    query: Annotated[AuditQuery, Query()], client: ClientDep, credentials: CredentialsDep
+) -> Listed[dict[str, Any]]:
+    """List who did what in all runs, oldest first: lines like those of the audit of a run, each with its
+    graph and without hashes and signatures.
+
+    A page may be empty or shorter than `limit` and have a `next_cursor`. Answers are left out as in the
+    audit of a run.
+    """
+    filters = AuditFilter(
+        types=tuple(query.type),
+        graph=query.graph,
+        capabilities=tuple(query.capability),
+        reads=credentials.reads,
+        since=query.since,
+        until=query.until,
+    )
+    lines, then = await client.records.read(
+        audit.of_all, filters, after=query.after, limit=query.limit
+    )
+    shown = [dict(redacted(line, credentials.principal)) for line in lines]
+    return Listed(items=shown, next_cursor=None if then is None else str(then))
+
+
+@audit_router.get(
+    "/runs/{run_id}/audit",
     dependencies=[READ],
     response_class=Response,
     responses=openapi.read(
@@ -53,16 +121,15 @@ async def read_audit(run_id: RunId, caller: Caller, client: ClientDep) -> Respon
     JSON.
 
     Each line has the hash of the line before and, if the service has a key, a signature. The last line is
-    `end`, or `open` if the run has not ended. If Temporal has deleted the run, the audit is that of the
-    archive. The answer to a question with a capability is only there for callers who have that
-    capability, or `admin`.
+    `end`, or `open` if the run has not ended. The answer to a question with a capability is only there
+    for callers who have that capability, or `admin`.
     """
     text = await client.run(run_id).audit(reader=caller)
     return Response(text, media_type=_NDJSON, headers={"Cache-Control": "no-store"})
 
 
 @audit_router.delete(
-    "/{run_id}",
+    "/runs/{run_id}",
     status_code=202,
     dependencies=[ADMIN, VALID_KEY],
     responses=openapi.change(
@@ -74,10 +141,11 @@ async def read_audit(run_id: RunId, caller: Caller, client: ClientDep) -> Respon
     ),
 )
 async def erase_run(run_id: RunId, client: ClientDep) -> ErasedRun:
-    """Erase a run that has ended: its history, what is stored of it, and its archive.
+    """Erase a run that has ended: its records, its histories, and what is stored of it.
 
-    A worker does it, and from now on the run is refused as `erased`. Repeat the request to learn whether
-    it is done. A signed tombstone remains. An open run has to be cancelled first.
+    From now on the run is refused as `erased`, and no run can have its id. The state is `erased`, or
+    `erasing` while something is left, which the next request or a worker deletes. A signed tombstone
+    remains. An open run has to be cancelled first.
     """
     return ErasedRun(run_id=run_id, state=await client.runs.erase(run_id))
 

@@ -265,8 +265,8 @@ async def read_run(
 ) -> views.RunView | Response:
     """Retrieve a run. With `wait`, the response is delayed until the run has a status of `until`.
 
-    If no worker responds, `degraded` is true and the run is as it was recorded last. If Temporal has
-    deleted the run and an archive has it, the response is from there: `archived` is true.
+    If no worker responds, `degraded` is true and the run is as it was recorded last. A run that Temporal
+    has deleted is as it ended.
     """
     if not wait:
         return await client.run(run_id).view()
@@ -299,7 +299,7 @@ async def _awaited(
     ),
 )
 async def read_result(run_id: RunId, client: ClientDep) -> RunResult:
-    """Retrieve the result of a run that has ended; once Temporal has deleted it, from the archive."""
+    """Retrieve the result of a run that has ended, also after Temporal has deleted it."""
     return RunResult.of(run_id, await client.run(run_id).result())
 
 

@@ -27,8 +27,8 @@ from abeyance import (
 )
 from abeyance.client import TemporalRun
 from abeyance.errors import AbeyanceError, Code
-from abeyance.history.audit_chain import verify
 from abeyance.http import HttpClient
+from abeyance.records.audit_chain import verify
 
 Begin: TypeAlias = Callable[..., Awaitable[RunHandle]]
 

@@ -1,4 +1,4 @@
-"""What the audit of a run says, as long as Temporal has the run."""
+"""What the audit of a run says."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from typing import Any
 
 from audited_site import AuditedSite, verified
 from sample_graphs import State, gated
+from stack import problem, served
 from temporal_site import ANYBODY, eventually
 from temporalio.client import Client as TemporalClient
 
 from abeyance import END, START, Graph, Principal
+from abeyance.api.app import create_app
 from abeyance.core.json import sha256
 from abeyance.core.state import Limits
 
@@ -21,7 +23,7 @@ def of_type(lines: list[dict[str, Any]], type_: str) -> list[dict[str, Any]]:
 async def test_the_audit_says_who_did_what_and_what_they_were_shown(
     temporal: TemporalClient,
 ) -> None:
-    site = AuditedSite(temporal, gated(capability="payments:approve"), audit=None)
+    site = AuditedSite(temporal, gated(capability="payments:approve"))
     async with site.worker():
         run_id = await site.start({"amount": 31337}, started_by="bea")
         view = await site.until(run_id, "awaiting-input")
@@ -62,7 +64,7 @@ async def test_the_audit_says_who_did_what_and_what_they_were_shown(
 async def test_an_answer_is_only_for_who_could_have_given_it_or_administers(
     temporal: TemporalClient,
 ) -> None:
-    site = AuditedSite(temporal, gated(capability="payments:approve"), audit=None)
+    site = AuditedSite(temporal, gated(capability="payments:approve"))
     async with site.worker():
         run_id = await site.start()
         await site.until(run_id, "awaiting-input")
@@ -84,7 +86,7 @@ async def test_an_answer_is_only_for_who_could_have_given_it_or_administers(
 
 async def test_the_answer_that_a_deadline_gives_is_told_too(temporal: TemporalClient) -> None:
     default = {"default": {"approved": False}}
-    site = AuditedSite(temporal, gated(timeout="300ms", on_timeout=default), audit=None)
+    site = AuditedSite(temporal, gated(timeout="300ms", on_timeout=default))
     async with site.worker():
         run_id = await site.start()
         await site.ended(run_id)
@@ -99,7 +101,7 @@ async def test_it_goes_through_every_history_of_a_run(temporal: TemporalClient) 
         graph.interrupt(f"ask{number}", prompt=f"{number}?")
         graph.edge(START if number == 0 else f"ask{number - 1}", f"ask{number}")
     graph.edge("ask7", END)
-    site = AuditedSite(temporal, graph, audit=None)
+    site = AuditedSite(temporal, graph)
     async with site.worker():
         run_id = await site.start(limits=Limits(continue_as_new_after=8))
         for number in range(8):
@@ -123,7 +125,7 @@ async def test_it_goes_through_every_history_of_a_run(temporal: TemporalClient) 
 async def test_an_open_run_has_an_audit_up_to_now_without_a_worker(
     temporal: TemporalClient,
 ) -> None:
-    site = AuditedSite(temporal, gated(), audit=None)
+    site = AuditedSite(temporal, gated())
     async with site.worker():
         run_id = await site.start()
         await site.until(run_id, "awaiting-input")
@@ -136,7 +138,7 @@ async def test_an_open_run_has_an_audit_up_to_now_without_a_worker(
 
 
 async def test_a_signal_that_was_refused_is_told(temporal: TemporalClient) -> None:
-    site = AuditedSite(temporal, gated(), audit=None)
+    site = AuditedSite(temporal, gated())
     async with site.worker():
         run_id = await site.start()
         await site.until(run_id, "awaiting-input")
@@ -158,21 +160,90 @@ async def test_a_signal_that_was_refused_is_told(temporal: TemporalClient) -> No
     assert rejected["message"] == {"text": "hi", "target": "nowhere"}
 
 
-async def test_a_question_that_is_too_large_is_told_by_its_digest(
-    temporal: TemporalClient,
-) -> None:
+async def test_a_large_question_is_told_whole(temporal: TemporalClient) -> None:
     graph = Graph("large", state=State)
-    graph.interrupt("ask", prompt="long " * 10_000, payload={"kept": "no"})
+    graph.interrupt("ask", prompt="long " * 10_000, payload={"kept": "yes"})
     graph.edge(START, "ask")
     graph.edge("ask", END)
-    site = AuditedSite(temporal, graph, audit=None)
+    site = AuditedSite(temporal, graph)
     async with site.worker():
         run_id = await site.start()
         view = await site.until(run_id, "awaiting-input")
         (opened,) = of_type(await site.audit(run_id), "interrupt.opened")
 
-    shown = opened["shown"]
-    assert shown["digest"] == view.interrupts[0].digest
-    assert shown["prompt"].startswith("long long")
-    assert shown["prompt"].endswith("...")
-    assert "prompt" in shown["omitted"]
+    assert opened["shown"]["digest"] == view.interrupts[0].digest
+    assert opened["shown"]["prompt"] == view.interrupts[0].prompt
+    assert (len(opened["shown"]["prompt"]) > 9_000, opened["shown"]["payload"]) == (
+        True,
+        {"kept": "yes"},
+    )
+
+
+async def test_a_run_can_be_read_after_temporal_has_deleted_it(temporal: TemporalClient) -> None:
+    site = AuditedSite(temporal, gated())
+    async with site.worker():
+        run_id = await site.start({"amount": 7}, labels={"team": "a"})
+        await site.until(run_id, "awaiting-input")
+        await site.client.run(run_id).respond(response={"approved": True}, principal=ANYBODY)
+        ended = await site.ended(run_id)
+        lines = await site.audit(run_id)
+    async with served(create_app(site.settings, site.graphs, site.client)) as api:
+
+        async def parts() -> list[Any]:
+            told = [
+                (await api.http.get(f"/runs/{run_id}{part}")).json()
+                for part in ("", "/result", "/interrupts?status=all", "/events")
+            ]
+            # They are found by what Temporal has.
+            del told[1]["transcripts"]
+            return told
+
+        before = await parts()
+        await site.forgotten(run_id)
+        assert await parts() == before
+        assert await site.audit(run_id) == lines
+        run = site.client.run(run_id)
+        assert (await run.view(), await run.labels()) == (ended, {"team": "a"})
+        assert lines[-1]["type"] == "end"
+        answer = {"response": {"approved": True}}
+        problem(await api.http.post(f"/runs/{run_id}/respond", json=answer), 410, "gone")
+        problem(await api.http.get("/runs/none/audit"), 404, "unknown_run")
+
+
+async def test_what_people_did_in_all_runs_is_found_by_time_type_and_capability(
+    temporal: TemporalClient,
+) -> None:
+    site = AuditedSite(temporal, gated(capability="payments:approve"))
+    answer = {"approved": True, "amount": 20_000}
+    async with (
+        site.worker(),
+        served(create_app(site.settings, site.graphs, site.client)) as api,
+    ):
+        run_ids = [await site.start() for _ in "123"]
+        for run_id in run_ids:
+            await site.until(run_id, "awaiting-input")
+            await site.client.run(run_id).respond(response=answer, principal=ANYBODY)
+            await site.ended(run_id)
+        reader = {"X-Abeyance-Capabilities": "runs:read"}
+
+        async def found(headers: dict[str, str] | None = None, **query: str) -> list[Any]:
+            lines: list[Any] = []
+            after = "0"
+            while after is not None:
+                about = {"type": "interrupt.*", "limit": "2", "after": after, **query}
+                page = (await api.http.get("/audit", params=about, headers=headers)).json()
+                lines += page["items"]
+                after = page["next_cursor"]
+            return [line for line in lines if line["type"] == "interrupt.answered"]
+
+        lines = await found()
+        assert [(line["run_id"], line["graph"]) for line in lines] == [
+            (run_id, "gated") for run_id in run_ids
+        ]
+        assert {line["answer"]["amount"] for line in lines} == {20_000}
+        assert {line["answer"] for line in await found(reader)} == {None}
+        second = lines[1]["time"]
+        assert await found(since=second) == lines[1:]
+        assert await found(until=second) == lines[:1]
+        assert await found(capability="payments:*") == lines
+        assert await found(capability="other") == []

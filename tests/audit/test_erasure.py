@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import pytest
 from audited_site import AuditedSite, verified
 from sample_graphs import gated
+from sqlalchemy import Connection, select
 from stack import Api, problem, served
 from temporal_site import ANYBODY, Site, eventually
 from temporalio.client import Client as TemporalClient
@@ -19,13 +19,11 @@ from abeyance.api.app import create_app
 from abeyance.client import Client
 from abeyance.core.state import Limits
 from abeyance.errors import Code, Refusal
+from abeyance.records import removing, tables
 from abeyance.settings import Settings
-from abeyance.storage.archive import Progress, archive_of
 from abeyance.storage.blobs import FolderBlobs, MemoryBlobs
 from abeyance.temporal.connection import connect_temporal
 from abeyance.token_file import add_token
-from abeyance.util import erasure_workflow_id
-from abeyance.wire import Erase
 
 YES = {"approved": True}
 
@@ -43,6 +41,12 @@ async def erased(site: AuditedSite, run_id: str) -> None:
         return await site.client.runs.erase(run_id) == "erased"
 
     await eventually(is_done, seconds=60)
+
+
+async def buried(client: Client, run_id: str) -> None:
+    """What an erasure does first, as if its process was killed then."""
+    erasure = removing.Erasure(run_id=run_id, at=datetime.now(UTC), is_done=False)
+    await client.records.write(removing.bury, erasure, lambda _: "a tombstone")
 
 
 async def refused(api: Api, run_id: str, code: str) -> None:
@@ -67,6 +71,14 @@ async def refused(api: Api, run_id: str, code: str) -> None:
         problem(await api.http.post(f"/runs/{run_id}/{call}", json=body), 410, code)
 
 
+async def tombstone(site: AuditedSite, run_id: str) -> bytes:
+    def read(connection: Connection, _documents: object, deployment: int) -> str:
+        query = select(tables.erased.c.tombstone).filter_by(deployment=deployment, run_id=run_id)
+        return str(connection.execute(query).scalar_one())
+
+    return (await site.client.records.read(read)).encode() + b"\n"
+
+
 def content(folder: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
@@ -78,78 +90,93 @@ async def test_nothing_is_left_of_an_erased_run_but_a_signed_tombstone(
     address = temporal.service_client.config.target_host
     storing = await connect_temporal(address, settings=Settings(**stored))
     blobs = FolderBlobs(tmp_path / "blobs")
-    site = AuditedSite(storing, gated(), audit=tmp_path / "audit", blobs=blobs, **stored)
+    site = AuditedSite(storing, gated(), blobs=blobs, **stored)
     async with site.worker():
         run_id = await answered(site, limits=Limits(continue_as_new_after=5))
         other = await answered(site)
-
-        async def is_archived() -> bool:
-            await site.client.archiver.round()
-            return len([*(tmp_path / "audit").rglob("*.jsonl")]) == 2
-
-        await eventually(is_archived)
+        first = (await temporal.get_workflow_handle(run_id).describe()).raw_description
         assert any(run_id in path for path in content(tmp_path / "blobs"))
-        assert await site.client.runs.erase(run_id) == "erasing"
         await erased(site, run_id)
-    left = {path: data for path, data in content(tmp_path).items() if run_id in path}
 
-    ((path, tombstone),) = left.items()
-    assert path.endswith("erased.jsonl")
-    (line,) = verified(tombstone, site.public)
-    assert (line["type"], line["run_id"], len(line["executions"])) == ("erased", run_id, 1)
+    (line,) = verified(await tombstone(site, run_id), site.public)
+    assert (line["type"], line["run_id"]) == ("erased", run_id)
+    assert line["executions"] == [first.workflow_execution_info.first_run_id]
     assert line.keys() == {
         *("type", "run_id", "time", "executions"),
         *("n", "prev", "lines", "hash", "signature"),
     }
+    assert not [path for path in content(tmp_path) if run_id in path]
     for read in (site.client.run(run_id).view, site.client.run(run_id).audit):
         with pytest.raises(Refusal) as refused:
             await read()
         assert refused.value.code is Code.ERASED
     listed = [found.id async for found in temporal.list_workflows(f"WorkflowId = '{run_id}'")]
     assert listed == []
+    assert run_id not in {view.run_id for view in (await site.client.runs.list(limit=100))[0]}
     assert (await site.audit(other))[-1]["type"] == "end"
-    await site.replays(erasure_workflow_id(site.settings.task_queue, run_id))
 
 
-async def test_without_an_archive_the_deployment_has_the_tombstone(
+async def test_a_run_that_temporal_has_deleted_is_erased_from_the_records(
     temporal: TemporalClient,
 ) -> None:
-    site = AuditedSite(temporal, gated(), audit=None)
+    site = AuditedSite(temporal, gated())
     async with site.worker():
         run_id = await answered(site)
-        await erased(site, run_id)
-    id_ = erasure_workflow_id(site.settings.task_queue, run_id)
-    described = await temporal.get_workflow_handle(id_).describe()
+    await site.forgotten(run_id)
+    assert (await site.client.run(run_id).view()).status == "completed"
+    await erased(site, run_id)
 
-    tombstone = str(await described.memo_value("erased"))
-    (line,) = verified(f"{tombstone}\n".encode(), site.public)
-    assert (line["type"], line["run_id"]) == ("erased", run_id)
     with pytest.raises(Refusal) as refused:
         await site.client.run(run_id).view()
     assert refused.value.code is Code.ERASED
 
 
-async def test_a_run_that_only_the_archive_has_is_erased_there(
-    temporal: TemporalClient, tmp_path: Path
+@pytest.mark.parametrize("by", ["the next call", "the next round"])
+async def test_an_erasure_whose_process_was_killed_is_finished(
+    temporal: TemporalClient, by: str
 ) -> None:
-    site = AuditedSite(temporal, gated(), audit=tmp_path)
+    site = AuditedSite(temporal, gated())
     async with site.worker():
         run_id = await answered(site)
-
-        async def is_archived() -> bool:
-            return bool(await site.client.archiver.round())
-
-        await eventually(is_archived)
-        await site.forgotten(run_id)
+    await buried(site.client, run_id)
+    with pytest.raises(Refusal) as refused:
+        await site.client.run(run_id).audit()
+    assert refused.value.code is Code.ERASED
+    if by == "the next call":
         await erased(site, run_id)
+    else:
+        await site.client.erasures.round()
 
-    assert b"31337" not in b"".join(content(tmp_path).values())
+    with pytest.raises(RPCError):
+        await temporal.get_workflow_handle(run_id).describe()
+    assert await site.client.records.read(removing.unfinished) == []
+
+
+async def test_runs_are_deleted_when_they_were_kept_long_enough(temporal: TemporalClient) -> None:
+    site = AuditedSite(temporal, gated())
+    async with site.worker():
+        old, waiting = await answered(site), await site.start()
+        await site.until(waiting, "awaiting-input")
+        await site.client.erasures.round(keep=3_600)
+        assert (await site.client.run(old).view()).status == "completed"
+
+        async def is_deleted() -> bool:
+            await site.client.erasures.round(keep=0.001)
+            try:
+                await site.client.run(old).view()
+            except Refusal as refusal:
+                return refusal.code is Code.UNKNOWN_RUN
+            return False
+
+        await eventually(is_deleted)
+        assert (await site.client.run(waiting).view()).status == "awaiting-input"
+        assert {view.run_id for view in (await site.client.runs.list(limit=100))[0]} == {waiting}
 
 
 async def test_the_api_erases_for_administrators_and_only_what_has_ended(
     temporal: TemporalClient,
 ) -> None:
-    site = AuditedSite(temporal, gated(), audit=None)
+    site = AuditedSite(temporal, gated())
     async with site.worker(), served(create_app(site.settings, site.graphs, site.client)) as api:
         run_id = await site.start()
         await site.until(run_id, "awaiting-input")
@@ -166,8 +193,7 @@ async def test_the_api_erases_for_administrators_and_only_what_has_ended(
         await site.client.run(run_id).cancel()
         await site.ended(run_id)
         first = await delete()
-        erasing = {"run_id": run_id, "state": "erasing"}
-        assert (first.status_code, first.json()) == (202, erasing)
+        assert (first.status_code, first.json()["run_id"]) == (202, run_id)
 
         async def is_done() -> bool:
             return bool((await delete()).json()["state"] == "erased")
@@ -179,13 +205,13 @@ async def test_the_api_erases_for_administrators_and_only_what_has_ended(
 async def test_a_run_is_refused_as_erased_from_the_moment_that_its_erasure_is_accepted(
     temporal: TemporalClient,
 ) -> None:
-    site = AuditedSite(temporal, gated(), audit=None)
+    site = AuditedSite(temporal, gated())
     other = Client(temporal, task_queue=site.settings.task_queue)
     async with site.worker():
         run_id = await answered(site)
         (event, *_), _ = await site.client.feed.page(run_id, None, 1)
-        # This process knows the run, and the other one has it erased. No worker does it yet.
-    assert await other.runs.erase(run_id) == "erasing"
+        # This process knows the run, and the other one has it erased, and has done no more than this.
+    await buried(other, run_id)
     async with served(create_app(site.settings, site.graphs, site.client)) as api:
         await refused(api, run_id, "erased")
         for query in ("?wait=5s", "?wait=5s&until=completed", "/events?limit=1"):
@@ -199,10 +225,10 @@ async def test_a_run_is_refused_as_erased_from_the_moment_that_its_erasure_is_ac
 async def test_who_may_not_see_a_run_does_not_learn_that_it_is_being_erased(
     temporal: TemporalClient, tmp_path: Path
 ) -> None:
-    site = AuditedSite(temporal, gated(), audit=None)
+    site = AuditedSite(temporal, gated())
     async with site.worker():
         run_id = await answered(site, labels={"team": "finance"})
-    assert await site.client.runs.erase(run_id) == "erasing"
+    await buried(site.client, run_id)
     tokens = tmp_path / "tokens.json"
     leo = add_token(tokens, "leo", ["runs:read", "runs:start"], reads={"team": ["legal"]})
     settings = site.settings.model_copy(update={"tokens_file": tokens})
@@ -213,69 +239,8 @@ async def test_who_may_not_see_a_run_does_not_learn_that_it_is_being_erased(
         problem(await api.http.post("/runs", json=new, headers=headers), 409, "run_exists")
 
 
-async def test_a_run_that_takes_the_id_while_an_erasure_begins_is_left(
-    temporal: TemporalClient, tmp_path: Path
-) -> None:
-    site = AuditedSite(temporal, gated(), audit=tmp_path)
-    async with site.worker():
-        run_id = await answered(site)
-        before = (await temporal.get_workflow_handle(run_id).describe()).run_id
-        # As if it had been accepted a moment before the other run took the id.
-        order = Erase(run_id=run_id, requested_at=datetime.now(UTC), execution=before)
-        await site.start({"amount": 7}, run_id=run_id, reuse=True)
-        await site.until(run_id, "awaiting-input")
-        for _ in "12":
-            tombstone = json.loads(await site.client.erasures.perform(order))
-            assert tombstone["executions"] == [before]
-        with pytest.raises(RPCError):
-            await temporal.get_workflow_handle(run_id, run_id=before).describe()
-        assert (await site.client.run(run_id).view()).values["amount"] == 7
-        await site.client.run(run_id).respond(response=YES, principal=ANYBODY)
-        await site.ended(run_id)
-        assert (await site.client.run(run_id).view()).status == "completed"
-
-
-async def test_what_an_archiver_had_read_before_an_erasure_is_not_kept(
-    temporal: TemporalClient, tmp_path: Path
-) -> None:
-    site = AuditedSite(temporal, gated(), audit=tmp_path)
-    archive = archive_of(site.settings, temporal.namespace)
-    assert archive is not None
-    async with site.worker():
-        run_id = await answered(site)
-        execution = (await temporal.get_workflow_handle(run_id).describe()).run_id
-        audit = await site.client.run(run_id).audit()
-
-        async def shown_while_it_is_erased() -> Any:
-            # The archiver has read the history, and writes what it has read after this.
-            shown = await site.client.run(run_id).shown()
-            await erased(site, run_id)
-            return shown
-
-        audits = site.client._deployment.audits
-        await audits.archive_run(run_id, shown_while_it_is_erased)
-
-        assert json.loads(audit.splitlines()[0])["run_id"] == run_id
-        assert await archive.executions(run_id) == []
-        again = await answered(site, run_id=run_id, reuse=True)
-        assert (await site.client.run(again).view()).status == "completed"
-        await audits.archive_run(run_id, site.client.run(run_id).shown)
-        (kept,) = await archive.executions(run_id)
-        assert kept != execution
-
-
-async def test_an_erasure_goes_on_when_a_worker_comes_up(temporal: TemporalClient) -> None:
-    site = AuditedSite(temporal, gated(), audit=None)
-    async with site.worker():
-        run_id = await answered(site)
-    assert await site.client.runs.erase(run_id) == "erasing"
-    assert await site.client.runs.erase(run_id) == "erasing"
-    async with site.worker():
-        await erased(site, run_id)
-
-
 async def test_runs_of_others_are_not_erased(temporal: TemporalClient) -> None:
-    site, other = (AuditedSite(temporal, gated(), audit=None) for _ in "12")
+    site, other = (AuditedSite(temporal, gated()) for _ in "12")
     async with site.worker():
         run_id = await answered(site)
     with pytest.raises(Refusal) as refused:
@@ -283,62 +248,6 @@ async def test_runs_of_others_are_not_erased(temporal: TemporalClient) -> None:
 
     assert refused.value.code is Code.UNKNOWN_RUN
     assert (await site.client.run(run_id).view()).status == "completed"
-
-
-async def test_a_later_run_of_an_erased_id_is_erased_too_and_what_was_left_is_never_read(
-    temporal: TemporalClient, tmp_path: Path
-) -> None:
-    site = AuditedSite(temporal, gated(), audit=tmp_path)
-
-    async def is_archived() -> bool:
-        return bool(await site.client.archiver.round())
-
-    async with site.worker():
-        run_id = await answered(site)
-        await eventually(is_archived)
-        (file,) = tmp_path.rglob("*.jsonl")
-        archived = file.read_bytes()
-        await erased(site, run_id)
-        # As by an archiver that was killed when it had written.
-        file.write_bytes(archived)
-        with pytest.raises(Refusal) as refused:
-            await site.client.run(run_id).view()
-        assert refused.value.code is Code.ERASED
-
-        await answered(site, run_id=run_id)
-        await eventually(is_archived)
-        await site.forgotten(run_id)
-        assert (await site.client.run(run_id).view()).archived
-        await erased(site, run_id)
-
-    assert b"31337" not in b"".join(content(tmp_path).values())
-
-
-async def test_what_a_killed_archiver_has_left_of_an_erased_run_is_swept_with_the_next_day(
-    temporal: TemporalClient, tmp_path: Path
-) -> None:
-    site = AuditedSite(temporal, gated(), audit=tmp_path)
-    archive = archive_of(site.settings, temporal.namespace)
-    assert archive is not None
-
-    async def is_archived() -> bool:
-        return bool(await site.client.archiver.round())
-
-    async with site.worker():
-        run_id = await answered(site)
-        await eventually(is_archived)
-        (file,) = tmp_path.rglob("*.jsonl")
-        archived = file.read_bytes()
-        await erased(site, run_id)
-        file.write_bytes(archived)
-
-        await site.client.archiver.round()
-        assert file.exists()
-        await archive.record(Progress())
-        await site.client.archiver.round()
-        assert not file.exists()
-        assert await archive.tombstone(run_id) is not None
-        assert await archive.to_sweep() == [run_id]
 
 
 async def test_nobody_has_the_id_of_a_run_whose_blobs_are_being_deleted(
@@ -353,7 +262,7 @@ async def test_nobody_has_the_id_of_a_run_whose_blobs_are_being_deleted(
             codes.append(refused.value.code)
             return await super().delete_run(run_id)
 
-    site = AuditedSite(temporal, gated(), audit=None, blobs=Watched())
+    site = AuditedSite(temporal, gated(), blobs=Watched())
     async with site.worker():
         await erased(site, await answered(site))
 

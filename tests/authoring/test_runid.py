@@ -7,7 +7,6 @@ import pytest
 from abeyance.errors import Code, Refusal
 from abeyance.util import (
     checked_run_id,
-    erasure_workflow_id,
     generated_run_id,
     notification_workflow_id,
     notifications_prefix,
@@ -63,12 +62,10 @@ def test_a_generated_id_names_its_graph_and_is_new_each_time(graph: str) -> None
         assert checked_run_id(run_id).startswith(graph.replace(".", "-"))
 
 
-@pytest.mark.parametrize("queue", ["abeyance", "q" * 200, "\u00fc" * 100])
 @pytest.mark.parametrize("id_", ["a", "a" * 200, "\u00fc" * 100])
-def test_what_is_made_of_the_longest_ids_fits_every_store_of_temporal(queue: str, id_: str) -> None:
+def test_what_is_made_of_the_longest_ids_fits_every_store_of_temporal(id_: str) -> None:
     execution, reminder = "0" * 36, "sha256:" + "0" * 64
     made = [
-        erasure_workflow_id(queue, id_),
         notification_workflow_id(id_, execution, "12345678"),
         notification_workflow_id(id_, execution, reminder),
         generated_run_id("g" * 100),
@@ -76,7 +73,7 @@ def test_what_is_made_of_the_longest_ids_fits_every_store_of_temporal(queue: str
 
     assert max(len(each.encode()) for each in made) <= 255
     assert len({*made}) == len(made)
-    assert made[2].startswith(notifications_prefix(id_))
+    assert made[1].startswith(notifications_prefix(id_))
     assert notification_workflow_id(id_, execution, "1") != notification_workflow_id(
         id_, execution, "2"
     )

@@ -63,14 +63,15 @@ def test_what_a_question_shows_stands_beside_its_event_with_the_answer_of_its_de
 
     plan, why = run.facts("interrupt.opened")
     digests = [entry.digest for entry in run.state.ledger.open.values()]
-    assert plan.shown == {
+    assert plan.audit is not None
+    assert plan.audit["shown"] == {
         "prompt": "Which?",
         "payload": [1],
         "digest": digests[0],
         "default": None,
     }
-    assert why.shown is not None
-    assert (why.shown["digest"], "default" in why.shown) == (digests[1], False)
+    assert why.audit is not None
+    assert (why.audit["shown"]["digest"], "default" in why.audit["shown"]) == (digests[1], False)
     assert "Which?" not in str(plan.data)
 
 

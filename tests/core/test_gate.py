@@ -74,8 +74,8 @@ def test_an_opening_is_told_with_who_may_answer_and_until_when() -> None:
     }
     assert (opened.created_at, opened.deadline, opened.number) == (at(0), at(60), fact.number)
     assert (opened.kind, opened.scope) == ("question", "graph:g")
-    assert fact.shown is not None
-    assert (fact.shown["digest"], fact.shown["default"]) == (opened.digest, "no")
+    assert fact.audit is not None
+    assert (fact.audit["shown"]["digest"], fact.audit["shown"]["default"]) == (opened.digest, "no")
 
 
 def test_an_id_names_its_run_and_is_the_same_in_every_replay() -> None:

@@ -411,8 +411,11 @@ def test_an_approval_with_other_arguments_asks_about_those_and_is_their_first_vo
         entry.address,
         {"id": entry.id, "name": "approve", "was": before.digest, "digest": entry.digest},
     )
-    assert fact.shown is not None
-    assert (fact.shown["reason"], fact.shown["digest"]) == (entry.reason, entry.digest)
+    assert fact.audit is not None
+    assert (fact.audit["shown"]["reason"], fact.audit["shown"]["digest"]) == (
+        entry.reason,
+        entry.digest,
+    )
 
 
 def test_who_changes_the_arguments_of_a_call_is_told_that_its_preview_is_made_anew() -> None:
@@ -453,8 +456,8 @@ def test_an_approval_with_other_arguments_may_be_enough(hold: float | None) -> N
     (order,) = run.orders("pay")
     assert order.own_answers == {"/approval/approve": OTHER}
     (fact,) = run.facts("interrupt.revised")
-    assert fact.shown is not None
-    assert fact.shown["reason"] == {"tool": "pay", "arguments": {"amount": 7}}
+    assert fact.audit is not None
+    assert fact.audit["shown"]["reason"] == {"tool": "pay", "arguments": {"amount": 7}}
 
 
 def test_a_call_without_more_about_it_is_revised_too() -> None:

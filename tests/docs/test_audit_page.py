@@ -12,18 +12,17 @@ import pytest
 from dev_stack import Place, until
 from pages import blocks, prose, read
 
-from abeyance.history.audit_chain import LAST
+from abeyance.records.audit_chain import LAST
 from abeyance.settings import Settings
 
 PAGE = "how-to/audit.md"
-PRINT, TAMPERED, KEY, ARCHIVE, ERASE = (block.text for block in blocks(PAGE, "console"))
+PRINT, TAMPERED, KEY, ERASE = (block.text for block in blocks(PAGE, "console"))
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_the_commands_of_the_page_are_one_session(tmp_path: Path) -> None:
     place = Place(tmp_path)
-    archive = tmp_path / "archive"
     made = re.fullmatch(r"export ABEYANCE_AUDIT_KEY=\$\((.*)\)\n(.*)\n", KEY)
     assert made is not None
     secret = subprocess.run(["sh", "-c", made[1]], capture_output=True, text=True, check=True)
@@ -34,7 +33,6 @@ def test_the_commands_of_the_page_are_one_session(tmp_path: Path) -> None:
     place.environment = {
         **place.environment,
         "PATH": f"{shim.parent}:{place.environment['PATH']}",
-        "ABEYANCE_AUDIT": str(archive),
         "ABEYANCE_AUDIT_KEY": secret.stdout.strip(),
     }
     with place.stack() as stack:
@@ -79,20 +77,14 @@ def test_the_commands_of_the_page_are_one_session(tmp_path: Path) -> None:
         found = typed(command)
         assert (found.returncode, found.stdout) == (1, told)
 
-        prepared = typed(ARCHIVE.replace("s3://bucket/audits", str(archive)))
-        assert prepared.returncode == 0, prepared.stderr
-        assert f"archives audits in {archive}" in prepared.stdout
         until(erased, "the run to be erased", seconds=90)
         assert httpx.get(f"{stack.api}/runs/refund-A-7").status_code == 410
-        (tombstone,) = archive.rglob("erased.jsonl")
-        buried = typed(f"abeyance audit --verify {tombstone} --key {public}")
-        assert (buried.returncode, buried.stderr) == (0, "")
 
 
 def test_the_settings_that_it_names_exist() -> None:
     named = {name.lower() for name in re.findall(r"ABEYANCE_([A-Z_]+)", read(PAGE))}
 
-    assert {"audit", "audit_key"} <= named <= {*Settings.model_fields}
+    assert {"keep", "audit_key"} <= named <= {*Settings.model_fields}
 
 
 def test_it_names_the_types_of_the_last_lines() -> None:

@@ -63,7 +63,7 @@ def fields_of(call: ast.Call, function: ast.FunctionDef) -> set[str]:
     for keyword in call.keywords:
         if keyword.arg is None:
             fields |= keys_in(made.get(ast.unparse(keyword.value), keyword.value))
-        elif keyword.arg not in ("address", "actor", "shown"):
+        elif keyword.arg not in ("address", "actor", "audit"):
             fields.add(keyword.arg)
     return fields
 

@@ -12,7 +12,6 @@ from moto.server import ThreadedMotoServer
 
 from abeyance.errors import SettingsError, Unavailable
 from abeyance.settings import Settings
-from abeyance.storage.archive import archive_of
 from abeyance.storage.backends import blobs_of
 from abeyance.storage.blobs import BlobMissing
 from abeyance.storage.s3 import S3Blobs
@@ -129,47 +128,3 @@ async def test_the_setting_leads_there(keys: str) -> None:
 
     assert await blobs.get(ref) == b"the secret"
     assert keys_of("deep/er/") == [f"deep/er/{ref}"]
-
-
-async def test_named_files_are_replaced_listed_and_deleted() -> None:
-    files = S3Blobs(BUCKET, "kept")
-    assert await files.read("a/one.jsonl") is None
-    await files.write("a/one.jsonl", b"1")
-    await files.write("a/one.jsonl", b"one")
-    await files.write("a/two.jsonl", b"two")
-    await files.write("ab/three.jsonl", b"three")
-
-    assert await files.read("a/one.jsonl") == b"one"
-    assert await files.names("a") == ["a/one.jsonl", "a/two.jsonl"]
-    assert await files.names("nothing") == []
-    await files.delete("a/one.jsonl")
-    await files.delete("a/one.jsonl")
-    assert keys_of("") == ["kept/a/two.jsonl", "kept/ab/three.jsonl"]
-    await files.close()
-
-
-async def test_the_archive_of_a_setting_is_there_and_encrypted(keys: str) -> None:
-    settings = Settings(audit=f"s3://{BUCKET}/audits", encryption_keys=keys)
-    archive = archive_of(settings, "default")
-    assert archive is not None
-    assert await archive.read("run-1", "first") is None
-    await archive.write("run-1", "first", b"early\n")
-    await archive.write("run-1", "first", b"late\n")
-    await archive.bury("run-1", b"erased\n")
-
-    assert await archive.read("run-1", "first") == b"late\n"
-    assert await archive.executions("run-1") == ["first"]
-    assert await archive.executions("run-11") == []
-    # The audit, the tombstone, and for a while the mark of an erased run.
-    assert len(keys_of("audits/")) == 3
-    await archive.delete("run-1", "first")
-    assert await archive.read("run-1", "first") is None
-    assert await archive.tombstone("run-1") == b"erased\n"
-
-
-async def test_a_bucket_of_the_archive_that_is_not_there_is_its_setting() -> None:
-    archive = archive_of(Settings(audit="s3://never-made"), "default")
-    assert archive is not None
-
-    with pytest.raises(SettingsError, match=r"ABEYANCE_AUDIT: .*s3://never-made/"):
-        await archive.write("run-1", "first", b"x")

@@ -1,10 +1,9 @@
-"""A deployment with an archive and a key that signs audits."""
+"""A deployment with a key that signs audits, of whose runs Temporal can be made to forget."""
 
 from __future__ import annotations
 
 import base64
 import json
-from pathlib import Path
 from typing import Any
 
 from temporal_site import Site, eventually
@@ -16,11 +15,10 @@ from temporalio.client import WorkflowExecutionStatus
 from abeyance import Graph
 from abeyance.client import Client
 from abeyance.errors import Refusal
-from abeyance.history.audit_chain import verify
 from abeyance.history.deleted_runs import DELETED
 from abeyance.keyring import VerifyingKey
+from abeyance.records.audit_chain import verify
 from abeyance.settings import Settings
-from abeyance.storage.archive import archive_of
 from abeyance.storage.blobs import Blobs
 
 SIGNING_KEY = base64.b64encode(bytes(range(32))).decode()
@@ -34,13 +32,12 @@ def verified(audit: bytes, key: str | None = None) -> list[dict[str, Any]]:
 
 
 class AuditedSite(Site):
-    """A site whose runs are archived at `audit`, None: nowhere."""
+    """A site with a key that signs audits."""
 
     def __init__(
         self,
         temporal: TemporalClient,
         *graphs: Graph,
-        audit: Path | str | None,
         blobs: Blobs | None = None,
         **settings: Any,
     ) -> None:
@@ -49,7 +46,6 @@ class AuditedSite(Site):
             **{
                 "task_queue": self.settings.task_queue,
                 "shutdown_grace": 0.2,
-                "audit": audit and str(audit),
                 "audit_key": SIGNING_KEY,
                 **settings,
             }
@@ -61,30 +57,12 @@ class AuditedSite(Site):
             task_queue=self.settings.task_queue,
             patience=30,
             blobs=self.blobs,
-            archive=archive_of(self.settings, temporal.namespace),
             signing_key=key,
         )
 
     async def audit(self, run_id: str) -> list[dict[str, Any]]:
         """The lines of a run's audit, verified with the public key."""
         return verified(await self.client.run(run_id).audit(), self.public)
-
-    async def deleted_histories(self, run_id: str) -> list[str]:
-        """Have Temporal delete the histories that others continue, as after its retention."""
-        query = f"WorkflowId = '{run_id}' AND ExecutionStatus = 'ContinuedAsNew'"
-
-        async def listed() -> list[str]:
-            return [found.run_id or "" async for found in self.temporal.list_workflows(query)]
-
-        deleted: list[str] = await eventually(listed)
-        for execution in deleted:
-            await self._delete(run_id, execution)
-
-        async def are_gone() -> bool:
-            return not await listed()
-
-        await eventually(are_gone)
-        return deleted
 
     async def _delete(self, run_id: str, execution: str) -> None:
         await self.temporal.workflow_service.delete_workflow_execution(

@@ -37,6 +37,8 @@ def upgrade() -> None:
         sa.Column("run_id", sa.Text(), nullable=False),
         sa.Column("origin", sa.Text(), nullable=False),
         sa.Column("batch", sa.BigInteger(), nullable=False),
+        sa.Column("told", sa.Integer(), nullable=False),
+        sa.Column("hash", sa.Text(), nullable=False),
         sa.Column("is_newest", sa.Boolean(), nullable=False),
         sa.Column("graph", sa.Text(), nullable=False),
         sa.Column("status", sa.Text(), nullable=False),
@@ -72,6 +74,17 @@ def upgrade() -> None:
         ["deployment", "status", "is_newest"],
         **_IS_NEWEST,
     )
+    op.create_index("ix_runs_deployment_ended_at", "runs", ["deployment", "ended_at"])
+    op.create_table(
+        "erased",
+        sa.Column("deployment", sa.Integer(), nullable=False),
+        sa.Column("run_id", sa.Text(), nullable=False),
+        sa.Column("at", sa.BigInteger(), nullable=False),
+        sa.Column("tombstone", sa.Text(), nullable=False),
+        sa.Column("is_done", sa.Boolean(), nullable=False),
+        sa.ForeignKeyConstraint(["deployment"], ["deployments.id"], name="fk_erased_deployment"),
+        sa.PrimaryKeyConstraint("deployment", "run_id", name="pk_erased"),
+    )
     op.create_table(
         "events",
         sa.Column("position", _LONG, nullable=False),
@@ -84,7 +97,8 @@ def upgrade() -> None:
         sa.Column("actor", sa.Text()),
         sa.Column("capability", sa.Text()),
         sa.Column("data", sa.Text(), nullable=False),
-        sa.Column("shown", sa.Text()),
+        sa.Column("audit", sa.Text()),
+        sa.Column("hash", sa.Text(), nullable=False),
         sa.Column("task", sa.Text()),
         sa.Column("rewound_by", sa.Integer()),
         sa.ForeignKeyConstraint(["deployment"], ["deployments.id"], name="fk_events_deployment"),

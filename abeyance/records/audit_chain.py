@@ -1,4 +1,4 @@
-"""The lines of an audit: canonical, chained by hashes, signed; and their verification. Pure.
+"""The lines of an audit: what is in them, chained by hashes and signed; and their verification. Pure.
 
 A line is a JSON object in the canonical form of RFC 8785, without the line break after it. Beside its
 content it has:
@@ -19,16 +19,21 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 
 import rfc8785
 
-from abeyance.core.json import Json
+from abeyance import views
+from abeyance.core.json import Json, rfc3339
+from abeyance.core.policy import Principal
 from abeyance.keyring import SigningKey, VerifyingKey
 
 END: Final = "end"
 OPEN: Final = "open"
 ERASED: Final = "erased"
+ADMIN: Final = "admin"
+"""The capability to read every answer."""
 LAST: Final = frozenset({END, OPEN, ERASED})
 """The types of a last line."""
 
@@ -37,15 +42,70 @@ _MARKS: Final = ("hash", "signature")
 _MOST_FAULTS: Final = 20
 
 
-class Chain:
-    """Makes the lines of an audit, after `lines` that it has already. Without a key it signs none."""
+def content_of(event: views.Event, audit: Mapping[str, Json] | None) -> dict[str, Json]:
+    """Return the content of the line of an event, with what only the audit says beside it."""
+    return {
+        **event.model_dump(mode="json", exclude={"data"}, exclude_none=True),
+        "data": event.data,
+        **(audit or {}),
+    }
 
-    def __init__(self, key: SigningKey | None, lines: Iterable[bytes] = ()) -> None:
+
+def closing(
+    view: views.RunView,
+    settled: Iterable[views.InterruptView],
+    *,
+    execution: str,
+    now: datetime,
+) -> dict[str, Json]:
+    """Return the content of the last line of an audit."""
+    return {
+        "type": OPEN if view.ended_at is None else END,
+        "run_id": view.run_id,
+        "time": rfc3339(view.ended_at or now),
+        "execution": execution,
+        "run": view.model_dump(mode="json", exclude_defaults=True),
+        "interrupts": [each.model_dump(mode="json", exclude_defaults=True) for each in settled],
+    }
+
+
+def written(
+    contents: Iterable[Mapping[str, Json]],
+    *,
+    reader: Principal | None = None,
+    key: SigningKey | None = None,
+) -> bytes:
+    """Return the lines of an audit, `redacted` for its reader, and signed if there is a key."""
+    chain = Chain(key)
+    return b"".join(chain.add(redacted(content, reader)) + b"\n" for content in contents)
+
+
+def redacted(content: Mapping[str, Json], reader: Principal | None) -> Mapping[str, Json]:
+    """Return the content of a line without answers to questions whose capability the reader lacks,
+    unless the reader has `admin`; None reads all.
+    """
+    if reader is None or reader.may(ADMIN):
+        return content
+    if "interrupts" in content:
+        return {**content, "interrupts": [_hidden(each, reader) for each in content["interrupts"]]}
+    if "answer" not in content or reader.may(content["capability"]):
+        return content
+    return {**content, "answer": None, "redacted": True}
+
+
+def _hidden(interrupt: Mapping[str, Json], reader: Principal) -> Mapping[str, Json]:
+    if reader.may(interrupt.get("requested_capability")):
+        return interrupt
+    return {name: it for name, it in interrupt.items() if name != "answer"}
+
+
+class Chain:
+    """Makes the lines of an audit. Without a key it signs none."""
+
+    def __init__(self, key: SigningKey | None) -> None:
         self._key = key
         self._prev: str | None = None
         self._count = 0
-        for line in lines:
-            self._append(line)
 
     def add(self, content: Mapping[str, Json]) -> bytes:
         """Return the next line."""
@@ -57,18 +117,9 @@ class Chain:
         if self._key is not None:
             line["signature"] = self._key.sign(digest.digest())
         data = rfc8785.dumps(line)
-        self._append(data)
-        return data
-
-    def _append(self, line: bytes) -> None:
         self._count += 1
-        self._prev = hashlib.sha256(line).hexdigest()
-
-
-def content_of(line: bytes) -> dict[str, Any]:
-    """Return the content of a line, without what the chain added to it."""
-    added = {*_MARKS, "n", "prev", "lines"}
-    return {name: value for name, value in _parsed(line).items() if name not in added}
+        self._prev = hashlib.sha256(data).hexdigest()
+        return data
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,11 +183,6 @@ def verify(data: bytes, key: VerifyingKey | None = None) -> Verified:
         last=last if is_whole else {},
         is_signed=is_signed,
     )
-
-
-def are_signed(lines: Iterable[bytes], key: VerifyingKey) -> bool:
-    """Return whether each of these lines is signed by the key."""
-    return all(_read(line, key)[1] is None for line in lines)
 
 
 def _read(line: bytes, key: VerifyingKey | None) -> tuple[dict[str, Any], str | None]:

@@ -1,0 +1,106 @@
+"""Reads audits: the events of a run, or of all runs, with what only an audit says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+from sqlalchemy import Connection, select
+
+from abeyance import views
+from abeyance.core.json import Json
+from abeyance.errors import Unavailable
+from abeyance.filters import AuditFilter
+from abeyance.records import audit_chain, questions
+from abeyance.records.documents import Documents
+from abeyance.records.event_rows import HASHED, hash_of
+from abeyance.records.events import FIELDS, conditions, event_id, fields, positions
+from abeyance.records.runs import run
+from abeyance.records.selecting import AnyRow
+from abeyance.records.tables import events, micros, runs
+from abeyance.records.writing import LISTED
+
+_COLUMNS: Final = (*FIELDS, events.c.capability, events.c.audit, events.c.hash)
+_SCANNED: Final = 100_000
+"""In positions: how much of the events of all runs a page looks at."""
+
+
+def contents(
+    connection: Connection, documents: Documents, deployment: int, run_id: str
+) -> Sequence[Mapping[str, Json]]:
+    """Return the contents of the lines of an audit, none if there is no run of this id.
+
+    Raises Unavailable if an event is not as it was written, and WrongKey.
+    """
+    view = run(connection, documents, deployment, run_id)
+    if view is None:
+        return []
+    identity = select(runs.c.id, runs.c.origin, runs.c.hash).where(
+        runs.c.deployment == deployment, runs.c.run_id == run_id, runs.c.is_newest
+    )
+    row = connection.execute(identity).one()
+    told: list[dict[str, Json]] = []
+    before = ""
+    query = select(*_COLUMNS).where(events.c.run == row.id).order_by(events.c.number)
+    for each in connection.execute(query):
+        if each.hash != hash_of(before, (getattr(each, name) for name in HASHED)):
+            raise _damaged(
+                run_id, f"event {each.number}, or one before it, is not as it was written"
+            )
+        before = each.hash
+        told.append(_content(documents, run_id, each))
+    if before != row.hash:
+        raise _damaged(run_id, "the latest events are missing")
+    asked = questions.of_run(connection, documents, deployment, run_id, status="all")
+    settled = [each for each in asked if each.status not in LISTED]
+    now = datetime.now(UTC)
+    return [*told, audit_chain.closing(view, settled, execution=row.origin, now=now)]
+
+
+def of_all(
+    connection: Connection,
+    documents: Documents,
+    deployment: int,
+    filters: AuditFilter,
+    *,
+    after: int = 0,
+    limit: int = 100,
+) -> tuple[list[dict[str, Json]], int | None]:
+    """Return contents of lines of all runs that pass a filter, in the order of their positions, and the
+    position after which to go on; None if there is nothing more.
+
+    Raises WrongKey.
+    """
+    newest = positions(connection, deployment).newest
+    # So that a page takes no longer however few events pass the filter.
+    last = min(newest, after + _SCANNED)
+    query = (
+        select(*_COLUMNS, runs.c.run_id, runs.c.graph)
+        .join(runs, events.c.run == runs.c.id)
+        .where(events.c.deployment == deployment, *conditions(filters))
+        .where(events.c.position > after, events.c.position <= last)
+        .order_by(events.c.position)
+        .limit(limit)
+    )
+    if filters.since is not None:
+        query = query.where(events.c.at >= micros(filters.since))
+    if filters.until is not None:
+        query = query.where(events.c.at < micros(filters.until))
+    rows = connection.execute(query).all()
+    told = [{**_content(documents, row.run_id, row), "graph": row.graph} for row in rows]
+    if len(rows) == limit:
+        return told, rows[-1].position
+    return told, last if last < newest else None
+
+
+def _content(documents: Documents, run_id: str, row: AnyRow) -> dict[str, Json]:
+    event = views.Event(id=event_id(row.number), run_id=run_id, **fields(documents, row))
+    audit = None if row.audit is None else documents.read(row.audit)
+    return audit_chain.content_of(event, audit)
+
+
+def _damaged(run_id: str, why: str) -> Unavailable:
+    return Unavailable(
+        f"the records of the run {run_id!r} are damaged ({why}): restore the database from a backup"
+    )

@@ -1,0 +1,126 @@
+"""Writes the events of a run, each with a hash that covers it and the hash of the event before."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from itertools import takewhile
+from typing import Any, Final
+
+from sqlalchemy import Connection, bindparam, delete, insert, select, update
+
+from abeyance.records.batch import Fact
+from abeyance.records.documents import Documents
+from abeyance.records.tables import events, micros
+
+HASHED: Final = ("number", "at", "type", "address", "actor", "capability", "data", "audit")
+"""What the hash of an event covers, beside that of the event before."""
+_LATER: Final = (
+    select(
+        *(events.c.number, events.c.at, events.c.type, events.c.address, events.c.actor),
+        events.c.hash,
+    )
+    .where(events.c.run == bindparam("run"), events.c.number > bindparam("before"))
+    .order_by(events.c.number)
+)
+_UNKNOWN: Final = delete(events).where(
+    events.c.run == bindparam("run"), events.c.number >= bindparam("first")
+)
+_LATEST: Final = (
+    select(events.c.number, events.c.hash)
+    .where(events.c.run == bindparam("run"), events.c.number < bindparam("number"))
+    .order_by(events.c.number.desc())
+    .limit(1)
+)
+_INSERT: Final = insert(events)
+_LARGEST: Final = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tail:
+    """The latest event of a run, after which others are written: its number and its hash."""
+
+    deployment: int
+    run: int
+    run_id: str
+    number: int
+    hash: str
+
+
+def take_back(connection: Connection, tail: Tail, before: int, facts: Sequence[Fact]) -> Tail:
+    """Delete the events that the run does not know; what it was told of before stays in its place.
+
+    Return the latest event that stays.
+    """
+    due = {(each.number, micros(each.time), each.type, each.address, each.actor) for each in facts}
+    later = connection.execute(_LATER, {"run": tail.run, "before": before}).all()
+    kept = [*takewhile(lambda row: tuple(row[:-1]) in due, later)]
+    if len(kept) < len(later):
+        unknown = later[len(kept)].number
+        connection.execute(_UNKNOWN, {"run": tail.run, "first": unknown})
+    if kept or not later:
+        return replace(tail, number=kept[-1].number, hash=kept[-1].hash) if kept else tail
+    return _latest(connection, tail)
+
+
+def write(connection: Connection, documents: Documents, tail: Tail, facts: Sequence[Fact]) -> Tail:
+    """Write the events that are not there yet, and return the latest one of the run."""
+    numbers = [fact.number for fact in facts if fact.number <= tail.number]
+    missing: set[int] = set()
+    if numbers:
+        own = (events.c.run == tail.run, events.c.number.in_(numbers))
+        missing = {*numbers} - {*connection.execute(select(events.c.number).where(*own)).scalars()}
+    rows: list[dict[str, Any]] = []
+    for fact in sorted(facts, key=lambda fact: fact.number):
+        if fact.number > tail.number:
+            row = _row(documents, tail, fact)
+            hash_ = hash_of(tail.hash, (row[name] for name in HASHED))
+            tail = replace(tail, number=fact.number, hash=hash_)
+            rows.append({**row, "hash": hash_})
+        elif fact.number in missing:
+            rows.append({**_row(documents, tail, fact), "hash": ""})
+    if rows:
+        connection.execute(_INSERT, rows)
+    return _chained(connection, tail, min(missing)) if missing else tail
+
+
+def _latest(connection: Connection, tail: Tail, *, before: int = _LARGEST) -> Tail:
+    found = connection.execute(_LATEST, {"run": tail.run, "number": before}).one_or_none()
+    if found is None:
+        return replace(tail, number=0, hash="")
+    return replace(tail, number=found.number, hash=found.hash)
+
+
+def _chained(connection: Connection, tail: Tail, first: int) -> Tail:
+    """Chain the events from a number on anew, and return the latest."""
+    tail = _latest(connection, tail, before=first)
+    later = select(events).where(events.c.run == tail.run, events.c.number >= first)
+    for row in connection.execute(later.order_by(events.c.number)).all():
+        hash_ = hash_of(tail.hash, (getattr(row, name) for name in HASHED))
+        tail = replace(tail, number=row.number, hash=hash_)
+        chained = update(events).where(events.c.position == row.position)
+        connection.execute(chained.values(hash=hash_))
+    return tail
+
+
+def hash_of(before: str, hashed: Iterable[Any]) -> str:
+    """Return the hash of an event, by what it covers and the hash of the event before; "" if none is."""
+    return sha256(json.dumps([before, *hashed]).encode()).hexdigest()
+
+
+def _row(documents: Documents, tail: Tail, fact: Fact) -> dict[str, Any]:
+    return {
+        "deployment": tail.deployment,
+        "run": tail.run,
+        "number": fact.number,
+        "at": micros(fact.time),
+        "type": fact.type,
+        "address": fact.address,
+        "actor": fact.actor,
+        "capability": fact.capability,
+        "data": documents.write(fact.data, tail.run_id),
+        "audit": None if fact.audit is None else documents.write(fact.audit, tail.run_id),
+        "task": fact.task,
+    }
