@@ -9,12 +9,10 @@ from collections.abc import Mapping
 from typing import Literal
 
 WORKFLOW = "AgentRun"
-JANITOR_WORKFLOW = "Janitor"
 READ_GRAPH_ACTIVITY = "read-graph"
 WRITE_ANSWERS_ACTIVITY = "write-answers"
 READ_JOURNALS_ACTIVITY = "read-journals"
 RECORD_ACTIVITY = "record"
-EVICT_ACTIVITY = "evict-inactive"
 NOTIFICATION_WORKFLOW = "Notification"
 ANNOUNCE_ACTIVITY = "announce"
 RECEIVERS_ACTIVITY = "find-receivers"

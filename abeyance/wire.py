@@ -291,12 +291,6 @@ class LostAttempts(Record):
     journal: Journal
 
 
-class EvictInactive(Record):
-    """A round of the janitor: `inactive_for` is in seconds."""
-
-    inactive_for: float
-
-
 ErasureState: TypeAlias = Literal["erasing", "erased"]
 """Whether the erasure of a run is under way or done."""
 

@@ -10,6 +10,7 @@ from collections.abc import Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from importlib.metadata import version
 from typing import Any, Final
 
@@ -22,7 +23,6 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 from abeyance import tracing
 from abeyance.activities.attempt import LEAVES_WITHIN
 from abeyance.activities.maintenance import (
-    EvictionActivities,
     GraphActivities,
     read_journals,
 )
@@ -61,7 +61,6 @@ from abeyance.temporal.workers import event_loop, process_runtime
 from abeyance.tracing import log_to_stderr
 from abeyance.util import notification_queue
 from abeyance.workflows.answers import AnswerTypes
-from abeyance.workflows.cleanup import Janitor
 from abeyance.workflows.metrics import Unmetered
 from abeyance.workflows.notification import Notification
 from abeyance.workflows.recording import HandingOver
@@ -155,10 +154,9 @@ def make_worker(
     worker = Worker(
         lenient(temporal),
         task_queue=settings.task_queue,
-        workflows=[AgentRun, Janitor],
+        workflows=[AgentRun],
         activities=[
             nodes.run,
-            EvictionActivities(client).evict,
             graph_activities.read,
             graph_activities.write,
             read_journals,
@@ -277,7 +275,7 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
         blobs=kept_blobs(settings),
         records=shared_database(settings),
     )
-    tending = asyncio.create_task(_tend(client, settings.keep))
+    tending = asyncio.create_task(_tend(client, settings))
     await asyncio.wait({running, stop_signal}, return_when=asyncio.FIRST_COMPLETED)
     if not running.done():
         stopping = asyncio.create_task(worker.shutdown())
@@ -347,25 +345,37 @@ async def _close_servers() -> None:
         await close_servers()
 
 
-async def _tend(client: Client, keep: float | None) -> None:
-    """Have blocked visits tried again at once, because this worker may have what they need; then find
-    what ends outside, and delete what is to be erased or was kept long enough, once a minute, until this
-    is cancelled.
+async def _tend(client: Client, settings: Settings) -> None:
+    """Have blocked visits tried again at once, because this worker may have what they need; then tend the
+    deployment once a minute, until this is cancelled.
     """
     try:
         await client.waking.wake()
     except AbeyanceError as error:
         _logger.warning("blocked runs are tried again within minutes, not at once: %s", error)
     while True:
-        try:
-            await client.janitor.round()
-        except (AbeyanceError, RPCError) as error:
-            _logger.warning("what ended outside is not recorded yet: %s", error)
-        try:
-            await client.erasures.round(keep)
-        except (AbeyanceError, RPCError) as error:
-            _logger.warning("what is to be deleted is not deleted yet: %s", error)
+        await tend(client, settings)
         await asyncio.sleep(_ROUND_SECONDS)
+
+
+async def tend(client: Client, settings: Settings) -> None:
+    """Find what ended outside, delete what is to be erased or was kept long enough, and evict inactive
+    runs. Several workers may do so at once.
+    """
+
+    async def evict() -> None:
+        if inactive_for := settings.session_inactive_timeout:
+            await client.runs.evict(inactive_for=inactive_for, actor="janitor")
+
+    for unless, work in (
+        ("what ended outside is not recorded yet", client.janitor.round),
+        ("what is to be deleted is not deleted yet", partial(client.erasures.round, settings.keep)),
+        ("inactive runs are not evicted yet", evict),
+    ):
+        try:
+            await work()
+        except (AbeyanceError, RPCError) as error:
+            _logger.warning("%s: %s", unless, error)
 
 
 async def _connected(settings: Settings, stop: asyncio.Event) -> TemporalClient | None:

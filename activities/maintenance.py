@@ -16,7 +16,6 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from abeyance import names, wire
 from abeyance.activities.heartbeat import journal_in
 from abeyance.authoring.graph import Graph
-from abeyance.client import Client
 from abeyance.runtime import answering, graph_today
 from abeyance.storage.converter import of_run, storage_code
 
@@ -26,18 +25,6 @@ _WAITING: Final = (
     PendingActivityState.PENDING_ACTIVITY_STATE_PAUSED,
 )
 """States of an activity whose next attempt has not begun."""
-
-
-class EvictionActivities:
-    """Activities of the janitor."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-
-    @activity.defn(name=names.EVICT_ACTIVITY)
-    async def evict(self, order: wire.EvictInactive) -> int:
-        """Evict inactive runs, and return their number."""
-        return len(await self._client.runs.evict(inactive_for=order.inactive_for, actor="janitor"))
 
 
 class GraphActivities:

@@ -137,7 +137,6 @@ def dev(
     Prints one line when everything is ready. Starting again with the same data finds the same runs.
     """
     from abeyance.dev.stack import Plan, Stack, with_stack
-    from abeyance.settings import load_settings
 
     plan = Plan(
         app=app,
@@ -148,7 +147,6 @@ def dev(
         in_memory=in_memory,
         directory=Path.cwd(),
         environment=os.environ,
-        settings=load_settings(),
         reload=reload,
     )
 
@@ -324,15 +322,14 @@ def setup(
     """Prepare the Temporal namespace and the database, which have to exist; again, it changes nothing.
 
     Registers the search attributes, creates the tables of ABEYANCE_DATABASE_URL or upgrades them to this
-    release, prints the retention of ended runs, and schedules the janitor, which evicts inactive runs, if
-    ABEYANCE_SESSION_INACTIVE_TIMEOUT is set.
+    release, and prints the retention of ended runs.
     """
     from datetime import timedelta
 
     from abeyance.duration import in_days, seconds
     from abeyance.records.database import Database
     from abeyance.settings import load_settings
-    from abeyance.temporal import connection, schedules
+    from abeyance.temporal import connection
     from abeyance.temporal.connection import connect_temporal
 
     try:
@@ -342,7 +339,6 @@ def setup(
 
     settings = load_settings()
     database = Database(settings.database_url)
-    inactive = settings.session_inactive_timeout
 
     async def prepare() -> None:
         temporal = await connect_temporal(settings=settings)
@@ -351,7 +347,6 @@ def setup(
         if length is not None:
             await connection.set_retention(temporal, length)
         kept = await connection.retention(temporal)
-        has_janitor = await schedules.schedule_janitor(temporal, settings.task_queue, inactive)
         name = temporal.namespace
         if as_json:
             report = {
@@ -360,18 +355,12 @@ def setup(
                 "records": prepared,
                 "retention_days": kept / timedelta(days=1),
             }
-            if has_janitor:
-                report["session_inactive_timeout"] = inactive
             typer.echo(json.dumps(report))
             return
         attributes = f"registered {', '.join(added)}" if added else "already registered"
         typer.echo(f"search attributes of {name!r}: {attributes}")
         typer.echo(f"records in {database.place}: {prepared}")
         typer.echo(f"retention of {name!r}: {in_days(kept)}")
-        if has_janitor:
-            typer.echo(
-                f"janitor of {settings.task_queue!r}: evicts runs inactive for {inactive:g} s"
-            )
 
     asyncio.run(prepare())
 

@@ -15,10 +15,7 @@ from temporalio.service import RPCError
 
 from abeyance.errors import SettingsError, Unavailable
 from abeyance.names import SEARCH_ATTRIBUTES
-from abeyance.settings import Settings
 from abeyance.temporal.connection import register_search_attributes, retention, set_retention
-from abeyance.temporal.converter import data_converter
-from abeyance.temporal.schedules import schedule_janitor
 
 HOST: Final = "127.0.0.1"
 NAMESPACE: Final = "default"
@@ -133,15 +130,6 @@ async def until_set_up(port: int, *, timeout: float, database: Path | None = Non
         raise Unavailable(
             f"Temporal did not answer on port {port} within {timeout:g} s ({last or 'no answer'})"
         ) from error
-
-
-async def set_schedules(port: int, settings: Settings) -> None:
-    """Schedule or remove the janitor. Raises SettingsError and Unavailable."""
-    # Ignore the environment, which may configure another Temporal.
-    temporal = await TemporalClient.connect(
-        f"{HOST}:{port}", namespace=NAMESPACE, data_converter=data_converter(settings)
-    )
-    await schedule_janitor(temporal, settings.task_queue, settings.session_inactive_timeout)
 
 
 def _note(database: Path) -> Path:

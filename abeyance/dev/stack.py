@@ -26,7 +26,6 @@ from abeyance.dev.server import HOST, Ports
 from abeyance.dev.signals import cancelled_by_signals
 from abeyance.dev.supervisor import Program, Supervisor, together
 from abeyance.errors import SettingsError, Unavailable
-from abeyance.settings import Settings
 
 T = TypeVar("T")
 
@@ -64,9 +63,8 @@ class Plan:
     `app` names the graphs; None uses the environment. A port of 0 picks a free one; without a `ui_port`
     Temporal's UI is not served. `data_dir` gets Temporal's state, records, blobs and logs; with
     `in_memory` only the logs. Modules of `app` are imported from `directory`. `environment` is passed to
-    the processes, except for the Temporal connection; `settings` are those of that environment, and
-    without them the janitor is not scheduled. With `reload` worker and API are restarted when a file of
-    `directory` changes.
+    the processes, except for the Temporal connection. With `reload` worker and API are restarted when a
+    file of `directory` changes.
     """
 
     app: str | None
@@ -77,7 +75,6 @@ class Plan:
     in_memory: bool
     directory: Path
     environment: Mapping[str, str]
-    settings: Settings | None = None
     reload: bool = False
 
 
@@ -151,8 +148,6 @@ async def with_stack(
                         ),
                         asyncio.to_thread(_prepare_records, data[_DATABASE_URL]),
                     )
-                    if plan.settings is not None:
-                        await devserver.set_schedules(ports.grpc, plan.settings)
                     async with together(worker.keep(), api.keep()):
                         await _until_ready(api_url, logs=data_dir / "logs", announce=announce)
                         if files is None:

@@ -32,8 +32,6 @@ STAMP: Final = "abeyance-stamp"
 _REFERENCE: Final = ExternalStorageReference.DESCRIPTOR.full_name.encode()
 _KEY_ID: Final = "encryption-key-id"
 """Metadata key of the key id, for people only."""
-_SCHEDULED: Final = "janitor:"
-"""Prefix of the workflow ids of schedules. Their inputs are sealed before the full id exists."""
 _REMEDY: Final = "send it by a client or an API that has the same keys and settings"
 _OPEN: Final = f"it is not encrypted, and ABEYANCE_ENCRYPTION_REQUIRED is set: {_REMEDY}"
 
@@ -91,7 +89,7 @@ class Encryption(PayloadCodec, WithSerializationContext):
             inner, owner = opened(payload, self._keys), owner_of(payload.data)
         except NotSealed as error:
             return refused(str(error))
-        if self._run_id is None or _is_for(self._run_id, owner):
+        if self._run_id is None or owner == self._run_id:
             return inner
         if owner:
             return refused(f"it was sealed for {owner!r}, and came to {self._run_id!r}")
@@ -126,10 +124,6 @@ def _unstamped(payload: Payload) -> Payload:
         return payload
     metadata = {name: value for name, value in payload.metadata.items() if name != STAMP}
     return Payload(metadata=metadata, data=payload.data)
-
-
-def _is_for(run_id: str, owner: str) -> bool:
-    return owner == run_id or (owner.startswith(_SCHEDULED) and run_id.startswith(f"{owner}-"))
 
 
 class EncryptedBlobs:

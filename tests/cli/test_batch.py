@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from typing import Any
 
 import pytest
 from command_line import Terminal
-from dev_stack import Place, Stack
+from dev_stack import Stack
 
 from abeyance.cli import watch
 
@@ -135,27 +134,6 @@ def test_evictions_are_counted(terminal: Terminal) -> None:
     assert terminal.call("evict")[0] == 3
     assert terminal.call("evict", "--inactive-for", "a while")[0] == 3
     assert terminal.call("evict", "--inactive-for", "0")[0] == 3
-
-
-def test_setup_lets_a_janitor_evict_where_it_is_told_to(place: Place, standing: Stack) -> None:
-    def setup(*arguments: str, **environment: Any) -> list[str]:
-        done = place.call(
-            "setup",
-            *arguments,
-            TEMPORAL_ADDRESS=standing.temporal,
-            ABEYANCE_TASK_QUEUE="swept",
-            **environment,
-        )
-        assert (done.returncode, done.stderr) == (0, "")
-        return list(done.stdout.splitlines())
-
-    swept = "janitor of 'swept': evicts runs inactive for 1800 s"
-    for _ in "12":
-        assert setup(ABEYANCE_SESSION_INACTIVE_TIMEOUT="30m")[3:] == [swept]
-    (told,) = setup("--json", ABEYANCE_PRESET="constrained")
-    assert json.loads(told)["session_inactive_timeout"] == 600
-    for _ in "12":
-        assert len(setup()) == 3
 
 
 def test_progress_is_drawn_where_somebody_watches(

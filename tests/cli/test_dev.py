@@ -1,7 +1,6 @@
 """`abeyance dev`: the whole stack stands, heals itself, and goes without a trace."""
 
 import asyncio
-import base64
 import json
 import os
 import signal
@@ -144,49 +143,6 @@ def test_with_json_its_line_says_where_everything_is(place: Place) -> None:
         assert httpx.get(f"{told['api_url']}/readyz").status_code == 200
         assert httpx.get(told["ui_url"]).status_code == 200
         assert told["data_dir"] == "data"
-
-
-JANITORS = """\
-import asyncio
-import sys
-from abeyance.cli.errors import leave
-from abeyance.temporal.connection import connect_temporal
-
-async def look() -> None:
-    temporal = await connect_temporal(sys.argv[1])
-    async for listed in await temporal.list_schedules():
-        handle = temporal.get_schedule_handle(listed.id)
-        (order,) = (await handle.describe()).schedule.action.args
-        print(listed.id, (await temporal.data_converter.decode([order]))[0])
-
-asyncio.run(look())
-leave(0)
-"""
-
-
-def janitors(stack: Stack) -> str:
-    """The schedules of the stack's server, with what each orders."""
-    done = stack.place.python("-c", JANITORS, stack.temporal)
-    assert done.stderr == ""
-    return done.stdout
-
-
-def test_a_janitor_makes_its_rounds_for_as_long_as_the_settings_ask_for_one(place: Place) -> None:
-    unset = place.environment
-    keys = f"first:{base64.b64encode(bytes(32)).decode()}"
-    place.environment = {
-        **unset,
-        "ABEYANCE_SESSION_INACTIVE_TIMEOUT": "2h",
-        "ABEYANCE_ENCRYPTION_KEYS": keys,
-    }
-    with place.stack() as stack:
-        assert janitors(stack) == "janitor:abeyance {'inactive_for': 7200.0}\n"
-        stack.process.send_signal(signal.SIGTERM)
-        assert end_of(stack, seconds=10) == 0
-
-    place.environment = {**unset, "ABEYANCE_ENCRYPTION_KEYS": keys}
-    with place.stack() as stack:
-        assert janitors(stack) == ""
 
 
 def test_with_reload_a_waiting_run_goes_on_with_the_changed_code(place: Place) -> None:

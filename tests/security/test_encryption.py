@@ -25,7 +25,6 @@ from abeyance.api.app import create_app
 from abeyance.errors import Code, Refusal
 from abeyance.settings import Settings
 from abeyance.storage.converter import of_run
-from abeyance.temporal.schedules import schedule_id, schedule_janitor
 
 FORGED = {"subject": "ceo", "capabilities": ["*"]}
 
@@ -219,19 +218,3 @@ async def test_temporals_ui_sees_what_it_asks_for_and_what_it_encodes_is_refused
     assert error is not None
     assert error.type == Code.NOT_SEALED
     assert "sealed for no run" in error.message
-
-
-async def test_the_janitor_still_makes_its_rounds(temporal: TemporalClient, site: Site) -> None:
-    run_id, _ = await asking(site)
-    queue = site.settings.task_queue
-    assert await schedule_janitor(site.temporal, queue, 1.0)
-    handle = temporal.get_schedule_handle(schedule_id(queue))
-
-    async def evicted() -> bool:
-        await handle.trigger()
-        return (await site.client.run(run_id).view()).outcome == "halted"
-
-    try:
-        await eventually(evicted)
-    finally:
-        await handle.delete()

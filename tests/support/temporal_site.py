@@ -28,7 +28,6 @@ from abeyance.storage.blobs import Blobs, MemoryBlobs
 from abeyance.temporal.converter import data_converter
 from abeyance.temporal.workarounds.in_order_runner import InOrderWorkflowRunner
 from abeyance.worker import make_notifier, make_worker
-from abeyance.workflows.cleanup import Janitor
 from abeyance.workflows.notification import Notification
 from abeyance.workflows.run import AgentRun
 
@@ -222,7 +221,7 @@ def replayer() -> Replayer:
     """Replay histories on today's code."""
     restrictions = SandboxRestrictions.default.with_passthrough_all_modules()
     return Replayer(
-        workflows=[AgentRun, Janitor, Notification],
+        workflows=[AgentRun, Notification],
         workflow_runner=InOrderWorkflowRunner(SandboxedWorkflowRunner(restrictions=restrictions)),
         data_converter=data_converter(),
     )

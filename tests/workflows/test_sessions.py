@@ -13,11 +13,11 @@ from temporalio.client import Client as TemporalClient
 
 from abeyance import commands, names
 from abeyance.errors import Code, Refusal
-from abeyance.temporal.schedules import schedule_id, schedule_janitor
+from abeyance.worker import tend
 
 
 async def seen(site: Site, count: int, *, seconds: float = 30) -> None:
-    """Wait until visibility knows so many active runs."""
+    """Wait until so many active runs are recorded."""
 
     async def known() -> bool:
         return len(await site.client.runs.active()) == count
@@ -71,9 +71,11 @@ async def test_the_run_longest_without_activity_is_halted_for_a_new_one(
     site = Site(temporal, gated())
     async with site.worker():
         oldest, *others = [await site.start(max_active_runs=3) for _ in "123"]
-        await seen(site, 3)
+        for run_id in (oldest, *others):
+            await site.until(run_id, "awaiting-input")
         message = commands.SteerMessage(text="still there?", message_id="m1")
-        await site.client.run(oldest).send_message(message)
+        for run_id in (oldest, *others):
+            await site.client.run(run_id).send_message(message)
         newest = await site.start(max_active_runs=3)
         halted = await site.ended(oldest)
 
@@ -155,8 +157,10 @@ async def test_a_run_that_was_active_after_all_stays(temporal: TemporalClient) -
 async def test_all_but_the_most_recent_can_be_evicted(temporal: TemporalClient) -> None:
     site = Site(temporal, gated())
     async with site.worker():
-        runs = [await site.start() for _ in range(5)]
-        await seen(site, 5)
+        runs = []
+        for _ in range(5):
+            runs.append(await site.start())
+            await site.until(runs[-1], "awaiting-input")
         listed = [run.run_id for run in await site.client.runs.active()]
 
         assert listed == runs[::-1]
@@ -166,33 +170,22 @@ async def test_all_but_the_most_recent_can_be_evicted(temporal: TemporalClient) 
             assert (await site.ended(run_id)).status == "halted"
 
 
-async def test_the_janitor_makes_its_rounds_and_can_be_sent_home(temporal: TemporalClient) -> None:
+async def test_a_worker_evicts_what_was_inactive_for_as_long_as_the_settings_say(
+    temporal: TemporalClient,
+) -> None:
     site = Site(temporal, gated())
-    queue = site.settings.task_queue
     async with site.worker():
         run_id = await site.start()
         await site.until(run_id, "awaiting-input")
-        await seen(site, 1)
-        assert await schedule_janitor(temporal, queue, 3_600)
-        assert await schedule_janitor(temporal, queue, 0.001)
-        handle = temporal.get_schedule_handle(schedule_id(queue))
-        await handle.trigger()
+        for timeout in (0.0, 3_600.0):
+            await tend(
+                site.client, site.settings.model_copy(update={"session_inactive_timeout": timeout})
+            )
+            assert (await site.client.run(run_id).view()).status == "awaiting-input"
+        await tend(
+            site.client, site.settings.model_copy(update={"session_inactive_timeout": 0.001})
+        )
         assert (await site.ended(run_id)).reason == "evicted"
-        assert not await schedule_janitor(temporal, queue, 0)
-        assert not await schedule_janitor(temporal, queue, 0)
-
-        # Visibility knows of a round a moment after it was made, and the hour may have made one more.
-        async def counted() -> dict[str, int]:
-            query = f"WorkflowType = 'Janitor' AND TaskQueue = '{queue}'"
-            ids = [found.id async for found in temporal.list_workflows(query)]
-            handles = [temporal.get_workflow_handle(id_, result_type=int) for id_ in ids]
-            return {handle.id: await handle.result() for handle in handles}
-
-        async def evicting() -> str | None:
-            return next((id_ for id_, evicted in (await counted()).items() if evicted), None)
-
-        await site.replays(await eventually(evicting))
-        assert sum((await counted()).values()) == 1
 
 
 async def test_a_session_is_cancelled_at_its_end(temporal: TemporalClient) -> None:
