@@ -74,7 +74,12 @@ def _every_fifth_batch_is_lost() -> AbstractContextManager[Any]:
 
 def _no_batch_is_later() -> AbstractContextManager[Any]:
     found = writing._run
-    return _swap(writing, "_run", lambda *given: replace(found(*given), latest=0))
+
+    def forgetful(*given: Any) -> writing._Run | None:
+        run = found(*given)
+        return None if run is None else replace(run, latest=0)
+
+    return _swap(writing, "_run", forgetful)
 
 
 async def _at_once(_: Recorder) -> None:
@@ -84,8 +89,8 @@ async def _at_once(_: Recorder) -> None:
 def _counting_anew() -> AbstractContextManager[Any]:
     begin = Recorder.__init__
 
-    def forgetful(self: Recorder, spawn: Spawn, start: wire.StartRun) -> None:
-        begin(self, spawn, start.model_copy(update={"facts": 0}))
+    def forgetful(self: Recorder, spawn: Spawn, start: wire.StartRun, *more: Any) -> None:
+        begin(self, spawn, start.model_copy(update={"facts": 0}), *more)
 
     return _swap(Recorder, "__init__", forgetful)
 
