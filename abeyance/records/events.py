@@ -192,6 +192,7 @@ def of_all(
         .join(runs, events.c.run == runs.c.id)
         .where(events.c.deployment == deployment)
         .where(events.c.position > begin, events.c.position <= end, *conditions(filters))
+        .where(*_standing(discarded=False))
         .order_by(events.c.position)
         .limit(limit)
     )
@@ -319,7 +320,6 @@ def conditions(filters: EventFilter) -> Iterator[Condition]:
     if filters.capabilities:
         yield selecting.among(events.c.capability, filters.capabilities)
     yield from selecting.readable(events.c.run, filters.reads)
-    yield from _standing(discarded=False)
 
 
 def fields(documents: Documents, row: AnyRow) -> dict[str, Any]:

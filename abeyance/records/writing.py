@@ -82,7 +82,6 @@ _UNKNOWN_QUESTIONS: Final = select(questions.c.interrupt_id).where(
     questions.c.batch < bindparam("number"),
     questions.c.rewound_by.is_(None),
 )
-_LAST_EVENT: Final = select(func.max(events.c.number)).where(events.c.run == bindparam("run"))
 _DISCARD_EVENTS: Final = (
     update(events)
     .where(
@@ -173,8 +172,7 @@ def _rewind(connection: Connection, run: _Run, batch: Batch, rewound: Rewound) -
     if run.rewind == rewound.salt and run.rewound_by is not None:
         # The task in which this batch was made for the first time came to nothing.
         return run.rewound_by
-    last = connection.execute(_LAST_EVENT, {"run": run.id}).scalar_one() or 0
-    by = max(last, rewound.at) + 1
+    by = max(run.tail.number, rewound.at) + 1
     connection.execute(_DISCARD_EVENTS, {"key": run.id, "kept": rewound.at, "by": by})
     # The run hands over everything that is open with this batch.
     since = update(questions).where(
@@ -200,7 +198,8 @@ def _numbered(batch: Batch, by: int | None) -> tuple[int, Sequence[Fact]]:
     if rewound is None or by is None:
         return batch.facts_before, batch.facts
     at, time = rewound.at, rewound.time or batch.active_at
-    told = Fact(number=by, time=time, type="run.rewound", actor=rewound.actor, data=rewound.data)
+    data = {**rewound.data, "kept": at}
+    told = Fact(number=by, time=time, type="run.rewound", actor=rewound.actor, data=data)
     later = (fact for fact in batch.facts if fact.number > at)
     moved = [fact.model_copy(update={"number": fact.number + by - at}) for fact in later]
     return by, [*(fact for fact in batch.facts if fact.number <= at), told, *moved]

@@ -142,7 +142,7 @@ def of_ends() -> Mapping[tuple[str, str], set[str]]:
 def test_the_table_names_exactly_what_can_be_told_with_its_source_and_its_data() -> None:
     assert len(_ROWS) == len(_TABLE), "a type stands there twice"
     # Whoever writes the records reads it from Temporal.
-    rewound = {("run.rewound", "step"): {"to", "reason"}}
+    rewound = {("run.rewound", "step"): {"to", "kept", "reason"}}
     assert {**facts(), **of_visits_and_starts(), **of_ends(), **rewound} == _TABLE
 
 

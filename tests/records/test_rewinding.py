@@ -106,7 +106,7 @@ def test_what_happened_after_the_point_stays_readable_and_is_marked(recorded: Re
         "run.rewound",
     ]
     said = recorded.read(told.of_run, "r")[-1]
-    assert (said.actor, said.time, said.data) == ("ada", NOON, {"to": "r.q"})
+    assert (said.actor, said.time, said.data) == ("ada", NOON, {"to": "r.q", "kept": 2})
 
 
 def test_events_are_numbered_after_those_that_were_discarded(recorded: Recorded) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -90,10 +91,14 @@ async def test_a_run_that_has_ended_waits_again_for_the_answer_and_goes_another_
         assert (ended.status, ended.values["log"]) == ("completed", ["before", "late"])
         standing = await events(site, run_id)
         rewound = next(event for event in standing if event.type == "run.rewound")
-        assert (rewound.actor, rewound.data) == ("olga", {"to": question.id})
+        assert (rewound.actor, rewound.data["to"]) == ("olga", question.id)
+        assert rewound.data["kept"] == int(done.discards[0].id) - 1
         assert int(rewound.id) == int(numbers[-1]) + 1
         assert len({event.id for event in standing}) == len(standing)
         assert [event.type for event in standing].count("run.completed") == 1
+        # The audit has what was discarded, too.
+        audited = [json.loads(line)["type"] for line in (await run.audit()).splitlines()]
+        assert audited.count("interrupt.answered") == 2
         marked = [e for e in await events(site, run_id, discarded=True) if e.rewound_by]
         assert [event.id for event in marked] == [event.id for event in done.discards]
         assert {event.rewound_by for event in marked} == {int(rewound.id)}
@@ -436,7 +441,7 @@ async def test_a_reset_of_which_nobody_has_told_the_records_is_recorded_as_a_rew
             return [each for each in await events(site, run_id) if each.type == "run.rewound"]
 
         (event,) = await eventually(rewound)
-        assert (event.actor, event.data) == (actor, data)
+        assert (event.actor, event.data) == (actor, {**data, "kept": 0})
 
 
 class Hotel:
