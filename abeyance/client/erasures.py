@@ -24,7 +24,7 @@ from abeyance.client.rpc import WorkflowRpc
 from abeyance.core.json import rfc3339
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.history.client import HistoryClient, unknown_run
-from abeyance.history.description import RPC, NotOurs, RunDescription
+from abeyance.history.description import RPC, RunDescription
 from abeyance.keyring import SigningKey
 from abeyance.records import removing
 from abeyance.records.audit_chain import ERASED, Chain
@@ -108,11 +108,9 @@ class Erasures:
         return len(unfinished) + len(old)
 
     async def _described(self, run_id: str) -> RunDescription | None:
-        """Describe a run, None if Temporal has deleted it. Raises `unknown_run` for one of others."""
+        """Describe a run, None if Temporal has deleted it. Another deployment may have its id by now."""
         try:
             return await self._line.describe(run_id)
-        except NotOurs:
-            raise unknown_run(run_id) from None
         except NotFound:
             return None
 
@@ -147,8 +145,9 @@ class Erasures:
         Raises Unavailable.
         """
         ids, has_later = await self._executions(run_id, until)
-        # Before the histories: of a run without those nobody knows that it has blobs.
-        if ids or not has_later:
+        # Before the histories: of a run without those nobody knows that it has blobs. Those of another
+        # deployment may be in the same place.
+        if (ids or not has_later) and not await self._line.is_foreign(run_id):
             await self._blobs.delete_run(run_id)
         await self._delete_histories(run_id, until, ids)
         await self._delete_notifications(run_id)

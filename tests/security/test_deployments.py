@@ -325,7 +325,7 @@ async def test_the_blobs_of_another_deployments_run_are_not_deleted(
     assert await ours.client.runs.delete_blobs(run_id) == 1
 
 
-async def test_an_id_that_has_passed_to_another_deployment_is_unknown_at_once(
+async def test_an_id_that_has_passed_to_another_deployment_leads_to_no_run_of_theirs(
     temporal: TemporalClient,
 ) -> None:
     ours, theirs = Site(temporal, gated()), Site(temporal, gated())
@@ -353,10 +353,13 @@ async def test_an_id_that_has_passed_to_another_deployment_is_unknown_at_once(
         before = await theirs.history(run_id)
         order = commands.Respond(responses={asked.id: YES}, principal=ANYBODY)
 
-        # It is remembered as one of ours, and what is sent names the one that was meant.
-        assert (await refused(ours.client.run(run_id).respond_to(order))).code is Code.UNKNOWN_RUN
-        assert (await refused(ours.client.run(run_id).clear_messages())).code is Code.UNKNOWN_RUN
-        assert (await refused(ours.client.run(run_id).pause())).code is Code.UNKNOWN_RUN
+        # Ours can still be read, and what is sent names the one that was meant.
+        assert (await ours.client.run(run_id).view()).status == "completed"
+        assert (await refused(ours.client.run(run_id).respond_to(order))).code is Code.GONE
+        assert (await refused(ours.client.run(run_id).clear_messages())).code is Code.GONE
+        assert (await refused(ours.client.run(run_id).pause())).code is Code.GONE
+        assert len((await theirs.history(run_id)).events) == len(before.events)
+        assert await ours.client.runs.erase(run_id) == "erased"
         assert len((await theirs.history(run_id)).events) == len(before.events)
         await theirs.client.run(run_id).respond_to(order)
         await theirs.ended(run_id)
