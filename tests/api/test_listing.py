@@ -54,7 +54,7 @@ async def test_runs_are_listed_newest_first_whatever_became_of_them(api: Api, si
     async def settled() -> bool:
         # A worker does it once a minute.
         await site.client.janitor.round()
-        found = await ids(api, conversation_id=talk, status="cancelled,halted")
+        found = await ids(api, conversation_id=talk, status="cancelled,terminated,halted")
         return found == [brief, run_ids[3], run_ids[1]]
 
     await eventually(settled)
@@ -68,7 +68,7 @@ async def test_runs_are_listed_newest_first_whatever_became_of_them(api: Api, si
     }
     assert statuses[brief] == ("halted", False, True)
     assert statuses[run_ids[3]] == ("cancelled", False, True)
-    assert statuses[run_ids[1]] == ("cancelled", False, True)
+    assert statuses[run_ids[1]] == ("terminated", False, True)
     assert statuses[run_ids[0]] == ("awaiting-input", False, False)
     assert await ids(api, conversation_id=talk, graph="brief") == [brief]
     assert await ids(api, conversation_id=talk, graph="nothing") == []
