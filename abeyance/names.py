@@ -35,7 +35,6 @@ SEARCH_ATTRIBUTES: Mapping[str, Literal["Keyword", "KeywordList"]] = {
 """The search attributes of a run and their types."""
 
 MEMO_SUMMARY = "summary"
-MEMO_FACTS = "facts"
 MEMO_START = "start"
 MEMO_CLOSING = "closing"
 MEMO_QUEUE = "task_queue"

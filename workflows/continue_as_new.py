@@ -128,7 +128,7 @@ def hand_over(state: RunState, start: wire.StartRun) -> None:
         )
         return
     # Without a memo argument the new history would have the memo of the start.
-    memo = {key: value for key, value in workflow.memo().items() if key != names.MEMO_FACTS}
+    memo = dict(workflow.memo())
     created = {"created_at": state.created_at.isoformat()}
     memo[names.MEMO_START] = {**memo.get(names.MEMO_START, {}), **created}
     # As payloads, so that a large state is not written twice.

@@ -26,13 +26,12 @@ from temporalio.worker import (
 
 with workflow.unsafe.imports_passed_through():
     from abeyance import names, projections, wire
-    from abeyance.core.address import Address
     from abeyance.core.effects import Publish
     from abeyance.core.ledger import Interrupt
-    from abeyance.core.outcome import AttemptFailed, Failed, Finished, Interrupted, Stopped
     from abeyance.core.state import RunState, Status
-    from abeyance.errors import FailureCode
+    from abeyance.records import steps
     from abeyance.records.batch import BEGINNING, Batch, Fact, Rewound, Written
+    from abeyance.records.steps import Step
     from abeyance.workflows.activity_calls import LocalFailed, local_result
 
 Spawn: TypeAlias = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
@@ -53,7 +52,6 @@ _FOREVER: Final = RetryPolicy(
     initial_interval=timedelta(milliseconds=500), maximum_interval=timedelta(seconds=10)
 )
 _MOST_FACTS: Final = 100
-_OF_TURNS: Final = ("turn", "model", "calls", "usage", "finish_reason")
 
 
 class Recorder:
@@ -150,16 +148,7 @@ class Recorder:
     def began(self, start: wire.StartRun, graph: str, now: datetime) -> None:
         """Note that the run began."""
         self._is_quiet = False
-        actor = start.sent_by or start.started_by
-        data = {
-            "graph": graph,
-            "graph_version": start.graph_version,
-            "conversation_id": start.conversation_id,
-            "session_type": start.session_type,
-        }
-        if start.sent_by is not None:
-            data["on_behalf_of"] = start.started_by
-        self.note("run.started", now, actor=actor, data=data)
+        self._note(steps.began(start, graph), now)
 
     def published(self, fact: Publish, state: RunState) -> None:
         """Note what the core publishes."""
@@ -178,59 +167,20 @@ class Recorder:
 
     def started(self, address: str, now: datetime) -> None:
         """Note that the code of a visit begins."""
-        self.note(f"{_node_or_tool(address)}.started", now, address=address)
+        self._note(steps.started(address), now)
 
     def reported(self, address: str, report: wire.VisitReport, now: datetime) -> None:
         """Note what the code of a visit came to."""
-        what, outcome = _node_or_tool(address), report.outcome
-        match outcome:
-            case Finished() | Interrupted():
-                for emitted in outcome.emitted:
-                    data = {"data": emitted.data}
-                    self.note(f"user.{emitted.name}", now, address=address, data=data)
-                if isinstance(outcome, Finished):
-                    self._finished(address, what, outcome, now)
-            case Stopped():
-                self.note(f"{what}.stopped", now, address=address)
-            case AttemptFailed():
-                failed = {
-                    "message": outcome.message,
-                    "attempt": outcome.attempts.count,
-                    "pause": outcome.pause,
-                }
-                self.note(f"{what}.retrying", now, address=address, data=failed)
-            case Failed():
-                why = {"code": outcome.code, "message": outcome.message}
-                self.note(f"{what}.failed", now, address=address, data=why)
-            case _:
-                # The run itself publishes what blocks a visit.
-                pass
+        for step in steps.reported(address, report.outcome):
+            self._note(step, now)
 
-    def _finished(self, address: str, what: str, outcome: Finished, now: datetime) -> None:
-        status = outcome.tool_status
-        data = {} if status is None else {"outcome": status}
-        self.note(f"{'tool' if data else what}.finished", now, address=address, data=data)
-        if outcome.turn is not None:
-            about = {name: outcome.turn.get(name) for name in _OF_TURNS}
-            self.note("model.turn", now, address=address, data=about)
+    def _note(self, step: Step, time: datetime) -> None:
+        self.note(step.type, time, address=step.address, actor=step.actor, data=step.data)
 
     def ended(self, state: RunState) -> None:
         """Note the end of the run."""
-        ending = state.ending
-        if ending is None:
-            return
-        error = ending.error
-        data: dict[str, Any] = {"reason": ending.reason}
-        if ending.outcome == "failed":
-            data["code"] = error.code if error else FailureCode.NODE_FAILED
-            data["message"] = error and error.message
-        self.note(
-            f"run.{ending.outcome}",
-            state.updated_at,
-            address=None if error is None else error.address,
-            actor=ending.actor if ending.outcome == "cancelled" else None,
-            data=data,
-        )
+        if state.ending is not None:
+            self._note(steps.ended(state.ending), state.updated_at)
 
     def changed(self, state: RunState, start: wire.StartRun, *, at: int) -> None:
         """Record the run as it is now, or as soon as the batch under way is written.
@@ -368,10 +318,6 @@ def workflow_task() -> str:
     """Return the name of the workflow task that is under way: its execution, and where it began there."""
     info = workflow.info()
     return f"{info.run_id}/{info.get_current_history_length()}"
-
-
-def _node_or_tool(address: str) -> str:
-    return "tool" if Address.parse(address).is_call else "node"
 
 
 def _entry(state: RunState, id_: str) -> Interrupt | None:

@@ -155,7 +155,7 @@ class AgentRun(QuestionUpdates, MessageUpdates, RunReads):
                 self._rewinds.settle(self._state)
             self._set_timer()
             facts, self._facts = self._facts, []
-            self._visibility.write(self._state, facts, self._start)
+            self._visibility.write(self._state, self._start)
             self._metered.published(self._state, facts)
             self._announcer.published(self._state, self._start, facts)
             if self._state.finished or not self._recorder.is_quiet(self._state):
@@ -171,8 +171,8 @@ class AgentRun(QuestionUpdates, MessageUpdates, RunReads):
         while self._is_dirty:
             # Events that arrived while the claim was released.
             self._is_dirty = False
-            facts, self._facts = self._facts, []
-            self._visibility.write(self._state, facts, self._start)
+            self._facts.clear()
+            self._visibility.write(self._state, self._start)
             self._record()
             await self._leave()
         return visibility.record_of(self._state, self._recorder.carried(self._start))

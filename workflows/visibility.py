@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 from temporalio import workflow
@@ -12,8 +12,7 @@ from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from abeyance import names, projections, wire
-    from abeyance.core import authority, effects
-    from abeyance.core.effects import Publish
+    from abeyance.core import authority
     from abeyance.core.json import Json, size
     from abeyance.core.ledger import DUE
     from abeyance.core.spec import FunctionNode, OnTimeout
@@ -25,7 +24,6 @@ with workflow.unsafe.imports_passed_through():
     from abeyance.projections import on_timeout_text
     from abeyance.workflows.details import details
 
-_FACTS_BYTES = 8_000
 _CLOSING_MEMO_BYTES: Final = 12_000
 _CLOSING_KEYS: Final = 20
 _STATUS: Final = SearchAttributeKey.for_keyword(names.STATUS)
@@ -38,28 +36,6 @@ def memo_summary(state: RunState) -> dict[str, Json]:
         "blocked": state.visits.count(BLOCKED, ALL),
         "queue_depth": len(state.mailbox.queue),
     }
-
-
-def fact_batches(facts: Sequence[Publish]) -> Iterator[list[Json]]:
-    """Yield facts in batches that fit beside the rest of the memo, in order."""
-    batch: list[Json] = []
-    spent = 0
-    for fact in facts:
-        row: dict[str, Json] = {
-            "n": fact.number,
-            "time": fact.time.isoformat(),
-            "type": fact.type,
-            "address": fact.address,
-            "actor": fact.actor,
-            "data": fact.data,
-        }
-        spent += size(row)
-        if batch and spent > _FACTS_BYTES:
-            yield batch
-            batch, spent = [], size(row)
-        batch.append(row)
-    if batch:
-        yield batch
 
 
 def timer_summary(state: RunState) -> str:
@@ -102,35 +78,25 @@ class VisibilityWriter:
     def __init__(self, start: wire.StartRun, carried: RunState | None) -> None:
         self._graph_version = start.graph_version
         self._must_write = carried is not None
-        # The client wrote it when it started the run.
-        self._status = Status.RUNNING if carried is None else carried.status
-        self._shown = str(self._status)
+        # The client wrote these when it started the run.
+        status = Status.RUNNING if carried is None else carried.status
+        self._summary: Mapping[str, Json] = {"status": str(status), "blocked": 0, "queue_depth": 0}
+        self._shown = str(status)
 
-    def write(
-        self, state: RunState, facts: Sequence[effects.Publish], start: wire.StartRun
-    ) -> None:
+    def write(self, state: RunState, start: wire.StartRun) -> None:
         """Write all changes since the last write."""
         workflow.set_current_details(details(state, start))
-        self._write_memo(state, facts, start)
+        self._write_memo(state, start)
         self._write_status(state)
 
-    def _write_memo(
-        self, state: RunState, facts: Sequence[effects.Publish], start: wire.StartRun
-    ) -> None:
+    def _write_memo(self, state: RunState, start: wire.StartRun) -> None:
         changes: dict[str, Json] = {**self._migrated(state, start)}
-        has_new_status = state.status not in (self._status, Status.COMPLETED)
-        has_changes = bool(changes or facts or has_new_status or self._must_write)
-        self._must_write = False
-        self._status = state.status
-        if not has_changes:
-            return
-        changes[names.MEMO_SUMMARY] = memo_summary(state)
-        first, *more = [*fact_batches(facts)] or [[]]
-        if first:
-            changes[names.MEMO_FACTS] = first
-        workflow.upsert_memo(changes)
-        for batch in more:
-            workflow.upsert_memo({names.MEMO_FACTS: batch})
+        summary = memo_summary(state)
+        # Of a run that has completed its result says so.
+        is_news = summary != self._summary and state.status is not Status.COMPLETED
+        if changes or is_news or self._must_write:
+            self._must_write, self._summary = False, summary
+            workflow.upsert_memo({**changes, names.MEMO_SUMMARY: summary})
 
     def _migrated(self, state: RunState, start: wire.StartRun) -> Mapping[str, Json]:
         """The part of the memo that only a migration changes, if there was one."""

@@ -165,7 +165,7 @@ class Erasures:
         }
         # Visibility may not list the newest yet.
         with suppress(NotFound):
-            newest = await self._histories.execution(run_id, "")
+            newest = await self._histories.newest(run_id)
             if newest.ended_at is None or newest.ended_at > until:
                 return ids, True
             ids.add(newest.id)

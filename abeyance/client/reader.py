@@ -27,10 +27,9 @@ from abeyance.core.policy import Principal
 from abeyance.core.state import Status
 from abeyance.errors import AbeyanceError, Code, Refusal, Unavailable, Unreadable
 from abeyance.history import transcripts
-from abeyance.history.closing_record import closing_record_in
+from abeyance.history.closing_record import CLOSING_EVENTS, closing_record_in
 from abeyance.history.deleted_runs import DELETED
 from abeyance.history.description import ENDINGS, RunDescription, decoded, statuses_of
-from abeyance.history.entries import CLOSING_EVENTS
 from abeyance.history.hindrance import hindered
 from abeyance.history.transcripts import MAX_ITEMS, heads
 from abeyance.orders import CommandedRun, awaited, order_of

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final, TypeVar
 
 from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.api.enums.v1 import WorkflowExecutionStatus
-from temporalio.api.workflow.v1 import PendingActivityInfo, WorkflowExecutionInfo
+from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.api.workflowservice.v1 import (
     GetWorkflowExecutionHistoryRequest,
     GetWorkflowExecutionHistoryResponse,
@@ -21,33 +20,23 @@ from temporalio.converter import DataConverter
 from temporalio.service import RPCError
 
 from abeyance import names
-from abeyance.errors import Code, Refusal, Unavailable, Unreadable
-from abeyance.history.description import RPC, decoded, described_by_server
+from abeyance.errors import Code, Refusal, Unavailable
+from abeyance.history.description import RPC, described_by_server
 from abeyance.storage.converter import of_run
 from abeyance.temporal.retry import NotFound, attempts, is_retryable
-from abeyance.temporal.workarounds.calls import PAUSED_NATIVELY
 
 T = TypeVar("T")
 
 _PAGE: Final = 200
 """In transactions of the server, each of one or more events."""
-_RUNNING: Final = (WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING, PAUSED_NATIVELY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Execution:
-    """One of a run's executions. `first` is the oldest of its chain, `reset_to` what replaced it.
-
-    A retry begins a chain. `origin` is the oldest execution of the chain that was retried first.
-    `ended_at` is None of an open one.
-    """
+    """One of a run's executions, and when it ended; None of an open one."""
 
     id: str
-    first: str
-    origin: str
-    is_running: bool
     ended_at: datetime | None
-    reset_to: str
 
 
 class HistoryClient:
@@ -66,9 +55,9 @@ class HistoryClient:
     def converter(self, run_id: str) -> DataConverter:
         return of_run(self._temporal.data_converter, run_id)
 
-    async def execution(self, run_id: str, execution: str = "") -> Execution:
-        """One execution of a run, the newest unless named. Raises NotFound and Unavailable."""
-        ask = partial(described_by_server, self._temporal, run_id, execution)
+    async def newest(self, run_id: str) -> Execution:
+        """The newest execution of a run. Raises NotFound and Unavailable."""
+        ask = partial(described_by_server, self._temporal, run_id)
         response = await self._retried(run_id, ask)
         info = response.workflow_execution_info
         if info.type.name != names.WORKFLOW or info.task_queue != self._task_queue:
@@ -76,38 +65,23 @@ class HistoryClient:
             raise NotFound
         return Execution(
             id=info.execution.run_id,
-            first=info.first_run_id,
-            origin=await self._origin(run_id, info) or info.first_run_id,
-            is_running=info.status in _RUNNING,
             ended_at=info.close_time.ToDatetime(tzinfo=UTC)
             if info.HasField("close_time")
             else None,
-            reset_to=response.workflow_extended_info.reset_run_id,
         )
 
     async def pending(self, run_id: str) -> Sequence[PendingActivityInfo]:
         """The pending activities of a run of which one execution was found. Raises RPCError."""
         return (await described_by_server(self._temporal, run_id)).pending_activities
 
-    async def _origin(self, run_id: str, info: WorkflowExecutionInfo) -> str:
-        payload = info.memo.fields.get(names.MEMO_START)
-        if payload is None:
-            return ""
-        try:
-            start = await decoded(self.converter(run_id), payload)
-        except Unreadable:
-            # Then its events cannot be read either, which says why.
-            return ""
-        return str(start.get("origin") or "") if isinstance(start, Mapping) else ""
-
     async def history(
-        self, run_id: str, execution: str, token: bytes = b"", *, most: int = _PAGE
+        self, run_id: str, execution: str, token: bytes = b""
     ) -> GetWorkflowExecutionHistoryResponse:
         """A page of a history, up to its present end. Raises NotFound and Unavailable."""
         request = GetWorkflowExecutionHistoryRequest(
             namespace=self._namespace,
             execution=WorkflowExecution(workflow_id=run_id, run_id=execution),
-            maximum_page_size=most,
+            maximum_page_size=_PAGE,
             next_page_token=token,
             skip_archival=True,
         )

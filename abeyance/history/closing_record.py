@@ -6,20 +6,31 @@ no result. A run that an operator terminated has none: its record is made of the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
-from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.api.enums.v1 import HistoryEventFilterType
+from temporalio.api.common.v1 import Payload, WorkflowExecution
+from temporalio.api.enums.v1 import EventType, HistoryEventFilterType
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryRequest
 from temporalio.client import Client as TemporalClient
 
 from abeyance import views
 from abeyance.history.description import RPC, RunDescription, decoded
-from abeyance.history.entries import closing_sources
 from abeyance.storage.converter import decode_message, of_run
+
+CLOSING_EVENTS: Final = frozenset(
+    {
+        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED,
+        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED,
+        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TIMED_OUT,
+        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCELED,
+        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TERMINATED,
+        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW,
+    }
+)
+"""The types of the last event of a history."""
 
 
 async def closing_record(
@@ -52,12 +63,24 @@ async def closing_record_in(
     temporal: TemporalClient, run_id: str, event: HistoryEvent
 ) -> views.ClosingRecord | None:
     """Return the closing record in the last event of a run, None without one. Raises Unreadable."""
-    payloads = closing_sources(event)
+    payloads = _sources(event)
     if not payloads:
         return None
     ended_at = event.event_time.ToDatetime(tzinfo=UTC)
     value = await decoded(of_run(temporal.data_converter, run_id), payloads[0])
     return _record(value, ended_at)
+
+
+def _sources(event: HistoryEvent) -> Sequence[Payload]:
+    """The payload of the closing record in the last event of a history, if it has one."""
+    match event.event_type:
+        case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED:
+            return event.workflow_execution_completed_event_attributes.result.payloads[:1]
+        case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED:
+            failure = event.workflow_execution_failed_event_attributes.failure
+            return failure.application_failure_info.details.payloads[:1]
+        case _:
+            return []
 
 
 def _record(value: Any, ended_at: datetime | None) -> views.ClosingRecord | None:

@@ -29,7 +29,6 @@ from abeyance.core.address import Address
 from abeyance.core.state import Status
 from abeyance.errors import BlockedCode, Code, Refusal, Unreadable
 from abeyance.history.after_the_end import not_running
-from abeyance.history.entries import is_visit
 from abeyance.storage.converter import UNREADABLE, decode_message, of_run, storage_code
 from abeyance.temporal.retry import NotFound, RetryableError
 from abeyance.temporal.workarounds.calls import PAUSED_NATIVELY
@@ -46,14 +45,24 @@ _ENDED_AS: Final = {
     Execution.WORKFLOW_EXECUTION_STATUS_COMPLETED: ("completed", None),
 }
 """The run's status and reason by Temporal's status."""
-_READ_ELSEWHERE: Final = names.MEMO_FACTS
-"""A memo key that may be large, and that no view shows."""
 _MAPPINGS: Final = (names.MEMO_START, names.MEMO_SUMMARY)
 _SHOWN: Final = 300
 RPC: Final = timedelta(seconds=5)
 """How long one call over the network may take."""
 _TRIED: Final = 3
 """So often a workflow task may time out because its worker was killed."""
+
+
+def is_visit(activity: str, address: Any) -> bool:
+    """Return whether an activity of this name and summary runs a node's code.
+
+    Other activities decide a node's routes, for example.
+    """
+    try:
+        place = Address.parse(str(address))
+    except ValueError:
+        return False
+    return place.segments[-1].type in {"node", "tool"} and activity == place.label
 
 
 def statuses_of(summary: Mapping[str, Any]) -> frozenset[str]:
@@ -352,7 +361,7 @@ async def read(
     memo: dict[str, Any] = {}
     unread: dict[str, Unreadable] = {}
     for name, payload in info.memo.fields.items():
-        if name in beside or name == _READ_ELSEWHERE:
+        if name in beside:
             continue
         try:
             memo[name] = await decoded(converter, payload)

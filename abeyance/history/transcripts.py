@@ -24,8 +24,7 @@ from abeyance.core.items import TRANSCRIPT_FIELD
 from abeyance.core.text import truncate
 from abeyance.errors import Code, Refusal, SettingsError, Unavailable
 from abeyance.history.client import HistoryClient, unknown_run
-from abeyance.history.entries import is_visit, mapping
-from abeyance.history.event_translation import sources
+from abeyance.history.description import is_visit
 from abeyance.records import cursors
 from abeyance.storage.blobs import Blobs
 from abeyance.temporal.retry import NotFound
@@ -43,7 +42,7 @@ async def heads(
     reader = _Heads(source.converter(run_id))
     token = b""
     try:
-        newest = await source.execution(run_id)
+        newest = await source.newest(run_id)
         while True:
             page = await source.history(run_id, newest.id, token)
             for event in page.history.events:
@@ -71,20 +70,22 @@ class _Heads:
                 self._carried(await self._decoded(begun.input.payloads))
             case EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
                 name = event.activity_task_scheduled_event_attributes.activity_type.name
-                (address,) = await self._decoded(sources(event)) or (None,)
+                metadata = event.user_metadata
+                summary = [metadata.summary] if metadata.HasField("summary") else []
+                (address,) = await self._decoded(summary) or (None,)
                 if is_visit(name, address) and (agent := _around(str(address))) is not None:
                     self._turns[event.event_id] = agent
             case EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
                 completed = event.activity_task_completed_event_attributes
                 if (agent := self._turns.get(completed.scheduled_event_id)) is not None:
-                    report = mapping(await self._decoded(sources(event)))
+                    report = _mapping(await self._decoded(completed.result.payloads[:1]))
                     self._learn(agent, (report.get("outcome") or {}).get("patch"))
             case _:
                 pass
 
     def _carried(self, arguments: list[Any]) -> None:
         """Read the arguments of a run: `start`, the graph, the values of its scopes, and the snapshot."""
-        values, snapshot = mapping(arguments[2:]), mapping(arguments[3:])
+        values, snapshot = _mapping(arguments[2:]), _mapping(arguments[3:])
         for address, ref in (snapshot.get("transcripts") or {}).items():
             self._learn(address, {TRANSCRIPT_FIELD: ref})
         for address, fields in values.items():
@@ -97,6 +98,11 @@ class _Heads:
 
     async def _decoded(self, payloads: Any) -> list[Any]:
         return await self._converter.decode(payloads) if payloads else []
+
+
+def _mapping(values: Sequence[Any]) -> Mapping[str, Any]:
+    """The first value if it is a mapping, as ours all are; other writers may write anything."""
+    return values[0] if values and isinstance(values[0], Mapping) else {}
 
 
 def _around(address: str) -> str | None:

@@ -12,11 +12,10 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import asdict
 from datetime import datetime
 from typing import Final, assert_never
 
-from abeyance import projections, wire
+from abeyance import wire
 from abeyance.authoring.context import Context, VisitRuntime
 from abeyance.authoring.graph import Graph
 from abeyance.authoring.journal import Journal
@@ -28,8 +27,9 @@ from abeyance.core.json import Json
 from abeyance.core.outcome import Stopped, VisitOutcome
 from abeyance.core.state import RunState
 from abeyance.errors import Blocked
-from abeyance.history import entries
+from abeyance.records import steps
 from abeyance.records.audit_chain import content_of
+from abeyance.records.steps import Step
 from abeyance.runtime.node_runner import failed_attempt, graph_for, run_visit
 from abeyance.storage.blobs import MemoryBlobs
 from abeyance.views import Event
@@ -70,9 +70,7 @@ class Driver:
         if self._has_begun:
             raise RuntimeError("the run has started already")
         self._has_begun = True
-        start = self._start.model_dump(mode="json")
-        entry = entries.run_started([start, {"name": self.state.spec.name}])
-        self._publish(entry.type, None, entry.actor, entry.data)
+        self._note(steps.began(self._start, self.state.spec.name))
         await self.feed(events.Started(now=self.now))
 
     def deploy(self, graph: Graph) -> None:
@@ -164,7 +162,8 @@ class Driver:
             case effects.Yield():
                 self._advance(events.TaskBegan(now=self.now))
             case effects.Finish():
-                self._publish_end()
+                if self.state.ending is not None:
+                    self._note(steps.ended(self.state.ending))
             case effects.StopNode():
                 # Visits run one after another here, so no other visit is running.
                 if self._blocked.pop(effect.visit, None) is not None:
@@ -178,13 +177,13 @@ class Driver:
     async def _visit(self, visit_input: VisitInput) -> None:
         visit = visit_input.address
         if visit_input.kind == "visit" and visit_input.blocked_by is None:
-            self._publish(entries.visit_started(visit).type, visit)
+            self._note(steps.started(visit))
         clock = time.monotonic()
         outcome = await self._outcome(visit_input)
         worked = round(time.monotonic() - clock, 3) if visit_input.metered else 0.0
         if visit_input.kind == "visit":
-            for event in entries.visit_reported(visit, {"outcome": asdict(outcome)}):
-                self._publish(event.type, event.address, data=event.data)
+            for step in steps.reported(visit, outcome):
+                self._note(step)
         self._advance(events.VisitEnded(now=self.now, visit=visit, outcome=outcome, worked=worked))
 
     async def _outcome(self, visit_input: VisitInput) -> VisitOutcome:
@@ -228,13 +227,8 @@ class Driver:
         except Exception as error:  # noqa: BLE001 any exception of an author's code is a failed attempt
             return failed_attempt(graph, context, error, context.runtime.attempts())
 
-    def _publish_end(self) -> None:
-        view = projections.run_view(self.state, self._start)
-        data: dict[str, Json] = {"reason": view.reason}
-        if view.error is not None:
-            data |= {"code": view.error.code, "message": view.error.message}
-        address = None if view.error is None else view.error.address
-        self._publish(f"run.{view.status}", address, view.cancelled_by, data)
+    def _note(self, step: Step) -> None:
+        self._publish(step.type, step.address, step.actor, step.data)
 
     def _publish(
         self,

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from core_drive import T0, Drive, gate, graph
+from core_drive import Drive, gate, graph
 
 from abeyance import wire
 from abeyance.core import events
-from abeyance.core.effects import Publish
-from abeyance.core.json import size
 from abeyance.core.spec import START, Default, GoTo
 from abeyance.workflows import visibility
 
@@ -20,26 +18,6 @@ ATTRIBUTE = 2_000
 
 def asking(*gates: Any) -> Drive:
     return Drive(graph(*gates, ways=[(START, each.id) for each in gates]))
-
-
-def fact(number: int, **data: Any) -> Publish:
-    return Publish(number=number, time=T0, type="node.failed", address=None, actor=None, data=data)
-
-
-def test_facts_are_told_in_order_in_batches_that_fit() -> None:
-    facts = [fact(number, message="x" * 900) for number in range(100)]
-    batches = list(visibility.fact_batches(facts))
-
-    assert [row["n"] for batch in batches for row in batch] == list(range(100))
-    assert 10 < len(batches) < 20
-    assert max(map(size, batches)) < 10_000
-    assert list(visibility.fact_batches([])) == []
-
-
-def test_a_large_fact_has_a_batch_of_its_own() -> None:
-    batches = list(visibility.fact_batches([fact(1), fact(2, message="x" * 9_000), fact(3)]))
-
-    assert [[row["n"] for row in batch] for batch in batches] == [[1], [2], [3]]
 
 
 # Search attributes

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import ast
-import asyncio
 import re
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 from pages import read
 
 from abeyance import views, wire
-from abeyance.core.machine import new_run
-from abeyance.core.spec import GraphSpec
-from abeyance.core.state import Ending, Limits, Outcome
+from abeyance.core.state import Ending, Outcome
 from abeyance.notifications.moments import ENDS, EVENTS
-from abeyance.workflows.recording import Recorder
+from abeyance.records import steps
 
 _ROOT = Path(__file__).parents[2]
 _PAGE = read("reference/events.md")
@@ -93,57 +89,33 @@ def facts() -> Mapping[tuple[str, str], set[str]]:
     return told
 
 
-def noted(note: Callable[[Recorder], None]) -> Iterator[tuple[tuple[str, str], set[str]]]:
-    """What a run notes to be recorded, beside what the core publishes."""
-    start = wire.StartRun(run_id="r", started_by="ada", sent_by="svc")
-    recorder = Recorder(spawn_none, start, str)
-    note(recorder)
-    for fact in recorder.carried(start).unrecorded:
-        yield (fact["type"], "step"), {*fact["data"]}
-
-
-def spawn_none(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-    raise AssertionError(f"nothing is recorded by {work}")
-
-
-def of_visits_and_starts() -> Mapping[tuple[str, str], set[str]]:
-    """What a run notes of its start, and of its code."""
+def of_steps() -> Mapping[tuple[str, str], set[str]]:
+    """What is recorded of the start of a run, of its code, and of its end."""
     start = wire.StartRun(run_id="r", started_by="ada", sent_by="svc")
     turn = {"finish_reason": "stop", "calls": [], "model": "m", "turn": 1, "usage": None}
-
-    def note(recorder: Recorder) -> None:
-        recorder.began(start, "g", NOON)
-        for address, status in ((_NODE, None), (_TOOL, "success")):
-            recorder.started(address, NOON)
-            outcomes: list[dict[str, Any]] = [
-                {"kind": "finished", "tool_status": status, "turn": None if status else turn},
-                {"kind": "stopped"},
-                {"kind": "attempt_failed", "message": "x", "attempts": {"count": 1}, "pause": 1},
-                {"kind": "failed", "code": "node_failed", "message": "It failed."},
-            ]
-            for outcome in outcomes:
-                report = wire.VisitReport.model_validate({"outcome": outcome})
-                recorder.reported(address, report, NOON)
-
-    return dict(noted(note))
-
-
-def of_ends() -> Mapping[tuple[str, str], set[str]]:
-    """What a run notes of its end."""
-    told: dict[tuple[str, str], set[str]] = {}
+    made = [steps.began(start, "g")]
+    for address, status in ((_NODE, None), (_TOOL, "success")):
+        outcomes: list[dict[str, Any]] = [
+            {"kind": "finished", "tool_status": status, "turn": None if status else turn},
+            {"kind": "stopped"},
+            {"kind": "attempt_failed", "message": "x", "attempts": {"count": 1}, "pause": 1},
+            {"kind": "failed", "code": "node_failed", "message": "It failed."},
+        ]
+        made.append(steps.started(address))
+        for each in outcomes:
+            outcome = wire.VisitReport.model_validate({"outcome": each}).outcome
+            made += steps.reported(address, outcome)
     for type_ in views.TERMINAL_EVENTS:
-        state = new_run(run_id="r", spec=GraphSpec(name="g"), limits=Limits(), values={}, now=NOON)
-        outcome = cast("Outcome", type_.removeprefix("run."))
-        state.ending = Ending(outcome=outcome, reason=None, since=NOON)
-        told |= noted(partial(Recorder.ended, state=state))
-    return told
+        outcome_ = cast("Outcome", type_.removeprefix("run."))
+        made.append(steps.ended(Ending(outcome=outcome_, reason=None, since=NOON)))
+    return {(step.type, "step"): {*step.data} for step in made}
 
 
 def test_the_table_names_exactly_what_can_be_told_with_its_source_and_its_data() -> None:
     assert len(_ROWS) == len(_TABLE), "a type stands there twice"
     # Whoever writes the records reads it from Temporal.
     rewound = {("run.rewound", "step"): {"to", "kept", "reason"}}
-    assert {**facts(), **of_visits_and_starts(), **of_ends(), **rewound} == _TABLE
+    assert {**facts(), **of_steps(), **rewound} == _TABLE
 
 
 def test_the_last_types_of_the_page_are_those_of_the_code() -> None:

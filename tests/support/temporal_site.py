@@ -16,7 +16,7 @@ from temporalio.client import Client as TemporalClient
 from temporalio.client import WorkflowHistory
 from temporalio.common import SearchAttributeKey
 from temporalio.testing import WorkflowEnvironment
-from temporalio.worker import Replayer
+from temporalio.worker import Interceptor, Replayer
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from abeyance import Graph, Principal, names, views
@@ -217,12 +217,13 @@ class Site:
         await replay(await self.history(run_id))
 
 
-def replayer() -> Replayer:
+def replayer(*interceptors: Interceptor) -> Replayer:
     """Replay histories on today's code."""
     restrictions = SandboxRestrictions.default.with_passthrough_all_modules()
     return Replayer(
         workflows=[AgentRun, Notification],
         workflow_runner=InOrderWorkflowRunner(SandboxedWorkflowRunner(restrictions=restrictions)),
+        interceptors=interceptors,
         data_converter=data_converter(),
     )
 
