@@ -307,10 +307,23 @@ class TemporalRun(RunReader):
             await rewinds.carry_out(self._deployment, plan, described, by=by, mark=mark, room=room)
             done = plan.view
         if patch:
-            version = (await self.view()).version
-            about = {"patch": patch, "version": version, "principal": principal}
-            await self.edit(order_of(commands.EditValues, about))
+            await self._patch_rewound(order.to, patch, principal, mark)
         return done
+
+    async def _patch_rewound(
+        self, to: str, patch: Mapping[str, Json], principal: Principal, mark: str | None
+    ) -> None:
+        view = await self.view()
+        if to not in [entry.id for entry in view.interrupts]:
+            # The call is repeated, and somebody has answered since.
+            return
+        about = {"patch": patch, "version": view.version, "principal": principal, "key": mark}
+        try:
+            await self.edit(order_of(commands.EditValues, about))
+        except Refusal as refusal:
+            # It was done, and has changed the version.
+            if mark is None or refusal.code is not Code.IDEMPOTENCY_CONFLICT:
+                raise
 
     async def _snapshot(self, described: RunDescription) -> views.Snapshot:
         """The snapshot of an ended run. Raises Unavailable if only a worker has it, and none responds."""

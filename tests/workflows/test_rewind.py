@@ -12,6 +12,7 @@ from changed_graphs import Payments
 from sample_graphs import Held, State, gated
 from temporal_site import ANYBODY, Site, eventually
 from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import EventType, ResetReapplyType
 from temporalio.api.workflowservice.v1 import (
     DeleteWorkflowExecutionRequest,
     PauseWorkflowExecutionRequest,
@@ -21,12 +22,13 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import Client as TemporalClient
 from temporalio.service import RPCError
 
-from abeyance import END, START, Context, Graph, Principal, Refusal, Send, views
+from abeyance import END, START, Context, Graph, Principal, Refusal, Send, commands, views
 from abeyance.core.state import Limits
 from abeyance.errors import Code
 from abeyance.history import resets
 from abeyance.records import events as told
 from abeyance.records import questions as asked
+from abeyance.runtime import retries
 
 APPROVER = Principal(subject="olga", capabilities=("runs:control", "runs:read", "pay"))
 
@@ -314,6 +316,48 @@ async def test_a_call_that_is_repeated_with_its_key_rewinds_once(temporal: Tempo
 
         assert await run.view() == ended
         assert other.code is Code.IDEMPOTENCY_CONFLICT
+
+
+async def test_a_call_that_was_cut_off_before_its_patch_is_repeated_with_its_key(
+    temporal: TemporalClient,
+) -> None:
+    graph = gated()
+    site = Site(temporal, graph)
+    async with site.worker():
+        run_id = await site.start({"amount": 3})
+        run = site.client.run(run_id, graph)
+        question = await answer(site, run_id, {"approved": True})
+        await site.ended(run_id)
+        past = (await site.history(run_id)).events
+        accepted = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED
+        answered = next(event.event_id for event in past if event.event_type == accepted)
+        order = commands.RewindBody(to=question.id, patch={"amount": 4})
+        mark = retries.mark(order, ANYBODY, "once")
+        await temporal.workflow_service.reset_workflow_execution(
+            ResetWorkflowExecutionRequest(
+                namespace=temporal.namespace,
+                workflow_execution=WorkflowExecution(workflow_id=run_id),
+                workflow_task_finish_event_id=answered - 1,
+                reason=resets.reason(by="ada", to=question.id, key=mark),
+                reset_reapply_type=ResetReapplyType.RESET_REAPPLY_TYPE_NONE,
+                request_id=run_id,
+            )
+        )
+
+        async def is_rewound() -> bool:
+            return any(each.type == "run.rewound" for each in await events(site, run_id))
+
+        await eventually(is_rewound)
+        assert (await opened(site, run_id)).prompt == "Pay 3?"
+
+        same: dict[str, Any] = {"to": question.id, "patch": {"amount": 4}, "key": "once"}
+        await run.rewind(**same, principal=ANYBODY)
+        view = await run.view()
+        await run.rewind(**same, principal=ANYBODY)
+
+        assert [entry.prompt for entry in view.interrupts] == ["Pay 4?"]
+        assert await run.view() == view
+        assert [each.type for each in await events(site, run_id)].count("run.rewound") == 1
 
 
 async def test_a_rewind_that_is_refused_changes_nothing(temporal: TemporalClient) -> None:
