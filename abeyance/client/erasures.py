@@ -8,7 +8,8 @@ or round, whatever is killed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import logging
+from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -22,7 +23,7 @@ from abeyance.client.listing import Listing
 from abeyance.client.records import Records
 from abeyance.client.rpc import WorkflowRpc
 from abeyance.core.json import rfc3339
-from abeyance.errors import Code, Refusal, Unavailable
+from abeyance.errors import Code, Refusal, SettingsError, Unavailable
 from abeyance.history.client import HistoryClient, unknown_run
 from abeyance.history.description import RPC, RunDescription
 from abeyance.keyring import SigningKey
@@ -37,6 +38,7 @@ _AT_ONCE: Final = 3.0
 """In seconds: how long who asks for an erasure waits for its end."""
 _GONE_WITHIN: Final = 30.0
 """In seconds: Temporal deletes a history a moment after it was told to."""
+_logger = logging.getLogger("abeyance.erasures")
 
 
 class Erasures:
@@ -85,27 +87,41 @@ class Erasures:
         try:
             async with asyncio.timeout(_AT_ONCE):
                 await self._finish(erasure)
-        except (TimeoutError, Unavailable):
+        except (TimeoutError, Unavailable, SettingsError):
+            # A worker may have the storage that this process lacks.
             return "erasing"
         return "erased"
 
     async def round(self, keep: float | None = None) -> int:
         """Finish erasures that were begun, delete runs that ended more than `keep` seconds ago, some at
-        once, and return how many runs were deleted. Repeating it changes nothing. Raises Unavailable.
+        once, and return how many runs were deleted. One that cannot be deleted now is left for a later
+        round. Raises Unavailable.
         """
-        unfinished = await self._records.read(removing.unfinished)
-        for erasure in unfinished:
-            await self._finish(erasure)
+        count = 0
+        for erasure in await self._records.read(removing.unfinished):
+            count += await self._done(erasure.run_id, self._finish(erasure))
         old: Sequence[OldRun] = ()
         if keep is not None:
             until = datetime.now(UTC) - timedelta(seconds=keep)
             old = await self._records.read(removing.ended_before, until)
         for run in old:
-            if run.is_newest:
-                # The run and Temporal have each a time of its end.
-                await self._delete(run.run_id, datetime.now(UTC))
-            await self._records.write(removing.remove, [run.row])
-        return len(unfinished) + len(old)
+            count += await self._done(run.run_id, self._forget(run))
+        return count
+
+    async def _forget(self, run: OldRun) -> None:
+        if run.is_newest:
+            # The run and Temporal have each a time of its end.
+            await self._delete(run.run_id, datetime.now(UTC))
+        await self._records.write(removing.remove, [run.row])
+
+    @staticmethod
+    async def _done(run_id: str, work: Awaitable[None]) -> bool:
+        try:
+            await work
+        except (Unavailable, SettingsError) as error:
+            _logger.warning("run=%s | it is not deleted yet: %s", run_id, error)
+            return False
+        return True
 
     async def _described(self, run_id: str) -> RunDescription | None:
         """Describe a run, None if Temporal has deleted it. Another deployment may have its id by now."""

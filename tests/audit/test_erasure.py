@@ -18,7 +18,7 @@ from temporalio.service import RPCError
 from abeyance.api.app import create_app
 from abeyance.client import Client
 from abeyance.core.state import Limits
-from abeyance.errors import Code, Refusal
+from abeyance.errors import Code, Refusal, SettingsError
 from abeyance.records import removing, tables
 from abeyance.settings import Settings
 from abeyance.storage.blobs import FolderBlobs, MemoryBlobs
@@ -149,6 +149,30 @@ async def test_an_erasure_whose_process_was_killed_is_finished(
 
     with pytest.raises(RPCError):
         await temporal.get_workflow_handle(run_id).describe()
+    assert await site.client.records.read(removing.unfinished) == []
+
+
+async def test_a_run_that_cannot_be_deleted_now_holds_up_no_other(temporal: TemporalClient) -> None:
+    away = set[str]()
+
+    class Away(MemoryBlobs):
+        async def delete_run(self, run_id: str) -> int:
+            if run_id in away:
+                raise SettingsError("no storage is configured")
+            return await super().delete_run(run_id)
+
+    site = AuditedSite(temporal, gated(), blobs=Away())
+    async with site.worker():
+        first, second = await answered(site), await answered(site)
+    away.add(first)
+    assert await site.client.runs.erase(first) == "erasing"
+    await buried(site.client, second)
+    await site.client.erasures.round()
+
+    (left,) = await site.client.records.read(removing.unfinished)
+    assert left.run_id == first
+    away.clear()
+    await site.client.erasures.round()
     assert await site.client.records.read(removing.unfinished) == []
 
 
