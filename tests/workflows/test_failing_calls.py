@@ -224,7 +224,7 @@ async def test_who_waits_goes_on_when_the_history_has_become_another_one(
     ],
     ids=["while it is asked", "while its end is read"],
 )
-async def test_a_run_that_is_deleted_meanwhile_is_unknown(
+async def test_a_run_that_is_deleted_meanwhile_is_told_as_gone(
     temporal: TemporalClient, rpc: str, call: Callable[[Client, str], Any]
 ) -> None:
     site = Site(temporal, gates(2))
@@ -238,10 +238,12 @@ async def test_a_run_that_is_deleted_meanwhile_is_unknown(
         with pytest.raises(Refusal) as caught:
             await call(client, run_id)
 
-    assert caught.value.code is Code.UNKNOWN_RUN
+    assert caught.value.code is Code.GONE
 
 
-async def test_a_run_that_is_deleted_after_an_edit_is_unknown(temporal: TemporalClient) -> None:
+async def test_a_question_is_read_from_the_records_once_its_run_is_deleted(
+    temporal: TemporalClient,
+) -> None:
     site = Site(temporal, gates(2))
     client, mishaps = over(site)
     async with site.worker():
@@ -249,7 +251,7 @@ async def test_a_run_that_is_deleted_after_an_edit_is_unknown(temporal: Temporal
         mishaps.come("describe_workflow_execution", None, GONE)
         move = commands.EditDeadline(interrupt_id=gate, timeout=60, principal=ANYBODY)
         await client.run(run_id).edit(move)
-        with pytest.raises(Refusal) as caught:
-            await client.run(run_id).interrupt(gate)
+        question = await client.run(run_id).interrupt(gate)
 
-    assert caught.value.code is Code.UNKNOWN_RUN
+    assert question is not None
+    assert (question.id, question.deadline is None) == (gate, False)
