@@ -45,3 +45,20 @@ def test_a_run_that_does_not_exist_is_said_to_be_unknown(tmp_path: Path) -> None
     with stack(tmp_path) as running, browser(tmp_path / "profile") as driver:
         page = Page(driver, running.api, "/inbox/runs/nobody")
         page.says("[role=alert]", "nobody")
+
+
+def test_a_run_is_rewound_once_it_was_shown_what_that_discards(tmp_path: Path) -> None:
+    with stack(tmp_path) as running, browser(tmp_path / "profile") as driver:
+        run_id = asked(running.api, "Pay 12 for A-7?")
+        answer = {"approved": False, "how": "by bank", "amount": 0}
+        httpx.post(f"{running.api}/runs/{run_id}/respond", json={"response": answer})
+        page = Page(driver, running.api, f"/inbox/runs/{run_id}")
+        page.says("#state", "completed")
+        page.one("details[data-part=rewind] summary").click()
+        page.says("#rewind-to", "Pay 12 for A-7? (answered)")
+        page.one("#rewind-to option:last-child").click()
+        page.press("Show what would be discarded")
+        page.says("details[data-part=rewind] li", "Interrupt answered")
+        page.press("Rewind the run")
+        page.says("#state", "awaiting-input")
+        page.says("li a", "Pay 12 for A-7?")
