@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 from unittest import mock
 
+from sqlalchemy import text
+
 from abeyance import wire
 from abeyance.activities import attempt, heartbeat
 from abeyance.core import events, gates, idempotency
