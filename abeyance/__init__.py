@@ -51,6 +51,7 @@ if TYPE_CHECKING:
         MessageView,
         Migration,
         Obstacle,
+        Rewind,
         RunView,
         StreamEvent,
     )
@@ -99,6 +100,7 @@ __all__ = [
     "ReadRights",
     "Receipt",
     "Refusal",
+    "Rewind",
     "RunFilter",
     "RunHandle",
     "RunView",
@@ -152,7 +154,7 @@ _NAMES = {
     "testing": "testing",
     "views": (
         "ClosingRecord DelegationView Event InterruptView MessageReceipt MessageView Migration "
-        "Obstacle RunView StreamEvent"
+        "Obstacle Rewind RunView StreamEvent"
     ),
     "yaml.loader": "load",
 }

@@ -32,6 +32,7 @@ Operation: TypeAlias = Literal[
     "erase",
     "migrate",
     "retry",
+    "rewind",
     "talk",
 ]
 Outcome: TypeAlias = Literal["success", "refused", "timeout", "error"]

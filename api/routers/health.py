@@ -58,6 +58,7 @@ OPERATIONS: Final[Mapping[str, metrics.Operation]] = {
     "erase_run": "erase",
     "migrate": "migrate",
     "retry": "retry",
+    "rewind": "rewind",
 }
 """The operations, by the names of their routes."""
 _METHOD_NOT_ALLOWED: Final = 405

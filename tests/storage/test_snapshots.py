@@ -42,7 +42,7 @@ async def test_a_large_and_secret_run_is_retried(
     assert again.id == asked.id
     assert ended.values["log"] == LOGGED
     assert [event.type async for event in run.events()].count("run.retried") == 1
-    assert shows(history, SECRET) == (way == "stored")
+    assert not shows(history, SECRET)
     assert len(history) < len(LARGE) or way == "encrypted"
 
 
