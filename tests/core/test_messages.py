@@ -241,6 +241,17 @@ def test_a_signal_that_is_no_message_is_noted_with_what_is_wrong() -> None:
     assert (fact.actor, fact.data["reason"]) == ("temporal", "it is a list")
 
 
+def test_of_a_large_message_that_is_rejected_the_audit_has_the_beginning() -> None:
+    run = working()
+    for text in ("short", "long" * 5_000):
+        message = Message(message_id=text[:5], text=text, sender="ada")
+        run.feed(events.MessageSent, message=message, signalled=True, fault="too much")
+
+    short, long = [(fact.audit or {})["message"] for fact in run.facts("message.rejected")]
+    assert short == {"text": "short"}
+    assert (long.keys(), len(long["text"])) == ({"text"}, 1_000)
+
+
 @pytest.mark.parametrize("is_over", [False, True])
 def test_a_signal_that_comes_when_the_run_ends_is_noted(is_over: bool) -> None:
     run = working()
