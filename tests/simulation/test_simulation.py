@@ -47,7 +47,14 @@ def test_whatever_happens_every_promise_is_kept_in_many_schedules() -> None:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        # To compare two runs of each schedule takes minutes.
+        pytest.param(name, marks=[pytest.mark.slow] if fault.is_compared else [])
+        for name, fault in FAULTS.items()
+    ],
+)
 def test_a_fault_is_found(name: str) -> None:
     # After a change of the product another seed may be the first: then this takes longer, until the
     # table names that one.
