@@ -22,7 +22,7 @@ from abeyance.commands import REWIND_TO_START
 from abeyance.core import idempotency, replies
 from abeyance.core.conversation import Claim
 from abeyance.core.state import Status
-from abeyance.errors import AbeyanceError, Code, Refusal, Unavailable
+from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.history import resets
 from abeyance.history.description import RPC, RunDescription
 from abeyance.history.resets import Continued, Point
@@ -172,11 +172,12 @@ async def carry_out(
     send = partial(service.reset_workflow_execution, request, timeout=RPC)
     try:
         await retry_until(f"the run {run_id!r}", send, seconds=line.patience)
-    except NotFound:
-        raise _gone(run_id) from None
-    except AbeyanceError:
+    except (NotFound, Refusal) as error:
+        # Not if it is unknown what became of the reset: a claim without a run expires.
         if not described.is_running and start.claim is not None:
             await deployment.claims.release([start.claim])
+        if isinstance(error, NotFound):
+            raise _gone(run_id) from None
         raise
     # It has another execution, and may have another chain of them.
     await line.cached_run(run_id, anew=True)
