@@ -104,6 +104,15 @@ class Attempt:
 
     async def run(self) -> VisitOutcome:
         """Make the attempt. Raises ApplicationError where Temporal is to try again."""
+        try:
+            return await self._made()
+        except asyncio.CancelledError:
+            # The code had ended, and the attempt was about to say how.
+            if not is_stopped_by_run():
+                raise
+            return self._stopped()
+
+    async def _made(self) -> VisitOutcome:
         visit_input, journal = self._input, self._journal.steps or None
         failed = outcomes.lost_for_good(
             visit_input.node, self._lost, visit_input.retry, self._before, journal=journal
@@ -205,7 +214,7 @@ class Attempt:
         """Return the outcome of code that raised. Raise what is no fault of it."""
         if isinstance(error, Blocked | Superseded):
             raise error
-        if _run_asked_to_stop():
+        if is_stopped_by_run():
             # Even if a library converts the cancellation to another error.
             return self._stopped()
         if isinstance(error, asyncio.CancelledError):
@@ -345,7 +354,7 @@ def _taken_over(visit: VisitInput) -> ApplicationError:
     )
 
 
-def _run_asked_to_stop() -> bool:
+def is_stopped_by_run() -> bool:
     """Return whether the run has cancelled the activity."""
     details = activity.cancellation_details()
     return details is not None and details.cancel_requested

@@ -13,7 +13,7 @@ from temporalio import activity
 from temporalio.common import MetricMeter, RawValue
 
 from abeyance import commands, views, wire
-from abeyance.activities.attempt import Attempt
+from abeyance.activities.attempt import Attempt, is_stopped_by_run
 from abeyance.activities.heartbeat import (
     BlockageReporter,
     Checkpoints,
@@ -129,8 +129,16 @@ async def _kept(report: wire.VisitReport, report_blocked: ReportBlocked) -> None
         return
     (payload,) = converter.payload_converter.to_payloads([report])
     # Encryption makes it a little larger.
-    if 2 * payload.ByteSize() >= storage.payload_size_threshold:
-        await encode(report, report_blocked)
+    is_large = 2 * payload.ByteSize() >= storage.payload_size_threshold
+    while is_large:
+        try:
+            await encode(report, report_blocked)
+        except asyncio.CancelledError:
+            # What the code came to must not be lost because the run stops the visit meanwhile.
+            if activity.is_worker_shutdown() or not is_stopped_by_run():
+                raise
+        else:
+            break
 
 
 def _took(info: activity.Info) -> float | None:

@@ -346,3 +346,41 @@ async def test_a_visit_that_is_stopped_while_the_storage_is_away_goes_on_with_it
     assert ended.status == "completed", ended.error
     assert done == ["fetch"]
     assert ended.values["given"] == STEPPED
+
+
+async def test_what_a_visit_returns_is_kept_though_the_run_stops_it_while_the_storage_is_away(
+    temporal: TemporalClient, cellar: Cellar
+) -> None:
+    runs: list[str] = []
+    is_stopped = asyncio.Event()
+
+    async def work(state: State, ctx: Context) -> dict[str, Any]:
+        async def watch() -> None:
+            while not ctx.is_cancelled():
+                await asyncio.sleep(0.01)
+            is_stopped.set()
+
+        runs.append("once")
+        watching.append(asyncio.create_task(watch()))
+        cellar.shut()
+        return {"given": STEPPED}
+
+    watching: list[asyncio.Task[None]] = []
+    site = Site(
+        connected(temporal, Settings(storage=str(cellar.folder))), one_node("returned", 0, work)
+    )
+    async with site.worker():
+        run_id = await site.start()
+        await eventually(lambda: runs)
+        await site.client.run(run_id).pause(mode="now")
+        async with asyncio.timeout(60):
+            await is_stopped.wait()
+        cellar.open()
+        await site.until(run_id, "paused")
+        await site.client.run(run_id).resume()
+        ended = await site.ended(run_id)
+        await asyncio.gather(*watching)
+
+    assert ended.status == "completed", ended.error
+    assert runs == ["once"]
+    assert ended.values["given"] == STEPPED
