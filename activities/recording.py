@@ -14,6 +14,7 @@ from abeyance import names
 from abeyance.errors import RecordsUnavailable
 from abeyance.history import resets
 from abeyance.records.batch import Batch, Rewound, Written
+from abeyance.records.database import Scope
 from abeyance.records.handover import HandOver
 from abeyance.records.writer import Writer
 from abeyance.temporal.scope import OwnScope
@@ -41,12 +42,14 @@ class RecordingActivities:
 
     def open(self) -> None:
         """Open the database in the background, so that the first batch need not wait for that."""
-        self._writer.open(lambda: asyncio.run(self._scope.read()))
+        self._writer.open(self._read_scope)
 
     def tell(self, batch: Batch) -> None:
         """Write a batch that may be lost, because the next one has the same and more. Nobody waits."""
-        if self._scope.known is not None:
-            self._writer.tell(self._scope.known, batch)
+        self._writer.tell(self._read_scope, batch)
+
+    def _read_scope(self) -> Scope:
+        return self._scope.known or asyncio.run(self._scope.read())
 
     @activity.defn(name=names.RECORD_ACTIVITY)
     async def record(self, given: Batch | int, patience: float) -> Written:

@@ -6,14 +6,13 @@ import asyncio
 import logging
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from itertools import groupby
 from queue import Empty, SimpleQueue
 from typing import Final
-
-from sqlalchemy.exc import SQLAlchemyError
 
 from abeyance.errors import RecordsUnavailable, SettingsError, Unavailable
 from abeyance.records.batch import Batch, Written
@@ -28,6 +27,8 @@ _SPARED: Final = 1.0
 """In seconds: how long nobody waits for a database that was late again and again."""
 _AGAIN: Final = 3
 """So many times in a row it was late."""
+_LONGEST_PAUSE: Final = 30.0
+"""In seconds: how long what was told waits at most until a database that is away is tried again."""
 _logger = logging.getLogger("abeyance.records")
 
 
@@ -38,6 +39,14 @@ class _Job:
     done: Future[Written] = field(default_factory=Future)
 
 
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """A batch for which nobody waits. `scope` may have to ask Temporal."""
+
+    scope: Callable[[], Scope]
+    batch: Batch
+
+
 class Writer:
     """The one writer of a process. Its thread lives as long as there is something to write."""
 
@@ -46,19 +55,30 @@ class Writer:
         self._jobs: SimpleQueue[_Job | Callable[[], object]] = SimpleQueue()
         self._lock = threading.Lock()
         self._is_at_work = False
+        self._news = threading.Event()
         self._spared_until = 0.0
         self._late = 0
+        # The newest of each run: it has what earlier ones had.
+        self._told: OrderedDict[str, _Told] = OrderedDict()
+        self._pause = 0.0
+        self._told_again_at = 0.0
 
     def open(self, first: Callable[[], object]) -> None:
         """Open the database in the background, and call what has to be ready by then too."""
         self._jobs.put(first)
         self._begin()
 
-    def tell(self, scope: Scope, batch: Batch) -> None:
-        """Write a batch soon, unless the database is late or away: then it is dropped."""
-        if time.monotonic() >= self._spared_until and self._jobs.qsize() < _WAITING:
-            self._jobs.put(_Job(scope, batch))
-            self._begin()
+    def tell(self, scope: Callable[[], Scope], batch: Batch) -> None:
+        """Write a batch as soon as the database can take it, unless this process ends before.
+
+        Nobody waits for it, and one that is told later has all that this one has.
+        """
+        with self._lock:
+            self._told[batch.origin] = _Told(scope, batch)
+            self._told.move_to_end(batch.origin)
+            if len(self._told) > _WAITING:
+                self._told.popitem(last=False)
+        self._begin()
 
     async def write(self, scope: Scope, batch: Batch, *, patience: float) -> Written:
         """Write a batch, and wait so many seconds for it. If it is not begun then, it is not written.
@@ -97,6 +117,7 @@ class Writer:
 
     def _begin(self) -> None:
         with self._lock:
+            self._news.set()
             if self._is_at_work:
                 return
             self._is_at_work = True
@@ -106,11 +127,20 @@ class Writer:
         while True:
             if jobs := self._waiting():
                 self._write(jobs)
-                continue
-            with self._lock:
-                if self._jobs.empty():
-                    self._is_at_work = False
-                    return
+            if told := self._to_tell():
+                self._tell(told)
+            if not (jobs or told or self._rests()):
+                return
+
+    def _rests(self) -> bool:
+        """Wait for something to write. Return False if there is nothing, and the thread may end."""
+        with self._lock:
+            if self._jobs.empty() and not self._told:
+                self._is_at_work = False
+                return False
+        self._news.wait(max(0.0, self._told_again_at - time.monotonic()))
+        self._news.clear()
+        return True
 
     def _waiting(self) -> Sequence[_Job]:
         jobs: list[_Job] = []
@@ -125,6 +155,31 @@ class Writer:
                 jobs.append(job)
         return jobs
 
+    def _to_tell(self) -> Sequence[_Told]:
+        if time.monotonic() < self._told_again_at:
+            return []
+        with self._lock:
+            return [self._told.popitem(last=False)[1] for _ in range(min(_MOST, len(self._told)))]
+
+    def _tell(self, told: Sequence[_Told]) -> None:
+        try:
+            self._transact([_Job(each.scope(), each.batch) for each in told])
+        except Unavailable as error:
+            _logger.debug("what runs have told is written later: %s", error)
+            with self._lock:
+                for each in told:
+                    self._told.setdefault(each.batch.origin, each)
+            self._pause = min(max(_SPARED, 2 * self._pause), _LONGEST_PAUSE)
+            self._told_again_at = time.monotonic() + self._pause
+        except Exception as error:  # noqa: BLE001 the next batch of the run has it again, and meets it too
+            if len(told) == 1:
+                _logger.warning("what a run has told cannot be written: %s", error)
+                return
+            for each in told:
+                self._tell([each])
+        else:
+            self._pause = 0.0
+
     def _open(self, first: Callable[[], object]) -> None:
         try:
             self._database.check()
@@ -135,7 +190,7 @@ class Writer:
     def _write(self, jobs: Sequence[_Job]) -> None:
         try:
             written = self._transact(jobs)
-        except (RecordsUnavailable, SQLAlchemyError) as error:
+        except Exception as error:  # noqa: BLE001 it is raised where the batch is waited for
             if len(jobs) == 1 or isinstance(error, RecordsUnavailable):
                 for job in jobs:
                     job.done.set_exception(error)
@@ -144,6 +199,7 @@ class Writer:
             for job in jobs:
                 self._write([job])
         else:
+            self._told_again_at = self._pause = 0.0
             for job, each in zip(jobs, written, strict=True):
                 job.done.set_result(each)
 

@@ -1,0 +1,76 @@
+"""The writer of a process: what runs have told is written, however long the database was away."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from recorded import batch, fact, run_view
+from sqlalchemy import select
+from sqlalchemy.exc import SQLAlchemyError
+from temporal_site import eventually
+
+from abeyance.errors import Unavailable
+from abeyance.records.database import Database, Scope
+from abeyance.records.tables import events
+from abeyance.records.writer import Writer
+
+SCOPE = Scope("n", "q")
+
+
+def written(database: Database) -> list[str]:
+    """The types of all events."""
+    with database.reading() as connection:
+        return [*connection.execute(select(events.c.type).order_by(events.c.position)).scalars()]
+
+
+async def test_what_a_run_told_while_the_database_was_away_is_written_once_it_is_back(
+    tmp_path: Path,
+) -> None:
+    door = tmp_path / "folder"
+    door.write_text("no folder", encoding="utf-8")
+    writer = Writer(Database(f"sqlite:///{door}/records.db"))
+    first, more = fact(1), fact(2, "node.retrying")
+    writer.tell(lambda: SCOPE, batch(run_view("r"), number=5, facts=[first]))
+    waited = await writer.write(SCOPE, batch(run_view("s"), number=5), patience=10)
+    # It has what was told before too, and takes its place.
+    writer.tell(lambda: SCOPE, batch(run_view("r"), number=6, facts=[first, more]))
+
+    door.unlink()
+    door.mkdir()
+    database = Database(f"sqlite:///{door}/records.db")
+
+    assert waited.status == "away"
+    await eventually(lambda: written(database) == ["node.started", "node.retrying"])
+
+
+async def test_what_a_run_told_before_it_is_known_whose_records_they_are_is_written_then(
+    database: Database,
+) -> None:
+    asked: list[str] = []
+
+    def scope() -> Scope:
+        asked.append("whose")
+        if len(asked) == 1:
+            raise Unavailable("Temporal does not answer")
+        return SCOPE
+
+    Writer(database).tell(scope, batch(run_view("r"), facts=[fact(1)]))
+
+    await eventually(lambda: written(database) == ["node.started"])
+    assert len(asked) == 2
+
+
+async def test_what_cannot_be_written_holds_back_nothing_of_others(database: Database) -> None:
+    writer = Writer(database)
+    # No column can hold its number.
+    lost = batch(run_view("r"), number=2**70, facts=[fact(1, "lost")])
+    writer.tell(lambda: SCOPE, lost)
+    writer.tell(lambda: SCOPE, batch(run_view("s"), facts=[fact(1, "told")]))
+    with pytest.raises((OverflowError, SQLAlchemyError)):
+        await writer.write(SCOPE, lost, patience=10)
+    kept = batch(run_view("t"), facts=[fact(1, "kept")])
+    after = await writer.write(SCOPE, kept, patience=10)
+
+    assert after.status == "written"
+    await eventually(lambda: sorted(written(database)) == ["kept", "told"])
