@@ -6,18 +6,22 @@ import asyncio
 import contextlib
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 from killable import KillableServer, killable_server, worker_process
 from killed_graphs import asking
+from postgres import Cluster, running_cluster
 from sqlalchemy import select
 from temporal_site import ANYBODY, eventually, replay
 
 from abeyance import names, views
 from abeyance.client import Client
-from abeyance.errors import Unavailable
+from abeyance.errors import RecordsUnavailable, Unavailable
 from abeyance.records import questions, runs
 from abeyance.records.database import Database
 from abeyance.records.tables import events
@@ -50,13 +54,53 @@ def locked(file: Path) -> Iterator[None]:
         process.wait()
 
 
+@contextlib.contextmanager
+def killed(cluster: Cluster) -> Iterator[None]:
+    """Kill the server of the database again and again; it is up at the end."""
+    is_over = threading.Event()
+
+    def kill() -> None:
+        while not is_over.wait(4):
+            cluster.kill()
+            is_over.wait(3)
+            cluster.start()
+
+    with ThreadPoolExecutor(1) as pool:
+        killing = pool.submit(kill)
+        try:
+            yield
+        finally:
+            is_over.set()
+            killing.result()
+
+
+@contextlib.contextmanager
+def harmed(
+    kind: str, folder: Path
+) -> Iterator[tuple[str, Callable[[], AbstractContextManager[None]]]]:
+    """The URL of a database, and what harms it for a while."""
+    if kind == "SQLite locked":
+        file = folder / "records.db"
+        yield f"sqlite:///{file}", lambda: locked(file)
+        return
+    with running_cluster(synchronous_commit="on") as cluster, cluster.database() as url:
+        yield url, lambda: killed(cluster)
+
+
 class Site:
-    """A server, and workers that record in a file."""
+    """A server, and workers that record in a database."""
 
     def __init__(self, folder: Path, server: KillableServer, client: Client, url: str) -> None:
         self._folder, self._server, self._client = folder, server, client
         self._database, self._variables = Database(url), {"ABEYANCE_DATABASE_URL": url}
         self.names = [f"r{number}" for number in range(_RUNS)]
+
+    def has_database(self) -> bool:
+        """Whether a worker has made it, if there was none."""
+        with contextlib.suppress(RecordsUnavailable):
+            self._database.check()
+            return True
+        return False
 
     def worker(self) -> contextlib.AbstractContextManager[subprocess.Popen[bytes]]:
         log = self._folder / "worker.log"
@@ -138,32 +182,42 @@ class Site:
         return activities
 
 
+@pytest.mark.parametrize("kind", ["SQLite locked", "PostgreSQL killed"])
 async def test_at_rest_the_records_are_what_the_runs_say_and_their_histories_replay(
-    tmp_path: Path,
+    tmp_path: Path, kind: str
 ) -> None:
-    file = tmp_path / "records.db"
     async with killable_server(tmp_path) as server:
-        client = await server.client()
-        site = Site(tmp_path, server, client, f"sqlite:///{file}")
-        with site.worker():
-            await eventually(file.exists, seconds=60)
-        for name in site.names:
-            await client.runs.start(asking, run_id=name)
-        with locked(file):
-            await site.has_killed_workers()
-        with site.worker():
-            await site.waited("awaiting-input")
-            while_asking = await site.differences()
-        answering = asyncio.create_task(site.answered(True, 1))
-        with locked(file):
-            await site.has_killed_workers()
-        with site.worker():
-            await answering
-            await site.waited("awaiting-input")
-            await site.answered(False, 2)
-            await site.waited("completed")
-            at_the_end = await site.differences()
-        away = await site.replayed()
+        with harmed(kind, tmp_path) as (url, harm):
+            await _test_at_rest(tmp_path, server, url, harm)
+
+
+async def _test_at_rest(
+    folder: Path,
+    server: KillableServer,
+    url: str,
+    harm: Callable[[], AbstractContextManager[None]],
+) -> None:
+    client = await server.client()
+    site = Site(folder, server, client, url)
+    with site.worker():
+        await eventually(site.has_database, seconds=60)
+    for name in site.names:
+        await client.runs.start(asking, run_id=name)
+    with harm():
+        await site.has_killed_workers()
+    with site.worker():
+        await site.waited("awaiting-input")
+        while_asking = await site.differences()
+    answering = asyncio.create_task(site.answered(True, 1))
+    with harm():
+        await site.has_killed_workers()
+    with site.worker():
+        await answering
+        await site.waited("awaiting-input")
+        await site.answered(False, 2)
+        await site.waited("completed")
+        at_the_end = await site.differences()
+    away = await site.replayed()
 
     assert away > 0
     assert while_asking == []

@@ -64,6 +64,7 @@ class Mishaps:
             "API killed": lambda: self._killed(self._site.api),
             "server of tools killed": lambda: self._killed(self._site.tools),
             "Temporal killed": self._temporal_killed,
+            "PostgreSQL killed": self._postgres_killed,
             "disk full": self._disk_full,
             "connection slow": self._slow,
             "connections lost": self._lost,
@@ -91,6 +92,11 @@ class Mishaps:
         await asyncio.sleep(self._random.uniform(0, 1))
         self._site.temporal.start()
         await self._site.temporal.client()
+
+    async def _postgres_killed(self) -> None:
+        self._site.postgres.kill()
+        await asyncio.sleep(self._random.uniform(0, _LASTS))
+        await asyncio.to_thread(self._site.postgres.start)
 
     async def _disk_full(self) -> None:
         full = self._site.faults / "full"

@@ -1,4 +1,4 @@
-"""A whole installation on this machine: Temporal, two workers, an API, and a server of tools.
+"""A whole installation on this machine: Temporal, PostgreSQL, two workers, an API, a server of tools.
 
 Each is a process that can be killed and started again. Workers and the API reach Temporal through a
 connection that can be slow, or lost.
@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +20,7 @@ import httpx
 from killable import KillableServer, killable_server
 from office_graphs import LEDGER, TOOLS_URL
 from ports import free_port
+from postgres import Cluster, running_cluster
 from proxy import Proxy
 from temporal_site import eventually
 
@@ -81,6 +82,7 @@ class Installation:
     """What runs, where its effects are seen, and the faults that it can be given."""
 
     temporal: KillableServer
+    postgres: Cluster
     network: Proxy
     workers: Sequence[Program]
     api: Program
@@ -149,10 +151,16 @@ async def installation(folder: Path) -> AsyncIterator[Installation]:
     def program(name: str, *command: str) -> Program:
         return Program(name, command, variables, folder / f"{name}.log")
 
-    async with killable_server(folder) as temporal, Proxy(ports[0], temporal.port) as network:
+    async with AsyncExitStack() as stack:
+        temporal = await stack.enter_async_context(killable_server(folder))
+        network = await stack.enter_async_context(Proxy(ports[0], temporal.port))
+        # What it has accepted must outlive it.
+        postgres = stack.enter_context(running_cluster(synchronous_commit="on"))
+        variables["ABEYANCE_DATABASE_URL"] = stack.enter_context(postgres.database())
         await temporal.client()
         made = Installation(
             temporal=temporal,
+            postgres=postgres,
             network=network,
             workers=[program(f"worker-{number}", "-c", _WORKER) for number in (1, 2)],
             api=program("api", "-c", _API, str(ports[1])),

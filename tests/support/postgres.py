@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -48,13 +48,32 @@ _START_SECONDS = 30.0
 
 
 class Cluster:
-    """A running server, and the databases in it."""
+    """A server, and the databases in it. `launch` begins its process."""
 
-    def __init__(self, port: int, process: subprocess.Popen[bytes]) -> None:
+    def __init__(self, port: int, launch: Callable[[], subprocess.Popen[bytes]], log: Path) -> None:
         self.port = port
-        self.process = process
+        self._launch = launch
+        self._log = log
         self._made = 0
         self._template: str | None = None
+        self.start()
+
+    def start(self) -> None:
+        """Start the server, also after it was killed."""
+        self.process = self._launch()
+        _until_ready(self.process, self.port, self._log)
+
+    def kill(self) -> None:
+        """End all processes of the server at once, as kill -9 does."""
+        processes = self._processes()
+        for pid in processes:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait(_START_SECONDS)
+
+    def _processes(self) -> list[int]:
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
+        return [self.process.pid, *map(int, children.split())]
 
     def url(self, name: str) -> str:
         return f"postgresql://postgres:secret@127.0.0.1:{self.port}/{name}"
@@ -91,8 +110,7 @@ class Cluster:
     @contextlib.contextmanager
     def stopped(self) -> Iterator[None]:
         """Let no process of the server run meanwhile: it accepts connections, and answers nothing."""
-        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
-        processes = [self.process.pid, *map(int, children.split())]
+        processes = self._processes()
         for pid in processes:
             os.kill(pid, signal.SIGSTOP)
         try:
@@ -105,8 +123,11 @@ class Cluster:
 
 
 @contextlib.contextmanager
-def running_cluster() -> Iterator[Cluster]:
-    """A server with new data, on a free port of this machine, which ends with this process."""
+def running_cluster(**settings: str) -> Iterator[Cluster]:
+    """A server with new data, on a free port of this machine, which ends with this process.
+
+    What is to be killed and lose nothing needs `synchronous_commit="on"`.
+    """
     folder = Path(tempfile.mkdtemp(prefix="abeyance-postgres-"))
     data, port, programs = folder / "data", free_port(), binaries()
     identity: dict[str, Any] = {}
@@ -127,27 +148,32 @@ def running_cluster() -> Iterator[Cluster]:
             timeout=_START_SECONDS,
             **identity,
         )
-        options = [f"--{name}={value}" for name, value in {**_OPTIONS, "port": port}.items()]
+        given = {**_OPTIONS, **settings, "port": port}
+        options = [f"--{name}={value}" for name, value in given.items()]
         command: list[str | Path] = [programs / "postgres", "-D", data, *options]
-        with (folder / "log").open("wb") as log:
-            process = subprocess.Popen(
-                command,
-                cwd=folder,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                process_group=0,
-                # Not through our script: who runs the server may not be allowed to read Python's files.
-                preexec_fn=die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509
-                **identity,
-            )
+
+        def launch() -> subprocess.Popen[bytes]:
+            with (folder / "log").open("ab") as log:
+                return subprocess.Popen(
+                    command,
+                    cwd=folder,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    process_group=0,
+                    # Not through our script: who runs the server may not be allowed to read Python's
+                    # files.
+                    preexec_fn=die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509
+                    **identity,
+                )
+
+        cluster = Cluster(port, launch, folder / "log")
         try:
-            _until_ready(process, port, folder / "log")
-            yield Cluster(port, process)
+            yield cluster
         finally:
             # At once: its data is thrown away.
-            process.send_signal(signal.SIGQUIT)
-            process.wait(_START_SECONDS)
+            cluster.process.send_signal(signal.SIGQUIT)
+            cluster.process.wait(_START_SECONDS)
     finally:
         shutil.rmtree(folder)
 
