@@ -150,7 +150,7 @@ async def test_a_thousand_runs_in_one_call(api: Api, site: Site) -> None:
         items = (await api.http.get("/runs", params=query)).json()["items"]
         return {item["run_id"] for item in items} == set(runs)
 
-    await eventually(ended, seconds=120)
+    await eventually(ended, seconds=220)
     print(f"1,000 runs were told to cancel in {took:.1f} s")
 
 

@@ -106,7 +106,7 @@ def test_a_killed_worker_is_soon_not_counted_any_more(standing: Stack) -> None:
     standing.kill("worker")
 
     until(lambda: workers() == 2, "the new worker")
-    until(lambda: workers() == 1, "the killed worker to be forgotten", seconds=40)
+    until(lambda: workers() == 1, "the killed worker to be forgotten", seconds=90)
 
 
 def test_after_a_kill_of_the_server_an_answer_finishes_the_run(standing: Stack) -> None:

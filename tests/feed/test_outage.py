@@ -23,8 +23,14 @@ async def test_a_follower_outlasts_a_moment_without_records_and_gives_up_in_the_
         site = Site(temporal, gates(1))
         name = url.rpartition("/")[2]
 
+        reads: list[list[views.Event]] = []
+
         async def follow(run_id: str) -> list[views.Event]:
-            return [event async for event in site.client.feed.follow(run_id, None)]
+            read: list[views.Event] = []
+            reads.append(read)
+            async for event in site.client.feed.follow(run_id, None):
+                read += [event]
+            return read
 
         def take_away() -> None:
             cluster.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
@@ -37,6 +43,8 @@ async def test_a_follower_outlasts_a_moment_without_records_and_gives_up_in_the_
             run_id = await site.start()
             view = await site.until(run_id, "awaiting-input")
             followers = [asyncio.create_task(follow(run_id)) for _ in range(3)]
+            # Who has read nothing yet does not wait for the records.
+            await eventually(lambda: len([*filter(None, reads)]) == 3)
             await eventually(lambda: site.client.records.following.is_at_work)
             take_away()
             with pytest.raises(RecordsUnavailable):

@@ -138,7 +138,7 @@ async def test_a_run_that_9000_signals_of_temporal_wait_for_drops_most_of_them_a
     await outcomes(lambda number: handle.signal(*raw[number % len(raw)]), 9_000)
 
     async with site.worker():
-        await eventually(run.queue_depth, seconds=60)
+        await eventually(run.queue_depth, seconds=200)
         await run.resume()
         await site.until(run_id, "awaiting-input")
         assert await run.queue_depth() == 100
