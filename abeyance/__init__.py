@@ -35,9 +35,10 @@ if TYPE_CHECKING:
         SettingsError,
         Unavailable,
     )
-    from abeyance.filters import EventFilter, InboxFilter, RunFilter
+    from abeyance.filters import ApprovalsFilter, EventFilter, InboxFilter, RunFilter
     from abeyance.handle import MessageFields, RunHandle, Started, Steered
     from abeyance.mcp.server import McpServer
+    from abeyance.records.report import Approvals
     from abeyance.records.runs import ActiveRun
     from abeyance.schemas.state_model import FromStart, add, append, merge, union
     from abeyance.settings import Settings
@@ -66,6 +67,8 @@ __all__ = [
     "ActiveRun",
     "AfterToolCall",
     "Agent",
+    "Approvals",
+    "ApprovalsFilter",
     "Backoff",
     "BeforeToolCall",
     "Budget",
@@ -144,9 +147,10 @@ _NAMES = {
     "core.spec": "END START",
     "core.state": "Limits",
     "errors": "AbeyanceError Fatal GraphError NodeError Refusal SettingsError Unavailable",
-    "filters": "EventFilter InboxFilter RunFilter",
+    "filters": "ApprovalsFilter EventFilter InboxFilter RunFilter",
     "handle": "MessageFields RunHandle Started Steered",
     "mcp.server": "McpServer",
+    "records.report": "Approvals",
     "records.runs": "ActiveRun",
     "schemas.state_model": "FromStart add append merge union",
     "settings": "Settings",

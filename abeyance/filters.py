@@ -18,14 +18,21 @@ Order: TypeAlias = Literal[
 """What a list of questions is sorted by: the nearest deadline first and none last, the oldest, the
 highest priority or risk. `-` turns the whole list around.
 """
+RunOrder: TypeAlias = Literal["age", "activity", "-age", "-activity"]
+"""What a list of runs is sorted by: the oldest first, or the longest inactive. `-` turns it around."""
+Outcome: TypeAlias = Literal["approved", "rejected", "answered", "expired", "withdrawn", "granted"]
+"""What a question came to. `answered` is an answer that is no yes or no, and `granted` a call that an
+earlier approval covers, so that nobody was asked.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFilter:
     """A filter of runs.
 
-    It selects runs with one of `statuses` and all of `labels`, that are `blocked` or (False) are not, in
-    which every word of `q` occurs, and that `reads` lets the caller see. Empty and None select all.
+    It selects runs with one of `statuses` and all of `labels`, that are `blocked` or (False) are not,
+    that started at `since` or later and before `until`, in which every word of `q` occurs, and that
+    `reads` lets the caller see. Empty and None select all.
     """
 
     statuses: frozenset[str] = frozenset()
@@ -35,6 +42,9 @@ class RunFilter:
     blocked: bool | None = None
     q: str | None = None
     started_by: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    order: RunOrder = "-age"
     reads: ReadRights = ALL_RUNS
 
     def __post_init__(self) -> None:
@@ -103,6 +113,29 @@ class AuditFilter(EventFilter):
 
     since: datetime | None = None
     until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalsFilter:
+    """A filter of the report of approvals.
+
+    It selects what was settled at `since` or later and before `until`, with one of `outcomes`, of one of
+    `capabilities` (one that ends in `*` selects all with that prefix), of a `graph`, which `person` has
+    answered or voted on, alone or for somebody else, or which was answered for them, and of runs that
+    `reads` lets the caller see. Empty and None select all, but `until` defaults to now, and `since` to 30
+    days before.
+    """
+
+    since: datetime | None = None
+    until: datetime | None = None
+    person: str | None = None
+    capabilities: tuple[str, ...] = ()
+    graph: str | None = None
+    outcomes: frozenset[Outcome] = frozenset()
+    reads: ReadRights = ALL_RUNS
+
+    def __post_init__(self) -> None:
+        _take_one_name(self, capabilities=tuple, outcomes=frozenset)
 
 
 def _take_one_name(filters: object, **kinds: type[tuple[str, ...] | frozenset[str]]) -> None:

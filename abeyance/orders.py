@@ -19,7 +19,7 @@ from abeyance.core.policy import Principal
 from abeyance.core.state import Status
 from abeyance.core.text import truncate
 from abeyance.errors import Refusal
-from abeyance.filters import EventFilter, InboxFilter, RunFilter
+from abeyance.filters import ApprovalsFilter, EventFilter, InboxFilter, RunFilter
 from abeyance.handle import MessageFields, RunHandle
 from abeyance.runtime.graph_today import cannot_migrate, is_under_way
 from abeyance.schemas.requests import request_faults
@@ -292,7 +292,11 @@ def known_statuses(statuses: Sequence[str], *beside: str) -> Sequence[str]:
     return statuses
 
 
-def check_page(kind: type[R], filters: RunFilter | InboxFilter | EventFilter, **beside: Any) -> R:
+def check_page(
+    kind: type[R],
+    filters: RunFilter | InboxFilter | EventFilter | ApprovalsFilter,
+    **beside: Any,
+) -> R:
     """Return a filter, and what is given `beside` it, as a command. Raises the Refusal `invalid_body`."""
     named = {name: getattr(filters, name) for name in kind.model_fields if name not in beside}
     return order_of(kind, {**named, **beside})

@@ -13,6 +13,7 @@ import re
 import sys
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, TypeVar
@@ -177,6 +178,13 @@ def invalid(errors: Sequence[Mapping[str, str]]) -> Refusal:
     """Return the refusal of an invalid request. `errors` are `{pointer, message}`."""
     text = "; ".join(f"{entry['pointer'] or 'the body'}: {entry['message']}" for entry in errors)
     return Refusal(Code.INVALID_BODY, f"The request is invalid: {text}.", errors=[*errors])
+
+
+def require_in_order(since: datetime | None, until: datetime | None) -> None:
+    """Raise `invalid_body` for a time that ends before it begins."""
+    if since is not None and until is not None and since > until:
+        message = f"{since.isoformat()} is after {until.isoformat()}, where the time ends"
+        raise invalid([{"pointer": "/from", "message": message, "in": "query"}])
 
 
 def checked_mapping(value: Any, place: str) -> dict[Any, Any]:

@@ -28,7 +28,7 @@ from abeyance.core.live_text import LiveText
 from abeyance.core.outcome import VisitOutcome
 from abeyance.core.spec import GraphSpec
 from abeyance.core.state import Limits
-from abeyance.core.text import LONGEST_ID
+from abeyance.core.text import LONGEST_ID, truncate
 
 MAX_DEPTH = 100
 """How deep lists and mappings may be nested in a value. The JSON parser stops at 200 levels, and a run
@@ -62,7 +62,7 @@ def _moment(value: Any) -> Any:
     # pydantic reads a number, also in text, as seconds since 1970.
     if isinstance(value, datetime) or (isinstance(value, str) and _DAY.match(value)):
         return value
-    message = "a time is text such as 2026-03-02T09:00:00Z"
+    message = f"a time is text such as 2026-03-02T09:00:00Z, and not {truncate(str(value), 100)!r}"
     raise ValueError(message)
 
 

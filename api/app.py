@@ -30,6 +30,7 @@ from abeyance.api.oidc import OidcClient
 from abeyance.api.origin_guard import OriginGuard
 from abeyance.api.routers import (
     admin,
+    approvals,
     batch,
     control,
     conversations,
@@ -119,7 +120,16 @@ def create_app(
         _answer_head(part.router)
     for part in (health, inbox, links, signin):
         app.include_router(part.router)
-    for part in (graphs_router, runs, interrupts, delegations, control, messages, events):
+    for part in (
+        graphs_router,
+        runs,
+        interrupts,
+        approvals,
+        delegations,
+        control,
+        messages,
+        events,
+    ):
         app.include_router(part.router, dependencies=[KNOWN_PARAMETERS])
     app.include_router(admin.audit_router, dependencies=[KNOWN_PARAMETERS])
     for part in (conversations, batch, admin):

@@ -427,6 +427,29 @@ AUDIT_LINE: Final[dict[str, Any]] = {
     "time": "2026-03-02T09:04:10Z",
     "type": "interrupt.answered",
 }
+APPROVALS: Final[dict[str, Any]] = {
+    "items": [
+        {
+            "at": "2026-03-02T09:04:10Z",
+            "outcome": "approved",
+            "by": "ada",
+            "requested_capability": "refunds:approve",
+            "graph": "refund",
+            "run_id": "refund-4711",
+            "id": "refund-4711.b276f6238dab3ba5",
+            "name": "approve",
+            "prompt": "Refund 250 for order A-7?",
+            "answer": True,
+            "asked_at": "2026-03-02T09:00:00Z",
+            "fields": {"reason.amount": 250},
+        }
+    ],
+    "next_cursor": None,
+    "total": 1,
+    "from": "2026-02-01T00:00:00Z",
+    "to": "2026-03-03T00:00:00Z",
+    "sums": {"reason.amount": {"sum": "250", "rows": 1}},
+}
 _OF_THE_CHAIN: Final = {
     "hash": "3c1c8d2e4b2f5d7d1f0cbb5ad64bb1fd9f3b2f9f0f2ee80d2a7f5f1f8a7a6d15",
     "n": 5,

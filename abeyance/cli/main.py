@@ -15,6 +15,7 @@ import typer
 
 from abeyance.cli.answers import answering, people
 from abeyance.cli.api_call import PANEL, PrintJson, call_as
+from abeyance.cli.approvals import reporting
 from abeyance.cli.audit import auditing
 from abeyance.cli.batch import bulk, clearing, conversing
 from abeyance.cli.control import controlling, moving, steering
@@ -49,6 +50,7 @@ for of_runs in (
     people,
     moving,
     overview,
+    reporting,
     watching,
     transcribing,
     steering,

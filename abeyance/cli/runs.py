@@ -206,6 +206,16 @@ def list_runs(
     ] = False,
     search: Search = None,
     started_by: StartedBy = None,
+    since: Annotated[
+        str | None,
+        typer.Option("--from", metavar="TIME", help="Only runs that started then or later."),
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option("--to", metavar="TIME", help="Only runs that started before.")
+    ] = None,
+    order: Annotated[
+        str, typer.Option(help="age, or activity: the longest inactive; - turns it around.")
+    ] = "-age",
     limit: Limit = _PAGE,
     cursor: CursorOption = None,
     all_: All = False,
@@ -220,6 +230,9 @@ def list_runs(
         "blocked": "true" if blocked else None,
         "q": search,
         "started_by": started_by,
+        "from": since,
+        "to": until,
+        "order": order,
     }
     page = _read_items("/runs", query, cursor, None if all_ else limit)
     if as_json:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from functools import partial
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from temporalio.client import Client as TemporalClient
 
-from abeyance import commands, views
+from abeyance import views
 from abeyance.authoring.graph import Graph
 from abeyance.client.claims import Claims
 from abeyance.client.conversations import Conversations
@@ -28,13 +28,15 @@ from abeyance.client.runs import Runs
 from abeyance.client.start import Executions
 from abeyance.client.stream import Stream
 from abeyance.client.waking import Waking
-from abeyance.filters import EventFilter
+from abeyance.commands import lists
+from abeyance.filters import ApprovalsFilter, EventFilter
 from abeyance.history.deleted_runs import DeletedRuns
 from abeyance.keyring import SigningKey
 from abeyance.notifications.config import Notifications, load_notifications
 from abeyance.orders import check_page
-from abeyance.records import removing
+from abeyance.records import approvals, removing
 from abeyance.records.database import Database
+from abeyance.records.report import Approvals
 from abeyance.settings import Settings, load_settings
 from abeyance.storage.backends import ConfiguredBlobs
 from abeyance.storage.blobs import Blobs, MemoryBlobs
@@ -57,7 +59,7 @@ class Client:
     `notifications`, the runs that the client starts publish notifications from their first event on.
 
     The parts are `runs` (start, list, session, evict, erase), `inbox` (list) and `conversations`; `run`
-    returns the handle of one run, `events` the events of all runs.
+    returns the handle of one run, `events` the events of all runs, `approvals` a page of the report.
     """
 
     def __init__(
@@ -166,7 +168,7 @@ class Client:
         without end. No worker has to be up. Raises `invalid_body` for an invalid id, `gone`, with the
         `oldest` cursor, for an id that the records do not have, and Unavailable.
         """
-        check_page(commands.StreamPage, filters or EventFilter())
+        check_page(lists.StreamPage, filters or EventFilter())
         if follow:
             following = await self.stream.opened(after, filters=filters)
             async with aclosing(following.events) as events:
@@ -180,6 +182,28 @@ class Client:
             if then == after:
                 return
             after = then
+
+    async def approvals(
+        self,
+        filters: ApprovalsFilter | None = None,
+        *,
+        fields: Sequence[str] = (),
+        sums: Sequence[str] = (),
+        cursor: str | None = None,
+        limit: int = 50,
+    ) -> Approvals:
+        """Return a page of the report of approvals, newest first: what was settled in a time, by whom.
+
+        Each row has the `fields` (`reason.amount`) of what was shown, or of the answer. The first page
+        has the `sums` of fields over the whole report. Raises `invalid_body` for a field that is no path,
+        a cursor of another report, a time that ends before it begins, and a sum of over 100,000 rows; and
+        Unavailable.
+        """
+        filters = filters or ApprovalsFilter()
+        page: dict[str, Any] = {"cursor": cursor, "limit": limit}
+        order = check_page(lists.ApprovalsPage, filters, fields=fields, sums=sums, **page)
+        picked = {"fields": order.fields, "sums": order.sums}
+        return await self.records.read(approvals.page, filters, **picked, **page)
 
     async def workers(self) -> list[LiveWorker]:
         """Return the workers of the task queue that are up. Raises Unavailable, within two seconds."""

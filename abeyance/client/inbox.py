@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from abeyance import commands, views
+from abeyance import views
 from abeyance.client.records import Records
+from abeyance.commands import lists
 from abeyance.filters import InboxFilter
 from abeyance.orders import check_page
 from abeyance.records import questions
@@ -32,7 +33,7 @@ class Inbox:
     ) -> Page[views.InterruptView]:
         """Return a page as `list` does, and how many questions there are in all."""
         filters = filters or InboxFilter()
-        check_page(commands.InboxPage, filters, cursor=cursor, limit=limit)
+        check_page(lists.InboxPage, filters, cursor=cursor, limit=limit)
         order = filters.order
         return await self._records.read(
             questions.inbox, filters, order=order, cursor=cursor, limit=limit

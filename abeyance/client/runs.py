@@ -14,13 +14,14 @@ from pydantic import BaseModel
 from temporalio.common import WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
-from abeyance import commands, views, wire
+from abeyance import views, wire
 from abeyance.authoring.graph import Graph
 from abeyance.client.deployment import Deployment
 from abeyance.client.erasures import Erasures
 from abeyance.client.eviction import Evictions, Policy, Room
 from abeyance.client.run import TemporalRun
 from abeyance.client.start import StartPlan
+from abeyance.commands import lists
 from abeyance.core.policy import Principal
 from abeyance.core.state import Limits
 from abeyance.errors import AbeyanceError, Code, Refusal
@@ -32,7 +33,7 @@ from abeyance.orders import awaited, check_page
 from abeyance.records import runs
 from abeyance.records.runs import ActiveRun
 from abeyance.records.selecting import Page
-from abeyance.util import checked_run_id
+from abeyance.util import checked_run_id, require_in_order
 
 _LOCAL: Final = Principal(subject="local")
 _GONE: Final = DELETED | {Code.NOT_RUNNING}
@@ -324,7 +325,8 @@ class Runs:
     ) -> Page[views.RunView]:
         """Return a page as `list` does, and how many runs there are in all."""
         filters = filters or RunFilter()
-        check_page(commands.RunsPage, filters, cursor=cursor, limit=limit)
+        order = check_page(lists.RunsPage, filters, cursor=cursor, limit=limit)
+        require_in_order(order.since, order.until)
         return await self._deployment.records.read(runs.page, filters, cursor=cursor, limit=limit)
 
     async def count_of_others(self) -> int:

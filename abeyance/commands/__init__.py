@@ -19,13 +19,11 @@ from abeyance.commands.fields import (
     Base64,
     ConversationId,
     Id,
-    Label,
     LabelName,
     LabelValue,
     Name,
     Person,
     Renames,
-    Search,
     Starter,
     Subject,
 )
@@ -34,7 +32,6 @@ from abeyance.core.policy import TEMPORAL, Principal
 from abeyance.core.state import Status
 from abeyance.core.terms import Priority
 from abeyance.duration import OptionalSeconds, OptionalSpan, Seconds
-from abeyance.filters import Order as ListOrder
 from abeyance.wire import BY_NAME_AND_ALIAS, Keyed, Moment, Request, Value, is_empty, is_none
 
 REWIND_TO_START: Final = "start"
@@ -183,28 +180,6 @@ class SendMessage(SteerMessage):
     """A message that gets a receipt. With `pause` the run is paused first, if it accepts the message."""
 
     pause: Pause | None = Field(default=None, exclude_if=is_none)
-
-
-class RunsPage(Request):
-    """Which page of the runs is read."""
-
-    statuses: frozenset[Status] = frozenset()
-    graph: Name | None = None
-    conversation_id: Name | None = None
-    labels: tuple[Label, ...] = ()
-    blocked: bool | None = Field(default=None, strict=True)
-    q: Search | None = None
-    started_by: Name | None = None
-    cursor: str | None = None
-    limit: int = Field(default=50, ge=1, le=1_000, strict=True)
-
-
-class StreamPage(Request):
-    """Which events of all runs are read."""
-
-    types: tuple[Name, ...] = ()
-    graph: Name | None = None
-    capabilities: tuple[Name, ...] = ()
 
 
 class TakeMessages(Request):
@@ -456,24 +431,6 @@ class Interrupts(Request):
     """Which interrupts of a run are read."""
 
     status: ListedStatus = "open"
-
-
-class InboxPage(Request):
-    """Which page of the inbox is read."""
-
-    status: Literal["open", "held"] = "open"
-    capabilities: frozenset[Name] = frozenset()
-    graph: Name | None = None
-    conversation_id: Name | None = None
-    assignee: Name | None = None
-    order: ListOrder = "deadline"
-    priority: Priority | None = None
-    min_risk: int | None = Field(default=None, ge=0)
-    before: Moment | None = None
-    q: Search | None = None
-    started_by: Name | None = None
-    cursor: str | None = None
-    limit: int = Field(default=50, ge=1, le=1_000, strict=True)
 
 
 class WhichInterrupt(Request):

@@ -15,17 +15,19 @@ from urllib.parse import quote
 from pydantic import BaseModel
 
 from abeyance import commands, wire
+from abeyance.commands import lists
 from abeyance.core.delegations import unknown as unknown_delegation
 from abeyance.core.json import Json
 from abeyance.core.state import Limits
 from abeyance.duration import Duration
-from abeyance.filters import EventFilter, InboxFilter, RunFilter
+from abeyance.filters import ApprovalsFilter, EventFilter, InboxFilter, RunFilter
 from abeyance.handle import MessageFields, Started, Steered
 from abeyance.http.connection import Connection
 from abeyance.http.events import follow as followed
 from abeyance.http.events import past
 from abeyance.http.run import HttpRun, message_body, waiting
 from abeyance.orders import awaited, body_of, check_page, order_of
+from abeyance.records.report import Approvals
 from abeyance.schemas.json_types import to_json
 from abeyance.schemas.state_model import StateModel
 from abeyance.util import (
@@ -58,7 +60,7 @@ class HttpClient:
     Close it, or use it with `async with`. Raises SettingsError for an invalid url or token.
 
     The parts are `runs` (start, list, erase), `inbox` (list), `conversations` and `delegations`;
-    `run` returns the handle of one run, `events` the events of all runs.
+    `run` returns the handle of one run, `events` the events of all runs, `approvals` a page of a report.
     """
 
     def __init__(self, url: str, token: str | None = None) -> None:
@@ -100,13 +102,31 @@ class HttpClient:
         With `follow` also new ones, without end. An interrupted stream is reopened, after a call of
         `on_gap`. Requires `runs:read`.
         """
-        query = _query(check_page(commands.StreamPage, filters or EventFilter()))
+        query = _query(check_page(lists.StreamPage, filters or EventFilter()))
         read = past(self.api, "", after, query)
         if follow:
             read = followed(self.api, "", after, query, on_gap=on_gap)
         async with aclosing(read) as events:
             async for event in events:
                 yield StreamEvent.model_validate(event)
+
+    async def approvals(
+        self,
+        filters: ApprovalsFilter | None = None,
+        *,
+        fields: Sequence[str] = (),
+        sums: Sequence[str] = (),
+        cursor: str | None = None,
+        limit: int = 50,
+    ) -> Approvals:
+        """Return a page of the report of approvals, as `Client.approvals` does. Requires `runs:read`.
+
+        An answer is left out if the caller lacks the capability of its question.
+        """
+        filters = filters or ApprovalsFilter()
+        picked = {"fields": fields, "sums": sums, "cursor": cursor, "limit": limit}
+        query = _query(check_page(lists.ApprovalsPage, filters, **picked))
+        return Approvals.model_validate(await self.api.get("/approvals", **query))
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +201,7 @@ class HttpRuns:
     ) -> tuple[list[RunView], str | None]:
         """Return a page of runs, newest first, and the cursor of the next page or None."""
         filters = filters or RunFilter()
-        query = _query(check_page(commands.RunsPage, filters, cursor=cursor, limit=limit))
+        query = _query(check_page(lists.RunsPage, filters, cursor=cursor, limit=limit))
         page = await self.api.get("/runs", **query)
         return [RunView.model_validate(item) for item in page["items"]], page["next_cursor"]
 
@@ -197,7 +217,7 @@ class HttpInbox:
     ) -> tuple[list[InterruptView], str | None]:
         """Return open interrupts, nearest deadline first, and the cursor of the next page."""
         filters = filters or InboxFilter()
-        query = _query(check_page(commands.InboxPage, filters, cursor=cursor, limit=limit))
+        query = _query(check_page(lists.InboxPage, filters, cursor=cursor, limit=limit))
         if filters.mine is not None:
             query["mine"] = "true"
         page = await self.api.get("/interrupts", **query)

@@ -7,6 +7,8 @@ import json
 import re
 from typing import Any, Final
 
+from pydantic_core import from_json
+
 from abeyance.keyring import Keyring
 
 _SEALED: Final = "sealed:"
@@ -40,4 +42,8 @@ class Documents:
         if text.startswith(_SEALED):
             opened = self._keys.open(base64.b64decode(text.removeprefix(_SEALED)))
             text = opened.decode()
-        return json.loads(text)
+        try:
+            return from_json(text)
+        except ValueError:
+            # It is quick, and does not know halves of characters.
+            return json.loads(text)

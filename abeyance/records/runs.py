@@ -25,7 +25,10 @@ from abeyance.records.questions import listed_of, short
 from abeyance.records.selecting import AnyRow, Condition, Order, Page
 from abeyance.records.tables import micros, moment, questions, runs
 
-_NEWEST_FIRST: Final = Order(key=(runs.c.created_at, runs.c.id), is_turned=True)
+_KEYS: Final = {
+    "age": (runs.c.created_at, runs.c.id),
+    "activity": (runs.c.active_at, runs.c.id),
+}
 _MOST: Final = 50
 """How many of its questions a run has in a list."""
 _ALL: Final = 100_000
@@ -68,7 +71,7 @@ def page(
     cursor: str | None = None,
     limit: int = 50,
 ) -> Page[views.RunView]:
-    """Return a page of runs, newest first, without their values.
+    """Return a page of runs, in the order of the filter, without their values.
 
     Each has the first of its questions that wait, as the inbox shows them. Raises `invalid_body` for a
     cursor of another list.
@@ -77,7 +80,7 @@ def page(
         connection,
         _SHOWN,
         [*_conditions(deployment, filters)],
-        _NEWEST_FIRST,
+        Order(key=_KEYS[filters.order.removeprefix("-")], is_turned=filters.order.startswith("-")),
         criteria=_criteria(filters),
         cursor=cursor,
         limit=limit,
@@ -196,6 +199,10 @@ def _conditions(deployment: int, filters: RunFilter) -> Iterator[Condition]:
     if filters.blocked is not None:
         is_blocked = runs.c.is_blocked | runs.c.hindered.is_not(None)
         yield is_blocked if filters.blocked else ~is_blocked
+    if filters.since is not None:
+        yield runs.c.created_at >= micros(filters.since)
+    if filters.until is not None:
+        yield runs.c.created_at < micros(filters.until)
     for label in filters.labels:
         yield selecting.labelled(runs.c.id, [label])
     yield from selecting.readable(runs.c.id, filters.reads)
@@ -208,6 +215,8 @@ def _criteria(filters: RunFilter) -> dict[str, Any]:
         **asdict(filters),
         "statuses": sorted(filters.statuses),
         "labels": sorted(filters.labels),
+        "since": filters.since and filters.since.isoformat(),
+        "until": filters.until and filters.until.isoformat(),
         "reads": filters.reads.labels,
     }
 

@@ -45,6 +45,16 @@ _IS_LISTED: Final[dict[str, Any]] = {
     "postgresql_where": text("listed IS NOT NULL"),
     "sqlite_where": text("listed IS NOT NULL"),
 }
+_IS_SETTLED: Final[dict[str, Any]] = {
+    "postgresql_where": text("settled_at IS NOT NULL"),
+    "sqlite_where": text("settled_at IS NOT NULL"),
+}
+GRANTED: Final = "approval.granted"
+"""The type of the event of a call that an earlier approval covers: nobody was asked about it."""
+_IS_GRANTED: Final[dict[str, Any]] = {
+    "postgresql_where": text(f"type = '{GRANTED}'"),
+    "sqlite_where": text(f"type = '{GRANTED}'"),
+}
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 
@@ -120,6 +130,9 @@ questions: Final = Table(
     # The list that shows it, `open` or `held`: none shows what is settled, or asked by a run that has
     # ended or whose id a later one has.
     Column("listed", Text),
+    # What a settled one came to, as reports say it, and who answered it, each in a line.
+    Column("outcome", Text),
+    Column("deciders", Text),
     Column("capability", Text),
     # 0 is high, so that an ascending order puts it first; risks are negative for the same reason.
     Column("priority", Integer, nullable=False),
@@ -133,6 +146,8 @@ questions: Final = Table(
     Column("rewound_by", Integer),
     Column("search", Text, nullable=False),
     Column("view", Text, nullable=False),
+    # What people were shown, of which a settled question keeps little.
+    Column("shown", Text),
     UniqueConstraint("run", "interrupt_id"),
     *(
         # Each has what is listed only: few of all the questions that were ever asked.
@@ -176,6 +191,7 @@ events: Final = Table(
     Column("rewound_by", Integer),
     UniqueConstraint("run", "number"),
     Index(None, "deployment", "position", "at"),
+    Index(None, "deployment", "at", "position", **_IS_GRANTED),
     # A position is given once, even after the latest events were deleted.
     sqlite_autoincrement=True,
 )
@@ -236,8 +252,20 @@ for _index in (
         *(questions.c.priority, questions.c.risk, questions.c.due, questions.c.search),
         **_IS_LISTED,
     ),
+    Index(
+        "ix_questions_settled_filters",
+        *(questions.c.deployment, questions.c.settled_at, questions.c.id, questions.c.run),
+        *(questions.c.outcome, questions.c.capability, questions.c.deciders),
+        **_IS_SETTLED,
+    ),
 ):
     _index.ddl_if(dialect="sqlite")
+Index(
+    "ix_questions_settled",
+    *(questions.c.deployment, questions.c.settled_at, questions.c.id),
+    postgresql_include=["run", "outcome"],
+    **_IS_SETTLED,
+).ddl_if(dialect="postgresql")
 
 FAR: Final = 2**62
 """The moment after all others."""

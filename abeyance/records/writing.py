@@ -12,6 +12,7 @@ number of the event `run.rewound`, and its events are numbered after it.
 from __future__ import annotations
 
 import functools
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
@@ -31,10 +32,11 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from abeyance import views
 from abeyance.core.terms import Priority
-from abeyance.records import engines, event_rows
+from abeyance.records import engines, event_rows, report
 from abeyance.records.batch import BEGINNING, Batch, Fact, Rewound, Written
 from abeyance.records.documents import Documents
 from abeyance.records.event_rows import Tail
+from abeyance.records.report import SHOWN
 from abeyance.records.tables import (
     FAR,
     claims,
@@ -53,6 +55,7 @@ Row: TypeAlias = dict[str, Any]
 LISTED: Final = ("open", "held")
 """The statuses of a question that waits for somebody, or to begin."""
 PRIORITIES: Final[Mapping[Priority, int]] = {"high": 0, "normal": 1, "low": 2}
+_ANSWERED: Final = "interrupt.answered"
 _POSITIONS: Final = 0x6162_6579
 """The lock under which events get their positions."""
 
@@ -314,8 +317,12 @@ def _write_questions(
         connection.execute(_DELETE_QUESTIONS, {"run": run.id, "ids": batch.gone})
     if not batch.questions:
         return
+    told, of = _told(batch.facts), batch.view
     rows = [
-        {"batch": batch.number, **_question(documents, deployment, run, batch.view, view)}
+        {
+            "batch": batch.number,
+            **_question(documents, deployment, run, view, of=of, told=told.get(view.id, {})),
+        }
         for view in batch.questions
     ]
     connection.execute(_put_questions(connection.dialect.name), rows)
@@ -329,17 +336,43 @@ def _write_questions(
     _add(connection, people, named)
 
 
+def _told(facts: Sequence[Fact]) -> Mapping[str, Row]:
+    """Return what events tell of questions beyond their views: what was shown last, and the answer. A
+    settled question keeps nothing of the first, and of a long answer nothing either.
+    """
+    told: dict[str, Row] = defaultdict(dict)
+    for fact in facts:
+        audit, id_ = fact.audit or {}, str(fact.data.get("id"))
+        if "shown" in audit:
+            told[id_]["shown"] = audit["shown"]
+        if fact.type == _ANSWERED:
+            told[id_]["answer"] = audit.get("answer")
+    return told
+
+
 def _question(
-    documents: Documents, deployment: int, run: _Run, of: views.RunView, view: views.InterruptView
+    documents: Documents,
+    deployment: int,
+    run: _Run,
+    view: views.InterruptView,
+    *,
+    of: views.RunView,
+    told: Mapping[str, Any],
 ) -> Row:
     deadline = micros_or_none(view.deadline)
-    is_listed = view.status in LISTED and run.is_newest and of.ended_at is None
+    is_settled = view.status not in LISTED
+    is_listed = not is_settled and run.is_newest and of.ended_at is None
+    if is_settled and view.answer is None:
+        view = view.model_copy(update={"answer": told.get("answer")})
+    shown = told.get("shown") if is_settled else view.model_dump(mode="json", include={*SHOWN})
     return {
         "run": run.id,
         "deployment": deployment,
         "interrupt_id": view.id,
         "status": view.status,
         "listed": view.status if is_listed else None,
+        "outcome": report.outcome_of(view) if is_settled else None,
+        "deciders": report.lines(report.deciders_of(view)) if is_settled else None,
         "capability": view.requested_capability,
         "priority": PRIORITIES[view.priority],
         "risk": -(view.risk or 0),
@@ -350,6 +383,7 @@ def _question(
         "rewound_by": None,
         "search": _search_of_question(of, view, is_sealed=documents.are_sealed),
         "view": _document(documents, view),
+        "shown": shown and documents.write({name: shown.get(name) for name in SHOWN}, view.run_id),
     }
 
 
@@ -432,7 +466,10 @@ def _put_questions(dialect: str) -> Executable:
     written = [each for each in questions.c if each not in key and each is not questions.c.id]
     return insert.on_conflict_do_update(
         index_elements=key,
-        set_={each.name: insert.excluded[each.name] for each in written},
+        set_={
+            **{each.name: insert.excluded[each.name] for each in written},
+            "shown": func.coalesce(insert.excluded.shown, questions.c.shown),
+        },
         # What comes again does not bring back what a rewind has discarded.
         where=(questions.c.batch < insert.excluded.batch)
         | ((questions.c.batch == insert.excluded.batch) & questions.c.rewound_by.is_(None)),

@@ -64,6 +64,12 @@ async def run_page(run_id: str) -> Response:  # noqa: ARG001 the page reads it f
     return _file("run.html")
 
 
+@router.get(f"{PATH}/approvals")
+async def approvals_page() -> Response:
+    """Serve the report of approvals, which has no data and requires no capability."""
+    return _file("approvals.html")
+
+
 def _file(name: str) -> Response:
     kind = _KINDS[name.rpartition(".")[2]]
     return Response(_FILES[name], media_type=kind, headers=_HEADERS)

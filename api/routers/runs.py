@@ -9,7 +9,7 @@ from urllib.parse import quote
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from abeyance import views
+from abeyance import views, wire
 from abeyance.agents.transcript_view import TranscriptItem
 from abeyance.api import examples, openapi
 from abeyance.api.auth import READ, START, STARTS_FOR
@@ -41,7 +41,7 @@ from abeyance.commands.fields import Label
 from abeyance.core.policy import Principal, ReadRights
 from abeyance.core.text import truncate
 from abeyance.errors import Code, Refusal
-from abeyance.filters import RunFilter
+from abeyance.filters import RunFilter, RunOrder
 from abeyance.handle import Started
 from abeyance.history import transcripts
 from abeyance.storage.run_files import RunFile
@@ -209,6 +209,23 @@ class RunsQuery(ListQuery):
         default=None,
         description="Only runs with a blocked visit (`true`), or only the others (`false`).",
     )
+    since: wire.Moment | None = Field(
+        default=None,
+        alias="from",
+        description="Only runs that started at this time or later.",
+        examples=["2026-07-01T00:00Z"],
+    )
+    until: wire.Moment | None = Field(
+        default=None,
+        alias="to",
+        description="Only runs that started before this time.",
+        examples=["2026-10-01T00:00Z"],
+    )
+    order: RunOrder = Field(
+        default="-age",
+        description="`-age`: the newest first. `activity`: the longest inactive first. Without `-` or "
+        "with it, the list is turned around.",
+    )
     label: list[Label] = Field(
         default_factory=list,
         max_length=MAX_FILTERS,
@@ -221,14 +238,14 @@ class RunsQuery(ListQuery):
     "",
     dependencies=[READ],
     responses=openapi.read(
-        "A page of runs, newest first.",
+        "A page of runs.",
         examples.listed(examples.LISTED_RUN, "eyJzdGFy.9b74c989"),
     ),
 )
 async def list_runs(
     query: Annotated[RunsQuery, Query()], client: ClientDep, reads: Reads
 ) -> Page[views.RunView]:
-    """List runs, newest first, without their values."""
+    """List runs, newest first or in another order, without their values."""
     filter_ = RunFilter(
         statuses=frozenset(query.status),
         graph=query.graph,
@@ -237,6 +254,9 @@ async def list_runs(
         blocked=query.blocked,
         q=query.q,
         started_by=query.started_by,
+        since=query.since,
+        until=query.until,
+        order=query.order,
         reads=reads,
     )
     page = await client.runs.page(filter_, cursor=query.cursor, limit=query.limit)

@@ -68,6 +68,7 @@ def test_every_call_says_what_it_does_with_an_example_of_each_answer(
                     ("text/event-stream", "{graph}"),
                     ("text/event-stream", "stream"),
                     ("application/x-ndjson", "audit"),
+                    ("text/csv", "approvals"),
                     ("text/plain", "diagram"),
                     ("text/plain", "metrics"),
                     ("text/html", "signin"),

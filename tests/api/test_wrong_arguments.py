@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -10,11 +11,22 @@ import pytest_asyncio
 from stack import Api, new_id
 from temporal_site import ANYBODY, Site
 
-from abeyance import Client, EventFilter, InboxFilter, Refusal, RunFilter, RunHandle, testing
+from abeyance import (
+    ApprovalsFilter,
+    Client,
+    EventFilter,
+    InboxFilter,
+    Refusal,
+    RunFilter,
+    RunHandle,
+    testing,
+)
 from abeyance.http import HttpClient
 
 ODD: Any = 5
 HUGE = 10**400
+LATE = datetime(2026, 3, 2, tzinfo=UTC)
+NAIVE = LATE.replace(tzinfo=None)
 
 
 @pytest_asyncio.fixture
@@ -82,6 +94,10 @@ def events(**filters: Any) -> Callable[[Client | HttpClient], Awaitable[object]]
     return lambda client: anext(client.events(EventFilter(**filters), follow=False))
 
 
+def approvals(*fields: str, **filters: Any) -> Callable[[Client | HttpClient], Awaitable[object]]:
+    return lambda client: client.approvals(ApprovalsFilter(**filters), fields=fields)
+
+
 @pytest.mark.parametrize(
     ("call", "pointer"),
     [
@@ -90,6 +106,15 @@ def events(**filters: Any) -> Callable[[Client | HttpClient], Awaitable[object]]
         (runs(conversation_id=""), "/conversation_id"),
         (runs(blocked="x"), "/blocked"),
         (lambda client: client.runs.list(cursor=ODD), "/cursor"),
+        (runs(order="newest"), "/order"),
+        (runs(since=NAIVE), "/since"),
+        (runs(since=LATE, until=LATE - timedelta(days=1)), "/from"),
+        (approvals(since=NAIVE), "/since"),
+        (approvals(since=LATE, until=LATE - timedelta(days=1)), "/from"),
+        (approvals(outcomes=("won",)), "/outcomes/0"),
+        (approvals(capabilities=""), "/capabilities/0"),
+        (approvals("reason..amount"), "/fields/0"),
+        (approvals("amount"), "/fields/0"),
         (inbox(graph=ODD), "/graph"),
         (inbox(assignee=""), "/assignee"),
         (inbox(capabilities=""), "/capabilities"),

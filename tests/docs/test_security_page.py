@@ -180,6 +180,7 @@ def test_every_command_stands_in_the_table() -> None:
 
 def test_every_method_of_the_client_that_is_named_exists() -> None:
     owners = {
+        "Client": Client,
         "RunHandle": RunHandle,
         "TemporalRun": TemporalRun,
         "Client.runs": Runs,

@@ -111,6 +111,12 @@ FILTERS: list[tuple[dict[str, Any], str]] = [
     ({"blocked": False}, "cba"),
     ({"started_by": "ada"}, "a"),
     ({"started_by": "Ada"}, ""),
+    ({"since": at(1)}, "dcb"),
+    ({"until": at(2)}, "ba"),
+    ({"since": at(1), "until": at(3), "order": "age"}, "bc"),
+    ({"order": "age"}, "abcd"),
+    ({"order": "activity"}, "dabc"),
+    ({"order": "-activity"}, "cbad"),
     ({"q": "ADA"}, "a"),
     ({"q": "acme eu"}, "a"),
     ({"q": "refund talk"}, "c"),
@@ -129,7 +135,7 @@ def test_runs_are_filtered_and_counted(recorded: Recorded) -> None:
         batch(run_view("a", labels={"tenant": "acme", "region": "eu"}, started_by="ada")),
         batch(run_view("b", minute=1, labels={"tenant": "acme", "region": "us"}, graph="order")),
         batch(run_view("c", minute=2, conversation_id="talk", status="completed")),
-        batch(run_view("d", minute=3, blocked=BLOCKED)),
+        batch(run_view("d", minute=3, blocked=BLOCKED), active_at=at(-1)),
     )
 
     for filters, expected in FILTERS:
@@ -142,7 +148,11 @@ def test_a_cursor_is_of_one_list_of_runs(recorded: Recorded) -> None:
     recorded.write(batch(run_view("a")), batch(run_view("b")))
     cursor = listed(recorded, limit=1).next_cursor
 
-    for other in ({"q": "refund"}, {"statuses": {"completed"}}, {"started_by": "ada"}):
+    others: list[dict[str, Any]] = [
+        *({"q": "refund"}, {"statuses": {"completed"}}, {"started_by": "ada"}),
+        *({"order": "age"}, {"since": at(0)}, {"until": at(9)}),
+    ]
+    for other in others:
         with pytest.raises(Refusal, match="not a cursor of this list") as refused:
             listed(recorded, cursor=cursor, **other)
         assert refused.value.code == Code.INVALID_BODY

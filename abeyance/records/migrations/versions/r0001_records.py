@@ -17,6 +17,14 @@ _IS_LISTED: Final[dict[str, Any]] = {
     "postgresql_where": sa.text("listed IS NOT NULL"),
     "sqlite_where": sa.text("listed IS NOT NULL"),
 }
+_IS_SETTLED: Final[dict[str, Any]] = {
+    "postgresql_where": sa.text("settled_at IS NOT NULL"),
+    "sqlite_where": sa.text("settled_at IS NOT NULL"),
+}
+_IS_GRANTED: Final[dict[str, Any]] = {
+    "postgresql_where": sa.text("type = 'approval.granted'"),
+    "sqlite_where": sa.text("type = 'approval.granted'"),
+}
 
 
 def upgrade() -> None:
@@ -108,6 +116,12 @@ def upgrade() -> None:
         sqlite_autoincrement=True,
     )
     op.create_index("ix_events_deployment_position_at", "events", ["deployment", "position", "at"])
+    op.create_index(
+        "ix_events_deployment_at_position",
+        "events",
+        ["deployment", "at", "position"],
+        **_IS_GRANTED,
+    )
     op.create_table(
         "labels",
         sa.Column("run", _LONG, nullable=False),
@@ -129,6 +143,8 @@ def upgrade() -> None:
         sa.Column("batch", sa.BigInteger(), nullable=False),
         sa.Column("status", sa.Text(), nullable=False),
         sa.Column("listed", sa.Text()),
+        sa.Column("outcome", sa.Text()),
+        sa.Column("deciders", sa.Text()),
         sa.Column("capability", sa.Text()),
         sa.Column("priority", sa.Integer(), nullable=False),
         sa.Column("risk", sa.Integer(), nullable=False),
@@ -139,6 +155,7 @@ def upgrade() -> None:
         sa.Column("rewound_by", sa.Integer()),
         sa.Column("search", sa.Text(), nullable=False),
         sa.Column("view", sa.Text(), nullable=False),
+        sa.Column("shown", sa.Text()),
         sa.ForeignKeyConstraint(["deployment"], ["deployments.id"], name="fk_questions_deployment"),
         sa.ForeignKeyConstraint(["run"], ["runs.id"], name="fk_questions_run", ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("id", name="pk_questions"),
@@ -186,6 +203,23 @@ def upgrade() -> None:
                 *("priority", "risk", "due", "search"),
             ],
             **_IS_LISTED,
+        )
+        op.create_index(
+            "ix_questions_settled_filters",
+            "questions",
+            [
+                *("deployment", "settled_at", "id", "run"),
+                *("outcome", "capability", "deciders"),
+            ],
+            **_IS_SETTLED,
+        )
+    else:
+        op.create_index(
+            "ix_questions_settled",
+            "questions",
+            ["deployment", "settled_at", "id"],
+            postgresql_include=["run", "outcome"],
+            **_IS_SETTLED,
         )
     op.create_table(
         "people",

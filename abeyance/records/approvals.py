@@ -1,0 +1,323 @@
+"""Reads the report of approvals: the questions that were settled, and the calls that ran under a grant.
+
+The first are rows of questions, the second events: both are read newest first, and merged. What a rewind
+has discarded is a row too, because somebody has decided it, and no sum has it, because it may come again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, TypeAlias
+
+from sqlalchemy import BigInteger, Column, Connection, Select, func, literal, select, tuple_
+
+from abeyance.core.json import Json
+from abeyance.core.policy import Principal
+from abeyance.filters import ApprovalsFilter
+from abeyance.keyring import WrongKey
+from abeyance.records import cursors, report, selecting
+from abeyance.records.audit_chain import ADMIN
+from abeyance.records.documents import Documents
+from abeyance.records.report import MISSING, Approval, Approvals, Sum, Total
+from abeyance.records.selecting import AnyRow, Condition
+from abeyance.records.tables import GRANTED, events, micros, moment, questions, runs
+from abeyance.util import invalid, require_in_order
+
+Place: TypeAlias = tuple[int, int, int]
+"""Where a row is: its time, its kind, and its key."""
+
+MOST_ADDED: Final = 100_000
+"""Rows: a sum has to open each, which takes about a second."""
+_USUAL: Final = timedelta(days=30)
+_FIRST: Final = datetime.min.replace(tzinfo=UTC)
+_CHUNK: Final = 5_000
+_FAR: Final = 2**56
+"""In microseconds: no moment is as far away, and no key as large."""
+_ANSWER: Final = "answer"
+_GRANTED: Final = "granted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kind:
+    """A kind of rows: their columns, and what they are found and sorted by."""
+
+    rank: int
+    at: Column[Any]
+    key: Column[Any]
+    run: Column[Any]
+    capability: Column[Any]
+    rewound_by: Column[Any]
+    columns: Sequence[Column[Any]]
+
+
+_QUESTION: Final = _Kind(
+    rank=1,
+    at=questions.c.settled_at,
+    key=questions.c.id,
+    run=questions.c.run,
+    capability=questions.c.capability,
+    rewound_by=questions.c.rewound_by,
+    columns=(
+        *(questions.c.view, questions.c.shown, questions.c.outcome, questions.c.interrupt_id),
+        questions.c.created_at,
+    ),
+)
+_CALL: Final = _Kind(
+    rank=0,
+    at=events.c.at,
+    key=events.c.position,
+    run=events.c.run,
+    capability=events.c.capability,
+    rewound_by=events.c.rewound_by,
+    columns=(events.c.data, events.c.audit, events.c.actor),
+)
+
+
+def page(
+    connection: Connection,
+    documents: Documents,
+    deployment: int,
+    filters: ApprovalsFilter,
+    *,
+    fields: Sequence[str] = (),
+    sums: Sequence[str] = (),
+    reader: Principal | None = None,
+    cursor: str | None = None,
+    limit: int = 50,
+) -> Approvals:
+    """Return a page of the report, newest first, with these fields of each row and, on the first page,
+    the sums of others. A `reader` reads the answers that their capabilities allow; None reads all.
+
+    Raises `invalid_body` for a cursor of another report, a time that ends before it begins, and a sum of
+    too many rows.
+    """
+    criteria = _criteria(filters, fields)
+    after: Place | None = None
+    if cursor is None:
+        until = datetime.now(UTC) if filters.until is None else filters.until
+        since = filters.since or until - min(_USUAL, until - _FIRST)
+        require_in_order(since, until)
+        # In some zones there are moments before the first of UTC.
+        first = micros(_FIRST)
+        span = (max(first, micros(since)), max(first, micros(until)))
+    else:
+        after, span = _place(criteria, cursor)
+    found = _Found(connection, documents, deployment, filters, span=span, reader=reader)
+    total, is_partial = found.counted()
+    added: dict[str, Sum] = {}
+    if sums and after is None:
+        added, is_whole = found.added(sums, total)
+        is_partial = is_partial or not is_whole
+    rows = found.rows(after, limit + 1)
+    next_cursor = None
+    if len(rows) > limit:
+        next_cursor = cursors.write(criteria, {"after": [*rows[limit - 1][0]], "span": [*span]})
+    items, unknown = list[Approval](), {*fields} if rows else set[str]()
+    for place, row in rows[:limit]:
+        item, said = found.opened(place, row)
+        values = {path: report.found_at(said, path) for path in fields}
+        unknown -= {path for path, it in values.items() if it is not MISSING or item.degraded}
+        if item.redacted:
+            unknown -= {path for path in fields if _is_of_answer(path)}
+        picked = {path: None if it is MISSING else it for path, it in values.items()}
+        items.append(item.model_copy(update={"fields": picked}))
+    return Approvals(
+        items=items,
+        next_cursor=next_cursor,
+        total=total,
+        **{"from": moment(span[0]), "to": moment(span[1])},
+        partial=is_partial or any(item.redacted or item.degraded for item in items),
+        sums=added,
+        unknown_fields=[path for path in fields if path in unknown],
+    )
+
+
+class _Found:
+    """The rows that a filter selects in a time."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        documents: Documents,
+        deployment: int,
+        filters: ApprovalsFilter,
+        *,
+        span: tuple[int, int],
+        reader: Principal | None,
+    ) -> None:
+        self._connection = connection
+        self._documents = documents
+        self._reads_all = reader is None or reader.may(ADMIN)
+        self._reader = reader
+        self._filters = filters
+        self._kinds: dict[int, tuple[_Kind, list[Condition]]] = {}
+        wanted = filters.outcomes
+        if not wanted or wanted - {_GRANTED}:
+            own = [*_conditions(_QUESTION, deployment, filters, span)]
+            if wanted:
+                own.append(questions.c.outcome.in_(sorted(wanted)))
+            if filters.person is not None:
+                name = report.lines([filters.person])
+                # Unlike LIKE, it tells upper from lower case in every database.
+                own.append(func.replace(questions.c.deciders, name, "") != questions.c.deciders)
+            self._kinds[_QUESTION.rank] = (_QUESTION, own)
+        if not wanted or _GRANTED in wanted:
+            own = [events.c.type == GRANTED, *_conditions(_CALL, deployment, filters, span)]
+            if filters.person is not None:
+                own.append(events.c.actor == filters.person)
+            self._kinds[_CALL.rank] = (_CALL, own)
+
+    def counted(self) -> tuple[int, bool]:
+        """Return how many rows the reader may see, and whether there are others."""
+        seen, others = 0, False
+        for kind, own in self._kinds.values():
+            readable = [*selecting.readable(kind.run, self._filters.reads)]
+            count = select(func.count()).select_from(kind.key.table).where(*own)
+            seen += self._connection.scalars(count.where(*readable)).one()
+            for each in readable:
+                hidden = select(kind.key).where(*own, ~each).limit(1)
+                others = others or self._connection.scalar(hidden) is not None
+        return seen, others
+
+    def added(self, paths: Sequence[str], rows: int) -> tuple[dict[str, Sum], bool]:
+        """Return the sums of fields over so many `rows`, and whether all of these could be read."""
+        if rows > MOST_ADDED:
+            message = (
+                f"a sum reads at most {MOST_ADDED} rows, and these are {rows}: choose a shorter time, "
+                "or more filters"
+            )
+            raise invalid([{"pointer": "/sum", "message": message, "in": "query"}])
+        totals = {path: Total() for path in paths}
+        with_answers = any(map(_is_of_answer, paths))
+        is_whole = True
+        for kind, own in self._kinds.values():
+            query = self._select(kind, own, with_answers=with_answers)
+            standing = query.where(kind.rewound_by.is_(None))
+            for row in self._connection.execute(standing.execution_options(yield_per=_CHUNK)):
+                try:
+                    said = self._said(kind, row, with_answers=with_answers)
+                except WrongKey:
+                    is_whole = False
+                    continue
+                is_whole = is_whole and (not with_answers or self._may_read(row))
+                for path, total in totals.items():
+                    total.add(report.found_at(said, path))
+        return {path: total.shown for path, total in totals.items()}, is_whole
+
+    def rows(self, after: Place | None, limit: int) -> list[tuple[Place, AnyRow]]:
+        """Return the rows after a place, newest first."""
+        found: list[tuple[Place, AnyRow]] = []
+        for kind, own in self._kinds.values():
+            query = self._select(kind, own, with_answers=True)
+            if after is not None:
+                query = query.where(_after(kind, after))
+            query = query.order_by(kind.at.desc(), kind.key.desc()).limit(limit)
+            rows = self._connection.execute(query)
+            found += [((row.at, kind.rank, row.key), row) for row in rows]
+        return sorted(found, key=lambda each: each[0], reverse=True)[:limit]
+
+    def _select(self, kind: _Kind, own: Sequence[Condition], *, with_answers: bool) -> Select[Any]:
+        columns = [each for each in kind.columns if with_answers or each is not questions.c.view]
+        return (
+            select(
+                *(kind.at.label("at"), kind.key.label("key"), kind.capability.label("capability")),
+                *(kind.rewound_by.label("rewound_by"), *columns, runs.c.run_id, runs.c.graph),
+            )
+            .join(runs, kind.run == runs.c.id)
+            .where(*own, *selecting.readable(kind.run, self._filters.reads))
+        )
+
+    def _may_read(self, row: AnyRow) -> bool:
+        return self._reads_all or (self._reader is not None and self._reader.may(row.capability))
+
+    def _said(self, kind: _Kind, row: AnyRow, *, with_answers: bool) -> Mapping[str, Json]:
+        """Return what fields are picked from. Raises WrongKey."""
+        if kind is _CALL:
+            audit = {} if row.audit is None else self._documents.read(row.audit)
+            return audit.get("shown") or {}
+        shown = {} if row.shown is None else self._documents.read(row.shown)
+        if with_answers and self._may_read(row):
+            shown[_ANSWER] = self._documents.read(row.view).get(_ANSWER)
+        return shown
+
+    def opened(self, place: Place, row: AnyRow) -> tuple[Approval, Mapping[str, Json]]:
+        """Return a row as the reader may see it, and what its fields are picked from."""
+        kind = self._kinds[place[1]][0]
+        about: dict[str, Any] = {
+            "at": moment(row.at),
+            "outcome": _GRANTED if kind is _CALL else row.outcome,
+            "requested_capability": row.capability,
+            "graph": row.graph,
+            "run_id": row.run_id,
+            "rewound_by": row.rewound_by,
+        }
+        if kind is _QUESTION:
+            about |= {"id": row.interrupt_id, "asked_at": moment(row.created_at)}
+        else:
+            about["by"] = row.actor
+        try:
+            said = self._said(kind, row, with_answers=True)
+            told = self._documents.read(row.data if kind is _CALL else row.view)
+        except WrongKey:
+            return Approval(**about, degraded=True), {}
+        if kind is _CALL:
+            about |= {"name": told.get("tool", ""), "grant": told.get("grant")}
+        else:
+            names = ("name", "on_behalf_of", "digest", "note")
+            about |= {name: told[name] for name in names if name in told}
+            about |= {"by": told.get("answered_by"), "settled_reason": told.get("settled_reason")}
+            about["voters"] = [vote["by"] for vote in told.get("votes", ())]
+            about["redacted"] = not self._may_read(row) and _ANSWER in told
+        about["answer"] = said.get(_ANSWER)
+        about["prompt"] = said.get("prompt") or told.get("prompt", "")
+        return Approval(**about), said
+
+
+def _conditions(
+    kind: _Kind, deployment: int, filters: ApprovalsFilter, span: tuple[int, int]
+) -> Iterator[Condition]:
+    yield kind.key.table.c.deployment == deployment
+    yield kind.at >= span[0]
+    yield kind.at < span[1]
+    if filters.capabilities:
+        yield selecting.among(kind.capability, filters.capabilities)
+    if filters.graph is not None:
+        of_graph = (runs.c.deployment == deployment, runs.c.graph == filters.graph)
+        yield kind.run.in_(select(runs.c.id).where(*of_graph))
+
+
+def _after(kind: _Kind, place: Place) -> Condition:
+    at, rank, key = place
+    if kind.rank == rank:
+        return tuple_(kind.at, kind.key) < tuple_(literal(at, BigInteger), literal(key, BigInteger))
+    # Of the same moment, those of a higher rank were before.
+    return kind.at <= at if kind.rank < rank else kind.at < at
+
+
+def _is_of_answer(path: str) -> bool:
+    return path.partition(".")[0] == _ANSWER
+
+
+def _criteria(filters: ApprovalsFilter, fields: Sequence[str]) -> dict[str, Any]:
+    """Return the report as JSON: a cursor is valid only with the same."""
+    return {
+        **asdict(filters),
+        "since": filters.since and filters.since.isoformat(),
+        "until": filters.until and filters.until.isoformat(),
+        "outcomes": sorted(filters.outcomes),
+        "reads": filters.reads.labels,
+        "fields": [*fields],
+    }
+
+
+def _place(criteria: Mapping[str, Json], cursor: str) -> tuple[Place, tuple[int, int]]:
+    match cursors.read(criteria, cursor):
+        case {"after": [int(at), int(rank), int(key)], "span": [int(since), int(until)]} if all(
+            type(each) is int and micros(_FIRST) <= each < _FAR
+            for each in (at, rank, key, since, until)
+        ):
+            return (at, rank, key), (since, until)
+        case _:
+            raise cursors.unusable(cursor)

@@ -1,0 +1,198 @@
+"""The report of approvals: what a question came to, fields that a reader picks, sums, and CSV. Pure."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from decimal import Context, Decimal
+from typing import Any, Final
+
+from pydantic import Field
+
+from abeyance import views
+from abeyance.core.json import Json
+from abeyance.filters import Outcome
+from abeyance.wire import BY_NAME_AND_ALIAS, Record
+
+SHOWN: Final = ("prompt", "reason", "payload", "preview")
+"""What a report has of what people were shown, as long as it is recorded."""
+MISSING: Final = object()
+"""What is at a path that a document does not have."""
+_DECIMAL: Final = re.compile(r"[+-]?\d{1,100}(\.\d{1,100})?", re.ASCII)
+"""A number in a text, as decimals are written: it has no exponent, and is no word (`NaN`)."""
+_EXACT: Final = Context(prec=6_000)
+"""So many digits have all numbers of JSON, and the sums of so many of them as are added."""
+_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n")
+"""How a cell begins that a spreadsheet may take for a formula."""
+_COLUMNS: Final = (
+    *("at", "outcome", "by", "on_behalf_of", "voters", "requested_capability", "graph", "run_id"),
+    *("id", "name", "prompt", "digest", "answer", "note", "settled_reason", "grant", "asked_at"),
+    *("rewound_by", "redacted", "degraded"),
+)
+
+
+class Approval(Record):
+    """A row of the report: a question that was settled, or a call under a grant.
+
+    `id` is that of the question, and null for a call. `by` answered it, `on_behalf_of` whom that was for,
+    and `voters` have voted, if it took several. `settled_reason` is why it was withdrawn. `fields` are
+    those that were picked, null where the question has none. `redacted`: the answer, and the fields of
+    it, are left out, because the reader lacks the capability of the question. `degraded`: no key opens
+    the row here.
+    """
+
+    at: datetime
+    outcome: Outcome
+    by: str | None = None
+    on_behalf_of: str | None = None
+    voters: list[str] = Field(default_factory=list)
+    requested_capability: str | None = None
+    graph: str
+    run_id: str
+    id: str | None = None
+    name: str = ""
+    prompt: str = ""
+    digest: str | None = None
+    answer: Any = None
+    note: str | None = None
+    settled_reason: str | None = None
+    grant: str | None = None
+    asked_at: datetime | None = None
+    rewound_by: int | None = None
+    redacted: bool = False
+    degraded: bool = False
+    fields: dict[str, Any] = Field(default_factory=dict)
+
+
+class Sum(Record):
+    """The sum of a field: exact, as text. `rows` is how many rows had a number there."""
+
+    sum: str
+    rows: int
+
+
+class Approvals(Record):
+    """A page of the report of a time, from `since` on and before `until`, and how many rows it has.
+
+    `partial`: labels hide rows from the reader, or something of a row, or of a sum, cannot be read.
+    `sums` are of the whole report, and only on its first page. `unknown_fields` are those that no row of
+    the page has.
+    """
+
+    model_config = BY_NAME_AND_ALIAS
+
+    items: list[Approval]
+    next_cursor: str | None
+    total: int
+    since: datetime = Field(alias="from")
+    until: datetime = Field(alias="to")
+    partial: bool = False
+    sums: dict[str, Sum] = Field(default_factory=dict)
+    unknown_fields: list[str] = Field(default_factory=list)
+
+
+def outcome_of(view: views.InterruptView) -> Outcome:
+    """Return what a settled question came to."""
+    answer = view.answer
+    said = answer.get("approved") if isinstance(answer, Mapping) else answer
+    match view.status:
+        case "answered" if said is True:
+            return "approved"
+        case "answered" if said is False:
+            return "rejected"
+        case "answered":
+            return "answered"
+        case "expired":
+            return "expired"
+        case _:
+            return "withdrawn"
+
+
+def deciders_of(view: views.InterruptView) -> list[str]:
+    """Return who answered a question or voted on it, and for whom that was, each once."""
+    named = [view.answered_by, view.on_behalf_of]
+    for vote in view.votes:
+        named += [vote.by, vote.on_behalf_of]
+    return [*dict.fromkeys(name for name in named if name)]
+
+
+def lines(names: Iterable[str]) -> str:
+    """Return names as a column has them, which is searched for one that is between two line breaks."""
+    return "".join(f"\n{name}\n" for name in names)
+
+
+def found_at(document: Json, path: str) -> Any:
+    """Return what a document has at a path (`reason.items.0.amount`), or MISSING."""
+    for name in path.split("."):
+        match document:
+            case Mapping() if name in document:
+                document = document[name]
+            case list() if name.isascii() and name.isdecimal() and int(name) < len(document):
+                document = document[int(name)]
+            case _:
+                return MISSING
+    return document
+
+
+class Total:
+    """Adds numbers exactly, also those in texts, and passes over everything else."""
+
+    def __init__(self) -> None:
+        self._sum = Decimal(0)
+        self._rows = 0
+
+    def add(self, value: Any) -> None:
+        """Add a value of JSON, if it is a number."""
+        if isinstance(value, bool) or not isinstance(value, int | float | str):
+            return
+        if isinstance(value, str) and _DECIMAL.fullmatch(value) is None:
+            return
+        # The shortest text of a float is the one that was read.
+        number = Decimal(str(value))
+        if number.is_finite():
+            self._sum = _EXACT.add(self._sum, number)
+            self._rows += 1
+
+    @property
+    def shown(self) -> Sum:
+        """The sum."""
+        return Sum(sum=format(self._sum, "f"), rows=self._rows)
+
+
+def csv_head(fields: Sequence[str]) -> str:
+    """Return the first line of a report as CSV (RFC 4180)."""
+    return _csv([[*_COLUMNS, *fields]])
+
+
+def csv_lines(rows: Iterable[Mapping[str, Any]], fields: Sequence[str]) -> str:
+    """Return the lines of rows, which are JSON. No cell but a number is a formula to a spreadsheet."""
+    return _csv(
+        [
+            *(_cell(row.get(name)) for name in _COLUMNS),
+            *(_cell(row["fields"].get(name)) for name in fields),
+        ]
+        for row in rows
+    )
+
+
+def _csv(rows: Iterable[Sequence[str]]) -> str:
+    written = io.StringIO()
+    csv.writer(written).writerows(rows)
+    return written.getvalue()
+
+
+def _cell(value: Any) -> str:
+    match value:
+        case None | []:
+            return ""
+        case str():
+            is_number = _DECIMAL.fullmatch(value) is not None
+            return f"'{value}" if value.startswith(_FORMULA) and not is_number else value
+        case list() if all(isinstance(each, str) for each in value):
+            return _cell("; ".join(value))
+        case _:
+            return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,130 @@
+// The report of approvals: what was settled in a time, by whom, with columns that one picks and their sum.
+
+import {call, identify, Problem, problemText, signInLink} from "./api.js";
+import {isNumber} from "./json.js";
+import {at, button, clock, element, shownValue, spoken, visible} from "./markup.js";
+import {showReader} from "./reader.js";
+
+const OUTCOMES = ["approved", "rejected", "answered", "expired", "withdrawn", "granted"];
+const FIELDS = [
+  ["from", "From", {type: "date"}],
+  ["to", "To, that day included", {type: "date"}],
+  ["person", "Person", {}],
+  ["capability", "Capability", {placeholder: "refunds:*"}],
+  ["graph", "Graph", {}],
+  ["fields", "Columns", {placeholder: "reason.amount, payload.order"}],
+  ["sum", "Sum of", {placeholder: "reason.amount"}],
+];
+
+let rows = [];
+let report = null;
+let turn = 0;
+
+async function start() {
+  try {
+    await identify();
+  } catch (error) {
+    if (!(error instanceof Problem && error.status === 401)) return fail(error);
+    at("state").textContent = visible("Sign in to see the report.");
+    return at("who").replaceChildren(signInLink());
+  }
+  showReader(show);
+  drawForm(new URLSearchParams(location.search));
+  return show();
+}
+
+function drawForm(given) {
+  const fields = FIELDS.map(([name, label, about]) =>
+    element("label", {}, label, element("input", {name, value: given.get(name) ?? "", autocomplete: "off", spellcheck: "false", ...about})));
+  const options = OUTCOMES.map((each) => element("option", {value: each, selected: each === given.get("outcome")}, each));
+  const outcome = element("label", {}, "Outcome", element("select", {name: "outcome"}, element("option", {value: ""}, "any"), ...options));
+  const form = at("criteria");
+  form.replaceChildren(...fields, outcome, element("p", {class: "buttons"}, element("button", {class: "send"}, "Show"), button("Print", () => window.print())));
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    // The address has the report, so that it can be sent to somebody.
+    history.replaceState(null, "", `?${new URLSearchParams(chosen())}`);
+    show();
+  });
+}
+
+const chosen = () => [...new FormData(at("criteria"))].map(([name, value]) => [name, value.trim()]).filter(([, value]) => value);
+
+// The days of the reader's own zone, as the API takes times.
+function query() {
+  return new URLSearchParams(chosen().map(([name, value]) => {
+    if (name === "fields" || name === "sum") return [name, value.split(",").map((each) => each.trim()).filter(Boolean).join(",")];
+    if (name !== "from" && name !== "to") return [name, value];
+    const day = new Date(`${value}T00:00`);
+    if (name === "to") day.setDate(day.getDate() + 1);
+    return [name, day.toISOString()];
+  }));
+}
+
+async function show() {
+  rows = [];
+  report = null;
+  at("report").replaceChildren();
+  await more(query());
+}
+
+async function more(asked) {
+  at("fault").textContent = "";
+  const cursor = report?.next_cursor;
+  const own = (turn += 1);
+  try {
+    const page = await call(`/approvals?${cursor ? new URLSearchParams([...asked, ["cursor", cursor]]) : asked}`);
+    // Meanwhile another report was asked for.
+    if (own !== turn) return;
+    rows = [...rows, ...page.items];
+    report = {...page, sums: report?.sums ?? page.sums, partial: page.partial || Boolean(report?.partial)};
+    draw(asked);
+  } catch (error) {
+    fail(error);
+  }
+}
+
+function fail(error) {
+  at("state").textContent = visible("");
+  at("fault").textContent = problemText(error);
+}
+
+function draw(asked) {
+  at("state").textContent = visible(`${report.total} ${report.total === 1 ? "row" : "rows"}`);
+  const columns = (asked.get("fields") ?? "").split(",").filter(Boolean);
+  const sums = Object.entries(report.sums ?? {}).map(([name, {sum, rows: count}]) => element("p", {class: "sum"}, `Sum of ${name}: `, element("b", {}, sum), ` in ${count} rows`));
+  const csv = new URLSearchParams([...asked].filter(([name]) => name !== "sum").concat([["format", "csv"]]));
+  at("report").replaceChildren(
+    element("p", {}, `From ${clock(report.from)} to ${clock(report.to)}, newest first`),
+    ...(report.partial ? [element("p", {class: "warning"}, "This is not the whole report: your labels hide rows, or you may not read something of it.")] : []),
+    ...(report.unknown_fields?.length ? [element("p", {class: "warning"}, `No row here has ${report.unknown_fields.join(", ")}.`)] : []),
+    ...sums,
+    rows.length ? table(columns) : element("p", {class: "quiet"}, "Nothing was settled in this time."),
+    element("p", {class: "buttons"}, report.next_cursor ? button("Show more", () => more(asked)) : null, element("a", {class: "button", href: `/approvals?${csv}`, download: "approvals.csv"}, "CSV")),
+  );
+}
+
+function table(columns) {
+  const heads = ["When", "Outcome", "Who", "Question", "Answer", "Note", ...columns];
+  const head = element("tr", {}, ...heads.map((name) => element("th", {scope: "col"}, name)));
+  return element("div", {class: "wide", tabindex: "0", role: "region", "aria-label": "Report"}, element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows.map((row) => line(row, columns)))));
+}
+
+function line(row, columns) {
+  const outcome = row.rewound_by ? `${row.outcome}, rewound since` : row.outcome;
+  const who = row.on_behalf_of ? `${row.by} for ${row.on_behalf_of}` : row.by;
+  const others = (row.voters ?? []).filter((each) => each !== row.by);
+  const question = row.prompt || spoken(row.name ?? "");
+  return element("tr", {},
+    element("td", {}, element("time", {datetime: row.at}, clock(row.at))),
+    element("td", {}, outcome, row.grant ? element("small", {}, ` by grant ${row.grant}`) : null),
+    element("td", {}, who ?? "", others.length ? element("small", {}, ` with ${others.join(", ")}`) : null),
+    element("td", {}, element("a", {href: `/inbox/runs/${encodeURIComponent(row.run_id)}`}, row.degraded ? "cannot be read here" : question)),
+    element("td", {}, row.redacted ? element("span", {class: "quiet"}, "not for you") : cell(row.answer)),
+    element("td", {}, row.note ?? ""),
+    ...columns.map((name) => element("td", {class: isNumber(row.fields[name]) ? "number" : null}, cell(row.fields[name]))));
+}
+
+const cell = (value) => (value === null || value === undefined ? "" : shownValue(value, 2));
+
+await start();

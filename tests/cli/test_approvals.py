@@ -1,0 +1,87 @@
+"""`abeyance approvals`."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import Any
+
+import pytest
+from command_line import Terminal
+from dev_stack import Stack, until
+
+OURS = ("approvals", "--outcome", "answered", "--graph", "sum")
+
+
+@pytest.fixture(scope="module")
+def settled(standing: Stack) -> list[str]:
+    """The ids of three questions that were answered with 10, 20 and 30, the newest first."""
+    asked = [standing.start(f"reported-{number}", amount=number) for number in (1, 2, 3)]
+    for number in (1, 2, 3):
+        assert standing.answer(f"reported-{number}", 10 * number).status_code == 200
+    return asked[::-1]
+
+
+def report(terminal: Terminal, settled: list[str], *arguments: str) -> Any:
+    """The report since the first of them, once it has all."""
+
+    def look() -> Any:
+        found = terminal.told(*OURS, *arguments)
+        ids = [row["id"] for row in found["items"] if row["run_id"].startswith("reported-")]
+        return found if ids == settled else None
+
+    return until(look, "the report to have the answers")
+
+
+def test_what_was_settled_is_a_table_with_columns_and_sums(
+    terminal: Terminal, settled: list[str]
+) -> None:
+    found = report(terminal, settled, "--fields", "answer", "--sum", "answer", "--all")
+    oldest = found["items"][2]["at"]
+    picked = ("--from", oldest, "--fields", "answer,payload.order", "--sum", "answer")
+
+    code, out, err = terminal.call(*OURS, *picked, "--limit", "2")
+    head, first, second, rows, total = out.splitlines()
+
+    assert code == 0
+    assert head.split() == ["WHEN", "OUTCOME", "BY", "RUN", "QUESTION", "ANSWER", "PAYLOAD.ORDER"]
+    assert first.split()[1:4] == ["answered", "local", "reported-3"]
+    assert first.split()[-2:] == ["30", "-"]
+    assert second.split()[-2:] == ["20", "-"]
+    assert rows.split() == ["rows", "3"]
+    assert total.split() == ["sum", "of", "answer", "60", "in", "3", "rows"]
+    assert "no row has payload.order" in err
+    assert "add --all, or --cursor" in err
+
+
+def test_the_whole_report_is_csv(terminal: Terminal, settled: list[str]) -> None:
+    found = report(terminal, settled)
+    oldest = found["items"][2]["at"]
+
+    code, out, err = terminal.call(
+        *OURS, "--from", oldest, "--limit", "1", "--csv", "--fields", "answer", "--sum", "answer"
+    )
+    head, *rows = csv.reader(io.StringIO(out, newline=""))
+
+    assert code == 0
+    assert [row[head.index("id")] for row in rows] == settled
+    assert [row[-1] for row in rows] == ["30", "20", "10"]
+    assert err.split() == ["sum", "of", "answer", "60", "in", "3", "rows"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "hint"),
+    [
+        (["--csv", "--json"], 2, "--csv and --json: give one of them"),
+        (["--outcome", "won"], 3, "won"),
+        (["--fields", "amount"], 3, "'amount' is no field of a question"),
+        (["--from", "soon"], 3, "a time is text such as"),
+    ],
+)
+def test_what_no_report_has_is_told(
+    terminal: Terminal, arguments: list[str], code: int, hint: str
+) -> None:
+    found, out, err = terminal.call("approvals", *arguments)
+
+    assert (found, out) == (code, "")
+    assert hint in err
