@@ -44,10 +44,12 @@ def make(
     conversation_id: str,
     claim: Claim,
 ) -> None:
-    """Claim a place in a conversation. Raises `conversation_busy` and `too_many_runs`."""
+    """Claim a place in a conversation, also anew. Raises `conversation_busy` and `too_many_runs`."""
     alone(connection, deployment)
     held = of_conversation(connection, documents, deployment, conversation_id)
     Conversation(conversation_id=conversation_id, claims=tuple(held)).check(claim)
+    # A run that is rewound may still have the place that it takes again.
+    release(connection, documents, deployment, [claim.token])
     connection.execute(
         insert(claims).values(
             deployment=deployment,

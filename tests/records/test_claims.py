@@ -49,6 +49,13 @@ def test_of_ten_starts_at_once_one_has_the_conversation(recorded: Recorded) -> N
     assert held(recorded, "another") == []
 
 
+def test_who_claims_with_what_they_have_claimed_before_has_it_anew(recorded: Recorded) -> None:
+    recorded.change(claims.make, "talk", claim("a"))
+    recorded.change(claims.make, "talk", claim("a", minute=5))
+
+    assert recorded.read(claims.of_conversation, "talk") == [claim("a", minute=5)]
+
+
 def test_the_batch_that_ends_a_run_takes_back_the_claim_of_this_start_alone(
     recorded: Recorded,
 ) -> None:

@@ -1,0 +1,252 @@
+"""Which rewinds are refused, what a call does that is repeated, and values that are patched with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from changed_graphs import Payments
+from rewound import APPROVER, answer, events, opened, refused
+from sample_graphs import Held, State, gated
+from temporal_site import ANYBODY, Site, eventually
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import EventType, ResetReapplyType
+from temporalio.api.workflowservice.v1 import (
+    DeleteWorkflowExecutionRequest,
+    PauseWorkflowExecutionRequest,
+    ResetWorkflowExecutionRequest,
+    UnpauseWorkflowExecutionRequest,
+)
+from temporalio.client import Client as TemporalClient
+from temporalio.service import RPCError
+
+from abeyance import START, Graph, Principal, commands, views
+from abeyance.errors import Code
+from abeyance.history import resets
+from abeyance.runtime import retries
+
+
+async def test_the_values_are_patched_right_after_the_rewind(temporal: TemporalClient) -> None:
+    graph = gated()
+    site = Site(temporal, graph)
+    async with site.worker():
+        run_id = await site.start({"amount": 3})
+        question = await answer(site, run_id, {"approved": True})
+        await site.ended(run_id)
+        run = site.client.run(run_id, graph)
+
+        bad = await refused(run.rewind(to=question.id, patch={"amount": "much"}))
+        assert bad.code is Code.INVALID_INPUT
+        assert (await run.view()).status == "completed"
+        await run.rewind(to=question.id, patch={"amount": 4}, key="once")
+
+        again = await opened(site, run_id)
+        assert (again.id, again.prompt) == (question.id, "Pay 4?")
+        await answer(site, run_id, {"approved": True})
+        await site.ended(run_id)
+        await site.replays(run_id)
+
+
+async def test_values_are_not_patched_where_code_was_under_way(temporal: TemporalClient) -> None:
+    held = Held()
+    graph = held.graph
+    graph.interrupt("go", prompt="Go?")
+    graph.edge(START, "go")
+    site = Site(temporal, graph)
+    async with site.worker():
+        run_id = await site.start()
+        run = site.client.run(run_id, graph)
+
+        async def asked_and_held() -> list[views.InterruptView]:
+            return await run.interrupts() if held.started else []
+
+        (question,) = await eventually(asked_and_held)
+        await run.respond(question.id, 1, principal=ANYBODY)
+        before = await site.history(run_id)
+
+        refusal = await refused(run.rewind(to=question.id, patch={"amount": 1}))
+
+        assert refusal.code is Code.NOT_STOPPED
+        assert (await site.history(run_id)).run_id == before.run_id
+        held.release.set()
+        await site.ended(run_id)
+
+
+async def test_a_call_that_is_repeated_with_its_key_rewinds_once(temporal: TemporalClient) -> None:
+    site = Site(temporal, gated())
+    async with site.worker():
+        run_id = await site.start()
+        run = site.client.run(run_id)
+        question = await answer(site, run_id, {"approved": True})
+        await site.ended(run_id)
+        await run.rewind(to=question.id, key="once")
+        await answer(site, run_id, {"approved": False})
+        ended = await site.ended(run_id)
+
+        await run.rewind(to=question.id, key="once")
+        other = await refused(run.rewind(to="start", key="once"))
+
+        assert await run.view() == ended
+        assert other.code is Code.IDEMPOTENCY_CONFLICT
+
+
+async def test_a_call_that_was_cut_off_before_its_patch_is_repeated_with_its_key(
+    temporal: TemporalClient,
+) -> None:
+    graph = gated()
+    site = Site(temporal, graph)
+    async with site.worker():
+        run_id = await site.start({"amount": 3})
+        run = site.client.run(run_id, graph)
+        question = await answer(site, run_id, {"approved": True})
+        await site.ended(run_id)
+        past = (await site.history(run_id)).events
+        accepted = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED
+        answered = next(event.event_id for event in past if event.event_type == accepted)
+        order = commands.RewindBody(to=question.id, patch={"amount": 4})
+        mark = retries.mark(order, ANYBODY, "once")
+        await temporal.workflow_service.reset_workflow_execution(
+            ResetWorkflowExecutionRequest(
+                namespace=temporal.namespace,
+                workflow_execution=WorkflowExecution(workflow_id=run_id),
+                workflow_task_finish_event_id=answered - 1,
+                reason=resets.reason(by="ada", to=question.id, key=mark),
+                reset_reapply_type=ResetReapplyType.RESET_REAPPLY_TYPE_NONE,
+                request_id=run_id,
+            )
+        )
+
+        async def is_rewound() -> bool:
+            return any(each.type == "run.rewound" for each in await events(site, run_id))
+
+        await eventually(is_rewound)
+        assert (await opened(site, run_id)).prompt == "Pay 3?"
+
+        same: dict[str, Any] = {"to": question.id, "patch": {"amount": 4}, "key": "once"}
+        await run.rewind(**same, principal=ANYBODY)
+        view = await run.view()
+        await run.rewind(**same, principal=ANYBODY)
+
+        assert [entry.prompt for entry in view.interrupts] == ["Pay 4?"]
+        assert await run.view() == view
+        assert [each.type for each in await events(site, run_id)].count("run.rewound") == 1
+
+
+async def test_a_rewind_that_is_refused_changes_nothing(temporal: TemporalClient) -> None:
+    site = Site(temporal, gated(capability="pay"))
+    async with site.worker():
+        run_id = await site.start()
+        run = site.client.run(run_id)
+        question = await answer(site, run_id, {"approved": True})
+        await site.ended(run_id)
+        before = await events(site, run_id, discarded=True)
+        controller = Principal(subject="carl", capabilities=("runs:control",))
+        reader = Principal(subject="rita", capabilities=("runs:read",))
+
+        unknown = await refused(run.rewind(to=f"{run_id}.0123456789abcdef", principal=APPROVER))
+        lacking = await refused(run.rewind(to=question.id, principal=controller))
+        await run.rewind(to=question.id, principal=reader, dry_run=True)
+        blind = await refused(run.rewind(to=question.id, principal=controller, dry_run=True))
+
+        assert unknown.code is Code.UNKNOWN_INTERRUPT
+        assert lacking.details["capabilities"] == ["pay"]
+        assert blind.details["capabilities"] == ["runs:read"]
+        assert await events(site, run_id, discarded=True) == before
+        assert (await run.view()).status == "completed"
+
+
+async def test_a_run_at_which_nothing_has_happened_since_stays_as_it_is(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, gated())
+    async with site.worker():
+        run_id = await site.start()
+        run = site.client.run(run_id)
+        question = await opened(site, run_id)
+        before = await site.history(run_id)
+
+        assert (await run.rewind(to=question.id)).discards == []
+        assert (await site.history(run_id)).run_id == before.run_id
+        assert await run.interrupts() == [question]
+
+
+async def test_a_run_that_is_ending_is_not_rewound_and_one_that_is_paused_is(
+    temporal: TemporalClient,
+) -> None:
+    held = Held("deaf")
+    graph = Graph("ending", state=State)
+    graph.interrupt("go", prompt="Go?")
+    graph.node(name="hold")(held._hold_deaf)
+    graph.edge(START, "go")
+    graph.edge("go", "hold")
+    site = Site(temporal, graph)
+    async with site.worker():
+        run_id = await site.start()
+        run = site.client.run(run_id)
+        question = await answer(site, run_id, 1)
+        await eventually(lambda: held.started)
+        await run.pause()
+        await site.until(run_id, "paused")
+        await run.rewind(to=question.id)
+        assert (await opened(site, run_id)).id == question.id
+
+        await answer(site, run_id, 1)
+        await eventually(lambda: held.started == 2)
+        await run.cancel(grace=60)
+        await site.until(run_id, "ending")
+        ending = await refused(run.rewind(to=question.id))
+        held.release.set()
+        await site.ended(run_id)
+
+        assert ending.code is Code.NOT_RUNNING
+
+
+async def test_a_run_that_is_paused_through_temporal_is_not_rewound(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, gated())
+    async with site.worker():
+        run_id = await site.start()
+        question = await opened(site, run_id)
+        about = {"namespace": temporal.namespace, "workflow_id": run_id}
+        await temporal.workflow_service.pause_workflow_execution(
+            PauseWorkflowExecutionRequest(**about)
+        )
+
+        refusal = await refused(site.client.run(run_id).rewind(to=question.id))
+
+        assert refusal.code is Code.NATIVELY_PAUSED
+        await temporal.workflow_service.unpause_workflow_execution(
+            UnpauseWorkflowExecutionRequest(**about)
+        )
+        await answer(site, run_id, {"approved": True})
+        await site.ended(run_id)
+
+
+async def test_a_point_whose_history_is_deleted_is_gone(temporal: TemporalClient) -> None:
+    payments = Payments(fails=1)
+    site = Site(temporal, payments.graph())
+    async with site.worker():
+        run_id = await site.start({"amount": 3})
+        run = site.client.run(run_id)
+        question = await answer(site, run_id, True)
+        await site.ended(run_id)
+        first = WorkflowExecution(workflow_id=run_id, run_id=(await site.history(run_id)).run_id)
+        await run.retry()
+        ended = await site.ended(run_id)
+        await temporal.workflow_service.delete_workflow_execution(
+            DeleteWorkflowExecutionRequest(namespace=temporal.namespace, workflow_execution=first)
+        )
+
+        async def is_deleted() -> bool:
+            handle = temporal.get_workflow_handle(run_id, run_id=first.run_id)
+            try:
+                await handle.describe()
+            except RPCError:
+                return True
+            return False
+
+        await eventually(is_deleted)
+        for dry_run in (True, False):
+            gone = await refused(run.rewind(to=question.id, dry_run=dry_run))
+            assert gone.code is Code.GONE
+        assert await run.view() == ended

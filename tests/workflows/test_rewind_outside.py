@@ -1,0 +1,172 @@
+"""What meets a rewind from outside: the conversation of the run, who calls meanwhile, and resets of which
+nobody has heard.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from mishaps import Mishaps
+from rewound import answer, events, opened, refused
+from sample_graphs import gated
+from temporal_site import ANYBODY, Site, eventually
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
+from temporalio.client import Client as TemporalClient
+from temporalio.service import RPCError, RPCStatusCode
+
+from abeyance import views
+from abeyance.client import Client, claims
+from abeyance.errors import Code, Unavailable
+from abeyance.history import resets
+
+
+async def test_a_run_of_a_conversation_takes_its_place_again_or_is_refused(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, gated())
+    async with site.worker():
+        talk = "rewound talk"
+        run_id = await site.start(conversation_id=talk)
+        question = await answer(site, run_id, {"approved": True})
+        await site.ended(run_id)
+        other = await site.start(conversation_id=talk)
+
+        busy = await refused(site.client.run(run_id).rewind(to=question.id))
+        assert busy.code is Code.CONVERSATION_BUSY
+        assert (await site.client.run(run_id).view()).status == "completed"
+        await answer(site, other, {"approved": True})
+        await site.ended(other)
+        await site.client.run(run_id).rewind(to=question.id)
+
+        taken = await refused(site.start(conversation_id=talk))
+        assert taken.details["run_id"] == run_id
+        await answer(site, run_id, {"approved": True})
+        await site.ended(run_id)
+        await site.start(conversation_id=talk)
+
+
+@pytest.mark.parametrize("was_done", [True, False], ids=["done", "not done"])
+async def test_a_reset_that_is_not_answered_lets_in_no_second_agent_and_bars_none_for_ever(
+    temporal: TemporalClient, monkeypatch: pytest.MonkeyPatch, was_done: bool
+) -> None:
+    site, mishaps = Site(temporal, gated()), Mishaps(temporal)
+    caller = Client(mishaps.client, task_queue=site.settings.task_queue, patience=3)
+    async with site.worker():
+        talk = f"unanswered {was_done}"
+        run_id = await site.start(conversation_id=talk)
+        question = await answer(site, run_id, {"approved": True})
+        await site.ended(run_id)
+        mishaps.was_done = was_done
+        lost = RPCError("lost", RPCStatusCode.UNAVAILABLE, b"")
+        mishaps.come("reset_workflow_execution", *[lost] * 100)
+
+        with pytest.raises(Unavailable, match="may still take effect"):
+            await caller.run(run_id).rewind(to=question.id)
+
+        taken = await refused(site.start(conversation_id=talk))
+        assert (taken.code, taken.details["run_id"]) == (Code.CONVERSATION_BUSY, run_id)
+        if was_done:
+            await opened(site, run_id)
+        # A minute later.
+        monkeypatch.setattr(claims, "_UNSTARTED", timedelta(0))
+        if was_done:
+            assert (await refused(site.start(conversation_id=talk))).details["run_id"] == run_id
+            await answer(site, run_id, {"approved": False})
+            await site.ended(run_id)
+        next_one = await site.start(conversation_id=talk)
+        assert await site.client.conversations.runs(talk) == [next_one]
+
+
+@pytest.mark.parametrize("why", ["nobody answered", "it was terminated"])
+async def test_a_rewound_run_may_have_its_place_in_the_conversation_still(
+    temporal: TemporalClient, why: str
+) -> None:
+    site, mishaps = Site(temporal, gated()), Mishaps(temporal)
+    caller = Client(mishaps.client, task_queue=site.settings.task_queue, patience=3)
+    async with site.worker():
+        talk = f"still there, {why}"
+        run_id = await site.start(conversation_id=talk)
+        if why == "it was terminated":
+            question = await opened(site, run_id)
+            await temporal.get_workflow_handle(run_id).terminate()
+        else:
+            question = await answer(site, run_id, {"approved": True})
+            await site.ended(run_id)
+            lost = RPCError("lost", RPCStatusCode.UNAVAILABLE, b"")
+            mishaps.come("reset_workflow_execution", *[lost] * 100)
+            with pytest.raises(Unavailable):
+                await caller.run(run_id).rewind(to=question.id)
+
+        await site.client.run(run_id).rewind(to=question.id)
+
+        assert (await refused(site.start(conversation_id=talk))).details["run_id"] == run_id
+        await answer(site, run_id, {"approved": False})
+        await site.ended(run_id)
+        await site.start(conversation_id=talk)
+
+
+async def test_what_comes_while_no_worker_has_seen_the_rewind_meets_the_rewound_run(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, gated())
+    async with site.worker():
+        run_id = await site.start()
+        run = site.client.run(run_id)
+        question = await answer(site, run_id, {"approved": True})
+        await site.ended(run_id)
+    await run.rewind(to=question.id)
+    await run.pause()
+    old = {question.id: question.digest or ""}
+    yes = run.respond({question.id: {"approved": True}}, principal=ANYBODY, digests=old)
+    answering = asyncio.create_task(yes)
+    async with site.worker():
+        assert (await refused(answering)).code is Code.STALE
+        view = await site.until(run_id, "paused")
+        assert [entry.id for entry in view.interrupts] == [question.id]
+        await run.resume()
+        await answer(site, run_id, {"approved": False})
+        await site.ended(run_id)
+
+        standing = [event.type for event in await events(site, run_id)]
+        assert standing.count("run.rewound") == 1
+        assert standing.index("run.rewound") < standing.index("run.paused")
+        assert len(standing) == len({event.id for event in await events(site, run_id)})
+        await site.replays(run_id)
+
+
+@pytest.mark.parametrize(
+    ("reason", "actor", "data"),
+    [
+        ("a bad deploy", "temporal", {"reason": "a bad deploy"}),
+        # The API was killed right after it had the run reset.
+        (resets.reason(by="ada", to="q", key=None), "ada", {"to": "q"}),
+    ],
+    ids=["an operator's", "a killed API's"],
+)
+async def test_a_reset_of_which_nobody_has_told_the_records_is_recorded_as_a_rewind(
+    temporal: TemporalClient, reason: str, actor: str, data: dict[str, Any]
+) -> None:
+    site = Site(temporal, gated())
+    async with site.worker():
+        run_id = await site.start()
+        await answer(site, run_id, {"approved": True})
+        await site.ended(run_id)
+        await temporal.workflow_service.reset_workflow_execution(
+            ResetWorkflowExecutionRequest(
+                namespace=temporal.namespace,
+                workflow_execution=WorkflowExecution(workflow_id=run_id),
+                workflow_task_finish_event_id=4,
+                reason=reason,
+                request_id=run_id,
+            )
+        )
+
+        async def rewound() -> list[views.Event]:
+            return [each for each in await events(site, run_id) if each.type == "run.rewound"]
+
+        (event,) = await eventually(rewound)
+        assert (event.actor, event.data) == (actor, {**data, "kept": 0})
