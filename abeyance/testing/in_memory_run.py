@@ -20,7 +20,7 @@ from abeyance.core.ledger import Receipt
 from abeyance.core.policy import EVERYTHING, Principal
 from abeyance.core.state import Limits, RunState
 from abeyance.duration import Duration, seconds
-from abeyance.errors import Refusal
+from abeyance.errors import Code, Refusal
 from abeyance.history.after_the_end import (
     edit_after_the_end,
     not_running,
@@ -309,8 +309,14 @@ class InMemoryRun(InMemoryReader):
     async def rewind_by(
         self, order: commands.RewindBody, *, principal: Principal, key: str | None = None
     ) -> Rewind:
-        """Raise NotImplementedError: a run in memory has no history to go back in."""
-        raise NotImplementedError("a run in memory cannot be rewound: test it over Temporal")
+        """Raise `gone`: a run in memory has no history to go back in."""
+        del principal, key
+        raise Refusal(
+            Code.GONE,
+            f"A run in memory keeps no history, so it cannot be rewound to {order.to!r}. Test that with "
+            "a run over Temporal (`abeyance dev`).",
+            run_id=self.run_id,
+        )
 
     def _today(
         self, state: RunState, *, patch: Mapping[str, Json], renames: Mapping[str, str]

@@ -1,0 +1,155 @@
+"""`HttpClient`: it takes and refuses what the client over Temporal does, and the token says who calls."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from refusals import faults, refused
+from stack import Api, new_id
+from temporal_site import ANYBODY, Site, eventually
+
+from abeyance import DelegationView, InboxFilter, Limits, Principal, Refusal
+from abeyance.errors import AbeyanceError, Code
+from abeyance.http import HttpClient
+
+WAITING = frozenset({"awaiting-input"})
+ODD_STARTS: list[dict[str, Any]] = [
+    {"conversation_id": ""},
+    {"conversation_id": ".."},
+    {"session_type": "x" * 257},
+    {"labels": {"a=b": "c"}},
+    {"labels": "a=b"},
+    {"labels": {"a": "two\nlines"}},
+]
+
+
+async def test_over_http_the_token_says_who_it_is(api: Api) -> None:
+    ada = Principal(subject="ada")
+    async with HttpClient(api.url) as client:
+        run = client.run("any")
+        for call in (
+            run.pause(principal=ada),
+            run.respond(response=1, principal=ada),
+            run.send("hello", principal=ada),
+        ):
+            with pytest.raises(ValueError, match="the token determines the principal"):
+                await call
+
+
+async def test_a_closed_client_says_so() -> None:
+    async with HttpClient("http://127.0.0.1:1") as client:
+        run = client.run("any")
+    for call in (run.view(), run.cancel(), client.runs.list(), anext(client.events())):
+        with pytest.raises(AbeyanceError, match=r"http://127.0.0.1:1 is closed: make another one"):
+            await call
+
+
+async def test_lists_and_delegations_take_the_same_over_http_as_over_temporal(
+    site: Site, api: Api
+) -> None:
+    now = datetime.now(UTC)
+    naive, days = now.replace(tzinfo=None), now + timedelta(days=2)
+    client = site.client
+    async with HttpClient(api.url) as http:
+        calls: list[tuple[str, Awaitable[object], Awaitable[object]]] = [
+            ("/limit: ", client.runs.list(limit=0), http.runs.list(limit=0)),
+            ("/limit: ", client.runs.list(limit="5"), http.runs.list(limit="5")),  # type: ignore[arg-type]
+            ("/limit: ", client.inbox.list(limit=-1), http.inbox.list(limit=-1)),
+            (
+                "/before: input should have timezone info",
+                client.inbox.list(InboxFilter(before=naive)),
+                http.inbox.list(InboxFilter(before=naive)),
+            ),
+            (
+                "/until: input should have timezone info",
+                client.delegations.make("bob", until=naive, principal=ANYBODY),
+                http.delegations.make("bob", until=naive),
+            ),
+            (
+                "/mode: input should be 'after-node' or 'now'",
+                client.conversations.pause("none", mode="soon"),  # type: ignore[arg-type]
+                http.conversations.pause("none", mode="soon"),  # type: ignore[arg-type]
+            ),
+            *(
+                (
+                    f"/{next(iter(odd))}",
+                    client.runs.start(site.graphs["gated"], **odd),
+                    http.runs.start("gated", **odd),
+                )
+                for odd in ODD_STARTS
+            ),
+            *(
+                (
+                    "/conversation_id: ",
+                    client.conversations.interrupt(odd),
+                    http.conversations.interrupt(odd),
+                )
+                for odd in ("", "..", "two\nlines", "x" * 201)
+            ),
+            (
+                "'' is not a cursor of the stream",
+                anext(client.events(after="")),
+                anext(http.events(after="")),
+            ),
+        ]
+        for words, over_temporal, over_http in calls:
+            found = await faults(over_temporal)
+            assert found == await faults(over_http)
+            assert (found[0], words in found[1]) == (Code.INVALID_BODY, True), found[1]
+        assert await refused(http.delegations.delete("..")) == Code.UNKNOWN_DELEGATION
+        assert await refused(http.runs.start("gated", 5)) == Code.INVALID_INPUT  # type: ignore[arg-type]
+        with pytest.raises(Refusal, match="cannot name a run"):
+            client.run("a b")
+
+        kept = [
+            await client.delegations.make("bob", capabilities="pay", until=days, principal=ANYBODY),
+            await http.delegations.make("bob", capabilities="pay", until=days),
+        ]
+        assert [(type(each), each.capabilities) for each in kept] == [(DelegationView, ["pay"])] * 2
+        assert {each.id for each in kept} <= {each.id for each in await http.delegations.list()}
+        for _ in range(2):
+            assert await http.delegations.delete(kept[1].id, key=kept[1].id) == kept[1]
+        assert await client.delegations.delete(kept[0].id, principal=ANYBODY) == kept[0]
+
+
+async def test_a_graph_and_its_limits_are_given_over_http_as_over_temporal(
+    site: Site, api: Api
+) -> None:
+    async with HttpClient(api.url) as http:
+        graph, limits = site.graphs["gated"], Limits(max_queue_size=3)
+        started = await http.runs.start(graph, {"amount": 1}, run_id=new_id(), limits=limits)
+        assert started.view is not None
+        assert (started.view.graph, started.view.max_queue_size) == ("gated", 3)
+        assert await refused(http.runs.start(graph, {"amount": object()})) == Code.INVALID_INPUT
+
+
+async def test_a_start_over_http_waits_too(site: Site, api: Api) -> None:
+    async with HttpClient(api.url) as http:
+        options: dict[str, Any] = {"run_id": new_id(), "wait": 30, "until": WAITING}
+        first, again = [await http.runs.start("gated", {"amount": 1}, **options) for _ in range(2)]
+        assert (first.created, again.created) == (True, False)
+        assert first.view is not None
+        assert again.view is not None
+        assert {first.view.status, again.view.status} == {"awaiting-input"}
+        short = await http.runs.start("gated", {"amount": 1}, run_id=new_id(), wait=0.2)
+        assert short.view is not None
+        assert short.view.ended_at is None
+
+
+async def test_the_inbox_lists_held_questions_over_http_too(site: Site, api: Api) -> None:
+    held = InboxFilter(status="held")
+    async with HttpClient(api.url) as http:
+        run = http.run((await http.runs.start("held", {}, run_id=new_id())).run_id)
+        await run.wait(until=WAITING)
+        (asked,) = await run.interrupts()
+        assert asked.id not in {each.id for each in (await http.inbox.list(held))[0]}
+        await run.respond(asked.id, {"approved": True})
+
+        async def listed() -> bool:
+            return asked.id in {each.id for each in (await http.inbox.list(held))[0]}
+
+        assert await eventually(listed)
+        await run.cancel()
