@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from abeyance.cli.api_call import PANEL, AsJson, RunId, exchange, run_path, with_api
+from abeyance.cli.api_call import (
+    PANEL,
+    AsJson,
+    Capabilities,
+    RunId,
+    Types,
+    exchange,
+    run_path,
+    with_api,
+)
 from abeyance.cli.errors import ErrorText, ExitCode
 from abeyance.cli.formatting import Line, show
 from abeyance.errors import SettingsError
@@ -48,22 +57,8 @@ def audit(
     until: Annotated[
         str | None, typer.Option(metavar="TIME", help="Of all runs: what happened before.")
     ] = None,
-    types: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--type",
-            help="Of all runs: only this type, or with 'interrupt.*' all that begin so. Repeat it for "
-            "several.",
-        ),
-    ] = None,
-    capabilities: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--capability",
-            help="Of all runs: only interrupts that require this capability, or with 'refunds:*' one "
-            "that begins so. Repeat it for several.",
-        ),
-    ] = None,
+    types: Types = None,
+    capabilities: Capabilities = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="With --verify: print the findings as JSON.")
     ] = False,

@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from abeyance.cli.api_call import PANEL, AsJsonLines, RunId, run_path, with_api
+from abeyance.cli.api_call import (
+    PANEL,
+    AsJsonLines,
+    Capabilities,
+    RunId,
+    Types,
+    run_path,
+    with_api,
+)
 from abeyance.cli.errors import ErrorText, code_of_run, print_error
 from abeyance.cli.formatting import Line, can_draw, event_line, readable, run_lines
 from abeyance.core.live_text import merged
@@ -163,25 +171,11 @@ def events(
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Also print new events until the run ends.")
     ] = False,
-    types: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--type",
-            help="Of all runs: only this type, or with 'interrupt.*' all that begin so. Repeat it for "
-            "several.",
-        ),
-    ] = None,
+    types: Types = None,
     graph: Annotated[
         str | None, typer.Option(help="Of all runs: only those of this graph.")
     ] = None,
-    capabilities: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--capability",
-            help="Of all runs: only interrupts that require this capability, or with 'refunds:*' one "
-            "that begins so. Repeat it for several.",
-        ),
-    ] = None,
+    capabilities: Capabilities = None,
     as_json: AsJsonLines = False,
 ) -> None:
     """Print the events of a run, or of all runs, one per line. --json includes their ids."""
