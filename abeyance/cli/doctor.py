@@ -194,6 +194,7 @@ async def _records(settings: Settings) -> Finding:
         return Finding("records", "ok", f"{database.place} is made when it is first used")
     try:
         await asyncio.to_thread(database.check)
+        slow = await asyncio.to_thread(database.search_warning)
     except RecordsUnavailable as error:
         remedy = "see that it is there, and that this process may use it; runs go on meanwhile"
         return Finding("records", "fail", f"{database.place}: {error}", remedy)
@@ -201,7 +202,7 @@ async def _records(settings: Settings) -> Finding:
         return Finding("records", "fail", str(error))
     finally:
         database.close()
-    if (warning := unshared_records(settings)) is not None:
+    if (warning := unshared_records(settings) or slow) is not None:
         return Finding("records", "warn", warning)
     return Finding("records", "ok", f"{database.place} has the tables of this release")
 

@@ -132,6 +132,10 @@ def dev(
             help="Restart worker and API when a .py or .yaml file below this directory changes.",
         ),
     ] = False,
+    postgres: Annotated[
+        bool,
+        typer.Option("--postgres", help="Keep the records in PostgreSQL, which is started too."),
+    ] = False,
     as_json: PrintJson = False,
 ) -> None:
     """Run Temporal, a worker and the API on this machine until Ctrl-C.
@@ -150,18 +154,20 @@ def dev(
         directory=Path.cwd(),
         environment=os.environ,
         reload=reload,
+        postgres=postgres,
     )
 
     async def stay_up(stack: Stack) -> None:
         folder = None if in_memory else str(data_dir)
         if as_json:
             addresses = {"api_url": stack.api_url, "ui_url": stack.ui_url, "data_dir": folder}
-            typer.echo(json.dumps(addresses))
+            typer.echo(json.dumps({**addresses, "database_url": stack.database_url}))
         else:
             data = f"data in {folder}" if folder else "no data is stored"
             shown = f"Temporal's UI {stack.ui_url}, " if stack.ui_url else ""
+            records = f"records in {stack.database_url}, " if postgres else ""
             typer.echo(
-                f"abeyance is up: API {stack.api_url}, inbox {stack.inbox_url}, {shown}{data}"
+                f"abeyance is up: API {stack.api_url}, inbox {stack.inbox_url}, {shown}{records}{data}"
             )
         await asyncio.get_running_loop().create_future()
 
@@ -346,6 +352,7 @@ def setup(
         temporal = await connect_temporal(settings=settings)
         added = await connection.register_search_attributes(temporal)
         prepared = await asyncio.to_thread(database.create_or_upgrade)
+        slow = await asyncio.to_thread(database.search_warning)
         if length is not None:
             await connection.set_retention(temporal, length)
         kept = await connection.retention(temporal)
@@ -355,6 +362,7 @@ def setup(
                 "namespace": name,
                 "registered": list(added),
                 "records": prepared,
+                "warning": slow,
                 "retention_days": kept / timedelta(days=1),
             }
             typer.echo(json.dumps(report))
@@ -362,6 +370,8 @@ def setup(
         attributes = f"registered {', '.join(added)}" if added else "already registered"
         typer.echo(f"search attributes of {name!r}: {attributes}")
         typer.echo(f"records in {database.place}: {prepared}")
+        if slow is not None:
+            print_error(f"warning: {slow}")
         typer.echo(f"retention of {name!r}: {in_days(kept)}")
 
     asyncio.run(prepare())

@@ -2,7 +2,7 @@
 
 A process killed with SIGKILL cannot stop its children, so it starts them through this script:
 
-    python -I -S parent_death.py PARENT PROGRAM [ARGUMENT...]
+    python -I -S parent_death.py PARENT USER:GROUP PROGRAM [ARGUMENT...]
 
 On Linux the script asks the kernel to kill it when the parent dies, and then executes the program. The
 request survives `exec`, so it works for any binary and adds no process. Elsewhere a fork of the script
@@ -18,7 +18,10 @@ import select
 import signal
 import sys
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, TypeAlias
+
+Owner: TypeAlias = tuple[int, int]
+"""The ids of the user and the group that run a program."""
 
 _PR_SET_PDEATHSIG: Final = 1
 _LOOK_EVERY: Final = 0.5
@@ -28,17 +31,27 @@ STDIN: Final = -3 if sys.platform == "linux" else -1
 """Stdin of the program: `subprocess.DEVNULL` on Linux, else `subprocess.PIPE` for the watching fork."""
 
 
-def leashed(parent: int, command: Sequence[str]) -> list[str]:
-    """Return a command that runs `command` until it or the process `parent` ends.
+def leashed(parent: int, command: Sequence[str], *, owner: Owner | None = None) -> list[str]:
+    """Return a command that runs `command` until it or the process `parent` ends, as `owner`.
 
     The main thread of `parent` must start it, with `STDIN` as stdin.
     """
-    return [sys.executable, "-I", "-S", __file__, str(parent), *command]
+    ids = "" if owner is None else "{}:{}".format(*owner)
+    return [sys.executable, "-I", "-S", __file__, str(parent), ids, *command]
 
 
 def main(arguments: Sequence[str]) -> None:
     """Set up the parent watch and execute the program."""
-    parent, command = int(arguments[0]), arguments[1:]
+    parent, owner, command = int(arguments[0]), arguments[1], arguments[2:]
+    if owner:
+        # Whoever runs the program may not be allowed to read the files of Python.
+        import ctypes  # noqa: F401, PLC0415
+
+        # First: it makes the kernel forget what it was asked.
+        user, group = map(int, owner.split(":"))
+        os.setgroups([])
+        os.setgid(group)
+        os.setuid(user)
     if sys.platform == "linux":
         die_with_parent()
     else:

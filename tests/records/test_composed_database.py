@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from postgres import Cluster, binaries
+from postgres import Cluster
 
 from abeyance.records.database import Database
 
@@ -17,8 +17,9 @@ SCRIPT = Path(__file__).parents[2] / "deploy" / "records-database.sh"
 
 
 def make(cluster: Cluster, password: str) -> None:
-    path = f"{binaries()}:{os.environ['PATH']}"
-    place = {"PGHOST": "127.0.0.1", "PGPORT": str(cluster.port), "PGUSER": "postgres"}
+    path = f"{cluster.programs}:{os.environ['PATH']}"
+    who = {"PGUSER": "postgres", "PGPASSWORD": cluster.password}
+    place = {"PGHOST": "127.0.0.1", "PGPORT": str(cluster.port), **who}
     subprocess.run(
         ["sh", SCRIPT],
         env={"PATH": path, **place, "RECORDS_PASSWORD": password},

