@@ -109,6 +109,8 @@ def blocked_visits(state: RunState) -> list[views.BlockedView]:
 def closing_record(state: RunState, start: wire.StartRun) -> views.ClosingRecord:
     """The record that a finished run leaves."""
     view = run_view(state, start)
+    # Only a retry needs it, and a run that completed cannot be retried.
+    snapshot = None if view.status == "completed" else views.Snapshot.of(state, start)
     return views.ClosingRecord(
         outcome=view.status,
         reason=view.reason,
@@ -119,7 +121,7 @@ def closing_record(state: RunState, start: wire.StartRun) -> views.ClosingRecord
         interrupts=settled_interrupts(state),
         transcripts=items.transcripts(state),
         keys=dict(state.keys),
-        snapshot=views.Snapshot.of(state, start).model_dump(mode="json"),
+        snapshot=snapshot and snapshot.model_dump(mode="json"),
     )
 
 

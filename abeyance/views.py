@@ -253,7 +253,7 @@ class ClosingRecord(Record):
 
     `transcripts` are the references of its agents' transcripts by address, None if unrecorded. `keys` are
     the latest calls with an idempotency key. `snapshot` is the JSON of a `Snapshot`, None if it was too
-    large.
+    large, or the run completed.
     """
 
     outcome: str

@@ -26,7 +26,7 @@ from abeyance.client.eviction import UNBOUNDED, Room
 from abeyance.client.reader import RunReader
 from abeyance.client.start import StartPlan, retry_marks
 from abeyance.commands import as_events
-from abeyance.core import authority, idempotency, ledger, mailbox, messages
+from abeyance.core import authority, idempotency, ledger, mailbox, messages, run_retry
 from abeyance.core.events import Keyed, Message, MessagesCleared
 from abeyance.core.json import Json, why_not_json
 from abeyance.core.policy import TEMPORAL, Principal
@@ -34,7 +34,7 @@ from abeyance.core.spec import GraphSpec
 from abeyance.core.state import Called
 from abeyance.errors import Code, RecordsUnavailable, Refusal, Unavailable
 from abeyance.history.after_the_end import edit_after_the_end, respond_after_the_end
-from abeyance.history.description import RunDescription, RunEnded
+from abeyance.history.description import RunEnded
 from abeyance.orders import SIGNALS, order_of
 from abeyance.records import events, outside
 from abeyance.runtime import retries
@@ -228,7 +228,10 @@ class TemporalRun(RunReader):
             return
         if described.is_running:
             raise retries.not_finished(self.run_id, described.shown_status)
-        snapshot = await self._snapshot(described)
+        record = await self._line.record(described)
+        # Such a record has no snapshot.
+        run_retry.refuse_completed(record.outcome)
+        snapshot = await self._snapshot(record)
         state = snapshot.joined()
         if not state.finished:
             raise Refusal(
@@ -325,9 +328,8 @@ class TemporalRun(RunReader):
             if mark is None or refusal.code is not Code.IDEMPOTENCY_CONFLICT:
                 raise
 
-    async def _snapshot(self, described: RunDescription) -> views.Snapshot:
+    async def _snapshot(self, record: views.ClosingRecord) -> views.Snapshot:
         """The snapshot of an ended run. Raises Unavailable if only a worker has it, and none responds."""
-        record = await self._line.record(described)
         if record.snapshot is not None:
             return views.Snapshot.model_validate(record.snapshot)
         # A worker replays its history.

@@ -4,7 +4,7 @@
 `Restored`: it publishes what has happened, and starts what can start (`RunState.resumption`).
 
 A retry begins with `Ending.before`: the run as it was when it came to its end. So the closing record of a
-run has to keep its whole state.
+run has to keep its whole state, unless it completed.
 """
 
 from __future__ import annotations
@@ -44,6 +44,16 @@ from abeyance.core.visit import (
 from abeyance.errors import Code, Refusal
 
 
+def refuse_completed(outcome: str) -> None:
+    """Raise the Refusal `run_finished` if a run with this outcome cannot be retried."""
+    if outcome == "completed":
+        raise Refusal(
+            Code.RUN_FINISHED,
+            "The run completed, so there is nothing to retry. Start a new run.",
+            run_status=outcome,
+        )
+
+
 def retried(
     state: RunState,
     *,
@@ -68,12 +78,7 @@ def retried(
     an `address` if there is one.
     """
     ending = _ending_of(state)
-    if ending.outcome == "completed":
-        raise Refusal(
-            Code.RUN_FINISHED,
-            "The run completed, so there is nothing to retry. Start a new run.",
-            run_status=str(state.status),
-        )
+    refuse_completed(ending.outcome)
     before = _reopened(state, ending)
     outcomes = _outcomes(before, ending.outcomes)
     before.resumption = Resumption(outcomes=outcomes)

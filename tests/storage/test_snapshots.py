@@ -10,6 +10,7 @@ from temporal_site import ANYBODY, Site
 from temporalio.client import Client as TemporalClient
 
 from abeyance import START, Graph
+from abeyance.errors import Refusal
 from abeyance.settings import Settings
 from abeyance.storage.blobs import FolderBlobs
 
@@ -38,6 +39,10 @@ async def test_a_large_and_secret_run_is_retried(
         handle = site.temporal.get_workflow_handle(run_id)
         history = (await handle.fetch_history()).to_json()
 
+    # Without a worker, of which it asks nothing.
+    with pytest.raises(Refusal, match="The run completed, so there is nothing to retry"):
+        await run.retry(principal=ANYBODY)
+    assert (await run.result()).snapshot is None
     assert record.snapshot is not None
     assert again.id == asked.id
     assert ended.values["log"] == LOGGED
