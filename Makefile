@@ -74,9 +74,9 @@ soak: venv  ## an hour of starts, answers and messages (MINUTES=60)
 histories: venv  ## record the runs of the replay tests anew (only while nothing is released)
 	$(BIN)/python tests/replay/record.py --anew
 
-bench: $(VENV)/installed-bench  ## compare with Temporal by hand and with peers (WORKLOAD=steer, ALL=1, RUNS=9, WRITE=1)
+bench: $(VENV)/installed-bench  ## compare with Temporal by hand and with peers (WORKLOAD=steer, ALL=1, RUNS=9, DATABASE=postgres, WRITE=1)
 	$(BIN)/python benchmarks/run.py $(if $(ALL),--all,$(if $(WORKLOAD),--workload $(WORKLOAD))) \
-		$(if $(RUNS),--runs $(RUNS)) $(if $(WRITE),--write docs/concepts/benchmarks.md)
+		$(if $(RUNS),--runs $(RUNS)) $(if $(DATABASE),--database $(DATABASE)) $(if $(WRITE),--write docs/concepts/benchmarks.md)
 
 .PHONY: docs
 docs: $(VENV)/installed-docs  ## build the documentation as a site, into out/site

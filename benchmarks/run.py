@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 import page
+import stage
 from contender import Contender, version_of
 from measured import Measured, Samples
 from turns import Trial
@@ -31,11 +32,13 @@ _WORKLOADS: Final = sorted(path.parent.name for path in _HERE.glob("*/workload.p
 def main() -> None:
     """Run what the command line asks for, and print the tables."""
     asked = _arguments()
+    os.environ[stage.DATABASE] = asked.database
     for workload in _WORKLOADS if asked.all else [asked.workload]:
         measured = _measured(workload, asked)
         print(f"## {workload}\n\n{measured}\n", flush=True)
         if asked.write is not None:
-            page.write(asked.write, workload, measured)
+            place = workload if asked.database == "sqlite" else f"{workload}, PostgreSQL"
+            page.write(asked.write, place, measured)
 
 
 def _measured(workload: str, asked: argparse.Namespace) -> str:
@@ -68,6 +71,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help="how often each has its turn (3; 2 with --all)")
     parser.add_argument("--runs", type=int, help="how many runs a trial of `parked` or `agent` has")
     parser.add_argument("--quick", action="store_true", help="a few runs, to see that it works")
+    parser.add_argument(
+        "--database", choices=("sqlite", "postgres"), default="sqlite", help="of the records"
+    )
     parser.add_argument("--write", type=Path, metavar="PAGE", help="put the tables into this page")
     asked = parser.parse_args()
     asked.rounds = asked.rounds or (1 if asked.quick else 2 if asked.all else 3)

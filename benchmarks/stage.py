@@ -1,7 +1,9 @@
-"""What contenders run on: a Temporal server and workers, as processes of their own.
+"""What contenders run on: a Temporal server, the database of the records and workers, as processes of
+their own.
 
 The server is started as `abeyance dev` starts it (one shard that looks for work as often as it likes,
-SQLite with a write-ahead log), new for every trial, so that no trial finds what another one left.
+SQLite with a write-ahead log), new for every trial, so that no trial finds what another one left. So is
+PostgreSQL, if the records are to be in one.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,13 +25,18 @@ from temporalio.worker import Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from abeyance.dev import server as devserver
-from abeyance.dev.parent_death import STDIN, leashed
+from abeyance.dev.parent_death import STDIN, Owner, leashed
 from abeyance.dev.ports import closed_to_browsers, free_ports
+from abeyance.dev.postgres import Cluster
+from abeyance.dev.stack import prepare_records
 from abeyance.temporal.converter import data_converter
 
 _HERE: Final = Path(__file__).parent
 _READY_SECONDS: Final = 30.0
 _LOOK_EVERY: Final = 0.05
+_URL: Final = "ABEYANCE_DATABASE_URL"
+DATABASE: Final = "BENCH_DATABASE"
+"""The variable that says where the records are: in `sqlite`, or in `postgres`."""
 OURS: Final = "from abeyance.worker import main; main()"
 """The program of Abeyance's worker."""
 _API: Final = """\
@@ -52,12 +59,7 @@ class Processes:
         """How much processor time each has taken so far. Others are known on Linux only."""
         spent = {"client": time.process_time()}
         for name, pid in self._others.items():
-            stat = Path(f"/proc/{pid}/stat")
-            if stat.exists():
-                # The name of the program, in brackets, may hold spaces; user and system time are the
-                # 12th and 13th field after it.
-                fields = stat.read_text(encoding="utf-8").rpartition(")")[2].split()
-                ticks = int(fields[11]) + int(fields[12])
+            if (ticks := _ticks(pid)) is not None:
                 spent[name] = ticks / os.sysconf("SC_CLK_TCK")
         return spent
 
@@ -72,6 +74,19 @@ class Processes:
         return resident
 
 
+def _ticks(pid: int) -> int | None:
+    """The processor time of a process and of all that it started; None if it is not there."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8")
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # The name of the program, in brackets, may hold spaces. The 12th to 15th field after it are user and
+    # system time, of the process and of its children that have ended.
+    own = sum(map(int, stat.rpartition(")")[2].split()[11:15]))
+    return own + sum(_ticks(int(child)) or 0 for child in children.split())
+
+
 class Server:
     """A Temporal server that is up."""
 
@@ -82,7 +97,9 @@ class Server:
 
 @asynccontextmanager
 async def temporal_server(folder: Path) -> AsyncIterator[Server]:
-    """A Temporal server with its data in a folder, until the context ends."""
+    """A Temporal server with its data in a folder, until the context ends. The records are beside it."""
+    # For the processes that are started later, and for the client in this one.
+    os.environ[_URL] = f"sqlite:///{folder.absolute()}/records.db"
     (port,) = free_ports(devserver.HOST, {"server": 0}).values()
     with closed_to_browsers(devserver.HOST, 2) as (http, metrics):
         ports = devserver.Ports(grpc=port, http=http, metrics=metrics)
@@ -111,7 +128,7 @@ def worker(
 ) -> Iterator[int]:
     """A worker in a Python process, until the context ends; what runs it is `program`."""
     command = [sys.executable, "-c", program]
-    environment = {**_environment(server, folder, app)}
+    environment = {**_environment(server, app)}
     if storage is not None:
         environment["ABEYANCE_STORAGE"] = str(storage)
     with _process(command, environment, folder / "worker.log") as pid:
@@ -119,13 +136,32 @@ def worker(
 
 
 @asynccontextmanager
+async def postgres(folder: Path) -> AsyncIterator[tuple[str, int]]:
+    """The URL of a database with the tables of the records, and the process of its server.
+
+    As with SQLite, what was written survives the end of the process, and not a power cut.
+    """
+    cluster = Cluster(folder / "postgres", *free_ports(devserver.HOST, {"database": 0}).values())
+    cluster.make()
+    command, log = cluster.command(fsync="off"), folder / "postgres.log"
+    with _process(command, {}, log, cwd=cluster.data, owner=cluster.owner) as pid:
+        await prepare_records(cluster.url())
+        yield cluster.url(), pid
+
+
+@asynccontextmanager
 async def served(
     folder: Path, program: str, *, app: str | None = None, storage: Path | None = None
 ) -> AsyncIterator[tuple[Server, Processes]]:
-    """A server and a worker, until the context ends."""
-    async with temporal_server(folder) as server:
-        with worker(server, program, folder, app=app, storage=storage) as pid:
-            yield server, Processes(server=server.pid, worker=pid)
+    """A server and a worker, until the context ends. The records are where `DATABASE` says."""
+    async with AsyncExitStack() as opened:
+        server, others = await opened.enter_async_context(temporal_server(folder)), {}
+        if program == OURS and os.environ.get(DATABASE) == "postgres":
+            os.environ[_URL], others["database"] = await opened.enter_async_context(
+                postgres(folder)
+            )
+        pid = opened.enter_context(worker(server, program, folder, app=app, storage=storage))
+        yield server, Processes(server=server.pid, worker=pid, **others)
 
 
 @asynccontextmanager
@@ -171,7 +207,7 @@ async def api(server: Server, folder: Path, *, app: str) -> AsyncIterator[Api]:
     (port,) = free_ports(devserver.HOST, {"api": 0}).values()
     command = [sys.executable, "-c", _API, str(port)]
     url = f"http://{devserver.HOST}:{port}"
-    with _process(command, _environment(server, folder, app), folder / "api.log") as pid:
+    with _process(command, _environment(server, app), folder / "api.log") as pid:
         async with httpx.AsyncClient(base_url=url, timeout=60, trust_env=False) as http:
             async with asyncio.timeout(_READY_SECONDS):
                 while not await _is_ready(http):
@@ -186,23 +222,30 @@ async def _is_ready(http: httpx.AsyncClient) -> bool:
         return False
 
 
-def _environment(server: Server, folder: Path, app: str | None) -> Mapping[str, str]:
+def _environment(server: Server, app: str | None) -> Mapping[str, str]:
     here = [str(_HERE), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(here),
         "TEMPORAL_ADDRESS": server.address,
-        "ABEYANCE_DATABASE_URL": f"sqlite:///{folder.absolute()}/records.db",
         **({} if app is None else {"ABEYANCE_APP": app}),
     }
 
 
 @contextmanager
-def _process(command: Sequence[str], environment: Mapping[str, str], log: Path) -> Iterator[int]:
+def _process(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    log: Path,
+    *,
+    cwd: Path | None = None,
+    owner: Owner | None = None,
+) -> Iterator[int]:
     with log.open("wb") as out:
         process = subprocess.Popen(
-            leashed(os.getpid(), command),
+            leashed(os.getpid(), command, owner=owner),
             env=environment,
+            cwd=cwd,
             stdin=STDIN,
             stdout=out,
             stderr=out,

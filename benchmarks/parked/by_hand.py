@@ -66,9 +66,6 @@ class ByHand:
         del is_filtered
         return None
 
-    async def list_copies(self, times: int) -> None:
-        del times
-
 
 @asynccontextmanager
 async def opened(folder: Path) -> AsyncIterator[ByHand]:

@@ -5,9 +5,8 @@ One run in a hundred is of the graph whose gate needs a capability.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
@@ -52,9 +51,8 @@ graphs = [usual, rare]
 class OnAbeyance:
     """What the driver asks of Abeyance."""
 
-    def __init__(self, client: Client, api: Api, processes: Processes, database: Path) -> None:
+    def __init__(self, client: Client, api: Api, processes: Processes) -> None:
         self.processes = processes
-        self._database = database
         self._client = client
         self._api = api
         self._parked = 0
@@ -84,19 +82,6 @@ class OnAbeyance:
         answered = await self._api.http.get("/interrupts", params={"limit": _PAGE, **only})
         return len(answered.raise_for_status().json()["items"])
 
-    async def list_copies(self, times: int) -> None:
-        """Copy the rows that Temporal's visibility has of the runs: a list reads nothing else of them."""
-        with closing(sqlite3.connect(self._database, timeout=60)) as database:
-            named = database.execute("PRAGMA table_info(executions_visibility)")
-            others = ", ".join({column for _, column, *_ in named} - {"run_id", "workflow_id"})
-            for number in range(times):
-                database.execute(
-                    f"INSERT INTO executions_visibility (run_id, workflow_id, {others}) "  # noqa: S608
-                    f"SELECT lower(hex(randomblob(16))), '{number}-' || workflow_id, {others} "
-                    "FROM executions_visibility WHERE workflow_id LIKE 'run-%'"
-                )
-                database.commit()
-
 
 @asynccontextmanager
 async def opened(folder: Path) -> AsyncIterator[OnAbeyance]:
@@ -106,4 +91,4 @@ async def opened(folder: Path) -> AsyncIterator[OnAbeyance]:
             async with api(server, folder, app=_APP) as serving:
                 processes = Processes(server=server.pid, worker=pid, api=serving.pid)
                 client = await Client.connect(server.address)
-                yield OnAbeyance(client, serving, processes, folder / "temporal.db")
+                yield OnAbeyance(client, serving, processes)

@@ -3,9 +3,8 @@
 All runs are started and wait at their gate. Then the memory of the server, the worker and the API is
 read, the first page of the inbox is asked for, of all questions and of those that need a capability that
 one in a hundred has, and runs from the whole range are answered one after another (most of them are no
-longer in the worker's cache, so they are woken from their history). At last lists find 100,000 runs, and
-the page is asked for again. Memory is what the runs have added to a process that had served a
-few. Starts are timed one at a time, before there are others and beside them.
+longer in the worker's cache, so they are woken from their history). Memory is what the runs have added to
+a process that had served a few. Starts are timed one at a time, before there are others and beside them.
 """
 
 from __future__ import annotations
@@ -22,9 +21,6 @@ from stage import Processes
 _AT_ONCE: Final = 20
 _RUN_SECONDS: Final = 60.0
 _MIB: Final = 2**20
-_LISTED: Final = 100_000
-_MOST_COPIES: Final = 9
-"""Fewer rows are listed where few runs wait: each copy takes as long as all of them together."""
 
 
 class Parked(Protocol):
@@ -41,9 +37,6 @@ class Parked(Protocol):
     async def inbox(self, *, is_filtered: bool) -> int | None:
         """Ask for the first page of what all runs wait for, or of what needs the capability that one in a
         hundred has: how many it lists; None without an inbox."""
-
-    async def list_copies(self, times: int) -> None:
-        """Have lists find so many copies of each run, if there is an inbox."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,8 +70,6 @@ COLUMNS: Final = (
     Column("the same, p99 ms", "wake", fold=percentile(99)),
     Column("inbox page, p50 ms", "page"),
     Column("filtered, p50 ms", "filtered page"),
-    Column(f"among {_LISTED:,}, p50 ms", "far page"),
-    Column("among those, filtered, p50 ms", "far filtered page"),
     Column("to park one beside none, p50 ms", "first"),
     Column("beside them, p50 ms", "beside"),
 )
@@ -94,13 +85,11 @@ async def perform(contender: Parked, plan: Plan) -> Samples:
     began = time.perf_counter()
     await _park_all(contender, plan.runs)
     parked = time.perf_counter() - began
-    pages = await _pages(contender, "", plan.pages)
+    pages = await _pages(contender, plan.pages)
     after = contender.processes.memory()
     beside = [await _park(contender, f"beside-{n}") for n in range(plan.started)]
     step = max(1, plan.runs // plan.woken)
     woken = [await _wake(contender, f"run-{n * step}") for n in range(plan.woken)]
-    await contender.list_copies(min(_MOST_COPIES, _LISTED // plan.runs - 1))
-    pages |= await _pages(contender, "far ", plan.pages)
     more = {name: after[name] - size for name, size in before.items()}
     found: dict[str, list[float]] = {
         "runs": [float(plan.runs)],
@@ -148,9 +137,9 @@ async def _wake(contender: Parked, run: str) -> float:
     return 1000 * (time.perf_counter() - began)
 
 
-async def _pages(contender: Parked, where: str, count: int) -> dict[str, list[float | None]]:
+async def _pages(contender: Parked, count: int) -> dict[str, list[float | None]]:
     return {
-        f"{where}{name}": [await _page(contender, is_filtered=is_filtered) for _ in range(count)]
+        name: [await _page(contender, is_filtered=is_filtered) for _ in range(count)]
         for name, is_filtered in {"page": False, "filtered page": True}.items()
     }
 

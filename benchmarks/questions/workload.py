@@ -1,8 +1,8 @@
 """The workload `questions`: what a question costs, and whether many that are open slow one answer down.
 
-A run asks 1 or 200 questions at once; one of them is answered, again and again in runs of their own, and
-the time until the receipt is taken. The events and bytes that a question and an answer add to the history
-are taken from the difference. There is no floor: nothing that is written by hand is the same.
+A run asks 1 or 1,000 questions at once; one of them is answered, again and again in runs of their own,
+and the time until the receipt is taken. The events and bytes that a question and an answer add to the
+history are taken from the difference. There is no floor: nothing that is written by hand is the same.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ class Plan:
     answers: int
 
 
-PLAN: Final = Plan(many=200, answers=40)
+PLAN: Final = Plan(many=1_000, answers=40)
 QUICK: Final = Plan(many=20, answers=5)
 
 CONTENDERS: Final = (
     Contender(name="one", title="one more question", module="questions.on_abeyance", floor="one"),
     Contender(
         name="many",
-        title="200 more questions",
+        title="1,000 more questions",
         module="questions.on_abeyance",
         options={"many": True},
         floor="one",
@@ -66,6 +66,7 @@ CONTENDERS: Final = (
 
 COLUMNS: Final = (
     Column("answers", "answers", fold=sum, digits=0),
+    Column("start to all open, ms", "opened"),
     Column("answer to receipt, p50 ms", "took"),
     Column("events a question", "events a question", digits=2),
     Column("bytes a question", "bytes a question", digits=0),
@@ -80,7 +81,9 @@ async def perform(contender: Asking, plan: Plan) -> Samples:
     async with asyncio.timeout(_RUN_SECONDS):
         await contender.ask("warm", 2)
         base = await contender.history("warm")
+        began = time.perf_counter()
         questions = await contender.ask("run", plan.answers + more)
+        opened = 1000 * (time.perf_counter() - began)
         asked = await contender.history("run")
         took = []
         for question in questions[: plan.answers]:
@@ -91,6 +94,7 @@ async def perform(contender: Asking, plan: Plan) -> Samples:
     added = plan.answers + more - 2
     return {
         "answers": [float(plan.answers)],
+        "opened": [opened],
         "took": took,
         "events a question": [(asked.events - base.events) / added],
         "bytes a question": [(asked.bytes - base.bytes) / added],

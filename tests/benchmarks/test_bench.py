@@ -60,6 +60,16 @@ def test_every_run_of_ours_and_of_the_floor_completes_and_has_its_row() -> None:
     assert int(local["events a run"]) < int(ordinary["events a run"])
 
 
+@pytest.mark.timeout(120)
+def test_what_a_database_of_its_own_takes_has_a_column() -> None:
+    done = bench("--contenders", "by-hand,abeyance", "--database", "postgres")
+
+    assert done.returncode == 0, done.stderr
+    numbers, _ = tables(done.stdout)
+    assert numbers["Temporal by hand"]["the database"].strip() == ""
+    assert float(numbers["Abeyance"]["the database"]) > 0
+
+
 @pytest.mark.skipif(
     find_spec("dbos") is not None, reason="only without the extra `bench` is dbos missing"
 )

@@ -123,3 +123,14 @@ def test_viewers_of_one_run_and_of_many_see_an_answer() -> None:
     for row in rows.values():
         assert row["viewers"] == "5"
         assert float(row["answer to its event, p50 ms"]) > 0
+
+
+@pytest.mark.timeout(220)
+def test_lists_beside_many_runs_are_read_from_both_databases() -> None:
+    rows = measured("inbox", "sqlite,postgres")
+
+    for row in rows.values():
+        assert row["waiting runs"] == "2000"
+        assert float(row["by risk, p50 ms"]) > 0
+        assert float(row["search: of runs, p50 ms"]) > 0
+    assert float(rows["PostgreSQL"]["database, % of a core"]) >= 0
