@@ -128,7 +128,9 @@ class Settings(BaseSettings):
     `encryption_keys` turns encryption on (see `Keyring.parse`), `encryption_required` refuses unencrypted
     payloads, and pages of `ui_origin`, the origins of Temporal's UI, may decode payloads.
 
-    People: `notifications` is the file of rules by which people are notified.
+    People: `notifications` is the file of rules by which people are notified. `abeyance slack` posts with
+    `slack_bot_token`, and hears what people press over a connection that it opens with `slack_app_token`,
+    or by requests that Slack signs with `slack_signing_secret`. `slack_api` is where Slack's API is.
 
     Audit: `audit_key` signs audits: a private key of ed25519, 32 bytes in base64. Runs that ended more
     than `keep` seconds ago are deleted; without it they are kept for ever.
@@ -178,6 +180,10 @@ class Settings(BaseSettings):
     keep: OptionalSeconds = Field(default=None, gt=0)
     audit_key: str | None = Field(default=None, repr=False)
     notifications: Path | None = None
+    slack_bot_token: str | None = Field(default=None, min_length=1, repr=False)
+    slack_app_token: str | None = Field(default=None, min_length=1, repr=False)
+    slack_signing_secret: str | None = Field(default=None, min_length=1, repr=False)
+    slack_api: str = Field(default="https://slack.com/api/", pattern=r"^https?://[^\s?#]+$")
     metrics_address: str | None = None
     build_id: str | None = Field(default=None, min_length=1)
     versioning: Literal["off", "pinned", "auto-upgrade"] = "off"

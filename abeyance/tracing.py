@@ -125,6 +125,8 @@ def log_to_stderr() -> None:
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     # It logs each address with its query, which of a webhook may have a secret.
     logging.getLogger("httpx").setLevel(logging.WARNING)
+    # Each new connection is three lines.
+    logging.getLogger("slack_sdk").setLevel(logging.WARNING)
     for name in (
         "temporalio",
         "temporalio.worker",

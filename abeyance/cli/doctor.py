@@ -85,6 +85,8 @@ async def examine(settings: Settings) -> AsyncIterator[Finding]:
         if rules.status == "fail":
             # The other checks do without the file.
             settings = settings.model_copy(update={"notifications": None})
+        elif settings.slack_bot_token is not None:
+            yield await _slack(settings)
     try:
         yield await _storage(settings)
         yield await _records(settings)
@@ -158,6 +160,16 @@ def _rules(settings: Settings) -> Finding:
         return Finding("rules", "warn", warning)
     count = 0 if file is None else len(file.rules)
     return Finding("rules", "ok", f"{count} in {settings.notifications}")
+
+
+async def _slack(settings: Settings) -> Finding:
+    from abeyance.cli.slack import found_of_slack
+
+    try:
+        text, warning = await found_of_slack(settings)
+    except AbeyanceError as error:
+        return Finding("slack", "fail", str(error))
+    return Finding("slack", "ok" if warning is None else "warn", warning or text)
 
 
 async def _storage(settings: Settings) -> Finding:

@@ -24,6 +24,7 @@ from abeyance.cli.errors import ErrorText, ExitCode, leave, print_error
 from abeyance.cli.formatting import readable
 from abeyance.cli.graphs import charts
 from abeyance.cli.runs import calls, overview
+from abeyance.cli.slack import slack_commands
 from abeyance.cli.tokens import tokens
 from abeyance.cli.transcript import transcribing
 from abeyance.cli.watch import watching
@@ -57,6 +58,7 @@ for of_runs in (
     bulk,
     auditing,
     examination,
+    slack_commands,
 ):
     commands.add_typer(of_runs)
 commands.add_typer(conversing, name="conversation", rich_help_panel=PANEL)

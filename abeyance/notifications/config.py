@@ -38,6 +38,9 @@ _SHORTEST_KEY: Final = 32
 _SHORTEST_SECRET: Final = 24
 """In bytes, as Standard Webhooks asks for."""
 _VARIABLE: Final = r"[A-Za-z_][A-Za-z0-9_]*"
+_MEMBER: Final = r"[UW][A-Z0-9]{2,}|[^\s@,]+@[^\s@,]+"
+_ASKED_IN_SLACK: Final = "assignees"
+_IN_SLACK: Final = rf"{_ASKED_IN_SLACK}|#[^\s#@]+|[CG][A-Z0-9]{{2,}}"
 _SCHEMES: Final = ("http", "https")
 _NOT_UNDERSTOOD: Final = "apprise does not understand the address: see its documentation"
 
@@ -106,7 +109,8 @@ class Mail(Form):
 
 
 class Person(Form):
-    """Who a name, or a `group:<name>`, is: how they are reached, and what a personal link allows them.
+    """Who a name, or a `group:<name>`, is: how they are reached, and what a personal link, or a press in
+    Slack, allows them.
 
     Without `reads` notices of all runs are sent, else only of those that have all these labels.
     """
@@ -114,6 +118,7 @@ class Person(Form):
     mail: Address | None = None
     apprise: Name | None = None
     apprise_env: Variable | None = None
+    slack: Annotated[str, Written(_MEMBER, "the id of a member of Slack, or a mail")] | None = None
     groups: list[Name] = Field(default_factory=list)
     capabilities: list[Name] = Field(default_factory=list)
     reads: dict[str, Annotated[list[str], BeforeValidator(_listed)]] | None = None
@@ -146,21 +151,34 @@ class Assignees(Form):
     link: Literal["inbox", "personal"] = "inbox"
 
 
+class InSlack(Form):
+    """Post in Slack, in a channel or to each of those who are asked. `abeyance slack` does that."""
+
+    slack: Annotated[str, Written(_IN_SLACK, "a channel (#refunds, or its id), or assignees")]
+
+    @property
+    def is_for_assignees(self) -> bool:
+        """Whether those who are asked get a message of their own."""
+        return self.slack == _ASKED_IN_SLACK
+
+
 def _kind(value: Any) -> str | None:
     keys = {*value} if isinstance(value, Mapping) else set()
     named = {"webhook": "a webhook", "assignees": "those asked", "apprise": "by apprise"}
-    named["apprise_env"] = "by apprise"
+    named |= {"apprise_env": "by apprise", "slack": "in Slack"}
     return next((kind for key, kind in named.items() if key in keys), None)
 
 
 Target: TypeAlias = Annotated[
     Annotated[Webhook, Tag("a webhook")]
     | Annotated[Apprise, Tag("by apprise")]
-    | Annotated[Assignees, Tag("those asked")],
+    | Annotated[Assignees, Tag("those asked")]
+    | Annotated[InSlack, Tag("in Slack")],
     Discriminator(
         _kind,
         custom_error_type="no_target",
-        custom_error_message="should have one of the keys webhook, apprise, apprise_env, assignees",
+        custom_error_message="should have one of the keys webhook, apprise, apprise_env, assignees, "
+        "slack",
     ),
 ]
 
@@ -180,6 +198,11 @@ class Rule(Form):
     when: When
     to: list[Target] = Field(min_length=1)
 
+    @property
+    def is_delivered(self) -> bool:
+        """Whether a worker delivers it to somebody."""
+        return any(not isinstance(target, InSlack) for target in self.to)
+
 
 class Notifications(Form):
     """The whole file."""
@@ -190,11 +213,12 @@ class Notifications(Form):
     rules: list[Rule] = Field(default_factory=list)
 
     def events_of(self, graph: str) -> tuple[str, ...]:
-        """Return patterns of the events that some rule wants of runs of a graph."""
+        """Return patterns of the events of runs of a graph that workers deliver by some rule."""
         found = (
             event
             for rule in self.rules
-            if rule.when.graph is None or any(matches(each, graph) for each in rule.when.graph)
+            if rule.is_delivered
+            and (rule.when.graph is None or any(matches(each, graph) for each in rule.when.graph))
             for event in rule.when.event
         )
         return tuple(dict.fromkeys(found))
@@ -309,6 +333,10 @@ def _faults_of(file: Notifications, *, delivers: bool) -> Iterator[_Fault]:
             yield ("people", name), f"{name!r} names no group: write {GROUP}<name>"
         if delivers:
             yield from _apprise_faults(("people", name), person)
+    members = [(name, each.slack.casefold()) for name, each in file.people.items() if each.slack]
+    for name, member in members:
+        if member in [other for each, other in members if each != name]:
+            yield ("people", name, "slack"), f"{file.people[name].slack} is two people"
     for number, rule in enumerate(file.rules):
         for position, target in enumerate(rule.to):
             place = ("rules", number, "to", position)
@@ -318,22 +346,28 @@ def _faults_of(file: Notifications, *, delivers: bool) -> Iterator[_Fault]:
                 case Apprise():
                     yield from _apprise_faults(place, target, delivers=delivers)
                 case Assignees():
-                    yield from _assignee_faults(place, target, rule.when, file)
+                    yield from _unasked(place, "assignees", rule.when)
+                    yield from _assignee_faults(place, target, file)
+                case InSlack():
+                    yield from _unasked(place, "slack", rule.when)
                 case Webhook():
                     pass
-    if delivers and (missing := _missing_libraries()):
+    is_delivered = not file.rules or any(rule.is_delivered for rule in file.rules)
+    if delivers and is_delivered and (missing := _missing_libraries()):
         yield ("rules",), f"{missing} is not installed: pip install 'abeyance[people]'"
 
 
-def _assignee_faults(
-    place: Place, target: Assignees, when: When, file: Notifications
-) -> Iterator[_Fault]:
+def _unasked(place: Place, key: str, when: When) -> Iterator[_Fault]:
     about_questions = [event for event in EVENTS if event.startswith(ABOUT_A_QUESTION)]
     if not any(matches(each, event) for each in when.event for event in about_questions):
-        text = (
-            f"only questions have assignees: name an event such as {about_questions[0]} in 'when'"
+        what = "have assignees" if key == "assignees" else "are posted in Slack"
+        yield (
+            (*place, key),
+            f"only questions {what}: name an event such as {about_questions[0]} in 'when'",
         )
-        yield (*place, "assignees"), text
+
+
+def _assignee_faults(place: Place, target: Assignees, file: Notifications) -> Iterator[_Fault]:
     if target.assignees == "mail" and file.mail is None:
         yield (*place, "assignees"), "mail needs the key 'mail' of the file, with its server"
     if target.link == "personal" and (file.links is None or file.links.key_env is None):

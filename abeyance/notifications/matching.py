@@ -15,6 +15,7 @@ from abeyance.core.terms import GROUP
 from abeyance.notifications.config import (
     Apprise,
     Assignees,
+    InSlack,
     Notifications,
     Person,
     Target,
@@ -96,6 +97,9 @@ def _receivers(
         case Assignees(assignees=by):
             for name in dict.fromkeys(asked_of(moment.interrupt or {}, moment.time)):
                 yield from _people(file, name, by, id_, moment)
+        case InSlack():
+            # `abeyance slack` posts it.
+            return
         case _:
             assert_never(target)
 

@@ -18,7 +18,14 @@ from abeyance.core.json import rfc3339, sha256
 from abeyance.core.terms import GROUP
 from abeyance.core.text import truncate, visible
 from abeyance.notifications import links
-from abeyance.notifications.config import Apprise, Assignees, Notifications, Person, Webhook
+from abeyance.notifications.config import (
+    Apprise,
+    Assignees,
+    InSlack,
+    Notifications,
+    Person,
+    Webhook,
+)
 from abeyance.notifications.matching import target_of
 from abeyance.notifications.moments import Moment, Receiver
 from abeyance.notifications.webhook import NotDelivered, post
@@ -65,7 +72,7 @@ class Sender:
         """Make one attempt. `notification` is the id that all attempts share. Raises NotDelivered."""
         target = target_of(self._file, receiver)
         match target:
-            case None:
+            case None | InSlack():
                 raise NotDelivered("the notifications file no longer has this receiver", final=True)
             case Webhook():
                 id_ = message_id(notification)

@@ -237,6 +237,32 @@ erased: Final = Table(
 )
 """The runs that were erased."""
 
+followers: Final = Table(
+    "followers",
+    metadata,
+    Column("deployment", ForeignKey("deployments.id"), primary_key=True),
+    Column("name", Text, primary_key=True),
+    # The cursor behind what was read of the stream of all runs; empty at first.
+    Column("cursor", Text, nullable=False),
+    # The process that follows, until when.
+    Column("holder", Text, nullable=False),
+    Column("held_until", BigInteger, nullable=False),
+)
+"""Programs that follow the stream of all runs, one process of each at a time."""
+
+slack_messages: Final = Table(
+    "slack_messages",
+    metadata,
+    Column("run", ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
+    Column("interrupt_id", Text, primary_key=True),
+    Column("channel", Text, primary_key=True),
+    # Slack's id of the message; none while it is posted.
+    Column("ts", Text),
+    # The hash of what it shows.
+    Column("shown", Text, nullable=False),
+    Column("begun_at", BigInteger, nullable=False),
+)
+
 # What lists filter by, and search in. SQLite does not look at the rows then, which are far apart; the
 # indices of PostgreSQL cannot hold long texts, and it reads rows faster.
 for _index in (

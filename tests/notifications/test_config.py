@@ -55,6 +55,16 @@ def test_the_file_of_the_page_is_understood(file: Path, monkeypatch: pytest.Monk
     assert loaded.principal("ada").capabilities == ("refunds:approve",)
 
 
+def test_the_file_of_the_page_about_slack_is_understood_and_needs_no_worker(file: Path) -> None:
+    (block,) = blocks("how-to/slack.md", "yaml")
+    file.write_text(block.text, encoding="utf-8")
+
+    loaded = load_notifications(Settings(notifications=file))
+
+    assert loaded is not None
+    assert loaded.events_of("refund") == ()
+
+
 def test_the_file_of_the_page_about_asking_reaches_those_who_are_asked(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -89,7 +99,7 @@ rules:
 """
     found = dict(each.split(": ", 1) for each in faults(file, text)[:-2])
     address = "is not an address: write https://host/path, without a user"
-    kinds = "webhook, apprise, apprise_env, assignees"
+    kinds = "webhook, apprise, apprise_env, assignees, slack"
     nobody = "is no event that anybody can be notified of"
     known = (
         "a rule can name the facts in docs/reference/events.md, the end of a run as run.failed, and "
@@ -200,6 +210,33 @@ rules:
     assert faults(file, text) == [
         "line 2: only questions have assignees: name an event such as interrupt.opened in 'when'"
     ]
+
+
+def test_only_questions_are_posted_in_slack_and_a_member_of_it_is_one_person(file: Path) -> None:
+    text = """\
+people:
+  ada: {slack: "Ada@example.com"}
+  bob: {slack: "ada@example.com"}
+rules:
+  - {when: {event: run.failed}, to: [{slack: "#refunds"}]}
+  - {when: {event: interrupt.opened}, to: [{slack: refunds}, {slack: assignees}, {slack: C012ABC}]}
+"""
+    assert faults(file, text) == [
+        "line 6: 'slack' should be a channel (#refunds, or its id), or assignees, not 'refunds'",
+    ]
+    assert faults(file, text.replace("refunds}", "assignees}")) == [
+        "line 2: Ada@example.com is two people",
+        "line 3: ada@example.com is two people",
+        "line 5: only questions are posted in Slack: name an event such as interrupt.opened in 'when'",
+    ]
+
+
+def test_a_run_announces_nothing_for_what_slack_alone_is_told(file: Path) -> None:
+    opened = {"event": "interrupt.opened"}
+    in_slack = {"slack": "#refunds"}
+    made = rules((opened, [in_slack]), ({"event": "run.failed"}, [in_slack, hook("https://e.com")]))
+
+    assert made.events_of("refund") == ("run.failed",)
 
 
 def test_who_does_not_deliver_needs_no_secret_but_the_key_of_links(file: Path) -> None:

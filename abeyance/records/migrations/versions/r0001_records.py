@@ -264,3 +264,26 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("number", name="pk_delegations"),
         sa.UniqueConstraint("deployment", "id", name="uq_delegations_deployment_id"),
     )
+    op.create_table(
+        "followers",
+        sa.Column("deployment", sa.Integer(), nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("cursor", sa.Text(), nullable=False),
+        sa.Column("holder", sa.Text(), nullable=False),
+        sa.Column("held_until", sa.BigInteger(), nullable=False),
+        sa.ForeignKeyConstraint(["deployment"], ["deployments.id"], name="fk_followers_deployment"),
+        sa.PrimaryKeyConstraint("deployment", "name", name="pk_followers"),
+    )
+    op.create_table(
+        "slack_messages",
+        sa.Column("run", _LONG, nullable=False),
+        sa.Column("interrupt_id", sa.Text(), nullable=False),
+        sa.Column("channel", sa.Text(), nullable=False),
+        sa.Column("ts", sa.Text()),
+        sa.Column("shown", sa.Text(), nullable=False),
+        sa.Column("begun_at", sa.BigInteger(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["run"], ["runs.id"], name="fk_slack_messages_run", ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("run", "interrupt_id", "channel", name="pk_slack_messages"),
+    )

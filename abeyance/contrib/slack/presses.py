@@ -1,0 +1,299 @@
+"""Presses: who pressed which button, the modal that it opens, and the answer that it gives.
+
+A press acts with the rights of the person in the file of rules, and on what its message showed: the
+digest travels in the button. Whatever does not count is said to the person alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Self, TypeVar, get_args
+
+from abeyance import commands, views
+from abeyance.client import Client
+from abeyance.contrib.slack import blocks, desk, forms
+from abeyance.contrib.slack.forms import Answer, Decision, Faults
+from abeyance.contrib.slack.web import Away, Slack, SlackFault
+from abeyance.core.json import sha256
+from abeyance.core.text import truncate
+from abeyance.errors import Code, Refusal, Unavailable
+from abeyance.notifications.config import Notifications, Person
+from abeyance.records import slack_messages
+
+T = TypeVar("T")
+
+_ACKNOWLEDGED_WITHIN: Final = 2.0
+"""In seconds: Slack shows an error after three."""
+_STALE: Final = (
+    "Nothing was decided: the question shows something else now than what you pressed. Its message is "
+    "updated in a moment; look at it again."
+)
+_GONE: Final = "Nothing was decided: this question is not asked any more."
+_AWAY: Final = (
+    "The answer did not get through, as far as is known: the service cannot be reached now. Press again "
+    "in a moment; if it did get through, it counts once."
+)
+_AGAIN: Final = (
+    "Nothing was done yet: with your changes this is asked again. Look at its message, and approve it "
+    "once more if it is right."
+)
+_UNKNOWN: Final = (
+    "Nothing was decided: it is not known who you are here. Ask an operator to add you, with your "
+    "id {member}, to `people` in the file of notifications."
+)
+_ENDED: Final = frozenset(
+    {
+        *(Code.UNKNOWN_RUN, Code.UNKNOWN_INTERRUPT, Code.ERASED, Code.WITHDRAWN, Code.RUN_FINISHED),
+    }
+)
+_ENTRY: Final = frozenset(
+    {Code.INVALID_ANSWER, Code.READ_ONLY_FIELD, Code.DECISION_NOT_ALLOWED, Code.PAYLOAD_TOO_LARGE}
+)
+_LONGEST: Final = 2_000
+_logger = logging.getLogger("abeyance.slack")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Press:
+    """What a member of Slack did to a question as it was shown. `once` tells it from other presses."""
+
+    member: str
+    channel: str
+    question: str
+    digest: str
+    once: str
+
+    @classmethod
+    def of(cls, member: str, channel: str, about: Mapping[str, Any], once: str) -> Self:
+        return cls(
+            member=member,
+            channel=channel,
+            question=str(about["id"]),
+            digest=str(about["digest"]),
+            once=once,
+        )
+
+    @property
+    def key(self) -> str:
+        """The key of its answer: delivered twice, it counts once."""
+        return f"slack-{sha256([self.question, self.digest, self.once]).rpartition(':')[2]}"
+
+
+class _NotDecided(Exception):
+    """The press does not count; the text says why. `is_entry`: because of what was entered."""
+
+    def __init__(self, text: str, *, is_entry: bool = False) -> None:
+        self.is_entry = is_entry
+        super().__init__(text)
+
+
+class Presses:
+    """Answers presses, as the people of a file. `team` is the workspace of those known by mail."""
+
+    def __init__(self, client: Client, slack: Slack, file: Notifications, *, team: str) -> None:
+        self._client = client
+        self._slack = slack
+        self._file = file
+        self._team = team
+        self._has_mails = any("@" in (each.slack or "") for each in file.people.values())
+        self._tasks = set[asyncio.Task[Any]]()
+
+    async def heard(self, payload: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Take what Slack tells, and return what it is answered with at once."""
+        match payload.get("type"):
+            case "block_actions":
+                for action in payload.get("actions") or ():
+                    self._begin(self._pressed(payload, action))
+            case "view_submission" if payload["view"]["callback_id"].startswith(blocks.PREFIX):
+                return await self._submitted(payload)
+            case _:
+                pass
+        return None
+
+    async def close(self) -> None:
+        """Wait for what is under way."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _pressed(self, payload: Mapping[str, Any], action: Mapping[str, Any]) -> None:
+        name = str(action.get("action_id"))
+        if name == blocks.OPEN or not name.startswith(blocks.PREFIX):
+            return
+        place = payload.get("channel") or {}
+        press = Press.of(
+            str(payload["user"]["id"]),
+            str(place.get("id") or payload["container"]["channel_id"]),
+            json.loads(action["value"]),
+            f"{name} {action.get('action_ts')}",
+        )
+        try:
+            who, question = await self._known(press)
+            if name == blocks.APPROVE:
+                await self._answer(press, who, Answer(answer=forms.plain_yes(question)))
+            else:
+                decision = name.removeprefix(blocks.PREFIX).removesuffix("...")
+                await self._ask(press, question, _decision(decision), str(payload["trigger_id"]))
+        except _NotDecided as why:
+            await self._tell(press, str(why))
+
+    async def _ask(
+        self, press: Press, question: views.InterruptView, decision: Decision, trigger: str
+    ) -> None:
+        if question.status != "open":
+            raise _NotDecided(_over(question))
+        if forms.fields(question, decision) is None:
+            raise _NotDecided("This is answered in the inbox: press Open.")
+        about = {"id": press.question, "digest": press.digest, "channel": press.channel}
+        view = forms.modal(question, decision, about)
+        try:
+            await self._slack.call("views.open", trigger_id=trigger, view=view)
+        except (Away, SlackFault) as fault:
+            _logger.warning("interrupt=%s | no form was opened: %s", press.question, fault)
+            raise _NotDecided("Slack did not open the form: press again.") from fault
+
+    async def _submitted(self, payload: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        view = payload["view"]
+        about = json.loads(view["private_metadata"])
+        once = f"{view['callback_id']} {view['id']} {sha256(view['state']['values'])}"
+        press = Press.of(str(payload["user"]["id"]), str(about["channel"]), about, once)
+        decision = _decision(view["callback_id"].removeprefix(blocks.PREFIX))
+        is_closed = asyncio.Event()
+        entering = self._begin(self._entered(press, decision, view["state"]["values"], is_closed))
+        await asyncio.wait({entering}, timeout=_ACKNOWLEDGED_WITHIN)
+        if not entering.done():
+            is_closed.set()
+        elif faults := entering.result():
+            return {"response_action": "errors", "errors": faults}
+        return None
+
+    async def _entered(
+        self,
+        press: Press,
+        decision: Decision,
+        state: Mapping[str, Any],
+        is_closed: asyncio.Event,
+    ) -> Faults:
+        """Answer with what was entered, and return what the form is to show, while it is open."""
+        faults = Faults()
+        try:
+            who, question = await self._known(press)
+            first = [*(each.block for each in forms.fields(question, decision) or ()), forms.NOTE][
+                0
+            ]
+            found = forms.entered(question, decision, state)
+            if not isinstance(found, Answer):
+                return found
+            try:
+                await self._answer(press, who, found)
+            except _NotDecided as why:
+                if not why.is_entry or is_closed.is_set():
+                    raise
+                faults[first] = str(why)
+        except _NotDecided as why:
+            await self._tell(press, str(why))
+        return faults
+
+    async def _known(self, press: Press) -> tuple[str, views.InterruptView]:
+        """Return who pressed, and the question, if it is what they saw. Raises _NotDecided."""
+        name, person = await self._who(press)
+        try:
+            asked = await self._client.records.read(slack_messages.asked, press.question)
+        except Unavailable as error:
+            raise _NotDecided(_AWAY) from error
+        if asked is None or asked.question is None or not person.may_read(asked.labels):
+            raise _NotDecided(_GONE)
+        question = asked.question
+        if question.status == "open" and (question.digest or "") != press.digest:
+            raise _NotDecided(_STALE)
+        return name, question
+
+    async def _who(self, press: Press) -> tuple[str, Person]:
+        mail = None
+        found = desk.person_of(self._file, press.member, None)
+        if found is None and self._has_mails:
+            mail = await self._mail_of(press.member)
+            found = desk.person_of(self._file, press.member, mail)
+        if found is None:
+            raise _NotDecided(_UNKNOWN.format(member=press.member))
+        return found
+
+    async def _mail_of(self, member: str) -> str | None:
+        """Return the mail of a member of our workspace: what others say of theirs proves nothing."""
+        try:
+            user = (await self._slack.read("users.info", user=member))["user"]
+        except SlackFault as fault:
+            _logger.warning("member=%s | nobody knows who that is: %s", member, fault)
+            return None
+        if user.get("team_id") != self._team or user.get("deleted") or user.get("is_bot"):
+            return None
+        return (user.get("profile") or {}).get("email")
+
+    async def _answer(self, press: Press, who: str, given: Answer) -> None:
+        """Answer the question. Raises _NotDecided."""
+        note = {} if given.note is None else {"note": given.note}
+        order = commands.Respond(
+            responses={press.question: given.answer},
+            digests={press.question: press.digest} if press.digest else {},
+            principal=self._file.principal(who),
+            key=press.key,
+            **note,
+        )
+        run = self._client.run(slack_messages.run_of(press.question))
+        try:
+            receipts = await run.respond_to(order)
+        except Refusal as refusal:
+            raise _NotDecided(_refused(refusal), is_entry=refusal.code in _ENTRY) from refusal
+        except Unavailable as error:
+            _logger.warning("interrupt=%s | a press may not count: %s", press.question, error)
+            raise _NotDecided(_AWAY) from error
+        for receipt in receipts:
+            if receipt.answered_by not in (None, who):
+                raise _NotDecided(f"{receipt.answered_by} has answered this before you.")
+            if receipt.asked_again:
+                raise _NotDecided(_AGAIN)
+
+    async def _tell(self, press: Press, text: str) -> None:
+        """Say something to who pressed, and to nobody else."""
+        said = blocks.escape(truncate(text, _LONGEST))
+        about = {"channel": press.channel, "user": press.member, "text": said}
+        while True:
+            try:
+                await self._slack.call("chat.postEphemeral", **about)
+                return
+            except Away as away:
+                await asyncio.sleep(away.pause)
+            except SlackFault as fault:
+                _logger.warning("member=%s | they were not told %r: %s", press.member, text, fault)
+                return
+
+    def _begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._end)
+        return task
+
+    def _end(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _logger.error("a press was not handled, because of a bug", exc_info=error)
+
+
+def _refused(refusal: Refusal) -> str:
+    if refusal.code is Code.STALE:
+        return _STALE
+    return _GONE if refusal.code in _ENDED else f"Nothing was decided: {refusal.message}"
+
+
+def _over(question: views.InterruptView) -> str:
+    by = "" if question.answered_by is None else f", by {question.answered_by}"
+    return f"Nothing was decided: the question is {question.status} already{by}."
+
+
+def _decision(text: str) -> Decision:
+    found: Decision | None = next((each for each in get_args(Decision) if each == text), None)
+    if found is None:
+        raise _NotDecided(_STALE)
+    return found

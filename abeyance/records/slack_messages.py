@@ -1,0 +1,188 @@
+"""Messages in Slack: which question was posted where, and up to where who posts them has read.
+
+A row is written before a question is posted, and has the message's `ts` afterwards. So a row without one
+is of a message that may be there or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, and_, delete, insert, select, update
+
+from abeyance import views
+from abeyance.records import questions
+from abeyance.records.documents import Documents
+from abeyance.records.selecting import Condition, alone
+from abeyance.records.tables import followers, labels, micros, moment, runs, slack_messages
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """A message about a question, in a channel by Slack's id. `shown` is the hash of what it says."""
+
+    channel: str
+    ts: str | None
+    shown: str
+    begun_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A question, None if it is asked no more, with the labels of its run and its messages."""
+
+    question: views.InterruptView | None
+    labels: Mapping[str, str]
+    messages: tuple[Message, ...]
+
+
+def asked(
+    connection: Connection, documents: Documents, deployment: int, interrupt_id: str
+) -> Asked | None:
+    """Return what is known of a question; None if there is no such run."""
+    run_id = run_of(interrupt_id)
+    run = _run(connection, deployment, run_id)
+    if run is None:
+        return None
+    found = connection.scalars(select(labels.c.label).where(labels.c.run == run))
+    pairs = (label.partition("=") for label in found)
+    rows = connection.execute(select(slack_messages).where(*_of(run, interrupt_id)))
+    return Asked(
+        question=questions.question(connection, documents, deployment, run_id, interrupt_id),
+        labels={name: value for name, _, value in pairs},
+        messages=tuple(
+            Message(channel=row.channel, ts=row.ts, shown=row.shown, begun_at=moment(row.begun_at))
+            for row in rows
+        ),
+    )
+
+
+def of_run(connection: Connection, documents: Documents, deployment: int, run_id: str) -> list[str]:
+    """Return the ids of the questions of a run that were posted."""
+    del documents
+    run = _run(connection, deployment, run_id)
+    ids = select(slack_messages.c.interrupt_id).where(slack_messages.c.run == run).distinct()
+    return [*connection.scalars(ids)]
+
+
+def begin(
+    connection: Connection,
+    documents: Documents,
+    deployment: int,
+    interrupt_id: str,
+    channel: str,
+    *,
+    now: datetime,
+) -> bool:
+    """Write that a question is about to be posted. Return False if it was before, or its run is gone."""
+    del documents
+    alone(connection, deployment)
+    run = _run(connection, deployment, run_of(interrupt_id))
+    known = select(slack_messages.c.run).where(*_of(run or 0, interrupt_id, channel))
+    if run is None or connection.scalar(known) is not None:
+        return False
+    row = {"run": run, "interrupt_id": interrupt_id, "channel": channel}
+    row |= {"shown": "", "begun_at": micros(now)}
+    connection.execute(insert(slack_messages).values(row))
+    return True
+
+
+def write(
+    connection: Connection,
+    documents: Documents,
+    deployment: int,
+    interrupt_id: str,
+    channel: str,
+    *,
+    ts: str,
+    shown: str,
+) -> None:
+    """Write which message of a channel is about a question, and what it shows."""
+    del documents
+    run = _run(connection, deployment, run_of(interrupt_id))
+    own = update(slack_messages).where(*_of(run or 0, interrupt_id, channel))
+    connection.execute(own.values(ts=ts, shown=shown))
+
+
+def give_up(
+    connection: Connection, documents: Documents, deployment: int, interrupt_id: str, channel: str
+) -> None:
+    """Delete what `begin` has written of a message that Slack does not take."""
+    del documents
+    run = _run(connection, deployment, run_of(interrupt_id))
+    own = delete(slack_messages).where(*_of(run or 0, interrupt_id, channel))
+    connection.execute(own.where(slack_messages.c.ts.is_(None)))
+
+
+def hold(
+    connection: Connection,
+    documents: Documents,
+    deployment: int,
+    name: str,
+    holder: str,
+    *,
+    now: datetime,
+    until: datetime,
+) -> str | None:
+    """Let one process at a time follow the stream under a name, until a moment.
+
+    Return the cursor that it goes on from, empty at first; None if another process has the place.
+    """
+    del documents
+    alone(connection, deployment)
+    own = _follower(deployment, name)
+    row = connection.execute(select(followers).where(own)).one_or_none()
+    if row is None:
+        values: dict[str, Any] = {"deployment": deployment, "name": name, "cursor": ""}
+        connection.execute(insert(followers).values(**values, holder="", held_until=0))
+    elif row.holder != holder and row.held_until > micros(now):
+        return None
+    held = update(followers).where(own)
+    connection.execute(held.values(holder=holder, held_until=micros(until)))
+    return "" if row is None else str(row.cursor)
+
+
+def move(
+    connection: Connection,
+    documents: Documents,
+    deployment: int,
+    name: str,
+    holder: str,
+    *,
+    cursor: str,
+) -> bool:
+    """Write up to where the holder of a name has read. Return False if it holds it no more."""
+    del documents
+    own = update(followers).where(_follower(deployment, name), followers.c.holder == holder)
+    return connection.execute(own.values(cursor=cursor)).rowcount > 0
+
+
+def let_go(
+    connection: Connection, documents: Documents, deployment: int, name: str, holder: str
+) -> None:
+    """Let another process follow under a name at once."""
+    del documents
+    own = update(followers).where(_follower(deployment, name), followers.c.holder == holder)
+    connection.execute(own.values(held_until=0))
+
+
+def run_of(interrupt_id: str) -> str:
+    """Return the id of the run that asks a question."""
+    return interrupt_id.rpartition(".")[0]
+
+
+def _run(connection: Connection, deployment: int, run_id: str) -> int | None:
+    own = (runs.c.deployment == deployment, runs.c.run_id == run_id, runs.c.is_newest)
+    return connection.scalar(select(runs.c.id).where(*own))
+
+
+def _of(run: int, interrupt_id: str, channel: str | None = None) -> list[Condition]:
+    found = [slack_messages.c.run == run, slack_messages.c.interrupt_id == interrupt_id]
+    return found if channel is None else [*found, slack_messages.c.channel == channel]
+
+
+def _follower(deployment: int, name: str) -> Condition:
+    return and_(followers.c.deployment == deployment, followers.c.name == name)

@@ -1,0 +1,177 @@
+"""A question as a message, a form of its answer, and what was entered in it."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from abeyance import views
+from abeyance.contrib.slack import blocks, forms
+from abeyance.contrib.slack.forms import Answer, Decision
+
+NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
+ARGUMENTS = {
+    "type": "object",
+    "properties": {
+        "order": {"type": "string", "title": "Order"},
+        "amount": {"anyOf": [{"type": "number"}, {"type": "string", "pattern": "^[0-9.]+$"}]},
+        "on": {"anyOf": [{"type": "string", "format": "date"}, {"type": "null"}], "default": None},
+        "kind": {"$ref": "#/$defs/Kind"},
+        "big": {"type": "integer"},
+    },
+    "required": ["order", "amount", "kind"],
+}
+CALL = {"order": "A-7", "amount": "480.10", "kind": "b", "big": 2**60, "hidden": [1]}
+
+
+def question(**fields: Any) -> views.InterruptView:
+    view = {
+        "id": "run-1.0a",
+        "run_id": "run-1",
+        "graph": "refund",
+        "name": "approve",
+        "kind": "question",
+        "address": "approve",
+        "prompt": "Refund?",
+        "status": "open",
+        "created_at": NOON,
+        "digest": "sha256:1",
+        "response_schema": {"type": "boolean"},
+    }
+    return views.InterruptView.model_validate(view | fields)
+
+
+def approval(**fields: Any) -> views.InterruptView:
+    schema = {
+        "type": "object",
+        "properties": {"approved": {"type": "boolean"}, "arguments": ARGUMENTS},
+        "required": ["approved"],
+        "$defs": {"Kind": {"type": "string", "title": "Kind", "enum": ["a", "b"]}},
+    }
+    about = {"reason": {"tool": "refund", "arguments": CALL}, "response_schema": schema}
+    return question(kind="approval", **about, **fields)
+
+
+def buttons(view: views.InterruptView) -> list[str]:
+    shown = blocks.message(view, link="https://example.com/inbox#run-1.0a", mention=str)["blocks"]
+    return [
+        each["text"]["text"]
+        for row in shown
+        if row["type"] == "actions"
+        for each in row["elements"]
+    ]
+
+
+def fields(**properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": [*properties]}
+
+
+@pytest.mark.parametrize(
+    ("view", "labels"),
+    [
+        (question(), ["Approve", "Reject", "Open"]),
+        (approval(), ["Approve", "Reject", "Edit", "Open"]),
+        (approval(decisions=["approve"]), ["Approve", "Open"]),
+        (approval(abridged=True), ["Open"]),
+        (question(response_schema=fields(iban={"type": "string"})), ["Answer", "Open"]),
+        (question(response_schema={"enum": ["a", 1]}), ["Answer", "Open"]),
+        (question(response_schema=fields(deep={"type": "object"})), ["Open"]),
+        (question(response_schema=None), ["Open"]),
+        (
+            question(response_schema=fields(approved={"type": "boolean"})),
+            ["Approve", "Reject", "Open"],
+        ),
+        (
+            question(
+                response_schema=fields(approved={"type": "boolean"}, level={"type": "integer"})
+            ),
+            ["Approve...", "Reject", "Open"],
+        ),
+        (question(kind="static"), ["Open"]),
+        (question(status="held"), ["Open"]),
+        (question(status="answered"), []),
+        (question(rewound_by=3), []),
+    ],
+)
+def test_a_question_has_the_buttons_that_can_answer_it(
+    view: views.InterruptView, labels: list[str]
+) -> None:
+    assert buttons(view) == labels
+
+
+def filled(view: views.InterruptView, decision: Decision, **entered: str | None) -> Any:
+    """What is read of a form, in which some fields were changed."""
+    state = {}
+    for block in forms.modal(view, decision, {})["blocks"]:
+        if block["type"] != "input":
+            continue
+        element, name = block["element"], block["block_id"].removeprefix("field:")
+        if element["type"] == "static_select":
+            options = {each["text"]["text"]: each for each in element["options"]}
+            chosen = options.get(entered.get(name) or "", element.get("initial_option"))
+            state[block["block_id"]] = {"value": {"selected_option": chosen}}
+        else:
+            key = "selected_date" if element["type"] == "datepicker" else "value"
+            start = element.get("initial_date") or element.get("initial_value")
+            state[block["block_id"]] = {"value": {key: entered.get(name, start)}}
+    return forms.entered(view, decision, state)
+
+
+def test_a_form_that_nobody_has_touched_gives_the_arguments_back_exactly() -> None:
+    assert filled(approval(), "edit") == Answer(answer={"approved": True, "arguments": CALL})
+
+
+def test_what_is_entered_in_a_form_is_read_by_the_type_of_its_field() -> None:
+    entered = {"amount": "12.50", "on": "2026-04-01", "kind": "a", "big": str(2**60 + 1)}
+    arguments = {**CALL, "amount": 12.5, "on": "2026-04-01", "kind": "a", "big": 2**60 + 1}
+
+    assert filled(approval(), "edit", **entered).answer["arguments"] == arguments
+    assert "big" not in filled(approval(), "edit", big=None).answer["arguments"]
+    assert filled(approval(), "edit", order=" ", amount="much") == {
+        "field:order": "This is needed.",
+        "field:amount": "'much' does not fit: it is no number.",
+    }
+
+
+def test_a_rejection_says_why_to_the_agent_and_of_other_questions_in_the_note() -> None:
+    assert filled(approval(), "reject", note="no") == Answer(
+        answer={"approved": False, "reason": "no"}
+    )
+    assert filled(question(), "reject", note="no") == Answer(answer=False, note="no")
+
+
+def test_one_field_is_a_whole_answer_where_the_schema_has_none() -> None:
+    assert filled(question(response_schema={"enum": ["a", 1]}), "answer", **{"": "1"}) == Answer(
+        answer=1
+    )
+
+
+def test_nothing_that_a_run_says_calls_anybody_or_outgrows_what_slack_takes() -> None:
+    evil = "<!channel> <@U0ADA> *bold* \u202e " * 1_000
+    reason = {f"field {number} {evil}": evil for number in range(30)}
+    view = question(
+        prompt=evil, reason=reason, preview=evil, graph=evil, run_id=evil, assignees=[evil] * 50
+    )
+    said = blocks.message(view, link="https://example.com", mention=blocks.escape)
+
+    marked = [each for each in _texts(said["blocks"]) if each["type"] == "mrkdwn"]
+    assert marked
+    assert all("<!channel>" not in each["text"] for each in marked)
+    assert "<!channel>" not in said["text"]
+    assert all(len(each["text"]) <= 3_000 for each in _texts(said["blocks"]))
+    for block in said["blocks"]:
+        assert len(block.get("fields", ())) <= 10
+        assert all(len(each["text"]) <= 2_000 for each in block.get("fields", ()))
+    assert "\u202e" not in json.dumps(said, ensure_ascii=False)
+
+
+def _texts(value: Any) -> list[dict[str, Any]]:
+    if isinstance(value, list):
+        return [each for item in value for each in _texts(item)]
+    if not isinstance(value, dict):
+        return []
+    own = [value] if value.get("type") in ("plain_text", "mrkdwn") else []
+    return [*own, *(each for item in value.values() for each in _texts(item))]

@@ -1,0 +1,445 @@
+"""`abeyance slack` over a real Temporal server, and a Slack of our own."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from urllib.parse import urlencode
+
+import httpx
+import pytest
+from pydantic import BaseModel, Field
+from slack_sdk.signature import SignatureVerifier
+from slack_site import ADA, FakeSlack, Message, Reply, fake_slack, in_slack
+from sqlalchemy import Connection, select
+from stack import PLAIN
+from temporal_site import ANYBODY, Site, eventually
+from temporalio.client import Client as TemporalClient
+
+from abeyance import START, Graph
+from abeyance.cli.doctor import examine
+from abeyance.contrib.slack import hearing, presses
+from abeyance.errors import SettingsError, Unavailable
+from abeyance.records.tables import followers
+from abeyance.settings import Settings
+
+
+class Refund(BaseModel):
+    order: str = "A-7"
+    amount: int = 480
+    approved: bool | None = None
+
+
+def refund(**terms: Any) -> Graph:
+    graph = Graph("refund", state=Refund)
+    graph.interrupt(
+        "approve",
+        prompt="Refund {amount} for {order}?",
+        reason={"customer": "<!channel> & Söhne", "amount": "{amount}"},
+        response=bool,
+        answer_to="approved",
+        requested_capability="refunds:approve",
+        **terms,
+    )
+    graph.edge(START, "approve")
+    return graph
+
+
+@pytest.fixture
+async def slack() -> AsyncIterator[FakeSlack]:
+    async with fake_slack() as made:
+        yield made
+
+
+async def asked(site: Site, slack: FakeSlack) -> tuple[str, Message]:
+    run_id = await site.start()
+    return run_id, await slack.only_message()
+
+
+async def test_a_question_is_posted_and_one_press_answers_it(
+    temporal: TemporalClient, slack: FakeSlack, tmp_path: Path
+) -> None:
+    site = Site(temporal, refund())
+    async with site.worker(), slack.desk(site, in_slack(), tmp_path):
+        run_id, message = await asked(site, slack)
+        shown = message.text
+        await slack.tell(slack.press(message, "Approve"))
+        view = await site.ended(run_id)
+        await eventually(lambda: "Approved by" in message.text)
+
+    assert message.channel == "C0REFUNDS"
+    assert "Refund 480 for A-7?" in shown
+    assert "customer\\n<!channel> & Söhne" in shown
+    assert {"plain_text"} == {each["type"] for each in message.revisions[0]["blocks"][1]["fields"]}
+    assert view.values["approved"] is True
+    assert "Approved by <@U0ADA>" in message.text
+    assert not message.buttons
+
+
+class Account(BaseModel):
+    iban: Annotated[str, Field(min_length=2)]
+    level: int
+    kind: Literal["giro", "savings"]
+
+
+class Answered(BaseModel):
+    answer: dict[str, Any] | None = None
+
+
+def account() -> Graph:
+    graph = Graph("account", state=Answered)
+    graph.interrupt("which", prompt="Which account?", response=Account, answer_to="answer")
+    graph.edge(START, "which")
+    return graph
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Slack that lets a form wait for longer than three seconds: the machine may be busy."""
+    monkeypatch.setattr(presses, "_ACKNOWLEDGED_WITHIN", 15.0)
+    monkeypatch.setattr(hearing, "_SECONDS", 18.0)
+
+
+@pytest.mark.usefixtures("patient")
+async def test_a_form_asks_for_the_fields_of_an_answer_and_says_what_is_wrong(
+    temporal: TemporalClient, slack: FakeSlack, tmp_path: Path
+) -> None:
+    site = Site(temporal, account())
+    async with site.worker(), slack.desk(site, in_slack(), tmp_path):
+        run_id, message = await asked(site, slack)
+        await slack.tell(slack.press(message, "Answer"))
+        (view,) = await eventually(lambda: slack.modals)
+        wrong = await slack.tell(slack.submission(view, {"field:iban": "DE1", "field:level": "2"}))
+        short = await slack.tell(slack.submission(view, {"field:iban": "D", "field:level": "1"}))
+        entered = {"field:iban": "DE12", "field:level": "2", "note": "as agreed"}
+        right = await slack.tell(slack.submission(view, {**entered, "field:kind": "giro"}))
+        ended = await site.ended(run_id)
+        await eventually(lambda: "Answered by" in message.text)
+
+    assert [each["block_id"] for each in view["blocks"]] == [
+        *("prompt", "field:iban", "field:level", "field:kind", "note")
+    ]
+    assert wrong == {"response_action": "errors", "errors": {"field:kind": "This is needed."}}
+    assert [*short["errors"]] == ["field:kind"]
+    assert right is None
+    assert ended.values["answer"] == {"iban": "DE12", "level": 2, "kind": "giro"}
+    assert "as agreed" in message.text
+    assert slack.told == []
+
+
+@pytest.mark.usefixtures("patient")
+async def test_what_the_run_refuses_of_an_answer_is_shown_in_the_form(
+    temporal: TemporalClient, slack: FakeSlack, tmp_path: Path
+) -> None:
+    site = Site(temporal, account())
+    async with site.worker(), slack.desk(site, in_slack(), tmp_path):
+        run_id, message = await asked(site, slack)
+        await slack.tell(slack.press(message, "Answer"))
+        (view,) = await eventually(lambda: slack.modals)
+        values = {"field:iban": "D", "field:level": "1", "field:kind": "giro"}
+        refused = await slack.tell(slack.submission(view, values))
+        status = (await site.client.run(run_id).view()).status
+
+    assert "iban" in refused["errors"]["field:iban"]
+    assert status == "awaiting-input"
+    assert slack.told == []
+
+
+async def test_a_rejection_takes_a_note(
+    temporal: TemporalClient, slack: FakeSlack, tmp_path: Path
+) -> None:
+    site = Site(temporal, refund())
+    async with site.worker(), slack.desk(site, in_slack(), tmp_path):
+        run_id, message = await asked(site, slack)
+        await slack.tell(slack.press(message, "Reject"))
+        (view,) = await eventually(lambda: slack.modals)
+        await slack.tell(slack.submission(view, {"note": "too <much>"}))
+        ended = await site.ended(run_id)
+        await eventually(lambda: "Rejected by <@U0ADA>" in message.text)
+
+    assert ended.values["approved"] is False
+    assert "too &lt;much&gt;" in message.text
+
+
+async def test_an_old_message_answers_nothing(
+    temporal: TemporalClient, slack: FakeSlack, tmp_path: Path
+) -> None:
+    graph = refund()
+    site = Site(temporal, graph)
+    async with site.worker(), slack.desk(site, in_slack(), tmp_path):
+        run_id, message = await asked(site, slack)
+        old = slack.press(message, "Approve"), slack.press(message, "Reject")
+        run = site.client.run(run_id, graph)
+        version = (await run.view()).version
+        await run.edit_values({"amount": 90}, version=version, principal=ANYBODY)
+        await eventually(lambda: "Refund 90 for A-7?" in message.text)
+        for number, press in enumerate(old, 1):
+            await slack.tell(press)
+            await slack.until_told(number)
+        still = (await run.view()).status
+        (noted,) = await eventually(lambda: slack.thread(message))
+        await slack.tell(slack.press(message, "Approve"))
+        ended = await site.ended(run_id)
+
+    assert {who for who, _ in slack.told} == {"U0ADA"}
+    assert all("the question shows something else now" in text for _, text in slack.told)
+    assert slack.modals == []
+    assert still == "awaiting-input"
+    assert noted.startswith("Asked again: ")
+    assert (ended.values["approved"], ended.values["amount"]) == (True, 90)
+
+
+async def test_somebody_unknown_is_told_so_and_nothing_happens(
+    temporal: TemporalClient, slack: FakeSlack, tmp_path: Path
+) -> None:
+    site = Site(temporal, refund())
+    people = {
+        "ada": {**ADA, "slack": "Ada@example.com"},
+        "bob": {"slack": "U0BOB"},
+        "carol": {"slack": "U0CAROL", "capabilities": ["*"], "reads": {"team": "other"}},
+    }
+    presses = {
+        "U0MALLORY": "it is not known who you are",
+        # They have the mail of ada, in a workspace of their own.
+        "U0EVE": "it is not known who you are",
+        "U0BOB": "refunds:approve",
+        "U0CAROL": "this question is not asked any more",
+    }
+    async with site.worker(), slack.desk(site, in_slack(people=people), tmp_path):
+        run_id, message = await asked(site, slack)
+        for number, member in enumerate(presses, 1):
+            await slack.tell(slack.press(message, "Approve", by=member))
+            assert (await slack.until_told(number))[0] == member
+        view = await site.client.run(run_id).view()
+        await slack.tell(slack.press(message, "Approve"))
+        await site.ended(run_id)
+
+    assert view.status == "awaiting-input"
+    for (_, text), said in zip(slack.told, presses.values(), strict=True):
+        assert said in text
+    assert {who for who, _ in slack.told} == {*presses}
+
+
+async def test_a_press_that_comes_twice_counts_once(
+    temporal: TemporalClient, slack: FakeSlack, tmp_path: Path
+) -> None:
+    site = Site(temporal, refund(quorum=2))
+    file = in_slack(people={"ada": ADA, "bob": {**ADA, "slack": "U0BOB"}})
+    async with site.worker(), slack.desk(site, file, tmp_path):
+        run_id, message = await asked(site, slack)
+        press = slack.press(message, "Approve")
+        await slack.tell(press)
+        await eventually(lambda: "1 more needed" in message.text)
+        await slack.tell(press)
+        await slack.tell(slack.press(message, "Approve"))
+        await slack.tell(slack.press(message, "Approve", by="U0BOB"))
+        await site.ended(run_id)
+        await eventually(lambda: "*Approved by <@U0BOB>*" in message.text)
+        voted = await site.events(run_id, "interrupt.voted")
+
+    # Of ada, and of bob.
+    assert len(voted) == 2
+    assert "Approved by <@U0ADA>; Approved by <@U0BOB>" in message.text
+
+
+async def test_what_others_do_elsewhere_is_shown_with_who_did_it(
+    temporal: TemporalClient, slack: FakeSlack, tmp_path: Path
+) -> None:
+    site = Site(temporal, refund(hold="1h"))
+    async with site.worker(), slack.desk(site, in_slack(), tmp_path):
+        run_id, message = await asked(site, slack)
+        run = site.client.run(run_id)
+        (entry,) = await run.interrupts()
+        await run.respond(response=True, principal=ANYBODY)
+        await eventually(lambda: "Approved by <@U0ADA>*. It can be taken back" in message.text)
+        held = {*message.buttons}
+        await run.take_back(entry.id, principal=ANYBODY)
+        await eventually(lambda: "Approve" in message.buttons)
+        await run.cancel()
+        await site.ended(run_id)
+        await eventually(lambda: "Withdrawn" in message.text)
+
+    assert held == {"Open"}
+    assert message.buttons == {}
+    assert len(slack.posted) == 1
+
+
+async def test_who_is_asked_gets_a_message_and_reminders_go_into_its_thread(
+    temporal: TemporalClient, slack: FakeSlack, tmp_path: Path
+) -> None:
+    site = Site(temporal, refund(assignees=["group:finance"], remind="1s", timeout="1h"))
+    people = {
+        "ada": ADA,
+        "bob": {"slack": "bob@example.com", "groups": ["finance"]},
+        "eve": {"slack": "U0EVE", "groups": ["finance"], "reads": {"team": "other"}},
+    }
+    file = in_slack("assignees", people=people)
+    async with site.worker(), slack.desk(site, file, tmp_path):
+        run_id = await site.start()
+        await eventually(lambda: len(slack.posted) == 2)
+        await eventually(lambda: all(slack.thread(each) for each in slack.posted))
+        await slack.tell(slack.press(slack.posted[0], "Approve"))
+        await site.ended(run_id)
+        await eventually(lambda: all("Approved by" in each.text for each in slack.posted))
+
+    assert {each.channel for each in slack.posted} == {"DU0ADA", "DU0BOB"}
+    for each in slack.posted:
+        (said,) = slack.thread(each)
+        assert said.startswith("Reminder for group:finance: this waits for an answer until <!date^")
+
+
+@pytest.mark.parametrize("reply", [429, 503, "cut"])
+async def test_a_message_that_slack_does_not_take_at_once_is_posted_once(
+    temporal: TemporalClient, slack: FakeSlack, tmp_path: Path, reply: Reply
+) -> None:
+    site = Site(temporal, refund())
+    slack.replies["chat.postMessage"] = [reply]
+    slack.replies["chat.update"] = [reply]
+    async with site.worker(), slack.desk(site, in_slack(), tmp_path):
+        run_id, message = await asked(site, slack)
+        await eventually(lambda: slack.count("chat.postMessage") == 2 or reply == "cut")
+        await site.client.run(run_id).respond(response=True, principal=ANYBODY)
+        await eventually(lambda: "Approved by" in message.text)
+
+    assert len(slack.posted) == 1
+    assert slack.count("conversations.history") == (0 if reply == 429 else 1)
+
+
+async def test_of_two_processes_one_posts_and_the_other_goes_on_when_it_stops(
+    temporal: TemporalClient, slack: FakeSlack, tmp_path: Path
+) -> None:
+    site = Site(temporal, refund())
+    async with site.worker(), slack.desk(site, in_slack(), tmp_path):
+        async with slack.desk(site, in_slack(), tmp_path):
+            run_id, message = await asked(site, slack)
+        # Whichever of them it was that has stopped now.
+        await site.client.run(run_id).respond(response=True, principal=ANYBODY)
+        await eventually(lambda: "Approved by" in message.text)
+
+    assert len(slack.posted) == 1
+
+
+async def test_what_is_asked_while_nobody_posts_is_posted_later_but_not_what_was_before(
+    temporal: TemporalClient, slack: FakeSlack, tmp_path: Path
+) -> None:
+    site = Site(temporal, refund())
+    async with site.worker():
+        before = await site.start()
+        await site.until(before, "awaiting-input")
+        async with slack.desk(site, in_slack(), tmp_path):
+            await eventually(lambda: site.client.records.read(has_cursor))
+        run_id = await site.start()
+        await site.until(run_id, "awaiting-input")
+        async with slack.desk(site, in_slack(), tmp_path):
+            message = await slack.only_message()
+            await site.client.run(run_id).respond(response=True, principal=ANYBODY)
+            await eventually(lambda: "Approved by" in message.text)
+
+    assert run_id in message.text
+    assert len(slack.posted) == 1
+
+
+def has_cursor(connection: Connection, documents: object, deployment: int) -> bool:
+    found = select(followers.c.cursor).where(followers.c.deployment == deployment)
+    return bool(connection.scalar(found))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (
+            {"replies": {"auth.test": [{"ok": False, "error": "invalid_auth"}]}},
+            "ABEYANCE_SLACK_BOT_TOKEN",
+        ),
+        (
+            {"replies": {"apps.connections.open": [{"ok": False, "error": "invalid_auth"}]}},
+            "ABEYANCE_SLACK_APP_TOKEN",
+        ),
+        ({"scopes": {"channels:read"}}, "the app lacks the scope chat:write"),
+        ({"channels": {}}, "there is no channel #refunds"),
+        ({"not_in": {"refunds"}}, "the app is not in #refunds: invite it"),
+    ],
+)
+async def test_what_slack_lacks_is_said_at_the_start_in_one_line(
+    temporal: TemporalClient,
+    slack: FakeSlack,
+    tmp_path: Path,
+    change: dict[str, Any],
+    said: str,
+) -> None:
+    for name, value in change.items():
+        setattr(slack, name, value)
+
+    with pytest.raises(SettingsError) as raised:
+        async with slack.desk(Site(temporal, refund()), in_slack(), tmp_path):
+            pass
+
+    assert said in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+async def test_a_limit_at_the_start_and_a_missing_history_are_said(
+    temporal: TemporalClient, slack: FakeSlack, tmp_path: Path
+) -> None:
+    site = Site(temporal, refund())
+    slack.replies["auth.test"] = [429]
+    with pytest.raises(Unavailable, match="Slack asks to wait 1 s"):
+        async with slack.desk(site, in_slack(), tmp_path):
+            pass
+    slack.scopes -= {"channels:history", "im:history"}
+    async with slack.desk(site, in_slack(), tmp_path) as announced:
+        assert "a crash may post a question a second time" in announced[0]
+
+
+async def test_doctor_says_whether_slack_can_be_used(
+    temporal: TemporalClient, slack: FakeSlack, tmp_path: Path
+) -> None:
+    with slack.environment(Site(temporal, refund()), in_slack(), tmp_path):
+        good = {each.check: each async for each in examine(Settings())}
+        slack.scopes -= {"chat:write"}
+        bad = {each.check: each async for each in examine(Settings())}
+
+    assert (good["slack"].status, good["slack"].text) == ("ok", "the app may post (#refunds)")
+    assert (bad["slack"].status, "chat:write" in bad["slack"].text) == ("fail", True)
+
+
+async def test_signed_requests_do_what_the_socket_does_and_others_nothing(
+    temporal: TemporalClient, slack: FakeSlack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site, secret = Site(temporal, refund()), "s3cret"
+    variables = {"ABEYANCE_SLACK_SIGNING_SECRET": secret}
+    async with (
+        site.worker(),
+        slack.desk(site, in_slack(), tmp_path, socket=False, **variables) as announced,
+        httpx.AsyncClient(verify=PLAIN, trust_env=False) as http,
+    ):
+        url = announced[-1].rpartition(" at ")[2]
+        run_id, message = await asked(site, slack)
+        body = urlencode({"payload": json.dumps(slack.press(message, "Approve"))})
+        signed = signature(secret, body)
+        stale = signature(secret, body, at=time.time() - 600)
+        refused = [
+            await http.post(url, content=body, headers=headers)
+            for headers in (
+                {},
+                signature("other", body),
+                stale,
+                {**signed, "x-slack-request-timestamp": "x"},
+            )
+        ]
+        view = await site.client.run(run_id).view()
+        taken = await http.post(url, content=body, headers=signed)
+        await site.ended(run_id)
+
+    assert {each.status_code for each in refused} == {401}
+    assert view.status == "awaiting-input"
+    assert (taken.status_code, taken.content) == (200, b"")
+
+
+def signature(secret: str, body: str, *, at: float | None = None) -> dict[str, str]:
+    now = str(int(at or time.time()))
+    signed = SignatureVerifier(secret).generate_signature(timestamp=now, body=body)
+    return {"x-slack-request-timestamp": now, "x-slack-signature": str(signed)}
