@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeAlias
 
-from sqlalchemy import BigInteger, Column, Connection, Select, func, literal, select, tuple_
+from sqlalchemy import BigInteger, Column, Connection, Select, exists, func, literal, select, tuple_
 
 from abeyance.core.json import Json
 from abeyance.core.policy import Principal
@@ -194,8 +194,8 @@ class _Found:
         is_whole = True
         for kind, own in self._kinds.values():
             query = self._select(kind, own, with_answers=with_answers)
-            standing = query.where(kind.rewound_by.is_(None))
-            for row in self._connection.execute(standing.execution_options(yield_per=_CHUNK)):
+            standing = query.where(kind.rewound_by.is_(None)).execution_options(yield_per=_CHUNK)
+            for row in self._connection.execute(standing):
                 try:
                     said = self._said(kind, row, with_answers=with_answers)
                 except WrongKey:
@@ -211,6 +211,8 @@ class _Found:
         found: list[tuple[Place, AnyRow]] = []
         for kind, own in self._kinds.values():
             query = self._select(kind, own, with_answers=True)
+            query = query.add_columns(runs.c.run_id, runs.c.graph)
+            query = query.join(runs, kind.run == runs.c.id)
             if after is not None:
                 query = query.where(_after(kind, after))
             query = query.order_by(kind.at.desc(), kind.key.desc()).limit(limit)
@@ -220,14 +222,10 @@ class _Found:
 
     def _select(self, kind: _Kind, own: Sequence[Condition], *, with_answers: bool) -> Select[Any]:
         columns = [each for each in kind.columns if with_answers or each is not questions.c.view]
-        return (
-            select(
-                *(kind.at.label("at"), kind.key.label("key"), kind.capability.label("capability")),
-                *(kind.rewound_by.label("rewound_by"), *columns, runs.c.run_id, runs.c.graph),
-            )
-            .join(runs, kind.run == runs.c.id)
-            .where(*own, *selecting.readable(kind.run, self._filters.reads))
-        )
+        return select(
+            *(kind.at.label("at"), kind.key.label("key"), kind.capability.label("capability")),
+            *(kind.rewound_by.label("rewound_by"), *columns),
+        ).where(*own, *selecting.readable(kind.run, self._filters.reads))
 
     def _may_read(self, row: AnyRow) -> bool:
         return self._reads_all or (self._reader is not None and self._reader.may(row.capability))
@@ -284,8 +282,9 @@ def _conditions(
     if filters.capabilities:
         yield selecting.among(kind.capability, filters.capabilities)
     if filters.graph is not None:
-        of_graph = (runs.c.deployment == deployment, runs.c.graph == filters.graph)
-        yield kind.run.in_(select(runs.c.id).where(*of_graph))
+        of_graph = runs.c.graph == filters.graph
+        own = exists().where(runs.c.id == kind.run, of_graph).correlate(events)
+        yield questions.c.graph == filters.graph if kind is _QUESTION else own
 
 
 def _after(kind: _Kind, place: Place) -> Condition:

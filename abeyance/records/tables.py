@@ -133,6 +133,8 @@ questions: Final = Table(
     # What a settled one came to, as reports say it, and who answered it, each in a line.
     Column("outcome", Text),
     Column("deciders", Text),
+    # That of its run, which reports need not look up.
+    Column("graph", Text, nullable=False),
     Column("capability", Text),
     # 0 is high, so that an ascending order puts it first; risks are negative for the same reason.
     Column("priority", Integer, nullable=False),
@@ -281,7 +283,7 @@ for _index in (
     Index(
         "ix_questions_settled_filters",
         *(questions.c.deployment, questions.c.settled_at, questions.c.id, questions.c.run),
-        *(questions.c.outcome, questions.c.capability, questions.c.deciders),
+        *(questions.c.outcome, questions.c.capability, questions.c.graph, questions.c.deciders),
         **_IS_SETTLED,
     ),
 ):

@@ -371,6 +371,7 @@ def _question(
         "interrupt_id": view.id,
         "status": view.status,
         "listed": view.status if is_listed else None,
+        "graph": of.graph,
         "outcome": report.outcome_of(view) if is_settled else None,
         "deciders": report.lines(report.deciders_of(view)) if is_settled else None,
         "capability": view.requested_capability,

@@ -66,7 +66,7 @@ def test_the_whole_report_is_csv(terminal: Terminal, settled: list[str]) -> None
     assert code == 0
     assert [row[head.index("id")] for row in rows] == settled
     assert [row[-1] for row in rows] == ["30", "20", "10"]
-    assert err.split() == ["sum", "of", "answer", "60", "in", "3", "rows"]
+    assert err.split()[1:] == ["sum", "of", "answer", "60", "in", "3", "rows"]
 
 
 @pytest.mark.parametrize(

@@ -145,6 +145,7 @@ def upgrade() -> None:
         sa.Column("listed", sa.Text()),
         sa.Column("outcome", sa.Text()),
         sa.Column("deciders", sa.Text()),
+        sa.Column("graph", sa.Text(), nullable=False),
         sa.Column("capability", sa.Text()),
         sa.Column("priority", sa.Integer(), nullable=False),
         sa.Column("risk", sa.Integer(), nullable=False),
@@ -209,7 +210,7 @@ def upgrade() -> None:
             "questions",
             [
                 *("deployment", "settled_at", "id", "run"),
-                *("outcome", "capability", "deciders"),
+                *("outcome", "capability", "graph", "deciders"),
             ],
             **_IS_SETTLED,
         )
