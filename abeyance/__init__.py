@@ -12,6 +12,7 @@ if TYPE_CHECKING:
         AfterToolCall,
         BeforeToolCall,
     )
+    from abeyance.agents.remembering import Remember
     from abeyance.agents.tool import Tool, ToolContext
     from abeyance.agents.tool_decorator import tool
     from abeyance.agents.transcript_view import TranscriptItem
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from abeyance.filters import ApprovalsFilter, EventFilter, InboxFilter, RunFilter
     from abeyance.handle import MessageFields, RunHandle, Started, Steered
     from abeyance.mcp.server import McpServer
+    from abeyance.records.grant_views import GrantView
     from abeyance.records.report import Approvals
     from abeyance.records.runs import ActiveRun
     from abeyance.schemas.state_model import FromStart, add, append, merge, union
@@ -84,6 +86,7 @@ __all__ = [
     "Fatal",
     "FromStart",
     "Goto",
+    "GrantView",
     "Graph",
     "GraphError",
     "InboxFilter",
@@ -103,6 +106,7 @@ __all__ = [
     "ReadRights",
     "Receipt",
     "Refusal",
+    "Remember",
     "Rewind",
     "RunFilter",
     "RunHandle",
@@ -132,6 +136,7 @@ __all__ = [
 _NAMES = {
     "agents.agent": "Agent",
     "agents.hooks": "AfterToolCall BeforeToolCall",
+    "agents.remembering": "Remember",
     "agents.tool": "Tool ToolContext",
     "agents.tool_decorator": "tool",
     "agents.transcript_view": "TranscriptItem",
@@ -151,14 +156,15 @@ _NAMES = {
     "handle": "MessageFields RunHandle Started Steered",
     "mcp.server": "McpServer",
     "records.report": "Approvals",
+    "records.grant_views": "GrantView",
     "records.runs": "ActiveRun",
     "schemas.state_model": "FromStart add append merge union",
     "settings": "Settings",
     "temporal.workers": "LiveWorker Service",
     "testing": "testing",
     "views": (
-        "ClosingRecord DelegationView Event InterruptView MessageReceipt MessageView Migration "
-        "Obstacle Rewind RunView StreamEvent"
+        "ClosingRecord DelegationView Event InterruptView MessageReceipt MessageView "
+        "Migration Obstacle Rewind RunView StreamEvent"
     ),
     "yaml.loader": "load",
 }

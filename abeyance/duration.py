@@ -45,6 +45,14 @@ def seconds(value: object) -> float:
     return length
 
 
+def positive_seconds(value: object) -> float:
+    """Return a duration above zero in seconds. Raise ValueError if it is none."""
+    length = seconds(value)
+    if length <= 0:
+        raise ValueError(f"{value!r} is not greater than 0")
+    return length
+
+
 def span(value: object) -> Span:
     """Return a length of time: seconds, or business time such as `2bd`. A minus makes it negative.
 

@@ -27,6 +27,7 @@ Operation: TypeAlias = Literal[
     "release",
     "reassign",
     "delegate",
+    "revoke",
     "batch",
     "evict",
     "erase",

@@ -11,7 +11,7 @@ from dataclasses import asdict, fields, replace
 from typing import Any, Final
 
 from abeyance import views, wire
-from abeyance.core import authority, four_eyes, items, votes
+from abeyance.core import authority, four_eyes, grants, items, votes
 from abeyance.core.address import Address
 from abeyance.core.json import Json, size
 from abeyance.core.ledger import Interrupt, Ledger
@@ -30,7 +30,7 @@ LARGEST_ATTRIBUTE: Final = 1_500
 """In bytes: the server ends a run one of whose search attributes is larger than 2 KB."""
 _ROW_BYTES: Final = 500
 """What ids, addresses and times of an interrupt take."""
-_OWN_SHAPE: Final = {"escalations", "calendar"}
+_OWN_SHAPE: Final = {"escalations", "calendar", "remember"}
 _IN_VIEW: Final = views.InterruptView.model_fields.keys() - _OWN_SHAPE
 _SHOWN: Final = [entry.name for entry in fields(Interrupt) if entry.name in _IN_VIEW]
 _OF_HELD: Final = ("answer", "answer_sha256", "note")
@@ -245,6 +245,7 @@ def public(entry: Interrupt) -> dict[str, Any]:
         **{name: getattr(entry, name) for name in _SHOWN},
         **({} if held is None else {name: getattr(held, name) for name in _OF_HELD}),
         **_terms_of(entry),
+        "remember": _remember(entry) if is_open else None,
         "deadline": entry.deadline if held is None else None,
         "digest": entry.digest or None,
         "on_timeout": on_timeout_text(entry.on_timeout) if is_open and entry.deadline else None,
@@ -254,6 +255,18 @@ def public(entry: Interrupt) -> dict[str, Any]:
         "answered_by": held.by if held else entry.by if is_answered else None,
         "answered_at": held.at if held else answered_at,
     }
+
+
+def _remember(entry: Interrupt) -> views.RememberView | None:
+    allowed = grants.offered(entry)
+    if allowed is None:
+        return None
+    return views.RememberView(
+        most=allowed.most,
+        where=list(allowed.where),
+        same=list(allowed.same),
+        below=dict(allowed.below),
+    )
 
 
 def _terms_of(entry: Interrupt) -> dict[str, Any]:

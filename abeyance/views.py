@@ -14,6 +14,7 @@ from pydantic import Field, TypeAdapter, WrapSerializer
 
 from abeyance.core.delegations import Delegation
 from abeyance.core.events import Message
+from abeyance.core.grants import Where
 from abeyance.core.ledger import Parent, Receipt
 from abeyance.core.mailbox import Rejected, Undelivered
 from abeyance.core.spec import GraphSpec
@@ -52,6 +53,17 @@ class DelegationView(Record):
         return cls(**asdict(delegation), from_=delegation.since)
 
 
+class RememberView(Record):
+    """What may be remembered of a yes: for `most` seconds, where, for the calls that have the `same`
+    values, and less than the bounds `below`.
+    """
+
+    most: float
+    where: list[Where]
+    same: list[str] = Field(default_factory=list)
+    below: dict[str, float] = Field(default_factory=dict)
+
+
 class WhyNot(Record):
     """Why a caller may not answer a question: the code of the refusal, and what it would say."""
 
@@ -71,7 +83,8 @@ class InterruptView(Record):
     read here: it is `degraded`, and the prompt says why. `prompt_values` are the places of values in the
     prompt, `[begin, end]` in characters: these are text, even if the prompt is Markdown. `assignees` to
     `decisions` are the terms of the question; `hold` is in seconds, `decisions` are those of an approval,
-    and `preview` describes what the call would do. `votes` are the votes that count, and `missing` is how
+    and `preview` describes what the call would do. `remember` is what may be remembered of a yes to an
+    open approval. `votes` are the votes that count, and `missing` is how
     many approvals an open question still needs. While the interrupt is `held`, until `held_until`,
     `answer` and `note` are those that will count then; no deadline is shown, because none applies.
     `reminders` and `escalations` are the times of an open question, and `calendar` is the name of its
@@ -93,6 +106,7 @@ class InterruptView(Record):
     reason: Any = None
     payload: Any = None
     preview: Any = None
+    remember: RememberView | None = Field(default=None, exclude_if=is_none)
     response_schema: Any = None
     requested_capability: str | None = None
     created_at: datetime

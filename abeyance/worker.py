@@ -35,6 +35,7 @@ from abeyance.authoring.graph import Graph
 from abeyance.check import agents_of
 from abeyance.cli.errors import leave
 from abeyance.client import Client
+from abeyance.client.grants import GrantedCalls
 from abeyance.client.records import shared_database
 from abeyance.dev.signals import stopped_by_signals
 from abeyance.errors import AbeyanceError, Code, GraphError, SettingsError, Unavailable
@@ -149,6 +150,7 @@ def make_worker(
         notifications=notifications,
         links_base=links_base(notifications, settings),
         leaving=leaving,
+        find_grant=GrantedCalls(client.records, settings.tokens_file).find,
     )
     deployment = _deployment_config(settings)
     worker = Worker(

@@ -29,7 +29,7 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from abeyance import wire
 from abeyance.activities.heartbeat import Heartbeater
-from abeyance.authoring.context import Context, RunChannel, VisitRuntime
+from abeyance.authoring.context import Context, FindGrant, RunChannel, VisitRuntime
 from abeyance.authoring.graph import Graph
 from abeyance.authoring.journal import Journal
 from abeyance.core import outcome as outcomes
@@ -80,7 +80,9 @@ class Attempt:
         *,
         links_base: str,
         leaving: asyncio.Event,
+        find_grant: FindGrant,
     ) -> None:
+        self._find_grant = find_grant
         self._leaving = leaving
         self._input = visit_input
         self._links_base = links_base
@@ -323,6 +325,7 @@ class Attempt:
                 begin=self._heartbeater.begin,
                 speak=self._heartbeater.speech.begin,
                 links_base=self._links_base,
+                find_grant=self._find_grant,
             ),
         )
 

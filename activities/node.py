@@ -23,6 +23,7 @@ from abeyance.activities.heartbeat import (
     encode,
     unreadable,
 )
+from abeyance.authoring.context import FindGrant, nothing_is_granted
 from abeyance.authoring.graph import Graph
 from abeyance.client import Client
 from abeyance.core.effects import VisitInput
@@ -37,7 +38,7 @@ from abeyance.temporal.workarounds.payloads import UNREADABLE_COUNT, DecodedPayl
 class NodeActivities:
     """One dynamic activity for all nodes of the graphs; the activity type is the node's name.
 
-    `leaving` is to be set right before the process ends.
+    `leaving` is to be set right before the process ends. `find_grant` finds what lets calls run unasked.
     """
 
     def __init__(
@@ -51,7 +52,9 @@ class NodeActivities:
         notifications: Notifications | None = None,
         links_base: str = "",
         leaving: asyncio.Event | None = None,
+        find_grant: FindGrant = nothing_is_granted,
     ) -> None:
+        self._find_grant = find_grant
         self._leaving = leaving or asyncio.Event()
         self._notifications = notifications
         self._links_base = links_base
@@ -93,6 +96,7 @@ class NodeActivities:
             self._blobs,
             links_base=self._links_base,
             leaving=self._leaving,
+            find_grant=self._find_grant,
         )
         async with heartbeater.beating():
             if any(UNREADABLE_COUNT in payload.metadata for payload in before.payloads):

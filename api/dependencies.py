@@ -19,7 +19,7 @@ from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, BeforeValidator
 
-from abeyance.api.auth import Caller, Tokens
+from abeyance.api.auth import Caller, Credentials, CredentialsDep, Tokens
 from abeyance.api.oidc import OidcClient
 from abeyance.api.rights import Reads, require_readable
 from abeyance.api.sessions import Sessions
@@ -293,13 +293,18 @@ class Call:
     backend: Backend
     client: Client
     key: str | None
-    reads: ReadRights
+    credentials: Credentials
+
+    @property
+    def reads(self) -> ReadRights:
+        """The runs that the caller may see."""
+        return self.credentials.reads
 
 
 async def _call(
-    caller: Caller, backend: BackendDep, client: ClientDep, key: Key, reads: Reads
+    caller: Caller, backend: BackendDep, client: ClientDep, key: Key, credentials: CredentialsDep
 ) -> Call:
-    return Call(caller=caller, backend=backend, client=client, key=key, reads=reads)
+    return Call(caller=caller, backend=backend, client=client, key=key, credentials=credentials)
 
 
 CallDep = Annotated[Call, Depends(_call)]

@@ -29,7 +29,7 @@ from abeyance.api.dependencies import (
     sleep_unless,
     unknown_interrupt,
 )
-from abeyance.api.rights import may_read, require_readable, seen_by
+from abeyance.api.rights import may_read, require_readable, seen_by, vouched
 from abeyance.api.routers import runs
 from abeyance.api.schemas import StartBody
 from abeyance.api.threads import open_questions
@@ -60,7 +60,12 @@ _CHANGES: Final = ("run.", "interrupt.", "node.blocked", "node.unblocked")
 """How the types of events begin by which a task may change."""
 _GOING_ON: Final = frozenset({"working", "input_required"})
 _WAITS: Final = frozenset({str(Status.AWAITING_INPUT)})
-_ILL_TYPED: Final = frozenset({Code.INVALID_ANSWER, Code.DECISION_NOT_ALLOWED})
+_ILL_TYPED: Final = frozenset(
+    {
+        *(Code.INVALID_ANSWER, Code.DECISION_NOT_ALLOWED),
+        *(Code.NOT_REMEMBERABLE, Code.GRANT_TOO_WIDE),
+    }
+)
 _SUPERSEDED: Final = frozenset(
     {
         Code.ALREADY_ANSWERED,
@@ -119,6 +124,7 @@ class Caller:
     ) -> None:
         self._backend = backend
         self._client = backend.connection.client
+        self._credentials = credentials
         self._principal = credentials.principal
         self._reads = credentials.reads
         self._abilities = abilities
@@ -219,7 +225,7 @@ class Caller:
             note=note,
             principal=self._principal,
         )
-        return await self._client.run(run_id).respond_to(order)
+        return await self._client.run(run_id).respond_to(vouched(order, self._credentials))
 
     async def _own(self, run_id: str) -> views.RunView:
         """Return a run that the caller has started. Raises `unknown_run` for any other."""

@@ -45,6 +45,8 @@ TALK_CODES: Final = (
     Code.CLAIMED,
     Code.AMBIGUOUS_DELEGATION,
     Code.DECISION_NOT_ALLOWED,
+    Code.NOT_REMEMBERABLE,
+    Code.GRANT_TOO_WIDE,
 )
 """What a message or an answer of a user interface may be refused with."""
 _SHOWN_CHARS: Final = 100

@@ -16,10 +16,10 @@ from typing import Annotated, Any, Final, TypeVar
 from fastapi import Depends
 from fastapi.params import Depends as Dependency
 
-from abeyance import projections, views
-from abeyance.api.auth import RESPONDS, CredentialsDep
+from abeyance import commands, projections, views
+from abeyance.api.auth import RESPONDS, Credentials, CredentialsDep
 from abeyance.client import Client
-from abeyance.core import who_may_answer
+from abeyance.core import grants, who_may_answer
 from abeyance.core.delegations import Delegation
 from abeyance.core.policy import Principal, ReadRights
 from abeyance.core.who_may_answer import Request
@@ -68,6 +68,30 @@ async def require_free(client: Client, reads: ReadRights, run_id: str | None) ->
         return
     if not reads.may_read(labels):
         raise _taken(run_id)
+
+
+def vouched(order: commands.Respond, credentials: Credentials) -> commands.Respond:
+    """Return an answer with how long what is remembered of it counts at most: an issuer cannot be asked
+    later what a caller may do. Raises `grant_too_wide` for runs that the caller may not see.
+    """
+    answers = (order.responses or {"": order.response}).values()
+    wanted = [each["remember"] for each in answers if isinstance(each, dict) and "remember" in each]
+    if credentials.reads.is_bound and any(_is_wide(each) for each in wanted):
+        raise Refusal(
+            Code.GRANT_TOO_WIDE,
+            "You see only the runs of some labels, so what you remember is for this run alone: "
+            "where: run. The interrupt stays open.",
+            where=["run"],
+        )
+    if not wanted or credentials.issuer is None:
+        return order
+    least = datetime.now(UTC) + grants.UNVOUCHED
+    ends = datetime.fromtimestamp(credentials.expires_at or 0.0, UTC)
+    return order.model_copy(update={"vouched_until": max(least, ends)})
+
+
+def _is_wide(remember: object) -> bool:
+    return isinstance(remember, dict) and remember.get("where") != "run"
 
 
 def _taken(run_id: str) -> Refusal:

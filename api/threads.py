@@ -22,7 +22,7 @@ from abeyance.api.auth import RESPONDS, STARTS, Credentials, require
 from abeyance.api.dependencies import Backend, hash_of, run_of_interrupt, unknown_interrupt
 from abeyance.api.parts import Part
 from abeyance.api.posted import Posted, UserMessage
-from abeyance.api.rights import may_read
+from abeyance.api.rights import may_read, vouched
 from abeyance.api.routers import runs
 from abeyance.api.schemas import StartBody
 from abeyance.api.segments import Found, Segment, agent_of, call_of, may_end, needs
@@ -299,7 +299,7 @@ class Thread:
         place = await self._now(run_id, posted, is_new=True)
         if responses:
             order = commands.Respond(responses=responses, digests=digests, principal=self._caller)
-            receipts = await run.respond_to(order)
+            receipts = await run.respond_to(vouched(order, self._credentials))
             if all(receipt.replayed for receipt in receipts):
                 place = await self._again(run_id, replace(posted, message=message), responses)
         if message is None:

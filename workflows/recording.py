@@ -175,7 +175,14 @@ class Recorder:
             self._note(step, now)
 
     def _note(self, step: Step, time: datetime) -> None:
-        self.note(step.type, time, address=step.address, actor=step.actor, data=step.data)
+        self.note(
+            step.type,
+            time,
+            address=step.address,
+            actor=step.actor,
+            data=step.data,
+            capability=step.capability,
+        )
 
     def ended(self, state: RunState) -> None:
         """Note the end of the run."""

@@ -20,6 +20,7 @@ from abeyance.agents.tool_schema import Arguments
 from abeyance.authoring.callables import call
 from abeyance.authoring.declarations import DeclarationErrors, question_of
 from abeyance.core.answering import call_digest
+from abeyance.core.grants import WHERE
 from abeyance.core.json import Json, Spans, canonical, fill_marked, size
 from abeyance.core.outcome import Asked, key_of
 from abeyance.core.spec import InterruptSpec
@@ -77,7 +78,7 @@ async def needs_approval(tool: Tool, arguments: Mapping[str, Json]) -> bool:
 def approval_question(tool: Tool, arguments: Mapping[str, Json]) -> Asked:
     """Return the approval question for a call.
 
-    The answer is `{approved: true, arguments?}`, with `arguments` if the approver edits them,
+    The answer is `{approved: true, arguments?, remember?}`, with `arguments` if the approver edits them,
     `{approved: false, reason?}`, or `{approved: false, result}`. Raises ArgumentsError if the arguments
     are too large to show.
     """
@@ -100,7 +101,7 @@ def approval_question(tool: Tool, arguments: Mapping[str, Json]) -> Asked:
             f"{tool.name!r} was not run: its approval would show {shown_bytes} bytes to a person, of at "
             f"most {_MAX_SHOWN_BYTES}. Call it again with smaller arguments."
         )
-    return Asked(question=question, kind="approval", prompt_values=spans)
+    return Asked(question=question, kind="approval", prompt_values=spans, remember=tool.remember)
 
 
 def approved_arguments(tool: Tool, answer: Json, original: Mapping[str, Json]) -> dict[str, Json]:
@@ -174,6 +175,7 @@ def declared_question(
     errors: DeclarationErrors,
     arguments: Arguments | None,
     *,
+    is_rememberable: bool,
     requested_capability: str | None,
     timeout: Duration | None,
     on_timeout: OnApprovalTimeout,
@@ -190,7 +192,7 @@ def declared_question(
         label,
         errors,
         _NO_STATE,
-        response=_answer_schema(arguments),
+        response=_answer_schema(arguments, is_rememberable=is_rememberable),
         requested_capability=errors.plain_capability(requested_capability, label),
         timeout=timeout,
         on_timeout=default,
@@ -200,7 +202,7 @@ def declared_question(
     return replace(question, rewrites=arguments is not None and arguments.rewrites)
 
 
-def _answer_schema(arguments: Arguments | None) -> Json:
+def _answer_schema(arguments: Arguments | None, *, is_rememberable: bool) -> Json:
     # Where the arguments refer to themselves, the tool's types alone decide.
     whole = without_loops({"type": "object"} if arguments is None else arguments.schema)
     # Not `oneOf`: its validation errors name no field and repeat the whole answer.
@@ -217,13 +219,14 @@ def _answer_schema(arguments: Arguments | None) -> Json:
             "result": {
                 "description": "What the model reads in place of the call, which is not made."
             },
+            **({"remember": _REMEMBER_SCHEMA} if is_rememberable else {}),
         },
         "required": ["approved"],
         "additionalProperties": False,
         "if": {"properties": {"approved": {"const": True}}},
         "then": {"properties": {"reason": False, "result": False}},
         "else": {
-            "properties": {"arguments": False},
+            "properties": {"arguments": False, **({"remember": False} if is_rememberable else {})},
             "if": {"required": ["result"]},
             "then": {"properties": {"reason": False}},
         },
@@ -232,6 +235,16 @@ def _answer_schema(arguments: Arguments | None) -> Json:
     return schema | {key: whole[key] for key in {"$defs", "definitions"} & whole.keys()}
 
 
+_REMEMBER_SCHEMA: Final[Json] = {
+    "type": "object",
+    "properties": {
+        "for": {"type": ["string", "number"], "description": "How long, such as `8h`."},
+        "where": {"enum": [*WHERE]},
+        "uses": {"type": "integer", "minimum": 1, "maximum": 1_000_000},
+    },
+    "required": ["for", "where"],
+    "additionalProperties": False,
+}
 _OUTCOME_SCHEMA: Final[Json] = {
     "type": "object",
     "properties": {"action": {"enum": ["done", "retry", "fail"]}, "result": True},

@@ -22,6 +22,7 @@ from abeyance.agents.tool_schema import Arguments
 from abeyance.authoring.callables import call
 from abeyance.authoring.context import Context
 from abeyance.authoring.interrupts import suspended_by
+from abeyance.core.grants import Remember
 from abeyance.core.json import Json, canonical, size
 from abeyance.core.retries import RetryPolicy
 from abeyance.core.spec import InterruptSpec
@@ -77,7 +78,7 @@ class Tool:
     Times are in seconds, `max_result` is in bytes. After an exception of `retry_on`, the function is
     retried by the policy `retry`. `preview` describes to an approver what a call would do. `question` is
     the part of the approval question that all calls share, `asks` are further capabilities that the code
-    requests.
+    requests. `remember` is what may be remembered of an approval.
     """
 
     name: str
@@ -95,6 +96,7 @@ class Tool:
     on_unknown: OnUnknown
     max_result: int
     preview: Preview | None = None
+    remember: Remember | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)

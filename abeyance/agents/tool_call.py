@@ -22,7 +22,7 @@ from abeyance.agents.approvals import outcome_question, reported_result
 from abeyance.agents.state import AgentState, AgentValues
 from abeyance.agents.tool import Tool
 from abeyance.agents.tool_errors import CallError, ToolFailed
-from abeyance.agents.tool_gate import ToolCall, needs_answers
+from abeyance.agents.tool_gate import GRANTED, ToolCall, needs_answers
 from abeyance.agents.tool_results import blobs_of
 from abeyance.authoring.context import Context
 from abeyance.authoring.interrupts import Suspended, suspended_by
@@ -236,9 +236,13 @@ class _Visit:
             raise Suspended(outcome.asked, {_RESULT: stored, **self._changes()})
         call.memory = outcome.event.agent_state
         said = tool_results.marks(result) or call.edit
+        granted = ctx.runtime.journal.get_marker(GRANTED)
         result = {**tool_results.of_hooks(outcome, result), **said}
+        if granted is not None:
+            result |= tool_results.approval(granted)
         return Finished(
             patch=self._patch(),
             result=await tool_results.store(self._ctx, result),
             tool_status=tool_results.to_model_text(result)[0],
+            granted=granted,
         )

@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Unpack, get_args, overload
 
+from abeyance.agents import remembering
 from abeyance.agents.approvals import Approve, OnApprovalTimeout, declared_question
+from abeyance.agents.remembering import Remember
 from abeyance.agents.tool import OnUnknown, Preview, Tool
 from abeyance.agents.tool_errors import ToolDeclarationError
 from abeyance.agents.tool_schema import Arguments, SchemaArguments, arguments_of
@@ -63,6 +65,7 @@ def tool(
     prompt: str | None = ...,
     decisions: Sequence[Decision] | None = ...,
     preview: Callable[..., Any] | None = ...,
+    remember: Remember | None = ...,
     max_result: int = ...,
     **terms: Unpack[TermsOptions],
 ) -> Callable[[Callable[..., Any]], Tool]: ...
@@ -90,6 +93,7 @@ def tool(
     prompt: str | None = None,
     decisions: Sequence[Decision] | None = None,
     preview: Callable[..., Any] | None = None,
+    remember: Remember | None = None,
     max_result: int = MAX_RESULT,
     **terms: Unpack[TermsOptions],
 ) -> Any:
@@ -121,6 +125,8 @@ def tool(
     that describes what the call would do, without doing it: `{"summary": ..., "diff"?: ...,
     "table"?: [...], "cost"?: ...}`. The preview is shown with the approval, and made again right before
     the call: if it then differs or fails, or if the arguments were edited, the approver is asked again.
+
+    `remember` lets approvers remember their yes: calls that it covers are not asked about.
 
     `asks` lists further capabilities that the code requests (`ctx.interrupt(...)`), by name or pattern. A
     question without a capability requests `requested_capability`, else the first of `asks`.
@@ -158,6 +164,7 @@ def tool(
                 "prompt": prompt,
                 "decisions": decisions,
                 "preview": preview,
+                "remember": remember,
                 **terms,
             }
             faults.extend(
@@ -165,9 +172,13 @@ def tool(
                 for option, value in unused.items()
                 if value is not None
             )
+        allowed = None
+        if arguments is not None:
+            allowed = remembering.declared(remember, arguments.schema, errors)
         question = declared_question(
             errors,
             arguments,
+            is_rememberable=allowed is not None,
             requested_capability=requested_capability,
             timeout=approval_timeout,
             on_timeout=on_timeout,
@@ -182,6 +193,8 @@ def tool(
         heartbeat_seconds = _duration(heartbeat, "heartbeat=", errors)
         has_deadline = question.timeout is not None
         faults.extend(time_faults("its approval", question, has_deadline=has_deadline))
+        about = {"tool": tool_name, "prompt": prompt, "on_unknown": on_unknown}
+        allowed = remembering.of_tool(allowed, question, errors, **about)
         if faults or arguments is None:
             raise ToolDeclarationError(str(tool_name), faults)
         return Tool(
@@ -200,6 +213,7 @@ def tool(
             on_unknown=on_unknown,
             max_result=max_result,
             preview=previewing,
+            remember=allowed,
         )
 
     return declare if function is None else declare(function)

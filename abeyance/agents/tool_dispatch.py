@@ -113,7 +113,7 @@ class TurnCalls:
         except CallError as error:
             return tool_results.error(error.text)
         call = ToolCall(self._agent, offer.tool, requested.call_id, arguments, self.memory)
-        decision = await call.decide(approve=requested.approve)
+        decision = await call.decide(self._ctx, approve=requested.approve)
         self.memory = call.memory
         item: dict[str, Json] = {"tool": call.tool.name, "call_id": call.id, "args": call.arguments}
         if requested.approve:

@@ -26,12 +26,16 @@ from abeyance.agents.tool_errors import CallError
 from abeyance.authoring.context import Context
 from abeyance.authoring.interrupts import Suspended
 from abeyance.core.answering import call_digest
+from abeyance.core.grants import Wanted
 from abeyance.core.json import Json
-from abeyance.core.outcome import Asked
+from abeyance.core.outcome import CALL_GRANTED, CALL_STARTED, Asked
 
 _SHOWN: Final = "shown"
 _PREVIEWED: Final = "previewed"
 _CONFIRMED: Final = "confirmed"
+_BEGUN: Final = CALL_STARTED.removeprefix("/")
+GRANTED: Final = CALL_GRANTED.removeprefix("/")
+"""The marker in the journal of a call that runs unasked: of its grant."""
 _NO_ANSWERS: Final[Mapping[str, Json]] = {}
 
 
@@ -48,7 +52,8 @@ class ToolCall:
     """A call of a tool, and the gate before it.
 
     `arguments` and `memory`, the agent's state, change as hooks and the approver change them. `edit` is
-    what the result of the call says of an approver's edit.
+    what the result of the call says of an approver's edit. `granted` names the grant under which the call
+    may run unasked.
     """
 
     agent: Agent
@@ -57,11 +62,14 @@ class ToolCall:
     arguments: dict[str, Json]
     memory: AgentState
     edit: dict[str, Json] = field(default_factory=dict)
+    granted: dict[str, Json] | None = None
 
     async def decide(
         self,
+        ctx: Context,
         answers: Mapping[str, Json] = _NO_ANSWERS,
         *,
+        is_own: bool = False,
         with_hooks: bool = True,
         approve: bool = False,
         digest: str | None = None,
@@ -74,7 +82,8 @@ class ToolCall:
         `digest` is that of the call that the approver saw: with it, or with `approve`, the call needs an
         approval, whatever the tool says now. `approver` is who gave it. `shown` are the arguments that
         the approver saw, if not those of the call. A tool with previews needs its visit to make one: it
-        is asked there, so nothing is asked here.
+        is asked there, so nothing is asked here. Nor is it of a call that a grant covers: its own visit
+        (`is_own`) decides again, and takes a use of the grant.
         """
         tool = self.tool
         if with_hooks:
@@ -92,7 +101,10 @@ class ToolCall:
             if not needed and not await needs_approval(tool, self.arguments):
                 return None
             now = call_digest(tool.name, self.arguments)
-            if tool.preview is not None:
+            self.granted = await self._granted(ctx, is_own=is_own)
+            if self.granted is not None and is_own:
+                return None
+            if tool.preview is not None or self.granted is not None:
                 return Ask((), now)
             try:
                 return Ask((approval_question(tool, self.arguments),), now)
@@ -109,6 +121,31 @@ class ToolCall:
         self.arguments = approved
         return None
 
+    async def _granted(self, ctx: Context, *, is_own: bool) -> dict[str, Json] | None:
+        """Return what events and transcript say of the grant that covers the call, None without one. Its
+        own visit takes a use.
+        """
+        journal = ctx.runtime.journal
+        if is_own and journal.get_marker(_BEGUN) and (begun := journal.get_marker(GRANTED)):
+            # What becomes of it now is no question of the grant.
+            return dict(begun)
+        if self.tool.remember is None:
+            return None
+        call = Wanted(
+            tool=self.tool.name,
+            declaration=self.tool.remember.declaration,
+            graph=ctx.input.root,
+            run_id=ctx.run_id,
+            origin=ctx.input.origin or ctx.input.execution,
+            call=ctx.address,
+            arguments=self.arguments,
+        )
+        grant = await ctx.runtime.find_grant(call, takes=is_own)
+        if grant is None:
+            return None
+        about = {"tool": self.tool.name, "call": self.id, "capability": grant.capability}
+        return {"grant": grant.id, "by": grant.by, **about}
+
     async def decide_in_visit(self, ctx: Context) -> dict[str, Json] | None:
         """Decide in the visit of the call. Return the result of a denial, or None if the call may run.
 
@@ -119,7 +156,9 @@ class ToolCall:
         journal = ctx.runtime.journal
         before = journal.get_marker(_PREVIEWED)
         decision = await self.decide(
+            ctx,
             ctx.targets,
+            is_own=True,
             with_hooks="hooked" in ctx.item,
             approve="approve" in ctx.item,
             digest=ctx.item.get("digest", journal.get_marker(_SHOWN)),
@@ -129,6 +168,8 @@ class ToolCall:
         if changes := self.memory.changes():
             # Changes of the hooks are kept even if the call ends before its code does.
             journal.partial_patch = {"agent_state": changes}
+        if self.granted is not None or journal.get_marker(GRANTED) is not None:
+            journal.set_marker(GRANTED, self.granted)
         if isinstance(decision, Ask):
             if decision.digest is not None:
                 journal.set_marker(_SHOWN, decision.digest)
@@ -137,6 +178,8 @@ class ToolCall:
             raise Suspended(decision.asked)
         if decision is not None:
             return decision
+        if self.granted is not None:
+            return None
         if before is not None and not journal.get_marker(_CONFIRMED):
             return await self._confirm(ctx, before)
         self.edit = self.edit if before is None else before["edit"]

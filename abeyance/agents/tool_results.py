@@ -4,7 +4,8 @@ A result is a mapping with one of: `content`; `error`, a text for the model; `re
 reason; `unanswered`, the name of a question whose deadline passed. `args` are the approved arguments, if
 they differ from the model's. `decision` says that a person, `by`, has given the result in place of the
 call (`respond`), has reported it after the call's worker was lost (`report`), or has edited its arguments
-(`edit`) to those in `edited`. A large result is stored outside the history and travels as a reference.
+(`edit`) to those in `edited`. `approval` has the grant under which the call ran unasked. A large result
+is stored outside the history and travels as a reference.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ UNSEEN: Final = "unseen"
 """The key of a result that no after-hook has seen yet: its tool and arguments."""
 
 _MARKS: Final = ("decision", "edited", "by", "on_behalf_of")
+_APPROVAL: Final = "approval"
 _INTERRUPTED: Final = (
     "The call was interrupted before it had a result. It may or may not have been done."
 )
@@ -64,9 +66,15 @@ def report(operator: Mapping[str, str | None] | None, edit: Mapping[str, Json]) 
     return {"decision": "report", **edited, **by}
 
 
+def approval(granted: Mapping[str, Json]) -> dict[str, Json]:
+    """Return what a result says of the grant under which its call ran unasked."""
+    return {_APPROVAL: {name: granted[name] for name in ("grant", "by")}}
+
+
 def marks(result: Mapping[str, Json]) -> dict[str, Json]:
     """Return what a result says of the decision of a person about the call."""
-    return {name: result[name] for name in _MARKS if "decision" in result and name in result}
+    marks = _MARKS if "decision" in result else ()
+    return {name: result[name] for name in (*marks, _APPROVAL) if name in result}
 
 
 def of_hooks(outcome: HooksOutcome[AfterToolCall], before: Mapping[str, Json]) -> dict[str, Json]:

@@ -14,7 +14,7 @@ from pydantic import Field, TypeAdapter
 
 from abeyance.agents.prompts import is_note, steering_of
 from abeyance.core.json import Json
-from abeyance.wire import Record
+from abeyance.wire import Record, is_none
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import (
@@ -67,6 +67,7 @@ class TranscriptItem(Record):
       `answered_by` (on behalf of `on_behalf_of`), has given the result in place of the call, `decision`
       is `respond`; if they have reported it after the call's worker was lost, it is `report`; if they
       have edited the arguments, it is `edit`. `arguments` are those of the call, if they were edited.
+      `approval` has the `grant` under which the call ran unasked, and who made it (`by`).
     """
 
     role: Literal["system", "user", "assistant", "tool"]
@@ -85,6 +86,7 @@ class TranscriptItem(Record):
     answered_by: str | None = None
     on_behalf_of: str | None = None
     arguments: Json = None
+    approval: dict[str, str] | None = Field(default=None, exclude_if=is_none)
     model: str | None = None
     usage: TranscriptUsage | None = None
     finish_reason: str | None = None
@@ -170,6 +172,7 @@ def _tool_item(part: ToolReturnPart, turn: int) -> TranscriptItem:
         answered_by=marks.get("by"),
         on_behalf_of=marks.get("on_behalf_of"),
         arguments=marks.get("edited"),
+        approval=marks.get("approval"),
     )
 
 

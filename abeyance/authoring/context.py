@@ -23,6 +23,7 @@ from abeyance.authoring.journal import Journal
 from abeyance.core.address import below
 from abeyance.core.effects import VisitInput
 from abeyance.core.events import Message
+from abeyance.core.grants import Grant, Wanted
 from abeyance.core.json import Json, rfc3339
 from abeyance.core.ledger import content_digest, interrupt_id
 from abeyance.core.outcome import Asked, Call
@@ -103,6 +104,18 @@ def _must_be_awaited(
     return guarded
 
 
+class FindGrant(Protocol):
+    """Finds what lets a call run unasked."""
+
+    async def __call__(self, call: Wanted, *, takes: bool) -> Grant | None:
+        """Return the grant that covers a call, None without one. `takes` a use of it, once for a call."""
+
+
+async def nothing_is_granted(call: Wanted, *, takes: bool) -> Grant | None:  # noqa: ARG001
+    """Find nothing, where no approvals are remembered."""
+    return None
+
+
 def _unheard(turn: int, said: Callable[[], str]) -> None:
     del turn, said
 
@@ -115,6 +128,7 @@ class VisitRuntime:
     outside the history. `begin` is called right before the author's code: a visit that was blocked until
     then is not any more. `links_base` is where people reach the API. `speak(turn, said)` shows watchers
     what a model says in a turn: `said()` is all of it so far, until the visit ends or speaks again.
+    `find_grant` finds what lets a call of a tool run unasked.
     """
 
     journal: Journal
@@ -125,6 +139,7 @@ class VisitRuntime:
     begin: Callable[[], Awaitable[None]] = _nothing
     speak: Callable[[int, Callable[[], str]], None] = _unheard
     links_base: str = "http://127.0.0.1:8000"
+    find_grant: FindGrant = nothing_is_granted
 
 
 @dataclass(frozen=True, kw_only=True)

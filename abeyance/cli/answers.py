@@ -62,6 +62,19 @@ def respond(
             help="With --approve: run the tool with these arguments instead.",
         ),
     ] = None,
+    remember: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DURATION|JSON",
+            help="With --approve: the next calls like this are not asked about, for so long, such as 8h.",
+        ),
+    ] = None,
+    where: Annotated[
+        str, typer.Option(help="With --remember: in this `run`, or in each of the `graph`.")
+    ] = "run",
+    uses: Annotated[
+        int | None, typer.Option(help="With --remember: for at most so many calls.")
+    ] = None,
     reject: Annotated[
         str | None,
         typer.Option(
@@ -90,6 +103,8 @@ def respond(
     """
     if arguments is not None and not approve:
         raise SettingsError("--arguments needs an approval: add --approve")
+    if remember is not None and not approve:
+        raise SettingsError("--remember needs an approval: add --approve")
     if [answer, response, reject, result].count(None) + (not approve) != _ANSWER_OPTIONS - 1:
         raise SettingsError(
             "exactly one answer is required: JSON, as in abeyance respond INTERRUPT "
@@ -100,6 +115,8 @@ def respond(
     if approve:
         edited = {} if arguments is None else {"arguments": json_given(arguments, "--arguments")}
         value = {"approved": True, **edited}
+        if remember is not None:
+            value["remember"] = _remember(remember, where, uses)
     elif reject is not None:
         value = {"approved": False, **({"reason": reject} if reject else {})}
     elif result is not None:
@@ -116,6 +133,12 @@ def respond(
         return await (api.post(path, body) if dot else _answer_run(api, target, body))
 
     exchange(send, lambda reply: receipt_lines(reply["receipts"]), as_json=as_json)
+
+
+def _remember(text: str, where: str, uses: int | None) -> Any:
+    if text.startswith("{"):
+        return json_given(text, "--remember")
+    return {"for": text, "where": where, **without_none(uses=uses)}
 
 
 async def _answer_run(api: Connection, run_id: str, body: Mapping[str, Any]) -> Any:
@@ -256,6 +279,45 @@ def delegations(
         return await api.get("/delegations")
 
     exchange(call, _listed, as_json=as_json)
+
+
+@people.command(cls=ErrorText, rich_help_panel=PANEL)
+def grants(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[revoke ID]", help="Revoke the grant of this id."),
+    ] = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """List the approvals that you had remembered, with the calls that ran unasked, or revoke one."""
+    match words or []:
+        case []:
+            exchange(lambda api: api.get("/grants"), _grants, as_json=as_json)
+        case ["revoke", id_]:
+            path = f"/grants/{quote(id_, safe='')}"
+            exchange(lambda api: api.delete(path), _grant, as_json=as_json)
+        case _:
+            raise SettingsError("write `abeyance grants`, or `abeyance grants revoke ID`")
+
+
+def _grant(entry: Mapping[str, Any]) -> list[Line]:
+    where = "in every run" if entry["run_id"] is None else f"in the run {entry['run_id']}"
+    uses, used = entry["uses"], entry["used"]
+    limits = [f"{name} = {canonical(value)}" for name, value in entry["same"].items()]
+    limits += [f"{name} < {bound:g}" for name, bound in entry["below"].items()]
+    return [
+        Line("grant", f"{entry['id']}: {entry['tool']} of {entry['graph']}, {where}"),
+        Line("", f"by {entry['by']}, until {entry['until']}"),
+        *([Line("", f"if {', '.join(limits)}")] if limits else []),
+        Line("", f"{len(used)} calls" if uses is None else f"{len(used)} of {uses} calls"),
+        *(Line("used", f"{use['at']} {use['run_id']} {use['call']}") for use in used),
+    ]
+
+
+def _grants(page: Mapping[str, Any]) -> list[Line]:
+    lines = [line for entry in page["items"] for line in _grant(entry)]
+    return lines or [Line("grants", "none")]
 
 
 def _change(interrupt_id: str, what: str, body: Mapping[str, Any], *, as_json: bool) -> None:

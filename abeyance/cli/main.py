@@ -292,8 +292,8 @@ def reindex(
     """Make the records of runs anew from their histories in Temporal.
 
     For a database that was lost, or restored from a backup. Run `abeyance setup` before, if it is empty.
-    Workers may run meanwhile: only what is missing is added. What Temporal has deleted, and delegations,
-    cannot be made anew. Exits with 1 if a history could not be replayed.
+    Workers may run meanwhile: only what is missing is added. What Temporal has deleted, delegations,
+    and that a grant was revoked, cannot be made anew. Exits with 1 if a history could not be replayed.
     """
     from abeyance.client import Client
     from abeyance.reindex import Reindexed

@@ -18,6 +18,7 @@ from abeyance.client.deployment import Deployment
 from abeyance.client.erasures import Erasures
 from abeyance.client.eviction import Capacity, Evictions
 from abeyance.client.feed import Feed
+from abeyance.client.grants import Grants
 from abeyance.client.inbox import Inbox
 from abeyance.client.janitor import Janitor
 from abeyance.client.listing import Listing
@@ -91,6 +92,7 @@ class Client:
             records=self.records,
             claims=claims,
             delegations=Delegations(self.records),
+            grants=Grants(self.records),
             executions=Executions(
                 line,
                 claims,
@@ -108,6 +110,7 @@ class Client:
         )
         self.conversations = Conversations(self._deployment)
         self.delegations = self._deployment.delegations
+        self.grants = self._deployment.grants
         self.runs = Runs(self._deployment, evictions, self.erasures)
         self.inbox = Inbox(self.records)
         self.stream = Stream(self.records)

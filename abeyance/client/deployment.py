@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from abeyance.client.claims import Claims
 from abeyance.client.delegations import Delegations
 from abeyance.client.feed import Feed
+from abeyance.client.grants import Grants
 from abeyance.client.janitor import Janitor
 from abeyance.client.listing import Listing
 from abeyance.client.records import Records
@@ -31,5 +32,6 @@ class Deployment:
     janitor: Janitor
     claims: Claims
     delegations: Delegations
+    grants: Grants
     signing_key: SigningKey | None
     executions: Executions

@@ -315,9 +315,12 @@ class Answers(Request):
 
 
 class Respond(Answers, OfPrincipal):
-    """Answers as the run gets them. `delegations` are those to the principal."""
+    """Answers as the run gets them. `delegations` are those to the principal. What is remembered of them
+    ends at `vouched_until`, if an issuer of tokens vouches for the principal.
+    """
 
     delegations: tuple[Delegation, ...] = ()
+    vouched_until: Moment | None = Field(default=None, exclude_if=is_none)
 
 
 class DeadlineBody(Request):

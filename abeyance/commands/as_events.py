@@ -18,6 +18,7 @@ from abeyance.core import events, idempotency, replies
 from abeyance.core.json import Json, sha256, why_not_json
 from abeyance.core.ledger import Ledger
 from abeyance.core.spec import GoTo, GraphSpec, Halt, ResumeRun
+from abeyance.duration import positive_seconds
 from abeyance.schemas import json_schema
 
 E = TypeVar("E")
@@ -55,13 +56,17 @@ def responded(
         # The core refuses what is not JSON, which no validator can read.
         and why_not_json(answer) is None
     }
-    return event(
-        events.Responded,
-        order,
-        now,
-        answers=answers,
-        schema_faults=dict.fromkeys(typed, ()) if is_checked else json_schema.faults_of_all(typed),
-    )
+    faults = dict.fromkeys(typed, ()) if is_checked else json_schema.faults_of_all(typed)
+    lasts: dict[str, float] = {}
+    for id_, answer in answers.items():
+        match answer:
+            case {"remember": {"for": length}} if id_ in typed and not faults[id_]:
+                try:
+                    lasts[id_] = positive_seconds(length)
+                except ValueError as error:
+                    fault = events.SchemaFault(pointer="/remember/for", message=str(error))
+                    faults = {**faults, id_: (fault,)}
+    return event(events.Responded, order, now, answers=answers, schema_faults=faults, lasts=lasts)
 
 
 def control(

@@ -23,6 +23,7 @@ from abeyance.core import (
     authority,
     edits,
     four_eyes,
+    grants,
     interrupts,
     ledger,
     replies,
@@ -112,6 +113,7 @@ def accept(step: Step, entry: Interrupt, answer: Json, event: Responded, name: s
         _publish_vote(step, "interrupt.voted", entry, vote, missing=outcome.missing or 0)
     if outcome.status == "answered":
         _settle(step, entry, vote)
+        grants.remember(step, entry, answer, event)
         return
     if (until := outcome.held_until) is not None:
         entry = replace(entry, status="held", held=vote, held_until=until)

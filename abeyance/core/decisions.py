@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from abeyance.core import four_eyes, items
+from abeyance.core import four_eyes, grants, items
 from abeyance.core.events import Responded
 from abeyance.core.json import Json, canonical, size
 from abeyance.core.ledger import Interrupt
@@ -33,15 +33,13 @@ _MEANING: Final[Mapping[Decision, str]] = {
 
 
 def without_equal_arguments(interrupt: Interrupt, answer: Json) -> Json:
-    """Return the answer to a question. Arguments that are those asked about are no edit: left out,
-    unless votes have revised what was asked about.
+    """Return the answer to a question as its code reads it. Arguments that are those asked about are no
+    edit: left out, unless votes have revised what was asked about. So is what is to be remembered.
     """
-    if (
-        interrupt.revised
-        or interrupt.kind != "approval"
-        or "arguments" not in answer
-        or _is_edit(interrupt, answer)
-    ):
+    if interrupt.kind != "approval":
+        return answer
+    answer = grants.without_remember(answer)
+    if interrupt.revised or "arguments" not in answer or _is_edit(interrupt, answer):
         return answer
     return {name: value for name, value in answer.items() if name != "arguments"}
 

@@ -138,7 +138,9 @@ class Responded(_InOwnOrOthersPlace):
     `schema_faults` has an entry (perhaps empty) for every answered interrupt with a schema. The core
     has no schema validator, and refuses an answer that was not validated. `digests` are of what the
     principal saw, if sent. `written` are the answers that their types write in another form than they
-    were sent: these count, and a repeat is known by what was sent.
+    were sent: these count, and a repeat is known by what was sent. `lasts` is for how many seconds
+    answers are to be remembered. `vouched_until`: the issuer of a token vouches for the principal, and
+    what is remembered ends then.
     """
 
     answers: Mapping[str, Json]
@@ -146,6 +148,8 @@ class Responded(_InOwnOrOthersPlace):
     digests: Mapping[str, str] = field(default_factory=dict)
     note: str | None = None
     written: Mapping[str, Json] = field(default_factory=dict)
+    lasts: Mapping[str, float] = field(default_factory=dict)
+    vouched_until: datetime | None = None
 
     @property
     def taken(self) -> Mapping[str, Json]:

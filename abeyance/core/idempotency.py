@@ -25,7 +25,7 @@ _KEY_CHARS: Final = 200
 _EXCLUDED: Final = frozenset(
     (
         *("now", "key", "capabilities", "principal", "schema_faults", "spec", "versions"),
-        *("delegations", "written", "dry_run"),
+        *("delegations", "written", "dry_run", "lasts", "vouched_until"),
     )
 )
 

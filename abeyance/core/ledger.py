@@ -15,6 +15,7 @@ from datetime import datetime
 from typing import Any, Final, Literal, TypeAlias
 
 from abeyance.core.address import AddressText, BarringName, QuestionKey
+from abeyance.core.grants import Remember
 from abeyance.core.json import Json, Spans, canonical, sha256
 from abeyance.core.kinds import KINDS, Kind
 from abeyance.core.policy import TIMEOUT
@@ -73,7 +74,7 @@ class Interrupt(InterruptSpec):
 
     `votes` are those that count towards its quorum. `held` is the yes that can be taken back until
     `held_until`, and `accepted_at` is when it came, once it has settled the question. `revised`: a vote
-    has changed what is asked about.
+    has changed what is asked about. `remember` is what may be remembered of an approval.
     """
 
     id: str
@@ -109,6 +110,7 @@ class Interrupt(InterruptSpec):
     held_until: datetime | None = None
     accepted_at: datetime | None = None
     revised: bool = False
+    remember: Remember | None = None
 
     @property
     def quorum(self) -> Quorum | None:

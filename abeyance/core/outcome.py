@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Final, Literal, TypeAlias
 
 from abeyance.core.address import TargetNode
+from abeyance.core.grants import Remember
 from abeyance.core.json import Json, Spans
 from abeyance.core.kinds import Kind
 from abeyance.core.retries import Attempts, RetryPolicy
@@ -28,6 +29,8 @@ def key_of(kind: Kind, key: str) -> str:
 
 CALL_STARTED: Final = "/begun"
 """The step in the journal of a call that may run only once which counts the starts of its code."""
+CALL_GRANTED: Final = "/granted"
+"""The step in the journal of a call that runs unasked which names its grant."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +40,7 @@ class Asked:
     `deadline` is a point in time and replaces the question's `timeout`. `prompt_values` is where the
     prompt has values: they are text there, whatever its author writes around them. A name is unique in
     its process. `misfit` is why the answer that was given cannot be read: the question is asked again.
+    `remember` is what may be remembered of an approval.
     """
 
     question: InterruptSpec
@@ -45,6 +49,7 @@ class Asked:
     kind: Kind = "question"
     prompt_values: Spans = ()
     misfit: str | None = None
+    remember: Remember | None = None
 
     @property
     def key(self) -> str:
@@ -96,7 +101,8 @@ class Finished:
     the chosen targets that today's code declares and the run's own graph does not: the run cannot go
     there yet. `exempt_from_max_visits`: it only handed work on, so it is not a round of a loop.
 
-    `result` and `tool_status` are those of a tool call; `turn` describes a turn of a model, and its
+    `result` and `tool_status` are those of a tool call, and `granted` is the grant under which it ran
+    unasked; `turn` describes a turn of a model, and its
     `usage` counts towards budgets. `tool_status` and `emitted` are for readers of the events; no rule of
     the run depends on them. `journal` counts only if the run refuses the outcome and the code runs again:
     values may have changed since it began, so that the patch does not fit any more.
@@ -113,6 +119,7 @@ class Finished:
     unpinned: tuple[str, ...] = ()
     exempt_from_max_visits: bool = False
     tool_status: ToolStatus | None = None
+    granted: Mapping[str, Json] | None = None
     turn: Mapping[str, Json] | None = None
     emitted: tuple[Emitted, ...] = ()
     journal: Json = None

@@ -128,6 +128,7 @@ def finish(step: Step, visit: Visit, finished: Finished) -> None:
         patch={},
         result=None,
         turn=None,
+        granted=None,
         emitted=(),
         exempt_from_max_visits=is_exempt,
         journal=None,

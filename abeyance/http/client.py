@@ -17,6 +17,7 @@ from pydantic import BaseModel
 from abeyance import commands, wire
 from abeyance.commands import lists
 from abeyance.core.delegations import unknown as unknown_delegation
+from abeyance.core.grants import unknown as unknown_grant
 from abeyance.core.json import Json
 from abeyance.core.state import Limits
 from abeyance.duration import Duration
@@ -27,6 +28,7 @@ from abeyance.http.events import follow as followed
 from abeyance.http.events import past
 from abeyance.http.run import HttpRun, message_body, waiting
 from abeyance.orders import awaited, body_of, check_page, order_of
+from abeyance.records.grant_views import GrantView
 from abeyance.records.report import Approvals
 from abeyance.schemas.json_types import to_json
 from abeyance.schemas.state_model import StateModel
@@ -59,7 +61,7 @@ class HttpClient:
 
     Close it, or use it with `async with`. Raises SettingsError for an invalid url or token.
 
-    The parts are `runs` (start, list, erase), `inbox` (list), `conversations` and `delegations`;
+    The parts are `runs` (start, list, erase), `inbox` (list), `conversations`, `delegations`, `grants`;
     `run` returns the handle of one run, `events` the events of all runs, `approvals` a page of a report.
     """
 
@@ -69,6 +71,7 @@ class HttpClient:
         self.inbox = HttpInbox(self.api)
         self.conversations = HttpConversations(self.api)
         self.delegations = HttpDelegations(self.api)
+        self.grants = HttpGrants(self.api)
 
     async def __aenter__(self) -> Self:
         return self
@@ -258,6 +261,24 @@ class HttpDelegations:
             raise unknown_delegation(id)
         deleted = await self.api.delete(f"/delegations/{id}", key=key)
         return DelegationView.model_validate(deleted)
+
+
+@dataclass(frozen=True, slots=True)
+class HttpGrants:
+    """List and revoke remembered approvals over HTTP."""
+
+    api: Connection
+
+    async def list(self) -> list[GrantView]:
+        """Return those that the caller made; with `runs:control` or `admin`, all."""
+        page = await self.api.get("/grants")
+        return [GrantView.model_validate(each) for each in page["items"]]
+
+    async def revoke(self, id: str) -> GrantView:  # noqa: A002
+        """Revoke a grant, and return it: by who made it, or with `runs:control`."""
+        if _ID.fullmatch(checked_text(id, "/id")) is None:
+            raise unknown_grant(id)
+        return GrantView.model_validate(await self.api.delete(f"/grants/{id}"))
 
 
 @dataclass(frozen=True, slots=True)

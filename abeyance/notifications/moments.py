@@ -26,7 +26,7 @@ EVENTS: Final = (
     *("interrupt.opened", "interrupt.reminded", "interrupt.escalated", "interrupt.reassigned"),
     *("interrupt.answered", "interrupt.expired", "interrupt.cancelled", "interrupt.changed"),
     *("interrupt.deadline_edited", "interrupt.reopened", "interrupt.claimed", "interrupt.released"),
-    *("interrupt.voted", "interrupt.revised", "interrupt.held"),
+    *("interrupt.voted", "interrupt.revised", "interrupt.held", "approval.remembered"),
     *("node.blocked", "node.unblocked", "budget.unpriced"),
     *("message.queued", "message.delivered", "message.returned", "message.rejected"),
     *("message.undelivered", "messages.cleared", "signal.refused"),

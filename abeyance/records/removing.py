@@ -10,7 +10,7 @@ from typing import Final, Literal, TypeAlias
 from sqlalchemy import Connection, delete, exists, insert, select, update
 
 from abeyance.records.documents import Documents
-from abeyance.records.tables import erased, micros, moment, runs
+from abeyance.records.tables import erased, grant_uses, micros, moment, runs
 
 Standing: TypeAlias = Literal["kept", "erased", "unknown"]
 """Whether there is a run of an id, one that was erased, or neither."""
@@ -91,6 +91,11 @@ def bury(
     connection.execute(delete(erased).where(*key))
     connection.execute(insert(erased).values(row))
     connection.execute(delete(runs).where(*own))
+    # That they used a grant counts on.
+    uses = update(grant_uses).where(
+        grant_uses.c.deployment == deployment, grant_uses.c.origin.in_(origins)
+    )
+    connection.execute(uses.values(run_id=""))
 
 
 def finish(connection: Connection, documents: Documents, deployment: int, done: Erasure) -> None:

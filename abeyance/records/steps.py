@@ -14,7 +14,10 @@ from typing import Any, Final
 
 from abeyance import wire
 from abeyance.core.address import Address
+from abeyance.core.json import Json
 from abeyance.core.outcome import (
+    CALL_GRANTED,
+    CALL_STARTED,
     AttemptFailed,
     Failed,
     Finished,
@@ -36,6 +39,7 @@ class Step:
     address: str | None = None
     actor: str | None = None
     data: dict[str, Any] = field(default_factory=dict)
+    capability: str | None = None
 
 
 def began(start: wire.StartRun, graph: str) -> Step:
@@ -66,8 +70,10 @@ def reported(address: str, outcome: VisitOutcome) -> Iterator[Step]:
                 yield Step(type=f"user.{emitted.name}", address=address, data=data)
             # A visit that interrupted is not over; its questions have events.
             if isinstance(outcome, Finished):
+                yield from _granted(address, outcome.granted)
                 yield from _finished(address, what, outcome)
         case Stopped():
+            yield from _granted(address, _begun_under(outcome.journal))
             yield Step(type=f"{what}.stopped", address=address)
         case AttemptFailed():
             failed = {
@@ -78,10 +84,29 @@ def reported(address: str, outcome: VisitOutcome) -> Iterator[Step]:
             yield Step(type=f"{what}.retrying", address=address, data=failed)
         case Failed():
             why = {"code": outcome.code, "message": outcome.message}
+            yield from _granted(address, _begun_under(outcome.journal))
             yield Step(type=f"{what}.failed", address=address, data=why)
         case _:
             # The run itself publishes what blocks a visit.
             pass
+
+
+def _begun_under(journal: Json) -> Json:
+    """Return the grant under which a call has begun that is not finished."""
+    return journal.get(CALL_GRANTED) if journal and journal.get(CALL_STARTED) else None
+
+
+def _granted(address: str, granted: Json) -> Iterator[Step]:
+    """Yield that a call ran unasked."""
+    if granted is not None:
+        data = {name: granted[name] for name in ("grant", "by", "tool", "call")}
+        yield Step(
+            type="approval.granted",
+            address=address,
+            actor=granted["by"],
+            data=data,
+            capability=granted["capability"],
+        )
 
 
 def _finished(address: str, what: str, outcome: Finished) -> Iterator[Step]:

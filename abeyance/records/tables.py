@@ -227,6 +227,44 @@ delegations: Final = Table(
     UniqueConstraint("deployment", "id"),
 )
 
+grants: Final = Table(
+    "grants",
+    metadata,
+    Column("number", _Long, primary_key=True),
+    Column("deployment", ForeignKey("deployments.id"), nullable=False),
+    Column("id", Text, nullable=False),
+    # The run that made it, and the number of its event there.
+    Column("run", ForeignKey("runs.id", ondelete="CASCADE"), nullable=False),
+    Column("event", Integer, nullable=False),
+    # Whether it is for that run alone.
+    Column("is_of_run", Boolean, nullable=False),
+    Column("tool", Text, nullable=False),
+    Column("graph", Text, nullable=False),
+    Column("made_by", Text, nullable=False),
+    Column("until", BigInteger, nullable=False),
+    Column("revoked_at", BigInteger),
+    Column("document", Text, nullable=False),
+    UniqueConstraint("deployment", "id"),
+    Index(None, "deployment", "tool"),
+    Index(None, "deployment", "made_by"),
+    Index(None, "run"),
+)
+"""Remembered approvals."""
+
+grant_uses: Final = Table(
+    "grant_uses",
+    metadata,
+    # What is made anew may have a use before its grant.
+    Column("deployment", ForeignKey("deployments.id"), primary_key=True),
+    Column("grant_id", Text, primary_key=True),
+    # The first execution of the run, and the address of the call in it.
+    Column("origin", Text, primary_key=True),
+    Column("call", Text, primary_key=True),
+    Column("run_id", Text, nullable=False),
+    Column("at", BigInteger, nullable=False),
+)
+"""The calls that ran under a grant."""
+
 erased: Final = Table(
     "erased",
     metadata,

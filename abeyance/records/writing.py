@@ -32,7 +32,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from abeyance import views
 from abeyance.core.terms import Priority
-from abeyance.records import engines, event_rows, report
+from abeyance.records import engines, event_rows, grant_rows, report
 from abeyance.records.batch import BEGINNING, Batch, Fact, Rewound, Written
 from abeyance.records.documents import Documents
 from abeyance.records.event_rows import Tail
@@ -135,6 +135,7 @@ def fill(connection: Connection, documents: Documents, deployment: int, batch: B
     is_latest = batch.rewound is not None and batch.rewound.salt == run.rewind
     _, facts = _numbered(batch, run.rewound_by if is_latest else None)
     tail = event_rows.write(connection, documents, run.tail, facts)
+    grant_rows.record(connection, documents, deployment, batch, row=run.id, facts=facts)
     connection.execute(_UPDATE_RUN.values(told=tail.number, hash=tail.hash), {"key": run.id})
     _write_questions(connection, documents, deployment, run, batch)
     if connection.execute(_HAS_ENDED, {"run": run.id}).scalar_one():
@@ -153,7 +154,9 @@ def _write(connection: Connection, documents: Documents, deployment: int, batch:
         before, facts = _numbered(batch, by)
         if run.latest > batch.after:
             run = replace(run, tail=event_rows.take_back(connection, run.tail, before, facts))
+            grant_rows.take_back(connection, run.id, before, facts)
         tail = event_rows.write(connection, documents, run.tail, facts)
+        grant_rows.record(connection, documents, deployment, batch, row=run.id, facts=facts)
         _write_run(connection, documents, run.id, batch, tail)
         if run.latest <= BEGINNING:
             # Now it is known when Temporal began it: clocks of clients differ.
@@ -177,6 +180,7 @@ def _rewind(connection: Connection, run: _Run, batch: Batch, rewound: Rewound) -
         return run.rewound_by
     by = max(run.tail.number, rewound.at) + 1
     connection.execute(_DISCARD_EVENTS, {"key": run.id, "kept": rewound.at, "by": by})
+    grant_rows.discard(connection, run.id, rewound.at, batch.active_at)
     # The run hands over everything that is open with this batch.
     since = update(questions).where(
         questions.c.run == run.id,

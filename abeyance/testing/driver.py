@@ -15,6 +15,8 @@ from copy import deepcopy
 from datetime import datetime
 from typing import Final, assert_never
 
+from pydantic import TypeAdapter
+
 from abeyance import wire
 from abeyance.authoring.context import Context, VisitRuntime
 from abeyance.authoring.graph import Graph
@@ -23,6 +25,7 @@ from abeyance.core import effects, events, machine
 from abeyance.core import outcome as outcomes
 from abeyance.core.effects import VisitInput
 from abeyance.core.events import Message
+from abeyance.core.grants import Grant, Wanted
 from abeyance.core.json import Json
 from abeyance.core.outcome import Stopped, VisitOutcome
 from abeyance.core.state import RunState
@@ -64,6 +67,8 @@ class Driver:
         self._blocked: dict[str, effects.RunNode] = {}
         self._reasons: dict[str, Blocked] = {}
         self._has_begun = False
+        # With the addresses of the calls that ran under each.
+        self._granted: list[tuple[Grant, set[str]]] = []
 
     async def start(self) -> None:
         """Start the run, and continue until it has to wait."""
@@ -156,6 +161,9 @@ class Driver:
                 # A copy: code that changes its values must not change the run.
                 await self._visit(deepcopy(visit_input))
             case effects.Publish():
+                if effect.type == "approval.remembered" and effect.audit is not None:
+                    made = TypeAdapter(Grant).validate_python(effect.audit["grant"])
+                    self._granted.append((made, set()))
                 self._publish(
                     effect.type, effect.address, effect.actor, effect.data, audit=effect.audit
                 )
@@ -207,6 +215,7 @@ class Driver:
                 channel=_MemoryChannel(self, visit_input.address),
                 send_heartbeat=lambda: None,
                 blobs=self.blobs,
+                find_grant=self._find_grant,
                 attempts=lambda: visit_input.attempts.with_failed(
                     (self.now - began).total_seconds()
                 ),
@@ -226,6 +235,14 @@ class Driver:
             )
         except Exception as error:  # noqa: BLE001 any exception of an author's code is a failed attempt
             return failed_attempt(graph, context, error, context.runtime.attempts())
+
+    async def _find_grant(self, call: Wanted, *, takes: bool) -> Grant | None:
+        for grant, used in self._granted:
+            has_room = grant.uses is None or len({*used, call.call}) <= grant.uses
+            if has_room and grant.covers(call) and grant.holds(self.now, None, is_known=False):
+                used.update([call.call] if takes else [])
+                return grant
+        return None
 
     def _note(self, step: Step) -> None:
         self._publish(step.type, step.address, step.actor, step.data)

@@ -84,7 +84,37 @@ function approvalCard(question) {
     parts.push(element("details", {}, element("summary", {}, "Answer in place of the call"), labelled(result, "Result that the agent reads (text or JSON)"), button("Send this result", () => parts.send("respond"))));
     ways.push({label: null, kind: "respond", read: () => ({approved: false, result: textOrJson(result.value)})});
   }
+  if (question.remember && !question.isShared && decisions.has("approve")) {
+    const {element: chosen, read} = remembering(question.remember, () => parts.send("remember"));
+    parts.push(chosen);
+    ways.push({label: null, kind: "remember", read: () => {
+      const changed = edited();
+      return {approved: true, ...(changed === null ? {} : {arguments: changed}), remember: read()};
+    }});
+  }
   return {parts, show: (faults) => (form ? form.show(faults) : faults), ways};
+}
+
+const SPANS = [["1h", "1 hour", 3600], ["8h", "8 hours", 28800], ["1d", "1 day", 86400], ["7d", "7 days", 604800]];
+const PLACES = {run: "in this run", graph: "in every run of this graph"};
+
+// Approve, and the next calls like this too, for as long as the author of the tool allows.
+function remembering({most, where, same: fields, below}, send) {
+  const spans = SPANS.filter(([, , seconds]) => seconds <= most);
+  const choice = (id, options) => element("select", {id}, ...options.map(([value, text]) => element("option", {value}, text)));
+  const length = choice("remember-for", spans.length ? spans : [[String(most), `${most} seconds`]]);
+  const place = choice("remember-where", where.map((each) => [each, PLACES[each]]));
+  const limits = [...fields.map((name) => `the same ${name}`), ...Object.entries(below).map(([name, bound]) => `${name} below ${bound}`)];
+  const shown = element(
+    "details",
+    {},
+    element("summary", {}, "Approve, and the next ones"),
+    limits.length ? element("p", {class: "quiet"}, `Calls with ${limits.join(" and ")} are then not asked about.`) : null,
+    labelled(length, "For"),
+    labelled(place, "Where"),
+    button("Approve and remember", send),
+  );
+  return {element: shown, read: () => ({for: /^\d+(\.\d+)?$/.test(length.value) ? Number(length.value) : length.value, where: place.value})};
 }
 
 // Go on as it is, or with values of which only those that were changed are sent.

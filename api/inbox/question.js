@@ -12,7 +12,7 @@ const AGAIN_MS = 30_000;
 const CONFIRMED_MS = 4_000;
 const POLL_MS = 300;
 const SETTLED_ELSEWHERE = ["already_answered", "expired", "withdrawn", "stale", "not_running"];
-const DECIDED = {approve: "approved", edit: "approved", reject: "rejected", respond: "answered in place of"};
+const DECIDED = {approve: "approved", remember: "approved and remembered", edit: "approved", reject: "rejected", respond: "answered in place of"};
 
 /**
  * Create the page of a question. `after(outcome)` is called with `{text}` once something was decided, or

@@ -14,7 +14,7 @@ from abeyance.api import examples, openapi
 from abeyance.api.auth import CONTROL, RESPOND, STEER
 from abeyance.api.dependencies import Call, CallDep
 from abeyance.api.problems import code_of
-from abeyance.api.rights import require_readable
+from abeyance.api.rights import require_readable, vouched
 from abeyance.api.routers.control import goes_to_node, require_course
 from abeyance.api.routers.messages import to_signal
 from abeyance.api.schemas import (
@@ -199,6 +199,7 @@ async def respond_to_many(body: RespondBatch, call: CallDep) -> BatchOutcome:
     async def respond(run_id: str) -> object:
         answers = _answers_for(run_id, body.body)
         order = commands.Respond(**answers, principal=call.caller, key=call.key)
+        order = vouched(order, call.credentials)
         return await call.client.run(run_id).respond_to(order)
 
     return await _run_batch(call, body, respond)

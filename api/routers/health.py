@@ -49,6 +49,7 @@ OPERATIONS: Final[Mapping[str, metrics.Operation]] = {
     "reassign": "reassign",
     "delegate": "delegate",
     "delete_delegation": "delegate",
+    "revoke_grant": "revoke",
     "pause_many": "batch",
     "resume_many": "batch",
     "cancel_many": "batch",

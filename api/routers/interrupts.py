@@ -22,7 +22,7 @@ from abeyance.api.dependencies import (
     unknown_interrupt,
 )
 from abeyance.api.inbox.prompts import safe_html
-from abeyance.api.rights import Reads, seen_by
+from abeyance.api.rights import Reads, seen_by, vouched
 from abeyance.api.routers.control import require_course
 from abeyance.api.schemas import (
     MAX_FILTERS,
@@ -85,6 +85,8 @@ _ANSWER_CODES: Final = (
     Code.INVALID_ANSWER,
     Code.READ_ONLY_FIELD,
     Code.DECISION_NOT_ALLOWED,
+    Code.NOT_REMEMBERABLE,
+    Code.GRANT_TOO_WIDE,
 )
 
 
@@ -281,6 +283,7 @@ async def _answer(
         require(call.caller, authority.READ)
     run = call.client.run(run_id)
     order = commands.Respond(**answers, principal=call.caller, key=call.key)
+    order = vouched(order, call.credentials)
     receipts = await run.respond_to(order)
     if not view:
         return views.Receipts(receipts=receipts)

@@ -93,10 +93,16 @@ def of_steps() -> Mapping[tuple[str, str], set[str]]:
     """What is recorded of the start of a run, of its code, and of its end."""
     start = wire.StartRun(run_id="r", started_by="ada", sent_by="svc")
     turn = {"finish_reason": "stop", "calls": [], "model": "m", "turn": 1, "usage": None}
+    granted = {"grant": "g", "by": "ada", "tool": "book", "call": "c1", "capability": None}
     made = [steps.began(start, "g")]
     for address, status in ((_NODE, None), (_TOOL, "success")):
         outcomes: list[dict[str, Any]] = [
-            {"kind": "finished", "tool_status": status, "turn": None if status else turn},
+            {
+                "kind": "finished",
+                "tool_status": status,
+                "turn": None if status else turn,
+                "granted": granted if status else None,
+            },
             {"kind": "stopped"},
             {"kind": "attempt_failed", "message": "x", "attempts": {"count": 1}, "pause": 1},
             {"kind": "failed", "code": "node_failed", "message": "It failed."},

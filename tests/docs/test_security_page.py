@@ -26,6 +26,7 @@ from abeyance.api.app import create_app
 from abeyance.cli import main
 from abeyance.client.conversations import Conversations
 from abeyance.client.delegations import Delegations
+from abeyance.client.grants import Grants
 from abeyance.client.inbox import Inbox
 from abeyance.client.runs import Runs
 from abeyance.settings import Settings
@@ -187,6 +188,7 @@ def test_every_method_of_the_client_that_is_named_exists() -> None:
         "Client.inbox": Inbox,
         "Client.conversations": Conversations,
         "Client.delegations": Delegations,
+        "Client.grants": Grants,
     }
     named = {*re.findall(r"`([\w.]+)\.(\w+)`", _TABLE)}
 

@@ -288,3 +288,38 @@ def upgrade() -> None:
         ),
         sa.PrimaryKeyConstraint("run", "interrupt_id", "channel", name="pk_slack_messages"),
     )
+    op.create_table(
+        "grants",
+        sa.Column("number", _LONG, nullable=False),
+        sa.Column("deployment", sa.Integer(), nullable=False),
+        sa.Column("id", sa.Text(), nullable=False),
+        sa.Column("run", _LONG, nullable=False),
+        sa.Column("event", sa.Integer(), nullable=False),
+        sa.Column("is_of_run", sa.Boolean(), nullable=False),
+        sa.Column("tool", sa.Text(), nullable=False),
+        sa.Column("graph", sa.Text(), nullable=False),
+        sa.Column("made_by", sa.Text(), nullable=False),
+        sa.Column("until", sa.BigInteger(), nullable=False),
+        sa.Column("revoked_at", sa.BigInteger()),
+        sa.Column("document", sa.Text(), nullable=False),
+        sa.ForeignKeyConstraint(["deployment"], ["deployments.id"], name="fk_grants_deployment"),
+        sa.ForeignKeyConstraint(["run"], ["runs.id"], name="fk_grants_run", ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("number", name="pk_grants"),
+        sa.UniqueConstraint("deployment", "id", name="uq_grants_deployment_id"),
+    )
+    op.create_index("ix_grants_deployment_tool", "grants", ["deployment", "tool"])
+    op.create_index("ix_grants_deployment_made_by", "grants", ["deployment", "made_by"])
+    op.create_index("ix_grants_run", "grants", ["run"])
+    op.create_table(
+        "grant_uses",
+        sa.Column("deployment", sa.Integer(), nullable=False),
+        sa.Column("grant_id", sa.Text(), nullable=False),
+        sa.Column("origin", sa.Text(), nullable=False),
+        sa.Column("call", sa.Text(), nullable=False),
+        sa.Column("run_id", sa.Text(), nullable=False),
+        sa.Column("at", sa.BigInteger(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["deployment"], ["deployments.id"], name="fk_grant_uses_deployment"
+        ),
+        sa.PrimaryKeyConstraint("deployment", "grant_id", "origin", "call", name="pk_grant_uses"),
+    )

@@ -1,0 +1,98 @@
+"""`Remember`: what an author lets approvers remember of their yes to the calls of a tool."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Final
+
+from abeyance.authoring.declarations import DeclarationErrors
+from abeyance.core import grants
+from abeyance.core.grants import WHERE, Where
+from abeyance.core.json import Json, sha256
+from abeyance.core.spec import InterruptSpec
+from abeyance.core.terms import is_restricted
+from abeyance.duration import Duration
+from abeyance.schemas.json_schema import resolved
+
+_LONGEST_DAYS: Final = 90
+_LONGEST: Final = _LONGEST_DAYS * 86_400.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remember:
+    """What approvers may remember of their yes: for `most` (at most 90 days), and for the calls of the
+    same run (`"run"`) or of all runs of the graph (`"graph"`).
+
+    A later call needs the same values in the arguments `same`, and in those of `below` numbers less than
+    these bounds.
+    """
+
+    most: Duration
+    where: Sequence[Where] = ("run",)
+    same: str | Sequence[str] = ()
+    below: Mapping[str, float] = field(default_factory=dict)
+
+
+def declared(value: object, schema: Json, errors: DeclarationErrors) -> grants.Remember | None:
+    """Return what may be remembered of the approvals of a tool whose arguments have this schema; None if
+    nothing, or with faults, which are collected.
+    """
+    if value is None:
+        return None
+    label, before = "remember=", len(errors.faults)
+    if not isinstance(value, Remember):
+        errors.note(f"{label}{value!r} is invalid: use Remember(most='7d', where=['run', 'graph'])")
+        return None
+    most = errors.seconds(value.most, f"{label}, most=")
+    if most is not None and not 0 < most <= _LONGEST:
+        errors.note(f"{label}, most=: {most:g} s is invalid: use at most {_LONGEST_DAYS}d")
+    where = errors.texts(value.where, f"{label}, where=")
+    if not where or {*where} - {*WHERE}:
+        errors.note(f"{label}, where={value.where!r} is invalid: use 'run', 'graph' or both")
+    same = errors.texts(value.same, f"{label}, same=")
+    fields: Mapping[str, Json] = schema.get("properties", {})
+    for name in (*same, *value.below):
+        if name not in fields:
+            listed = ", ".join(map(repr, fields)) or "none"
+            errors.note(
+                f"{label} names {name!r}, which is no argument of the tool; there are {listed}"
+            )
+    for name, bound in value.below.items():
+        if isinstance(bound, bool) or not isinstance(bound, int | float):
+            errors.note(f"{label}, below=: {name!r} has the bound {bound!r}: use a number")
+        elif name in fields and not _is_number(fields[name], schema):
+            errors.note(f"{label}, below=: the argument {name!r} is no number, and has no bound")
+    if len(errors.faults) > before or most is None:
+        return None
+    return grants.Remember(
+        most=most,
+        where=tuple(each for each in WHERE if each in where),
+        same=tuple(dict.fromkeys(same)),
+        below=dict(value.below),
+    )
+
+
+def _is_number(field_: Json, schema: Json) -> bool:
+    found = resolved(field_, schema)
+    return isinstance(found, Mapping) and found.get("type") in ("number", "integer")
+
+
+def of_tool(
+    allowed: grants.Remember | None,
+    question: InterruptSpec,
+    errors: DeclarationErrors,
+    **about: Any,
+) -> grants.Remember | None:
+    """Return what may be remembered, with the hash of the declaration: of the approval `question`, and of
+    what is to be known `about` the tool.
+    """
+    if allowed is None:
+        return None
+    terms = question.terms
+    if is_restricted(terms) or (terms is not None and terms.hold is not None):
+        errors.note(
+            "remember= has no effect with quorum=, not_by=, assignees_only= or hold=: remove one of them"
+        )
+    hashed = {"remember": asdict(allowed), "question": asdict(question), **about}
+    return replace(allowed, declaration=sha256(hashed))

@@ -1,0 +1,96 @@
+"""The grants of a deployment, which its records hold: for their makers, and for workers.
+
+A worker that cannot read what it needs finds no grant, and a person is asked.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from abeyance import commands
+from abeyance.client.records import Records
+from abeyance.core import grants as core
+from abeyance.core.authority import CONTROL
+from abeyance.core.delegations import ADMIN
+from abeyance.core.grants import Grant, Wanted
+from abeyance.core.policy import Principal
+from abeyance.errors import SettingsError, Unavailable
+from abeyance.records import grants
+from abeyance.records.grant_views import GrantView
+from abeyance.token_file import read_grants
+from abeyance.util import checked_text
+
+_logger: Final = logging.getLogger("abeyance.approvals")
+
+
+class Grants:
+    """The remembered approvals of one deployment: to list, and to revoke."""
+
+    def __init__(self, records: Records) -> None:
+        self._records = records
+
+    async def list(self, principal: Principal) -> list[GrantView]:
+        """Return those that count and that a principal made; with `runs:control` or `admin`, all."""
+        by = None if _may_see_all(principal) else principal.subject
+        return await self._records.read(grants.listed, datetime.now(UTC), by)
+
+    async def revoke(self, id: str, *, principal: Principal) -> GrantView:  # noqa: A002
+        """Revoke a grant, and return it: by who made it, or with `runs:control`.
+
+        The same call again returns the same. Raises `unknown_grant` and `capability_required`.
+        """
+        check = partial(core.refuse_foreign, principal=principal, capability=CONTROL)
+        now = datetime.now(UTC)
+        return await self._records.write(
+            grants.revoke, checked_text(id, "/id"), now=now, check=check
+        )
+
+    async def refuse_more(self, order: commands.Respond) -> None:
+        """Raise `not_rememberable` if an answer is to be remembered by who has no room for a grant."""
+        answers: Iterable[Any] = (order.responses or {"": order.response}).values()
+        if any(isinstance(answer, Mapping) and "remember" in answer for answer in answers):
+            maker = order.principal.subject
+            counting = await self._records.read(grants.counting, maker, datetime.now(UTC))
+            core.refuse_more(maker, counting)
+
+
+def _may_see_all(principal: Principal) -> bool:
+    return principal.may(CONTROL) or principal.may(ADMIN)
+
+
+class GrantedCalls:
+    """Finds what lets the calls of a worker run unasked. `tokens` is the file of tokens, if there is one:
+    it says what a maker may do now.
+    """
+
+    def __init__(self, records: Records, tokens: Path | None) -> None:
+        self._records = records
+        self._tokens = tokens
+
+    async def find(self, call: Wanted, *, takes: bool) -> Grant | None:
+        """Return the grant that covers a call, None without one. `takes` a use of it, once for a call."""
+        now = datetime.now(UTC)
+        try:
+            may = self._holding(now)
+            if takes:
+                return await self._records.write(grants.take, call, now=now, may=may)
+            return await self._records.read(grants.covering, call, now=now, may=may)
+        except (SettingsError, Unavailable) as error:
+            text = "run=%s tool=%s | no grant can be looked up, so a person is asked: %s"
+            _logger.warning(text, call.run_id, call.tool, error)
+            return None
+
+    def _holding(self, now: datetime) -> Callable[[Grant], bool]:
+        """Return whether a grant holds, by what the file of tokens says now. Raises SettingsError."""
+        known: dict[str, Principal] = {}
+        for entry in () if self._tokens is None else read_grants(self._tokens):
+            before = known.get(entry.subject, Principal(subject=entry.subject))
+            capabilities = (*before.capabilities, *entry.capabilities)
+            known[entry.subject] = Principal(subject=entry.subject, capabilities=capabilities)
+        is_known = self._tokens is not None
+        return lambda grant: grant.holds(now, known.get(grant.by), is_known=is_known)

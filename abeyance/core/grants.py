@@ -1,0 +1,289 @@
+"""Grants: what an approver may remember of a yes, what comes of that, and which calls it covers.
+
+The author of a tool says what may be remembered of its approvals. A yes with `remember` makes a grant.
+A later call that it covers is not asked about: one of its uses is taken right before the call runs.
+Whatever is not known for sure is not covered, and a person is asked.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+from abeyance.core.json import Json, canonical, rfc3339, sha256
+from abeyance.core.policy import EVERYTHING, TEMPORAL, Principal
+from abeyance.core.terms import is_restricted
+from abeyance.errors import Code, Refusal
+
+if TYPE_CHECKING:
+    from abeyance.core.events import Responded
+    from abeyance.core.ledger import Interrupt
+    from abeyance.core.step import Step
+
+Where: TypeAlias = Literal["run", "graph"]
+WHERE: Final[tuple[Where, ...]] = ("run", "graph")
+"""What a grant is for: the run in which it was made, or every run of its graph."""
+
+MOST: Final = 50
+"""How many grants that count one maker may have."""
+UNVOUCHED: Final = timedelta(hours=24)
+"""How long a grant counts at most where nobody can say whether its maker still has the capability."""
+_ID_CHARS: Final = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remember:
+    """What approvers may remember of their yes to a call: for `most` seconds, where, and for which calls.
+
+    A later call needs the `same` value in these arguments, and less than a bound in those of `below`.
+    `declaration` is a hash of all that the tool's author has declared.
+    """
+
+    most: float
+    where: tuple[Where, ...]
+    same: tuple[str, ...] = ()
+    below: Mapping[str, float] = field(default_factory=dict)
+    declaration: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """A remembered yes of `by`, who had the capability when it was made.
+
+    `run_id` is None if it is for every run of the graph; `uses` is None without a bound. `is_issued`: the
+    capability was vouched for by an issuer of tokens, who cannot be asked later.
+    """
+
+    id: str
+    tool: str
+    declaration: str
+    graph: str
+    run_id: str | None = None
+    same: Mapping[str, Json] = field(default_factory=dict)
+    below: Mapping[str, float] = field(default_factory=dict)
+    by: str
+    capability: str | None = None
+    made_at: datetime
+    until: datetime
+    uses: int | None = None
+    is_issued: bool = False
+
+    def covers(self, call: Wanted) -> bool:
+        """Return whether a call is one of those that are remembered, if the grant still counts."""
+        return (
+            (self.tool, self.declaration, self.graph) == (call.tool, call.declaration, call.graph)
+            and self.run_id in (None, call.run_id)
+            and all(_is_same(call.arguments, name, value) for name, value in self.same.items())
+            and all(_is_below(call.arguments, name, bound) for name, bound in self.below.items())
+        )
+
+    def holds(self, now: datetime, maker: Principal | None, *, is_known: bool) -> bool:
+        """Return whether its time is not over and its maker may still approve such a call.
+
+        `maker` is who has that name in the file of tokens, None if nobody has; without a file, which
+        `is_known` says, the capability counts as it was, for a day at most.
+        """
+        if now >= self.until:
+            return False
+        if self.is_issued:
+            return True
+        if not is_known:
+            return now < self.made_at + UNVOUCHED
+        return maker is not None and maker.may(self.capability)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """A call that a grant may cover. `origin` is the first execution of its run, `call` its address."""
+
+    tool: str
+    declaration: str
+    graph: str
+    run_id: str
+    origin: str
+    call: str
+    arguments: Mapping[str, Json]
+
+
+def _is_same(arguments: Mapping[str, Json], name: str, value: Json) -> bool:
+    return name in arguments and canonical(arguments[name]) == canonical(value)
+
+
+def _is_below(arguments: Mapping[str, Json], name: str, bound: float) -> bool:
+    match arguments.get(name):
+        case bool():
+            return False
+        case int() | float() as value:
+            return math.isfinite(value) and value < bound
+        case _:
+            return False
+
+
+def asks_to_remember(entry: Interrupt, answer: Json) -> bool:
+    """Return whether an answer to an approval says that it is to be remembered."""
+    return entry.kind == "approval" and isinstance(answer, Mapping) and "remember" in answer
+
+
+def without_remember(answer: Mapping[str, Json]) -> dict[str, Json]:
+    """Return an answer as the call reads it."""
+    return {name: value for name, value in answer.items() if name != "remember"}
+
+
+def offered(entry: Interrupt) -> Remember | None:
+    """Return what somebody may remember of a question, None if nothing."""
+    return None if _why_never(entry) else entry.remember
+
+
+def _why_never(entry: Interrupt) -> str | None:
+    terms = entry.terms
+    if entry.remember is None:
+        return "its author lets nobody remember an approval of this tool"
+    if is_restricted(terms):
+        return "it takes several people or particular ones (quorum, not_by, assignees_only)"
+    if terms is not None and terms.hold is not None:
+        return "a yes to it can be taken back for a while (hold)"
+    match entry.reason:
+        case {"arguments": Mapping() as asked}:
+            lacking = [name for name in entry.remember.same if name not in asked]
+            return f"the call has no {lacking[0]!r} that others could share" if lacking else None
+        case _:
+            return "it does not show the arguments of a call"
+
+
+def refuse_unless_rememberable(entry: Interrupt, answer: Json, event: Responded) -> None:
+    """Raise `not_rememberable` for an answer that is to be remembered and cannot be."""
+    if not asks_to_remember(entry, answer):
+        return
+    principal, capability = event.principal, entry.requested_capability
+    why = _why_never(entry)
+    if why is None and principal == TEMPORAL:
+        why = "it is not known who answers"
+    if why is None and _is_edit(entry, answer):
+        why = "the answer changes the arguments: approve them as they are to remember it"
+    is_literal = capability is not None and capability in principal.capabilities
+    if why is None and EVERYTHING in principal.capabilities and not is_literal:
+        why = (
+            f"{principal.subject!r} has {EVERYTHING!r} in place of the capability {capability!r}, and "
+            f"what {EVERYTHING!r} may is not remembered"
+        )
+    if why is not None:
+        raise Refusal(
+            Code.NOT_REMEMBERABLE,
+            f"The answer to {entry.name!r} cannot be remembered: {why}. The interrupt stays open.",
+            interrupt_id=entry.id,
+        )
+
+
+def refuse_too_wide(entry: Interrupt, answer: Json, event: Responded) -> None:
+    """Raise `grant_too_wide` if more is to be remembered than the author allows, or than the answerer
+    may approve. The answer fits its schema.
+    """
+    if not asks_to_remember(entry, answer):
+        return
+    allowed, wanted = entry.remember, answer["remember"]
+    assert allowed is not None  # noqa: S101 it is rememberable
+    capability = entry.requested_capability
+    why = None
+    if event.lasts[entry.id] > allowed.most:
+        why = f"for {wanted['for']!r}, and the author allows {allowed.most:g} s"
+    elif wanted["where"] not in allowed.where:
+        why = f"in every {wanted['where']}, and the author allows {' and '.join(allowed.where)}"
+    elif capability is not None and capability not in event.principal.capabilities:
+        why = f"without the capability {capability!r}, which {event.principal.subject!r} lacks"
+    if why is not None:
+        raise Refusal(
+            Code.GRANT_TOO_WIDE,
+            f"The answer to {entry.name!r} would be remembered {why}. The interrupt stays open.",
+            interrupt_id=entry.id,
+            most=allowed.most,
+            where=list(allowed.where),
+        )
+
+
+def _is_edit(entry: Interrupt, answer: Mapping[str, Json]) -> bool:
+    asked = entry.reason["arguments"]
+    return canonical(answer.get("arguments", asked)) != canonical(asked)
+
+
+def remember(step: Step, entry: Interrupt, answer: Json, event: Responded) -> None:
+    """Publish the grant that an accepted yes makes, with all of it for the records."""
+    if not asks_to_remember(entry, answer):
+        return
+    made = _made(step, entry, answer["remember"], event)
+    step.publish_about(
+        entry,
+        "approval.remembered",
+        made.by,
+        audit={"grant": as_json(made)},
+        grant=made.id,
+        tool=made.tool,
+        where="graph" if made.run_id is None else "run",
+        until=rfc3339(made.until),
+        uses=made.uses,
+    )
+
+
+def _made(step: Step, entry: Interrupt, wanted: Mapping[str, Json], event: Responded) -> Grant:
+    allowed, arguments = entry.remember, entry.reason["arguments"]
+    assert allowed is not None  # noqa: S101 it is rememberable
+    until = step.after(event.lasts[entry.id])
+    if event.vouched_until is not None:
+        until = min(until, event.vouched_until)
+    # The same after a task that came to nothing, and another one after a rewind.
+    id_ = sha256([entry.id, step.run.era]).removeprefix("sha256:")[:_ID_CHARS]
+    return Grant(
+        id=id_,
+        tool=entry.reason["tool"],
+        declaration=allowed.declaration,
+        graph=step.run.spec.name,
+        run_id=step.run.run_id if wanted["where"] == "run" else None,
+        same={name: arguments[name] for name in allowed.same},
+        below=allowed.below,
+        by=event.principal.subject,
+        capability=entry.requested_capability,
+        made_at=event.now,
+        until=until,
+        uses=wanted.get("uses"),
+        is_issued=event.vouched_until is not None,
+    )
+
+
+def as_json(grant: Grant) -> dict[str, Any]:
+    """Return a grant as JSON."""
+    times = {"made_at": rfc3339(grant.made_at), "until": rfc3339(grant.until)}
+    return {**asdict(grant), **times}
+
+
+def refuse_more(maker: str, counting: int) -> None:
+    """Raise `not_rememberable` for a maker who has as many grants as one may have."""
+    if counting >= MOST:
+        raise Refusal(
+            Code.NOT_REMEMBERABLE,
+            f"{maker!r} has {counting} grants, and {MOST} is the most: revoke some of them, or answer "
+            "without `remember`.",
+            limit=MOST,
+        )
+
+
+def unknown(id_: str) -> Refusal:
+    """Return the refusal of an id that no grant has."""
+    return Refusal(
+        Code.UNKNOWN_GRANT,
+        f"There is no grant {id_!r}; list the grants to see their ids.",
+        grant_id=id_,
+    )
+
+
+def refuse_foreign(grant: Grant, principal: Principal, capability: str) -> None:
+    """Raise `capability_required` for a principal who may not revoke a grant of somebody else."""
+    if grant.by != principal.subject and not principal.may(capability):
+        raise Refusal(
+            Code.CAPABILITY_REQUIRED,
+            f"The grant {grant.id!r} is by {grant.by!r}: only {grant.by!r} and who has {capability!r} "
+            "may revoke it.",
+            capability=capability,
+            capabilities=[capability],
+        )

@@ -1,0 +1,84 @@
+"""Writes the rows of grants and of the calls that ran under them, of the events of a run.
+
+The event of the answer that makes a grant has all of it, so a grant is written with the answer or not at
+all. A use is taken before its call runs, and the event of the call has it too: so both can be made anew
+from histories.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from pydantic import TypeAdapter
+from sqlalchemy import Connection, Executable, Table, delete, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from abeyance.core.grants import Grant
+from abeyance.records.batch import Batch, Fact
+from abeyance.records.documents import Documents
+from abeyance.records.tables import grant_uses, grants, micros
+
+JSON: Final = TypeAdapter(Grant)
+_MADE: Final = "approval.remembered"
+_USED: Final = "approval.granted"
+
+
+def record(
+    connection: Connection,
+    documents: Documents,
+    deployment: int,
+    batch: Batch,
+    *,
+    row: int,
+    facts: Sequence[Fact],
+) -> None:
+    """Write the grants and the uses that events tell of, those that are not there yet. `row` is that of
+    their run.
+    """
+    for fact in facts:
+        if fact.type == _MADE and fact.audit is not None:
+            made = JSON.validate_python(fact.audit["grant"])
+            values = {
+                "deployment": deployment,
+                "id": made.id,
+                "run": row,
+                "event": fact.number,
+                "is_of_run": made.run_id is not None,
+                "tool": made.tool,
+                "graph": made.graph,
+                "made_by": made.by,
+                "until": micros(made.until),
+                "document": documents.write(fact.audit["grant"], batch.view.run_id),
+            }
+            connection.execute(missing(connection, grants, values))
+        elif fact.type == _USED:
+            used = {
+                "deployment": deployment,
+                "grant_id": fact.data["grant"],
+                "origin": batch.origin,
+            }
+            used |= {"call": fact.address, "run_id": batch.view.run_id, "at": micros(fact.time)}
+            connection.execute(missing(connection, grant_uses, used))
+
+
+def take_back(connection: Connection, row: int, before: int, facts: Sequence[Fact]) -> None:
+    """Delete the grants of a run that it does not know: those of events after `before`, which are not
+    among these.
+    """
+    known = [fact.data["grant"] for fact in facts if fact.type == _MADE]
+    unknown = (grants.c.run == row, grants.c.event > before, grants.c.id.not_in(known))
+    connection.execute(delete(grants).where(*unknown))
+
+
+def discard(connection: Connection, row: int, kept: int, at: datetime) -> None:
+    """Revoke the grants of a run that was rewound to before it made them."""
+    since = (grants.c.run == row, grants.c.event > kept, grants.c.revoked_at.is_(None))
+    connection.execute(update(grants).where(*since).values(revoked_at=micros(at)))
+
+
+def missing(connection: Connection, table: Table, values: Mapping[str, Any]) -> Executable:
+    """Return what inserts a row that is not there yet."""
+    insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
+    return insert(table).values(values).on_conflict_do_nothing()

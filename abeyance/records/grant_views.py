@@ -1,0 +1,38 @@
+"""What callers see of grants, which the records hold."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from pydantic import Field
+
+from abeyance.wire import Record
+
+
+class GrantUse(Record):
+    """A call that ran under a grant: its run, its address, and when."""
+
+    run_id: str
+    call: str
+    at: datetime
+
+
+class GrantView(Record):
+    """A grant as callers see it: which calls of a `tool` run unasked, by whom that was decided, and until
+    when. `run_id` null is every run of the graph, `uses` null are any number. `used` lists the calls that
+    ran under it, oldest first.
+    """
+
+    id: str
+    tool: str
+    graph: str
+    run_id: str | None
+    same: dict[str, Any]
+    below: dict[str, float]
+    by: str
+    capability: str | None
+    made_at: datetime
+    until: datetime
+    uses: int | None
+    used: list[GrantUse] = Field(default_factory=list)

@@ -1,0 +1,80 @@
+"""Grants: remembered approvals, which let later calls run unasked."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, TypeAlias
+
+from fastapi import APIRouter, Path
+
+from abeyance.api import examples, openapi
+from abeyance.api.auth import RESPONDS, Caller, require
+from abeyance.api.dependencies import VALID_KEY, ClientDep
+from abeyance.api.rights import Reads
+from abeyance.api.schemas import Listed
+from abeyance.core.authority import CONTROL
+from abeyance.core.delegations import ADMIN
+from abeyance.core.policy import Principal, ReadRights
+from abeyance.errors import Code
+from abeyance.records.grant_views import GrantView
+
+router = APIRouter(prefix="/grants", tags=["grants"])
+
+_EXAMPLE: Final[dict[str, Any]] = {
+    "id": "3f79bb7b435b0532",
+    "tool": "send_refund",
+    "graph": "refunds",
+    "run_id": None,
+    "same": {"customer_id": "c-17"},
+    "below": {"amount": 200.0},
+    "by": "ada",
+    "capability": "refunds:approve",
+    "made_at": "2026-03-02T09:00:00Z",
+    "until": "2026-03-02T17:00:00Z",
+    "uses": 20,
+    "used": [
+        {
+            "run_id": "refund-4711",
+            "call": "graph:refunds;node:desk#1;node:send_refund#2",
+            "at": "2026-03-02T09:30:00Z",
+        }
+    ],
+}
+
+GrantId: TypeAlias = Annotated[str, Path(description="The id of a grant.", max_length=100)]
+
+
+@router.get("", responses=openapi.read("The grants.", examples.listed(_EXAMPLE)))
+async def list_grants(caller: Caller, client: ClientDep, reads: Reads) -> Listed[GrantView]:
+    """List the remembered approvals that the caller made and that count, with the calls that ran under
+    them. With `runs:control` or `admin`, all.
+
+    This requires `runs:respond`, `runs:control` or `admin`. Who is bound to labels sees their own.
+    """
+    _require(caller)
+    return Listed(items=await client.grants.list(_own_if_bound(caller, reads)))
+
+
+@router.delete(
+    "/{grant_id}",
+    dependencies=[VALID_KEY],
+    responses=openapi.change(200, "The grant, which counts no more.", _EXAMPLE, Code.UNKNOWN_GRANT),
+)
+async def revoke_grant(
+    grant_id: GrantId, caller: Caller, client: ClientDep, reads: Reads
+) -> GrantView:
+    """Revoke a remembered approval, which the caller made; with `runs:control` anybody's.
+
+    Repeating the call changes nothing. This requires `runs:respond`, `runs:control` or `admin`.
+    """
+    _require(caller)
+    return await client.grants.revoke(grant_id, principal=_own_if_bound(caller, reads))
+
+
+def _require(caller: Principal) -> None:
+    if not caller.may(CONTROL):
+        require(caller, RESPONDS, unless=ADMIN)
+
+
+def _own_if_bound(caller: Principal, reads: ReadRights) -> Principal:
+    """Return the caller, without the rights over grants of others, who may be of runs that are hidden."""
+    return Principal(subject=caller.subject) if reads.is_bound else caller

@@ -1,0 +1,199 @@
+"""What an approver may remember of a yes: the declaration, the answer, and the calls that run unasked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from agent_scripts import Script, call, started
+
+from abeyance import Agent, Principal, Refusal, Remember, tool
+from abeyance.agents.tool_errors import ToolDeclarationError
+from abeyance.errors import Code
+from abeyance.testing import InMemoryRun
+
+ADA = Principal(subject="ada", capabilities=("pay",))
+WEEK = Remember(most="7d", where=["run", "graph"], same=["to"], below={"amount": 200})
+YES = {"approved": True, "remember": {"for": "8h", "where": "run"}}
+
+
+class Purse:
+    """The tool `pay`, of which approvals may be remembered, and what it has paid."""
+
+    def __init__(self, remember: Remember | None = WEEK, **options: Any) -> None:
+        self.paid: list[tuple[int, str]] = []
+
+        @tool(approve=True, requested_capability="pay", remember=remember, **options)
+        async def pay(amount: int, to: str, note: str = "") -> str:
+            self.paid.append((amount, to))
+            return f"paid {amount}{note}"
+
+        self.tool = pay
+
+
+async def paying(purse: Purse, *calls: tuple[int, str]) -> tuple[InMemoryRun, Script]:
+    turns = [
+        call("pay", f"c{number}", amount=amount, to=to)
+        for number, (amount, to) in enumerate(calls, start=1)
+    ]
+    script = Script(*turns, "done")
+    return await started(Agent("clerk", model=script, tools=[purse.tool])), script
+
+
+async def told(run: InMemoryRun, *wanted: str) -> list[Any]:
+    return [event.data async for event in run.events(follow=False) if event.type in wanted]
+
+
+async def test_a_call_that_a_remembered_yes_covers_runs_unasked_and_says_so() -> None:
+    purse = Purse()
+    run, script = await paying(purse, (500, "bob"), (199, "bob"))
+    (question,) = await run.interrupts()
+    assert question.remember is not None
+    assert question.remember.model_dump() == {
+        "most": 7 * 86_400.0,
+        "where": ["run", "graph"],
+        "same": ["to"],
+        "below": {"amount": 200.0},
+    }
+    await run.respond("approve", YES, principal=ADA)
+
+    assert (run.status, purse.paid) == ("completed", [(500, "bob"), (199, "bob")])
+    assert script.told() == {"c2": ("success", "paid 199")}
+    (made, used) = await told(run, "approval.remembered", "approval.granted")
+    assert (made["tool"], made["where"], made["uses"]) == ("pay", "run", None)
+    assert used == {"grant": made["grant"], "by": "ada", "tool": "pay", "call": "c2"}
+    items = await run.transcript(min(run.state.transcripts, key=len))
+    assert [item.approval for item in items if item.role == "tool"] == [
+        None,
+        {"grant": made["grant"], "by": "ada"},
+    ]
+
+
+@pytest.mark.parametrize("second", [(200, "bob"), (199, "eve")])
+async def test_a_call_that_is_not_covered_is_asked_about(second: tuple[int, str]) -> None:
+    purse = Purse()
+    run, _ = await paying(purse, (5, "bob"), second)
+    await run.respond("approve", YES, principal=ADA)
+
+    assert (run.status, purse.paid) == ("awaiting-input", [(5, "bob")])
+    assert await told(run, "approval.granted") == []
+
+
+async def test_no_more_calls_run_unasked_than_are_remembered() -> None:
+    purse = Purse()
+    run, _ = await paying(purse, (5, "bob"), (6, "bob"), (7, "bob"))
+    answer = {"approved": True, "remember": {"for": "8h", "where": "run", "uses": 1}}
+    await run.respond("approve", answer, principal=ADA)
+
+    assert (run.status, purse.paid) == ("awaiting-input", [(5, "bob"), (6, "bob")])
+
+
+async def test_a_call_with_a_preview_runs_unasked_and_without_one() -> None:
+    previews = []
+
+    async def preview(amount: int) -> dict[str, str]:
+        previews.append(amount)
+        return {"summary": f"pays {amount}"}
+
+    purse = Purse(preview=preview)
+    run, _ = await paying(purse, (5, "bob"), (6, "bob"))
+    await run.respond("approve", YES, principal=ADA)
+
+    assert (run.status, purse.paid) == ("completed", [(5, "bob"), (6, "bob")])
+    assert {*previews} == {5}
+
+
+async def refused(purse: Purse, answer: Any, principal: Principal = ADA) -> Refusal:
+    run, _ = await paying(purse, (5, "bob"))
+    before = run.state
+    with pytest.raises(Refusal) as error:
+        await run.respond("approve", answer, principal=principal)
+    assert run.state is before
+    return error.value
+
+
+@pytest.mark.parametrize(
+    ("answer", "principal", "why"),
+    [
+        ({**YES, "arguments": {"amount": 3, "to": "bob"}}, ADA, "changes the arguments"),
+        (YES, Principal(subject="root", capabilities=("*",)), "'root' has '\\*' in place of"),
+    ],
+)
+async def test_what_cannot_be_remembered_is_refused(
+    answer: Any, principal: Principal, why: str
+) -> None:
+    refusal = await refused(Purse(), answer, principal)
+    assert refusal.code is Code.NOT_REMEMBERABLE
+    assert why.replace("\\", "") in refusal.message
+
+
+async def test_nothing_is_remembered_of_a_tool_unless_its_author_allows_it() -> None:
+    purse = Purse(remember=None)
+    refusal = await refused(purse, YES)
+    assert (refusal.code, "lets nobody remember" in refusal.message) == (
+        Code.NOT_REMEMBERABLE,
+        True,
+    )
+    run, _ = await paying(purse, (5, "bob"))
+    (question,) = await run.interrupts()
+    assert (question.remember, "remember" in question.response_schema["properties"]) == (
+        None,
+        False,
+    )
+
+
+@pytest.mark.parametrize(
+    "remember", [{"for": "8d", "where": "run"}, {"for": "1h", "where": "graph"}]
+)
+async def test_more_than_the_author_allows_is_too_wide(remember: Any) -> None:
+    purse = Purse(remember=Remember(most="7d"))
+    refusal = await refused(purse, {"approved": True, "remember": remember})
+    assert refusal.code is Code.GRANT_TOO_WIDE
+    assert refusal.details["where"] == ["run"]
+
+
+@pytest.mark.parametrize(
+    ("remember", "pointer"),
+    [
+        ({"for": "soon", "where": "run"}, "/remember/for"),
+        ({"for": 0, "where": "run"}, "/remember/for"),
+        ({"for": "1h", "where": "everywhere"}, "/remember/where"),
+        ({"for": "1h", "where": "run", "uses": 0}, "/remember/uses"),
+        ({"for": "1h"}, "/remember"),
+    ],
+)
+async def test_what_cannot_be_read_is_an_invalid_answer(remember: Any, pointer: str) -> None:
+    refusal = await refused(Purse(), {"approved": True, "remember": remember})
+    assert refusal.code is Code.INVALID_ANSWER
+    assert refusal.details["errors"][0]["pointer"] == pointer
+
+
+async def test_a_no_is_not_remembered() -> None:
+    refusal = await refused(Purse(), {**YES, "approved": False})
+    assert refusal.code is Code.INVALID_ANSWER
+
+
+@pytest.mark.parametrize(
+    ("options", "fault"),
+    [
+        ({"remember": Remember(most="soon")}, "remember=, most=: 'soon' is not a duration"),
+        ({"remember": Remember(most="91d")}, "use at most 90d"),
+        ({"remember": Remember(most="7d", where=["all"])}, "use 'run', 'graph' or both"),
+        ({"remember": Remember(most="7d", same=["who"])}, "names 'who', which is no argument"),
+        ({"remember": Remember(most="7d", below={"to": 3})}, "'to' is no number"),
+        ({"remember": Remember(most="7d", below={"amount": "3"})}, "has the bound '3'"),
+        ({"remember": "7d"}, "use Remember(most='7d'"),
+        ({"remember": WEEK, "quorum": 2}, "no effect with quorum="),
+        ({"remember": WEEK, "hold": "5m"}, "no effect with quorum="),
+        ({"remember": WEEK, "approve": False}, "remember= has no effect without an approval"),
+    ],
+)
+def test_a_declaration_that_lets_nobody_remember_anything_is_a_fault(
+    options: Any, fault: str
+) -> None:
+    with pytest.raises(ToolDeclarationError) as error:
+
+        @tool(**{"approve": True, **options})
+        async def pay(amount: int, to: str) -> None: ...
+
+    assert fault in str(error.value)

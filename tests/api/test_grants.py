@@ -1,0 +1,204 @@
+"""Remembered approvals over HTTP, over the Python client and in the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+from command_line import called
+from recorded import batch, fact, run_view
+from scripted_agents import desk, scripted, told
+from stack import Api, app_for, new_id, problem, served
+from temporal_site import Site
+from temporalio.client import Client as TemporalClient
+
+from abeyance import Agent, Principal, Remember, commands, tool
+from abeyance.api.auth import Credentials
+from abeyance.api.rights import vouched
+from abeyance.core.grants import MOST, Grant, as_json
+from abeyance.http import HttpClient
+from abeyance.records.writing import write
+from abeyance.token_file import add_token
+
+PAY = "pay"
+HOURS = {"for": "8h", "where": "graph"}
+WEEK = Remember(most="7d", where=["run", "graph"], same=["to"], below={"amount": 200})
+
+
+@tool(approve=True, requested_capability=PAY, remember=WEEK)
+async def pay(amount: int, to: str) -> str:
+    return f"paid {amount} to {to}"
+
+
+def payments() -> Any:
+    model = scripted([("pay", {"amount": 5, "to": "bob"})], told)
+    return desk(Agent("clerk", model=model, tools=[pay]))
+
+
+@pytest_asyncio.fixture(scope="module")
+async def site(temporal: TemporalClient) -> AsyncIterator[Site]:
+    site = Site(temporal, payments())
+    async with site.worker():
+        yield site
+
+
+@pytest_asyncio.fixture(scope="module")
+async def api(site: Site) -> AsyncIterator[Api]:
+    async with served(app_for(site)) as api:
+        yield api
+
+
+def headers(who: str, *capabilities: str) -> dict[str, str]:
+    return {
+        "X-Abeyance-Principal": who,
+        "X-Abeyance-Capabilities": ",".join(capabilities),
+        "X-Abeyance-Request": "1",
+    }
+
+
+async def asking(api: Api) -> str:
+    """The id of a question of a new run. What was remembered is revoked before."""
+    for each in (await api.http.get("/grants")).json()["items"]:
+        await api.http.delete(f"/grants/{each['id']}", headers={"X-Abeyance-Request": "1"})
+    _, (id_,) = await api.waiting("desk")
+    return id_
+
+
+async def answer(
+    api: Api, id_: str, who: str, remember: Any = HOURS, *capabilities: str, **sent: str
+) -> httpx.Response:
+    body = {"response": {"approved": True, "remember": remember}}
+    given = sent or headers(who, "runs:respond", *(capabilities or [PAY]))
+    return await api.http.post(f"/interrupts/{id_}/respond", json=body, headers=given)
+
+
+async def test_a_yes_is_remembered_listed_used_and_revoked(api: Api) -> None:
+    ada, bob = f"ada-{new_id()}", f"bob-{new_id()}"
+    id_ = await asking(api)
+    assert (await api.interrupt(id_))["remember"] == {
+        "most": 604_800.0,
+        "where": ["run", "graph"],
+        "same": ["to"],
+        "below": {"amount": 200.0},
+    }
+    assert (await answer(api, id_, ada, {**HOURS, "uses": 20})).status_code == 200
+    (grant,) = (await api.http.get("/grants", headers=headers(ada, "runs:respond"))).json()["items"]
+    shown = {name: grant[name] for name in ("tool", "graph", "run_id", "by", "same", "below")}
+    assert shown == {
+        "tool": "pay",
+        "graph": "desk",
+        "run_id": None,
+        "by": ada,
+        "same": {"to": "bob"},
+        "below": {"amount": 200.0},
+    }
+    assert (grant["uses"], grant["used"]) == (20, [])
+
+    run_id = await api.start("desk", {})
+    view = await api.until(run_id, "completed", "awaiting-input")
+    assert (view["status"], view["values"]["report"]) == (
+        "completed",
+        "pay: success: paid 5 to bob",
+    )
+    async with HttpClient(api.url) as http:
+        (listed,) = await http.grants.list()
+        assert [use.run_id for use in listed.used] == [run_id]
+    path = f"/grants/{grant['id']}"
+    others = await api.http.get("/grants", headers=headers(bob, "runs:respond"))
+    assert others.json()["items"] == []
+    problem(await api.http.get("/grants", headers=headers(bob)), 403, "capability_required")
+    refused = await api.http.delete(path, headers=headers(bob, "runs:respond"))
+    problem(refused, 403, "capability_required")
+    for _ in range(2):
+        revoked = await api.http.delete(path, headers=headers(ada, "runs:respond"))
+        assert (revoked.status_code, revoked.json()["id"]) == (200, grant["id"])
+    assert (await api.http.get("/grants")).json()["items"] == []
+    await api.waiting("desk")
+    unknown = await api.http.delete("/grants/unknown", headers=headers("olga", "runs:control"))
+    problem(unknown, 404, "unknown_grant")
+
+
+async def test_refusals_leave_the_question_open(api: Api) -> None:
+    id_ = await asking(api)
+    problem(await answer(api, id_, "root", HOURS, "*"), 422, "not_rememberable")
+    wide = problem(
+        await answer(api, id_, "ada", {"for": "8d", "where": "run"}), 422, "grant_too_wide"
+    )
+    assert wide["most"] == 604_800.0
+    faults = problem(
+        await answer(api, id_, "ada", {"for": "soon", "where": "run"}), 422, "invalid_answer"
+    )
+    assert faults["errors"][0]["pointer"] == "/remember/for"
+    assert (await api.interrupt(id_))["status"] == "open"
+    assert (await api.http.get("/grants")).json()["items"] == []
+
+
+async def test_one_person_has_so_many_grants_at_most(site: Site, api: Api) -> None:
+    ada, now = f"ada-{new_id()}", datetime.now(UTC)
+    id_ = await asking(api)
+    about: dict[str, Any] = {"tool": "look", "declaration": "d", "graph": "desk", "by": ada}
+    made = [
+        Grant(id=new_id(), **about, made_at=now, until=now + timedelta(hours=1))
+        for _ in range(MOST)
+    ]
+    facts = [
+        fact(number, "approval.remembered", data={"grant": each.id}, audit={"grant": as_json(each)})
+        for number, each in enumerate(made, start=1)
+    ]
+    await site.client.records.write(write, [batch(run_view(new_id()), facts=facts)])
+    refused = problem(await answer(api, id_, ada), 422, "not_rememberable")
+    assert (refused["limit"], f"{MOST} grants" in refused["detail"]) == (MOST, True)
+    assert (await answer(api, id_, f"bob-{new_id()}", {"for": "1h", "where": "run"})).is_success
+
+
+async def test_the_terminal_remembers_lists_and_revokes(api: Api) -> None:
+    id_ = await asking(api)
+    ada = {"ABEYANCE_URL": api.url}
+    code, _, err = await called("--as", "ada", "respond", id_, "--remember", "8h", **ada)
+    assert (code, "--remember needs an approval" in err) == (2, True)
+    # Without tokens a caller has every capability, and those are not remembered.
+    options = ("--approve", "--remember", "8h", "--where", "graph", "--uses", "20")
+    code, _, err = await called("--as", "ada", "respond", id_, *options, **ada)
+    assert (code, "not_rememberable" in err) == (3, True)
+    assert (await answer(api, id_, "ada", {**HOURS, "uses": 20})).is_success
+    code, out, _ = await called("grants", **ada)
+    assert (code, "pay of desk, in every run" in out, "0 of 20 calls" in out) == (0, True, True)
+    assert 'if to = "bob", amount < 200' in out
+    (grant,) = (await api.http.get("/grants")).json()["items"]
+    code, out, _ = await called("grants", "revoke", grant["id"], **ada)
+    assert (code, grant["id"] in out) == (0, True)
+    code, out, _ = await called("grants", **ada)
+    assert (code, "none" in out) == (0, True)
+
+
+@pytest.mark.parametrize(("hours", "least"), [(1, 24), (48, 48)])
+def test_a_grant_with_an_issued_token_ends_with_it_or_after_a_day(hours: int, least: int) -> None:
+    ada = Principal(subject="ada", capabilities=(PAY,))
+    ends = datetime.now(UTC) + timedelta(hours=hours)
+    issued = Credentials(principal=ada, issuer="i", expires_at=ends.timestamp())
+    answers = {"response": {"approved": True, "remember": HOURS}, "principal": ada}
+    until = vouched(commands.Respond(**answers), issued).vouched_until
+    assert until is not None
+    assert abs(until - datetime.now(UTC) - timedelta(hours=least)) < timedelta(minutes=1)
+    # Of a file of tokens a worker can ask.
+    assert vouched(commands.Respond(**answers), Credentials(principal=ada)).vouched_until is None
+
+
+async def test_who_sees_some_runs_only_remembers_for_one_run(
+    site: Site, api: Api, tmp_path: Path
+) -> None:
+    tokens = tmp_path / "tokens.json"
+    secret = add_token(tokens, "ben", ["runs:respond", PAY], reads={"team": ["finance"]})
+    async with served(app_for(site, tokens_file=tokens)) as guarded:
+        await asking(api)
+        _, (id_,) = await api.waiting("desk", labels={"team": "finance"})
+        bound = {"Authorization": f"Bearer {secret}"}
+        refused = await answer(guarded, id_, "ben", HOURS, **bound)
+        problem(refused, 422, "grant_too_wide")
+        own = {"for": "8h", "where": "run"}
+        assert (await answer(guarded, id_, "ben", own, **bound)).is_success

@@ -1,0 +1,259 @@
+"""Grants: what an approver may remember, and which calls that covers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from core_agents import gated, reviewing, turn
+from core_drive import Drive, at
+
+from abeyance.core import grants
+from abeyance.core.events import Responded
+from abeyance.core.grants import MOST, Grant, Remember, Wanted
+from abeyance.core.json import Json
+from abeyance.core.policy import TEMPORAL, Principal
+from abeyance.core.spec import FunctionNode, ReturnErrorToCaller
+from abeyance.core.terms import Quorum, Terms
+from abeyance.errors import Code, Refusal
+
+ADA = Principal(subject="ada", capabilities=("pay",))
+ALLOWED = Remember(
+    most=3_600.0, where=("run", "graph"), same=("to",), below={"amount": 200}, declaration="d"
+)
+SEND = FunctionNode(id="send", on_error=ReturnErrorToCaller(), asks=("pay",))
+CALL = {"tool": "pay", "arguments": {"amount": 5, "to": "bob"}}
+YES: Json = {"approved": True, "remember": {"for": "1h", "where": "graph", "uses": 2}}
+
+
+def made(**fields: Any) -> Grant:
+    about = {"id": "g", "tool": "pay", "declaration": "d", "graph": "refunds"}
+    about |= {"same": {"to": "bob"}, "below": {"amount": 200}, "by": "ada", "capability": "pay"}
+    return Grant(**{**about, "made_at": at(0), "until": at(7_200), **fields})
+
+
+def wanted(**fields: Any) -> Wanted:
+    about = {"tool": "pay", "declaration": "d", "graph": "refunds", "run_id": "r"}
+    about |= {"origin": "o", "call": "c", "arguments": {"amount": 5, "to": "bob"}}
+    return Wanted(**{**about, **fields})
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_covered"),
+    [
+        ({}, True),
+        ({"tool": "send"}, False),
+        ({"declaration": "another"}, False),
+        ({"graph": "payouts"}, False),
+        ({"arguments": {"amount": 199.99, "to": "bob", "note": "x"}}, True),
+        ({"arguments": {"amount": 200, "to": "bob"}}, False),
+        ({"arguments": {"amount": "5", "to": "bob"}}, False),
+        ({"arguments": {"amount": True, "to": "bob"}}, False),
+        ({"arguments": {"amount": float("-inf"), "to": "bob"}}, False),
+        ({"arguments": {"to": "bob"}}, False),
+        ({"arguments": {"amount": 5, "to": "Bob"}}, False),
+        ({"arguments": {"amount": 5}}, False),
+    ],
+)
+def test_a_grant_covers_calls_with_the_same_values_below_its_bounds(
+    fields: dict[str, Any], is_covered: bool
+) -> None:
+    assert made().covers(wanted(**fields)) is is_covered
+
+
+def test_values_are_the_same_by_their_canonical_json() -> None:
+    grant = made(same={"to": {"iban": 1, "name": "Bob"}})
+    assert grant.covers(wanted(arguments={"amount": 5, "to": {"name": "Bob", "iban": 1.0}}))
+
+
+def test_a_grant_of_one_run_covers_that_alone() -> None:
+    grant = made(run_id="r")
+    assert grant.covers(wanted())
+    assert not grant.covers(wanted(run_id="another"))
+
+
+@pytest.mark.parametrize(
+    ("fields", "seconds", "maker", "is_known", "holds"),
+    [
+        ({}, 7_199, ADA, True, True),
+        ({}, 7_200, ADA, True, False),
+        ({}, 60, None, True, False),
+        ({}, 60, replace(ADA, capabilities=("runs:read",)), True, False),
+        ({"capability": None}, 60, replace(ADA, capabilities=()), True, True),
+        ({"until": at(9 * 86_400)}, 86_399, None, False, True),
+        ({"until": at(9 * 86_400)}, 86_400, None, False, False),
+        ({"is_issued": True, "until": at(9 * 86_400)}, 2 * 86_400, None, True, True),
+        ({"is_issued": True}, 7_200, None, False, False),
+    ],
+)
+def test_a_grant_holds_until_its_end_while_its_maker_has_the_capability(
+    fields: dict[str, Any], seconds: float, maker: Principal | None, is_known: bool, holds: bool
+) -> None:
+    assert made(**fields).holds(at(seconds), maker, is_known=is_known) is holds
+
+
+def approving(*, remember: Remember | None = ALLOWED, shown: Json = CALL, **about: Any) -> Drive:
+    """A run whose agent wants to call `pay`, of which a yes may be remembered."""
+    run = reviewing(SEND)
+    asked = gated("c1", "send", reason=shown, requested_capability="pay", **about)
+    assert asked.call is not None
+    (question,) = asked.call.interrupts
+    spec = replace(question, remember=remember)
+    turn(run, replace(asked, call=replace(asked.call, interrupts=(spec,))))
+    return run
+
+
+def answered(run: Drive, answer: Json = YES, **about: Any) -> dict[str, Any]:
+    id_ = run.open("approve").id
+    given = {"principal": ADA, "lasts": {id_: 3_600.0}, **about}
+    return run.response({id_: answer}, **given)
+
+
+def granted(run: Drive) -> Json:
+    """The grants that the run has published, as the records get them."""
+    found = run.facts("approval.remembered")
+    return [fact.audit and fact.audit["grant"] for fact in found]
+
+
+def test_a_yes_that_is_remembered_publishes_the_whole_grant() -> None:
+    run = approving()
+    run.feed(Responded, **answered(run))
+
+    (grant,) = granted(run)
+    assert grant == {
+        "id": grant["id"],
+        "tool": "pay",
+        "declaration": "d",
+        "graph": "g",
+        "run_id": None,
+        "same": {"to": "bob"},
+        "below": {"amount": 200},
+        "by": "ada",
+        "capability": "pay",
+        "made_at": grant["made_at"],
+        "until": grant["until"],
+        "uses": 2,
+        "is_issued": False,
+    }
+    (order,) = run.orders("send")
+    assert order.own_answers == {"/approval/approve": {"approved": True}}
+
+
+def test_a_plain_yes_grants_nothing() -> None:
+    run = approving()
+    run.feed(Responded, **answered(run, {"approved": True}))
+    assert granted(run) == []
+
+
+def test_what_an_issuer_vouches_for_ends_with_that() -> None:
+    run = approving()
+    run.feed(Responded, **answered(run, vouched_until=run.now + timedelta(seconds=9)))
+    (grant,) = granted(run)
+    assert grant["is_issued"] is True
+    assert grant["until"] < grants.rfc3339(run.now + timedelta(seconds=60))
+
+
+@pytest.mark.parametrize(
+    ("about", "response", "why"),
+    [
+        ({"remember": None}, {}, "lets nobody remember"),
+        ({"terms": Terms(quorum=Quorum(count=2))}, {}, "several people or particular ones"),
+        ({"terms": Terms(not_by=("@starter",))}, {}, "several people or particular ones"),
+        (
+            {"terms": Terms(assignees=("ada",), assignees_only=True)},
+            {},
+            "several people or particular ones",
+        ),
+        ({"terms": Terms(hold=60.0)}, {}, "can be taken back"),
+        ({"shown": {"tool": "pay", "arguments": {"amount": 5}}}, {}, "has no 'to'"),
+        ({"shown": None}, {}, "does not show the arguments"),
+        ({}, {"answer": {**YES, "arguments": {"amount": 9}}}, "changes the arguments"),
+        ({}, {"principal": replace(ADA, capabilities=("*",))}, "'*' in place of"),
+    ],
+)
+def test_what_cannot_be_remembered_is_refused(
+    about: dict[str, Any], response: dict[str, Any], why: str
+) -> None:
+    run = approving(**about)
+    entry = run.open("approve")
+    refusal = run.refused(Responded, **answered(run, **response))
+
+    assert refusal.code is Code.NOT_REMEMBERABLE
+    assert why in refusal.message
+    assert (grants.offered(entry) is None) is not bool(response)
+
+
+def test_an_answer_from_temporal_is_not_remembered() -> None:
+    run = reviewing()
+    asked = gated("c1", reason=CALL)
+    assert asked.call is not None
+    (question,) = asked.call.interrupts
+    call = replace(asked.call, interrupts=(replace(question, remember=ALLOWED),))
+    turn(run, replace(asked, call=call))
+    refusal = run.refused(Responded, **answered(run, principal=TEMPORAL))
+    assert "not known who answers" in refusal.message
+    anybody = Principal(subject="ada", capabilities=("*",))
+    assert "'*'" in run.refused(Responded, **answered(run, principal=anybody)).message
+    run.feed(Responded, **answered(run, principal=Principal(subject="ada")))
+    assert len(granted(run)) == 1
+
+
+@pytest.mark.parametrize(
+    ("allowed", "about"),
+    [
+        (replace(ALLOWED, most=3_599.0), {}),
+        (replace(ALLOWED, where=("run",)), {}),
+    ],
+)
+def test_more_than_the_author_allows_is_too_wide(allowed: Remember, about: dict[str, Any]) -> None:
+    run = approving(remember=allowed)
+    refusal = run.refused(Responded, **answered(run, **about))
+    assert refusal.code is Code.GRANT_TOO_WIDE
+    assert refusal.details["most"] == allowed.most
+
+
+def test_what_its_maker_may_not_approve_is_too_wide() -> None:
+    run = approving()
+    entry = run.open("approve")
+    event = Responded(
+        now=at(0),
+        principal=replace(ADA, capabilities=("runs:respond",)),
+        answers={},
+        schema_faults={},
+        lasts={entry.id: 1.0},
+    )
+    with pytest.raises(Refusal) as refused:
+        grants.refuse_too_wide(entry, YES, event)
+    assert (refused.value.code, "'ada' lacks" in refused.value.message) == (
+        Code.GRANT_TOO_WIDE,
+        True,
+    )
+
+
+def test_one_maker_has_so_many_grants_at_most() -> None:
+    grants.refuse_more("ada", MOST - 1)
+    with pytest.raises(Refusal, match=f"has {MOST} grants"):
+        grants.refuse_more("ada", MOST)
+
+
+def test_a_grant_is_revoked_by_its_maker_or_with_the_capability_for_it() -> None:
+    bob = Principal(subject="bob")
+    grants.refuse_foreign(made(), ADA, "runs:control")
+    grants.refuse_foreign(made(), replace(bob, capabilities=("runs:control",)), "runs:control")
+    with pytest.raises(Refusal) as refused:
+        grants.refuse_foreign(made(), bob, "runs:control")
+    assert refused.value.code is Code.CAPABILITY_REQUIRED
+    assert grants.unknown("x").code is Code.UNKNOWN_GRANT
+
+
+def test_the_same_answer_is_the_same_grant_and_after_a_rewind_another() -> None:
+    first, again = approving(), approving()
+    for run in (first, again):
+        run.feed(Responded, **answered(run))
+    assert granted(first)[0]["id"] == granted(again)[0]["id"]
+    other = approving(shown={"tool": "pay", "arguments": {"amount": 6, "to": "bob"}})
+    other.state.era = "rewound"
+    other.feed(Responded, **answered(other))
+    assert granted(other)[0]["id"] != granted(first)[0]["id"]

@@ -1,0 +1,243 @@
+"""Remembered approvals on a real server: which calls run unasked, and when a person is asked again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+from pydantic_ai.messages import ModelMessage
+from scripted_agents import desk, scripted, told
+from temporal_site import Site, eventually
+from temporalio.client import Client as TemporalClient
+
+from abeyance import Agent, Graph, Principal, Remember, tool, views
+from abeyance.client.grants import GrantedCalls
+from abeyance.client.records import Records
+from abeyance.core.grants import Wanted
+from abeyance.records.database import Database
+from abeyance.token_file import add_token, revoke_tokens
+from abeyance.worker import make_worker
+
+ADA = Principal(subject="ada", capabilities=("pay",))
+OPERATOR = Principal(subject="olga", capabilities=("runs:control",))
+WEEK = Remember(most="7d", where=["run", "graph"], below={"amount": 200})
+CLERK = "graph:desk;node:clerk;agent:clerk"
+
+
+class Purse:
+    """A graph whose agent pays once in a run, of which approvals may be remembered."""
+
+    def __init__(self, *, remember: Remember = WEEK, **options: Any) -> None:
+        self.paid: list[str] = []
+        self.remember = remember
+        self.options = options
+
+    def graph(self, model: Any = None, prompt: str | None = None) -> Graph:
+        purse = self
+
+        @tool(
+            approve=True,
+            requested_capability="pay",
+            remember=self.remember,
+            prompt=prompt,
+            **self.options,
+        )
+        async def pay(amount: int) -> str:
+            return await purse.pay(amount)
+
+        model = scripted([("pay", {"amount": 5})], told) if model is None else model
+        return desk(Agent("clerk", model=model, tools=[pay]))
+
+    async def pay(self, amount: int) -> str:
+        self.paid.append(f"paid {amount}")
+        return self.paid[-1]
+
+
+async def remembered(site: Site, where: str = "graph", **more: Any) -> str:
+    """A run in which Ada has her yes remembered, to its end."""
+    run_id = await site.start()
+    (question,) = (await site.until(run_id, "awaiting-input")).interrupts
+    answer = {"approved": True, "remember": {"for": "8h", "where": where, **more}}
+    await site.client.run(run_id).respond(question.id, answer, principal=ADA)
+    await site.ended(run_id)
+    return run_id
+
+
+async def settled(site: Site) -> views.RunView:
+    """A new run, once it has ended or asks somebody."""
+    return await site.until(await site.start(), "completed", "awaiting-input")
+
+
+async def test_the_next_runs_are_not_asked_until_the_grant_is_revoked(
+    temporal: TemporalClient,
+) -> None:
+    purse = Purse()
+    site = Site(temporal, purse.graph())
+    async with site.worker():
+        first = await remembered(site)
+        (grant,) = await site.client.grants.list(ADA)
+        second = await settled(site)
+        assert (second.status, len(purse.paid)) == ("completed", 2)
+        assert await site.events(second.run_id, "interrupt.opened") == []
+        (event,) = await site.events(second.run_id, "approval.granted")
+        assert event == {"grant": grant.id, "by": "ada", "tool": "pay", "call": "1.1"}
+        transcript = await site.client.run(second.run_id).transcript(CLERK)
+        (item,) = [each for each in transcript if each.role == "tool"]
+        assert item.approval == {"grant": grant.id, "by": "ada"}
+        audit = (await site.client.run(second.run_id).audit()).splitlines()
+        (line,) = [each for each in map(json.loads, audit) if each["type"] == "approval.granted"]
+        assert (line["actor"], line["data"]["grant"]) == ("ada", grant.id)
+
+        (used,) = await site.client.grants.list(OPERATOR)
+        assert [(use.run_id, use.call) for use in used.used] == [
+            (second.run_id, f"{CLERK};tool:pay:1.1")
+        ]
+        await site.client.grants.revoke(grant.id, principal=ADA)
+        assert await site.client.grants.list(OPERATOR) == []
+        assert (await settled(site)).status == "awaiting-input"
+        for run_id in (first, second.run_id):
+            await site.replays(run_id)
+
+
+async def test_a_grant_that_is_revoked_before_the_call_runs_covers_it_no_more(
+    temporal: TemporalClient,
+) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def turn(messages: list[ModelMessage]) -> list[tuple[str, dict[str, int]]]:
+        begun.set()
+        assert go_on.wait(30)
+        return [("pay", {"amount": 5})]
+
+    purse = Purse()
+    site = Site(temporal, purse.graph())
+    async with site.worker():
+        await remembered(site)
+    async with site.worker(purse.graph(scripted(turn, told))):
+        run_id = await site.start()
+        await eventually(begun.is_set)
+        run = site.client.run(run_id)
+        await run.pause()
+        await site.until(run_id, "paused")
+        go_on.set()
+
+        async def is_decided() -> bool:
+            return bool(await site.events(run_id, "model.turn"))
+
+        await eventually(is_decided)
+        (grant,) = await site.client.grants.list(ADA)
+        await site.client.grants.revoke(grant.id, principal=OPERATOR)
+        await run.resume()
+        view = await site.until(run_id, "awaiting-input")
+        (question,) = view.interrupts
+        assert (question.kind, len(purse.paid)) == ("approval", 1)
+        await run.respond(question.id, {"approved": True}, principal=ADA)
+        await site.ended(run_id)
+
+    assert len(purse.paid) == 2
+    assert await site.events(run_id, "approval.granted") == []
+
+
+class Cut(Purse):
+    """Its second payment is cut off once, with its worker."""
+
+    async def pay(self, amount: int) -> str:
+        text = await super().pay(amount)
+        if len(self.paid) == 2:
+            await asyncio.Event().wait()
+        return text
+
+
+async def test_a_call_that_begins_again_has_taken_one_use(temporal: TemporalClient) -> None:
+    purse = Cut(on_unknown="retry")
+    site = Site(temporal, purse.graph())
+    async with site.worker():
+        await remembered(site, uses=1)
+        run_id = await site.start()
+        await eventually(lambda: len(purse.paid) == 2)
+    async with site.worker():
+        ended = await site.ended(run_id)
+        (grant,) = await site.client.grants.list(ADA)
+        after = await settled(site)
+
+    assert (ended.status, len(purse.paid)) == ("completed", 3)
+    assert (len(grant.used), after.status) == (1, "awaiting-input")
+    assert len(await site.events(run_id, "approval.granted")) == 1
+
+
+async def test_of_two_workers_at_once_one_takes_the_last_use(temporal: TemporalClient) -> None:
+    purse = Purse()
+    site = Site(temporal, purse.graph())
+    # One process has one worker of a queue over one connection.
+    other = await TemporalClient.connect(
+        temporal.service_client.config.target_host, data_converter=temporal.data_converter
+    )
+    another = make_worker(other, site.graphs, site.settings, blobs=site.blobs)
+    async with site.worker(), another:
+        await remembered(site, uses=1)
+        views_ = await asyncio.gather(*(settled(site) for _ in range(4)))
+
+    assert sorted(view.status for view in views_) == ["awaiting-input"] * 3 + ["completed"]
+    assert len(purse.paid) == 2
+
+
+async def test_a_grant_for_one_run_covers_no_other(temporal: TemporalClient) -> None:
+    purse = Purse()
+    site = Site(temporal, purse.graph())
+    async with site.worker():
+        await remembered(site, "run")
+        assert (await settled(site)).status == "awaiting-input"
+
+
+async def test_a_grant_of_another_declaration_of_the_tool_covers_nothing(
+    temporal: TemporalClient,
+) -> None:
+    purse = Purse()
+    site = Site(temporal, purse.graph())
+    async with site.worker():
+        await remembered(site)
+    async with site.worker(purse.graph(prompt="Pay {amount}?")):
+        assert (await settled(site)).status == "awaiting-input"
+    async with site.worker():
+        assert (await settled(site)).status == "completed"
+
+
+async def test_a_grant_covers_nothing_while_its_maker_lacks_the_capability(
+    temporal: TemporalClient, tmp_path: Path
+) -> None:
+    tokens = tmp_path / "tokens.json"
+    add_token(tokens, "ada", ["runs:respond", "pay"])
+    add_token(tokens, "bob", ["pay"])
+    site = Site(temporal, Purse().graph())
+    site.settings = site.settings.model_copy(update={"tokens_file": tokens})
+    async with site.worker():
+        await remembered(site)
+        assert (await settled(site)).status == "completed"
+        revoke_tokens(tokens, "ada")
+        add_token(tokens, "ada", ["runs:respond"])
+        assert (await settled(site)).status == "awaiting-input"
+        add_token(tokens, "ada", ["pay"])
+        assert (await settled(site)).status == "completed"
+        tokens.write_text("nothing that can be read")
+        assert (await settled(site)).status == "awaiting-input"
+
+
+async def test_a_person_is_asked_while_the_database_is_away(
+    temporal: TemporalClient, tmp_path: Path
+) -> None:
+    (tmp_path / "records.db").mkdir()
+    database = Database(f"sqlite:///{tmp_path / 'records.db'}")
+    calls = GrantedCalls(Records(temporal, "queue", database), None)
+    wanted = Wanted(
+        tool="pay",
+        declaration="d",
+        graph="desk",
+        run_id="r",
+        origin="o",
+        call="c",
+        arguments={},
+    )
+    assert [await calls.find(wanted, takes=takes) for takes in (False, True)] == [None, None]
