@@ -22,7 +22,6 @@ from temporalio.worker import (
     ExecuteWorkflowInput,
     Interceptor,
     Replayer,
-    UnsandboxedWorkflowRunner,
     WorkflowInboundInterceptor,
     WorkflowInstance,
     WorkflowInstanceDetails,
@@ -47,6 +46,7 @@ from abeyance.runtime.compatibility import Block, compare
 from abeyance.settings import Settings
 from abeyance.storage.backends import blobs_of, check_reach, storage_fault
 from abeyance.temporal.retry import NotFound
+from abeyance.temporal.workarounds.any_type import AnyTypeRunner
 from abeyance.temporal.workarounds.in_order_runner import InOrderWorkflowInstance, telling
 from abeyance.temporal.workarounds.payloads import lenient
 from abeyance.temporal.workers import service
@@ -255,7 +255,7 @@ def _not_replayed(run_id: str, error: Exception | None) -> Block:
     )
 
 
-class StateRecorder(UnsandboxedWorkflowRunner, Interceptor):
+class StateRecorder(AnyTypeRunner, Interceptor):
     """Runs replayed workflows, and keeps the last state of each run in `states`, by run id."""
 
     def __init__(self) -> None:

@@ -5,34 +5,25 @@ They are what a later version must read as an earlier one wrote it, so they are 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Literal
-
-WORKFLOW = "AgentRun"
 READ_GRAPH_ACTIVITY = "read-graph"
 WRITE_ANSWERS_ACTIVITY = "write-answers"
 READ_JOURNALS_ACTIVITY = "read-journals"
 RECORD_ACTIVITY = "record"
 NOTIFICATION_WORKFLOW = "Notification"
+"""The only workflow type beside those of runs, which are the names of their graphs."""
+START_ORDER = "start"
+"""What the stamp of a start names, as that of a signal names the signal."""
 ANNOUNCE_ACTIVITY = "announce"
 RECEIVERS_ACTIVITY = "find-receivers"
 DELIVER_ACTIVITY = "deliver"
 REPORT_ACTIVITY = "report-undelivered"
 
 STATUS = "AbeyanceStatus"
-GRAPH = "AbeyanceGraph"
-CONVERSATION = "AbeyanceConversation"
-LABELS = "AbeyanceLabels"
+"""The status of a run. By this search attribute runs are told from other workflows."""
+SEARCH_ATTRIBUTES = (STATUS,)
+"""What has to be registered, as keywords."""
 REPORTED_PROBLEMS = "TemporalReportedProblems"
 """Temporal's own: it stands while a workflow's task fails, from the fifth time on."""
-
-SEARCH_ATTRIBUTES: Mapping[str, Literal["Keyword", "KeywordList"]] = {
-    STATUS: "Keyword",
-    GRAPH: "Keyword",
-    CONVERSATION: "Keyword",
-    LABELS: "KeywordList",
-}
-"""The search attributes of a run and their types."""
 
 MEMO_SUMMARY = "summary"
 MEMO_START = "start"
@@ -42,9 +33,6 @@ MEMO_MOMENT = "moment"
 MEMO_UNDELIVERED = "undelivered"
 """Keys of a run's memo. After those come those of a notification's: what it is about, and whom it did not
 reach."""
-
-ANY_CAPABILITY = "*"
-"""The value of a search attribute in place of too many capabilities; the view has them all."""
 
 DEFLATED = "json/deflate"
 """The encoding of JSON that is handed over in fewer bytes, because it is too large as it is."""

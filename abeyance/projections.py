@@ -26,8 +26,8 @@ _MAX_BLOCKED: Final = 20
 _MAX_AGENTS: Final = 50
 """In a view: most of its readers want something else of it."""
 _ABRIDGED_CHARS: Final = 200
-LARGEST_ATTRIBUTE: Final = 1_500
-"""In bytes: the server ends a run one of whose search attributes is larger than 2 KB."""
+LARGEST_IN_MEMO: Final = 1_500
+"""In bytes, of one list or name: Temporal's lists carry the memo of each run."""
 _ROW_BYTES: Final = 500
 """What ids, addresses and times of an interrupt take."""
 _OWN_SHAPE: Final = {"escalations", "calendar", "remember"}
@@ -88,7 +88,7 @@ def bare_view(state: RunState, start: wire.StartRun) -> views.RunView:
 def guards_for_memo(capabilities: tuple[str, ...]) -> list[str]:
     """The capabilities that guard a run, as its memo has them."""
     # Too many for the memo: then only a caller with all capabilities is sure to have them.
-    return list(capabilities) if size(list(capabilities)) <= LARGEST_ATTRIBUTE else [EVERYTHING]
+    return list(capabilities) if size(list(capabilities)) <= LARGEST_IN_MEMO else [EVERYTHING]
 
 
 def blocked_visits(state: RunState) -> list[views.BlockedView]:

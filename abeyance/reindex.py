@@ -17,7 +17,7 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 from temporalio.client import Client as TemporalClient
 from temporalio.client import WorkflowHistory
-from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
+from temporalio.worker import Replayer
 
 from abeyance.client import Client
 from abeyance.client.listing import EXECUTIONS, Listing, of_run
@@ -28,6 +28,7 @@ from abeyance.history.client import HistoryClient
 from abeyance.records.batch import Batch
 from abeyance.records.writing import fill
 from abeyance.temporal.retry import NotFound
+from abeyance.temporal.workarounds.any_type import AnyTypeRunner
 from abeyance.temporal.workarounds.in_order_runner import InOrderWorkflowRunner
 from abeyance.temporal.workarounds.payloads import lenient
 from abeyance.workflows.recording import HandingOver
@@ -88,7 +89,7 @@ class _Histories:
         self._told: Batch | None = None
         self._replayer = Replayer(
             workflows=[AgentRun],
-            workflow_runner=InOrderWorkflowRunner(UnsandboxedWorkflowRunner()),
+            workflow_runner=InOrderWorkflowRunner(AnyTypeRunner()),
             interceptors=[HandingOver(self._put, self._tell, in_replays=True)],
             data_converter=lenient(temporal).data_converter,
             # Without it a task that takes two seconds counts as one that hangs.

@@ -54,6 +54,7 @@ from abeyance.storage.backends import ConfiguredBlobs, kept_blobs
 from abeyance.storage.blobs import Blobs
 from abeyance.temporal.connection import connect_temporal, missing_search_attributes
 from abeyance.temporal.task_executor import TaskExecutor
+from abeyance.temporal.workarounds.any_type import AnyTypeRunner
 from abeyance.temporal.workarounds.heartbeat import THROTTLE_SECONDS
 from abeyance.temporal.workarounds.in_order_runner import InOrderWorkflowRunner
 from abeyance.temporal.workarounds.long_tasks import allow_long_tasks
@@ -171,7 +172,7 @@ def make_worker(
             *([] if settings.enable_metrics else [Unmetered()]),
         ],
         workflow_runner=InOrderWorkflowRunner(
-            strict_runner() if strict_sandbox else UnsandboxedWorkflowRunner()
+            strict_runner() if strict_sandbox else AnyTypeRunner()
         ),
         workflow_task_executor=TaskExecutor(),
         # After a kill -9 the server waits this long for the dead worker before it tries another.
@@ -192,7 +193,7 @@ def strict_runner() -> SandboxedWorkflowRunner:
     deterministic. It is for tests.
     """
     restrictions = SandboxRestrictions.default.with_passthrough_modules(*_SHARED)
-    return SandboxedWorkflowRunner(restrictions=restrictions)
+    return SandboxedWorkflowRunner(restrictions=restrictions, runner_class=AnyTypeRunner)
 
 
 def make_notifier(

@@ -1,4 +1,4 @@
-"""`AgentRun`: the workflow of a run. The core makes all decisions.
+"""`AgentRun`: the workflow of a run, of whatever graph. The core makes all decisions.
 
 Three rules keep it correct. *One synchronous entry*: every handler makes an event and passes it to
 `_feed` before its first await, so events cannot interleave. *Refusals leave only as an ApplicationError*
@@ -34,6 +34,7 @@ with workflow.unsafe.imports_passed_through():
     from abeyance.core.state import RunState, joined
     from abeyance.errors import Refusal
     from abeyance.runtime import graph_today
+    from abeyance.temporal.workarounds.any_type import of_any_type
     from abeyance.workflows import (
         activity_calls,
         answers,
@@ -61,7 +62,8 @@ _node_logger: Final = workflow.LoggerAdapter(logging.getLogger("abeyance.node"),
 _node_logger.workflow_info_on_message = False
 
 
-@workflow.defn(name=names.WORKFLOW)
+@of_any_type
+@workflow.defn
 class AgentRun(QuestionUpdates, MessageUpdates, RunReads):
     """A run of a graph. `values` are by scope; `carried` is the snapshot of a continue-as-new."""
 

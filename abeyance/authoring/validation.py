@@ -38,6 +38,7 @@ from abeyance.core.spec import (
 )
 from abeyance.core.terms import PLAIN, Terms, is_template
 from abeyance.core.text import truncate
+from abeyance.names import NOTIFICATION_WORKFLOW
 from abeyance.schemas.json_schema import places_fault
 from abeyance.schemas.json_types import Kinds, in_words, kinds
 from abeyance.schemas.state_model import StateModel, reducers_of
@@ -133,6 +134,11 @@ def _name_faults(spec: GraphSpec) -> Iterator[str]:
                 f"the {kind} name {name!r} must start with a letter or underscore and have at most "
                 "100 letters, digits, '_', '-' or '.'"
             )
+    if spec.name == NOTIFICATION_WORKFLOW:
+        yield (
+            f"{spec.name!r} is a workflow type of Abeyance's own in Temporal, where each run has its "
+            "graph's name as its type: give the graph another name"
+        )
     for reserved in (START, END):
         if reserved in spec.nodes:
             yield f"{reserved!r} is a reserved word: give the node another name"

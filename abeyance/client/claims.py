@@ -63,7 +63,11 @@ class Claims:
                 run = await self._line.describe(claim.run_id)
             except NotFound:
                 return now - claim.claimed_at > _UNSTARTED
-            if run.is_running and run.start.get("conversation_id") == conversation_id:
+            # Another run may have the id by now. Of which conversation it is, not every process can read.
+            is_its = (
+                run.unreadable is not None or run.start.get("conversation_id") == conversation_id
+            )
+            if run.is_running and is_its:
                 return False
             if run.ended_at is None or run.ended_at < claim.claimed_at:
                 return now - claim.claimed_at > _UNSTARTED

@@ -18,8 +18,8 @@ from typing import Final
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
 
-from abeyance import names, wire
-from abeyance.client.listing import Listing
+from abeyance import wire
+from abeyance.client.listing import EXECUTIONS, Listing, of_run
 from abeyance.client.records import Records
 from abeyance.client.rpc import WorkflowRpc
 from abeyance.core.json import rfc3339
@@ -172,11 +172,9 @@ class Erasures:
         """The executions of an id that had ended, of those that Temporal has; and whether a later run has
         taken it since.
         """
-        # No character of a run's id has to be quoted.
-        query = f"WorkflowType = '{names.WORKFLOW}' AND WorkflowId = '{run_id}'"
         ids = {
             row.execution.run_id
-            for row in await self._listing.all(query)
+            for row in await self._listing.all(f"{EXECUTIONS} AND {of_run(run_id)}")
             if row.HasField("close_time") and row.close_time.ToDatetime(tzinfo=UTC) <= until
         }
         # Visibility may not list the newest yet.

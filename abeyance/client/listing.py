@@ -24,11 +24,11 @@ from abeyance.history.description import RPC, RunDescription, read
 from abeyance.temporal.retry import retry_until
 
 _ROWS: Final = 100
-EXECUTIONS: Final = f"WorkflowType = '{names.WORKFLOW}'"
+EXECUTIONS: Final = f"{names.STATUS} IS NOT NULL"
 RUNS: Final = f"{EXECUTIONS} AND ExecutionStatus != 'ContinuedAsNew'"
 _NOT_LISTED: Final = frozenset({names.MEMO_CLOSING})
 """Memo keys that may be large and in external storage, and that no list shows."""
-OPEN_RUNS: Final = f"WorkflowType = '{names.WORKFLOW}' AND CloseTime IS NULL"
+OPEN_RUNS: Final = f"{EXECUTIONS} AND CloseTime IS NULL"
 FAILING: Final = f"CloseTime IS NULL AND {names.REPORTED_PROBLEMS} IS NOT NULL"
 """Workflows whose task fails."""
 

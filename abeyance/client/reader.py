@@ -79,12 +79,17 @@ class RunReader(CommandedRun):
     async def labels(self) -> Mapping[str, str]:
         """Return the labels of the run, also of one that Temporal has deleted.
 
-        No worker has to be up. Raises the refusals `unknown_run` and `erased`.
+        No worker has to be up, and no key is needed. Raises the refusals `unknown_run` and `erased`, and
+        RecordsUnavailable.
         """
         try:
-            return (await self._line.described(self.run_id)).labels
+            described = await self._line.described(self.run_id)
         except Refusal as refusal:
             return (await self._kept(refusal)).labels
+        if described.unreadable is None:
+            return described.labels
+        recorded = await self._deployment.records.read(runs.run, self.run_id)
+        return {} if recorded is None else recorded.labels
 
     async def _kept(self, refusal: Refusal) -> views.RunView:
         """The view of a run that Temporal has deleted, as it was recorded; raises any other refusal."""
@@ -135,7 +140,13 @@ class RunReader(CommandedRun):
         try:
             return (await self._line.record(described)).view
         except Unreadable as error:
-            return listed_view(described, unreadable=error)
+            view = listed_view(described, unreadable=error)
+        recorded = await self._deployment.records.read(runs.run, self.run_id)
+        if described.unreadable is None or recorded is None:
+            return view
+        # No key is needed for these.
+        found_by = {"labels": recorded.labels, "conversation_id": recorded.conversation_id}
+        return view.model_copy(update=found_by)
 
     async def interrupts(self, *, status: str = "open") -> list[views.InterruptView]:
         """Return a run's interrupts of one status, or of `all`, the open ones first.

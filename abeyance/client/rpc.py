@@ -47,7 +47,7 @@ from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.history.client import unknown_run
 from abeyance.history.closing_record import closing_record
 from abeyance.history.deleted_runs import DeletedRuns
-from abeyance.history.description import RPC, NotOurs, RunDescription, RunEnded, describe
+from abeyance.history.description import RPC, NotOurs, RunDescription, RunEnded, describe, is_run
 from abeyance.storage.converter import is_all_sealed, storing_for_update
 from abeyance.temporal.retry import (
     LOOKED_AHEAD,
@@ -222,7 +222,7 @@ class WorkflowRpc:
 
     def _admit_by_history(self, run_id: str, page: GetWorkflowExecutionHistoryResponse) -> None:
         begun = page.history.events[0].workflow_execution_started_event_attributes
-        if (begun.workflow_type.name, begun.task_queue.name) != (names.WORKFLOW, self.task_queue):
+        if not is_run(begun) or begun.task_queue.name != self.task_queue:
             raise unknown_run(run_id)
         cached = self._cache.get(run_id)
         if cached is None or cached.first != begun.first_execution_run_id:

@@ -43,7 +43,7 @@ from abeyance.errors import AbeyanceError, Code, GraphError, Refusal
 from abeyance.handle import Started
 from abeyance.history.description import RPC, RunDescription
 from abeyance.orders import order_of
-from abeyance.projections import LARGEST_ATTRIBUTE, guards_for_memo, run_view
+from abeyance.projections import LARGEST_IN_MEMO, guards_for_memo, run_view
 from abeyance.runtime import retries
 from abeyance.runtime.graph_today import pinned as pinned_graph
 from abeyance.schemas.requests import checked_limits
@@ -100,11 +100,7 @@ class StartPlan:
         spec = _spec_of(graph, interrupt_before, interrupt_after, on_error)
         values = graph.states.initial(input)
         _check_size("The graph and its input", size(values) + spec.size, _LARGEST)
-        # Each label has a frame of its own in the search attribute.
-        _check_size(
-            "The labels", sum(size(label) + 6 for label in _label_words(labels)), LARGEST_ATTRIBUTE
-        )
-        _check_size("The name of who starts it", size(started_by), LARGEST_ATTRIBUTE)
+        _check_size("The name of who starts it", size(started_by), LARGEST_IN_MEMO)
         # On behalf of another person it is another start.
         arguments = [spec.version, _as_json(to_mapping(input), values)]
         version = pinned.version
@@ -170,7 +166,7 @@ class StartPlan:
 
     def stamped(self) -> StartPlan:
         """Return the plan of a run that accepts only sealed commands."""
-        return replace(self, start=self.start.stamped(wire.Stamp(order=names.WORKFLOW)))
+        return replace(self, start=self.start.stamped(wire.Stamp(order=names.START_ORDER)))
 
     def view(self, now: datetime) -> views.RunView:
         """Return the new run as its worker begins it."""
@@ -230,19 +226,8 @@ class StartPlan:
     @property
     def search_attributes(self) -> TypedSearchAttributes:
         """The search attributes of the run at its start."""
-        labels = _label_words(self.start.labels)
-        keyword, keywords = SearchAttributeKey.for_keyword, SearchAttributeKey.for_keyword_list
-        pairs: list[SearchAttributePair[Any]] = [
-            SearchAttributePair(keyword(names.STATUS), str(Status.RUNNING)),
-            SearchAttributePair(keyword(names.GRAPH), self.spec.name),
-        ]
-        if self.start.conversation_id is not None:
-            pairs.append(
-                SearchAttributePair(keyword(names.CONVERSATION), self.start.conversation_id)
-            )
-        if labels:
-            pairs.append(SearchAttributePair(keywords(names.LABELS), labels))
-        return TypedSearchAttributes(pairs)
+        status = SearchAttributeKey.for_keyword(names.STATUS)
+        return TypedSearchAttributes([SearchAttributePair(status, str(Status.RUNNING))])
 
 
 def _spec_of(
@@ -273,10 +258,6 @@ def _as_json(arguments: Mapping[str, Any], values: Mapping[str, Json]) -> Json:
     # Two starts are the same by their arguments: defaults may differ each time.
     plain = to_jsonable_python(dict(arguments), serialize_unknown=True)
     return plain if why_not_json(plain) is None else values
-
-
-def _label_words(labels: Mapping[str, str]) -> list[str]:
-    return [f"{name}={value}" for name, value in sorted(labels.items())]
 
 
 def _check_size(label: str, actual: int, most: int) -> None:
@@ -377,7 +358,7 @@ class Executions:
                 await check()
             reached = None
             if is_one_call:
-                starting = WithStartWorkflowOperation[Any, Any](names.WORKFLOW, **options)
+                starting = WithStartWorkflowOperation[Any, Any](plan.spec.name, **options)
                 try:
                     started, reached = await self._line.start_and_wait(starting, until)
                 except (UpdateTimeout, WorkflowAlreadyStartedError):
@@ -386,7 +367,7 @@ class Executions:
                     return None
             else:
                 started = await self._line.temporal.start_workflow(
-                    names.WORKFLOW, **options, rpc_timeout=RPC
+                    plan.spec.name, **options, rpc_timeout=RPC
                 )
             first = started.first_execution_run_id or ""
             self._line.learn(run_id, first, execution=first, start=plan.memo_of_start)
@@ -416,7 +397,7 @@ class Executions:
         async def check() -> None:
             # Two retries must not both go on from the same end.
             if (await self._line.described(ended.run_id)).execution != ended.execution:
-                raise WorkflowAlreadyStartedError(ended.run_id, names.WORKFLOW)
+                raise WorkflowAlreadyStartedError(ended.run_id, plan.spec.name)
 
         plan = await self.claim(plan)
         try:

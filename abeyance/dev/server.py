@@ -81,7 +81,7 @@ def command(
         ("--dynamic-config-value", "frontend.enableServerVersionCheck=false"),
         # Its HTTP API is unused, and would accept calls from any page.
         ("--dynamic-config-value", _NO_HTTP_HOSTS),
-        *(("--search-attribute", f"{name}={kind}") for name, kind in SEARCH_ATTRIBUTES.items()),
+        *(("--search-attribute", f"{name}=Keyword") for name in SEARCH_ATTRIBUTES),
     ]
     if database is None or not database.exists() or _read_note(database) == _ATTRIBUTES:
         # All search attributes exist from the start, so skip the lookup at each use, which only the dev

@@ -19,9 +19,8 @@ from temporalio.client import Client as TemporalClient
 from temporalio.converter import DataConverter
 from temporalio.service import RPCError
 
-from abeyance import names
 from abeyance.errors import Code, Refusal, Unavailable
-from abeyance.history.description import RPC, described_by_server
+from abeyance.history.description import RPC, described_by_server, is_run
 from abeyance.storage.converter import of_run
 from abeyance.temporal.retry import NotFound, attempts, is_retryable
 
@@ -60,7 +59,7 @@ class HistoryClient:
         ask = partial(described_by_server, self._temporal, run_id)
         response = await self._retried(run_id, ask)
         info = response.workflow_execution_info
-        if info.type.name != names.WORKFLOW or info.task_queue != self._task_queue:
+        if not is_run(info) or info.task_queue != self._task_queue:
             # Another application's workflow, or a run of another deployment.
             raise NotFound
         return Execution(

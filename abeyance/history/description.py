@@ -2,7 +2,7 @@
 
 It needs no worker, so it serves runs that have ended and runs without a worker, which are shown by their
 memo and marked `degraded`. If this process cannot read the memo, because it lacks the key or the storage,
-the search attributes are used: they are never encrypted.
+the search attribute and the workflow type are used: they are never encrypted.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from temporalio.api.common.v1 import Payload, WorkflowExecution
 from temporalio.api.enums.v1 import PendingActivityState
 from temporalio.api.enums.v1 import WorkflowExecutionStatus as Execution
 from temporalio.api.failure.v1 import Failure
-from temporalio.api.workflow.v1 import PendingActivityInfo
+from temporalio.api.history.v1 import WorkflowExecutionStartedEventAttributes
+from temporalio.api.workflow.v1 import PendingActivityInfo, WorkflowExecutionInfo
 from temporalio.api.workflowservice.v1 import (
     DescribeWorkflowExecutionRequest,
     DescribeWorkflowExecutionResponse,
@@ -75,6 +76,11 @@ def statuses_of(summary: Mapping[str, Any]) -> frozenset[str]:
     )
 
 
+def is_run(started: WorkflowExecutionInfo | WorkflowExecutionStartedEventAttributes) -> bool:
+    """Return whether a workflow was started as a run. Its type may be any name, as that of a graph."""
+    return names.STATUS in started.search_attributes.indexed_fields
+
+
 class NotOurs(NotFound):
     """The id is that of another workflow, or of a run of another deployment."""
 
@@ -97,7 +103,7 @@ class RunDescription:
         self.status: int = self._info.status
         self.execution: str = self._info.execution.run_id
         self.first: str = self._info.first_run_id
-        self.memo = {**self._memo_of_attributes(), **memo} if unread else memo
+        self.memo = {**self._memo_in_clear(), **memo} if unread else memo
 
     @property
     def unreadable(self) -> Unreadable | None:
@@ -287,22 +293,14 @@ class RunDescription:
         recorded = self.shown_status
         return recorded if status == "completed" and recorded in ENDINGS else status
 
-    def _memo_of_attributes(self) -> dict[str, Any]:
+    def _memo_in_clear(self) -> dict[str, Any]:
         memo: dict[str, Any] = {}
         if names.MEMO_SUMMARY in self._unread:
-            memo[names.MEMO_SUMMARY] = {"status": self._attribute(names.STATUS) or "running"}
+            status = self._info.search_attributes.indexed_fields[names.STATUS]
+            memo[names.MEMO_SUMMARY] = {"status": json.loads(status.data)}
         if names.MEMO_START in self._unread:
-            labels = self._attribute(names.LABELS) or []
-            memo[names.MEMO_START] = {
-                "graph": self._attribute(names.GRAPH) or "",
-                "conversation_id": self._attribute(names.CONVERSATION),
-                "labels": {name: value for name, _, value in (e.partition("=") for e in labels)},
-            }
+            memo[names.MEMO_START] = {"graph": self._info.type.name}
         return memo
-
-    def _attribute(self, name: str) -> Any:
-        payload = self._info.search_attributes.indexed_fields.get(name)
-        return None if payload is None else json.loads(payload.data)
 
 
 class RunEnded(Exception):
@@ -320,7 +318,7 @@ async def describe(temporal: TemporalClient, task_queue: str, run_id: str) -> Ru
     """
     raw = await described_by_server(temporal, run_id, retry=True)
     info = raw.workflow_execution_info
-    if info.type.name != names.WORKFLOW or info.task_queue != task_queue:
+    if not is_run(info) or info.task_queue != task_queue:
         raise NotOurs
     if info.status == Execution.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW:
         # Its history has ended, and the run has not.

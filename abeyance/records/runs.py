@@ -23,7 +23,7 @@ from abeyance.records import selecting
 from abeyance.records.documents import Documents
 from abeyance.records.questions import listed_of, short
 from abeyance.records.selecting import AnyRow, Condition, Order, Page
-from abeyance.records.tables import micros, moment, questions, runs
+from abeyance.records.tables import labels, micros, moment, questions, runs
 
 _KEYS: Final = {
     "age": (runs.c.created_at, runs.c.id),
@@ -59,7 +59,7 @@ def run(
     if found is None:
         return None
     waiting = [view for _, view in listed_of(connection, documents, [found.id], most=_ALL)]
-    return _view(documents, found, interrupts=waiting)
+    return _view(connection, documents, found, interrupts=waiting)
 
 
 def page(
@@ -90,7 +90,7 @@ def page(
     for id_, view in listed_of(connection, documents, ids, most=_MOST):
         waiting[id_].append(short(view))
     items = [
-        _view(documents, row, interrupts=waiting[row.id], values={}, result=None)
+        _view(connection, documents, row, interrupts=waiting[row.id], values={}, result=None)
         for row in found.items
     ]
     return Page(items=items, next_cursor=found.next_cursor, total=found.total)
@@ -221,13 +221,16 @@ def _criteria(filters: RunFilter) -> dict[str, Any]:
     }
 
 
-def _view(documents: Documents, row: AnyRow, **beside: Any) -> views.RunView:
+def _view(
+    connection: Connection, documents: Documents, row: AnyRow, **beside: Any
+) -> views.RunView:
     try:
         view = views.RunView.model_validate(documents.read(row.view))
         if row.hindered is not None:
             why = map(views.BlockedView.model_validate, documents.read(row.hindered))
             beside["blocked"] = [*why, *view.blocked]
     except WrongKey as error:
+        listed = connection.execute(select(labels.c.label).where(labels.c.run == row.id)).scalars()
         view = views.RunView(
             run_id=row.run_id,
             graph=row.graph,
@@ -235,6 +238,7 @@ def _view(documents: Documents, row: AnyRow, **beside: Any) -> views.RunView:
             status=row.status,
             conversation_id=row.conversation_id,
             session_type=row.session_type,
+            labels={name: value for name, _, value in (each.partition("=") for each in listed)},
             started_by=row.started_by,
             created_at=moment(row.created_at),
             updated_at=moment(row.updated_at),

@@ -319,7 +319,7 @@ class SealedPayloadConverter(PayloadConverter):
         values = super().from_payloads(payloads, type_hints)
         for value in values:
             if isinstance(value, wire.StartRun) and (
-                value.stamp is None or value.stamp.order != names.WORKFLOW
+                value.stamp is None or value.stamp.order != names.START_ORDER
             ):
                 raise NotTaken(
                     "the run was started by a process without ABEYANCE_ENCRYPTION_REQUIRED; set it for "

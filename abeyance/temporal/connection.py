@@ -109,10 +109,7 @@ def _why(error: RuntimeError) -> str:
 
 _RPC: Final = timedelta(seconds=5)
 _SHORTEST: Final = timedelta(days=1)
-_TYPES: Final = {
-    "Keyword": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
-    "KeywordList": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD_LIST,
-}
+_KEYWORD: Final = IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD
 _VISIBLE_WITHIN: Final = 15.0
 """Seconds until a new attribute is visible on all servers."""
 _RETRYABLE: Final = frozenset(
@@ -138,14 +135,14 @@ async def register_search_attributes(temporal: TemporalClient) -> list[str]:
         await temporal.operator_service.add_search_attributes(
             AddSearchAttributesRequest(
                 namespace=temporal.namespace,
-                search_attributes={name: _TYPES[SEARCH_ATTRIBUTES[name]] for name in missing},
+                search_attributes=dict.fromkeys(missing, _KEYWORD),
             ),
             timeout=_RPC,
         )
     except RPCError as error:
         # Another process may register them at the same time.
         if error.status != RPCStatusCode.ALREADY_EXISTS:
-            listed = ", ".join(f"{name} ({SEARCH_ATTRIBUTES[name]})" for name in missing)
+            listed = ", ".join(f"{name} (Keyword)" for name in missing)
             raise namespace_error(
                 f"add the search attributes {listed} to", temporal, error
             ) from error
@@ -203,12 +200,12 @@ async def missing_search_attributes(temporal: TemporalClient) -> list[str]:
     except RPCError as error:
         raise namespace_error("list the search attributes of", temporal, error) from error
     registered: Mapping[str, IndexedValueType.ValueType] = response.custom_attributes
-    for name, kind in SEARCH_ATTRIBUTES.items():
-        if name in registered and registered[name] != _TYPES[kind]:
+    for name in SEARCH_ATTRIBUTES:
+        if registered.get(name, _KEYWORD) != _KEYWORD:
             raise SettingsError(
                 f"the search attribute {name} of the namespace {temporal.namespace!r} has the type "
-                f"{IndexedValueType.Name(registered[name])}, but needs {kind}: remove it, or use another "
-                "namespace"
+                f"{IndexedValueType.Name(registered[name])}, but needs Keyword: remove it, or use "
+                "another namespace"
             )
     return [name for name in SEARCH_ATTRIBUTES if name not in registered]
 

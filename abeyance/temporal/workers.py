@@ -268,7 +268,7 @@ async def _count(temporal: TemporalClient, task_queue: str, condition: str) -> i
     request = CountWorkflowExecutionsRequest(
         namespace=temporal.namespace,
         query=(
-            f"TaskQueue = '{quoted}' AND WorkflowType = '{names.WORKFLOW}' AND CloseTime IS NULL "
+            f"TaskQueue = '{quoted}' AND {names.STATUS} IS NOT NULL AND CloseTime IS NULL "
             f"AND {condition}"
         ),
     )

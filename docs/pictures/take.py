@@ -112,8 +112,8 @@ def main() -> None:
             runs.prepare()
             look.at(f"{ui}/namespaces/default/workflows", "Workflow ID")
             look.choose_columns(
-                drop=["Run ID", "Type", "Start", "End"],
-                add=["AbeyanceGraph", "AbeyanceStatus"],
+                drop=["Run ID", "Start", "End"],
+                add=["AbeyanceStatus"],
             )
             look.picture("list", top=60, height=440)
             page = f"{ui}/namespaces/default/workflows/"

@@ -23,7 +23,7 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import Client as TemporalClient
 from temporalio.worker import Worker
 
-from abeyance import names, views
+from abeyance import views
 from abeyance.client.rpc import WorkflowRpc
 from abeyance.client.start import StartPlan
 from abeyance.core.state import Limits
@@ -224,7 +224,7 @@ async def started_around(site: Site, values: dict[str, Any], **options: Any) -> 
         started_by="ada",
     )
     await site.temporal.start_workflow(
-        names.WORKFLOW,
+        launch.spec.name,
         args=replace(launch, values=values).arguments,
         id=run_id,
         memo=launch.memo,

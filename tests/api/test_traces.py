@@ -55,11 +55,11 @@ async def test_one_trace_leads_from_the_request_through_the_run_and_its_hand_ove
         )
         spans = kept.get_finished_spans()
 
-    names = ("POST /runs", "StartWorkflow:AgentRun", "RunWorkflow:AgentRun", "HandleSignal:pause")
+    names = ("POST /runs", "StartWorkflow:gated", "RunWorkflow:gated", "HandleSignal:pause")
     nodes = ("RunActivity:gated.before", "RunActivity:gated.after")
     for name in (*names, *nodes):
         assert {trace_id(span) for span in of(spans, name)} == {caller}, name
-    assert len(of(spans, "RunWorkflow:AgentRun")) > 1
+    assert len(of(spans, "RunWorkflow:gated")) > 1
     (asked,) = of(spans, "POST /runs/{run_id}/respond")
     (carried_out,) = of(spans, "HandleUpdate:respond")
     assert trace_id(asked) != caller

@@ -96,15 +96,8 @@ def test_graph_and_input_have_to_fit_together() -> None:
     assert code_of(given={"text": "x" * 1_000_000}, graph=graph) is Code.PAYLOAD_TOO_LARGE
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"labels": {f"label{number}": "x" * 100 for number in range(20)}},
-        {"started_by": "x" * 2_000},
-    ],
-)
-def test_what_no_search_attribute_can_hold_is_refused(wrong: dict[str, Any]) -> None:
-    assert code_of(**wrong) is Code.PAYLOAD_TOO_LARGE
+def test_a_name_of_a_starter_that_is_too_long_for_lists_is_refused() -> None:
+    assert code_of(started_by="x" * 2_000) is Code.PAYLOAD_TOO_LARGE
 
 
 @pytest.mark.parametrize(
@@ -130,16 +123,6 @@ def test_what_no_list_can_find_a_run_by_is_refused(
 
     assert caught.value.code is Code.INVALID_BODY
     assert [entry["pointer"] for entry in caught.value.details["errors"]] == pointers
-
-
-def test_all_labels_that_are_accepted_can_be_searched_for() -> None:
-    labels = {f"label{number}": "x" * 50 for number in range(20)}
-    found = {
-        pair.key.name: pair.value
-        for pair in launch(labels=labels).search_attributes.search_attributes
-    }
-
-    assert set(found["AbeyanceLabels"]) == {f"{name}={value}" for name, value in labels.items()}
 
 
 @pytest.mark.parametrize(

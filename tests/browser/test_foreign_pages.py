@@ -115,7 +115,7 @@ def test_temporals_ui_shows_a_run_and_its_pages_can_change_it(tmp_path: Path) ->
     ):
         stack.start(RUN, amount=2)
         driver.get(f"{stack.ui}/namespaces/default/workflows/{RUN}")
-        until(lambda: "AgentRun" in driver.page_source, "the page of the run", seconds=30)
+        until(lambda: "User Metadata" in driver.page_source, "the page of the run", seconds=30)
         answers = driver.execute_async_script(
             ATTACK, [stack.ui], [[f"{OF_TEMPORAL}/signal/pause", "{}"]], "same-origin"
         )

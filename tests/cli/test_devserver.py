@@ -32,7 +32,7 @@ def test_one_on_an_older_database_looks_them_up_until_they_are_known_to_be_there
     assert LOOKS_UP_AT_EACH_USE not in flags(database)
 
     note = tmp_path / "temporal.db.attributes"
-    note.write_text("AbeyanceStatus", encoding="utf-8")
+    note.write_text("AbeyanceEarlier", encoding="utf-8")
     assert LOOKS_UP_AT_EACH_USE not in flags(database)
 
     note.write_text(" ".join(sorted(SEARCH_ATTRIBUTES)), encoding="utf-8")

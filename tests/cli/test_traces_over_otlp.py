@@ -111,7 +111,7 @@ def test_a_collector_gets_the_whole_trace_of_a_run_by_the_time_that_the_stack_ha
     assert collector.paths == {"/v1/traces"}
     trace = bytes.fromhex(caller)
     assert collector.traces("abeyance-api", "POST /runs") == {trace}
-    for name in ("RunWorkflow:AgentRun", "RunActivity:sum.double", "RunActivity:sum.add"):
+    for name in ("RunWorkflow:sum", "RunActivity:sum.double", "RunActivity:sum.add"):
         assert collector.traces("abeyance-worker", name) == {trace}, name
 
 

@@ -95,6 +95,8 @@ FAULTY = {
     "digits, '_', '-' or '.'": of(edge("a", "no way"), nodes=(FunctionNode(id="no way"),)),
     "the graph name '1st' must start with a letter or underscore and have at most 100 letters, "
     "digits, '_', '-' or '.'": of(name="1st"),
+    "'Notification' is a workflow type of Abeyance's own in Temporal, where each run has its graph's "
+    "name as its type: give the graph another name": of(name="Notification"),
     "'END' is a reserved word: give the node another name": of(nodes=(FunctionNode(id=END),)),
     "the edge from 'END' to 'a' starts at END, where a branch is over: remove it": of(
         edge(END, "a")

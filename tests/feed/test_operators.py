@@ -9,7 +9,7 @@ from sample_graphs import gates
 from temporal_site import Site, eventually
 from temporalio.client import Client as TemporalClient
 
-from abeyance import names, views
+from abeyance import views
 from abeyance.client.feed import Feed
 from abeyance.client.start import StartPlan
 from abeyance.core.state import Limits
@@ -68,9 +68,10 @@ async def test_a_run_that_timed_out_in_temporal_ends_so(temporal: TemporalClient
         started_by="ada",
     )
     await temporal.start_workflow(
-        names.WORKFLOW,
+        launch.spec.name,
         args=launch.arguments,
         id="timed-out",
+        search_attributes=launch.search_attributes,
         task_queue=site.settings.task_queue,
         execution_timeout=timedelta(seconds=3),
     )

@@ -20,12 +20,14 @@ from temporalio.api.common.v1 import Payload
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client as TemporalClient
 from temporalio.common import RawValue
-from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
+from temporalio.worker import Replayer
 
 from abeyance import START, Graph, commands, views
 from abeyance.api.app import create_app
-from abeyance.errors import Unavailable
+from abeyance.client import claims
+from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.settings import Settings
+from abeyance.temporal.workarounds.any_type import AnyTypeRunner
 from abeyance.temporal.workarounds.payloads import lenient
 from abeyance.workflows.run import AgentRun
 
@@ -167,6 +169,27 @@ async def test_a_run_that_cannot_be_read_is_read_as_far_as_it_is_known(retired: 
     assert WITHOUT_OLD in problem(result, 503, "unavailable")["detail"]
 
 
+async def test_labels_and_conversation_of_a_run_that_cannot_be_read_are_known_by_its_records(
+    retired: Retired,
+) -> None:
+    for run_id in (retired.asks.run_id, retired.over):
+        run = retired.site.client.run(run_id)
+        assert f"set={(await run.labels())['set']}" == retired.label
+        view = await run.view()
+        assert f"set={view.labels['set']}" == retired.label
+        assert view.conversation_id == (retired.talk if run_id == retired.asks.run_id else None)
+
+
+async def test_a_run_that_cannot_be_read_keeps_its_conversation(
+    retired: Retired, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claims, "_UNSTARTED", timedelta(0))
+    with pytest.raises(Refusal) as busy:
+        await retired.site.start(conversation_id=retired.talk)
+
+    assert busy.value.code is Code.CONVERSATION_BUSY
+
+
 async def test_a_batch_goes_on_past_a_run_that_cannot_be_read(retired: Retired) -> None:
     body = {"filter": {"label": retired.label}, "body": {}}
     told = (await retired.http.post("/batch/resume", json=body)).json()
@@ -198,7 +221,7 @@ async def replays(temporal: TemporalClient, site: Site, workflow_id: str) -> Non
     """Replay a workflow's newest history as a worker with this connection would."""
     replayer = Replayer(
         workflows=[AgentRun],
-        workflow_runner=UnsandboxedWorkflowRunner(),
+        workflow_runner=AnyTypeRunner(),
         data_converter=lenient(temporal).data_converter,
         # A replay is not tried again if a busy machine takes more than two seconds for a step.
         debug_mode=True,

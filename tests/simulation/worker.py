@@ -26,12 +26,13 @@ from temporalio.common import (
     TypedSearchAttributes,
 )
 from temporalio.converter import DataConverter
-from temporalio.worker import UnsandboxedWorkflowRunner, WorkflowInstance, WorkflowInstanceDetails
+from temporalio.worker import WorkflowInstance, WorkflowInstanceDetails
 
 from abeyance import Graph
 from abeyance.records.batch import Batch
 from abeyance.runtime import answering
 from abeyance.storage.converter import of_run
+from abeyance.temporal.workarounds.any_type import AnyTypeRunner
 from abeyance.temporal.workarounds.in_order_runner import InOrderWorkflowRunner
 from abeyance.temporal.workarounds.payloads import lenient
 from abeyance.workflows.run import AgentRun
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
 OWNER: contextvars.ContextVar[Worker | None] = contextvars.ContextVar("owner", default=None)
 """The worker that a task of the event loop belongs to, and dies with."""
 
-_RUNNER: Final = InOrderWorkflowRunner(UnsandboxedWorkflowRunner())
+_RUNNER: Final = InOrderWorkflowRunner(AnyTypeRunner())
 _DEFINITION: Final = workflow._Definition.must_from_class(AgentRun)
 _EPOCH_SECONDS: Final = int(EPOCH.timestamp())
 

@@ -16,7 +16,7 @@ from scripted_agents import desk
 from stored import LARGE, State, connected, letters
 from temporal_site import Site, eventually
 from temporalio.client import Client as TemporalClient
-from temporalio.worker import UnsandboxedWorkflowRunner, Worker
+from temporalio.worker import Worker
 
 from abeyance import START, Agent, Context, Graph, views
 from abeyance.activities.recording import RecordingActivities
@@ -25,6 +25,7 @@ from abeyance.records.handover import HandOver
 from abeyance.records.writer import Writer
 from abeyance.settings import Settings
 from abeyance.storage.backends import ConfiguredBlobs
+from abeyance.temporal.workarounds.any_type import AnyTypeRunner
 from abeyance.workflows.run import AgentRun
 
 STEPPED = LARGE[:50_000]
@@ -85,7 +86,7 @@ async def only_workflows(site: Site) -> AsyncIterator[None]:
             ).record
         ],
         no_remote_activities=True,
-        workflow_runner=UnsandboxedWorkflowRunner(),
+        workflow_runner=AnyTypeRunner(),
     ):
         yield
 

@@ -19,11 +19,20 @@ from temporalio.api.workflowservice.v1 import (
 )
 from temporalio.client import Client as TemporalClient
 from temporalio.client import WorkflowHandle
-from temporalio.common import RawValue
+from temporalio.common import (
+    RawValue,
+    SearchAttributeKey,
+    SearchAttributePair,
+    TypedSearchAttributes,
+)
 from temporalio.exceptions import ApplicationError
 
 from abeyance import names
 from abeyance.storage.converter import of_run
+
+_AS_A_RUN = TypedSearchAttributes(
+    [SearchAttributePair(SearchAttributeKey.for_keyword(names.STATUS), "running")]
+)
 
 
 class Intruder:
@@ -102,11 +111,12 @@ class Intruder:
         """Start a workflow as a run."""
         given = [RawValue(each) if isinstance(each, Payload) else each for each in arguments]
         return await self._temporal.start_workflow(
-            names.WORKFLOW,
+            next(iter(self._site.graphs)),
             args=given,
             id=run_id,
             task_queue=self._site.settings.task_queue,
             memo=memo,
+            search_attributes=_AS_A_RUN,
         )
 
     async def signal(self, run_id: str, name: str, *arguments: Any) -> None:

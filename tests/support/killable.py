@@ -32,8 +32,8 @@ class KillableServer:
     def start(self) -> None:
         attributes = [
             part
-            for name, kind in names.SEARCH_ATTRIBUTES.items()
-            for part in ("--search-attribute", f"{name}={kind}")
+            for name in names.SEARCH_ATTRIBUTES
+            for part in ("--search-attribute", f"{name}=Keyword")
         ]
         self._process = subprocess.Popen(
             [

@@ -8,9 +8,10 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel
 from temporal_site import ANYBODY, Site, eventually
-from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
+from temporalio.worker import Replayer
 
 from abeyance import START, Context, Graph, append, views
+from abeyance.temporal.workarounds.any_type import AnyTypeRunner
 from abeyance.temporal.workarounds.in_order_runner import InOrderWorkflowRunner
 from abeyance.workflows.run import AgentRun
 
@@ -81,7 +82,7 @@ async def replays(site: Site, run_id: str) -> None:
     """Replay the run's newest history, with the keys of its site."""
     replayer = Replayer(
         workflows=[AgentRun],
-        workflow_runner=InOrderWorkflowRunner(UnsandboxedWorkflowRunner()),
+        workflow_runner=InOrderWorkflowRunner(AnyTypeRunner()),
         data_converter=site.temporal.data_converter,
         # A replay is not tried again if a busy machine takes more than two seconds for a step.
         debug_mode=True,

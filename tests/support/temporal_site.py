@@ -26,6 +26,7 @@ from abeyance.notifications.config import Notifications
 from abeyance.settings import Settings
 from abeyance.storage.blobs import Blobs, MemoryBlobs
 from abeyance.temporal.converter import data_converter
+from abeyance.temporal.workarounds.any_type import AnyTypeRunner
 from abeyance.temporal.workarounds.in_order_runner import InOrderWorkflowRunner
 from abeyance.worker import make_notifier, make_worker
 from abeyance.workflows.notification import Notification
@@ -55,11 +56,7 @@ _DYNAMIC = (
 
 def search_attributes() -> list[SearchAttributeKey[Any]]:
     """Our search attributes, as the test environment wants them."""
-    makers: dict[str, Callable[[str], SearchAttributeKey[Any]]] = {
-        "Keyword": SearchAttributeKey.for_keyword,
-        "KeywordList": SearchAttributeKey.for_keyword_list,
-    }
-    return [makers[kind](name) for name, kind in names.SEARCH_ATTRIBUTES.items()]
+    return [SearchAttributeKey.for_keyword(name) for name in names.SEARCH_ATTRIBUTES]
 
 
 def _server_options() -> dict[str, Any]:
@@ -220,9 +217,10 @@ class Site:
 def replayer(*interceptors: Interceptor) -> Replayer:
     """Replay histories on today's code."""
     restrictions = SandboxRestrictions.default.with_passthrough_all_modules()
+    sandbox = SandboxedWorkflowRunner(restrictions=restrictions, runner_class=AnyTypeRunner)
     return Replayer(
         workflows=[AgentRun, Notification],
-        workflow_runner=InOrderWorkflowRunner(SandboxedWorkflowRunner(restrictions=restrictions)),
+        workflow_runner=InOrderWorkflowRunner(sandbox),
         interceptors=interceptors,
         data_converter=data_converter(),
     )

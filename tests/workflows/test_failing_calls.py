@@ -161,7 +161,7 @@ async def test_a_history_that_was_handed_over_is_not_the_end_of_its_run(
     async with site.worker():
         run_id, (gate, _) = await asked(site)
         past = DescribeWorkflowExecutionResponse()
-        past.workflow_execution_info.type.name = names.WORKFLOW
+        past.workflow_execution_info.search_attributes.indexed_fields[names.STATUS].SetInParent()
         past.workflow_execution_info.task_queue = site.settings.task_queue
         past.workflow_execution_info.status = (
             WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW

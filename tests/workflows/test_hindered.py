@@ -11,11 +11,11 @@ from temporalio import workflow
 from temporalio.client import Client as TemporalClient
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
-from abeyance import START, Graph, names, views
+from abeyance import START, Graph, views
 from abeyance.filters import RunFilter
 
 
-@workflow.defn(name=names.WORKFLOW)
+@workflow.defn(name="asking")
 class Otherwise:
     """A run of other code, which begins with a timer."""
 
@@ -24,7 +24,7 @@ class Otherwise:
         await workflow.sleep(3_600)
 
 
-@workflow.defn(name=names.WORKFLOW)
+@workflow.defn(name="asking")
 class Broken:
     """A run whose code has a bug."""
 

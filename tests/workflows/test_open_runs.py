@@ -14,7 +14,7 @@ from temporalio import workflow
 from temporalio.client import Client as TemporalClient
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
-from abeyance import START, Graph, names
+from abeyance import START, Graph
 from abeyance.check import RunsReport, check_runs
 from abeyance.core.state import Limits
 from abeyance.settings import Settings
@@ -147,7 +147,7 @@ async def test_encrypted_values_in_storage_are_compared_and_without_the_key_the_
     )
 
 
-@workflow.defn(name=names.WORKFLOW)
+@workflow.defn(name="loop")
 class OtherVersion:
     """A run as another version would write its history: it waits for a timer."""
 

@@ -111,6 +111,19 @@ class Works:
         return result
 
 
+class Typed:
+    """Takes an argument that has a type."""
+
+    @workflow.run
+    async def run(self, is_locked: bool) -> None:
+        """End at once."""
+
+
+def test_the_sdk_gives_a_dynamic_workflow_its_arguments_unread() -> None:
+    with pytest.raises(TypeError, match=r"Sequence\[temporalio.common.RawValue\]"):
+        workflow.defn(dynamic=True)(Typed)
+
+
 @workflow.defn
 class WorksAtOnce:
     """Starts its activity in its constructor."""
