@@ -158,7 +158,7 @@ def _print(report: Mapping[str, Any], fields: list[str]) -> None:
 
 def _sums(report: Mapping[str, Any]) -> Iterator[Line]:
     for name, added in report["sums"].items():
-        yield Line(f"sum of {name}", f"{added['sum']} in {added['rows']} rows")
+        yield Line("sum", f"of {name}: {added['sum']} in {added['rows']} rows")
 
 
 def _who(row: Mapping[str, Any]) -> str:

@@ -49,7 +49,7 @@ def test_what_was_settled_is_a_table_with_columns_and_sums(
     assert first.split()[-2:] == ["30", "-"]
     assert second.split()[-2:] == ["20", "-"]
     assert rows.split() == ["rows", "3"]
-    assert total.split() == ["sum", "of", "answer", "60", "in", "3", "rows"]
+    assert total.split() == ["sum", "of", "answer:", "60", "in", "3", "rows"]
     assert "no row has payload.order" in err
     assert "add --all, or --cursor" in err
 
@@ -66,7 +66,7 @@ def test_the_whole_report_is_csv(terminal: Terminal, settled: list[str]) -> None
     assert code == 0
     assert [row[head.index("id")] for row in rows] == settled
     assert [row[-1] for row in rows] == ["30", "20", "10"]
-    assert err.split()[1:] == ["sum", "of", "answer", "60", "in", "3", "rows"]
+    assert err.split()[1:] == ["sum", "of", "answer:", "60", "in", "3", "rows"]
 
 
 @pytest.mark.parametrize(
