@@ -38,7 +38,8 @@ def making(run_id: str = "a", **fields: Any) -> Batch:
 
 
 def call(name: str = "c1", run_id: str = "b", **fields: Any) -> Wanted:
-    about = {"tool": "pay", "declaration": "d", "graph": "refund", "run_id": run_id}
+    about: dict[str, Any] = {"tool": "pay", "declaration": "d", "graph": "refund"}
+    about |= {"run_id": run_id}
     about |= {"origin": f"{run_id}-first", "call": name, "arguments": {}}
     return Wanted(**{**about, **fields})
 
