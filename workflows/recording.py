@@ -78,6 +78,7 @@ class Recorder:
         self._again: Sequence[str] = ()
         # Until it is recorded, events are numbered as if nothing had been discarded.
         self._rewound = start.rewound and Rewound.model_validate(start.rewound)
+        self._sent_with: Rewound | None = None
         self._asked = 0
         self._recorded = 0
         self._is_behind = False
@@ -142,8 +143,8 @@ class Recorder:
         execution = workflow.info().run_id
         self._rewound = Rewound(at=self.facts, salt=salt, execution=execution, count=count)
         self._is_quiet = False
-        # What is open is handed over anew.
-        self._questions = {}
+        # Questions are handed over anew: later batches may have written them, and are discarded.
+        self._questions, self._settled = {}, None
 
     def began(self, start: wire.StartRun, graph: str, now: datetime) -> None:
         """Note that the run began."""
@@ -224,7 +225,8 @@ class Recorder:
             (state, start), self._latest = self._latest, None
             asked = self._asked
             written = await self._written(self._next(state, start))
-            self._shift(written.shift)
+            if written.shift and self._sent_with is not None:
+                self._shift(written.shift, self._sent_with)
             self._again = written.strays
             self._under_way, self._recorded = [], asked
             self._after = self._number
@@ -234,18 +236,23 @@ class Recorder:
         if self._untold is not None:
             self.tell(*self._untold)
 
-    def _shift(self, by: int) -> None:
+    def _shift(self, by: int, recorded: Rewound) -> None:
         """Number what comes after a rewind that was recorded."""
-        if by and self._rewound is not None:
-            at, self._rewound = self._rewound.at, None
-            self.facts += by
-            self._pending = [
-                each.model_copy(update={"number": each.number + by}) if each.number > at else each
-                for each in self._pending
-            ]
+        self.facts += by
+        self._pending = [
+            each.model_copy(update={"number": each.number + by})
+            if each.number > recorded.at
+            else each
+            for each in self._pending
+        ]
+        later = self._rewound
+        if later is not None:
+            is_same = later.salt == recorded.salt
+            self._rewound = None if is_same else later.model_copy(update={"at": later.at + by})
 
     async def _written(self, batch: Batch) -> Written:
         """Have a batch written, and return what became of it."""
+        self._sent_with = batch.rewound
         written = await _local(batch)
         if written.status == "outrun":
             # What comes after is no part of the history yet, and may never be.
@@ -264,8 +271,12 @@ class Recorder:
         send = _activity if is_small else _locally
         while (written := await send(batch, patience)).status == "outrun":
             self._number = written.latest + 1
-            changes = {"number": self._number, "rewound": self._rewound}
-            batch = batch.model_copy(update=changes)
+            later = self._rewound
+            if later is not None and batch.rewound is not None:
+                # It is unknown whether the rewind before was recorded: this one discards that, too.
+                later = later.model_copy(update={"at": batch.rewound.at})
+            self._sent_with = later
+            batch = batch.model_copy(update={"number": self._number, "rewound": later})
         return written
 
     def _next_number(self) -> int:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from temporalio.api.common.v1 import Payload, Payloads
+from temporalio.api.enums.v1 import EventType
 from temporalio.api.enums.v1 import WorkflowExecutionStatus as Status
 from temporalio.api.failure.v1 import ApplicationFailureInfo, Failure
 from temporalio.api.update.v1 import Outcome
@@ -16,6 +15,22 @@ from temporalio.bridge.proto.workflow_activation import WorkflowActivationJob as
 from temporalio.bridge.proto.workflow_commands import WorkflowCommand as Command
 
 from tests.simulation.activity import Activity
+from tests.simulation.history import (
+    ACCEPTED,
+    ANSWERED,
+    BEGUN,
+    COMPLETED,
+    ENDS,
+    FAILED,
+    MARKER,
+    OTHER,
+    SCHEDULED,
+    STARTED,
+    TERMINATED,
+    Logged,
+    told,
+)
+from tests.simulation.tasks import Attempt, Done, Update
 
 if TYPE_CHECKING:
     from tests.simulation.server import Server, Timer
@@ -38,49 +53,6 @@ _EVENTS: Final = {
 """How many events a command writes, where that is not one."""
 
 
-@dataclass(kw_only=True)
-class Update:
-    """An update of one execution. `attempt` has it, if it was sent and not answered."""
-
-    id: str
-    job: Job
-    attempt: Attempt | None = None
-    is_accepted: bool = False
-    outcome: Outcome | None = None
-    aborted: str = ""
-    settled: asyncio.Event = field(default_factory=asyncio.Event)
-
-
-@dataclass(kw_only=True, eq=False)
-class Attempt:
-    """An attempt at a workflow task. `steps` are the jobs of its activations, `seen` the core's steps."""
-
-    number: int
-    is_started: bool = False
-    worker: Worker | None = None
-    time: datetime | None = None
-    length: int = 0
-    jobs: list[Job] = field(default_factory=list)
-    updates: list[Update] = field(default_factory=list)
-    steps: list[list[Job]] = field(default_factory=list)
-    commands: list[Command] = field(default_factory=list)
-    flags: set[int] = field(default_factory=set)
-    seen: list[Any] = field(default_factory=list)
-
-
-@dataclass(kw_only=True, frozen=True)
-class Done:
-    """A completed workflow task, as the history has it."""
-
-    time: datetime
-    length: int
-    size: int
-    steps: list[list[Job]]
-    commands: list[Command]
-    flags: frozenset[int]
-    events: list[Any]
-
-
 class Execution:
     """One execution of a workflow: its history, and what it waits for."""
 
@@ -100,9 +72,13 @@ class Execution:
         self.server = server
         self.workflow_id, self.type, self.queue = workflow_id, type, queue
         self.number = server.number()
-        self.run_id = f"execution-{self.number}"
+        # All are as long: a replay may send the name of another one.
+        self.run_id = f"execution-{self.number:04}"
+        self.seed = self.number
         self.first: str = before.first if before else self.run_id
         self.before = before
+        self.base: Execution | None = None
+        """The execution that was reset, with which it has its beginning in common."""
         self.request_id = request_id
         self.input = [*input]
         self.memo, self.attributes = memo, attributes
@@ -113,9 +89,10 @@ class Execution:
         self.result: Payloads = Payloads()
         self.failure: Failure | None = None
         self.done: list[Done] = []
-        self.length, self.size = 1, 500
+        self.log = [Logged(BEGUN, self.started_at)]
+        self.size = 500
         self.updates: dict[str, Update] = {}
-        self.signals: set[str] = set()
+        self.signals: dict[str, Job] = {}
         self.activities: dict[int, Activity] = {}
         self.visits: dict[int, str] = {}
         self.left: list[Activity] = []
@@ -124,13 +101,21 @@ class Execution:
         self.attempt: Attempt | None = None
         self.sticky: Worker | None = None
         self._inbox: list[Job] = []
-        self._uncounted = 0
+        self._coming: list[Logged] = []
         self._is_begun = False
         self._failures = 0
 
     @property
     def is_open(self) -> bool:
         return self.closed_at is None
+
+    @property
+    def is_terminated(self) -> bool:
+        return self.status == Status.WORKFLOW_EXECUTION_STATUS_TERMINATED
+
+    @property
+    def length(self) -> int:
+        return len(self.log)
 
     @property
     def flags(self) -> frozenset[int]:
@@ -142,14 +127,44 @@ class Execution:
         """Whether the next workflow task tells what became of an activity."""
         return any(job.HasField("resolve_activity") for job in self._inbox)
 
-    # What comes in
+    def tail(self) -> list[Logged]:
+        """The events of what has come, and of the task under way, that are written with its end."""
+        attempt, now = self.attempt, self.server.now()
+        if attempt is None or not self._is_written(attempt):
+            return [] if attempt is not None and attempt.is_started else [*self._coming]
+        if attempt.is_started:
+            return [Logged(SCHEDULED, now), Logged(STARTED, now)]
+        return [*self._coming[:1], Logged(SCHEDULED, now), *self._coming[1:]]
+
+    def _is_written(self, attempt: Attempt) -> bool:
+        """Whether events tell of a task that is not completed: not of another attempt, or for updates."""
+        jobs = attempt.jobs if attempt.is_started else self._inbox
+        return not self._failures and bool(jobs or not self._is_begun)
+
+    def _write(self, *types: EventType.ValueType) -> None:
+        now = self.server.now()
+        self.log += [Logged(each, now) for each in types]
+
+    def _mark(self, attempt: Attempt) -> None:
+        """Write what the local activities of a task came to."""
+        types = {
+            c.schedule_local_activity.seq: c.schedule_local_activity.activity_type
+            for c in attempt.commands
+            if c.HasField("schedule_local_activity")
+        }
+        for job in (job for step in attempt.steps for job in step):
+            if job.resolve_activity.is_local:
+                about = types[job.resolve_activity.seq]
+                self.log.append(Logged(MARKER, self.server.now(), about=about))
 
     def arrived(self, jobs: list[Job], events: int = 1) -> None:
         """Something has happened that the workflow is told of."""
         if not self.is_open:
             return
+        now = self.server.now()
         self._inbox += jobs
-        self._uncounted += events
+        self._coming += [Logged(OTHER, now)] * (events - len(jobs))
+        self._coming += [told(job, now) for job in jobs]
         self._needs_task()
 
     def updated(self, update: Update) -> None:
@@ -160,8 +175,6 @@ class Execution:
         if self.attempt is None and self.is_open:
             self.attempt = Attempt(number=self._failures + 1)
             self.server.later(self.server.delay(), self._dispatch, self.attempt)
-
-    # Workflow tasks
 
     def _dispatch(self, attempt: Attempt, *, is_moved: bool = False) -> None:
         if attempt is not self.attempt or attempt.is_started:
@@ -184,8 +197,8 @@ class Execution:
             update.attempt = attempt
         attempt.is_started, attempt.worker = True, worker
         attempt.time = self._task_began = self._time_of_task()
-        self.length += self._uncounted
-        self._uncounted = 0
+        self.log += self._coming
+        self._coming = []
         attempt.length = self.length + 2
         server.later(TASK_TIMEOUT, self._time_is_up, attempt)
         server.later(server.delay(), worker.work, self, attempt)
@@ -206,8 +219,8 @@ class Execution:
         """An attempt came to nothing; everything that it was told is told to the next."""
         if attempt is not self.attempt:
             return
-        if self._failures == 0 and (attempt.jobs or not self._is_begun):
-            self.length = attempt.length + 1
+        if self._is_written(attempt):
+            self._write(SCHEDULED, STARTED, FAILED)
         self._failures += 1
         self._inbox = [*attempt.jobs, *self._inbox]
         for update in attempt.updates:
@@ -251,8 +264,9 @@ class Execution:
             self.failed(attempt)
             return False
         self._is_begun, self._failures = True, 0
-        local = sum(job.resolve_activity.is_local for step in attempt.steps for job in step)
-        self.length = attempt.length + 1 + local
+        self._write(SCHEDULED, STARTED, COMPLETED)
+        completed = self.length
+        self._mark(attempt)
         self.size += sum(each.ByteSize() for each in (*attempt.jobs, *attempt.commands)) + 100
         assert attempt.time is not None
         for step in attempt.steps:
@@ -271,14 +285,16 @@ class Execution:
         self.done.append(
             Done(
                 time=attempt.time,
+                ended=self.server.now(),
                 length=attempt.length,
+                completed=completed,
                 size=self.size,
                 steps=steps,
                 commands=[
                     c for c, is_no in zip(attempt.commands, rejections, strict=True) if not is_no
                 ],
                 flags=self.flags | attempt.flags,
-                events=[event for _, event, *_ in attempt.seen],
+                seen=attempt.seen,
             )
         )
         self.attempt, self.sticky = None, attempt.worker
@@ -297,10 +313,11 @@ class Execution:
                 response = command.update_response
                 update = self.updates[response.protocol_instance_id]
                 if response.HasField("accepted"):
-                    update.is_accepted = True
-                    self.length += 1
+                    self._write(ACCEPTED)
+                    update.is_accepted, update.accepted_at = True, self.length
                 elif response.HasField("completed"):
-                    self.length += 1
+                    self._write(ANSWERED)
+                    update.answered_at = self.length
                     success = Payloads(payloads=[response.completed])
                     update.outcome = Outcome(success=success)
                     update.settled.set()
@@ -308,7 +325,8 @@ class Execution:
                     update.outcome = Outcome(failure=response.rejected)
                     update.settled.set()
                     if update.is_accepted:
-                        self.length += 1
+                        self._write(ANSWERED)
+                        update.answered_at = self.length
                     else:
                         # A rejection leaves nothing behind, so the same call is a new one.
                         del self.updates[update.id]
@@ -330,17 +348,17 @@ class Execution:
             kind = command.WhichOneof("variant") or ""
             if kind in unsent and getattr(command, kind).seq in unsent[kind]:
                 continue
-            self.length += _EVENTS.get(kind, 1)
+            if kind not in _CLOSING:
+                self._write(*[OTHER] * _EVENTS.get(kind, 1))
             match kind:
                 case "start_timer":
-                    self._start_timer(command.start_timer)
+                    start = command.start_timer
+                    due = self.server.now() + start.start_to_fire_timeout.ToTimedelta()
+                    self.start_timer(start.seq, due)
                 case "cancel_timer":
                     self._cancel_timer(command.cancel_timer.seq)
                 case "schedule_activity":
-                    activity = Activity(self, command.schedule_activity)
-                    self.activities[activity.seq] = activity
-                    self.visits[activity.seq] = activity.id
-                    activity.schedule()
+                    self.order(command.schedule_activity)
                 case "request_cancel_activity":
                     if (
                         found := self.activities.get(command.request_cancel_activity.seq)
@@ -356,8 +374,8 @@ class Execution:
                 case _:
                     assert kind in _EVENTS, f"the simulation knows no {kind}"
 
-    def _start_timer(self, start: Any) -> None:
-        seq, due = start.seq, self.server.now() + start.start_to_fire_timeout.ToTimedelta()
+    def start_timer(self, seq: int, due: datetime) -> None:
+        """Fire a timer when it is due."""
 
         def fire() -> None:
             del self.timers[seq]
@@ -372,36 +390,72 @@ class Execution:
             timer.cancel()
         else:
             # It has fired during the task that cancels it.
-            kept = [
+            fired = [
                 job
                 for job in self._inbox
-                if not job.HasField("fire_timer") or job.fire_timer.seq != seq
+                if job.HasField("fire_timer") and job.fire_timer.seq == seq
             ]
-            self._uncounted -= len(self._inbox) - len(kept)
-            self._inbox = kept
+            self._inbox = [job for job in self._inbox if job not in fired]
+            self._coming = [each for each in self._coming if each.job not in fired]
+
+    def order(self, order: Any) -> Activity:
+        """Have an activity done."""
+        activity = Activity(self, order)
+        self.activities[activity.seq] = activity
+        self.visits[activity.seq] = activity.id
+        activity.schedule()
+        return activity
+
+    def goes_on(self, log: list[Logged], done: list[Done]) -> None:
+        """Go on from the history of another execution."""
+        self.log, self.done, self._is_begun = log, done, bool(done)
+        self.size = done[-1].size if done else self.size
+        handled = done[-1].completed if done else 0
+        self._inbox = [each.job for each in log[handled:] if each.job is not None]
+        self._needs_task()
+
+    # Its end
+
+    def terminate(self) -> None:
+        """End at once, whatever is under way."""
+        attempt = self.attempt
+        self.log += self.tail()
+        if attempt is not None and attempt.is_started:
+            if self._is_written(attempt):
+                self._write(FAILED)
+            self.log += self._coming
+        self.attempt, self._coming = None, []
+        self._write(TERMINATED)
+        self._end(Status.WORKFLOW_EXECUTION_STATUS_TERMINATED)
+        self.server.note(f"{self.run_id} is terminated")
 
     def _close(self, command: Command, kind: str) -> None:
-        self.status, self.closed_at = _CLOSING[kind], self.server.now()
-        for timer in self.timers.values():
-            timer.cancel()
-        self.left = [*self.activities.values()]
-        for activity in [*self.activities.values()]:
-            activity.end()
+        about = ""
         match kind:
             case "complete_workflow_execution":
                 self.result = Payloads(payloads=[command.complete_workflow_execution.result])
             case "fail_workflow_execution":
                 self.failure = command.fail_workflow_execution.failure
             case "continue_as_new_workflow_execution":
-                self._continue(command.continue_as_new_workflow_execution)
+                about = self._continue(command.continue_as_new_workflow_execution)
             case _:
                 pass
+        self.log.append(Logged(ENDS[kind], self.server.now(), about=about))
+        self._end(_CLOSING[kind])
         self.server.note(f"{self.run_id} ends: {kind}")
+
+    def _end(self, status: Status.ValueType) -> None:
+        self.status, self.closed_at = status, self.server.now()
+        for timer in self.timers.values():
+            timer.cancel()
+        self.left = [*self.activities.values()]
+        for activity in [*self.activities.values()]:
+            activity.end()
         for update in [*self.updates.values()]:
             if not update.settled.is_set():
                 self._abort(update)
 
-    def _continue(self, order: Any) -> None:
+    def _continue(self, order: Any) -> str:
         following = Execution(
             self.server,
             workflow_id=self.workflow_id,
@@ -414,6 +468,7 @@ class Execution:
         )
         self.server.chains[self.workflow_id].append(following)
         following.arrived([], 0)
+        return following.run_id
 
     def _abort(self, update: Update) -> None:
         if update.is_accepted:

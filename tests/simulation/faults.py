@@ -13,7 +13,7 @@ from sqlalchemy import text
 
 from abeyance import wire
 from abeyance.activities import attempt, heartbeat
-from abeyance.core import events, gates, idempotency
+from abeyance.core import events, gates, idempotency, ledger
 from abeyance.core.outcome import Finished, Stopped
 from abeyance.core.policy import Principal
 from abeyance.core.state import RunState, parted
@@ -82,6 +82,11 @@ def _no_batch_is_later() -> AbstractContextManager[Any]:
     return _swap(writing, "_run", forgetful)
 
 
+def _no_era_is_shown() -> AbstractContextManager[Any]:
+    digest_of = ledger.digest_of
+    return _swap(ledger, "digest_of", lambda address, question, _="": digest_of(address, question))
+
+
 async def _at_once(_: Recorder) -> None:
     """Wait for nothing."""
 
@@ -104,6 +109,7 @@ def _sometimes(_: object, __: int = 0, **___: int) -> str | None:
 
 
 _COUNT = itertools.count()
+_NO_EVENT: Final = text("SELECT :key WHERE :kept > :by")
 _NO_QUESTION: Final = text("SELECT :run WHERE :after > :number")
 
 
@@ -170,6 +176,10 @@ FAULTS: Final[Mapping[str, Fault]] = {
         change=lambda: _swap(Recorder, "caught_up", _at_once), seed=0
     ),
     "a continue-as-new forgets how many events there were": Fault(change=_counting_anew, seed=0),
+    "an answer to what people saw before a rewind counts": Fault(change=_no_era_is_shown, seed=25),
+    "what a rewind has discarded stays": Fault(
+        change=lambda: _swap(writing, "_DISCARD_EVENTS", _NO_EVENT), seed=25
+    ),
     "no event tells that code begins": Fault(
         change=lambda: _swap(Recorder, "started", return_value=None), seed=0
     ),

@@ -91,18 +91,24 @@ class Plan:
 class Effects:
     """What code has done outside of its run, counted by somebody who never forgets.
 
-    `recorded` are the steps after which the code went on, and in which activity; `answers` are those that
-    it was given. `repeated` are recorded steps that were done again, by an attempt that `is_awaited`:
-    what a worker still does after the server has given it up, nobody can prevent.
+    `recorded` are the steps after which the code went on, by activity and attempt, as far as no rewind
+    has discarded them; `answers` are those that it was given. `repeated` are recorded steps that were
+    done again, by an attempt that `is_awaited`: what a worker still does after the server has given it
+    up, nobody can prevent.
     """
 
     is_awaited: Callable[[bytes], bool] = lambda _: True
+    is_discarded: Callable[[bytes], bool] = lambda _: False
 
-    recorded: dict[tuple[str, str], str] = field(default_factory=dict)
+    recorded: dict[tuple[str, str], tuple[str, bytes]] = field(default_factory=dict)
     repeated: list[tuple[str, str, str]] = field(default_factory=list)
     answers: dict[tuple[str, str], list[Json]] = field(default_factory=dict)
     runs: Counter[str] = field(default_factory=Counter)
     read: dict[str, list[str]] = field(default_factory=dict)
+
+    def forget(self, stands: Callable[[bytes], bool]) -> None:
+        """The run was rewound: what no longer `stands` may be done again, in an execution of its own."""
+        self.recorded = {key: each for key, each in self.recorded.items() if stands(each[1])}
 
 
 class RandomGraph(Graph):
@@ -220,12 +226,14 @@ class RandomGraph(Graph):
 
         async def once() -> str:
             if key in effects.recorded and effects.is_awaited(activity.info().task_token):
-                effects.repeated.append((effects.recorded[key], ctx.address, name))
+                effects.repeated.append((effects.recorded[key][0], ctx.address, name))
             await asyncio.sleep(0.05)
             return f"done {name}"
 
         assert await ctx.step(name, once) == f"done {name}"
-        effects.recorded[key] = activity.info().activity_id
+        info = activity.info()
+        if not effects.is_discarded(info.task_token):
+            effects.recorded[key] = (info.activity_id, info.task_token)
 
     async def _ask(self, ctx: Context, name: str) -> None:
         capability = ctx.input.asks[0].replace("*", "b") if ctx.input.asks else None

@@ -21,9 +21,10 @@ from temporalio.service import RPCError
 
 from abeyance import Refusal, commands
 from abeyance.client import Client
+from abeyance.commands import REWIND_TO_START
 from abeyance.core.json import Json
 from abeyance.core.ledger import Interrupt
-from abeyance.core.policy import Principal
+from abeyance.core.policy import EVERYTHING, Principal
 from abeyance.core.state import Status
 from abeyance.errors import Unavailable
 from tests.simulation.chance import Chance
@@ -46,7 +47,10 @@ _WEIGHTS: Final = {
 }
 
 
+_OF_REWINDS: Final = {"rewind": 6, "terminate": 1}
 _AWAITED: Final[Sequence[Status]] = (Status.AWAITING_INPUT, Status.PAUSED, Status.ENDING)
+_OWNER: Final = Principal(subject="owner", capabilities=(EVERYTHING,))
+"""Who may do whatever the graph can ask for, as a rewind has to."""
 _MODES: Final[Sequence[Literal["after-node", "now"]]] = ("after-node", "now")
 _WAYS: Final[Sequence[Literal["graceful", "now"]]] = ("graceful", "now")
 
@@ -65,7 +69,8 @@ class People:
     def act(self) -> tuple[str, Callable[[], Awaitable[Any]]]:
         """Something that somebody does."""
         chance = self._chance
-        (name,) = chance.choices([*_WEIGHTS], [*_WEIGHTS.values()])
+        weights = _WEIGHTS | (_OF_REWINDS if self._server.has_rewinds else {})
+        (name,) = chance.choices([*weights], [*weights.values()])
         who = chance.choice([BOSS, *PEOPLE, BOSS, BOSS, DEPUTY])
         return name, getattr(self, f"_{name.replace(' ', '_')}")(who)
 
@@ -105,9 +110,11 @@ class People:
         if state is not None and state.pause is not None:
             await self.tried("resume", self._run.resume)
         for who in (BOSS, DEPUTY):
-            answers = {each.id: answer(each) for each in self._open() if each.status == "open"}
+            asked = [each for each in self._open() if each.status == "open"]
+            answers = {each.id: answer(each) for each in asked}
             if answers:
-                await self.tried("answer", partial(self.answered, answers, who, self._key()))
+                seen = {each.id: each.digest for each in asked}
+                await self.tried("answer", partial(self.answered, answers, seen, who, self._key()))
 
     async def cancels(self) -> None:
         await self.tried("cancel", partial(self._run.cancel, mode="now"))
@@ -120,22 +127,27 @@ class People:
         several = chance.happens(0.2)
         chosen = chance.below(4)
         kinds = chance.below(4)
+        looks = self._server.has_rewinds and chance.happens(0.5)
         answers: dict[str, Json] = {}
+        seen: dict[str, str] = {}
 
         async def call() -> Any:
             if not answers:
                 asked = self._open()
                 asked = asked if several else asked[chosen % len(asked) :][:1] if asked else []
                 answers.update({each.id: answer(each, kinds) for each in asked})
+                seen.update({each.id: each.digest for each in asked if looks})
                 if is_wrong or not answers:
                     answers[f"{self._run.run_id}.0123456789abcdef"] = True
-            return await self.answered(answers, who, key)
+            return await self.answered(answers, seen, who, key)
 
         return call
 
-    async def answered(self, answers: dict[str, Json], who: Principal, key: str) -> Any:
-        """Answer, and note what was accepted."""
-        receipts = await self._run.respond(answers, principal=who, key=key)
+    async def answered(
+        self, answers: dict[str, Json], seen: dict[str, str], who: Principal, key: str
+    ) -> Any:
+        """Answer, and note what was accepted. `seen` are the digests of what the person looked at."""
+        receipts = await self._run.respond(answers, principal=who, key=key, digests=seen)
         execution = self._server.execution(self._run.run_id)
         assert execution is not None
         for receipt in receipts:
@@ -188,6 +200,40 @@ class People:
             return handle.cancel
         mode = self._chance.choice(_WAYS)
         return lambda: self._run.cancel(mode=mode, grace=2.0, principal=who)
+
+    def rewinds(self, to: str | None = None) -> Callable[[], Awaitable[Any]]:
+        """Rewind the run, to its start or a question."""
+        chosen, key = self._chance.below(6), self._key()
+        points = [] if to is None else [to]
+
+        async def call() -> Any:
+            if not points:
+                known = [REWIND_TO_START, *self._promises.watch.opened]
+                points.append(known[-chosen % len(known)])
+            done = await self._run.rewind(to=points[0], principal=_OWNER, key=key)
+            return f"{len(done.discards)} events are discarded"
+
+        return call
+
+    def _rewind(self, who: Principal) -> Callable[[], Awaitable[Any]]:
+        del who
+        return self.rewinds()
+
+    def _terminate(self, who: Principal) -> Callable[[], Awaitable[Any]]:
+        del who
+        handle = self._client.temporal.get_workflow_handle(self._run.run_id)
+        is_found = self._chance.happens(0.5)
+
+        async def call() -> Any:
+            await handle.terminate()
+            if is_found:
+                await self.finds_the_end()
+
+        return call
+
+    async def finds_the_end(self) -> None:
+        """Have it recorded that Temporal has ended the run, as a worker does in its rounds."""
+        await self._client.janitor.settle(self._run.run_id)
 
     def _clear(self, who: Principal) -> Callable[[], Awaitable[Any]]:
         key = self._key()

@@ -7,14 +7,16 @@ the workflow task in which it was taken: what a worker did before it died is for
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from core_shown import Shown
 from core_watch import Watch
 
-from abeyance.core import events, machine
+from abeyance.commands import REWIND_TO_START
+from abeyance.core import events, machine, rewinding
 from abeyance.core.effects import Effect, Publish
 from abeyance.core.json import Json, sha256
 from abeyance.core.ledger import Receipt
@@ -22,17 +24,28 @@ from abeyance.core.policy import EVERYTHING
 from abeyance.core.state import RunState, Status, copied
 from abeyance.core.visit import Nested
 from abeyance.storage.converter import of_run
-from tests.simulation.execution import Attempt, Execution
+from tests.simulation.execution import Execution
 from tests.simulation.graphs import Effects
 from tests.simulation.payloads import CLEAR, SEALED, opened_job
 from tests.simulation.recorded import Recorded
+from tests.simulation.resets import Reset, line, stands
 from tests.simulation.server import Broken
+from tests.simulation.tasks import Attempt
 
-Step = tuple[RunState, events.Event, RunState, tuple[Effect, ...]]
+
+@dataclass(frozen=True)
+class Rewound:
+    """A run is told of a reset: of its era before everything else, of its salt last."""
+
+    salt: str
+    is_era: bool
+
+
+Step = tuple[RunState, events.Event | Rewound, RunState, tuple[Effect, ...]]
 
 
 class Steps:
-    """Collects the steps of the core, while workers run."""
+    """Collects the steps of the core, while workers run, and what runs are told of resets."""
 
     def __init__(self) -> None:
         self._steps: list[Any] = []
@@ -47,6 +60,15 @@ class Steps:
     def watched(self) -> Iterator[None]:
         """Be told of each step, meanwhile."""
         advance = machine.advance
+        begin_era, take_salt = rewinding.begin_era, rewinding.take_salt
+
+        def telling(tell: Callable[[RunState, str], None], *, is_era: bool) -> Any:
+            def telling_of(state: RunState, salt: str) -> None:
+                before = copied(state)
+                tell(state, salt)
+                self._steps.append((before, Rewound(salt, is_era), copied(state), ()))
+
+            return telling_of
 
         def told(state: RunState, event: events.Event) -> tuple[Effect, ...]:
             before = copied(state)
@@ -55,10 +77,13 @@ class Steps:
             return effects
 
         machine.advance = told
+        rewinding.begin_era = telling(begin_era, is_era=True)
+        rewinding.take_salt = telling(take_salt, is_era=False)
         try:
             yield
         finally:
             machine.advance = advance
+            rewinding.begin_era, rewinding.take_salt = begin_era, take_salt
 
 
 class Promises:
@@ -76,6 +101,13 @@ class Promises:
         self.order = Order()
         self.recorded = Recorded()
         self._keys: set[str] = set()
+        self._point: Reset | None = None
+        """The reset of which the run has not been told yet."""
+        self._ever: set[str] = set()
+        """The messages that the run had before it was rewound."""
+        self._shown: set[tuple[str, str]] = set()
+        self._shown_before: set[tuple[str, str]] = set()
+        """Question and digest, as they were shown at some time before the run was rewound last."""
 
     def committed(self, execution: Execution, attempt: Attempt) -> None:
         """Hold the steps of a workflow task against the promises."""
@@ -83,14 +115,14 @@ class Promises:
             self.steps += 1
             if self.state is not None and before is not self.state and before != self.state:
                 raise Broken(f"the run goes on from another state than it had: {event}")
-            self._has_the_right(before, event, after, effects)
-            self._counts_once(event, effects)
-            self.watch.saw(before, event, after, effects)
-            self.shown.saw(before, event, after, effects)
-            self.state = after
-            self.watch.check(after)
-            self.order.saw(after)
-            self.recorded.saw(event, after, effects)
+            if not isinstance(event, Rewound):
+                self._has_the_right(before, event, after, effects)
+            self._saw(before, event, after, effects)
+            self._is_shown(after)
+            if not isinstance(event, Rewound):
+                self.watch.check(after)
+                self.order.saw(after)
+        self._is_back(attempt)
         self._is_what_it_came_to(execution, attempt)
         forgotten = execution.server.forgotten
         repeated = self.effects.repeated
@@ -99,6 +131,54 @@ class Promises:
         self.recorded.is_committed(execution)
         if self.state is not None:
             self.recorded.at_rest(execution, self.state)
+
+    def _saw(
+        self,
+        before: RunState,
+        event: events.Event | Rewound,
+        after: RunState,
+        effects: tuple[Effect, ...],
+    ) -> None:
+        self.state = after
+        if isinstance(event, Rewound):
+            if event.is_era:
+                self.recorded.was_rewound(event.salt)
+            return
+        self._counts_once(event, effects)
+        self.watch.saw(before, event, after, effects)
+        self.shown.saw(before, event, after, effects)
+        self.recorded.saw(event, after, effects)
+
+    def rewound(self, execution: Execution) -> None:
+        """The server has reset the run: of what was seen there stands what is in its history."""
+        self._point = execution.server.resets[-1]
+        self._ever |= {*self.watch.accepted}
+        self._shown_before = {*self._shown}
+        self.watch, self.shown, self.state, self._keys = Watch(), Shown(), None, set()
+        self.recorded.begins_anew(execution.server.resets)
+        for each in reversed([*line(execution)]):
+            for done in each.done:
+                for step in done.seen:
+                    self._saw(*step)
+        self.effects.forget(lambda token: stands(token, execution))
+
+    def _is_shown(self, state: RunState) -> None:
+        """What people see since the run was rewound tells itself from what they saw before."""
+        for entry in state.ledger.open.values():
+            if (entry.id, entry.digest) in self._shown_before:
+                raise Broken(f"{entry.id} has the digest that it had before the rewind")
+            self._shown.add((entry.id, entry.digest))
+
+    def _is_back(self, attempt: Attempt) -> None:
+        """The question to which the run was rewound is open under its id, and the run knows of it."""
+        point, self._point = self._point, None
+        if point is None:
+            return
+        if Rewound(point.salt, is_era=True) not in [event for _, event, *_ in attempt.seen]:
+            raise Broken(f"the run is not told of {point}")
+        opened = {id_ for *_, after, _ in attempt.seen for id_ in after.ledger.open}
+        if point.to not in {*opened, REWIND_TO_START}:
+            raise Broken(f"the question of {point} is not open again")
 
     def _has_the_right(
         self,
@@ -124,6 +204,8 @@ class Promises:
             needed = entry.requested_capability
             if needed is not None and not {needed, EVERYTHING} & {*who.capabilities}:
                 raise Broken(f"{who} has answered {id_}: {entry.requested_capability}")
+            if event.digests.get(id_, entry.digest) != entry.digest:
+                raise Broken(f"{who} has answered {id_}, and has seen {event.digests[id_]}")
             settled = after.ledger.settled.get(id_)
             other = settled is not None and settled.answer_sha256 != sha256(answer)
             if other and entry.terms is None:
@@ -172,7 +254,7 @@ class Promises:
         for who, id_, answer in self.accepted:
             if (who, id_, sha256(answer)) not in self.answered:
                 raise Broken(f"the answer of {who} to {id_} was accepted, and is lost")
-        if lost := self.admitted - {*self.watch.accepted}:
+        if lost := self.admitted - {*self.watch.accepted} - self._ever:
             raise Broken(f"messages were accepted, and are lost: {lost}")
         self.recorded.at_rest(execution, state)
 

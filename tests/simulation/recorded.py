@@ -6,7 +6,7 @@ batches, how often and in which order it came to the database.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, TypeAlias
 
 from pydantic import BaseModel
@@ -20,6 +20,7 @@ from abeyance.records.tables import micros
 from abeyance.storage.converter import of_run
 from tests.simulation.execution import Execution
 from tests.simulation.payloads import CLEAR, SEALED, opened_payloads
+from tests.simulation.resets import Reset
 from tests.simulation.server import Broken
 
 Told: TypeAlias = tuple[Any, ...]
@@ -34,6 +35,8 @@ _OF_CODE: Final = {
 """The events of what code comes to, by the kind of its outcome."""
 _SHORT: Final = {"run.started", "node.started", *_OF_CODE.values()}
 """The events that the core does not publish."""
+_REWOUND: Final = "run.rewound"
+"""The event that neither core nor workflow tells of."""
 _UNTOLD: Final = ("updated_at", "metrics", "queue_depth", "running")
 _BEFORE: Final = (events.TaskBegan, events.RotationDue)
 """Steps that come before another, about which the run has noted then what came to it."""
@@ -52,6 +55,18 @@ class Recorded:
         self._excused: set[str] = set()
         self._kinds: dict[str, str] = {}
         self._starts: dict[str, wire.StartRun] = {}
+        self._resets: Sequence[Reset] = ()
+
+    def begins_anew(self, resets: Sequence[Reset]) -> None:
+        """The run was reset, and what stands is told from its beginning on."""
+        self._told, self._ended_at, self._before = [], None, 0
+        self._kinds, self._resets = {}, resets
+
+    def was_rewound(self, salt: str) -> None:
+        """The run was told of a reset."""
+        about = next(each for each in self._resets if each.salt == salt)
+        self._told.append((_REWOUND, about.by, about.to))
+        self._before = len(self._told)
 
     def saw(self, event: events.Event, after: RunState, effects: tuple[Effect, ...]) -> None:
         """One step of the run."""
@@ -102,9 +117,12 @@ class Recorded:
             self._hold_run(kept.view, projections.bare_view(state, self._start(execution)))
         entries = {**state.ledger.settled, **state.ledger.open}
         asked = {id_: projections.question(state, entry) for id_, entry in entries.items()}
-        if kept.questions != asked:
-            differences = _differences(kept.questions, asked)
+        standing = {id_: kept.questions[id_] for id_ in kept.questions if id_ not in kept.discarded}
+        if standing != asked:
+            differences = _differences(standing, asked)
             raise Broken(f"the records have other questions: {differences}")
+        if waiting := [id_ for id_ in kept.discarded if kept.listed[id_] is not None]:
+            raise Broken(f"questions that a rewind has discarded wait for an answer: {waiting}")
         for id_, entry in entries.items():
             lists = entry.status if entry.status in ("open", "held") else None
             if kept.listed[id_] != lists:
@@ -123,12 +141,20 @@ class Recorded:
         numbers = [number for number, *_ in kept]
         if numbers != [*range(1, len(kept) + 1)]:
             raise Broken(f"the records have the events {numbers}")
-        told = [_told(*each) for each in kept]
+        _hold_discarded(kept)
+        told = [_told(*each) for _, by, *each in kept if by is None]
+        # A rewind of which it was not known whether it was recorded is discarded by the next one.
+        rewinds, known = (_rewinds(of) for of in (self._told, told))
+        if rewinds[-1:] != known[-1:] or any(each not in rewinds for each in known):
+            raise Broken(f"the records have the rewinds {known}, and there were {rewinds}")
+        told = [each for each in told if each not in known]
+        own = [each for each in self._told if each not in rewinds]
         # When the workflow sees that the run has ended is its own matter, and what code comes to then.
         ended = [each for each in told if state.finished and each[0] == f"run.{state.status}"]
         told = [each for each in told if each not in ended]
         end = len(self._told) if self._ended_at is None else self._ended_at
-        due = [*self._told[:end], *_published(self._told[end:])]
+        end -= len(_rewinds(self._told[:end]))
+        due = [*own[:end], *_published(own[end:])]
         latest = [] if state.finished else due[len(told) :]
         if latest and not _published(latest):
             due = due[: len(told)]
@@ -164,9 +190,25 @@ def _is_last_resort(activity: Any) -> bool:
     return activity.type == names.RECORD_ACTIVITY and attempts == 0
 
 
-def _told(_: int, type_: str, address: str | None, *about: Any) -> Told:
+def _hold_discarded(kept: list[tuple[Any, ...]]) -> None:
+    """Hold each event against the first rewind behind it to a point before it."""
+    rewinds = {number: about[-1]["kept"] for number, _, type_, *about in kept if type_ == _REWOUND}
+    for number, by, type_, *_ in kept:
+        later = (each for each, at in rewinds.items() if at < number < each)
+        if by != (due := min(later, default=None)):
+            raise Broken(f"the {type_} {number} is discarded by {by}, which should be {due}")
+
+
+def _told(type_: str, address: str | None, *about: Any) -> Told:
     """Return an event of the records as the steps of the core tell it."""
+    if type_ == _REWOUND:
+        actor, _, data = about
+        return (type_, actor, data["to"])
     return (type_, address) if type_ in _SHORT else (type_, address, *about)
+
+
+def _rewinds(told: list[Told]) -> list[Told]:
+    return [each for each in told if each[0] == _REWOUND]
 
 
 def _published(told: list[Told]) -> list[Told]:

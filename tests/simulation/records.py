@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import functools
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from sqlalchemy import BindParameter, Connection, bindparam, create_engine, insert, select
 from sqlalchemy.pool import StaticPool
 from temporalio import activity
 
 from abeyance import views
+from abeyance.errors import RecordsUnavailable
 from abeyance.keyring import Keyring
 from abeyance.records.batch import Batch, Written
 from abeyance.records.database import Scope
@@ -23,6 +26,8 @@ from tests.simulation.payloads import KEYS
 
 if TYPE_CHECKING:
     from tests.simulation.server import Server
+
+T = TypeVar("T")
 
 _FATES: Final = ("written", "written later", "lost", "away", "hangs", "hangs, and is written")
 _LIKELY: Final = (24, 1, 1, 1, 0.3, 0.3)
@@ -36,12 +41,14 @@ LATEST: Final = _LATER[-1]
 
 _OWN: Final[BindParameter[int]] = bindparam("deployment")
 _VIEW: Final = select(runs.c.view).where(runs.c.deployment == _OWN)
-_ASKED: Final = select(questions.c.interrupt_id, questions.c.listed, questions.c.view).where(
-    questions.c.deployment == _OWN
-)
+_ASKED: Final = select(
+    questions.c.interrupt_id, questions.c.listed, questions.c.rewound_by, questions.c.view
+).where(questions.c.deployment == _OWN)
 _EVENT: Final = (events.c.type, events.c.address, events.c.actor, events.c.at, events.c.data)
 _TOLD: Final = (
-    select(events.c.number, *_EVENT).where(events.c.deployment == _OWN).order_by(events.c.number)
+    select(events.c.number, events.c.rewound_by, *_EVENT)
+    .where(events.c.deployment == _OWN)
+    .order_by(events.c.number)
 )
 _CAUSED: Final = select(events.c.type, events.c.data).where(
     events.c.deployment == _OWN, events.c.actor == bindparam("actor")
@@ -56,12 +63,14 @@ class Hanging(Exception):
 class Kept:
     """What the database has of one run.
 
-    `listed` says which list has a question; an event is its number, type, address, actor, time and data.
+    `listed` says which list has a question, and `discarded` are those that the run knows no more. An
+    event is its number, that of the event which discards it, its type, address, actor, time and data.
     """
 
     view: views.RunView
     questions: Mapping[str, views.InterruptView]
     listed: Mapping[str, str | None]
+    discarded: frozenset[str]
     events: list[tuple[Any, ...]]
 
 
@@ -82,7 +91,7 @@ class Records:
     def __init__(self, server: Server) -> None:
         self._server = server
         self._connection = _connection(os.getpid())
-        self._documents = Documents(KEYS if server.is_sealed else Keyring({}))
+        self.documents = Documents(KEYS if server.is_sealed else Keyring({}))
         self._away_until = 0.0
         self._transaction = self._connection.begin()
         own = insert(deployments).values(namespace="simulated", task_queue="simulation")
@@ -139,12 +148,37 @@ class Records:
                 raise Hanging
 
     def _write(self, batch: Batch) -> Written:
-        (written,) = write(self._connection, self._documents, self._deployment, [batch])
+        (written,) = write(self._connection, self.documents, self._deployment, [batch])
         return written
+
+    # What a client needs of a database
+
+    async def read(self, query: Callable[[Connection], T]) -> T:
+        """Return what a query finds. Raises RecordsUnavailable."""
+        if self._server.has_rewinds:
+            await asyncio.sleep(self._server.delay())
+        with self.writing() as connection:
+            return query(connection)
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """Open the one transaction. Raises RecordsUnavailable."""
+        server = self._server
+        is_away = server.loop.time() < self._away_until and not server.is_calm
+        if server.has_rewinds and is_away:
+            raise RecordsUnavailable("the database is away")
+        yield self._connection
+
+    def deployment(self, connection: Connection, scope: Scope) -> int:
+        """Return the row of the deployment."""
+        del connection, scope
+        return int(self._deployment)
+
+    # What a schedule holds against the run
 
     def kept(self) -> Kept:
         """Return what the database has of the run."""
-        read = self._documents.read
+        read = self.documents.read
         about = {"deployment": self._deployment}
         view = self._connection.execute(_VIEW, about).scalar_one()
         asked = self._connection.execute(_ASKED, about).all()
@@ -156,6 +190,7 @@ class Records:
                 for each in asked
             },
             listed={each.interrupt_id: each.listed for each in asked},
+            discarded=frozenset(each.interrupt_id for each in asked if each.rewound_by is not None),
             events=[(*each[:-1], read(each.data)) for each in told],
         )
 
@@ -163,4 +198,4 @@ class Records:
         """Yield type and data of the events that somebody has caused."""
         found = self._connection.execute(_CAUSED, {"deployment": self._deployment, "actor": actor})
         for type_, data in found:
-            yield type_, self._documents.read(data)
+            yield type_, self.documents.read(data)

@@ -13,6 +13,7 @@ import drawn_orders as drawn
 
 from abeyance import Graph
 from abeyance.client import Client
+from abeyance.commands import REWIND_TO_START
 from tests.simulation.chance import Chance
 from tests.simulation.clock import VirtualLoop, virtual_time
 from tests.simulation.graphs import Effects, Plan, RandomGraph, graphs_for
@@ -107,10 +108,14 @@ class Site:
     ) -> None:
         self.loop, self.chance = loop, chance
         self.server = Server(loop, chance, is_sealed=chance.origin % 2 == 1)
-        self.effects = Effects(is_awaited=self.server.activities.__contains__)
+        self.effects = Effects(
+            is_awaited=self.server.activities.__contains__,
+            is_discarded=lambda token: not self.server.discarded.isdisjoint(token.decode().split()),
+        )
         self.steps = Steps()
         self.promises = Promises(self.effects)
         self.server.committed = self.promises.committed
+        self.server.rewound = self.promises.rewound
         self.main: asyncio.Task[None] | None = None
         self.error: BaseException | None = None
         self.graph = Graph("")
@@ -149,9 +154,10 @@ class Site:
             limits = replace(limits, finally_timeout=_PATIENCE)
         self.drawn = len(chance.draws)
         temporal, _ = connected(server)
-        client = Client(temporal, task_queue=QUEUE, patience=30)
+        records: Any = server.records
+        client = Client(temporal, task_queue=QUEUE, patience=30, records=records)
         # It has threads of its own, and ours waits for none.
-        client.records._writer = server.records  # type: ignore[assignment] # what a start needs of it
+        client.records._writer = records
         people = People(server, chance, client, "r", self.promises)
         server.note(f"a run of {spec.name} with {', '.join(spec.nodes)}")
         self.worker_comes()
@@ -177,6 +183,11 @@ class Site:
             for each in acting:
                 each.result()
         await self._end(people)
+        while server.has_rewinds and not self.is_quiet and chance.happens(0.4):
+            server.is_calm = False
+            await people.tried("rewind", people.rewinds())
+            self._mishap()
+            await self._end(people)
         execution = server.execution("r")
         assert execution is not None
         # So long a batch of a worker that is gone may take.
@@ -224,14 +235,20 @@ class Site:
         server, promises = self.server, self.promises
         server.is_calm = True
         server.note("everybody does their part")
+        began = promises.steps
         for number in range(_ROUNDS):
             if not any(each.is_up for each in server.workers):
                 self.worker_comes()
             execution, state = server.execution("r"), promises.state
             if execution is not None and not execution.is_open:
-                return
+                if not execution.is_terminated:
+                    return
+                await people.tried("find the end", people.finds_the_end)
+                await people.tried("rewind", people.rewinds(REWIND_TO_START))
+                await asyncio.sleep(1.0)
+                continue
             if state is not None and not state.finished:
-                if number > _ROUNDS // 2 or promises.steps > _STEPS:
+                if number > _ROUNDS // 2 or promises.steps > began + _STEPS:
                     await people.cancels()
                 await people.do_their_part()
             await asyncio.sleep(0.2 if number < 5 else 2.0 * number)

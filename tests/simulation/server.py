@@ -16,13 +16,17 @@ from temporalio.api.workflowservice.v1 import StartWorkflowExecutionRequest
 from tests.simulation.activity import Activity
 from tests.simulation.chance import Chance
 from tests.simulation.clock import VirtualLoop
-from tests.simulation.execution import Attempt, Execution
+from tests.simulation.execution import Execution
 from tests.simulation.records import Records
+from tests.simulation.resets import Reset, line, reset
+from tests.simulation.tasks import Attempt
 
 if TYPE_CHECKING:
     from tests.simulation.worker import Worker
 
 _DELAYS: Final = (0.001, 0.0, 0.003, 0.02, 0.15, 0.6, 2.5, 12.0)
+_REWOUND: Final = 7
+"""One of so many schedules has rewinds, by its seed: the others are what they are without any."""
 _LIKELY: Final = (16, 6, 6, 4, 3, 2, 1, 0.3)
 
 
@@ -78,8 +82,13 @@ class Server:
         self.committed: Callable[[Execution, Attempt], None] = lambda *_: None
         self.is_calm = False
         self.is_sealed = is_sealed
+        self.has_rewinds = chance.origin % _REWOUND == 4
         self.records = Records(self)
         self.forgotten: set[str] = set()
+        self.resets: list[Reset] = []
+        self.discarded: set[str] = set()
+        """The executions whose history the run no longer has."""
+        self.rewound: Callable[[Execution], None] = lambda _: None
         self._numbers = 0
 
     def number(self) -> int:
@@ -143,4 +152,14 @@ class Server:
         )
         self.chains.setdefault(request.workflow_id, []).append(execution)
         execution.arrived([], 0)
+        return execution
+
+    def reset(self, base: Execution, event: int, reason: str, request_id: str) -> Execution:
+        """Reset a run, and return the execution with which it goes on."""
+        execution, about = reset(base, event, reason, request_id)
+        self.resets.append(about)
+        standing = {each.run_id for each in line(execution)}
+        known = {each.run_id for each in self.chains[base.workflow_id]}
+        self.discarded = known - standing
+        self.rewound(execution)
         return execution

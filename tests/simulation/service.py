@@ -9,22 +9,24 @@ from typing import Any, Final
 
 from google.protobuf.any_pb2 import Any as AnyProto
 from temporalio.api.common.v1 import GrpcStatus, WorkflowExecution
+from temporalio.api.enums.v1 import HistoryEventFilterType
 from temporalio.api.enums.v1 import UpdateWorkflowExecutionLifecycleStage as Stage
-from temporalio.api.enums.v1 import WorkflowExecutionStatus as Status
 from temporalio.api.errordetails.v1 import WorkflowExecutionAlreadyStartedFailure
-from temporalio.api.failure.v1 import Failure
 from temporalio.api.update.v1 import UpdateRef
 from temporalio.api.workflowservice import v1 as api
 from temporalio.bridge.proto.workflow_activation import WorkflowActivationJob as Job
 from temporalio.client import Client as TemporalClient
 from temporalio.service import ConnectConfig, RPCError, RPCStatusCode, ServiceClient
 
-from tests.simulation.execution import Execution, Update
+from tests.simulation.execution import Execution
+from tests.simulation.history import shown
 from tests.simulation.payloads import CLEAR, SEALED
 from tests.simulation.server import Server
+from tests.simulation.tasks import Update
 from tests.simulation.worker import Worker
 
 _COMPLETED: Final = Stage.UPDATE_WORKFLOW_EXECUTION_LIFECYCLE_STAGE_COMPLETED
+_THE_END: Final = HistoryEventFilterType.HISTORY_EVENT_FILTER_TYPE_CLOSE_EVENT
 _DEFAULT: Final = timedelta(seconds=10)
 
 
@@ -121,8 +123,7 @@ class Connection(ServiceClient):
     async def _signal_workflow_execution(self, req: Any) -> Any:
         execution = self._open(req.workflow_execution)
         if req.request_id not in execution.signals:
-            execution.signals.add(req.request_id)
-            job = Job()
+            job = execution.signals[req.request_id] = Job()
             job.signal_workflow.signal_name = req.signal_name
             job.signal_workflow.input.extend(req.input.payloads)
             execution.arrived([job])
@@ -134,6 +135,18 @@ class Connection(ServiceClient):
         job.cancel_workflow.reason = req.reason
         execution.arrived([job])
         return api.RequestCancelWorkflowExecutionResponse()
+
+    async def _terminate_workflow_execution(self, req: Any) -> Any:
+        self._open(req.workflow_execution).terminate()
+        return api.TerminateWorkflowExecutionResponse()
+
+    async def _reset_workflow_execution(self, req: Any) -> Any:
+        latest = self.server.execution(req.workflow_execution.workflow_id)
+        if latest is None or latest.request_id != req.request_id:
+            base = self._found(req.workflow_execution)
+            event = req.workflow_task_finish_event_id
+            latest = self.server.reset(base, event, req.reason, req.request_id)
+        return api.ResetWorkflowExecutionResponse(run_id=latest.run_id)
 
     async def _update_workflow_execution(self, req: Any) -> Any:
         execution = self._open(req.workflow_execution, first=req.first_execution_run_id)
@@ -226,23 +239,13 @@ class Connection(ServiceClient):
         return response
 
     async def _get_workflow_execution_history(self, req: Any) -> Any:
-        """Only the last event of an ended execution."""
+        """All events, or the last one of an ended execution."""
         execution = self._found(req.execution)
         response = api.GetWorkflowExecutionHistoryResponse()
-        if execution.closed_at is None:
-            return response
-        event = response.history.events.add()
-        event.event_time.FromDatetime(execution.closed_at.replace(tzinfo=None))
-        match execution.status:
-            case Status.WORKFLOW_EXECUTION_STATUS_COMPLETED:
-                event.workflow_execution_completed_event_attributes.result.CopyFrom(
-                    execution.result
-                )
-            case Status.WORKFLOW_EXECUTION_STATUS_FAILED:
-                attributes = event.workflow_execution_failed_event_attributes
-                attributes.failure.CopyFrom(execution.failure or Failure())
-            case _:
-                event.workflow_execution_canceled_event_attributes.SetInParent()
+        events = shown(execution)
+        if req.history_event_filter_type == _THE_END:
+            events = events[-1:] if not execution.is_open else []
+        response.history.events.extend(events)
         return response
 
     async def _record_activity_task_heartbeat(self, req: Any) -> Any:

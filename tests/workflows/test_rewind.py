@@ -175,9 +175,11 @@ async def test_a_question_in_an_earlier_execution_is_open_again(temporal: Tempor
         await site.ended(run_id)
         assert await site.executions(run_id) > 1
 
-        for question in reversed(questions):
+        for number, question in reversed([*enumerate(questions)]):
             await run.rewind(to=question.id)
             assert (await opened(site, run_id)).id == question.id
+            answered = await site.client.records.read(asked.of_run, run_id, status="answered")
+            assert {entry.id for entry in answered} == {each.id for each in questions[:number]}
 
         for number in range(len(names)):
             await answer(site, run_id, number)
