@@ -95,6 +95,7 @@ class OnRecords:
         if self._database.is_postgres:
             # As it does by itself within a minute.
             with self._database.writing() as connection:
+                connection.execute(text("SET LOCAL statement_timeout = 0"))
                 connection.execute(text("ANALYZE"))
 
 
