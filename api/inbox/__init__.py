@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from string import Template
 from typing import Final
 
 from fastapi import APIRouter, Response
@@ -38,6 +39,8 @@ _FILES: Final = {
     for path in _FOLDER.iterdir()
     if path.suffix.removeprefix(".") in _KINDS
 }
+_PAGES: Final = {"": "inbox", "/runs": "runs", "/runs/{run_id}": "run", "/approvals": "approvals"}
+"""The script of each page. They have no data and require no capability."""
 
 
 @router.get("/")
@@ -52,29 +55,16 @@ async def without_slash() -> Response:
     return RedirectResponse(PATH)
 
 
-@router.get(PATH)
-async def page() -> Response:
-    """Serve the page, which has no data and requires no capability."""
-    return _file("page.html")
+def _served(content: str, kind: str) -> Response:
+    return Response(content, media_type=_KINDS[kind], headers=_HEADERS)
 
 
-@router.get(f"{PATH}/runs/{{run_id}}")
-async def run_page(run_id: str) -> Response:  # noqa: ARG001 the page reads it from its address
-    """Serve the page of a run, which has no data and requires no capability."""
-    return _file("run.html")
+for _path, _name in _PAGES.items():
+    _content = Template(_FILES["page.html"]).substitute(page=_name)
+    router.add_api_route(f"{PATH}{_path}", partial(_served, _content, "html"))
 
-
-@router.get(f"{PATH}/approvals")
-async def approvals_page() -> Response:
-    """Serve the report of approvals, which has no data and requires no capability."""
-    return _file("approvals.html")
-
-
-def _file(name: str) -> Response:
-    kind = _KINDS[name.rpartition(".")[2]]
-    return Response(_FILES[name], media_type=kind, headers=_HEADERS)
-
-
-for _name in _FILES:
+for _name, _content in _FILES.items():
     if not _name.endswith(".html"):
-        router.add_api_route(f"{PATH}/{_name}", partial(_file, _name))
+        router.add_api_route(
+            f"{PATH}/{_name}", partial(_served, _content, _name.rpartition(".")[2])
+        )

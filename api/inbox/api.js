@@ -1,7 +1,7 @@
 // Calls of the API. The session's cookie says who calls; a service without authentication takes a name.
 
 import {parse, write} from "./json.js";
-import {element, visible} from "./markup.js";
+import {visible} from "./markup.js";
 
 const HEARTBEAT_MS = 60_000;
 
@@ -77,12 +77,8 @@ export async function signOut() {
   location.assign("/signin");
 }
 
-/** Create the link to the page where one signs in and comes back to where this one is when it is followed. */
-export function signInLink() {
-  const address = () => `/signin?next=${encodeURIComponent(location.pathname + location.hash)}`;
-  const follow = (event) => (event.currentTarget.href = address());
-  return element("a", {href: address(), class: "button", onclick: follow}, "Sign in");
-}
+/** Return the address of the page where one signs in, and comes back to this one. */
+export const signInAddress = () => `/signin?next=${encodeURIComponent(location.pathname + location.search + location.hash)}`;
 
 /** Return a text for a person about what went wrong. */
 export function problemText(error) {

@@ -1,9 +1,9 @@
 // The report of approvals: what was settled in a time, by whom, with columns that one picks and their sum.
 
-import {call, identify, Problem, problemText, signInLink} from "./api.js";
+import {call, problemText} from "./api.js";
 import {isNumber} from "./json.js";
-import {at, button, clock, element, shownValue, spoken, visible} from "./markup.js";
-import {showReader} from "./reader.js";
+import {at, button, clock, element, shownValue, spoken} from "./markup.js";
+import {begin, say} from "./shell.js";
 
 const OUTCOMES = ["approved", "rejected", "answered", "expired", "withdrawn", "granted"];
 const FIELDS = [
@@ -21,16 +21,11 @@ let report = null;
 let turn = 0;
 
 async function start() {
-  try {
-    await identify();
-  } catch (error) {
-    if (!(error instanceof Problem && error.status === 401)) return fail(error);
-    at("state").textContent = visible("Sign in to see the report.");
-    return at("who").replaceChildren(signInLink());
-  }
-  showReader(show);
+  at("main").replaceChildren(element("article", {"aria-label": "Approvals"},
+    element("form", {id: "criteria"}), element("p", {id: "fault", role: "alert"}), element("div", {id: "report"})));
+  if (!(await begin("Approvals", show))) return;
   drawForm(new URLSearchParams(location.search));
-  return show();
+  await show();
 }
 
 function drawForm(given) {
@@ -85,12 +80,12 @@ async function more(asked) {
 }
 
 function fail(error) {
-  at("state").textContent = visible("");
+  say("");
   at("fault").textContent = problemText(error);
 }
 
 function draw(asked) {
-  at("state").textContent = visible(`${report.total} ${report.total === 1 ? "row" : "rows"}`);
+  say(`${report.total} ${report.total === 1 ? "row" : "rows"}`);
   const columns = (asked.get("fields") ?? "").split(",").filter(Boolean);
   const sums = Object.entries(report.sums ?? {}).map(([name, {sum, rows: count}]) => element("p", {class: "sum"}, `Sum of ${name}: `, element("b", {}, sum), ` in ${count} rows`));
   const csv = new URLSearchParams([...asked].filter(([name]) => name !== "sum").concat([["format", "csv"]]));

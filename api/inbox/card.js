@@ -2,14 +2,14 @@
 
 import {Fault, formFor} from "./form.js";
 import {isObject, parse, same} from "./json.js";
-import {button, difference, element, shownValue} from "./markup.js";
+import {button, difference, element, icon, shownValue} from "./markup.js";
 
 export const isCall = (question) => Boolean(question.reason?.tool) && "arguments" in question.reason;
 export const isDigestOnly = (payload) => isObject(payload) && "digest" in payload && Object.keys(payload).every((name) => name === "digest" || name === "number");
 
 /**
  * Return the card of a question: `parts` are its elements, `ways` the answers that it offers
- * (`{label, kind, key, read}`), and `show(faults)` puts faults beside their fields and returns the others.
+ * (`{label, kind, key, read}`, where `read(note)` returns the answer), and `show(faults)` puts faults beside their fields and returns the others.
  */
 export function card(question) {
   const schema = question.response_schema;
@@ -55,12 +55,12 @@ function approvalCard(question) {
   // The owner of a tool may take arguments that do not fit their shape, which is then the first alternative.
   const shape = schema.properties?.arguments?.type ? schema.properties.arguments : schema.properties?.arguments?.anyOf?.[0];
   const form = decisions.has("edit") && shape ? formFor(shape, {label: "Arguments", start: asked, root: schema, isWhole: true}) : null;
-  const reason = element("textarea", {id: "why", rows: 2, maxlength: 2000});
   const result = element("textarea", {id: "in-place", rows: 3});
   const edited = () => {
     const read = form ? form.read() : asked;
     return same(read, asked) ? null : read;
   };
+  const shown = form && !question.isShared ? editable("Arguments", asked, form, () => [asked, edited() ?? asked]) : null;
   const ways = [];
   if (decisions.has("approve") || decisions.has("edit")) {
     ways.push({label: "Approve", kind: "approve", key: "a", read: () => {
@@ -69,17 +69,9 @@ function approvalCard(question) {
     }});
   }
   if (decisions.has("reject")) {
-    ways.push({label: "Reject", kind: "reject", key: "r", read: () => {
-      const why = reason.value.trim();
-      return why ? {approved: false, reason: why} : {approved: false};
-    }});
+    ways.push({label: "Reject", kind: "reject", key: "r", read: (why) => (why ? {approved: false, reason: why} : {approved: false})});
   }
-  const parts = [
-    question.isShared ? null : element("h3", {}, "Arguments"),
-    question.isShared ? null : form ? form.element : shownValue(asked),
-    form && changesOf(form, () => [asked, edited() ?? asked]),
-    decisions.has("reject") ? labelled(reason, "Reason, if you reject") : null,
-  ];
+  const parts = question.isShared ? [] : shown?.parts ?? [element("h3", {}, "Arguments"), shownValue(asked)];
   if (decisions.has("respond")) {
     parts.push(element("details", {}, element("summary", {}, "Answer in place of the call"), labelled(result, "Result that the agent reads (text or JSON)"), button("Send this result", () => parts.send("respond"))));
     ways.push({label: null, kind: "respond", read: () => ({approved: false, result: textOrJson(result.value)})});
@@ -92,7 +84,7 @@ function approvalCard(question) {
       return {approved: true, ...(changed === null ? {} : {arguments: changed}), remember: read()};
     }});
   }
-  return {parts, show: (faults) => (form ? form.show(faults) : faults), ways};
+  return {parts, show: shown?.show ?? ((faults) => faults), ways};
 }
 
 const SPANS = [["1h", "1 hour", 3600], ["8h", "8 hours", 28800], ["1d", "1 day", 86400], ["7d", "7 days", 604800]];
@@ -128,9 +120,24 @@ function breakpointCard({payload, response_schema: schema}) {
     return Object.keys(edits).length ? {values: edits, version: payload.version} : null;
   };
   // Within an item of a fan-out nothing can be edited.
-  const shown = form ? [form.element, changesOf(form, () => [values, {...values, ...changed()}])] : [shownValue(values)];
-  const parts = payload ? [element("h3", {}, "Values"), ...shown] : [];
-  return {parts, show: (faults) => (form ? form.show(faults) : faults), ways: [{label: "Go on", kind: "go", key: "a", read}]};
+  const shown = form ? editable("Values", values, form, () => [values, {...values, ...changed()}]) : {parts: payload ? [element("h3", {}, "Values"), shownValue(values)] : [], show: (faults) => faults};
+  return {...shown, ways: [{label: "Go on", kind: "go", key: "a", read}]};
+}
+
+// Values as text, and as a form once somebody wants to change them.
+function editable(title, values, form, read) {
+  const shown = shownValue(values);
+  const edit = button([icon("pencil"), "Edit"], () => {
+    form.element.hidden = false;
+    shown.hidden = edit.hidden = true;
+    form.element.querySelector("input, textarea, select")?.focus();
+  }, {class: "plain", "data-key": "e", "aria-keyshortcuts": "e"});
+  form.element.hidden = true;
+  const show = (faults) => {
+    if (faults.length && form.element.hidden) edit.click();
+    return form.show(faults);
+  };
+  return {parts: [element("div", {class: "titled"}, element("h3", {}, title), edit), shown, form.element, changesOf(form, read)], show};
 }
 
 // What somebody has changed in a form so far. `read()` returns the values before and after.

@@ -11,6 +11,8 @@ export function conversation(question) {
   if (!question.address?.includes(";agent:") && question.kind !== "approval") return null;
   const place = element("div", {"aria-live": "polite"});
   const box = element("details", {class: "conversation"}, element("summary", {}, "The agent's conversation so far"), place);
+  // Beside the question there is room for it.
+  box.open = matchMedia("(min-width: 70rem)").matches;
   box.addEventListener("toggle", () => {
     if (box.open && !place.childElementCount) fill(place, question);
   });

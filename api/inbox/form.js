@@ -205,10 +205,12 @@ function emptyValue(about, field, problem) {
   throw new Fault(`${about.label}: ${problem}`, field);
 }
 
+const sentence = (text) => text.replace(/([^.!?:])$/, "$1.");
+
 // A labelled control with its hint and a place for its fault.
 function framed(about, control, hint) {
   const id = unique("field");
-  const help = [about.hint, hint, about.required ? null : "Optional."].filter(Boolean).join(" ");
+  const help = [about.hint, hint].filter(Boolean).map(sentence).join(" ");
   control.id = id;
   if (help) control.setAttribute("aria-describedby", `${id}-hint`);
   const problem = element("p", {class: "fault", id: `${id}-fault`, hidden: true});
@@ -216,7 +218,7 @@ function framed(about, control, hint) {
   about.fields.push(field);
   const frame = element(
     "div",
-    {class: "field"},
+    {class: about.required ? "field" : "field optional"},
     element("label", {for: id}, about.label),
     help ? element("small", {id: `${id}-hint`}, help) : null,
     control,
@@ -441,8 +443,7 @@ function arrayField(schema, about) {
   for (const each of Array.isArray(about.start) ? about.start : []) add(each);
   const problem = element("p", {class: "fault", id: unique("fault"), hidden: true});
   about.fields.push({path: about.path, control: more, problem});
-  const hint = [about.hint, about.required ? null : "Optional."].filter(Boolean).join(" ");
-  const frame = element("fieldset", {}, element("legend", {}, about.label), hint ? element("small", {}, hint) : null, list, more, problem);
+  const frame = element("fieldset", {}, element("legend", {}, about.label), about.hint ? element("small", {}, about.hint) : null, list, more, problem);
   const read = () => {
     if (!rows.length && !about.required && !Array.isArray(about.start)) return emptyValue(about, null, "");
     const faults = [];

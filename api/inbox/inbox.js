@@ -1,13 +1,12 @@
-// The inbox: who reads it, the list of questions, one question in detail, and the keyboard.
+// The inbox: the list of questions, one question in detail, and the keyboard.
 
-import {call, identify, listen, me, Problem, problemText, serviceTime, signInLink} from "./api.js";
-import {conversation} from "./conversation.js";
+import {call, listen, may, me, Problem, problemText, serviceTime, signInAddress} from "./api.js";
 import {readDecided} from "./decided.js";
 import {listenToKeys} from "./keyboard.js";
-import {choices, chosen, entry, sections, topic} from "./list.js";
-import {at, button, difference, element, redraw, visible} from "./markup.js";
+import {choices, chosen, entry, equals, topic} from "./list.js";
+import {at, badge, button, difference, element, icon, promptLine, redraw, visible} from "./markup.js";
 import {askedAgain, questionPage} from "./question.js";
-import {showReader} from "./reader.js";
+import {begin, say} from "./shell.js";
 import {isMine} from "./standing.js";
 import {togetherPage} from "./together.js";
 
@@ -22,11 +21,14 @@ const SOON_MS = 500;
 const SETTLED_MS = 3_000;
 const LAG_MS = 10_000;
 const TABS = [["mine", "Mine"], ["open", "Open"], ["held", "Held"], ["decided", "Decided"]];
+// What the address says beside the question: the tab, and what differs from this.
+const PLAIN = {order: "deadline", isGrouped: "", graph: "", capability: "", priority: "", group: "", text: ""};
+const ORDERS = ["deadline", "priority", "risk", "age"];
 
 let lists = {open: [], held: [], decided: []};
 let isWhole = false;
 let tab = "open";
-let criteria = {order: "deadline", isGrouped: false, graph: "", capability: "", priority: "", group: "", text: ""};
+let criteria = {...PLAIN};
 let shown = null;
 let isTouched = false;
 let said = null;
@@ -38,37 +40,52 @@ let readFor = 0;
 let streams = false;
 let days = 1;
 const picked = new Set();
+let lastPicked = null;
 // When Temporal's list will show that these were answered: until then it may still have them.
 const gone = new Map();
 
-// The reader
-
 async function start() {
-  try {
-    await identify();
-  } catch (error) {
-    if (error instanceof Problem && error.status === 401) return showSignIn();
-    return showState(problemText(error));
-  }
-  showReader(async () => {
+  at("main").replaceChildren(
+    element("div", {id: "toolbar"},
+      element("div", {id: "tabs", role: "group", "aria-label": "Which questions"}),
+      element("form", {id: "criteria", role: "search", onsubmit: (event) => event.preventDefault()})),
+    element("div", {id: "list", tabindex: "-1"},
+      element("div", {id: "together"}),
+      element("nav", {id: "questions", "aria-label": "Questions", tabindex: "-1"}),
+      element("p", {}, button("Show more", showMore, {id: "more", hidden: true}))),
+    element("article", {id: "question", "aria-label": "Question"}),
+    element("dialog", {id: "help", "aria-labelledby": "help-title"}),
+  );
+  at("question").addEventListener("input", () => (isTouched = true));
+  // The address of a question at which one peeks is there already.
+  at("questions").addEventListener("click", ({target}) => target.closest("a")?.getAttribute("href") === location.hash && open());
+  const address = new URLSearchParams(location.search);
+  criteria = Object.fromEntries(Object.entries(PLAIN).map(([name, plain]) => [name, address.get(name) ?? plain]));
+  if (!ORDERS.includes(criteria.order)) criteria.order = PLAIN.order;
+  if (TABS.some(([name]) => name === address.get("tab"))) tab = address.get("tab");
+  const changed = async () => {
     await refresh();
     await open();
-  });
+  };
+  if (!(await begin("Inbox", changed))) return;
+  // Who operates runs and answers nothing begins with the runs.
+  if (!location.search && !location.hash && may("runs:control") && !may("runs:respond")) return location.replace("/inbox/runs");
   await refresh();
   // At first the reader's own, if there are any.
-  if (tab === "open" && mine().length && !location.hash) tab = "mine";
+  if (!address.has("tab") && mine().length && !location.hash) tab = "mine";
   draw();
+  if (tab === "decided") showDecided();
   await open();
   const since = new Date(serviceTime() - SETTLED_MS).toISOString();
-  const changed = (isConnected) => (streams = isConnected);
-  listen(`/events?type=interrupt.*&type=run.*&since=${since}`, heard, changed);
+  listen(`/events?type=interrupt.*&type=run.*&since=${since}`, heard, (isConnected) => (streams = isConnected));
   setInterval(() => isWatched() && !streams && refresh(), REFRESH_MS);
-  return undefined;
 }
 
-function showSignIn() {
-  showState("Sign in to see the questions.");
-  at("who").replaceChildren(signInLink());
+// A session may end while somebody works: what they have begun to write stays.
+function failed(error) {
+  const isSignedOut = error instanceof Problem && error.status === 401;
+  say(isSignedOut ? "You are signed out." : problemText(error));
+  if (isSignedOut) at("who").replaceChildren(element("a", {class: "button", href: signInAddress()}, "Sign in"));
 }
 
 // Which questions there are
@@ -76,6 +93,7 @@ function showSignIn() {
 const isWatched = () => document.visibilityState === "visible";
 const mine = () => [...lists.open, ...lists.held].filter(isMine);
 const listed = () => (tab === "mine" ? mine() : lists[tab]);
+const isWide = () => matchMedia("(min-width: 48rem)").matches;
 
 // One reading at a time: all that ask for one meanwhile get the next.
 async function refresh() {
@@ -104,16 +122,16 @@ async function read() {
       isWhole = false;
       draw();
     };
-    const [open, held] = await Promise.all([pages({}, begun), pages({status: "held"})]);
+    const [waiting, held] = await Promise.all([pages({}, begun), pages({status: "held"})]);
     // The list lags by a moment: hide the questions that were answered on this page.
-    lists.open = open.items.filter(({id}) => !((gone.get(id) ?? 0) > Date.now()));
+    lists.open = waiting.items.filter(({id}) => !((gone.get(id) ?? 0) > Date.now()));
     lists.held = held.items;
-    isWhole = open.isWhole;
+    isWhole = waiting.isWhole;
     draw();
     if (shown?.status === "open" && marks(lists.open.find(({id}) => id === shown.id)) !== marks(shown)) await reread();
+    else if (isWide() && !location.hash && !at("question").childElementCount) open();
   } catch (error) {
-    if (error instanceof Problem && error.status === 401) showSignIn();
-    else showState(problemText(error));
+    failed(error);
   }
 }
 
@@ -154,24 +172,24 @@ async function showDecided() {
       if (tab === "decided") draw();
     }
   } catch (error) {
-    showState(problemText(error));
+    failed(error);
   }
   at("questions").setAttribute("aria-busy", "false");
 }
 
 // The list
 
-function showState(message) {
-  if (at("state").textContent !== message) at("state").textContent = visible(message);
+function inOrder() {
+  const own = {decided: {order: "newest", isGrouped: ""}, held: {order: "age"}}[tab];
+  const order = {...criteria, ...own};
+  return {questions: chosen(listed(), order), order, canPick: !own};
 }
 
 function draw() {
-  const own = {decided: {order: "newest", isGrouped: false}, held: {order: "age"}}[tab];
-  const order = {...criteria, ...own};
-  const questions = chosen(listed(), order);
+  const {questions, order, canPick} = inOrder();
   const count = lists.open.length;
   const number = isWhole ? `${count}` : `more than ${count}`;
-  showState(count ? `${number} open question${count === 1 ? "" : "s"}` : "No open questions");
+  say(count ? `${number} open question${count === 1 ? "" : "s"}` : "No open questions");
   drawTabs();
   const state = JSON.stringify([tab, criteria, questions.map(fingerprint), shown?.id, drawnCount, [...picked], Math.floor(Date.now() / 60_000)]);
   if (state === drawn) return;
@@ -181,16 +199,16 @@ function draw() {
   const here = places().indexOf(document.activeElement);
   let left = drawnCount;
   const parts = [];
-  for (const [title, members] of sections(questions, order)) {
+  for (const [title, members] of order.isGrouped ? equals(questions) : questions.length ? [[null, questions]] : []) {
     if (left <= 0) break;
     const some = members.slice(0, left);
     left -= some.length;
-    if (title) parts.push(element("h2", {}, order.isGrouped ? heading(title, members) : `${title} (${members.length})`));
+    if (title) parts.push(element("h2", {}, heading(title, members)));
     parts.push(element("ul", {}, ...some.map((question) => entry(question, {
-      isShown: question.id === shown?.id, isPicked: picked.has(question.id), pick: own ? null : pick,
+      isShown: question.id === shown?.id, isPicked: picked.has(question.id), pick: canPick ? pick : null,
     }))));
   }
-  if (!parts.length) parts.push(element("p", {class: "quiet empty"}, nothing()));
+  if (!parts.length) parts.push(element("p", {class: "quiet empty"}, icon("circle-check"), nothing()));
   if (questions.length && !performance.getEntriesByName("first questions").length) performance.mark("first questions");
   const isKept = redraw(at("questions"), ...parts);
   // The question is gone: go on with the one in its place.
@@ -232,60 +250,65 @@ function drawTabs() {
 
 function choose(name) {
   tab = name;
-  drawnCount = DRAWN;
   picked.clear();
-  draw();
+  set({});
   if (name === "decided") showDecided();
+  else if (!location.hash) open({isPeek: true});
 }
 
 function drawCriteria() {
   const form = at("criteria");
   if (form.contains(document.activeElement)) return;
-  const select = (name, label, values, blank = "All") => {
-    const field = element("select", {id: `by-${name}`}, ...(blank === null ? [] : [element("option", {value: ""}, blank)]),
-      ...values.map((value) => element("option", {value}, value)));
+  const select = (name, label, values, blank = label) => {
+    const all = [...new Set([...values, ...(criteria[name] ? [criteria[name]] : [])])];
+    const field = element("select", {class: criteria[name] !== PLAIN[name] ? "chip on" : "chip", id: `by-${name}`, "aria-label": label},
+      ...(blank === null ? [] : [element("option", {value: ""}, blank)]),
+      ...all.map((value) => element("option", {value}, blank === null ? `${label} ${value}` : value)));
     field.value = criteria[name];
     field.addEventListener("change", () => set({[name]: field.value}));
-    return element("label", {}, label, field);
+    return all.length || criteria[name] ? field : null;
   };
-  const text = element("input", {type: "search", id: "by-text", autocomplete: "off"});
+  const text = element("input", {type: "search", id: "by-text", autocomplete: "off", placeholder: "Search  /", "aria-label": "Search"});
   text.value = criteria.text;
   text.addEventListener("input", () => set({text: text.value}));
-  const grouped = element("input", {type: "checkbox", id: "grouped"});
-  grouped.checked = criteria.isGrouped;
-  grouped.addEventListener("change", () => set({isGrouped: grouped.checked}));
-  form.replaceChildren(
-    element("label", {}, "Search", text),
-    select("order", "Sort by", ["deadline", "priority", "risk", "age"], null),
+  const grouped = button("Group equal questions", () => set({isGrouped: criteria.isGrouped ? "" : "yes"}), {id: "grouped", class: criteria.isGrouped ? "chip on" : "chip", "aria-pressed": criteria.isGrouped ? "true" : "false"});
+  form.replaceChildren(...[
+    text,
     select("graph", "Graph", choices(listed(), "graph")),
     select("capability", "Capability", choices(listed(), "capability")),
     select("priority", "Priority", ["high", "normal", "low"]),
     select("group", "For", choices(listed(), "group")),
-    element("label", {class: "check"}, grouped, "Group equal questions"),
-  );
+    select("order", "Sort by", ORDERS, null),
+    grouped,
+  ].filter(Boolean));
 }
 
 function set(change) {
   criteria = {...criteria, ...change};
   drawnCount = DRAWN;
+  const query = new URLSearchParams({tab, ...Object.fromEntries(Object.entries(criteria).filter(([name, value]) => value !== PLAIN[name]))});
+  history.replaceState(null, "", `${location.pathname}?${query}${location.hash}`);
   draw();
 }
 
-at("criteria").addEventListener("submit", (event) => event.preventDefault());
-at("more").addEventListener("click", () => {
+function showMore() {
   if (tab === "decided" && lists.decided.length <= drawnCount) {
     days = MOST_DAYS;
     showDecided();
   }
   drawnCount += DRAWN;
   draw();
-});
+}
 
 // Several questions at once
 
-function pick(id, isPicked) {
-  if (isPicked) picked.add(id);
-  else picked.delete(id);
+// With `isRange` all between the last one and this one.
+function pick(id, isPicked, isRange = false) {
+  const ids = places().map((link) => link.dataset.stay);
+  const [one, other] = [ids.indexOf(lastPicked), ids.indexOf(id)];
+  const range = isRange && one >= 0 ? ids.slice(Math.min(one, other), Math.max(one, other) + 1) : [id];
+  range.forEach((each) => (isPicked ? picked.add(each) : picked.delete(each)));
+  lastPicked = id;
   draw();
 }
 
@@ -294,7 +317,7 @@ function drawTogether(questions) {
   if (chosen.length < 2) return redraw(at("together"));
   const text = `${chosen.length} selected`;
   const act = new Set(chosen.map(topic)).size === 1
-    ? button("Answer all selected…", () => showTogether(chosen), {"data-stay": "answer"})
+    ? button("Answer all selected…", () => showTogether(chosen), {"data-stay": "answer", class: "send"})
     : element("span", {class: "quiet"}, "Only equal questions (same graph and name) can be answered together.");
   const none = button("Select none", () => {
     picked.clear();
@@ -309,28 +332,32 @@ async function showTogether(chosen) {
     picked.clear();
     refresh();
   };
+  shown = null;
   try {
-    showArticle(...(await togetherPage(chosen, {answered, over})));
+    showArticle(await togetherPage(chosen, {answered, over}));
   } catch (error) {
-    showArticle(element("p", {role: "alert"}, problemText(error)));
+    showArticle({main: [element("p", {role: "alert"}, problemText(error))]});
   }
 }
 
 // One question
 
-async function open() {
-  const id = decoded(location.hash.slice(1));
-  document.body.classList.toggle("reads", Boolean(id));
+// Without one in the address, a wide screen shows the first of the list.
+async function open({isPeek = false} = {}) {
+  const asked = decoded(location.hash.slice(1));
+  document.body.classList.toggle("reads", Boolean(asked));
+  const id = asked || (isWide() && inOrder().questions[0]?.id);
   if (!id) {
     shown = null;
     at("question").replaceChildren();
     return draw();
   }
   try {
-    show(await call(`/interrupts/${encodeURIComponent(id)}?render=html`));
+    const found = await call(`/interrupts/${encodeURIComponent(id)}?render=html`);
+    if (asked === decoded(location.hash.slice(1))) show(found, isPeek || !asked);
   } catch (error) {
-    if (error instanceof Problem && error.status === 401) return showSignIn();
-    showArticle(element("p", {role: "alert"}, problemText(error)));
+    if (error instanceof Problem && error.status === 401) return failed(error);
+    showArticle({main: [element("p", {role: "alert"}, problemText(error))]}, !asked);
   }
   return undefined;
 }
@@ -349,54 +376,54 @@ async function reread() {
   if (now.id !== shown?.id) return;
   const isOther = now.status !== shown.status || now.digest !== shown.digest || now.may_answer !== shown.may_answer;
   // What somebody has begun to write is lost only if it cannot be sent any more.
-  if (isOther || (marks(now) !== marks(shown) && !isTouched)) show(now);
+  if (isOther || (marks(now) !== marks(shown) && !isTouched)) show(now, true);
 }
 
 // What the list and the question both have, and others can change.
 const marks = (question) => JSON.stringify([question?.digest, question?.claim?.by, question?.missing, question?.may_answer, question?.assignees]);
 
-function show(question) {
+function show(question, isPeek = false) {
   shown = question;
   isTouched = false;
   const outcome = said?.id === question.id && said.text ? element("div", {role: "status", class: "outcome"}, said.text, said.changes) : null;
-  showArticle(outcome, ...questionPage(question, after), conversation(question));
+  const {main, ...others} = questionPage(question, after);
+  showArticle({main: [outcome, ...main], ...others}, isPeek);
   draw();
 }
 
-function showArticle(...parts) {
-  const back = element("p", {class: "back"}, button("← All questions", () => (location.hash = ""), {class: "plain"}));
-  at("question").replaceChildren(back, ...parts.filter(Boolean));
+// A page has its `main` part, what stands `aside`, and a `footer` that never leaves the screen.
+function showArticle({main, aside = [], footer = null}, isPeek = false) {
+  const back = button([icon("arrow-left"), "All questions"], toList, {class: "plain back"});
+  const columns = element("div", {class: "columns"}, element("div", {class: "main"}, ...main), aside.length ? element("aside", {}, ...aside) : null);
+  at("question").replaceChildren(back, element("div", {class: "scroll", tabindex: "0", role: "region", "aria-label": "What is asked"}, columns), ...(footer ? [footer] : []));
+  if (isPeek) return;
   document.body.classList.add("reads");
-  const heading = at("question").querySelector("h2");
-  heading?.focus({preventScroll: true});
-  window.scrollTo(0, 0);
+  at("question").querySelector("h2")?.focus({preventScroll: true});
+}
+
+// Leave the question on a narrow screen; its address may be gone already.
+function toList() {
+  history.replaceState(null, "", location.pathname + location.search);
+  open();
 }
 
 async function after(outcome) {
   const question = shown;
-  if (!outcome?.receipt) {
-    gone.delete(question.id);
+  if (!outcome?.receipt || outcome.receipt.status !== "answered") {
+    if (!outcome?.receipt) gone.delete(question.id);
     said = {id: question.id, text: outcome?.text};
-    await open();
-    return refresh();
-  }
-  if (outcome.receipt.status !== "answered") {
-    said = {id: question.id, text: outcome.text};
-    await open();
+    if (location.hash) await open();
+    else show(await call(`/interrupts/${encodeURIComponent(question.id)}?render=html`));
     return refresh();
   }
   gone.set(question.id, Date.now() + LAG_MS);
   lists.open = lists.open.filter(({id}) => id !== question.id);
-  const next = chosen(listed(), criteria).find(({id}) => id !== question.id);
+  const next = inOrder().questions.find(({id}) => id !== question.id);
   shown = null;
-  history.replaceState(null, "", location.pathname);
-  const tell = (text) => {
-    const line = element("p", {role: "status", tabindex: "-1", class: "outcome"}, text);
-    showArticle(line, next ? element("p", {}, element("a", {href: `#${encodeURIComponent(next.id)}`, class: "button"}, "Next question")) : null);
-    line.focus();
-  };
+  history.replaceState(null, "", location.pathname + location.search);
   const isApproval = outcome.isApproval && question.preview;
-  tell(isApproval ? `Sent. ${outcome.receipt.asked_again ? "You changed the call, so it is asked again, with a new preview" : "The preview is compared with what would happen now"}…` : outcome.text);
+  const isAgain = outcome.receipt.asked_again;
+  tell(isApproval ? `Sent. ${isAgain ? "You changed the call, so it is asked again, with a new preview" : "The preview is compared with what would happen now"}…` : outcome.text, question, next, !isApproval);
   draw();
   const again = isApproval ? await askedAgain(question, outcome.receipt).catch(() => undefined) : undefined;
   // Somebody may have gone on meanwhile.
@@ -404,18 +431,38 @@ async function after(outcome) {
   if (again) {
     said = {id: again.id, text: "Nothing was done yet: this is asked again. Approve it once more if it is right.", changes: difference(question.reason?.arguments, again.reason?.arguments)};
     location.hash = `#${encodeURIComponent(again.id)}`;
-  } else if (isApproval) tell(outcome.receipt.asked_again ? "You changed the call, so it will be asked again, with a new preview: nothing is done before that is approved." : outcome.text);
+  } else if (isApproval) {
+    tell(isAgain ? "You changed the call, so it will be asked again, with a new preview: nothing is done before that is approved." : outcome.text, question, next, true);
+  }
   return refresh();
 }
 
-at("question").addEventListener("input", () => (isTouched = true));
+// What was decided, what happens next, and the next question.
+function tell(text, {run_id: run}, next, isOver) {
+  const line = element("p", {role: "status", tabindex: "-1", class: "outcome"}, icon(isOver ? "circle-check" : "hourglass"), text);
+  const goes = element("p", {"aria-live": "polite"});
+  const go = next ? element("a", {href: `#${encodeURIComponent(next.id)}`, class: "button send"}, "Next question") : null;
+  showArticle({main: [
+    line, goes,
+    element("p", {}, element("a", {href: `/inbox/runs/${encodeURIComponent(run)}`}, "The run ", run)),
+    next ? element("p", {class: "next"}, go, element("span", {class: "quiet"}, promptLine(next))) : element("p", {class: "quiet"}, "No other question is in this list."),
+  ]});
+  (go ?? line).focus();
+  if (isOver) call(`/runs/${encodeURIComponent(run)}?wait=PT3S&until=awaiting-input,paused`).then((view) => goes.replaceChildren("The run is now ", badge(view.status)), () => {});
+}
+
 listenToKeys({
   places,
   back: () => {
     const id = shown?.id;
-    location.hash = "";
-    document.body.classList.remove("reads");
+    if (!isWide()) toList();
     (places().find((link) => link.dataset.stay === id) ?? places()[0])?.focus();
+  },
+  // A wide screen shows the question to which one moves, unless something was written about another.
+  peek: (link) => {
+    if (!isWide() || isTouched) return;
+    history.replaceState(null, "", link.getAttribute("href"));
+    open({isPeek: true});
   },
 });
 window.addEventListener("hashchange", () => {

@@ -57,6 +57,16 @@ export const isNumber = (value) => typeof value === "number" || value instanceof
 export const isFlat = (value) => value === null || typeof value !== "object" || value instanceof Exact;
 export const isObject = (value) => !isFlat(value) && !Array.isArray(value);
 
+/** Return the exact sum of numbers without exponents, as text; null if one has an exponent. */
+export function sum(values) {
+  const parts = values.map((value) => /^(-?)(\d+)(?:\.(\d+))?$/.exec(String(value)));
+  if (!parts.every(Boolean)) return null;
+  const places = Math.max(...parts.map(([, , , fraction = ""]) => fraction.length));
+  const total = parts.reduce((so, [, sign, whole, fraction = ""]) => so + BigInt(sign + whole + fraction.padEnd(places, "0")), 0n);
+  const digits = String(total < 0n ? -total : total).padStart(places + 1, "0");
+  return (total < 0n ? "-" : "") + (places ? `${digits.slice(0, -places)}.${digits.slice(-places)}` : digits);
+}
+
 /** Return whether two values are equal, in whatever order their fields are. */
 export const same = (one, other) => write(sorted(one)) === write(sorted(other));
 

@@ -1,18 +1,10 @@
-// The list: which questions there are, in which order, and which of them are equal.
+// The list: which questions are shown, in which order, and which of them are equal.
 
-import {clock, distance, dueTime, element, promptLine, visible} from "./markup.js";
-import {barrier} from "./standing.js";
+import {avatar, distance, dueTime, element, icon, promptLine, visible} from "./markup.js";
+import {agentOf, barrier} from "./standing.js";
 
-const DAY_MS = 86_400_000;
 const FAR = Number.MAX_SAFE_INTEGER;
 const RANKS = {high: 0, normal: 1, low: 2};
-const SPANS = [
-  ["Overdue", (ms) => ms < 0],
-  ["Within a day", (ms) => ms < DAY_MS],
-  ["Within a week", (ms) => ms < 7 * DAY_MS],
-  ["Later", (ms) => ms < FAR],
-  ["Without a deadline", () => true],
-];
 const due = (question) => (question.deadline ? Date.parse(question.deadline) : FAR);
 const asked = (question) => Date.parse(question.created_at);
 
@@ -53,26 +45,14 @@ export function choices(questions, filter) {
   return [...new Set(questions.flatMap(values).filter(Boolean))].sort();
 }
 
-/** Return the questions in sections, each `[title, questions]`: by deadline, or by what is equal. */
-export function sections(questions, {order, isGrouped}) {
-  if (isGrouped) return equals(questions);
-  if (order !== "deadline") return questions.length ? [[null, questions]] : [];
-  const now = Date.now();
-  const parts = SPANS.map(([title]) => [title, []]);
-  for (const question of questions) {
-    const left = due(question) === FAR ? FAR : due(question) - now;
-    parts[SPANS.findIndex(([, fits]) => fits(left))][1].push(question);
-  }
-  return parts.filter(([, members]) => members.length);
-}
-
 /** Return what equal questions have in common: their graph, their name, and of approvals their tool. */
 export function topic({graph, name, kind, address}) {
   const tool = kind === "approval" ? address?.split(";").at(-1).match(/^tool:([^:]+)/)?.[1] : null;
   return [graph, name, tool].filter(Boolean).join(" › ");
 }
 
-function equals(questions) {
+/** Return equal questions together, the most first, each `[topic, questions]`. */
+export function equals(questions) {
   const parts = new Map();
   for (const question of questions) {
     const key = topic(question);
@@ -82,34 +62,38 @@ function equals(questions) {
   return [...parts].sort((one, other) => other[1].length - one[1].length);
 }
 
-/** Create the entry of a question. `pick(id, isPicked)` is called when its box is checked. */
+/** Create the entry of a question, in two lines. `pick(id, isPicked, isRange)` is called when its box is checked. */
 export function entry(question, {isShown, isPicked, pick}) {
+  const {status, outcome, priority, risk, claim, answered_by: maker} = question;
   // A claim is said by itself, and what is decided is past.
-  const isBarred = !question.outcome && !question.claim && barrier(question) !== null;
+  const isBarred = !outcome && !claim && barrier(question) !== null;
   const facts = [
-    question.priority && question.priority !== "normal" ? `${question.priority} priority` : null,
-    isPresent(question.risk) ? `risk ${question.risk}` : null,
-    question.status === "held" && question.answered_by ? `approved by ${question.answered_by}` : null,
+    isPresent(risk) ? element("span", {class: risk >= 70 ? "alarm" : risk >= 40 ? "warn" : null}, icon("shield-alert"), `risk ${risk}`) : null,
+    status === "held" && maker ? `approved by ${maker}` : null,
     question.quorum ? approvals(question) : null,
-    question.claim ? `claimed by ${question.claim.by}` : null,
+    claim ? `claimed by ${claim.by}` : null,
     isBarred ? "not for you" : null,
   ].filter(Boolean);
-  const place = [question.graph, question.run_id, question.requested_capability].filter(Boolean);
-  const begins = question.status === "held" && `begins ${distance(question.held_until)}`;
-  const time = begins || (question.deadline ? dueTime(question.deadline) : `asked ${clock(question.created_at)}`);
+  const place = outcome ? [outcome] : [agentOf(question) ?? question.graph, question.run_id];
+  const begins = status === "held" && !outcome && `begins ${distance(question.held_until)}`;
+  const people = [...new Set([...(question.assignees ?? []), ...(question.quorum?.of ?? [])])];
   const link = element(
     "a",
     {href: `#${encodeURIComponent(question.id)}`, "data-stay": question.id, "aria-current": isShown && "true"},
+    element("span", {class: "sign"}, SIGNS[priority] ? icon(...SIGNS[priority]) : null),
     element("span", {class: "prompt"}, promptLine(question)),
-    element("small", {}, ...separated(place)),
-    facts.length ? element("small", {class: "facts"}, ...separated(facts)) : null,
-    element("small", {}, question.outcome ? [...separated([question.outcome, clock(question.created_at)])] : time),
+    element("span", {class: "time"}, begins || (question.deadline ? dueTime(question.deadline) : distance(question.created_at))),
+    element("small", {}, ...separated([place[0], facts.length ? element("span", {class: "facts"}, ...separated(facts)) : null, place[1]].filter(Boolean))),
+    people.length ? element("span", {class: "people"}, ...people.slice(0, 3).map(avatar), people.length > 3 ? `+${people.length - 3}` : null,
+      element("span", {class: "hidden"}, ` for ${people.join(", ")}`)) : null,
   );
   if (isBarred) link.classList.add("barred");
-  const box = pick && element("input", {type: "checkbox", "data-stay": `select ${question.id}`, "aria-label": `Select ${visible(question.prompt)}`, onchange: (event) => pick(question.id, event.target.checked)});
+  const box = pick && element("input", {type: "checkbox", "data-stay": `select ${question.id}`, "aria-label": `Select ${visible(question.prompt)}`, onclick: (event) => pick(question.id, event.target.checked, event.shiftKey)});
   if (box) box.checked = isPicked;
-  return element("li", {}, box, link);
+  return element("li", {class: isPicked ? "picked" : null}, box, link);
 }
+
+const SIGNS = {high: ["chevrons-up", "high priority"], low: ["chevron-down", "low priority"]};
 
 function approvals({quorum: {count}, missing, votes}) {
   const have = isPresent(missing) ? count - missing : (votes?.length ?? 0);
@@ -120,5 +104,5 @@ const isPresent = (value) => value !== null && value !== undefined;
 
 // Each text has its own element, so that its writing direction does not affect the others.
 function separated(texts) {
-  return texts.flatMap((text, index) => [index ? " · " : null, element("span", {}, text)]);
+  return texts.flatMap((text, index) => [index ? " · " : null, text instanceof Node ? text : element("span", {}, text)]);
 }

@@ -1,8 +1,9 @@
 // Elements, texts and values on the page. Text is set as text, never as markup; only HTML that the service
 // made safe (members named `..._html`) is markup.
 
-import {isFlat, isObject, write} from "./json.js";
+import {isFlat, isNumber, isObject, write} from "./json.js";
 
+const SVG = "http://www.w3.org/2000/svg";
 const MINUTE_MS = 60_000;
 const SIZES = [["day", 86_400_000], ["hour", 3_600_000], ["minute", MINUTE_MS]];
 const DEEPEST_TABLE = 4;
@@ -63,6 +64,54 @@ export function button(label, act, attributes = {}) {
   return element("button", {type: "button", onclick: act, ...attributes}, label);
 }
 
+/** Create an icon of `icons.svg`. One with a label says something by itself. */
+export function icon(name, label = null) {
+  const created = document.createElementNS(SVG, "svg");
+  created.setAttribute("class", `icon ${name}`);
+  if (label) created.setAttribute("aria-label", visible(label));
+  created.setAttribute(...(label ? ["role", "img"] : ["aria-hidden", "true"]));
+  created.append(document.createElementNS(SVG, "use"));
+  created.firstChild.setAttribute("href", `/inbox/icons.svg#${name}`);
+  return created;
+}
+
+/** Create the initials of somebody, or of a group. */
+export function avatar(name) {
+  const plain = name.replace(/^group:/, "");
+  const words = plain.split(/[^\p{L}\p{N}]+/u).filter(Boolean);
+  const initials = words.length > 1 ? words.slice(0, 2).map(([first]) => first).join("") : [...plain].slice(0, 2).join("");
+  const created = element("span", {class: plain === name ? "avatar" : "avatar group", title: visible(plain), "aria-hidden": "true"}, initials.toUpperCase());
+  created.style.setProperty("--hue", [...plain].reduce((sum, each) => (sum * 31 + each.codePointAt(0)) % 360, 7));
+  return created;
+}
+
+/** Have somebody confirm what they are about to do; Enter confirms. Returns whether they do. */
+export function confirmed({title, body = [], label, kind = "send"}) {
+  return new Promise((resolve) => {
+    const box = element("dialog", {class: "confirm", "aria-labelledby": "confirm-title"},
+      element("h2", {id: "confirm-title"}, title), ...body,
+      element("p", {class: "buttons"}, button("Cancel", () => box.close("")), button(label, () => box.close("yes"), {class: kind, autofocus: true})));
+    box.addEventListener("close", () => {
+      box.remove();
+      resolve(box.returnValue === "yes");
+    });
+    document.body.append(box);
+    box.showModal();
+  });
+}
+
+const BADGES = {
+  running: ["mark", "loader"], "awaiting-input": ["warn", "circle-help"], paused: ["warn", "circle-pause"], ending: ["warn", "loader"],
+  completed: ["good", "circle-check"], failed: ["alarm", "circle-x"], blocked: ["alarm", "octagon-x"], approved: ["good", "circle-check"],
+  rejected: ["alarm", "circle-x"], answered: ["good", "circle-check"], voted: ["quiet", "check"], pending: ["quiet", "circle-dot"], held: ["warn", "hourglass"],
+};
+
+/** Create the badge of a status: of a run, a question or a vote. */
+export function badge(status, text = status) {
+  const [tone, sign] = BADGES[status] ?? ["quiet", "ban"];
+  return element("span", {class: `badge ${tone}`}, icon(sign), text);
+}
+
 /** Create an element with HTML that the service made safe, or with the text if it made none. */
 export function prose(html, text, attributes = {}) {
   if (!html) return element("div", {class: "prose plain-text", ...attributes}, text);
@@ -86,14 +135,14 @@ export function distance(text) {
 /** Return how long so many seconds are, such as "2 hours". */
 export function duration(seconds) {
   const [unit, size] = SIZES.find(([, ms]) => seconds * 1000 >= ms) ?? ["second", 1000];
-  return new Intl.NumberFormat("en", {style: "unit", unit, unitDisplay: "long"}).format((seconds * 1000) / size);
+  return new Intl.NumberFormat("en", {style: "unit", unit, unitDisplay: "long", maximumSignificantDigits: 2}).format((seconds * 1000) / size);
 }
 
 /** Create the time at which a question is due. */
 export function dueTime(text) {
   const isLate = Date.parse(text) < Date.now();
   const attributes = {datetime: text, title: clock(text), class: isLate ? "late" : null};
-  return element("time", attributes, isLate ? `was due ${distance(text)}` : `due ${distance(text)}`);
+  return element("time", attributes, isLate ? icon("alarm-clock") : null, isLate ? `was due ${distance(text)}` : `due ${distance(text)}`);
 }
 
 /** Create a list of terms and what they are; pairs without a value are left out. */
@@ -101,7 +150,6 @@ export function pairs(rows, attributes = {}) {
   const present = rows.filter(([, value]) => value !== null && value !== undefined && value !== "" && value !== false);
   return element("dl", attributes, ...present.flatMap(([term, value]) => [element("dt", {}, term), element("dd", {}, value)]));
 }
-
 
 /** Return a name of a field as a person writes it. */
 export function spoken(name) {
@@ -126,8 +174,9 @@ export function shownValue(value, depth = 0) {
 
 function shownRows(rows) {
   const names = [...new Set(rows.flatMap((row) => Object.keys(row)))];
-  const head = element("tr", {}, ...names.map((name) => element("th", {scope: "col"}, spoken(name))));
-  const body = rows.map((row) => element("tr", {}, ...names.map((name) => element("td", {}, name in row ? shownText(row[name]) : ""))));
+  const kind = (name) => ({class: rows.every((row) => !(name in row) || isNumber(row[name])) ? "number" : null});
+  const head = element("tr", {}, ...names.map((name) => element("th", {scope: "col", ...kind(name)}, spoken(name))));
+  const body = rows.map((row) => element("tr", {}, ...names.map((name) => element("td", kind(name), name in row ? shownText(row[name]) : ""))));
   return element("div", {class: "wide", tabindex: "0"}, element("table", {}, element("thead", {}, head), element("tbody", {}, ...body)));
 }
 

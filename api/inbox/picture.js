@@ -1,25 +1,33 @@
 // The picture of a graph: its nodes in layers from the top, its edges, and what each node is doing.
 
-import {element, visible} from "./markup.js";
+import {element, inWords, visible} from "./markup.js";
 
 const SVG = "http://www.w3.org/2000/svg";
-const [WIDTH, HEIGHT, BESIDE, BELOW, EDGE] = [160, 36, 28, 44, 12];
+const [WIDTH, HEIGHT, BESIDE, BELOW, EDGE] = [160, 36, 28, 52, 12];
 const MOST_CHARS = 20;
 const WORDS = {done: "done", running: "running", waiting: "waits for a person", failed: "failed", blocked: "blocked"};
 
-/** Return the edges of a graph, as `[source, target, kind]`; every end is a node, START or END. */
+/** Return the edges of a graph, as `[source, target, label]`; every end is a node, START or END. Only what always follows has no label. */
 export function edgesOf(spec) {
   const found = new Map();
-  const add = (source, target, kind) => found.set(`${source} ${target}`, found.get(`${source} ${target}`) ?? [source, target, kind]);
-  for (const {sources, target, condition} of spec.edges ?? []) {
-    for (const source of sources) add(source, target, condition?.kind === "always" ? "always" : "choice");
-  }
-  for (const {source, targets} of spec.routes ?? []) for (const target of targets) add(source, target, "choice");
+  const add = (source, target, label) => {
+    const [, , before] = found.get(`${source} ${target}`) ?? [];
+    found.set(`${source} ${target}`, [source, target, [...new Set([before, label].filter(Boolean))].join(", or ")]);
+  };
+  for (const {sources, target, condition} of spec.edges ?? []) for (const source of sources) add(source, target, inShort(condition));
+  for (const {source, targets, name} of spec.routes ?? []) for (const target of targets) add(source, target, /^route(_\d+)?$/.test(name) ? "by code" : `${name}()`);
   for (const [name, node] of Object.entries(spec.nodes)) {
-    for (const target of node.to ?? []) add(name, target, "choice");
-    for (const policy of [node.on_error, node.question?.on_timeout]) if (policy?.kind === "goto") add(name, policy.node, "choice");
+    for (const target of node.to ?? []) add(name, target, "by code");
+    if (node.on_error?.kind === "goto") add(name, node.on_error.node, "on error");
+    if (node.question?.on_timeout?.kind === "goto") add(name, node.question.on_timeout.node, "deadline");
   }
   return [...found.values()];
+}
+
+function inShort(condition) {
+  if (condition?.kind === "else") return "else";
+  if (condition?.kind !== "when") return "";
+  return Object.entries(condition.equals).map(([path, value]) => `${path.split(".").at(-1)} = ${inWords(value)}`).join(", ");
 }
 
 // The layer of each node: one more than the deepest of those before it, where edges back do not count.
@@ -76,7 +84,7 @@ function draw(name, attributes, ...children) {
   return created;
 }
 
-function line({places, back}, [source, target, kind]) {
+function line({places, back}, [source, target, label]) {
   const [from, to] = [places.get(source), places.get(target)];
   const [x1, y1, x2, y2] = [from.x + WIDTH / 2, from.y + HEIGHT, to.x + WIDTH / 2, to.y];
   const isBack = back.has(`${source} ${target}`);
@@ -84,7 +92,11 @@ function line({places, back}, [source, target, kind]) {
   const path = isBack
     ? `M ${from.x + WIDTH} ${from.y + HEIGHT / 2} C ${side} ${from.y + HEIGHT / 2} ${side} ${to.y + HEIGHT / 2} ${to.x + WIDTH} ${to.y + HEIGHT / 2}`
     : `M ${x1} ${y1} C ${x1} ${y1 + BELOW / 2} ${x2} ${y2 - BELOW / 2} ${x2} ${y2}`;
-  return draw("path", {d: path, class: `edge ${kind}`, "marker-end": "url(#arrow)"});
+  const short = label.length > MOST_CHARS ? `${label.slice(0, MOST_CHARS - 1)}…` : label;
+  const middle = isBack ? {x: side - 8, y: (from.y + to.y + HEIGHT) / 2} : {x: x1 + (x2 - x1) * 0.62, y: y1 + (y2 - y1) * 0.62};
+  const text = draw("text", {...middle, class: "label", "text-anchor": "middle", "dominant-baseline": "central"});
+  text.textContent = visible(short);
+  return [draw("path", {d: path, class: label ? "edge choice" : "edge", "marker-end": "url(#arrow)"}), text];
 }
 
 function box(name, {x, y}, state, kind) {
@@ -103,12 +115,14 @@ export function picture(spec, states) {
   const names = [...ends.filter((end) => end === "START"), ...inner, ...ends.filter((end) => end === "END")];
   const known = edges.filter(([source, target]) => names.includes(source) && names.includes(target));
   const layout = placed(names, known);
+  const lines = known.map((edge) => line(layout, edge));
   const arrow = draw("marker", {id: "arrow", viewBox: "0 0 8 8", refX: 8, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto-start-reverse"}, draw("path", {d: "M 0 0 L 8 4 L 0 8 z"}));
   const svg = draw(
     "svg",
     {viewBox: `0 0 ${layout.width} ${layout.height}`, width: layout.width, height: layout.height, role: "img", "aria-label": `The graph ${visible(spec.name)}`},
     draw("defs", {}, arrow),
-    ...known.map((edge) => line(layout, edge)),
+    ...lines.map(([path]) => path),
+    ...lines.map(([, text]) => text),
     ...names.map((name) => box(name, layout.places.get(name), states.get(name), ends.includes(name) ? "end" : (spec.nodes[name]?.kind ?? "function"))),
   );
   const spoken = inner.map((name) => element("li", {}, `${name}: ${WORDS[states.get(name)] ?? "not reached"}`));

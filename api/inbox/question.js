@@ -2,10 +2,11 @@
 
 import {call, may, me, Problem, problemText, serviceTime} from "./api.js";
 import {card, isCall, isDigestOnly} from "./card.js";
+import {conversation} from "./conversation.js";
 import {jsonForm, showFaults} from "./form.js";
 import {isObject, write} from "./json.js";
-import {button, changesInWords, clock, distance, duration, element, inWords, oneLine, pairs, prose, shownValue, spoken, visible} from "./markup.js";
-import {barrier, isAmong, isClaimedByMe} from "./standing.js";
+import {avatar, badge, button, changesInWords, clock, confirmed, difference, distance, dueTime, duration, element, icon, inWords, oneLine, pairs, prose, shownValue, spoken, visible} from "./markup.js";
+import {agentOf, barrier, isAmong, isClaimedByMe} from "./standing.js";
 
 // A changed call is asked about again once its preview is made; of any other its preview is only compared.
 const AGAIN_MS = 30_000;
@@ -15,23 +16,24 @@ const SETTLED_ELSEWHERE = ["already_answered", "expired", "withdrawn", "stale", 
 const DECIDED = {approve: "approved", remember: "approved and remembered", edit: "approved", reject: "rejected", respond: "answered in place of"};
 
 /**
- * Create the page of a question. `after(outcome)` is called with `{text}` once something was decided, or
- * with nothing if the question has to be read again.
+ * Create the page of a question: its `main` part, what stands `aside`, and the `footer` with the decision.
+ * `after(outcome)` is called with `{text}` once something was decided, or with nothing if the question has
+ * to be read again.
  */
 export function questionPage(question, after) {
   const isOpen = question.status === "open";
-  return [
+  const mayAnswer = isOpen && barrier(question) === null;
+  const {form, footer} = mayAnswer ? answering(question, after) : {form: null, footer: undecidable(question, after)};
+  const main = [
     element("h2", {tabindex: "-1", id: "prompt"}, headline(question)),
-    restOf(question),
     badges(question),
+    restOf(question),
     ...what(question),
-    question.status === "held" ? held(question, after) : null,
-    progress(question),
-    isOpen ? (barrier(question) === null ? answering(question, after) : barred(question)) : null,
-    isOpen || question.status === "held" ? null : settled(question),
-    isOpen ? claims(question, after) : null,
-    details(question),
-  ].filter(Boolean);
+    form,
+    isOpen ? null : settled(question),
+  ];
+  const aside = [progress(question), isOpen ? claims(question, after) : null, details(question), conversation(question)];
+  return {main, aside: aside.filter(Boolean), footer};
 }
 
 // What the prompt says below its heading. Of Markdown the heading is the first line.
@@ -53,20 +55,21 @@ function headline(question) {
 }
 
 function badges(question) {
+  const {priority, risk, deadline} = question;
+  const mark = (tone, sign, ...text) => element("li", {class: `badge ${tone}`}, icon(sign), ...text);
   const marks = [
-    question.priority && question.priority !== "normal" ? `${question.priority} priority` : null,
-    question.risk === null || question.risk === undefined ? null : `risk ${question.risk}`,
-    question.deadline ? `due ${distance(question.deadline)}` : null,
-    ...(question.warnings ?? []),
+    priority === "high" ? mark("alarm", "chevrons-up", "high priority") : priority === "low" ? mark("quiet", "chevron-down", "low priority") : null,
+    isPresent(risk) ? mark(risk >= 70 ? "alarm" : risk >= 40 ? "warn" : "quiet", "shield-alert", `risk ${risk}`) : null,
+    deadline ? mark(Date.parse(deadline) < serviceTime() ? "alarm" : "quiet", "clock", dueTime(deadline)) : null,
+    ...(question.warnings ?? []).map((warning) => mark("warn", "triangle-alert", warning)),
   ].filter(Boolean);
-  return marks.length ? element("ul", {class: "badges", "aria-label": "Urgency"}, ...marks.map((mark) => element("li", {}, mark))) : null;
+  return marks.length ? element("ul", {class: "badges", "aria-label": "Urgency"}, ...marks) : null;
 }
 
 function what(question) {
   const parts = [];
   if (isCall(question)) {
     const others = Object.entries(question.reason).filter(([name]) => name !== "tool" && name !== "arguments");
-    parts.push(["Call", element("p", {}, "Tool ", element("b", {}, question.reason.tool))]);
     if (question.kind !== "approval" || question.status !== "open") parts.push(["Arguments", shownValue(question.reason.arguments)]);
     if (others.length) parts.push(["Why", shownValue(Object.fromEntries(others))]);
   } else if (isPresent(question.reason)) {
@@ -99,24 +102,25 @@ function progress(question) {
   const quorum = question.quorum;
   if (!quorum) return null;
   const votes = question.votes ?? [];
+  const voter = (name, state, text, ...more) => element("li", {}, avatar(name), element("span", {class: "grow"}, element("span", {}, text), ...more), badge(state));
   const said = votes.map(({by, on_behalf_of: principal, answer, note, at: when}) => {
-    const name = principal ? `${by} for ${principal}` : by;
+    const name = `${principal ? `${by} for ${principal}` : by}${by === me?.subject ? " (you)" : ""}`;
     const word = isPresent(answer) ? (isYes(answer) ? "approved" : "rejected") : "voted";
     const {approved, ...others} = isObject(answer) ? answer : {};
-    return element("li", {}, `${name}${by === me?.subject ? " (you)" : ""} ${word}, ${clock(when)}${note ? `: ${note}` : ""}`,
+    return voter(by, word, `${name} ${word}`, element("small", {class: "quiet"}, ` ${clock(when)}`), note ? element("q", {}, note) : null,
       Object.keys(others).length ? shownValue(others, 1) : null);
   });
   const voters = votes.flatMap(({by, on_behalf_of: principal}) => [by, principal]);
   const left = (quorum.of ?? []).filter((name) => !voters.includes(name));
   const missing = question.missing ?? Math.max(0, quorum.count - votes.filter(({answer}) => isYes(answer)).length);
   const of = quorum.of?.length ? ` of ${quorum.of.join(", ")}` : "";
+  const isOpen = question.status === "open";
   return element(
     "section",
     {"aria-label": "Votes"},
     element("h3", {}, `${quorum.count} people${of} have to approve`),
-    element("progress", {max: quorum.count, value: quorum.count - missing, "aria-label": `${quorum.count - missing} of ${quorum.count} approvals`}),
-    element("p", {}, missing ? `${missing} missing${left.length ? `, of ${left.join(", ")}` : ""}` : "complete"),
-    said.length ? element("ul", {}, ...said) : null,
+    element("p", {class: "quiet"}, missing ? `${missing} missing${left.length ? `, of ${left.join(", ")}` : ""}` : "complete"),
+    element("ul", {class: "people-list"}, ...said, ...(isOpen ? left.map((name) => voter(name, "pending", name)) : [])),
   );
 }
 
@@ -126,9 +130,12 @@ const notBy = (name) => (name === "@starter" ? "who started the run" : name.star
 
 function details(question) {
   const rows = [
+    ["Agent", agentOf(question)],
+    ["Requested by", requester(question)],
+    ["Tool", question.reason?.tool],
     ["Graph", question.graph],
     ["Run", element("a", {href: `/inbox/runs/${encodeURIComponent(question.run_id)}`}, question.run_id)],
-    ["For", question.assignees?.length ? question.assignees.join(", ") + (question.assignees_only ? " only" : "") : ""],
+    ["For", question.assignees?.length ? element("span", {}, ...question.assignees.map(avatar), " ", question.assignees.join(", ") + (question.assignees_only ? " only" : "")) : ""],
     ["May answer", mayAnswer(question)],
     ["Not", question.not_by?.map(notBy).join(", ")],
     ["Asked", clock(question.created_at)],
@@ -145,9 +152,18 @@ function details(question) {
   return element(
     "section",
     {"aria-label": "About the question"},
+    element("h3", {}, "About"),
     pairs(rows),
     element("details", {}, element("summary", {}, "Where it is asked"), pairs(place)),
   );
+}
+
+// Who started the run, read while the question is read.
+function requester({run_id: run}) {
+  const place = element("span", {}, "…");
+  const tell = (...texts) => place.replaceChildren(element("span", {}, ...texts));
+  call(`/runs/${encodeURIComponent(run)}`).then(({started_by: name}) => tell(...(name ? [avatar(name), name] : ["unknown"])), () => tell("unknown"));
+  return place;
 }
 
 function mayAnswer({requested_capability: capability, assignees_only: isRestricted, quorum}) {
@@ -166,28 +182,27 @@ function settled(question) {
   return element(
     "section",
     {},
-    element("p", {role: "status"}, `This question is ${question.status}${by ? ` by ${by}` : ""}${when ? `, ${clock(when)}` : ""}${reason}.`),
+    element("h3", {}, "Outcome"),
+    element("p", {role: "status"}, badge(question.status), question.status === "held"
+      ? ` Approved${by ? ` by ${by}` : ""}.`
+      : ` This question is ${question.status}${by ? ` by ${by}` : ""}${when ? `, ${clock(when)}` : ""}${reason}.`),
     isPresent(question.answer) ? element("div", {}, element("h3", {}, "Answer"), shownValue(question.answer)) : null,
     question.note ? element("p", {}, `Note: ${question.note}`) : null,
   );
 }
 
-function held(question, after) {
+// The footer of a question that the reader cannot decide: take back what is held, or why not.
+function undecidable(question, after) {
+  if (question.status === "open") return element("footer", {class: "decision"}, element("p", {class: "warning", role: "note"}, icon("ban"), barrier(question)));
+  if (question.status !== "held") return null;
   const fault = element("p", {role: "alert"});
-  const undo = button("Take back", () => act(question, "take-back", {}, after, fault, "You took the answer back. The question is open again."));
+  const undo = button([icon("undo-2"), "Take back"], () => act(question, "take-back", {}, after, fault, "You took the answer back. The question is open again."));
   const until = question.held_until;
   const people = [question.answered_by, question.on_behalf_of, ...(question.votes ?? []).flatMap(({by, on_behalf_of: maker}) => [by, maker])];
   const isOwn = people.includes(me?.subject) || may("runs:control");
-  return element(
-    "section",
-    {"aria-label": "Held"},
-    element("p", {role: "status"}, `Approved${question.answered_by ? ` by ${question.answered_by}` : ""}. What it allows begins at ${clock(until)}.`),
-    isPresent(question.answer) ? element("div", {}, element("h3", {}, "Answer"), shownValue(question.answer)) : null,
-    question.note ? element("p", {}, `Note: ${question.note}`) : null,
-    element("p", {}, "Time to take it back: ", countdown(until)),
-    isOwn ? undo : null,
-    fault,
-  );
+  return element("footer", {class: "decision"}, fault,
+    element("div", {class: "deciding"},
+      element("p", {class: "grow", role: "status"}, `What it allows begins at ${clock(until)}. Time to take it back: `, countdown(until)), isOwn ? undo : null));
 }
 
 // Counts down each second for as long as it is on the page.
@@ -202,9 +217,6 @@ function countdown(until) {
   tick();
   return shown;
 }
-
-// Why the reader cannot decide, in place of the form.
-const barred = (question) => element("p", {class: "warning", role: "note"}, barrier(question));
 
 function claims(question, after) {
   const fault = element("p", {role: "alert"});
@@ -249,48 +261,57 @@ async function act(question, verb, body, after, place, text) {
 function answering(question, after) {
   let way = card(question);
   const place = element("div", {}, ...way.parts.filter(Boolean));
-  const note = element("input", {id: "note", autocomplete: "off", maxlength: 2000});
+  const isRead = isCall(question) && way.ways.some(({kind}) => kind === "reject");
+  const note = element("textarea", {id: "note", rows: 1, maxlength: 2000, "aria-label": "Note", placeholder: isRead ? "Note; the agent reads it if you reject" : "Note, kept with the answer"});
   const makers = question.may_answer_for ?? [];
-  const inPlaceOf = makers.length > 1
+  const maker = makers.length > 1
     ? element("select", {id: "on-behalf-of"}, ...makers.map((name) => element("option", {value: name}, name)))
     : null;
   const problem = element("p", {role: "alert", id: "problem"});
-  const buttons = element("p", {class: "buttons"});
+  const buttons = element("span", {class: "buttons"});
   const raw = element("input", {type: "checkbox"});
-  const send = (kind) => submit(question, way.ways.find((each) => each.kind === kind), way, {note, maker: inPlaceOf, problem, form, after});
-  const draw = () => {
-    place.replaceChildren(...way.parts.filter(Boolean));
-    way.parts.send = send;
-    buttons.replaceChildren(
-      ...way.ways.filter(({label}) => label).map(({label, kind, key}) =>
-        button(label, () => send(kind), {class: kind === "reject" ? "reject" : "send", "data-key": key, "aria-keyshortcuts": key})),
-    );
-  };
   const form = element(
     "form",
     {class: "answer", novalidate: true, "aria-label": "Answer", onsubmit: (event) => {
       event.preventDefault();
       if (way.ways.length === 1) send(way.ways[0].kind);
     }},
-    makers.length === 1 ? element("p", {class: "quiet"}, `You answer for ${makers[0]}.`) : null,
-    inPlaceOf ? element("div", {class: "field"}, element("label", {for: "on-behalf-of"}, "In whose place"), inPlaceOf) : null,
     place,
-    question.hold ? element("p", {class: "quiet"}, `An approval is held for ${duration(question.hold)}: nothing begins before that, and until then it can be taken back.`) : null,
-    element("details", {class: "more"},
-      element("summary", {}, "Note, or the answer as JSON"),
-      element("div", {class: "field"}, element("label", {for: "note"}, "Note (kept with the answer)"), note),
-      element("p", {class: "choices"}, element("label", {}, raw, "Write the answer as JSON")),
-    ),
-    problem,
-    buttons,
+    element("details", {class: "more"}, element("summary", {}, "Answer as JSON"), element("p", {class: "choices"}, element("label", {}, raw, "Write the answer as JSON"))),
   );
+  const footer = element("footer", {class: "decision"}, problem,
+    makers.length === 1 ? element("p", {class: "quiet"}, `You answer for ${makers[0]}.`) : null,
+    maker ? element("p", {}, element("label", {for: "on-behalf-of"}, "In whose place "), maker) : null,
+    element("div", {class: "deciding"}, note, buttons),
+    element("small", {class: "quiet"}, votedBefore(question), final(question)),
+  );
+  const send = (kind, isKey = false) => submit(question, way.ways.find((each) => each.kind === kind), way, {note, maker, problem, footer, after, isKey});
+  const draw = () => {
+    place.replaceChildren(...way.parts.filter(Boolean));
+    way.parts.send = send;
+    const made = way.ways.filter(({label}) => label).map(({label, kind, key}) => button(label, () => send(kind), {
+      class: kind === "reject" ? "reject" : "send", "data-key": key, "aria-keyshortcuts": key, onshortcut: (event) => {
+        event.preventDefault();
+        send(kind, true);
+      },
+    }));
+    buttons.replaceChildren(...made.reverse());
+  };
   raw.addEventListener("change", () => {
     const json = raw.checked ? jsonForm(attempt(way)) : null;
     way = json ? {parts: [json.element], show: json.show, ways: [{label: "Send answer", kind: "answer", read: json.read}]} : card(question);
     draw();
   });
   draw();
-  return form;
+  return {form, footer};
+}
+
+/** Return whether an answer can be taken back, in words. */
+export const final = ({hold}) => (hold ? `An approval is held for ${duration(hold)}: nothing begins before that, and until then it can be taken back.` : "An answer cannot be taken back.");
+
+function votedBefore({votes}) {
+  const own = (votes ?? []).find(({by}) => by === me?.subject);
+  return own ? `You voted ${distance(own.at)}. ` : null;
 }
 
 // The answer so far, if it is complete.
@@ -302,16 +323,20 @@ function attempt(way) {
   }
 }
 
-async function submit(question, way, card, {note, maker, problem, form, after}) {
+// What a key decides is confirmed first.
+async function submit(question, way, card, {note, maker, problem, footer, after, isKey}) {
   problem.textContent = "";
   let response;
   try {
-    response = way.read();
+    response = way.read(note.value.trim());
   } catch (error) {
     problem.textContent = visible(showFaults(error).join("\n"));
     return;
   }
-  const controls = [...form.querySelectorAll("button")];
+  const changes = response?.arguments ? difference(question.reason.arguments, response.arguments) : null;
+  const body = [element("p", {}, headline(question)), changes, element("p", {class: "quiet"}, final(question))];
+  if (isKey && !(await confirmed({title: `${way.label}?`, body: body.filter(Boolean), label: way.label, kind: way.kind === "reject" ? "reject" : "send"}))) return;
+  const controls = [...footer.querySelectorAll("button")];
   controls.forEach((each) => (each.disabled = true));
   try {
     const receipt = await respond(question, response, {note: note.value.trim(), on_behalf_of: maker?.value});

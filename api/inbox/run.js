@@ -1,10 +1,11 @@
 // The page of a run: where it stands in its graph, what happened, its values, and what one may have it do.
 
-import {call, identify, listen, may, me, Problem, problemText, signInLink} from "./api.js";
+import {call, listen, may, Problem, problemText, serviceTime} from "./api.js";
 import {transcript, turn} from "./conversation.js";
 import {picture} from "./picture.js";
-import {at, button, clock, distance, element, inWords, pairs, promptLine, shownValue, spoken, visible} from "./markup.js";
-import {showReader} from "./reader.js";
+import {at, avatar, badge, button, clock, confirmed, distance, duration, element, icon, inWords, pairs, promptLine, shownValue, spoken, visible} from "./markup.js";
+import {begin, say} from "./shell.js";
+import {timelineOf} from "./timeline.js";
 
 const REDRAW_MS = 500;
 const MOST_EVENTS = 500;
@@ -19,30 +20,17 @@ let view = null;
 let spec = null;
 
 async function start() {
-  try {
-    await identify();
-  } catch (error) {
-    if (error instanceof Problem && error.status === 401) {
-      at("state").textContent = visible("Sign in to see the run.");
-      return at("who").replaceChildren(signInLink());
-    }
-    return fail(error);
-  }
-  showReader(() => location.reload());
-  document.title = `${visible(run)} · Abeyance`;
+  at("main").replaceChildren(element("article", {id: "run", "aria-label": "Run"}));
+  if (!(await begin(visible(run), () => location.reload()))) return;
   try {
     await read();
   } catch (error) {
-    return fail(error);
+    say("");
+    at("run").replaceChildren(element("h2", {tabindex: "-1"}, run), element("p", {role: "alert"}, problemText(error)));
+    return;
   }
   draw();
   stop = listen(`${path}/events`, heard);
-  return undefined;
-}
-
-function fail(error) {
-  at("state").textContent = visible("");
-  at("run").replaceChildren(element("h1", {tabindex: "-1"}, run), element("p", {role: "alert"}, problemText(error)));
 }
 
 async function read() {
@@ -74,7 +62,7 @@ function heard(event) {
       await read();
       draw();
     } catch (error) {
-      at("state").textContent = visible(problemText(error));
+      say(problemText(error));
     }
   }, REDRAW_MS);
 }
@@ -125,35 +113,76 @@ function draw() {
   const open = new Set([...document.querySelectorAll("details[data-part][open]")].map((each) => each.dataset.part));
   const typed = new Map([...document.querySelectorAll("#run input, #run textarea")].map((each) => [each.id, each.value]));
   const focused = document.activeElement?.id;
-  at("state").textContent = visible(`${view.status}${view.outcome && view.outcome !== view.status ? ` as ${view.outcome}` : ""}${view.degraded ? " (no worker answers: this may be old)" : ""}`);
-  at("run").replaceChildren(
-    element("h1", {tabindex: "-1"}, view.run_id),
-    ...[facts(), ...waits(), graph(), control(), rewinding(), steering(), speech(), part("Values", "values", shownValue(view.values)), timeline(), conversationOf()].filter(Boolean),
-  );
+  say(`${view.status}${view.outcome && view.outcome !== view.status ? ` as ${view.outcome}` : ""}${view.degraded ? " (no worker answers: this may be old)" : ""}`);
+  const main = [heading(), ...troubles(), ...waits(), graph(), timeline(), speech(), conversationOf()];
+  const aside = [facts(), part("Values", "values", shownValue(view.values)), steering(), rewinding()];
+  at("run").replaceChildren(element("div", {class: "columns"}, element("div", {class: "main"}, ...main.filter(Boolean)), element("aside", {}, ...aside.filter(Boolean))));
   for (const each of document.querySelectorAll("details[data-part]")) each.open = open.has(each.dataset.part) || each.open;
   for (const [id, value] of typed) if (id && at(id)) at(id).value = value;
   if (focused) at(focused)?.focus();
 }
 
+function heading() {
+  const end = view.ended_at ? Date.parse(view.ended_at) : serviceTime();
+  const long = duration(Math.max(0, end - Date.parse(view.created_at)) / 1000);
+  return element("div", {class: "heading"}, element("h1", {tabindex: "-1"}, view.run_id), badge(view.status), view.blocked.length ? badge("blocked") : null,
+    element("span", {class: "quiet grow"}, ...(view.started_by ? [avatar(view.started_by), ` ${view.started_by} · `] : []), view.ended_at ? `took ${long}` : `for ${long}`), control());
+}
+
+// What is wrong, why, and what the reader may do about it.
+function troubles() {
+  const fault = element("p", {role: "alert"});
+  const send = (verb, question) => async () => {
+    if (question && !(await confirmed({title: `${spoken(verb)} the run?`, body: [element("p", {class: "quiet"}, question)], label: spoken(verb)}))) return;
+    await attempt(fault, () => call(`${path}/${verb}`, {body: {}}));
+  };
+  const panel = (tone, sign, text, why, ...acts) => element("section", {class: `trouble ${tone}`, "aria-label": "What is wrong"},
+    element("p", {}, icon(sign), element("b", {}, text)), why ? element("p", {class: "said"}, why) : null, element("p", {class: "buttons"}, ...acts.filter(Boolean)), fault);
+  const place = (error) => (error?.address ? ` in ${labelOf(error.address)}` : "");
+  const isEnded = ["failed", "halted", "cancelled", "terminated", "timed-out"].includes(view.status);
+  const panels = [];
+  if (isEnded) {
+    const by = view.cancelled_by ? ` by ${view.cancelled_by}` : "";
+    panels.push(panel(view.status === "failed" ? "alarm" : "warn", "circle-x", `This run was ${view.status}${by}${place(view.error)}.`.replace("was failed", "failed"),
+      view.error ? `${view.error.message} (${view.error.code})` : view.reason,
+      may("runs:control") && !/^t/.test(view.status) ? button([icon("rotate-ccw"), "Retry"], send("retry", "It goes on from where it ended: finished steps and answers are kept, and the step that failed runs again.")) : null,
+      may("runs:control") ? button("Rewind…", () => openPart("rewind")) : null));
+  }
+  for (const {node, message, code, since} of view.blocked) {
+    panels.push(panel("alarm", "octagon-x", `${node || "The run"} is blocked${since ? ` since ${clock(since)}` : ""} (${code}).`, message,
+      may("runs:control") ? button("Migrate", send("migrate", "The run moves to today's graph, with its values. If it does not fit, nothing changes, and the reason is shown.")) : null));
+  }
+  if (view.paused && view.pause) {
+    panels.push(panel("warn", "circle-pause", `Paused by ${view.pause.actor}, ${distance(view.pause.since)}.`, view.pause.reason,
+      may("runs:control") || may("runs:pause") ? button([icon("play"), "Resume"], send("resume?wait=PT5S")) : null));
+  }
+  return panels;
+}
+
+function openPart(name) {
+  const box = document.querySelector(`[data-part="${name}"]`);
+  box.open = true;
+  box.scrollIntoView({block: "center"});
+  box.querySelector("select, input, button")?.focus();
+}
+
 function facts() {
-  return pairs([
+  return element("section", {"aria-label": "About the run"}, element("h2", {}, "About"), pairs([
     ["Graph", view.graph],
-    ["Status", view.reason ? `${view.status}: ${view.reason}` : view.status],
-    ["Failed at", view.error && `${view.error.message} (${view.error.code})`],
-    ["Paused", view.pause && `by ${view.pause.actor}, ${distance(view.pause.since)}${view.pause.reason ? `: ${view.pause.reason}` : ""}`],
-    ["Blocked", view.blocked.map(({node, message}) => `${node}: ${message}`).join("; ")],
+    ["Outcome", view.outcome !== view.status && view.outcome],
     ["Started", `${clock(view.created_at)}${view.started_by ? ` by ${view.started_by}` : ""}`],
+    ["Sent by", view.sent_by],
     ["Ended", view.ended_at && clock(view.ended_at)],
     ["Conversation", view.conversation_id],
     ["Labels", Object.entries(view.labels).map(([name, value]) => `${name}=${value}`).join(", ")],
-  ]);
+  ]));
 }
 
 function waits() {
   if (!view.interrupts.length) return [];
   const items = view.interrupts.map((question) =>
-    element("li", {}, element("a", {href: `/inbox#${encodeURIComponent(question.id)}`}, promptLine(question)), question.deadline ? ` (due ${distance(question.deadline)})` : null));
-  return [element("h2", {}, "Waits for"), element("ul", {}, ...items)];
+    element("li", {}, icon("circle-help"), element("a", {href: `/inbox#${encodeURIComponent(question.id)}`}, promptLine(question)), question.deadline ? ` (due ${distance(question.deadline)})` : null));
+  return [element("h2", {}, "Waits for"), element("ul", {class: "plain-list"}, ...items)];
 }
 
 function graph() {
@@ -167,17 +196,20 @@ function part(title, name, ...body) {
   return element("details", {"data-part": name, open: name === "values"}, element("summary", {}, element("h2", {class: "inline"}, title)), ...body);
 }
 
+// The menu of what one may do with a run that goes on.
 function control() {
   if (ENDED.has(view.status)) return null;
   const fault = element("p", {role: "alert"});
-  const send = (verb, question) => async () => {
-    if (question && !window.confirm(question)) return;
-    await attempt(fault, () => call(`${path}/${verb}?wait=PT5S`, {body: {}}));
+  const send = (verb) => attempt(fault, () => call(`${path}/${verb}?wait=PT5S`, {body: {}}));
+  const cancel = async () => {
+    const body = [element("p", {class: "quiet"}, "What it has done stays done. Open questions are withdrawn. It can be retried later.")];
+    if (await confirmed({title: `Cancel the run ${visible(run)}?`, body, label: "Cancel the run", kind: "danger"})) await send("cancel");
   };
   const buttons = [];
-  if (may("runs:control") || may("runs:pause")) buttons.push(view.paused ? button("Resume", send("resume")) : button("Pause", send("pause")));
-  if (may("runs:control") || may("runs:cancel")) buttons.push(button("Cancel the run…", send("cancel", `Cancel the run ${visible(run)}? This cannot be undone.`), {class: "reject"}));
-  return buttons.length ? element("section", {"aria-label": "Control"}, element("p", {class: "buttons"}, ...buttons), fault) : null;
+  if ((may("runs:control") || may("runs:pause")) && !view.paused) buttons.push(button([icon("pause"), "Pause"], () => send("pause")));
+  if (may("runs:control") || may("runs:cancel")) buttons.push(button([icon("ban"), "Cancel the run…"], cancel, {class: "reject"}));
+  if (!buttons.length) return null;
+  return element("details", {class: "menu", "data-part": "menu"}, element("summary", {}, icon("ellipsis", "Control")), element("div", {}, ...buttons, fault));
 }
 
 // First what a rewind would discard, then the rewind. It stays as it is when the page is drawn anew.
@@ -246,7 +278,8 @@ function timeline() {
     element("time", {datetime: time, title: time}, clock(time)), " ",
     element("b", {}, spoken(type.replace(".", " "))), address ? ` ${labelOf(address)}` : "", actor ? ` by ${actor}` : "",
     data?.reason ? `: ${inWords(data.reason)}` : ""));
-  return part(`Timeline (${events.length})`, "timeline", element("ol", {class: "timeline"}, ...rows));
+  return element("section", {"aria-label": "Timeline"}, element("h2", {}, "Timeline"), timelineOf(events, view, labelOf),
+    part(`Events (${events.length})`, "timeline", element("ol", {class: "timeline"}, ...rows)));
 }
 
 const labelOf = (address) => address.split(";").slice(1).map((each) => each.slice(each.indexOf(":") + 1)).join(" › ");

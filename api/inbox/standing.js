@@ -1,4 +1,4 @@
-// What the reader is to a question: whether they may answer it, have claimed it, or it is for them.
+// Who asks a question, and what the reader is to it: whether they may answer it, have claimed it, or it is for them.
 
 import {me} from "./api.js";
 import {clock} from "./markup.js";
@@ -7,6 +7,9 @@ import {clock} from "./markup.js";
 export function isAmong(names) {
   return (names ?? []).some((name) => name === me?.subject || me?.groups.some((group) => name === `group:${group}`));
 }
+
+/** Return the name of the agent that asks; undefined if none does. */
+export const agentOf = ({address}) => address?.match(/;agent:([^;]+)/)?.[1];
 
 const claimants = ({claim}) => [claim?.by, claim?.on_behalf_of].filter(Boolean);
 

@@ -3,10 +3,10 @@
 import {call, problemText} from "./api.js";
 import {card, isCall} from "./card.js";
 import {showFaults} from "./form.js";
-import {same} from "./json.js";
+import {isNumber, isObject, same, sum} from "./json.js";
 import {topic} from "./list.js";
-import {button, element, promptLine, shownValue, visible} from "./markup.js";
-import {decided, respond} from "./question.js";
+import {badge, button, confirmed, element, promptLine, shownValue, spoken, visible} from "./markup.js";
+import {decided, final, respond} from "./question.js";
 
 /**
  * Create the page for some questions, which it reads first. `answered(id)` is called for each that took the
@@ -17,34 +17,60 @@ export async function togetherPage(chosen, {answered, over}) {
   for (const {id} of chosen) questions.push(await call(`/interrupts/${encodeURIComponent(id)}`));
   const [first] = questions;
   if (!questions.every((each) => isEqual(each, first))) {
-    return [element("p", {role: "alert"}, "These questions take different answers: answer them one by one.")];
+    return {main: [element("p", {role: "alert"}, "These questions take different answers: answer them one by one.")]};
   }
   const way = sharedCard(first);
   const problem = element("p", {role: "alert"});
-  const results = element("ol", {class: "results", "aria-live": "polite"});
-  const send = async ({kind, read}) => {
+  const note = element("textarea", {id: "note", rows: 1, maxlength: 2000, "aria-label": "Note", placeholder: "Note, kept with each answer"});
+  const rows = new Map(questions.map((question) => [question.id, element("td", {class: "result"})]));
+  const send = async ({label, kind, read}) => {
     problem.textContent = "";
     let answer;
     try {
-      answer = read();
+      answer = read(note.value.trim());
     } catch (error) {
       problem.textContent = visible(showFaults(error).join("\n"));
       return;
     }
+    if (!(await confirmed({title: `${label} ${questions.length} questions?`, body: [element("p", {class: "quiet"}, final(first))], label, kind: kind === "reject" ? "reject" : "send"}))) return;
     buttons.forEach((each) => (each.disabled = true));
-    for (const question of questions) results.append(await resultOf(question, kind, answer, answered));
+    for (const question of questions) rows.get(question.id).replaceChildren(...(await resultOf(question, kind, answer, note.value.trim(), answered)));
     over();
   };
   const buttons = way.ways.filter(({label}) => label).map((each) =>
-    button(`${each.label} (${questions.length})`, () => send(each), {class: each.kind === "reject" ? "reject" : "send"}));
-  const rows = element("ul", {}, ...questions.map(row));
-  return [
-    element("h2", {tabindex: "-1"}, `Answer ${questions.length} questions: ${topic(first)}`),
-    element("details", {open: questions.length <= 10}, element("summary", {}, "What is asked"), rows),
-    element("form", {class: "answer", "aria-label": "Answer", onsubmit: (event) => event.preventDefault()},
-      ...way.parts.filter(Boolean), problem, element("p", {class: "buttons"}, ...buttons)),
-    results,
-  ];
+    button(`${each.label} (${questions.length})`, () => send(each), {class: each.kind === "reject" ? "reject" : "send"})).reverse();
+  return {
+    main: [
+      element("h2", {tabindex: "-1"}, `Answer ${questions.length} questions: ${topic(first)}`),
+      table(questions, rows),
+      element("form", {class: "answer", "aria-label": "Answer", onsubmit: (event) => event.preventDefault()}, ...way.parts.filter(Boolean)),
+    ],
+    footer: element("footer", {class: "decision"}, problem, element("div", {class: "deciding"}, note, element("span", {class: "buttons"}, ...buttons)),
+      element("small", {class: "quiet"}, final(first))),
+  };
+}
+
+// Each question with its run, its values and its result, and the totals of what are amounts.
+function table(questions, results) {
+  const values = questions.map(({reason, ...question}) => (isCall({reason, ...question}) ? reason.arguments : isObject(reason) ? reason : reason === null ? {} : {why: reason}));
+  const names = [...new Set(values.flatMap((each) => Object.keys(each)))];
+  const kinds = new Map(names.map((name) => [name, values.every((each) => !(name in each) || isNumber(each[name])) ? "number" : null]));
+  const hasPreview = questions.some(({preview}) => preview);
+  const total = (name) => (kinds.get(name) && !/(^|_)(id|number|no|year|age)$/i.test(name) ? sum(values.map((each) => each[name] ?? 0)) : null);
+  const totals = names.map(total);
+  const head = ["Question", "Run"].map((each) => element("th", {scope: "col"}, each));
+  const body = questions.map((question, index) => element("tr", {},
+    element("td", {}, element("span", {class: "short"}, promptLine(question))),
+    element("td", {}, element("a", {href: `/inbox/runs/${encodeURIComponent(question.run_id)}`}, question.run_id)),
+    ...names.map((name) => element("td", {class: kinds.get(name)}, name in values[index] ? shownValue(values[index][name], 2) : "")),
+    hasPreview ? element("td", {}, question.preview ? shownValue(question.preview.summary ?? question.preview, 1) : "") : null,
+    results.get(question.id)));
+  const foot = element("tr", {}, element("th", {scope: "row", colspan: 2}, `${questions.length} questions, in total`),
+    ...totals.map((each) => element("td", {class: "number"}, each ?? "")), hasPreview ? element("td", {}) : null, element("td", {}));
+  return element("div", {class: "wide", tabindex: "0", role: "region", "aria-label": "The questions"}, element("table", {class: "together"},
+    element("thead", {}, element("tr", {}, ...head, ...names.map((name) => element("th", {scope: "col", class: kinds.get(name)}, spoken(name))),
+      hasPreview ? element("th", {scope: "col"}, "What would happen") : null, element("th", {scope: "col"}, "Result"))),
+    element("tbody", {"aria-live": "polite"}, ...body), element("tfoot", {}, totals.some(Boolean) ? foot : null)));
 }
 
 const isEqual = (one, other) => same([one.kind, one.response_schema], [other.kind, other.response_schema]);
@@ -56,18 +82,13 @@ function sharedCard(question) {
   return card({...question, decisions, isShared: true});
 }
 
-function row(question) {
-  const {run_id: run, reason, preview} = question;
-  return element("li", {}, promptLine(question), " ", element("a", {href: `/inbox/runs/${encodeURIComponent(run)}`}, run),
-    reason ? shownValue(isCall(question) ? reason.arguments : reason) : null, preview ? shownValue(preview) : null);
-}
-
-async function resultOf(question, kind, answer, answered) {
+async function resultOf(question, kind, answer, note, answered) {
   try {
-    const receipt = await respond(question, answer);
+    const receipt = await respond(question, answer, {note});
     if (receipt.status !== "voted") answered(question.id);
-    return element("li", {}, decided(question, kind, answer, receipt));
+    const state = receipt.status !== "answered" ? receipt.status : kind === "approve" ? "approved" : kind === "reject" ? "rejected" : "answered";
+    return [badge(state), element("small", {class: "quiet"}, ` ${decided(question, kind, answer, receipt)}`)];
   } catch (error) {
-    return element("li", {class: "warning"}, `${promptLine(question)} (${question.run_id}): ${problemText(error)}`);
+    return [badge("failed", "not sent"), element("small", {class: "warning"}, ` ${problemText(error)}`)];
   }
 }

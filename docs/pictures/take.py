@@ -231,6 +231,16 @@ class Look:
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self._driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
 
+    def scheme(self, name: str) -> None:
+        """Prefer a light or a dark page."""
+        feature = {"name": "prefers-color-scheme", "value": name}
+        self._driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+
+    def whole(self, path: Path) -> None:
+        """Write what the screen shows."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._driver.save_screenshot(str(path))
+
     def run(self, script: str) -> None:
         """Run a script on the page."""
         self._driver.execute_script(script)

@@ -1,28 +1,41 @@
-"""Take the pictures of docs/how-to/inbox.md: a real stack, real runs, the inbox in Chromium.
+"""Take the pictures of docs/how-to/inbox.md: a real stack, real runs, every page in Chromium.
 
     pip install -e '.[agents,dev,people]' selenium        # and Chromium with its driver, from the system
-    python docs/pictures/take_inbox.py
+    python docs/pictures/take_inbox.py [FOLDER]
 
-It starts `abeyance dev` on free ports with the graphs below, and writes the pictures beside this file.
+It starts `abeyance dev` on free ports with the graphs below. Each page is taken on a laptop and on a phone, light
+and dark, as `FOLDER/<page>-<width>-<scheme>.png`; without a folder, those of the documentation are written beside
+this file.
 """  # noqa: INP001 this folder is no package
 
 from __future__ import annotations
 
+import sys
 import tempfile
 import time
 from datetime import date
+from pathlib import Path
 from typing import Any, Final, Literal
 
 import httpx
 from pydantic import BaseModel
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo
-from take import browser, stack, until
+from take import HERE, Look, browser, stack, until
 
-from abeyance import START, Agent, Graph, Quorum, ToolContext, tool
+from abeyance import END, START, Agent, Graph, Quorum, ToolContext, tool
 
-WIDTH: Final = 1180
-PHONE: Final = 360
+SIZES: Final = {1280: 800, 390: 844}
+SCHEMES: Final = ("light", "dark")
+IN_THE_DOCS: Final = {
+    "question-1280-light": "inbox",
+    "votes-1280-light": "votes",
+    "held-1280-light": "held",
+    "run-1280-light": "run",
+    "runs-1280-light": "runs",
+    "inbox-390-light": "phone",
+}
+"""The pictures that the documentation shows, and their names there."""
 
 
 class Matter(BaseModel):
@@ -31,6 +44,25 @@ class Matter(BaseModel):
     request: str = ""
     answer: bool | None = None
     report: str | None = None
+
+
+class Payout(BaseModel):
+    """Money that leaves."""
+
+    payee: str
+    amount: float
+    answer: bool | None = None
+    paid: str | None = None
+
+
+class Vendor(BaseModel):
+    """What one must know of a vendor."""
+
+    approved: bool
+    vat_id: str
+    limit_eur: float = 10_000
+    terms: Literal["14 days", "30 days", "prepaid"] = "30 days"
+    comment: str | None = None
 
 
 async def effect(_: ToolContext, order: str, amount: float) -> dict[str, Any]:
@@ -55,9 +87,10 @@ async def refund(order: str, amount: float, by: date, way: Literal["bank", "vouc
 
 
 def clerk(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-    """Ask for one refund."""
-    del messages, info
-    arguments = {"order": "A-7", "amount": 138.9, "by": "2026-12-01", "way": "bank"}
+    """Ask for one refund, of the order that the request ends with."""
+    del info
+    order = str(messages[0].parts[-1].content).split()[-1].strip(".")
+    arguments = {"order": order, "amount": 138.9, "by": "2026-12-01", "way": "bank"}
     return ModelResponse(
         parts=[TextPart("The photos show it."), ToolCallPart("refund", arguments, "1")]
     )
@@ -69,20 +102,60 @@ refunds.agent(
 )
 refunds.edge(START, "clerk")
 
+payouts = Graph("payouts", state=Payout)
 
-def gate(name: str, **terms: Any) -> Graph:
-    """A graph that asks one yes or no."""
+
+@payouts.node(retries=0)
+async def check(state: Payout) -> dict[str, Any]:
+    """Fail for one payee."""
+    if state.payee == "Nobody":
+        raise LookupError("the bank does not know the account of Nobody")
+    return {}
+
+
+@payouts.node
+async def pay(state: Payout) -> dict[str, Any]:
+    """Pay."""
+    return {"paid": f"{state.amount:.2f} EUR to {state.payee}"}
+
+
+payouts.interrupt(
+    "release",
+    prompt="Pay out {amount} EUR to {payee}?",
+    reason={
+        "payee": "{payee}",
+        "amount": "{amount}",
+        "budget_left": 41_250.0,
+        "invoice": "R-2026-118",
+    },
+    response=bool,
+    answer_to="answer",
+    quorum=Quorum(2, of=["ada", "bob", "carol"]),
+    priority="high",
+    risk=72,
+    timeout="4h",
+)
+payouts.edge(START, "check")
+payouts.edge("check", "release")
+payouts.edge("release", "pay", when={"answer": True})
+payouts.edge("release", END, when="else")
+
+
+def gate(name: str, response: Any = bool, **terms: Any) -> Graph:
+    """A graph that asks one question."""
     asking = Graph(name, state=Matter)
-    asking.interrupt("decide", prompt="{request}", response=bool, answer_to="answer", **terms)
+    asking.interrupt("decide", prompt="{request}", response=response, **terms)
     asking.edge(START, "decide")
     return asking
 
 
 graphs = [
     refunds,
-    gate("payouts", quorum=Quorum(2), assignees=["group:finance"], priority="high", timeout="4h"),
-    gate("campaigns", assignees=["ada"], timeout="3d", risk=20),
+    payouts,
+    gate("vendors", Vendor, timeout="2d", assignees=["group:purchasing"], priority="low"),
+    gate("campaigns", assignees=["ada"], timeout="3d", risk=45),
     gate("posts", assignees=["bob"], assignees_only=True),
+    gate("access", assignees=["ada", "bob"], timeout="25m"),
     gate("letters", hold="1h"),
 ]
 
@@ -90,71 +163,107 @@ graphs = [
 def main() -> None:
     """Take all pictures."""
     with (
-        tempfile.TemporaryDirectory() as folder,
+        tempfile.TemporaryDirectory() as temporary,
         browser() as look,
-        stack("take_inbox:graphs", folder) as (api, _),
+        stack("take_inbox:graphs", temporary) as (api, _),
     ):
-        prepare(api)
-        page = f"{api}/inbox"
-        look.at(page, "open question")
+        folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(temporary)
+        started = prepare(api)
+        look.at(f"{api}/inbox", "open question")
         look.run("sessionStorage.setItem('name', 'ada')")
-        look.at("about:blank", "")
-        look.at(page, "Mine")
-        look.screen(WIDTH, 900)
-        look.press("Open 6")
-        look.press("Refund 138.9 EUR", "#questions a")
-        look.until("What would happen")
-        look.picture("inbox", top=0, height=880, left=0, width=WIDTH)
-        look.press("Pay out 900 EUR to Elm Ltd?", "#questions a")
-        look.until("1 missing")
-        look.picture("votes", top=50, height=360, left=415, width=WIDTH - 415)
-        look.press("Held 1")
-        look.press("Send the letter to Ms Hopper?", "#questions a")
-        look.until("Take back")
-        look.picture("held", top=50, height=250, left=0, width=WIDTH)
-        run_id = runs(api, "refunds")[0]
-        look.at(f"{api}/inbox/runs/{run_id}", "awaiting-input")
-        look.picture("run", top=0, height=620, left=0, width=WIDTH)
-        look.at("about:blank", "")
-        look.screen(PHONE, 640)
-        look.at(page, "Mine")
-        look.press("Open 6")
-        look.picture("phone", top=0, height=640, left=0, width=PHONE)
+        pages = addresses(api, started)
+        for width, height in SIZES.items():
+            look.screen(width, height)
+            for scheme in SCHEMES:
+                look.scheme(scheme)
+                for name, (path, text) in pages.items():
+                    look.at("about:blank", "")
+                    look.at(f"{api}{path}", text)
+                    if name == "together":
+                        together(look)
+                    look.whole(folder / f"{name}-{width}-{scheme}.png")
+        if len(sys.argv) == 1:
+            for name, shown in IN_THE_DOCS.items():
+                (folder / f"{name}.png").rename(HERE / f"{shown}.png")
 
 
-def prepare(api: str) -> None:
-    """Start what is shown."""
-    asked = {
-        "refunds": ["Ms Hopper writes that her lamp arrived broken."],
-        "payouts": ["Pay out 900 EUR to Elm Ltd?", "Pay out 1,250 EUR to Oak & Sons?"],
-        "campaigns": ["Send the spring mail to 4,100 customers?", "Book the banner for April?"],
-        "posts": ["Publish the notes of release 2.1?"],
+def addresses(api: str, started: dict[str, str]) -> dict[str, tuple[str, str]]:
+    """Each page: its path, and a text by which one sees that it is there."""
+
+    def question(request: str) -> str:
+        run = started[request]
+        found = httpx.get(f"{api}/runs/{run}/interrupts?status=all", trust_env=False).json()[
+            "items"
+        ]
+        return f"/inbox?tab=open#{found[0]['id']}"
+
+    return {
+        "inbox": ("/inbox?tab=open", "Open"),
+        "question": (question("Her lamp arrived broken: order A-7."), "What would happen"),
+        "votes": (question("Elm Ltd"), "1 missing"),
+        "form": (question("May we buy from Gamma KG?"), "prepaid"),
+        "held": (question("Send the letter to Ms Hopper?"), "Take back"),
+        "together": ("/inbox?tab=open&isGrouped=yes&text=refund", "Select all"),
+        "runs": ("/inbox/runs", "Started by"),
+        "run": (f"/inbox/runs/{started['Elm Ltd']}", "Timeline"),
+        "failed": (f"/inbox/runs/{started['Nobody']}", "Retry"),
+        "signin": ("/signin", "Sign in"),
+    }
+
+
+def together(look: Look) -> None:
+    """Show equal questions together."""
+    look.press("Select all", "#questions button")
+    look.press("Answer all selected", "#together button")
+    look.until("in total")
+
+
+def prepare(api: str) -> dict[str, str]:
+    """Start what is shown, and return the ids of the runs."""
+    asked: dict[str, list[Any]] = {
+        "refunds": [f"Her lamp arrived broken: order A-{number}." for number in range(7, 12)],
+        "payouts": [
+            ("Elm Ltd", 12_900.0),
+            ("Oak & Sons", 1_250.5),
+            ("Birch AG", 870.0),
+            ("Nobody", 10.0),
+        ],
+        "vendors": ["May we buy from Gamma KG?", "May we buy from Delta SARL?"],
+        "campaigns": [
+            f"Send the {each} mail to 4,100 customers?"
+            for each in ("spring", "summer", "autumn", "winter")
+        ],
+        "posts": [f"Publish the notes of release 2.{each}?" for each in range(1, 6)],
+        "access": ["Give Ms Lovelace access to the ledger?"],
         "letters": ["Send the letter to Ms Hopper?"],
     }
-    started = {}
+    started: dict[str, str] = {}
     with httpx.Client(base_url=api, timeout=30, trust_env=False) as http:
         for graph, requests in asked.items():
             for request in requests:
-                body = {"graph": graph, "input": {"request": request}}
-                started[request] = http.post("/runs", json=body).raise_for_status().json()["run_id"]
-        for run_id in started.values():
-            query = {"wait": "PT30S", "until": "awaiting-input"}
+                input_ = (
+                    {"request": request}
+                    if isinstance(request, str)
+                    else dict(zip(("payee", "amount"), request, strict=True))
+                )
+                body = {"graph": graph, "input": input_, "labels": {"team": "billing"}}
+                who = {"X-Abeyance-Principal": "grace.hopper"}
+                answer = http.post("/runs", json=body, headers=who).raise_for_status().json()
+                started[request if isinstance(request, str) else request[0]] = answer["run_id"]
+        for name, run_id in started.items():
+            query = {"wait": "PT30S", "until": "failed" if name == "Nobody" else "awaiting-input"}
             http.get(f"/runs/{run_id}", params=query).raise_for_status()
-        for request, who in {
-            "Pay out 900 EUR to Elm Ltd?": "bob",
-            "Send the letter to Ms Hopper?": "ada",
-        }.items():
-            headers = {"X-Abeyance-Principal": who}
+        for request, who_answers, note in (
+            ("Elm Ltd", "bob", "as budgeted"),
+            ("Send the letter to Ms Hopper?", "ada", ""),
+        ):
+            body = {"response": True, **({"note": note} if note else {})}
+            headers = {"X-Abeyance-Principal": who_answers}
             path = f"/runs/{started[request]}/respond"
-            http.post(path, json={"response": True}, headers=headers).raise_for_status()
-        until(lambda: len(http.get("/interrupts").json()["items"]) == 6, "six questions")  # noqa: PLR2004 all but the held one
+            http.post(path, json=body, headers=headers).raise_for_status()
+        until(lambda: len(http.get("/interrupts").json()["items"]) >= 20, "twenty questions")  # noqa: PLR2004
     time.sleep(1)
-
-
-def runs(api: str, graph: str) -> list[str]:
-    """The ids of the runs of a graph."""
-    listed = httpx.get(f"{api}/runs", params={"graph": graph}, trust_env=False).json()["items"]
-    return [str(run["run_id"]) for run in listed]
+    return started
 
 
 if __name__ == "__main__":

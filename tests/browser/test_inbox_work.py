@@ -48,6 +48,8 @@ def test_an_approver_edits_a_call_and_reads_what_was_really_decided(
     page.open("Refund 5000 to Ada?")
     page.says("article h2", "Refund 5000 to Ada?")
     page.says(".prose strong", "twice")
+    assert not [each for each in page.all(".field input") if each.is_displayed()]
+    page.press("Edit")
     assert page.field("Amount").get_attribute("value") == "5000"
     assert page.field("By").get_attribute("type") == "date"
     page.field("Amount").clear()
@@ -62,7 +64,7 @@ def test_an_approver_edits_a_call_and_reads_what_was_really_decided(
 def test_an_approver_answers_in_place_of_a_call(page: Page, running: Stack) -> None:
     run_id = asked(running.api, "pay", graph="payments")
     page.open("Refund 5000 to Ada?")
-    page.click("article details summary")
+    page.click("form.answer > div details summary")
     page.field("Result that the agent reads (text or JSON)").send_keys("already refunded")
     page.press("Send this result")
     page.says("article", "the agent reads already refunded")
@@ -72,6 +74,7 @@ def test_an_approver_answers_in_place_of_a_call(page: Page, running: Stack) -> N
 def test_arguments_that_nobody_touched_are_approved_as_they_are(page: Page, running: Stack) -> None:
     run_id = asked(running.api, "send", graph="shipping")
     page.open("Ship?")
+    page.press("Edit")
     assert page.field("Gate").get_attribute("value") == "09:30:00+01:00"
     assert {"Home", "Depot"} <= {*page.texts("article legend")}
     page.press("Approve")
@@ -87,6 +90,7 @@ def test_arguments_that_nobody_touched_are_approved_as_they_are(page: Page, runn
 def test_a_fault_is_beside_its_field_in_a_list_that_was_edited(page: Page, running: Stack) -> None:
     run_id = asked(running.api, "send", graph="shipping")
     page.open("Ship?")
+    page.press("Edit")
     page.press("Remove")
     pieces = page.field("Pieces")
     pieces.clear()
@@ -128,10 +132,10 @@ def test_a_budget_is_raised_or_its_agent_stopped(page: Page, running: Stack) -> 
 def test_the_inbox_is_worked_through_by_keyboard_alone(page: Page, running: Stack) -> None:
     runs = [asked(running.api, f"Publish {name}?", graph="plain") for name in ("one", "two")]
     page.says("#state", "2 open questions")
-    page.keys("j")
-    page.sees_focus("Publish one?")
+    page.says("article h2", "Publish one?")
     page.keys("j")
     page.sees_focus("Publish two?")
+    page.says("article h2", "Publish two?")
     page.keys("x")
     page.keys("k")
     page.keys("x")
@@ -148,7 +152,14 @@ def test_the_inbox_is_worked_through_by_keyboard_alone(page: Page, running: Stac
     )
     assert outline == "solid"
     page.keys("a")
+    page.says("dialog", "An answer cannot be taken back.")
+    page.keys(ESCAPE)
+    assert page.all("dialog[open]") == []
+    page.keys("a")
+    page.says("dialog", "Approve?Publish one?")
+    page.keys(ENTER)
     page.says("article", "You approved “Publish one?”")
+    page.says("article .badge", "completed")
     page.keys("?")
     page.says("#help", "approve, reject")
     page.keys(ESCAPE)
@@ -161,6 +172,8 @@ def test_the_inbox_is_worked_through_by_keyboard_alone(page: Page, running: Stac
     page.keys(ENTER)
     page.says("article h2", "Publish two?")
     page.keys("r")
+    page.says("dialog", "Reject?Publish two?")
+    page.keys(ENTER)
     page.says("article", "You rejected “Publish two?”")
     assert [ended(running.api, run_id)["values"]["answer"] for run_id in runs] == [True, False]
 
@@ -171,7 +184,6 @@ def test_equal_questions_are_answered_together_with_a_result_for_each(
     for name in ("one", "two", "three"):
         asked(running.api, f"Publish {name}?", graph="plain")
     page.says("#state", "3 open questions")
-    page.click("#filters summary")
     page.click("#grouped")
     page.press("Select all 3")
     page.press("Answer all selected…")
@@ -179,9 +191,11 @@ def test_equal_questions_are_answered_together_with_a_result_for_each(
     late = httpx.get(f"{running.api}/interrupts").json()["items"][0]
     respond(running.api, late["id"], "bob", answer=False)
     page.press("Approve (3)")
-    until(lambda: len(page.texts(".results li")) == 3, "three results")
-    results = page.texts(".results li")
-    assert sum(each.startswith("You approved “Publish") for each in results) == 2
+    page.says("dialog", "Approve 3 questions?")
+    page.keys(ENTER)
+    until(lambda: all(page.texts(".result")), "three results")
+    results = page.texts(".result")
+    assert sum("You approved “Publish" in each for each in results) == 2
     assert sum("bob" in each for each in results) == 1
     page.says("#state", "No open questions")
 
@@ -189,7 +203,6 @@ def test_equal_questions_are_answered_together_with_a_result_for_each(
 def test_approvals_of_different_tools_are_not_equal(page: Page, running: Stack) -> None:
     asked(running.api, "pay and send", graph="mixed")
     page.says("#state", "2 open questions")
-    page.click("#filters summary")
     page.click("#grouped")
     page.says("#questions h2", "refund (1)")
     page.says("#questions h2", "ship (1)")
@@ -208,7 +221,7 @@ def test_several_people_approve_and_a_yes_is_taken_back(page: Page, running: Sta
 
     asked(running.api, "Send it?", graph="held")
     page.open("Send it?")
-    page.says("form.answer", "An approval is held for 1 hour")
+    page.says(".decision", "An approval is held for 1 hour")
     page.press("Approve")
     page.says("article", "until then you can take it back")
     page.press("Held 1")
@@ -310,9 +323,16 @@ def test_on_a_phone_there_is_the_list_or_the_question(page: Page, running: Stack
             page.open(prompt)
             assert not page.one("#list").is_displayed()
             assert not page.scrolls_sideways()
-            page.press("← All questions")
+            footer = page.one("article .decision button:last-child").rect
+            assert footer["y"] + footer["height"] <= narrow["height"]
+            page.press("All questions")
             until(page.one("#list").is_displayed, "the list")
             assert not page.one("article").is_displayed()
+        page.open("averylongword")
+        page.press("Approve")
+        page.says("article [role=status]", "You approved")
+        page.press("All questions")
+        until(page.one("#list").is_displayed, "the list after an answer")
     finally:
         page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
@@ -336,7 +356,6 @@ def test_no_page_violates_a_rule_of_accessibility(
     for graph in ("budgeted", "shipping"):
         asked(running.api, "go", graph=graph)
     page.says("#state", "5 open questions")
-    page.click("#filters summary")
     found["list"] = violations()
     for prompt in ("Publish?", "Refund 5000", "Pay 900?", "used up", "Ship?"):
         page.open(prompt)
@@ -370,7 +389,6 @@ def test_a_thousand_open_questions_are_counted_and_drawn_in_parts(
     assert len(page.all("#questions a")) == 100
     page.press("Show more")
     until(lambda: len(page.all("#questions a")) == 200, "200 questions")
-    page.click("#filters summary")
     page.one("#by-text").send_keys("batch 0042")
     until(lambda: len(page.all("#questions a")) == 10, "a question of each batch")
     # The stream says what changes: the page asks for nothing while nothing happens.

@@ -23,22 +23,52 @@ def test_the_page_of_a_run_shows_where_it_stands_and_follows_it(tmp_path: Path) 
         assert answered.status_code == 200
         page.says("#state", "completed")
         page.says(".picture .done", "END")
+        page.says(".spans", "waited")
+
+
+def test_all_runs_are_listed_searched_and_filtered(tmp_path: Path) -> None:
+    with stack(tmp_path) as running, browser(tmp_path / "profile") as driver:
+        first = asked(running.api, "Pay 12 for A-7?")
+        second = asked(running.api, "Pay 13 for A-8?")
+        page = Page(driver, running.api, "/inbox/runs")
+        page.says("#state", "2 runs")
+        page.says("#runs td", "Pay 12 for A-7?")
+        httpx.post(f"{running.api}/runs/{first}/cancel", json={})
+        page.says("#runs .badge", "cancelled")
+        page.click("[data-stay=status] option[value=cancelled]")
+        page.says("#state", "1 run")
+        assert driver.current_url.endswith("?status=cancelled")
+        driver.get(f"{running.api}/inbox/runs?q={second}")
+        page.says("#state", "1 run")
+        page.click("#runs a")
+        page.says("h1", second)
+        assert not page.scrolls_sideways()
 
 
 def test_a_run_is_paused_resumed_sent_a_message_and_cancelled(tmp_path: Path) -> None:
     with stack(tmp_path) as running, browser(tmp_path / "profile") as driver:
         run_id = asked(running.api, "Pay?")
         page = Page(driver, running.api, f"/inbox/runs/{run_id}")
+        page.click("details.menu summary")
         page.press("Pause")
         page.says("#state", "paused")
+        page.says(".trouble", "Paused by local")
         page.press("Resume")
         page.says("#state", "awaiting-input")
         page.one("#message").send_keys("in cash, please")
         page.press("Send message")
         page.says("section p", "1 unread")
+        if not page.one("details.menu").get_attribute("open"):
+            page.click("details.menu summary")
         page.press("Cancel the run…")
-        driver.switch_to.alert.accept()
+        page.says("dialog", "What it has done stays done.")
+        page.press("Cancel the run")
         page.says("#state", "cancelled")
+        page.says(".trouble", "This run was cancelled by local.")
+        page.press("Retry")
+        page.says("dialog", "It goes on from where it ended")
+        page.keys("\ue007")
+        page.says("#state", "awaiting-input")
 
 
 def test_a_run_that_does_not_exist_is_said_to_be_unknown(tmp_path: Path) -> None:
