@@ -3,9 +3,9 @@
     pip install -e '.[agents,dev,people]' selenium        # and Chromium with its driver, from the system
     python docs/pictures/take_inbox.py [FOLDER]
 
-It starts `abeyance dev` on free ports with the graphs below. Each page is taken on a laptop and on a phone, light
-and dark, as `FOLDER/<page>-<width>-<scheme>.png`; without a folder, those of the documentation are written beside
-this file.
+It starts `abeyance dev` on free ports with the graphs below. Each page is taken on a laptop and on a
+phone, light and dark, as `FOLDER/<page>-<width>-<scheme>.png`; without a folder, the pictures of the
+documentation are written beside this file.
 """  # noqa: INP001 this folder is no package
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ async def refund(order: str, amount: float, by: date, way: Literal["bank", "vouc
 def clerk(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
     """Ask for one refund, of the order that the request ends with."""
     del info
-    order = str(messages[0].parts[-1].content).split()[-1].strip(".")
+    order = str(getattr(messages[0].parts[-1], "content", "")).split()[-1].strip(".")
     arguments = {"order": order, "amount": 138.9, "by": "2026-12-01", "way": "bank"}
     return ModelResponse(
         parts=[TextPart("The photos show it."), ToolCallPart("refund", arguments, "1")]
@@ -257,7 +257,7 @@ def prepare(api: str) -> dict[str, str]:
             ("Elm Ltd", "bob", "as budgeted"),
             ("Send the letter to Ms Hopper?", "ada", ""),
         ):
-            body = {"response": True, **({"note": note} if note else {})}
+            body = {"response": True, "note": note}
             headers = {"X-Abeyance-Principal": who_answers}
             path = f"/runs/{started[request]}/respond"
             http.post(path, json=body, headers=headers).raise_for_status()
