@@ -394,7 +394,7 @@ function show(question, isPeek = false) {
 // A page has its `main` part, what stands `aside`, and a `footer` that never leaves the screen.
 function showArticle({main, aside = [], footer = null}, isPeek = false) {
   const back = button([icon("arrow-left"), "All questions"], toList, {class: "plain back"});
-  const columns = element("div", {class: "columns"}, element("div", {class: "main"}, ...main), aside.length ? element("aside", {}, ...aside) : null);
+  const columns = element("div", {class: "columns"}, element("div", {class: "main"}, ...main), aside.length ? element("div", {class: "aside"}, ...aside) : null);
   at("question").replaceChildren(back, element("div", {class: "scroll", tabindex: "0", role: "region", "aria-label": "What is asked"}, columns), ...(footer ? [footer] : []));
   if (isPeek) return;
   document.body.classList.add("reads");

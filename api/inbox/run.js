@@ -116,7 +116,7 @@ function draw() {
   say(`${view.status}${view.outcome && view.outcome !== view.status ? ` as ${view.outcome}` : ""}${view.degraded ? " (no worker answers: this may be old)" : ""}`);
   const main = [heading(), ...troubles(), ...waits(), graph(), timeline(), speech(), conversationOf()];
   const aside = [facts(), part("Values", "values", shownValue(view.values)), steering(), rewinding()];
-  at("run").replaceChildren(element("div", {class: "columns"}, element("div", {class: "main"}, ...main.filter(Boolean)), element("aside", {}, ...aside.filter(Boolean))));
+  at("run").replaceChildren(element("div", {class: "columns"}, element("div", {class: "main"}, ...main.filter(Boolean)), element("div", {class: "aside"}, ...aside.filter(Boolean))));
   for (const each of document.querySelectorAll("details[data-part]")) each.open = open.has(each.dataset.part) || each.open;
   for (const [id, value] of typed) if (id && at(id)) at(id).value = value;
   if (focused) at(focused)?.focus();
