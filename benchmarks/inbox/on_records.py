@@ -102,7 +102,9 @@ class OnRecords:
 def _copy(key: str, row: RowMapping, shift: int) -> dict[str, Any]:
     """A row of a run whose number is greater by `shift`."""
     old, new = (_name(row[key] - 1 + each) for each in (0, shift))
-    renamed = {n: v.replace(old, new) if isinstance(v, str) else v for n, v in row.items()}
+    renamed: dict[str, Any] = {
+        n: v.replace(old, new) if isinstance(v, str) else v for n, v in row.items()
+    }
     return {n: v + shift if n in ("id", "run", "question") else v for n, v in renamed.items()}
 
 

@@ -13,7 +13,7 @@ from core_drive import Drive, at
 from abeyance.core import grants
 from abeyance.core.events import Responded
 from abeyance.core.grants import MOST, Grant, Remember, Wanted
-from abeyance.core.json import Json
+from abeyance.core.json import Json, rfc3339
 from abeyance.core.policy import TEMPORAL, Principal
 from abeyance.core.spec import FunctionNode, ReturnErrorToCaller
 from abeyance.core.terms import Quorum, Terms
@@ -29,13 +29,13 @@ YES: Json = {"approved": True, "remember": {"for": "1h", "where": "graph", "uses
 
 
 def made(**fields: Any) -> Grant:
-    about = {"id": "g", "tool": "pay", "declaration": "d", "graph": "refunds"}
+    about: dict[str, Any] = {"id": "g", "tool": "pay", "declaration": "d", "graph": "refunds"}
     about |= {"same": {"to": "bob"}, "below": {"amount": 200}, "by": "ada", "capability": "pay"}
     return Grant(**{**about, "made_at": at(0), "until": at(7_200), **fields})
 
 
 def wanted(**fields: Any) -> Wanted:
-    about = {"tool": "pay", "declaration": "d", "graph": "refunds", "run_id": "r"}
+    about: dict[str, Any] = {"tool": "pay", "declaration": "d", "graph": "refunds", "run_id": "r"}
     about |= {"origin": "o", "call": "c", "arguments": {"amount": 5, "to": "bob"}}
     return Wanted(**{**about, **fields})
 
@@ -152,7 +152,7 @@ def test_what_an_issuer_vouches_for_ends_with_that() -> None:
     run.feed(Responded, **answered(run, vouched_until=run.now + timedelta(seconds=9)))
     (grant,) = granted(run)
     assert grant["is_issued"] is True
-    assert grant["until"] < grants.rfc3339(run.now + timedelta(seconds=60))
+    assert grant["until"] < rfc3339(run.now + timedelta(seconds=60))
 
 
 @pytest.mark.parametrize(
