@@ -78,6 +78,7 @@ class Recorder:
         self._again: Sequence[str] = ()
         # Until it is recorded, events are numbered as if nothing had been discarded.
         self._rewound = start.rewound and Rewound.model_validate(start.rewound)
+        # That of the batch under way, of which is unknown whether it was recorded.
         self._sent_with: Rewound | None = None
         self._asked = 0
         self._recorded = 0
@@ -102,12 +103,15 @@ class Recorder:
     def carried(self, start: wire.StartRun) -> wire.StartRun:
         """Return the start of the next execution, with what is recorded, and what is not."""
         left = [each.model_dump(mode="json") for each in (*self._under_way, *self._pending)]
-        rewound = self._rewound and self._rewound.model_dump(mode="json")
+        rewound = self._rewound
+        if rewound is not None and self._sent_with is not None:
+            # What was sent is handed over again.
+            rewound = rewound.model_copy(update={"at": self._sent_with.at})
         changes = {
             "facts": self.facts,
             "batch": self._after,
             "unrecorded": left,
-            "rewound": rewound,
+            "rewound": rewound and rewound.model_dump(mode="json"),
         }
         return start.model_copy(update=changes)
 
@@ -141,7 +145,11 @@ class Recorder:
     def rewound(self, salt: str, count: int) -> None:
         """Note that everything is discarded which was recorded and is not known here."""
         execution = workflow.info().run_id
-        self._rewound = Rewound(at=self.facts, salt=salt, execution=execution, count=count)
+        before, at = self._rewound, self.facts
+        if before is not None and self._sent_with is None:
+            # Nothing since the rewind before was sent, so that one need not be recorded.
+            at = before.at
+        self._rewound = Rewound(at=at, salt=salt, execution=execution, count=count)
         self._is_quiet = False
         # Questions are handed over anew: later batches may have written them, and are discarded.
         self._questions, self._settled = {}, None
@@ -227,6 +235,7 @@ class Recorder:
             written = await self._written(self._next(state, start))
             if written.shift and self._sent_with is not None:
                 self._shift(written.shift, self._sent_with)
+            self._sent_with = None
             self._again = written.strays
             self._under_way, self._recorded = [], asked
             self._after = self._number
