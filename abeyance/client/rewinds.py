@@ -12,7 +12,7 @@ from typing import Final
 
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import ResetReapplyExcludeType, ResetReapplyType
-from temporalio.api.history.v1 import HistoryEvent
+from temporalio.api.history.v1 import HistoryEvent, WorkflowExecutionStartedEventAttributes
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 
 from abeyance import views, wire
@@ -25,7 +25,7 @@ from abeyance.core.state import Status
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.history import resets
 from abeyance.history.description import RPC, RunDescription
-from abeyance.history.resets import Continued, Point
+from abeyance.history.resets import Continued, Point, Told
 from abeyance.records import discards
 from abeyance.storage.converter import of_run
 from abeyance.temporal.retry import NotFound, retry_until
@@ -118,18 +118,23 @@ def refuse_patch(plan: Plan) -> None:
 
 
 async def was_done(deployment: Deployment, run_id: str, mark: str | None) -> bool:
-    """Return whether the call with this mark made the newest execution of a run.
+    """Return whether the latest rewind of a run was the call with this mark.
 
-    Raises `idempotency_conflict` if another call with its key did.
+    Raises `idempotency_conflict` if it was another call with its key.
     """
     if mark is None:
         return False
     history = await _history(deployment, run_id, "")
-    told = next(reversed([*resets.all_told(history)]), None)
-    before = None if told is None else told.data.get("key")
-    if before is None or before.partition(".")[0] != mark.partition(".")[0]:
+    told = _latest(history)
+    if told is None and (await _row(deployment, run_id)).rewound_by is not None:
+        # The run may have been continued as new since.
+        while told is None and (before := _begun(history).continued_execution_run_id):
+            history = await _history(deployment, run_id, before)
+            told = _latest(history)
+    given = None if told is None else told.data.get("key")
+    if given is None or given.partition(".")[0] != mark.partition(".")[0]:
         return False
-    if before != mark:
+    if given != mark:
         raise idempotency.conflict(mark.partition(".")[0])
     return True
 
@@ -209,11 +214,19 @@ async def _row(deployment: Deployment, run_id: str) -> discards.Standing:
 async def _start(
     deployment: Deployment, run_id: str, history: Sequence[HistoryEvent]
 ) -> wire.StartRun:
-    begun = history[0].workflow_execution_started_event_attributes
     converter = of_run(deployment.line.temporal.data_converter, run_id)
-    (start,) = await converter.decode(begun.input.payloads[:1], [wire.StartRun])
+    (start,) = await converter.decode(_begun(history).input.payloads[:1], [wire.StartRun])
     assert isinstance(start, wire.StartRun)  # noqa: S101 it is decoded as one
     return start
+
+
+def _begun(history: Sequence[HistoryEvent]) -> WorkflowExecutionStartedEventAttributes:
+    return history[0].workflow_execution_started_event_attributes
+
+
+def _latest(history: Sequence[HistoryEvent]) -> Told | None:
+    """What the latest reset in a history says of its rewind."""
+    return next(reversed([*resets.all_told(history)]), None)
 
 
 async def _history(deployment: Deployment, run_id: str, execution: str) -> Sequence[HistoryEvent]:

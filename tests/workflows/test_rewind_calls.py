@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from changed_graphs import Payments
 from rewound import APPROVER, answer, events, opened, refused
 from sample_graphs import Held, State, gated
@@ -19,7 +20,7 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import Client as TemporalClient
 from temporalio.service import RPCError
 
-from abeyance import START, Graph, Principal, commands, views
+from abeyance import START, Graph, Limits, Principal, commands, views
 from abeyance.errors import Code
 from abeyance.history import resets
 from abeyance.runtime import retries
@@ -71,10 +72,13 @@ async def test_values_are_not_patched_where_code_was_under_way(temporal: Tempora
         await site.ended(run_id)
 
 
-async def test_a_call_that_is_repeated_with_its_key_rewinds_once(temporal: TemporalClient) -> None:
+@pytest.mark.parametrize("limits", [None, Limits(continue_as_new_after=6)])
+async def test_a_call_that_is_repeated_with_its_key_rewinds_once(
+    temporal: TemporalClient, limits: Limits | None
+) -> None:
     site = Site(temporal, gated())
     async with site.worker():
-        run_id = await site.start()
+        run_id = await site.start(limits=limits)
         run = site.client.run(run_id)
         question = await answer(site, run_id, {"approved": True})
         await site.ended(run_id)
