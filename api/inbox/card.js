@@ -131,6 +131,7 @@ function editable(title, values, form, read) {
     form.element.hidden = false;
     shown.hidden = edit.hidden = true;
     form.element.querySelector("input, textarea, select")?.focus();
+    form.element.dispatchEvent(new Event("input", {bubbles: true}));
   }, {class: "plain", "data-key": "e", "aria-keyshortcuts": "e"});
   form.element.hidden = true;
   const show = (faults) => {

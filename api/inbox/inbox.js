@@ -354,7 +354,9 @@ async function open({isPeek = false} = {}) {
   }
   try {
     const found = await call(`/interrupts/${encodeURIComponent(id)}?render=html`);
-    if (asked === decoded(location.hash.slice(1))) show(found, isPeek || !asked);
+    // A question that is shown already keeps what somebody has begun to write.
+    const isWritten = isTouched && shown?.id === found.id && shown.status === found.status && shown.digest === found.digest;
+    if (asked === decoded(location.hash.slice(1)) && !isWritten) show(found, isPeek || !asked);
   } catch (error) {
     if (error instanceof Problem && error.status === 401) return failed(error);
     showArticle({main: [element("p", {role: "alert"}, problemText(error))]}, !asked);
@@ -409,6 +411,7 @@ function toList() {
 
 async function after(outcome) {
   const question = shown;
+  isTouched = false;
   if (!outcome?.receipt || outcome.receipt.status !== "answered") {
     if (!outcome?.receipt) gone.delete(question.id);
     said = {id: question.id, text: outcome?.text};
