@@ -160,7 +160,8 @@ async def test_a_cursor_belongs_to_one_list(api: Api) -> None:
     run_ids = [
         await api.start("gated", {}, conversation_id=talk, session_type="listed") for _ in range(2)
     ]
-    await seen(api, run_ids[::-1], conversation_id=talk)
+    # A run is sorted by when Temporal began it, which is known with its first batch.
+    await seen(api, run_ids[::-1], conversation_id=talk, status="awaiting-input")
     query: dict[str, Any] = {"conversation_id": talk, "limit": 1}
     cursor = (await api.http.get("/runs", params=query)).json()["next_cursor"]
 

@@ -49,7 +49,11 @@ def granted(run_id: str, minute: float = 2, **data: Any) -> Batch:
     """The batch of a run, one of whose calls an earlier approval of ada's covers."""
     about = {"grant": "g1", "by": "ada", "tool": "refund", "call": "node:clerk", **data}
     audit = about.pop("audit", None)
-    told = fact(1, "approval.granted", time=at(minute), actor=about["by"], data=about, audit=audit)
+    told = fact(
+        *(1, "approval.granted"),
+        **{"time": at(minute), "address": about["call"], "actor": about["by"]},
+        **{"data": about, "audit": audit},
+    )
     return batch(run_view(run_id), facts=[told])
 
 
