@@ -51,8 +51,11 @@ def granted(run_id: str, minute: float = 2, **data: Any) -> Batch:
     audit = about.pop("audit", None)
     told = fact(
         *(1, "approval.granted"),
-        **{"time": at(minute), "address": about["call"], "actor": about["by"]},
-        **{"data": about, "audit": audit},
+        time=at(minute),
+        address=about["call"],
+        actor=about["by"],
+        data=about,
+        audit=audit,
     )
     return batch(run_view(run_id), facts=[told])
 
