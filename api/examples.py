@@ -427,29 +427,6 @@ AUDIT_LINE: Final[dict[str, Any]] = {
     "time": "2026-03-02T09:04:10Z",
     "type": "interrupt.answered",
 }
-APPROVALS: Final[dict[str, Any]] = {
-    "items": [
-        {
-            "at": "2026-03-02T09:04:10Z",
-            "outcome": "approved",
-            "by": "ada",
-            "requested_capability": "refunds:approve",
-            "graph": "refund",
-            "run_id": "refund-4711",
-            "id": "refund-4711.b276f6238dab3ba5",
-            "name": "approve",
-            "prompt": "Refund 250 for order A-7?",
-            "answer": True,
-            "asked_at": "2026-03-02T09:00:00Z",
-            "fields": {"reason.amount": 250},
-        }
-    ],
-    "next_cursor": None,
-    "total": 1,
-    "from": "2026-02-01T00:00:00Z",
-    "to": "2026-03-03T00:00:00Z",
-    "sums": {"reason.amount": {"sum": "250", "rows": 1}},
-}
 _OF_THE_CHAIN: Final = {
     "hash": "3c1c8d2e4b2f5d7d1f0cbb5ad64bb1fd9f3b2f9f0f2ee80d2a7f5f1f8a7a6d15",
     "n": 5,
@@ -463,62 +440,6 @@ AUDIT: Final = (
     )
     + "\n"
 )
-
-GRAPH: Final[dict[str, Any]] = {
-    "name": "refund",
-    "version": "sha256:2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae",
-    "description": "Refunds an order after an approval.",
-    "input_schema": {
-        "type": "object",
-        "properties": {"order_id": {"type": "string"}, "amount": {"type": "number"}},
-        "required": ["order_id", "amount"],
-    },
-}
-
-GRAPH_SPEC: Final[dict[str, Any]] = {
-    **GRAPH,
-    "guarded_by": ["refunds:approve"],
-    "fields": {"order_id": {"reducer": "last"}, "amount": {"reducer": "last"}},
-    "open_values": False,
-    "nodes": {
-        "pay": {
-            "kind": "function",
-            "id": "pay",
-            "description": "Pay the money back.",
-            "timeout": 30.0,
-            "retry": {
-                "retries": 3,
-                "first": 1.0,
-                "factor": 2.0,
-                "most": 60.0,
-                "retry_for": None,
-            },
-            "heartbeat": 5.0,
-            "local": False,
-            "on_error": {"kind": "fail"},
-            "to": [],
-        }
-    },
-    "edges": [
-        {
-            "sources": ["START"],
-            "target": "pay",
-            "condition": {"kind": "always"},
-            "join": "all",
-        }
-    ],
-    "routes": [],
-    "finally_nodes": [],
-}
-
-DIAGRAM: Final = """\
-flowchart TD
-    e0(["START"])
-    n0{{"approve"}}
-    n1["pay"]
-    e0 --> n0
-    n0 -->|"decision.approved = true"| n1
-"""
 
 ME: Final = {
     "subject": "ada",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Final
 
 from fastapi import APIRouter
 from fastapi.responses import PlainTextResponse
@@ -17,10 +17,66 @@ from abeyance.errors import Code
 
 router = APIRouter(prefix="/graphs", tags=["graphs"], dependencies=[READ])
 
+EXAMPLE: Final[dict[str, Any]] = {
+    "name": "refund",
+    "version": "sha256:2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae",
+    "description": "Refunds an order after an approval.",
+    "input_schema": {
+        "type": "object",
+        "properties": {"order_id": {"type": "string"}, "amount": {"type": "number"}},
+        "required": ["order_id", "amount"],
+    },
+}
+
+SPEC_EXAMPLE: Final[dict[str, Any]] = {
+    **EXAMPLE,
+    "guarded_by": ["refunds:approve"],
+    "fields": {"order_id": {"reducer": "last"}, "amount": {"reducer": "last"}},
+    "open_values": False,
+    "nodes": {
+        "pay": {
+            "kind": "function",
+            "id": "pay",
+            "description": "Pay the money back.",
+            "timeout": 30.0,
+            "retry": {
+                "retries": 3,
+                "first": 1.0,
+                "factor": 2.0,
+                "most": 60.0,
+                "retry_for": None,
+            },
+            "heartbeat": 5.0,
+            "local": False,
+            "on_error": {"kind": "fail"},
+            "to": [],
+        }
+    },
+    "edges": [
+        {
+            "sources": ["START"],
+            "target": "pay",
+            "condition": {"kind": "always"},
+            "join": "all",
+        }
+    ],
+    "routes": [],
+    "finally_nodes": [],
+}
+
+_DIAGRAM: Final = """\
+flowchart TD
+    e0(["START"])
+    n0{{"approve"}}
+    n1["pay"]
+    e0 --> n0
+    n0 -->|"decision.approved = true"| n1
+"""
+
 
 @router.get(
     "",
-    responses=openapi.read("The graphs, sorted by name.", examples.listed(examples.GRAPH)),
+    responses=openapi.read("The graphs, sorted by name.", examples.listed(EXAMPLE)),
 )
 async def list_graphs(backend: BackendDep) -> Listed[GraphSummary]:
     """List the graphs that this service can start."""
@@ -31,7 +87,7 @@ async def list_graphs(backend: BackendDep) -> Listed[GraphSummary]:
 
 @router.get(
     "/{name}",
-    responses=openapi.read("The graph.", examples.GRAPH_SPEC, Code.UNKNOWN_GRAPH),
+    responses=openapi.read("The graph.", SPEC_EXAMPLE, Code.UNKNOWN_GRAPH),
 )
 async def read_graph(name: str, backend: BackendDep) -> dict[str, Any]:
     """Retrieve a graph: its nodes, edges and interrupts, and in `guarded_by` the capabilities that its
@@ -45,7 +101,7 @@ async def read_graph(name: str, backend: BackendDep) -> dict[str, Any]:
     "/{name}/diagram",
     response_class=PlainTextResponse,
     responses=openapi.read(
-        "The Mermaid flowchart.", examples.DIAGRAM, Code.UNKNOWN_GRAPH, media_type="text/plain"
+        "The Mermaid flowchart.", _DIAGRAM, Code.UNKNOWN_GRAPH, media_type="text/plain"
     ),
 )
 async def draw_graph(name: str, backend: BackendDep) -> PlainTextResponse:

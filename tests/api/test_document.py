@@ -13,7 +13,7 @@ from abeyance import commands, views
 from abeyance.agents.transcript_view import TranscriptItem
 from abeyance.api import examples, schemas, signin
 from abeyance.api.problems import MEDIA_TYPE, PROBLEMS
-from abeyance.api.routers import admin, batch, conversations, messages
+from abeyance.api.routers import admin, batch, conversations, graphs, messages
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +112,7 @@ def test_every_problem_stands_at_its_own_status(document: dict[str, Any]) -> Non
         (views.Event, examples.EVENT),
         (views.Receipts, examples.RECEIPTS),
         (schemas.RunResult, examples.RESULT),
-        (schemas.GraphSummary, examples.GRAPH),
+        (schemas.GraphSummary, graphs.EXAMPLE),
         (views.MessageReceipt, examples.MESSAGE_RECEIPT),
         (messages.MessagePage, examples.MESSAGE_PAGE),
         (views.Cleared, examples.CLEARED),
@@ -159,6 +159,6 @@ def test_an_example_of_a_body_is_accepted(model: type[BaseModel], example: dict[
 async def test_a_graph_is_shown_as_in_the_example(api: Api) -> None:
     whole = (await api.http.get("/graphs/gated")).json()
 
-    assert set(examples.GRAPH_SPEC) <= set(whole)
-    assert set(examples.GRAPH_SPEC["nodes"]["pay"]) <= set(whole["nodes"]["after"])
-    assert set(examples.GRAPH_SPEC["edges"][0]) <= set(whole["edges"][0])
+    assert set(graphs.SPEC_EXAMPLE) <= set(whole)
+    assert set(graphs.SPEC_EXAMPLE["nodes"]["pay"]) <= set(whole["nodes"]["after"])
+    assert set(graphs.SPEC_EXAMPLE["edges"][0]) <= set(whole["edges"][0])
