@@ -71,27 +71,17 @@ async def require_free(client: Client, reads: ReadRights, run_id: str | None) ->
 
 
 def vouched(order: commands.Respond, credentials: Credentials) -> commands.Respond:
-    """Return an answer with how long what is remembered of it counts at most: an issuer cannot be asked
-    later what a caller may do. Raises `grant_too_wide` for runs that the caller may not see.
+    """Return an answer with what bounds that which is remembered of it: an issuer cannot be asked later
+    what a caller may do, and who sees only some runs decides about no others.
     """
-    answers = (order.responses or {"": order.response}).values()
-    wanted = [each["remember"] for each in answers if isinstance(each, dict) and "remember" in each]
-    if credentials.reads.is_bound and any(_is_wide(each) for each in wanted):
-        raise Refusal(
-            Code.GRANT_TOO_WIDE,
-            "You see only the runs of some labels, so what you remember is for this run alone: "
-            "where: run. The interrupt stays open.",
-            where=["run"],
-        )
-    if not wanted or credentials.issuer is None:
-        return order
-    least = datetime.now(UTC) + grants.UNVOUCHED
-    ends = datetime.fromtimestamp(credentials.expires_at or 0.0, UTC)
-    return order.model_copy(update={"vouched_until": max(least, ends)})
-
-
-def _is_wide(remember: object) -> bool:
-    return isinstance(remember, dict) and remember.get("where") != "run"
+    changes: dict[str, Any] = {}
+    if credentials.reads.is_bound:
+        changes["remember_only"] = "run"
+    if credentials.issuer is not None:
+        least = datetime.now(UTC) + grants.UNVOUCHED
+        ends = datetime.fromtimestamp(credentials.expires_at or 0.0, UTC)
+        changes["vouched_until"] = max(least, ends)
+    return order.model_copy(update=changes)
 
 
 def _taken(run_id: str) -> Refusal:

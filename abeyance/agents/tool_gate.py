@@ -83,7 +83,8 @@ class ToolCall:
         approval, whatever the tool says now. `approver` is who gave it. `shown` are the arguments that
         the approver saw, if not those of the call. A tool with previews needs its visit to make one: it
         is asked there, so nothing is asked here. Nor is it of a call that a grant covers: its own visit
-        (`is_own`) decides again, and takes a use of the grant.
+        (`is_own`) decides again, and takes a use of the grant. No grant covers a call that needs an
+        approval by `approve`: a framework has its reasons for this very call.
         """
         tool = self.tool
         if with_hooks:
@@ -101,7 +102,7 @@ class ToolCall:
             if not needed and not await needs_approval(tool, self.arguments):
                 return None
             now = call_digest(tool.name, self.arguments)
-            self.granted = await self._granted(ctx, is_own=is_own)
+            self.granted = None if approve else await self._granted(ctx, is_own=is_own)
             if self.granted is not None and is_own:
                 return None
             if tool.preview is not None or self.granted is not None:

@@ -19,7 +19,7 @@ from abeyance.core.authority import CONTROL
 from abeyance.core.delegations import ADMIN
 from abeyance.core.grants import Grant, Wanted
 from abeyance.core.policy import Principal
-from abeyance.errors import SettingsError, Unavailable
+from abeyance.errors import RecordsUnavailable, SettingsError, Unavailable
 from abeyance.records import grants
 from abeyance.records.grant_views import GrantView
 from abeyance.token_file import read_grants
@@ -50,13 +50,18 @@ class Grants:
             grants.revoke, checked_text(id, "/id"), now=now, check=check
         )
 
-    async def refuse_more(self, order: commands.Respond) -> None:
-        """Raise `not_rememberable` if an answer is to be remembered by who has no room for a grant."""
+    async def counted(self, order: commands.Respond) -> commands.Respond:
+        """Return an answer with how many grants its principal has, if it may make one."""
         answers: Iterable[Any] = (order.responses or {"": order.response}).values()
-        if any(isinstance(answer, Mapping) and "remember" in answer for answer in answers):
-            maker = order.principal.subject
-            counting = await self._records.read(grants.counting, maker, datetime.now(UTC))
-            core.refuse_more(maker, counting)
+        if not any(isinstance(answer, Mapping) and "remember" in answer for answer in answers):
+            return order
+        now = datetime.now(UTC)
+        try:
+            granted = await self._records.read(grants.counting, order.principal.subject, now)
+        except RecordsUnavailable:
+            # One answers without them, and a grant more does no harm.
+            return order
+        return order.model_copy(update={"granted": granted})
 
 
 def _may_see_all(principal: Principal) -> bool:

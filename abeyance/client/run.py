@@ -84,7 +84,7 @@ class TemporalRun(RunReader):
         self, order: commands.Respond, *, as_delegate: bool = True
     ) -> list[ledger.Receipt]:
         """Answer interrupts by a command; with `as_delegate` also on behalf of others."""
-        await self._deployment.grants.refuse_more(order)
+        order = await self._deployment.grants.counted(order)
         if not as_delegate:
             return await self._answer(order)
         return await self._deployment.delegations.with_standing(order, self._answer)

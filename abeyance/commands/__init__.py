@@ -315,12 +315,17 @@ class Answers(Request):
 
 
 class Respond(Answers, OfPrincipal):
-    """Answers as the run gets them. `delegations` are those to the principal. What is remembered of them
-    ends at `vouched_until`, if an issuer of tokens vouches for the principal.
+    """Answers as the run gets them. `delegations` are those to the principal.
+
+    What is remembered of them ends at `vouched_until`, if an issuer of tokens vouches for the principal.
+    `remember_only` says that it counts in the run alone, or that nothing is remembered of them. `granted`
+    is how many grants the principal has.
     """
 
     delegations: tuple[Delegation, ...] = ()
     vouched_until: Moment | None = Field(default=None, exclude_if=is_none)
+    remember_only: Literal["run", "nothing"] | None = Field(default=None, exclude_if=is_none)
+    granted: int | None = Field(default=None, exclude_if=is_none)
 
 
 class DeadlineBody(Request):

@@ -140,7 +140,8 @@ class Responded(_InOwnOrOthersPlace):
     principal saw, if sent. `written` are the answers that their types write in another form than they
     were sent: these count, and a repeat is known by what was sent. `lasts` is for how many seconds
     answers are to be remembered. `vouched_until`: the issuer of a token vouches for the principal, and
-    what is remembered ends then.
+    what is remembered ends then. `remember_only`: it counts in the run alone, or nothing is remembered.
+    `granted` is how many grants the principal has, None if that is unknown.
     """
 
     answers: Mapping[str, Json]
@@ -150,6 +151,8 @@ class Responded(_InOwnOrOthersPlace):
     written: Mapping[str, Json] = field(default_factory=dict)
     lasts: Mapping[str, float] = field(default_factory=dict)
     vouched_until: datetime | None = None
+    remember_only: Literal["run", "nothing"] | None = None
+    granted: int | None = None
 
     @property
     def taken(self) -> Mapping[str, Json]:

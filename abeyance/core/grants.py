@@ -161,6 +161,13 @@ def refuse_unless_rememberable(entry: Interrupt, answer: Json, event: Responded)
     why = _why_never(entry)
     if why is None and principal == TEMPORAL:
         why = "it is not known who answers"
+    if why is None and event.remember_only == "nothing":
+        why = "a personal link answers one question: sign in to remember more"
+    if why is None and (event.granted or 0) >= MOST:
+        why = (
+            f"{principal.subject!r} has {event.granted} grants, and {MOST} is the most: revoke some of "
+            "them first"
+        )
     if why is None and _is_edit(entry, answer):
         why = "the answer changes the arguments: approve them as they are to remember it"
     is_literal = capability is not None and capability in principal.capabilities
@@ -191,6 +198,8 @@ def refuse_too_wide(entry: Interrupt, answer: Json, event: Responded) -> None:
         why = f"for {wanted['for']!r}, and the author allows {allowed.most:g} s"
     elif wanted["where"] not in allowed.where:
         why = f"in every {wanted['where']}, and the author allows {' and '.join(allowed.where)}"
+    elif event.remember_only == "run" and wanted["where"] != "run":
+        why = f"in every {wanted['where']}, and {event.principal.subject!r} sees only some runs"
     elif capability is not None and capability not in event.principal.capabilities:
         why = f"without the capability {capability!r}, which {event.principal.subject!r} lacks"
     if why is not None:
@@ -255,17 +264,6 @@ def as_json(grant: Grant) -> dict[str, Any]:
     """Return a grant as JSON."""
     times = {"made_at": rfc3339(grant.made_at), "until": rfc3339(grant.until)}
     return {**asdict(grant), **times}
-
-
-def refuse_more(maker: str, counting: int) -> None:
-    """Raise `not_rememberable` for a maker who has as many grants as one may have."""
-    if counting >= MOST:
-        raise Refusal(
-            Code.NOT_REMEMBERABLE,
-            f"{maker!r} has {counting} grants, and {MOST} is the most: revoke some of them, or answer "
-            "without `remember`.",
-            limit=MOST,
-        )
 
 
 def unknown(id_: str) -> Refusal:

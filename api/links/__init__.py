@@ -140,6 +140,7 @@ async def answer(token: Token, body: LinkAnswer, backend: BackendDep) -> views.R
         note=body.note,
         digests={question.id: link.digest},
         principal=file.principal(link.person),
+        remember_only="nothing",
     )
     try:
         # What was delegated to the person is not for whoever holds the link.

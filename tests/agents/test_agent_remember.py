@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from agent_scripts import Script, call, started
+from pydantic import BaseModel
 
-from abeyance import Agent, Principal, Refusal, Remember, tool
+from abeyance import START, Agent, Graph, Principal, Refusal, Remember, tool
+from abeyance.agents.tool_dispatch import MUST_ASK
 from abeyance.agents.tool_errors import ToolDeclarationError
 from abeyance.errors import Code
 from abeyance.testing import InMemoryRun
@@ -15,6 +18,10 @@ from abeyance.testing import InMemoryRun
 ADA = Principal(subject="ada", capabilities=("pay",))
 WEEK = Remember(most="7d", where=["run", "graph"], same=["to"], below={"amount": 200})
 YES = {"approved": True, "remember": {"for": "8h", "where": "run"}}
+
+
+class Wished(BaseModel):
+    wish: dict[str, Any] | None = None
 
 
 class Purse:
@@ -101,6 +108,30 @@ async def test_a_call_with_a_preview_runs_unasked_and_without_one() -> None:
 
     assert (run.status, purse.paid) == ("completed", [(5, "bob"), (6, "bob")])
     assert {*previews} == {5}
+
+
+async def test_a_call_for_which_a_framework_wants_an_approval_is_asked_about() -> None:
+    purse = Purse()
+    wanted = replace(call("pay", "c2", amount=6, to="bob"), provider_details=dict(MUST_ASK))
+    script = Script(call("pay", "c1", amount=5, to="bob"), wanted, "done")
+    run = await started(Agent("clerk", model=script, tools=[purse.tool]))
+    await run.respond("approve", YES, principal=ADA)
+
+    assert (run.status, purse.paid) == ("awaiting-input", [(5, "bob")])
+
+
+async def test_a_question_may_have_a_field_of_its_own_that_is_called_remember() -> None:
+    class Wish(BaseModel):
+        remember: dict[str, str]
+
+    graph = Graph("wishing", state=Wished)
+    graph.interrupt("ask", prompt="What?", response=Wish, answer_to="wish")
+    graph.edge(START, "ask")
+    run = InMemoryRun(graph)
+    await run.start()
+    await run.respond("ask", {"remember": {"for": "her"}}, principal=ADA)
+
+    assert (run.status, run.values["wish"]) == ("completed", {"remember": {"for": "her"}})
 
 
 async def refused(purse: Purse, answer: Any, principal: Principal = ADA) -> Refusal:

@@ -171,6 +171,8 @@ def test_what_an_issuer_vouches_for_ends_with_that() -> None:
         ({"shown": None}, {}, "does not show the arguments"),
         ({}, {"answer": {**YES, "arguments": {"amount": 9}}}, "changes the arguments"),
         ({}, {"principal": replace(ADA, capabilities=("*",))}, "'*' in place of"),
+        ({}, {"remember_only": "nothing"}, "answers one question"),
+        ({}, {"granted": MOST}, f"has {MOST} grants"),
     ],
 )
 def test_what_cannot_be_remembered_is_refused(
@@ -205,6 +207,7 @@ def test_an_answer_from_temporal_is_not_remembered() -> None:
     [
         (replace(ALLOWED, most=3_599.0), {}),
         (replace(ALLOWED, where=("run",)), {}),
+        (ALLOWED, {"remember_only": "run"}),
     ],
 )
 def test_more_than_the_author_allows_is_too_wide(allowed: Remember, about: dict[str, Any]) -> None:
@@ -230,12 +233,6 @@ def test_what_its_maker_may_not_approve_is_too_wide() -> None:
         Code.GRANT_TOO_WIDE,
         True,
     )
-
-
-def test_one_maker_has_so_many_grants_at_most() -> None:
-    grants.refuse_more("ada", MOST - 1)
-    with pytest.raises(Refusal, match=f"has {MOST} grants"):
-        grants.refuse_more("ada", MOST)
 
 
 def test_a_grant_is_revoked_by_its_maker_or_with_the_capability_for_it() -> None:
