@@ -22,7 +22,7 @@ from abeyance.agents.tool_decorator import tool
 from abeyance.agents.tool_errors import ArgumentsError, CallError
 from abeyance.core.answering import call_digest
 from abeyance.core.spec import Default
-from abeyance.schemas.json_schema import faults_of
+from abeyance.schemas.json_schema import faults_of, without_lookaround
 
 
 class Payee(BaseModel):
@@ -46,6 +46,18 @@ def gated(approve: Approve = True, **options: Any) -> Tool:
 
 
 ARGUMENTS = {"amount": 5, "to": {"iban": "X"}}
+
+
+def test_people_see_arguments_in_the_order_of_their_author() -> None:
+    def book(to: str, amount: int, by: str) -> str:
+        return "booked"
+
+    properties = {name: {"type": "string"} for name in ("to", "amount", "by")}
+    foreign = without_lookaround({"type": "object", "properties": properties})
+    asked = approval_question(tool(approve=True)(book), {"to": "b", "amount": 1, "by": "c"})
+    shown = asked.question.response_schema["properties"]["arguments"]["properties"]
+
+    assert [*shown] == [*foreign["properties"]] == ["to", "amount", "by"]
 
 
 # ---------------------------------------------------------------------------------------- who is asked
