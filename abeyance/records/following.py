@@ -10,7 +10,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Final
 
@@ -64,6 +64,12 @@ class Following:
     def is_at_work(self) -> bool:
         """Whether somebody waits, or did a moment ago."""
         return self._thread is not None
+
+    @property
+    def followed(self) -> Sequence[str | None]:
+        """For each who waits the id of the run that they wait for, None for any run."""
+        with self._lock:
+            return [each.run_id for each in self._waiting]
 
     @contextmanager
     def changes(self, run_id: str | None = None) -> Iterator[Changes]:

@@ -71,7 +71,7 @@ async def test_a_stream_tells_what_was_and_what_comes_and_ends_with_the_run(
     assert types[0] == "run.started"
     assert types.index("interrupt.opened") < types.index("interrupt.answered")
     assert types[-1] == "run.completed"
-    await eventually(lambda: not site.client.records.following.is_at_work)
+    await eventually(lambda: run_id not in site.client.records.following.followed)
 
 
 async def test_whoever_connects_again_misses_nothing_and_sees_nothing_twice(api: Api) -> None:
@@ -120,8 +120,8 @@ async def test_when_the_last_reader_leaves_nothing_is_read_any_more(api: Api, si
     following_ = site.client.records.following
     async with following(api, run_id) as events:
         assert (await anext(events))["type"] == "run.started"
-        assert following_.is_at_work
-    await eventually(lambda: not following_.is_at_work)
+        assert run_id in following_.followed
+    await eventually(lambda: run_id not in following_.followed)
 
 
 async def test_a_quiet_stream_shows_that_it_lives(api: Api, site: Site) -> None:

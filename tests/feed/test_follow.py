@@ -315,4 +315,4 @@ async def test_reading_needs_no_worker_and_leaves_no_trace(temporal: TemporalCli
     assert [event.type for event in read] == ["run.started"] * 20
     assert (await whole(feed, run_id))[:1] == read[:1]
     assert list((await site.history(run_id)).events) == before
-    await eventually(lambda: not site.client.records.following.is_at_work)
+    await eventually(lambda: run_id not in site.client.records.following.followed)
