@@ -106,7 +106,7 @@ async def a_model_that_speaks_is_paused_and_hears(stage: Stage) -> None:
         await run.say("m1", "In Dutch.")
         go.set()
         ended = await run.ended()
-    assert (len(asked), ended.undelivered) == (3, [])
+    assert (len(asked), ended.undelivered) == (3, []), (len(asked), ended)
 
 
 async def the_outcome_of_a_call_is_asked(stage: Stage) -> None:

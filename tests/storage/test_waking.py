@@ -82,7 +82,7 @@ async def test_a_worker_with_the_key_that_starts_waits_for_no_retry_of_temporal(
     variables = {"ABEYANCE_TASK_QUEUE": site.settings.task_queue, "ABEYANCE_ENCRYPTION_KEYS": keys}
     log = tmp_path / "worker.log"
     with worker_process(address, "blocked_graphs:graphs", log, variables=variables):
-        await eventually(lambda: log.exists() and "serving" in log.read_text())
+        await eventually(lambda: log.exists() and "serving" in log.read_text(), seconds=90)
         async with asyncio.timeout(_AT_ONCE):
             ended = await site.ended(run_id)
     assert ended.status == "completed", ended.error

@@ -98,7 +98,7 @@ async def test_a_worker_that_starts_does_not_wait_for_the_end_of_a_long_pause(
         variables = {"ABEYANCE_TASK_QUEUE": site.settings.task_queue, MODEL_URL: model.url}
         log = tmp_path / "worker.log"
         with worker_process(address, _APP, log, variables=variables):
-            await eventually(lambda: log.exists() and "serving" in log.read_text())
+            await eventually(lambda: log.exists() and "serving" in log.read_text(), seconds=90)
             async with asyncio.timeout(5):
                 ended = await site.ended(run_id)
 
