@@ -192,7 +192,7 @@ async def test_a_tool_in_a_thread_is_left_to_itself_at_its_timeout_and_told_to_s
 
     @tool(timeout=0.05)
     def hang(ctx: ToolContext) -> None:
-        told.get(timeout=5)
+        told.get(timeout=30)
         stopped.put(ctx.cancelled)
 
     script = Script(call("hang", "c1"), "done")
@@ -201,4 +201,4 @@ async def test_a_tool_in_a_thread_is_left_to_itself_at_its_timeout_and_told_to_s
 
     outcome, text = script.told()["c1"]
     assert (outcome, "timeout of 0.05 s" in text) == ("failed", True)
-    assert stopped.get(timeout=5)
+    assert stopped.get(timeout=30)

@@ -326,7 +326,7 @@ async def leave_from_the_loop() -> None:
 async def test_what_would_end_more_than_the_visit_is_an_error_of_the_node(
     function: Callable[..., Any], told: str
 ) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         with pytest.raises(RuntimeError, match=told):
             await visit(graph_of(function))
 
@@ -372,11 +372,11 @@ async def test_a_coroutine_is_cancelled_at_its_await() -> None:
         await asyncio.sleep(60)
 
     task = asyncio.create_task(run_visit(graph_of(hold), context()))
-    await asyncio.wait_for(began.wait(), 5)
+    await asyncio.wait_for(began.wait(), 30)
     task.cancel()
 
     with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(task, 5)
+        await asyncio.wait_for(task, 30)
 
 
 async def test_a_time_bound_around_a_visit_is_a_time_out() -> None:

@@ -48,7 +48,7 @@ async def started(thread: Thread) -> Any:
     graph.node(name="a")(thread)
     graph.edge(START, "a")
     task = asyncio.create_task(run_visit(graph, about))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not thread.began.is_set():
             await asyncio.sleep(0.005)
     return task
@@ -63,7 +63,7 @@ async def test_a_cancel_waits_for_a_thread_and_what_it_returns_counts() -> None:
     was_done = task.done()
     thread.release.set()
 
-    assert await asyncio.wait_for(task, 5) == Finished(patch={"log": ["done"]}, messages_read=0)
+    assert await asyncio.wait_for(task, 30) == Finished(patch={"log": ["done"]}, messages_read=0)
     assert (was_done, thread.ended) == (False, True)
 
 
@@ -74,7 +74,7 @@ async def test_a_thread_that_looks_can_finish_or_be_stopped(stops_by: str) -> No
     thread.is_cancelled.set()
     task.cancel()
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         if stops_by == "returning":
             assert await task == Finished(patch={"log": ["stopped in order"]}, messages_read=0)
         else:

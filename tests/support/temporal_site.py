@@ -231,7 +231,7 @@ async def replay(history: WorkflowHistory) -> None:
     await replayer().replay_workflow(history)
 
 
-async def eventually(condition: Callable[[], Any], *, seconds: float = 30) -> Any:
+async def eventually(condition: Callable[[], Any], *, seconds: float = 60) -> Any:
     """What the condition gives as soon as it is truthy; it may be a coroutine function."""
     deadline = asyncio.get_running_loop().time() + seconds
     pause = 0.02

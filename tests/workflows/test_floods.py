@@ -43,7 +43,7 @@ async def outcomes(send: Callable[[int], Awaitable[object]], count: int) -> Coun
 
 async def accepted(send: Callable[[], Awaitable[object]]) -> None:
     """Send again while the queue is told to be full: a history is read once a second at most."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while (await outcomes(lambda _: send(), 1))["refused"]:
             await asyncio.sleep(0.2)
 
