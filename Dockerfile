@@ -27,7 +27,7 @@ RUN pip install --no-cache-dir --no-deps --require-hashes --only-binary :all: -r
 USER 10001
 
 # Graphs are mounted or copied here. Nothing of our source is: the folders `workflows`, `activities`
-# and `api` of a user mean what the user says (docs/concepts/adr/0001-three-links.md).
+# and `api` of a user mean what the user says (docs/internals/adr/0001-three-links.md).
 WORKDIR /graphs
 ENV PYTHONPATH=/graphs PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 

@@ -76,7 +76,7 @@ histories: venv  ## record the runs of the replay tests anew (only while nothing
 
 bench: $(VENV)/installed-bench  ## compare with Temporal by hand and with peers (WORKLOAD=steer, ALL=1, RUNS=9, DATABASE=postgres, WRITE=1)
 	$(BIN)/python benchmarks/run.py $(if $(ALL),--all,$(if $(WORKLOAD),--workload $(WORKLOAD))) \
-		$(if $(RUNS),--runs $(RUNS)) $(if $(DATABASE),--database $(DATABASE)) $(if $(WRITE),--write docs/concepts/benchmarks.md)
+		$(if $(RUNS),--runs $(RUNS)) $(if $(DATABASE),--database $(DATABASE)) $(if $(WRITE),--write docs/internals/measurements.md)
 
 .PHONY: docs
 docs: $(VENV)/installed-docs  ## build the documentation as a site, into out/site

@@ -4,7 +4,7 @@ Sealed data begins with the id of its key and of its run, both in clear text and
 encrypted by AES-GCM with a key derived from the named key and a salt, so one key can seal any amount of
 data. The salt is random. For data in storage it is derived from the content instead: sealing the same
 bytes again for the same run gives the same result, which is stored once
-(docs/concepts/adr/0010-storage.md).
+(docs/internals/adr/0010-storage.md).
 
 The key of the audit signs, by ed25519. Its public half is all that a verification needs.
 """

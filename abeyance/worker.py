@@ -129,7 +129,7 @@ def make_worker(
     Who ends the process while nodes run sets `leaving` before, LEAVES_WITHIN seconds at most.
 
     `strict_sandbox` is for tests: production has no sandbox
-    (docs/concepts/adr/0007-no-sandbox-in-production.md).
+    (docs/internals/adr/0007-no-sandbox-in-production.md).
     """
     client = Client(
         temporal,

@@ -1,7 +1,7 @@
 """`Notification`: one moment of a run, brought to its receivers; and how a run has it announced.
 
 A run has moments announced by a local activity, which leaves one event in its history and starts a
-workflow for each moment that a rule wants (docs/concepts/adr/0016-notifications.md). That workflow is no
+workflow for each moment that a rule wants (docs/internals/adr/0016-notifications.md). That workflow is no
 part of the run: whatever happens to its receivers, the run goes on.
 """
 

@@ -2,7 +2,7 @@
 
 The SDK gives every task to a thread, so that it notices one that hangs. A task of a run that is small and
 in memory takes a millisecond or two, and the way to a thread and back a third of that
-(docs/concepts/adr/0019-short-tasks-run-on-the-loop.md).
+(docs/internals/adr/0019-short-tasks-run-on-the-loop.md).
 """
 
 from __future__ import annotations

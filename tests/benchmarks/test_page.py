@@ -31,7 +31,7 @@ def test_a_page_without_a_place_for_a_workload_is_refused(page: Any) -> None:
 
 
 def test_every_workload_has_its_place_on_the_page(page: Any) -> None:
-    text = (_ROOT / "docs/concepts/benchmarks.md").read_text(encoding="utf-8")
+    text = (_ROOT / "docs/internals/measurements.md").read_text(encoding="utf-8")
     workloads = [path.parent.name for path in (_ROOT / "benchmarks").glob("*/workload.py")]
 
     assert len(workloads) == 10

@@ -1,4 +1,4 @@
-"""docs/concepts/architecture.md is the map of the package as it is."""
+"""docs/internals/architecture.md is the map of the package as it is."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from pages import read
 
 _ROOT = Path(__file__).parents[2]
-_PAGE = read("concepts/architecture.md")
+_PAGE = read("internals/architecture.md")
 _ROOMS = [
     re.findall(r"`(\w+)`", modules)
     for modules in re.findall(r"^\| \*\*.+? \| ([^|]+) \|$", _PAGE, re.MULTILINE)

@@ -1,4 +1,4 @@
-"""Schedules of runs, simulated: make simulate plays more of them (docs/concepts/simulation.md)."""
+"""Schedules of runs, simulated: make simulate plays more of them (docs/internals/simulation.md)."""
 
 from __future__ import annotations
 

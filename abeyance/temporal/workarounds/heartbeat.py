@@ -2,7 +2,7 @@
 
 Since Temporal SDK 1.35.0 at least: `activity.heartbeat` hands the details over and returns at once.
 They are held back by a throttle, so an attempt that ends in between leaves older details, and a
-finished step would be done again (docs/concepts/adr/0008-steps-and-heartbeats.md). `record` calls the
+finished step would be done again (docs/internals/adr/0008-steps-and-heartbeats.md). `record` calls the
 server itself, and waits. The SDK's own heartbeats remain as a sign of life: from their answers it hears
 that an activity is to stop.
 """

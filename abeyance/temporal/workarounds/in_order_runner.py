@@ -3,7 +3,7 @@
 Since Temporal SDK 1.35.0 at least: a query on a run that is not cached replays its history, and the SDK
 also applies events after the last completed task: ahead of the task that will deliver them, or of one
 that another worker has started and may never finish. The commands that result would precede those of
-the next task, in an order that no replay repeats (docs/concepts/adr/0013-no-task-is-anticipated.md).
+the next task, in an order that no replay repeats (docs/internals/adr/0013-no-task-is-anticipated.md).
 """
 
 from __future__ import annotations
