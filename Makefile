@@ -4,10 +4,10 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 
 # The frameworks whose agents the adapters run are here too, because types and tests need them.
-EXTRAS := agents,agent-framework,dev,langgraph,openai-agents,test
+EXTRAS := agents,agent-framework,cluster,dev,langgraph,openai-agents,test
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo dev check test test-all core histories bench browser chaos chaos-long simulate mutate soak lock clean
+.PHONY: help venv demo dev check test test-all core histories bench browser chaos chaos-long simulate mutate soak lock manifests clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -93,6 +93,9 @@ lock: venv  ## write down, with their hashes, the packages that the image is mad
 	$(PIP) uv==0.13.9
 	$(LOCK) $(IMAGE_EXTRAS:%=--extra %) -c constraints.txt -o deploy/requirements.txt pyproject.toml
 	$(BIN)/python -c '$(BUILD_REQUIRES)' | $(LOCK) -o deploy/requirements-build.txt -
+
+manifests: venv  ## write the manifests of deploy/kubernetes anew, as Helm makes them of the chart
+	$(BIN)/python tests/support/chart.py
 
 clean:  ## remove what builds and tools leave behind (not .abeyance: that is your data)
 	rm -rf $(VENV) build dist out *.egg-info .coverage htmlcov

@@ -1,0 +1,66 @@
+"""The chart of deploy/, rendered by Helm's own library, and the plain manifests that are made from it.
+
+`make manifests` runs this file, which writes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import yaml
+
+Values: TypeAlias = dict[str, Any]
+Manifest: TypeAlias = dict[str, Any]
+
+CHART: Final = Path(__file__).parents[2] / "deploy" / "chart"
+PLAIN: Final = CHART.parent / "kubernetes"
+RELEASE: Final = "abeyance"
+"""The name of the release, and of its namespace."""
+_HEADER: Final = (
+    "# Made by `make manifests` of the chart and values.yaml (docs/how-to/kubernetes.md).\n"
+)
+_FIRST: Final = "setup.yaml"
+
+
+def example() -> Values:
+    """The values of the plain manifests."""
+    found: Values = yaml.safe_load((PLAIN / "values.yaml").read_text(encoding="utf-8"))
+    return found
+
+
+def rendered(values: Mapping[str, Any]) -> dict[str, str]:
+    """What Helm makes of each template. Raises its errors."""
+    import helm_python
+
+    with helm_python.Chart.load(CHART) as chart:
+        made: dict[str, str] = chart.render(dict(values), name=RELEASE, namespace=RELEASE)
+    return {name.removeprefix("abeyance/templates/"): text for name, text in made.items()}
+
+
+def manifests(text: str) -> dict[str, Manifest]:
+    """The objects in a text, as `Kind/name`."""
+    found = [each for each in yaml.safe_load_all(text) if each]
+    return {f"{each['kind']}/{each['metadata']['name']}": each for each in found}
+
+
+def plain() -> dict[str, str]:
+    """The plain manifests by file: what has to succeed first, and what is rolled out then."""
+    made = {name: text for name, text in sorted(rendered(example()).items()) if text.strip()}
+    rest = [name for name in made if name.endswith(".yaml") and "/" not in name and name != _FIRST]
+    return {_FIRST: _joined(made[_FIRST]), "abeyance.yaml": _joined(*(made[name] for name in rest))}
+
+
+def _joined(*texts: str) -> str:
+    return _HEADER + "".join(f"---\n{text.strip()}\n" for text in texts)
+
+
+def main() -> None:
+    """Write the plain manifests."""
+    for name, text in plain().items():
+        (PLAIN / name).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
