@@ -236,6 +236,12 @@ def test_every_promise_names_a_test_that_is_there() -> None:
         assert f"def test_{name}(" in (_ROOT / path).read_text(encoding="utf-8"), (path, name)
 
 
+def test_the_front_page_begins_with_the_same_graph() -> None:
+    first = read("index.md").partition("```")[2].partition("```")[0]
+
+    assert first == f"python\n{GRAPH}"
+
+
 def test_the_first_page_shows_the_same_graph_and_the_same_commands() -> None:
     typed = [block.text for block in blocks_of(START_PAGE, "console")]
 
