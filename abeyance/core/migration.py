@@ -19,8 +19,7 @@ from abeyance.core.events import Message, Migrated
 from abeyance.core.json import Json, why_not_json
 from abeyance.core.ledger import Interrupt, InterruptTable, Ledger
 from abeyance.core.outcome import Finished, VisitOutcome
-from abeyance.core.places import Path, Places
-from abeyance.core.renaming import Renaming
+from abeyance.core.renaming import Path, Places
 from abeyance.core.spec import (
     Ask,
     GraphSpec,
@@ -145,7 +144,6 @@ class _Move:
     def __init__(self, state: RunState, to: Places) -> None:
         self._state = state
         self._to = to
-        self._renaming = Renaming(to)
 
     def run(self) -> RunState:
         """Return the run in its new graph."""
@@ -167,7 +165,7 @@ class _Move:
             ),
             gates=GateTable({key: self._gate(gate) for key, gate in state.gates.items()}),
             mailbox=state.mailbox.with_targets(self._message),
-            pause=None if pause is None else self._renaming.row(pause, (), state.root.address),
+            pause=None if pause is None else self._to.row(pause, (), state.root.address),
             transcripts={to.address(key): head for key, head in state.transcripts.items()},
             agent_memory=dict(self._memory(*each) for each in state.agent_memory.items()),
             resumption=None if resumption is None else self._resumption(resumption),
@@ -175,27 +173,27 @@ class _Move:
 
     def _visit(self, visit: Visit) -> Visit:
         path = self._to.path(visit.scope)
-        return self._renaming.row(visit, path, visit.address, (*path, visit.node))
+        return self._to.row(visit, path, visit.address, (*path, visit.node))
 
     def _scope(self, scope: Scope) -> Scope:
         path, address = scope.path, scope.address
         graph = self._to.graphs[path][1]
         if graph is not None:
             self._to.fields(graph, scope.values, address)
-        moved = self._renaming.row(scope, path, address)
+        moved = self._to.row(scope, path, address)
         moved.path = tuple(self._to.names[path[:depth]] for depth in range(1, len(path) + 1))
         return moved
 
     def _gate(self, gate: Gate) -> Gate:
         path = self._to.path(gate.scope)
-        return self._renaming.row(gate, path, gate.visit, (*path, gate.node))
+        return self._to.row(gate, path, gate.visit, (*path, gate.node))
 
     def _open(self, entry: Interrupt) -> Interrupt:
         path = self._to.path(entry.scope)
         node = (*path, self._state.visits[entry.visit].node)
         if entry.kind == "rule":
             self._check_rule(entry, node)
-        moved = self._renaming.row(entry, path, entry.address, node)
+        moved = self._to.row(entry, path, entry.address, node)
         if entry.kind != "question":
             return moved
         return replace(moved, name=self._to.question(node, entry.name))
@@ -231,7 +229,7 @@ class _Move:
         path = self._to.path(visit.scope)
         known = self._to.graphs[path][0].targets_of(visit.node)
         targets = (self._to.names.get((*path, name), name) for name in known)
-        moved = self._renaming.row(outcome, path, visit.address)
+        moved = self._to.row(outcome, path, visit.address)
         return replace(moved, unpinned=(*moved.unpinned, *targets))
 
     def _memory(self, key: str, memory: Mapping[str, Json]) -> tuple[str, Mapping[str, Json]]:

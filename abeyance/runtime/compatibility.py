@@ -15,7 +15,7 @@ from abeyance.authoring.graph import Graph
 from abeyance.clips import engine
 from abeyance.clips.engine import ClipsMissing
 from abeyance.core import authority, items
-from abeyance.core.places import Path
+from abeyance.core.renaming import Path
 from abeyance.core.spec import END, FunctionNode, GraphSpec, InterruptNode, Node, SubgraphNode
 from abeyance.core.state import RunState, Scope
 from abeyance.errors import BlockedCode

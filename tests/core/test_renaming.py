@@ -8,8 +8,7 @@ from core_drive import Drive, asked, chain, gate, graph
 from core_fans import fan, sent
 
 from abeyance.core.outcome import Call, Finished, Send
-from abeyance.core.places import Places
-from abeyance.core.renaming import Renaming
+from abeyance.core.renaming import Places
 from abeyance.core.spec import END, START, GoTo
 from abeyance.core.visit import RoutingDecision
 
@@ -18,8 +17,8 @@ def test_a_visit_and_all_that_it_has_asked_get_their_new_names() -> None:
     run = Drive(chain(gate("ask")))
     (visit,) = run.state.visits.values()
     visit.misfits = {"ask": "not a number", "/rule/r": "not a number either"}
-    renaming = Renaming(Places(run.state, chain(gate("check")), {"ask": "check"}))
-    moved = renaming.row(visit, (), visit.address, ("ask",))
+    places = Places(run.state, chain(gate("check")), {"ask": "check"})
+    moved = places.row(visit, (), visit.address, ("ask",))
 
     assert (moved.address, moved.node) == ("graph:g;node:check", "check")
     assert moved.misfits == {"check": "not a number", "/rule/r": "not a number either"}
@@ -35,7 +34,7 @@ def test_what_code_and_rules_have_chosen_gets_its_new_name_and_a_call_stays_as_i
         goto="b", route_targets=("b", END), sends=(Send(node="b", item="b", call=call),)
     )
     route = RoutingDecision(outcome=outcome, decision=GoTo(node="b"))
-    moved = Renaming(places).row(route, (), "graph:g;node:a")
+    moved = places.row(route, (), "graph:g;node:a")
 
     assert moved == replace(
         route,
@@ -55,4 +54,4 @@ def test_a_row_that_refers_to_nothing_else_is_equal_to_itself() -> None:
     (scope,) = run.state.scopes.values()
     places = Places(run.state, run.state.spec, {})
 
-    assert Renaming(places).row(scope, (), scope.address) == scope
+    assert places.row(scope, (), scope.address) == scope
