@@ -20,7 +20,7 @@ from typing import Any, Final, TypedDict, get_args
 
 from abeyance.authoring.declarations import DeclarationErrors
 from abeyance.core import terms as core
-from abeyance.core.business_time import is_zone
+from abeyance.core.deadlines import is_zone
 from abeyance.core.json import Json, fill_by
 from abeyance.core.spec import InterruptSpec
 from abeyance.core.terms import BusinessTime, Decision, Priority, Span, Terms

@@ -30,7 +30,7 @@ from abeyance.core import (
     votes,
     who_may_answer,
 )
-from abeyance.core.business_time import moment
+from abeyance.core.deadlines import moment
 from abeyance.core.events import Responded, TakenBack
 from abeyance.core.json import Json, canonical, rfc3339, sha256
 from abeyance.core.ledger import Interrupt, Receipt

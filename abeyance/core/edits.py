@@ -16,16 +16,16 @@ from datetime import datetime, timedelta
 from typing import assert_never
 
 from abeyance.core import (
+    deadlines,
     events,
     four_eyes,
     interrupts,
     operator_questions,
     patch,
-    reminders,
     who_may_answer,
 )
 from abeyance.core.authority import CONTROL, lacks, refuse_without_control
-from abeyance.core.business_time import moment
+from abeyance.core.deadlines import moment
 from abeyance.core.json import Json, rfc3339, why_not_json
 from abeyance.core.ledger import Interrupt, Ledger, digest_of
 from abeyance.core.policy import Principal
@@ -151,7 +151,7 @@ def edit_deadline(step: Step, event: events.DeadlineEdited) -> None:
         deadline=_deadline(interrupt, event),
         on_timeout=event.on_timeout or interrupt.on_timeout,
     )
-    step.run.ledger.open[interrupt.id] = reminders.deadline_moved(interrupt, edited, step.now)
+    step.run.ledger.open[interrupt.id] = deadlines.deadline_moved(interrupt, edited, step.now)
     publish_edit(
         step,
         "interrupt.deadline_edited",

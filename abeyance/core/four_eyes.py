@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from abeyance.core import items, reminders
+from abeyance.core import deadlines, items
 from abeyance.core.events import Responded
 from abeyance.core.ledger import BARRING, BY_NAME, Interrupt
 from abeyance.core.policy import TIMEOUT
@@ -135,7 +135,7 @@ def reopen(
 ) -> None:
     """Let only these votes on an open question count, and no yes that is held."""
     is_held = entry.held is not None
-    left = reminders.reopened(entry, step.now, votes) if is_held else replace(entry, votes=votes)
+    left = deadlines.reopened(entry, step.now, votes) if is_held else replace(entry, votes=votes)
     step.run.ledger.open[entry.id] = left
     step.publish_about(entry, "interrupt.reopened", by, reason=reason)
 

@@ -12,16 +12,16 @@ from typing import Final
 
 from abeyance.core import (
     authority,
+    deadlines,
     decisions,
     four_eyes,
     gates,
     items,
     ledger,
-    reminders,
     who_may_answer,
 )
 from abeyance.core.address import below
-from abeyance.core.business_time import moment
+from abeyance.core.deadlines import moment
 from abeyance.core.json import Json, fill_all, fill_marked, rfc3339
 from abeyance.core.kinds import KINDS, Kind
 from abeyance.core.ledger import BY_VISIT, Interrupt, Parent, SettledStatus
@@ -149,7 +149,7 @@ def ask(
         barred=four_eyes.barred(step.run, visit, question.terms),
     )
     if question.terms is not None:
-        opened = reminders.planned(opened, step.now)
+        opened = deadlines.planned(opened, step.now)
     step.run.ledger.open[id_] = replace(opened, number=publish_opened(step, opened))
 
 
@@ -202,7 +202,7 @@ def ask_anew(
         votes=(),
         revised=False,
     )
-    step.run.ledger.open[interrupt.id] = reminders.asked_anew(interrupt, changed, step.now)
+    step.run.ledger.open[interrupt.id] = deadlines.asked_anew(interrupt, changed, step.now)
     four_eyes.bar(step, interrupt.name)
     shown = ledger.shown_of(question, digest)
     step.publish_about(interrupt, "interrupt.changed", audit={"shown": shown})

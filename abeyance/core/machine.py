@@ -31,6 +31,7 @@ from abeyance.core import (
     authority,
     blocked,
     budgets,
+    deadlines,
     decisions,
     edits,
     events,
@@ -43,7 +44,6 @@ from abeyance.core import (
     messages,
     migration,
     operator_questions,
-    reminders,
     reopening,
     replies,
     routing,
@@ -457,7 +457,7 @@ def _apply_due(step: Step) -> None:
     while (first := step.run.first_deadline()) is not None and first[0] <= step.now:
         match first[1]:
             case Interrupt(held_until=None, notice_at=datetime()) as interrupt:
-                reminders.publish_due(step, interrupt)
+                deadlines.publish_due(step, interrupt)
             case Interrupt() as interrupt:
                 _interrupt_is_due(step, interrupt)
             case Pause() as pause:

@@ -13,14 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 
-from abeyance.core import (
-    authority,
-    interrupts,
-    items,
-    migration,
-    operator_questions,
-    reminders,
-)
+from abeyance.core import authority, deadlines, interrupts, items, migration, operator_questions
 from abeyance.core.effects import Publish
 from abeyance.core.json import Json, rfc3339
 from abeyance.core.outcome import (
@@ -112,13 +105,13 @@ def retried(
         if entry.held is not None:
             # Its run was ended while the yes could be taken back, so that has to be given again.
             left = tuple(vote for vote in entry.votes if not vote.people & entry.held.people)
-            step.run.ledger.open[entry.id] = reminders.reopened(entry, now, left)
+            step.run.ledger.open[entry.id] = deadlines.reopened(entry, now, left)
         else:
             if deadline is not None:
                 since = entry.created_at if deadline <= since else since
                 deadline += now - since
             again = replace(entry, deadline=deadline)
-            step.run.ledger.open[entry.id] = reminders.shifted(again, since, now - since, now)
+            step.run.ledger.open[entry.id] = deadlines.shifted(again, since, now - since, now)
         interrupts.publish_opened(step, step.run.ledger.open[entry.id])
     migration.migrate(step, spec, changes=patch, renames=renames)
     facts = tuple(effect for effect in step.effects if isinstance(effect, Publish))

@@ -11,7 +11,7 @@ from stack import Api, new_id, problem
 from temporal_site import eventually
 
 from abeyance.authoring.terms import calendar_of
-from abeyance.core.business_time import moment
+from abeyance.core.deadlines import moment
 from abeyance.core.json import rfc3339
 from abeyance.core.terms import BusinessTime
 from abeyance.http import HttpClient

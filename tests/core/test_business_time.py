@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from abeyance.core.business_time import is_zone, moment
+from abeyance.core.deadlines import is_zone, moment
 from abeyance.core.terms import BusinessTime, Calendar, Span
 
 BERLIN = Calendar(name="DE-BY", timezone="Europe/Berlin", holidays=("2026-04-03", "2026-04-06"))

@@ -9,7 +9,7 @@ import pytest
 from core_drive import ADA, Drive, asked, at, chain, gate, graph
 
 from abeyance.core import events
-from abeyance.core.business_time import moment
+from abeyance.core.deadlines import moment
 from abeyance.core.json import Json, rfc3339, why_not_json
 from abeyance.core.policy import Principal
 from abeyance.core.spec import (
