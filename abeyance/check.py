@@ -35,7 +35,7 @@ from abeyance.agents.foreign import ForeignAgent
 from abeyance.app import functions_of
 from abeyance.authoring.graph import Graph
 from abeyance.client.listing import OPEN_RUNS, Listing
-from abeyance.core.blocked import CANNOT_REPLAY_REMEDY
+from abeyance.core.lifecycle import CANNOT_REPLAY_REMEDY
 from abeyance.core.state import RunState, copied
 from abeyance.core.text import truncate
 from abeyance.errors import BlockedCode, SettingsError, Unreadable

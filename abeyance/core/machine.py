@@ -29,7 +29,6 @@ from abeyance.core import (
     answering,
     asking,
     authority,
-    blocked,
     budgets,
     deadlines,
     decisions,
@@ -239,9 +238,9 @@ def _apply(step: Step, event: events.Event) -> None:
         case events.VisitEnded():
             _visit_ended(step, event)
         case events.VisitBlocked():
-            blocked.report(step, event)
+            lifecycle.report_blocked(step, event)
         case events.WorkerStarted():
-            blocked.try_again(step)
+            lifecycle.try_again(step)
         case events.Evicted():
             lifecycle.evict(step, event)
         case events.MessageSent():
@@ -315,7 +314,7 @@ def _visit_ended(step: Step, event: events.VisitEnded) -> None:
         step.run.ending = replace(ending, outcomes=outcomes)
     budgets.charge(step, visit, outcome, event.worked)
     if not isinstance(outcome, Stopped | Blocked):
-        blocked.unblock(step, visit)
+        lifecycle.unblock(step, visit)
     if has_begun(outcome):
         gates.use_up(step, visit, running)
     elif ending is None:
@@ -384,7 +383,7 @@ def _left_to_run_again(
             step.move(visit, "retry", Ready(stage=running.stage, not_before=due))
         case Blocked(code=code, message=message):
             step.move(visit, "stopped", Ready(stage=running.stage))
-            blocked.block(step, visit, code, message)
+            lifecycle.block(step, visit, code, message)
         case _:
             assert_never(left)
 

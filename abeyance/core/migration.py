@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from abeyance.core import blocked, messages, operator_questions, patch, visits
+from abeyance.core import lifecycle, messages, operator_questions, patch, visits
 from abeyance.core.events import Message, Migrated
 from abeyance.core.json import Json, why_not_json
 from abeyance.core.ledger import Interrupt, InterruptTable, Ledger
@@ -134,7 +134,7 @@ def _go_on(step: Step, visit: Visit) -> None:
     if not visits.unknown_targets(
         step.run.graph_of(visit.scope), visit.node, visit.routing.outcome
     ):
-        blocked.unblock(step, visit)
+        lifecycle.unblock(step, visit)
         step.move(visit, "migrate", Ready(stage="rules"))
 
 

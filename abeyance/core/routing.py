@@ -15,14 +15,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final, assert_never
 
-from abeyance.core import (
-    four_eyes,
-    gates,
-    interrupts,
-    items,
-    lifecycle,
-    operator_questions,
-)
+from abeyance.core import four_eyes, gates, interrupts, items, lifecycle, operator_questions
 from abeyance.core.address import below
 from abeyance.core.effects import StopNode
 from abeyance.core.json import Json

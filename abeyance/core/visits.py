@@ -18,7 +18,6 @@ from dataclasses import replace
 from typing import Final, assert_never
 
 from abeyance.core import (
-    blocked,
     fanout,
     gates,
     interrupts,
@@ -29,8 +28,8 @@ from abeyance.core import (
     patch,
     routing,
 )
-from abeyance.core.blocked import unpinned_target
 from abeyance.core.json import Json, matches, why_not_json
+from abeyance.core.lifecycle import unpinned_target
 from abeyance.core.outcome import Finished, key_of
 from abeyance.core.spec import (
     END,
@@ -315,7 +314,7 @@ def _hold(step: Step, visit: Visit, route: RoutingDecision, target: str) -> None
     """Block a visit whose code, newer than the run's graph, chose a node that the graph lacks."""
     is_decided = route.outcome.is_decided
     why = unpinned_target(visit.node, target, is_decided=is_decided)
-    blocked.block(step, visit, BlockedCode.TARGET_UNKNOWN, why)
+    lifecycle.block(step, visit, BlockedCode.TARGET_UNKNOWN, why)
     if is_decided:
         # The answers to rules are merged.
         rules = {

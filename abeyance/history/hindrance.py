@@ -22,7 +22,7 @@ from temporalio.converter import DataConverter
 from temporalio.service import RPCError
 
 from abeyance import views
-from abeyance.core.blocked import CANNOT_REPLAY_REMEDY
+from abeyance.core.lifecycle import CANNOT_REPLAY_REMEDY
 from abeyance.core.text import truncate
 from abeyance.errors import BlockedCode
 from abeyance.history.description import RPC, RunDescription

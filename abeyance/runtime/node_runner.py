@@ -22,9 +22,9 @@ from abeyance.clips import engine
 from abeyance.clips.engine import ClipsError, ClipsMissing
 from abeyance.core import authority
 from abeyance.core import outcome as outcomes
-from abeyance.core.blocked import unpinned_target
 from abeyance.core.effects import VisitInput
 from abeyance.core.json import Json, size, why_not_json
+from abeyance.core.lifecycle import unpinned_target
 from abeyance.core.outcome import (
     AttemptFailed,
     Failed,

@@ -29,7 +29,7 @@ from temporalio.converter import SerializationContext
 from temporalio.worker import WorkflowInstance
 from temporalio.workflow import Info
 
-from abeyance.core.blocked import CANNOT_REPLAY_REMEDY
+from abeyance.core.lifecycle import CANNOT_REPLAY_REMEDY
 from abeyance.keyring import WrongKey
 from abeyance.settings import Settings
 from abeyance.temporal.converter import data_converter

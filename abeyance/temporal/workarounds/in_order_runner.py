@@ -21,7 +21,7 @@ from temporalio.worker import WorkflowInstance, WorkflowInstanceDetails, Workflo
 from temporalio.workflow import Info
 
 from abeyance import names
-from abeyance.core.blocked import CANNOT_REPLAY_REMEDY
+from abeyance.core.lifecycle import CANNOT_REPLAY_REMEDY
 from abeyance.core.text import truncate
 from abeyance.errors import BlockedCode
 from abeyance.storage.converter import show_message, unread_by
