@@ -23,11 +23,11 @@ from pydantic import (
     PrivateAttr,
 )
 
-from abeyance.core.kinds import Kind
 from abeyance.core.live_text import LiveText
 from abeyance.core.outcome import VisitOutcome
 from abeyance.core.spec import GraphSpec
 from abeyance.core.state import Limits
+from abeyance.core.terms import Kind
 from abeyance.core.text import LONGEST_ID, truncate
 
 MAX_DEPTH = 100

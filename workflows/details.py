@@ -15,12 +15,11 @@ from typing import Any, Final
 from abeyance import projections, wire
 from abeyance.core import votes
 from abeyance.core.json import canonical
-from abeyance.core.kinds import KINDS
 from abeyance.core.ledger import NEAREST, Interrupt
 from abeyance.core.spec import Default, GoTo, Halt, OnPauseTimeout, OnTimeout, ResumeRun
 from abeyance.core.state import RunState
 from abeyance.core.tables import ALL
-from abeyance.core.terms import PLAIN, Decision, Quorum
+from abeyance.core.terms import KINDS, PLAIN, Decision, Quorum
 from abeyance.core.text import truncate, visible
 from abeyance.core.visit import Running
 from abeyance.schemas.json_schema import resolved

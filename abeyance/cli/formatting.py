@@ -14,8 +14,7 @@ from importlib.util import find_spec
 from typing import Any, Final, NamedTuple
 
 from abeyance.core.json import canonical
-from abeyance.core.kinds import KINDS
-from abeyance.core.terms import STARTER, is_template
+from abeyance.core.terms import KINDS, STARTER, is_template
 from abeyance.core.text import truncate, visible
 from abeyance.core.votes import is_yes
 

@@ -27,12 +27,11 @@ from typing import Final
 from abeyance.core import authority, items
 from abeyance.core.address import Address
 from abeyance.core.json import Json, look_up, paths, sha256
-from abeyance.core.kinds import KINDS
 from abeyance.core.ledger import Interrupt
 from abeyance.core.spec import GraphSpec, InterruptSpec
 from abeyance.core.state import FanOut, RunState, Scope
 from abeyance.core.step import Step
-from abeyance.core.terms import is_restricted
+from abeyance.core.terms import KINDS, is_restricted
 from abeyance.core.visit import IN_SCOPE, FanOutBranch, Gate, Running, TakenToken, Token, Visit
 
 _ABSENT: Final = "absent"

@@ -20,7 +20,6 @@ from typing import Final, Literal, assert_never
 
 from abeyance.core import authority, events, gates, interrupts, items, patch
 from abeyance.core.json import Json, differing
-from abeyance.core.kinds import KINDS
 from abeyance.core.ledger import Interrupt
 from abeyance.core.outcome import Asked, key_of
 from abeyance.core.policy import Principal
@@ -34,6 +33,7 @@ from abeyance.core.spec import (
 )
 from abeyance.core.state import RunState
 from abeyance.core.step import Step
+from abeyance.core.terms import KINDS
 from abeyance.core.visit import Failure, Visit, Waiting
 from abeyance.errors import Code, Refusal
 

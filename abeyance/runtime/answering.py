@@ -18,10 +18,10 @@ from abeyance.core import items
 from abeyance.core.events import Responded, SchemaFault
 from abeyance.core.interrupts import declaration
 from abeyance.core.json import Json, canonical
-from abeyance.core.kinds import KINDS
 from abeyance.core.ledger import Interrupt
 from abeyance.core.patch import PatchError, merged
 from abeyance.core.state import RunState
+from abeyance.core.terms import KINDS
 from abeyance.schemas import answer_types
 from abeyance.schemas.json_schema import escaped, schema_of
 from abeyance.schemas.state_model import ValuesError, at_pointer

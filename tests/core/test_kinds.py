@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import get_args
 
-from abeyance.core.kinds import KINDS, Kind
+from abeyance.core.terms import KINDS, Kind
 
 
 def test_each_kind_of_question_has_a_row() -> None:

@@ -8,7 +8,6 @@ from core_drive import Drive, edge, graph, nested
 
 from abeyance.core import events
 from abeyance.core.json import Json
-from abeyance.core.kinds import Kind
 from abeyance.core.outcome import Asked, Call, Failed, Finished, Interrupted, Send
 from abeyance.core.spec import (
     START,
@@ -20,6 +19,7 @@ from abeyance.core.spec import (
     ReturnErrorToCaller,
     SubgraphNode,
 )
+from abeyance.core.terms import Kind
 
 CLERK = "graph:g;node:review;agent:clerk"
 FIELDS: dict[str, Reducer] = {
