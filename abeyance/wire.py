@@ -23,12 +23,12 @@ from pydantic import (
     PrivateAttr,
 )
 
-from abeyance.core.live_text import LiveText
 from abeyance.core.outcome import VisitOutcome
 from abeyance.core.spec import GraphSpec
 from abeyance.core.state import Limits
 from abeyance.core.terms import Kind
 from abeyance.core.text import LONGEST_ID, truncate
+from abeyance.live_text import LiveText
 
 MAX_DEPTH = 100
 """How deep lists and mappings may be nested in a value. The JSON parser stops at 200 levels, and a run

@@ -28,12 +28,11 @@ from temporalio.converter import DataConverter
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.service import RPCError
 
-from abeyance import metrics, wire
+from abeyance import live_text, metrics, wire
 from abeyance.client import Client
-from abeyance.core import live_text
 from abeyance.core.json import Json
-from abeyance.core.live_text import LiveText
 from abeyance.errors import AbeyanceError, BlockedCode, SettingsError, Unavailable
+from abeyance.live_text import LiveText
 from abeyance.names import BLOCKED_LINE
 from abeyance.storage.converter import of_run, storage_code
 from abeyance.storage.encryption import is_reference

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Final, Literal, TypeAlias
 
-from abeyance import views
+from abeyance import live_text, views
 from abeyance.agents.agent import MODEL_NODE, is_turn
 from abeyance.agents.output import FINAL_RESULT
 from abeyance.agents.transcript_view import TranscriptItem
@@ -36,11 +36,10 @@ from abeyance.api.parts import (
     Usage,
     Waiting,
 )
-from abeyance.core import live_text
 from abeyance.core.address import Address
 from abeyance.core.json import Json
-from abeyance.core.live_text import LiveText
 from abeyance.core.state import Status
+from abeyance.live_text import LiveText
 
 _ID_CHARS: Final = 24
 _BETWEEN: Final = "#"

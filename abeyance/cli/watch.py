@@ -24,8 +24,8 @@ from abeyance.cli.api_call import (
 )
 from abeyance.cli.errors import ErrorText, code_of_run, print_error
 from abeyance.cli.formatting import Line, can_draw, event_line, readable, run_lines
-from abeyance.core.live_text import merged
 from abeyance.errors import SettingsError, Unavailable
+from abeyance.live_text import merged
 from abeyance.util import without_none
 
 if TYPE_CHECKING:

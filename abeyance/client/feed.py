@@ -12,14 +12,13 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Final, cast
 
-from abeyance import views
+from abeyance import live_text, views
 from abeyance.client.records import Records
 from abeyance.client.rpc import WorkflowRpc
-from abeyance.core import live_text
-from abeyance.core.live_text import LiveText
 from abeyance.errors import Code, Refusal
 from abeyance.history.client import HistoryClient
 from abeyance.history.live_texts import TURN_ENDS, LiveTexts
+from abeyance.live_text import LiveText
 from abeyance.records import events
 from abeyance.records.events import Part, event_id
 from abeyance.records.following import Changes

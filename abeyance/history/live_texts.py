@@ -11,13 +11,12 @@ from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.converter import DataConverter
 from temporalio.service import RPCError
 
-from abeyance import views, wire
+from abeyance import live_text, views, wire
 from abeyance.agents.agent import is_turn
-from abeyance.core import live_text
-from abeyance.core.live_text import LiveText
 from abeyance.errors import Unreadable
 from abeyance.history.client import HistoryClient
 from abeyance.history.description import decoded
+from abeyance.live_text import LiveText
 from abeyance.storage.encryption import is_reference
 
 _PAUSE: Final = 0.35

@@ -11,7 +11,7 @@ from pydantic_ai.models.function import AgentInfo
 from scripted_agents import desk
 
 from abeyance import Agent, Graph, views
-from abeyance.core.live_text import merged
+from abeyance.live_text import merged
 
 TURN = "graph:desk;node:clerk;agent:clerk;node:model"
 

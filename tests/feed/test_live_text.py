@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from abeyance.core.live_text import LiveText, joined, merged, news, parts, tail
+from abeyance.live_text import LiveText, joined, merged, news, parts, tail
 
 
 def said(text: str, offset: int = 0, turn: int = 1) -> LiveText:
