@@ -29,10 +29,10 @@ from abeyance.api.segments import Found, Segment, agent_of, call_of, may_end, ne
 from abeyance.authoring.graph import Graph
 from abeyance.client.run import TemporalRun
 from abeyance.core import authority, mailbox
-from abeyance.core.conversation import EXCLUSIVE
 from abeyance.core.json import Json
 from abeyance.core.text import truncate
 from abeyance.errors import Code, Refusal, SettingsError, Unavailable
+from abeyance.records.claims import EXCLUSIVE
 
 _PAGE: Final = 1_000
 _PAUSE: Final = 0.2

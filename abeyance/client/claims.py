@@ -12,9 +12,9 @@ from typing import Final
 
 from abeyance.client.records import Records
 from abeyance.client.rpc import WorkflowRpc
-from abeyance.core.conversation import Claim
 from abeyance.errors import Refusal
 from abeyance.records import claims
+from abeyance.records.claims import Claim
 from abeyance.temporal.retry import NotFound
 from abeyance.util import gather_limited
 

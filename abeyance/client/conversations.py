@@ -7,7 +7,6 @@ from typing import Final, Literal, Unpack
 from abeyance import commands
 from abeyance.client.deployment import Deployment
 from abeyance.client.run import TemporalRun
-from abeyance.core.conversation import EXCLUSIVE
 from abeyance.core.policy import ALL_RUNS, TEMPORAL, Principal, ReadRights
 from abeyance.duration import Duration
 from abeyance.errors import Code, Refusal
@@ -15,6 +14,7 @@ from abeyance.handle import MessageFields, Steered
 from abeyance.history.deleted_runs import DELETED
 from abeyance.orders import control_order, message_order, order_of
 from abeyance.records import runs
+from abeyance.records.claims import EXCLUSIVE
 from abeyance.util import gather_limited
 
 _MAX_LISTED: Final = 20

@@ -20,13 +20,13 @@ from abeyance.client.deployment import Deployment
 from abeyance.client.eviction import Room
 from abeyance.commands import REWIND_TO_START
 from abeyance.core import idempotency, replies
-from abeyance.core.conversation import Claim
 from abeyance.core.state import Status
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.history import resets
 from abeyance.history.description import RPC, RunDescription
 from abeyance.history.resets import Continued, Point, Told
 from abeyance.records import discards
+from abeyance.records.claims import Claim
 from abeyance.storage.converter import of_run
 from abeyance.temporal.retry import NotFound, retry_until
 

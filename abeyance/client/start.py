@@ -35,7 +35,6 @@ from abeyance.client.eviction import Capacity, Room
 from abeyance.client.records import Records
 from abeyance.client.rpc import WorkflowRpc
 from abeyance.core import authority, machine
-from abeyance.core.conversation import Claim
 from abeyance.core.json import Json, rfc3339, sha256, size, why_not_json
 from abeyance.core.spec import GraphSpec
 from abeyance.core.state import Limits, RunState, Status, parted
@@ -44,6 +43,7 @@ from abeyance.handle import Started
 from abeyance.history.description import RPC, RunDescription
 from abeyance.orders import order_of
 from abeyance.projections import LARGEST_IN_MEMO, guards_for_memo, run_view
+from abeyance.records.claims import Claim
 from abeyance.runtime import retries
 from abeyance.runtime.graph_today import pinned as pinned_graph
 from abeyance.schemas.requests import checked_limits

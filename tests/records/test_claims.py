@@ -11,12 +11,12 @@ import pytest
 from recorded import NOON, Recorded, at, batch, run_view
 from sqlalchemy import select
 
-from abeyance.core.conversation import Claim
 from abeyance.core.delegations import Delegations, Wanted
 from abeyance.core.policy import Principal
 from abeyance.errors import Code, Refusal
 from abeyance.keyring import Keyring
 from abeyance.records import claims, delegations, outside
+from abeyance.records.claims import Claim
 from abeyance.records.database import Database
 from abeyance.records.outside import End
 from abeyance.records.tables import delegations as table

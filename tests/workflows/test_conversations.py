@@ -14,10 +14,9 @@ from temporalio.client import Client as TemporalClient
 
 from abeyance import commands
 from abeyance.client import claims
-from abeyance.core.conversation import Claim
 from abeyance.errors import Code, Refusal
 from abeyance.filters import RunFilter
-from abeyance.records.claims import of_conversation
+from abeyance.records.claims import Claim, of_conversation
 from abeyance.util import gather_limited
 
 
