@@ -4,7 +4,8 @@ A start claims a place before there is a run, so that of two that begin at once 
 batch that tells of the run's end takes the claim back (`abeyance.records.writing`).
 
 A claim has a token that is unique to its start: a run id may be reused, and a late release must not
-remove the claim of the next run. So one run may have several claims, and they never conflict with each other.
+remove the claim of the next run. So one run may have several claims, and they never conflict with each
+other.
 """
 
 from __future__ import annotations
