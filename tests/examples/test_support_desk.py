@@ -1,0 +1,70 @@
+"""The support desk: money is paid back when a person agrees, or has agreed to such refunds before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from abeyance import Principal, Refusal
+from abeyance.notifications.config import InSlack, load_notifications
+from abeyance.settings import Settings
+from abeyance.testing import InMemoryRun
+from examples.support_desk import __main__ as desk
+from examples.support_desk.desk import graph
+
+ADA = Principal(subject="ada", capabilities=("refunds:approve",))
+REMEMBERED = {"approved": True, "remember": {"for": "8h", "where": "run"}}
+LETTER = "A-7: 120 euros, late. A-8: 30 euros, late. A-9: 40 euros, broken."
+
+
+async def asked(letter: str) -> InMemoryRun:
+    run = InMemoryRun(graph, {"letter": letter})
+    await run.start()
+    return run
+
+
+async def test_each_refund_is_asked_about_and_only_who_may_agrees() -> None:
+    run = await asked("A-7: 120 euros, late. A-8: 30 euros, late.")
+    with pytest.raises(Refusal, match="refunds:approve"):
+        await run.respond("approve", {"approved": True}, principal=Principal(subject="ben"))
+    for amount in (120, 30):
+        (question,) = await run.interrupts()
+        assert question.reason["arguments"]["amount"] == amount
+        await run.respond("approve", {"approved": True}, principal=ADA)
+
+    assert run.values["reply"] == "We are sorry. We pay back 120 euros for A-7, 30 euros for A-8."
+
+
+async def test_a_yes_that_is_remembered_pays_small_refunds_for_the_same_reason_unasked() -> None:
+    run = await asked(LETTER)
+    await run.respond("approve", REMEMBERED, principal=ADA)
+
+    (question,) = await run.interrupts()
+    assert question.prompt == "Refund 40 euros for the order A-9, which came broken?"
+    await run.respond("approve", {"approved": False}, principal=ADA)
+    assert run.values["reply"] == "We are sorry. We pay back 120 euros for A-7, 30 euros for A-8."
+
+
+async def test_a_large_refund_is_asked_about_whatever_is_remembered() -> None:
+    run = await asked("A-7: 20 euros, late. A-8: 100 euros, late.")
+    await run.respond("approve", REMEMBERED, principal=ADA)
+
+    (question,) = await run.interrupts()
+    assert question.reason["arguments"]["order"] == "A-8"
+
+
+def test_without_tokens_of_slack_it_says_in_a_line_which_to_set() -> None:
+    bot, app = {"ABEYANCE_SLACK_BOT_TOKEN": "xoxb-1"}, {"ABEYANCE_SLACK_APP_TOKEN": "xapp-1"}
+
+    assert "set ABEYANCE_SLACK_BOT_TOKEN and ABEYANCE_SLACK_APP_TOKEN" in desk.about_slack({})
+    assert "set ABEYANCE_SLACK_APP_TOKEN (" in desk.about_slack(bot)
+    assert desk.about_slack(bot | app).startswith("questions go to Slack")
+
+
+def test_its_rules_post_refunds_in_slack() -> None:
+    file = Path(desk.__file__).parent / "notifications.yaml"
+    rules = load_notifications(Settings(notifications=file))
+
+    assert rules is not None
+    assert [target for rule in rules.rules for target in rule.to] == [InSlack(slack="#refunds")]
