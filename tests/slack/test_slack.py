@@ -12,8 +12,7 @@ from urllib.parse import urlencode
 import httpx
 import pytest
 from pydantic import BaseModel, Field
-from slack_sdk.signature import SignatureVerifier
-from slack_site import ADA, FakeSlack, Message, Reply, fake_slack, in_slack
+from slack_site import ADA, FakeSlack, Message, Reply, fake_slack, in_slack, signature
 from sqlalchemy import Connection, select
 from stack import PLAIN
 from temporal_site import ANYBODY, Site, eventually
@@ -437,9 +436,3 @@ async def test_signed_requests_do_what_the_socket_does_and_others_nothing(
     assert {each.status_code for each in refused} == {401}
     assert view.status == "awaiting-input"
     assert (taken.status_code, taken.content) == (200, b"")
-
-
-def signature(secret: str, body: str, *, at: float | None = None) -> dict[str, str]:
-    now = str(int(at or time.time()))
-    signed = SignatureVerifier(secret).generate_signature(timestamp=now, body=body)
-    return {"x-slack-request-timestamp": now, "x-slack-signature": str(signed)}

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import json
+import time
 import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
@@ -15,6 +16,7 @@ from typing import Any, Literal, TypeAlias
 from urllib.parse import parse_qs
 
 import pytest
+from slack_sdk.signature import SignatureVerifier
 from temporal_site import Site, eventually
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
@@ -31,9 +33,9 @@ ALL_SCOPES = frozenset(
 BOT = "B0BOT"
 TEAM = "T0TEAM"
 
-Reply: TypeAlias = Mapping[str, Any] | int | Literal["own", "cut", "held"]
-"""What a method says: a body; 429 or 503; its own answer, or none: the connection is `cut`, or `held`,
-after it has done its work.
+Reply: TypeAlias = Mapping[str, Any] | int | Literal["own", "cut", "held", "page"]
+"""What a method says: a body; 429 or 503; the `page` of a proxy; its own answer, or none: the connection
+is `cut`, or `held`, after it has done its work.
 """
 
 
@@ -183,7 +185,9 @@ class FakeSlack:
             replies = self.replies.get(method)
             reply: Any = replies.pop(0) if replies else "own"
             status, more = 200, f"x-oauth-scopes: {','.join(sorted(self.scopes))}\r\n"
-            if reply == 429:
+            if reply == "page":
+                status, reply = 200, None
+            elif reply == 429:
                 status, reply = 429, {"ok": False, "error": "ratelimited"}
                 more += "Retry-After: 1\r\n"
             elif isinstance(reply, int):
@@ -195,7 +199,7 @@ class FakeSlack:
                 return
             elif reply == "own":
                 reply = self.done(method, arguments)
-            content = json.dumps(reply)
+            content = "<html>Back soon</html>" if reply is None else json.dumps(reply)
             line = f"HTTP/1.1 {status} Said\r\n{more}Content-Type: application/json\r\n"
             line += f"Content-Length: {len(content)}\r\nConnection: close\r\n\r\n{content}"
             writer.write(line.encode())
@@ -333,3 +337,10 @@ def in_slack(*targets: str, event: object = "interrupt.opened", **parts: Any) ->
     to = [{"slack": each} for each in targets or ("#refunds",)]
     rules = [{"when": {"event": event}, "to": to}]
     return {"people": {"ada": ADA}, "rules": rules, **parts}
+
+
+def signature(secret: str, body: str, *, at: float | None = None) -> dict[str, str]:
+    """The headers by which Slack signs a request."""
+    now = str(int(at or time.time()))
+    signed = SignatureVerifier(secret).generate_signature(timestamp=now, body=body)
+    return {"x-slack-request-timestamp": now, "x-slack-signature": str(signed)}

@@ -8,6 +8,7 @@ import json
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from http.client import HTTPException
 from typing import Any, Final, TypeAlias
 from urllib.parse import parse_qs
@@ -25,8 +26,12 @@ from abeyance.errors import SettingsError
 
 Hear: TypeAlias = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any] | None]]
 
+PATH: Final = "/slack"
+"""Where Slack's signed requests are received."""
 _SECONDS: Final = 5.0
 _LARGEST: Final = 1_000_000
+_AT_ONCE: Final = 100
+"""How many requests are read at once: whoever sends has not shown yet that they are Slack."""
 
 
 @asynccontextmanager
@@ -75,6 +80,7 @@ async def by_requests(
             log_config=None,
             access_log=False,
             server_header=False,
+            limit_concurrency=_AT_ONCE,
             timeout_graceful_shutdown=5,
         )
     )
@@ -111,28 +117,52 @@ class _Requests:
         receive: Callable[[], Awaitable[Mapping[str, Any]]],
         send: Callable[[dict[str, Any]], Awaitable[None]],
     ) -> None:
-        body, is_whole = b"", False
-        while not is_whole and len(body) <= _LARGEST:
-            part = await receive()
-            body += part.get("body", b"")
-            is_whole = not part.get("more_body", False)
-        payload = self._payload(scope, body) if len(body) <= _LARGEST else None
-        reply = None if payload is None else await self._hear(payload)
-        content = b"" if reply is None else json.dumps(reply).encode()
-        headers = [(b"content-type", b"application/json")] if content else []
-        status = 401 if payload is None else 200
+        status, content, headers = await self._answered(scope, receive)
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": content})
 
-    def _payload(self, scope: Mapping[str, Any], body: bytes) -> Mapping[str, Any] | None:
-        """Return what a request tells, None if Slack has not signed it."""
-        headers = {
-            name.decode("latin-1"): text.decode("latin-1") for name, text in scope["headers"]
-        }
+    async def _answered(
+        self, scope: Mapping[str, Any], receive: Callable[[], Awaitable[Mapping[str, Any]]]
+    ) -> tuple[HTTPStatus, bytes, list[tuple[bytes, bytes]]]:
+        """Return the status, the body and the headers of the answer to a request."""
+        if scope["path"].rstrip("/") != PATH:
+            return HTTPStatus.NOT_FOUND, b"", []
+        if scope["method"] != "POST":
+            return HTTPStatus.METHOD_NOT_ALLOWED, b"", [(b"allow", b"POST")]
         try:
+            async with asyncio.timeout(_SECONDS):
+                body = await _body(receive)
+        except TimeoutError:
+            return HTTPStatus.REQUEST_TIMEOUT, b"", []
+        if len(body) > _LARGEST:
+            return HTTPStatus.REQUEST_ENTITY_TOO_LARGE, b"", []
+        payload = self._payload(scope, body)
+        if payload is None:
+            return HTTPStatus.UNAUTHORIZED, b"", []
+        reply = await self._hear(payload)
+        if reply is None:
+            return HTTPStatus.OK, b"", []
+        return HTTPStatus.OK, json.dumps(reply).encode(), [(b"content-type", b"application/json")]
+
+    def _payload(self, scope: Mapping[str, Any], body: bytes) -> Mapping[str, Any] | None:
+        """Return what a request tells, None if Slack has not signed it in the last five minutes."""
+        try:
+            headers = {
+                name.decode("ascii"): text.decode("ascii") for name, text in scope["headers"]
+            }
             if not self._verifier.is_valid_request(body, headers):
                 return None
             found = json.loads(parse_qs(body.decode())["payload"][0])
         except (ValueError, KeyError):
             return None
         return found if isinstance(found, dict) else None
+
+
+async def _body(receive: Callable[[], Awaitable[Mapping[str, Any]]]) -> bytes:
+    """Return the body of a request, or more of it than is taken."""
+    body, is_whole = b"", False
+    while not is_whole and len(body) <= _LARGEST:
+        part = await receive()
+        body += part.get("body", b"")
+        is_whole = not part.get("more_body", False)
+    return body

@@ -2,6 +2,7 @@
 
 One process at a time does it. It goes through the stream of all runs from a cursor that the records keep,
 and moves it behind an event when Slack shows what that has changed: so nothing is missed, whatever ends.
+What a bug makes impossible for one message is logged and left out, so that it stops no other.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import AsyncIterator, Mapping
-from contextlib import aclosing, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final
@@ -64,6 +65,7 @@ class Posting:
         self._base = base
         self._mention = partial(desk.mention_of, file)
         self._holder = uuid.uuid4().hex
+        self._skipped = 0
 
     async def work(self) -> None:
         """Post and update until this is cancelled, whenever no other process does."""
@@ -135,7 +137,8 @@ class Posting:
             following = await stream.opened(await self._begun(), filters=heard)
         async with aclosing(following.events) as events:
             async for event in events:
-                await self._handle(event)
+                with self._skipping(event):
+                    await self._handle(event)
                 await self._move(event.id)
 
     async def _begun(self) -> str:
@@ -153,9 +156,28 @@ class Posting:
         id_ = desk.question_of(event)
         if id_ is None:
             for each in await self._records.followed(slack_messages.of_run, event.run_id):
-                await self._show(event, each)
+                with self._skipping(event, interrupt=each):
+                    await self._show(event, each)
         else:
             await self._show(event, id_)
+
+    @contextmanager
+    def _skipping(self, event: views.StreamEvent, **about: str) -> Iterator[None]:
+        """Leave out what fails about an event by a bug: it would fail again after every start."""
+        try:
+            yield
+        except (Unavailable, _Lost):
+            # What comes next would fail as well, until they are back.
+            raise
+        except Exception as error:
+            self._skipped += 1
+            _logger.exception(
+                "code=%s event=%s type=%s run_id=%s%s skipped=%d | this event is not shown in Slack, "
+                "because of a bug",
+                *(type(error).__name__, event.id, event.type, event.run_id),
+                "".join(f" {name}={value}" for name, value in about.items()),
+                self._skipped,
+            )
 
     async def _show(self, event: views.StreamEvent, id_: str) -> None:
         asked = await self._records.followed(slack_messages.asked, id_)
@@ -165,17 +187,29 @@ class Posting:
         content = self._content(id_, asked)
         for channel in await self._channels_of(desk.receivers(self._file, event, asked)):
             if channel not in {message.channel for message in asked.messages}:
-                await self._post(id_, channel, content)
+                with self._skipping(event, interrupt=id_, channel=channel):
+                    await self._post(id_, channel, content)
         said = desk.note(event, asked, self._mention)
         for message in asked.messages:
-            ts = message.ts
-            if ts is None:
-                ts = await self._posted_before(id_, message, content, asked)
-            elif message.shown != sha256(content):
-                await self._change(id_, message.channel, ts, content)
-            if ts is not None and said is not None:
-                about = {"channel": message.channel, "thread_ts": ts, "text": said}
-                await self._done("chat.postMessage", **about)
+            with self._skipping(event, interrupt=id_, channel=message.channel):
+                await self._update(id_, message, content, asked, said)
+
+    async def _update(
+        self,
+        id_: str,
+        message: Message,
+        content: Mapping[str, Any],
+        asked: Asked,
+        said: str | None,
+    ) -> None:
+        ts = message.ts
+        if ts is None:
+            ts = await self._posted_before(id_, message, content, asked)
+        elif message.shown != sha256(content):
+            await self._change(id_, message.channel, ts, content)
+        if ts is not None and said is not None:
+            about = {"channel": message.channel, "thread_ts": ts, "text": said}
+            await self._done("chat.postMessage", **about)
 
     def _content(self, id_: str, asked: Asked) -> dict[str, Any]:
         if asked.question is None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Coroutine, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Self, TypeVar, get_args
 
@@ -44,6 +45,10 @@ _AGAIN: Final = (
 _UNKNOWN: Final = (
     "Nothing was decided: it is not known who you are here. Ask an operator to add you, with your "
     "id {member}, to `people` in the file of notifications."
+)
+_BUG: Final = (
+    "It is not known whether your answer counts, because of a fault of this service. Its log says more. "
+    "Look at the question in the inbox: press Open."
 )
 _ENDED: Final = frozenset(
     {
@@ -101,17 +106,21 @@ class Presses:
         self._team = team
         self._has_mails = any("@" in (each.slack or "") for each in file.people.values())
         self._tasks = set[asyncio.Task[Any]]()
+        self._failed = 0
 
     async def heard(self, payload: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """Take what Slack tells, and return what it is answered with at once."""
-        match payload.get("type"):
-            case "block_actions":
-                for action in payload.get("actions") or ():
-                    self._begin(self._pressed(payload, action))
-            case "view_submission" if payload["view"]["callback_id"].startswith(blocks.PREFIX):
-                return await self._submitted(payload)
-            case _:
-                pass
+        try:
+            match payload.get("type"):
+                case "block_actions":
+                    for action in payload.get("actions") or ():
+                        self._begin(self._pressed(payload, action))
+                case "view_submission" if payload["view"]["callback_id"].startswith(blocks.PREFIX):
+                    return await self._submitted(payload)
+                case _:
+                    pass
+        except Exception as error:  # noqa: BLE001 what Slack is not told it has taken, it sends again
+            self._note(error)
         return None
 
     async def close(self) -> None:
@@ -129,15 +138,13 @@ class Presses:
             json.loads(action["value"]),
             f"{name} {action.get('action_ts')}",
         )
-        try:
+        async with self._telling(press):
             who, question = await self._known(press)
             if name == blocks.APPROVE:
                 await self._answer(press, who, Answer(answer=forms.plain_yes(question)))
             else:
                 decision = name.removeprefix(blocks.PREFIX).removesuffix("...")
                 await self._ask(press, question, _decision(decision), str(payload["trigger_id"]))
-        except _NotDecided as why:
-            await self._tell(press, str(why))
 
     async def _ask(
         self, press: Press, question: views.InterruptView, decision: Decision, trigger: str
@@ -159,26 +166,27 @@ class Presses:
         about = json.loads(view["private_metadata"])
         once = f"{view['callback_id']} {view['id']} {sha256(view['state']['values'])}"
         press = Press.of(str(payload["user"]["id"]), str(about["channel"]), about, once)
-        decision = _decision(view["callback_id"].removeprefix(blocks.PREFIX))
+        decision = view["callback_id"].removeprefix(blocks.PREFIX)
         is_closed = asyncio.Event()
         entering = self._begin(self._entered(press, decision, view["state"]["values"], is_closed))
         await asyncio.wait({entering}, timeout=_ACKNOWLEDGED_WITHIN)
         if not entering.done():
             is_closed.set()
-        elif faults := entering.result():
+        elif entering.exception() is None and (faults := entering.result()):
             return {"response_action": "errors", "errors": faults}
         return None
 
     async def _entered(
         self,
         press: Press,
-        decision: Decision,
+        name: str,
         state: Mapping[str, Any],
         is_closed: asyncio.Event,
     ) -> Faults:
         """Answer with what was entered, and return what the form is to show, while it is open."""
         faults = Faults()
-        try:
+        async with self._telling(press):
+            decision = _decision(name)
             who, question = await self._known(press)
             first = [*(each.block for each in forms.fields(question, decision) or ()), forms.NOTE][
                 0
@@ -192,9 +200,18 @@ class Presses:
                 if not why.is_entry or is_closed.is_set():
                     raise
                 faults[first] = str(why)
+        return faults
+
+    @asynccontextmanager
+    async def _telling(self, press: Press) -> AsyncIterator[None]:
+        """Tell who pressed why it does not count, also if a bug is why."""
+        try:
+            yield
         except _NotDecided as why:
             await self._tell(press, str(why))
-        return faults
+        except Exception as error:  # noqa: BLE001 whoever pressed would wait for ever
+            self._note(error, press)
+            await self._tell(press, _BUG)
 
     async def _known(self, press: Press) -> tuple[str, views.InterruptView]:
         """Return who pressed, and the question, if it is what they saw. Raises _NotDecided."""
@@ -278,7 +295,18 @@ class Presses:
     def _end(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            _logger.error("a press was not handled, because of a bug", exc_info=error)
+            self._note(error)
+
+    def _note(self, error: BaseException, press: Press | None = None) -> None:
+        self._failed += 1
+        _logger.error(
+            "code=%s interrupt=%s member=%s failed=%d | a press was not handled, because of a bug",
+            type(error).__name__,
+            "-" if press is None else press.question,
+            "-" if press is None else press.member,
+            self._failed,
+            exc_info=error,
+        )
 
 
 def _refused(refusal: Refusal) -> str:

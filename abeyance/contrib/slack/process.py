@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from abeyance.client import Client
-from abeyance.contrib.slack.hearing import Hear, by_requests, over_a_socket
+from abeyance.contrib.slack.hearing import PATH, Hear, by_requests, over_a_socket
 from abeyance.contrib.slack.posting import Posting
 from abeyance.contrib.slack.presses import Presses
 from abeyance.contrib.slack.web import Away, Slack, SlackFault
@@ -80,7 +80,7 @@ async def _heard(
             yield "over Socket Mode"
         return
     async with by_requests(settings.slack_signing_secret or "", hear, host, port) as place:
-        yield f"at http://{place[0]}:{place[1]}"
+        yield f"at http://{place[0]}:{place[1]}{PATH}"
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import re
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ _PAUSE: Final = 2.0
 _LIMITED: Final = 429
 _SERVER_ERROR: Final = 500
 _PAGE: Final = 200
+_CODE: Final = re.compile(r"[\w:-]+", re.ASCII)
 _AWAY: Final = frozenset(
     {
         *("internal_error", "fatal_error", "service_unavailable", "request_timeout"),
@@ -140,6 +142,9 @@ def failure(method: str, response: Any) -> Away | SlackFault:
         return Away(f"Slack asks to wait {pause:g} s", pause=pause, is_undecided=False)
     if status >= _SERVER_ERROR or code in _AWAY:
         return Away(f"Slack answered {code}", pause=_PAUSE, is_undecided=True)
+    if not _CODE.fullmatch(code):
+        # The page of a proxy, or of Slack while it is maintained.
+        return Away("something else than Slack answered", pause=_PAUSE, is_undecided=True)
     return SlackFault(code, _one_line(method, code, response))
 
 
