@@ -84,7 +84,7 @@ docs: $(VENV)/installed-docs  ## build the documentation as a site, into out/sit
 
 # What the image can do beyond the bare package: agents with their providers, AG-UI, traces over OTLP,
 # notifications and calendars, rules in CLIPS, and storage in a bucket.
-IMAGE_EXTRAS := agents agui otel people rules s3
+IMAGE_EXTRAS := agents agui otel people rules s3 slack
 LOCK := $(BIN)/uv pip compile --quiet --generate-hashes --no-annotate --upgrade --no-config \
 	--custom-compile-command "make lock" --python-version 3.11 --python-platform linux
 BUILD_REQUIRES := import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")
