@@ -147,8 +147,8 @@ class StartRun(Record, Stamped):
     """The start of a run, beside its spec and values; continue-as-new carries it over.
 
     `request` is a hash of the whole call that started it, if its id was made from the caller's key.
-    `claim` is its token in its conversation. `salt` makes its interrupt ids differ from those of an
-    earlier run with its id.
+    `claim` is its token in its conversation, which it shares with others if `allow_concurrent` is set.
+    `salt` makes its interrupt ids differ from those of an earlier run with its id.
 
     `generation` grows from each history of the run to the next, which orders their events. With a stamp,
     the run accepts only what was sealed for it.
@@ -173,6 +173,7 @@ class StartRun(Record, Stamped):
     graph_version: str = ""
     request: str | None = None
     claim: str | None = None
+    allow_concurrent: bool = Field(default=False, exclude_if=is_empty)
     generation: int = 0
     salt: str = ""
     interrupt_before: tuple[str, ...] = Field(default=(), exclude_if=is_empty)

@@ -199,6 +199,7 @@ async def _claim(deployment: Deployment, start: wire.StartRun) -> None:
             run_id=start.run_id,
             session_type=start.session_type,
             token=start.claim,
+            allow_concurrent=start.allow_concurrent,
             claimed_at=datetime.now(UTC),
         )
         await deployment.claims.claim(start.conversation_id, claim)

@@ -106,6 +106,7 @@ class Runs:
             limits=limits or Limits(),
             started_by=started_by,
             on_behalf_of=on_behalf_of,
+            allow_concurrent=allow_concurrent,
             request=request,
             # A repeated answer to an earlier run of this id must not answer this one.
             salt=uuid.uuid4().hex if reuse else "",
@@ -126,7 +127,6 @@ class Runs:
             until if is_one_call else frozenset(),
             is_named=run_id is not None,
             reuse=reuse,
-            allow_concurrent=allow_concurrent,
         )
         if wait:
             view = await self._awaited(started.run_id, reached, until, deadline)
@@ -140,7 +140,6 @@ class Runs:
         *,
         is_named: bool,
         reuse: bool,
-        allow_concurrent: bool,
     ) -> tuple[Started, asyncio.Future[views.RunView] | None]:
         """Start a run, and with `until` also return its view to come, unless it was started before."""
         run_id = plan.start.run_id
@@ -152,7 +151,7 @@ class Runs:
         if is_named:
             await self._line.deleted.refuse_erased(run_id)
         try:
-            plan = await self._executions.claim(plan, allow_concurrent=allow_concurrent)
+            plan = await self._executions.claim(plan)
         except Refusal:
             # The conversation may be full because this very run was started before.
             if is_new or await self._found(run_id) is None:

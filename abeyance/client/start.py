@@ -78,6 +78,7 @@ class StartPlan:
         limits: Limits,
         started_by: str,
         on_behalf_of: str | None = None,
+        allow_concurrent: bool = False,
         request: str | None = None,
         salt: str = "",
         interrupt_before: str | Sequence[str] = (),
@@ -118,6 +119,7 @@ class StartPlan:
                 digest=sha256(arguments if sent_by is None else [*arguments, person]),
                 graph_version=version,
                 request=request,
+                allow_concurrent=allow_concurrent,
                 salt=salt,
                 interrupt_before=as_names(interrupt_before),
                 interrupt_after=as_names(interrupt_after),
@@ -289,7 +291,7 @@ class Executions:
         self.capacity = capacity
         self._records = records
 
-    async def claim(self, plan: StartPlan, *, allow_concurrent: bool = False) -> StartPlan:
+    async def claim(self, plan: StartPlan) -> StartPlan:
         """Claim the place of a run in its conversation, if it has one. Return the plan with the claim.
 
         Raises `conversation_busy` and `too_many_runs`.
@@ -300,7 +302,7 @@ class Executions:
             run_id=plan.start.run_id,
             session_type=plan.start.session_type,
             token=uuid.uuid4().hex,
-            allow_concurrent=allow_concurrent,
+            allow_concurrent=plan.start.allow_concurrent,
             claimed_at=datetime.now(UTC),
         )
         await self._claims.claim(plan.start.conversation_id, claim)
