@@ -70,7 +70,7 @@ class Recorder:
         self._is_quiet = not self._pending
         self._status: Status | None = None
         self._questions: dict[str, Interrupt] = {}
-        self._settled: str | None = None
+        self._settled: dict[str, Interrupt] = {}
         self._number = self._after = start.batch or BEGINNING
         self._told = self.facts
         self._untold: tuple[RunState, wire.StartRun] | None = None
@@ -152,7 +152,7 @@ class Recorder:
         self._rewound = Rewound(at=at, salt=salt, execution=execution, count=count)
         self._is_quiet = False
         # Questions are handed over anew: later batches may have written them, and are discarded.
-        self._questions, self._settled = {}, None
+        self._questions, self._settled = {}, {}
 
     def began(self, start: wire.StartRun, graph: str, now: datetime) -> None:
         """Note that the run began."""
@@ -332,13 +332,8 @@ class Recorder:
         known, ledger = self._questions, state.ledger
         self._questions = dict(ledger.open)
         yield from (entry for id_, entry in ledger.open.items() if known.get(id_) is not entry)
-        fresh: list[Interrupt] = []
-        for id_ in reversed(ledger.settled):
-            if id_ == self._settled:
-                break
-            fresh.append(ledger.settled[id_])
-        self._settled = next(reversed(ledger.settled), None)
-        yield from reversed(fresh)
+        known, self._settled = self._settled, dict(ledger.settled)
+        yield from (entry for id_, entry in ledger.settled.items() if known.get(id_) is not entry)
 
 
 def workflow_task() -> str:

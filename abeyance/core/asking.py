@@ -40,6 +40,9 @@ def interrupted(step: Step, visit: Visit, running: Running, outcome: Interrupted
         for each in outcome.interrupts
         if each.misfit is not None or _shows_another(visit, each)
     }
+    for each in outcome.interrupts:
+        if each.key in again:
+            interrupts.void_before(step, visit, each)
     visit.questions = visit.questions.without(again)
     gates.withdraw(step, visit, again)
     step.move(visit, "ask", Waiting(stage=running.stage, composite=outcome.composite))

@@ -108,9 +108,7 @@ def ask(
     """
     state = step.run
     question, kind = asked.question, asked.kind
-    address = visit.address
-    if asked.process is not None:
-        address = below(address, "process", asked.process)
+    address = _address(visit, asked)
     bound = ledger.content_digest(question)
     prompt = question.prompt
     if asked.misfit is not None:
@@ -125,11 +123,11 @@ def ask(
         calendar = None if question.terms is None else question.terms.calendar
         deadline = moment(step.now, question.timeout, calendar)
     visit.questions = visit.questions.asked(asked.key).showing(asked.key, bound)
-    id_ = _new_id(state, visit, asked, address)
+    id_ = _latest_id(state, visit, asked)
     while id_ in state.ledger.settled:
         # A node with the name of an earlier one, which the run's graph had before it was migrated.
         visit.questions = visit.questions.asked(asked.key)
-        id_ = _new_id(state, visit, asked, address)
+        id_ = _latest_id(state, visit, asked)
     opened = ledger.opened(
         question,
         id=id_,
@@ -164,10 +162,30 @@ def publish_opened(step: Step, interrupt: Interrupt) -> int:
     )
 
 
-def _new_id(state: RunState, visit: Visit, asked: Asked, address: str) -> str:
+def _latest_id(state: RunState, visit: Visit, asked: Asked) -> str:
     ordinal = visit.questions.ask_counts[asked.key]
-    name, kind = asked.question.name, asked.kind
+    name, kind, address = asked.question.name, asked.kind, _address(visit, asked)
     return ledger.interrupt_id(state.run_id, address, name, ordinal, kind, salt=state.salt)
+
+
+def _address(visit: Visit, asked: Asked) -> str:
+    return (
+        visit.address if asked.process is None else below(visit.address, "process", asked.process)
+    )
+
+
+def void_before(step: Step, visit: Visit, asked: Asked) -> None:
+    """Note that the latest answer to a question counts no more, because its code is to ask it again."""
+    if asked.key in visit.questions.ask_counts:
+        void(step, _latest_id(step.run, visit, asked))
+
+
+def void(step: Step, id_: str) -> None:
+    """Note that the answer to a question counts no more, because it is asked again."""
+    book = step.run.ledger.settled
+    settled = book.get(id_)
+    if settled is not None and settled.status == "answered":
+        book[id_] = replace(settled, settled_reason=ledger.ASKED_AGAIN)
 
 
 def ask_anew(

@@ -26,6 +26,8 @@ from abeyance.core.who_may_answer import Claim
 
 SettledStatus: TypeAlias = Literal["answered", "expired", "cancelled", "superseded"]
 
+ASKED_AGAIN: Final = "asked again"
+"""The `settled_reason` of a question whose answer counts no more."""
 _STORED_PROMPT_CHARS: Final = 200
 _SPEC: Final = tuple(entry.name for entry in fields(InterruptSpec))
 _CONTENT: Final = tuple(

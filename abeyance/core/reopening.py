@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from abeyance.core import items, routing
+from abeyance.core import interrupts, items, routing
 from abeyance.core.json import Json
 from abeyance.core.step import Step
 from abeyance.core.visit import BY_BRANCH, BY_SCOPE, IN_SCOPE, Gate
@@ -49,6 +49,9 @@ def _retrace(step: Step, gate: Gate, reason: str) -> None:
         is_left = any(member.fan in fans for member in each.members)
         if is_left or each.question == id_ or id_ in each.before:
             del step.run.gates[each.question]
+            if not each.begun:
+                # What has begun was decided by its answer, whatever follows.
+                interrupts.void(step, each.question)
         elif left := [t for t in each.taken if t in gate.taken or id_ in t.token.gates]:
             taken = tuple(token for token in each.taken if token not in left)
             step.run.gates[each.question] = replace(each, taken=taken)

@@ -1,7 +1,8 @@
 """Reads the report of approvals: the questions that were settled, and the calls that ran under a grant.
 
 The first are rows of questions, the second events: both are read newest first, and merged. What a rewind
-has discarded is a row too, because somebody has decided it, and no sum has it, because it may come again.
+has discarded is a row too, because somebody has decided it, and so is an answer after which its question
+was asked again. No sum has them, because they come again.
 """
 
 from __future__ import annotations
@@ -11,7 +12,18 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeAlias
 
-from sqlalchemy import BigInteger, Column, Connection, Select, exists, func, literal, select, tuple_
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Select,
+    exists,
+    func,
+    literal,
+    or_,
+    select,
+    tuple_,
+)
 
 from abeyance.core.json import Json
 from abeyance.core.policy import Principal
@@ -50,6 +62,8 @@ class _Kind:
     capability: Column[Any]
     rewound_by: Column[Any]
     columns: Sequence[Column[Any]]
+    # What is added.
+    standing: Condition
 
 
 _QUESTION: Final = _Kind(
@@ -63,6 +77,8 @@ _QUESTION: Final = _Kind(
         *(questions.c.view, questions.c.shown, questions.c.outcome, questions.c.interrupt_id),
         questions.c.created_at,
     ),
+    standing=questions.c.rewound_by.is_(None)
+    & or_(questions.c.outcome != "withdrawn", questions.c.status != "answered"),
 )
 _CALL: Final = _Kind(
     rank=0,
@@ -72,6 +88,7 @@ _CALL: Final = _Kind(
     capability=events.c.capability,
     rewound_by=events.c.rewound_by,
     columns=(events.c.data, events.c.audit, events.c.actor),
+    standing=events.c.rewound_by.is_(None),
 )
 
 
@@ -194,7 +211,7 @@ class _Found:
         is_whole = True
         for kind, own in self._kinds.values():
             query = self._select(kind, own, with_answers=with_answers)
-            standing = query.where(kind.rewound_by.is_(None)).execution_options(yield_per=_CHUNK)
+            standing = query.where(kind.standing).execution_options(yield_per=_CHUNK)
             for row in self._connection.execute(standing):
                 try:
                     said = self._said(kind, row, with_answers=with_answers)

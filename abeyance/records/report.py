@@ -39,10 +39,10 @@ class Approval(Record):
     """A row of the report: a question that was settled, or a call under a grant.
 
     `id` is that of the question, and null for a call. `by` answered it, `on_behalf_of` whom that was for,
-    and `voters` have voted, if it took several. `settled_reason` is why it was withdrawn. `fields` are
-    those that were picked, null where the question has none. `redacted`: the answer, and the fields of
-    it, are left out, because the reader lacks the capability of the question. `degraded`: no key opens
-    the row here.
+    and `voters` have voted, if it took several. `settled_reason` is why it was withdrawn, also if it was
+    answered and `asked again`. `fields` are those that were picked, null where the question has none.
+    `redacted`: the answer, and the fields of it, are left out, because the reader lacks the capability of
+    the question. `degraded`: no key opens the row here.
     """
 
     at: datetime
@@ -100,6 +100,9 @@ def outcome_of(view: views.InterruptView) -> Outcome:
     answer = view.answer
     said = answer.get("approved") if isinstance(answer, Mapping) else answer
     match view.status:
+        case "answered" if view.settled_reason is not None:
+            # It was asked again: its answer counts no more.
+            return "withdrawn"
         case "answered" if said is True:
             return "approved"
         case "answered" if said is False:

@@ -11,6 +11,7 @@ number of the event `run.rewound`, and its events are numbered after it.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,7 +33,8 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from abeyance import views
 from abeyance.core.terms import Priority
-from abeyance.records import engines, event_rows, grant_rows, report
+from abeyance.keyring import WrongKey
+from abeyance.records import engines, event_rows, grant_rows, report, search_texts
 from abeyance.records.batch import BEGINNING, Batch, Fact, Rewound, Written
 from abeyance.records.documents import Documents
 from abeyance.records.event_rows import Tail
@@ -100,6 +102,7 @@ _NAMED: Final = (
     questions.c.interrupt_id.in_(bindparam("ids", expanding=True)),
 )
 _DELETE_QUESTIONS: Final = delete(questions).where(*_NAMED)
+_VIEWS: Final = select(questions.c.interrupt_id, questions.c.view).where(*_NAMED)
 _KEYS: Final = select(questions.c.interrupt_id, questions.c.id).where(
     *_NAMED, questions.c.batch == bindparam("number")
 )
@@ -289,7 +292,7 @@ def _columns(documents: Documents, batch: Batch) -> Row:
         "ended_at": micros_or_none(view.ended_at),
         "is_blocked": bool(view.blocked),
         "hindered": None,
-        "search": _search_of_run(view),
+        "search": search_texts.of_run(view),
         "view": _document(documents, view),
     }
 
@@ -321,7 +324,7 @@ def _write_questions(
         connection.execute(_DELETE_QUESTIONS, {"run": run.id, "ids": batch.gone})
     if not batch.questions:
         return
-    told, of = _told(batch.facts), batch.view
+    told, of = _kept(connection, documents, run, batch, _told(batch.facts)), batch.view
     rows = [
         {
             "batch": batch.number,
@@ -352,6 +355,22 @@ def _told(facts: Sequence[Fact]) -> Mapping[str, Row]:
         if fact.type == _ANSWERED:
             told[id_]["answer"] = audit.get("answer")
     return told
+
+
+def _kept(
+    connection: Connection, documents: Documents, run: _Run, batch: Batch, told: Mapping[str, Row]
+) -> Mapping[str, Row]:
+    """Return what is told of questions, and the long answers that their run does not know any more."""
+    views_ = (view for view in batch.questions if view.status == "answered" and view.answer is None)
+    ids = [view.id for view in views_ if "answer" not in told.get(view.id, {})]
+    if not ids:
+        return told
+    kept = dict(told)
+    for row in connection.execute(_VIEWS, {"run": run.id, "ids": ids}).all():
+        with contextlib.suppress(WrongKey):
+            answer = documents.read(row.view).get("answer")
+            kept[row.interrupt_id] = {**told.get(row.interrupt_id, {}), "answer": answer}
+    return kept
 
 
 def _question(
@@ -386,7 +405,7 @@ def _question(
         "deadline": deadline,
         "due": FAR if deadline is None else deadline,
         "rewound_by": None,
-        "search": _search_of_question(of, view, is_sealed=documents.are_sealed),
+        "search": search_texts.of_question(of, view, is_sealed=documents.are_sealed),
         "view": _document(documents, view),
         "shown": shown and documents.write({name: shown.get(name) for name in SHOWN}, view.run_id),
     }
@@ -412,46 +431,6 @@ def _people(question: int, view: views.InterruptView) -> Iterator[Row]:
         yield from named("escalation", [who], since=micros(at))
     if view.claim is not None:
         yield from named("claim", [*view.claim.people], until=micros(view.claim.until))
-
-
-def _search_of_run(view: views.RunView) -> str:
-    labelled = (f"{name}={value}" for name, value in view.labels.items())
-    return searchable(
-        view.run_id, view.graph, view.conversation_id, view.started_by, view.sent_by, *labelled
-    )
-
-
-def _search_of_question(of: views.RunView, view: views.InterruptView, *, is_sealed: bool) -> str:
-    named = [*view.assignees, view.answered_by, view.requested_capability]
-    clear = searchable(view.id, view.name, view.address, *named, _search_of_run(of))
-    if is_sealed:
-        return clear
-    return f"{clear}\n{searchable(view.prompt, *_texts(view.reason))}"
-
-
-def _texts(value: Any) -> Iterator[str]:
-    match value:
-        case str():
-            yield value
-        case Mapping():
-            for each in value.values():
-                yield from _texts(each)
-        case list():
-            for each in value:
-                yield from _texts(each)
-        case bool() | None:
-            pass
-        case _:
-            yield str(value)
-
-
-def searchable(*texts: str | None) -> str:
-    """Return texts as a search compares them: without regard to upper and lower case.
-
-    What no database holds in a text, which JSON may, is a question mark.
-    """
-    folded = "\n".join(text.casefold() for text in texts if text)
-    return folded.replace("\0", "?").encode(errors="replace").decode()
 
 
 def _add(connection: Connection, table: Table, rows: Sequence[Row]) -> None:

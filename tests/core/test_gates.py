@@ -197,6 +197,15 @@ def test_several_gates_are_asked_again_from_the_first_that_showed_something_else
     run.says(APPROVER, "ask")
 
     assert run.ran_with("pay") == [(999, "B-8")]
+    # Those that led to the payment count, and no other.
+    reasons = [(each.name, each.settled_reason) for each in run.state.ledger.settled.values()]
+    assert sorted(reasons, key=str) == sorted(
+        [
+            *[("audit", "asked again"), ("ask", "asked again"), ("ask", "asked again")],
+            *[("audit", None), ("ask", None)],
+        ],
+        key=str,
+    )
 
 
 def test_gates_beside_each_other_are_asked_again_each_for_its_own() -> None:

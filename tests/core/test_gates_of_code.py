@@ -34,7 +34,10 @@ def test_code_is_told_what_it_has_shown_where_the_values_are_others() -> None:
 
     second = run.open("sure")
     assert second.id != first.id
+    old = run.state.ledger.settled[first.id]
+    assert (old.status, old.answer, old.settled_reason) == ("answered", True, "asked again")
     run.says(APPROVER, "sure")
+    assert run.settled("sure").settled_reason is None
     assert (run.orders("pay")[-1].shown_hashes, run.orders("pay")[-1].own_answers) == (
         {},
         {"sure": True},

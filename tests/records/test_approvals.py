@@ -145,6 +145,37 @@ def test_what_was_shown_and_a_long_answer_stay_though_one_batch_asks_and_settles
     assert row.fields == {"reason": 8, "answer.text": answer["text"]}
 
 
+def test_a_long_answer_stays_though_its_run_hands_the_question_over_without_it(
+    recorded: Recorded,
+) -> None:
+    long = {"approved": True, "text": "long " * 200}
+    asking, answering = decided("a", answer=long)
+    recorded.write(asking, answering)
+    (settled,) = answering.questions
+    recorded.write(batch(run_view("a"), settled.model_copy(update={"answer": None}), number=3))
+
+    (row,) = report(recorded).items
+    assert (row.outcome, row.answer) == ("approved", long)
+
+
+def test_an_answer_after_which_its_question_was_asked_again_is_withdrawn_and_in_no_sum(
+    recorded: Recorded,
+) -> None:
+    recorded.write(*decided("a", 1, reason={"amount": 5}), *decided("b", 2, reason={"amount": 7}))
+    (settled,) = decided("a")[1].questions
+    voided = settled.model_copy(update={"answer": None, "settled_reason": "asked again"})
+    recorded.write(batch(run_view("a"), voided, number=3))
+
+    page = report(recorded, sums=["reason.amount"])
+
+    assert [(row.run_id, row.outcome, row.by, row.settled_reason) for row in page.items] == [
+        ("b", "approved", "ada", None),
+        ("a", "withdrawn", "ada", "asked again"),
+    ]
+    assert page.sums["reason.amount"].sum == "7"
+    assert report(recorded, outcomes={"approved"}).total == 1
+
+
 FILTERS: list[tuple[dict[str, Any], str]] = [
     ({}, "dcba"),
     ({"since": at(2)}, "dcb"),

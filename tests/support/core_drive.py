@@ -394,7 +394,8 @@ class Drive:
 
     def settled(self, name: str) -> Interrupt:
         """The latest settled interrupt of a name."""
-        return [i for i in self.state.ledger.settled.values() if i.name == name][-1]
+        named = [i for i in self.state.ledger.settled.values() if i.name == name]
+        return max(reversed(named), key=lambda entry: entry.since)
 
     # What it wanted
 

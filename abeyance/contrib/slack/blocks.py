@@ -80,7 +80,8 @@ def status(question: views.InterruptView, mention: Mention) -> list[str]:
         case "answered" if question.answered_by == TIMEOUT:
             return ["*Answered by its default, at its deadline.*"]
         case "answered":
-            lines = [f"*{_outcome(question.answer)}{by}*{note}"]
+            again = "" if question.settled_reason is None else f": {question.settled_reason}"
+            lines = [f"*{_outcome(question.answer)}{by}{again}*{note}"]
             return [*_votes(question, mention), *lines] if question.quorum else lines
         case other:
             return [f"*{_WITHDRAWN.get(other, escape(other))}*"]
