@@ -255,6 +255,7 @@ def test_every_word_of_a_search_occurs_somewhere_as_text(recorded: Recorded) -> 
         found = "".join(view.run_id for view in page.items)
         assert (q, found, page.total) == (q, expected, len(expected))
     assert inbox(recorded, q="50%").items[0].prompt == "Refund 50% of order A-17?"
+    assert inbox(recorded, q="a-").items == inbox(recorded, q="order a-").items
 
 
 def test_with_keys_a_search_reads_what_is_not_sealed(database_url: str) -> None:
