@@ -2,7 +2,7 @@
 
 The event of the answer that makes a grant has all of it, so a grant is written with the answer or not at
 all. A use is taken before its call runs, and the event of the call has it too: so both can be made anew
-from histories.
+from histories. That a grant was revoked is in no history, so one that is made anew is written as revoked.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from abeyance.core.grants import Grant
 from abeyance.records.batch import Batch, Fact
 from abeyance.records.documents import Documents
-from abeyance.records.tables import grant_uses, grants, micros
+from abeyance.records.tables import grant_uses, grants, micros, micros_or_none
 
 JSON: Final = TypeAdapter(Grant)
 _MADE: Final = "approval.remembered"
@@ -33,9 +33,10 @@ def record(
     *,
     row: int,
     facts: Sequence[Fact],
+    revoked_at: datetime | None = None,
 ) -> None:
     """Write the grants and the uses that events tell of, those that are not there yet. `row` is that of
-    their run.
+    their run, and grants count only without `revoked_at`.
     """
     for fact in facts:
         if fact.type == _MADE and fact.audit is not None:
@@ -50,6 +51,7 @@ def record(
                 "graph": made.graph,
                 "made_by": made.by,
                 "until": micros(made.until),
+                "revoked_at": micros_or_none(revoked_at),
                 "document": documents.write(fact.audit["grant"], batch.view.run_id),
             }
             connection.execute(missing(connection, grants, values))

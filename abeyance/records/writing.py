@@ -16,6 +16,7 @@ import functools
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any, Final, TypeAlias
 
 from sqlalchemy import (
@@ -126,26 +127,40 @@ def write(
 
 
 def fill(connection: Connection, documents: Documents, deployment: int, batch: Batch) -> None:
-    """Write what is missing of a batch, whether a later one was written or not."""
+    """Write what is missing of a batch of a history, whether a later one was written or not. Grants that
+    are missing are written as revoked: nobody knows whether they were.
+    """
     if connection.dialect.name == "postgresql":
         connection.execute(_LOCK)
     run = _run(connection, documents, deployment, batch)
     if run is None:
         return
     if batch.number > run.latest:
-        _write(connection, documents, deployment, batch)
+        _write(connection, documents, deployment, batch, revoked_at=batch.active_at)
         return
     is_latest = batch.rewound is not None and batch.rewound.salt == run.rewind
     _, facts = _numbered(batch, run.rewound_by if is_latest else None)
     tail = event_rows.write(connection, documents, run.tail, facts)
-    grant_rows.record(connection, documents, deployment, batch, row=run.id, facts=facts)
+    grant_rows.record(
+        *(connection, documents, deployment, batch),
+        row=run.id,
+        facts=facts,
+        revoked_at=batch.active_at,
+    )
     connection.execute(_UPDATE_RUN.values(told=tail.number, hash=tail.hash), {"key": run.id})
     _write_questions(connection, documents, deployment, run, batch)
     if connection.execute(_HAS_ENDED, {"run": run.id}).scalar_one():
         _take_off_lists(connection, [run.id])
 
 
-def _write(connection: Connection, documents: Documents, deployment: int, batch: Batch) -> Written:
+def _write(
+    connection: Connection,
+    documents: Documents,
+    deployment: int,
+    batch: Batch,
+    *,
+    revoked_at: datetime | None = None,
+) -> Written:
     run = _run(connection, documents, deployment, batch)
     if run is None:
         return Written(status="written")
@@ -159,7 +174,12 @@ def _write(connection: Connection, documents: Documents, deployment: int, batch:
             run = replace(run, tail=event_rows.take_back(connection, run.tail, before, facts))
             grant_rows.take_back(connection, run.id, before, facts)
         tail = event_rows.write(connection, documents, run.tail, facts)
-        grant_rows.record(connection, documents, deployment, batch, row=run.id, facts=facts)
+        grant_rows.record(
+            *(connection, documents, deployment, batch),
+            row=run.id,
+            facts=facts,
+            revoked_at=revoked_at,
+        )
         _write_run(connection, documents, run.id, batch, tail)
         if run.latest <= BEGINNING:
             # Now it is known when Temporal began it: clocks of clients differ.

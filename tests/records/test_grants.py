@@ -148,6 +148,21 @@ def test_a_grant_is_written_once_and_stays_revoked_when_it_comes_again(recorded:
     assert listed(recorded) == []
 
 
+def test_a_grant_that_is_made_anew_counts_no_more_because_it_may_have_been_revoked(
+    recorded: Recorded,
+) -> None:
+    told = making(), batch(run_view("a"), number=2, facts=[made(2, id="h")])
+    with recorded.database.writing() as connection:
+        # The second first: nothing is missing of a run, and then something is.
+        for each in reversed(told):
+            fill(connection, recorded.database.documents, recorded.deployment, each)
+
+    assert listed(recorded) == []
+    assert take(recorded, call()) is None
+    recorded.write(batch(run_view("a"), number=3, facts=[made(3, id="i")]))
+    assert [each.id for each in listed(recorded)] == ["i"]
+
+
 def test_what_is_made_anew_has_the_uses_of_its_calls_whichever_run_comes_first(
     recorded: Recorded,
 ) -> None:
