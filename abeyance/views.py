@@ -81,11 +81,12 @@ class InterruptView(Record):
     `abridged`: the response has no reason, payload and schema, because there is no room for them, and the
     prompt is truncated; read the interrupt by its id. An interrupt of the kind `unreadable` cannot be
     read here: it is `degraded`, and the prompt says why. `prompt_values` are the places of values in the
-    prompt, `[begin, end]` in characters: these are text, even if the prompt is Markdown. `assignees` to
-    `decisions` are the terms of the question; `hold` is in seconds, `decisions` are those of an approval,
-    and `preview` describes what the call would do. `remember` is what may be remembered of a yes to an
-    open approval. `votes` are the votes that count, and `missing` is how
-    many approvals an open question still needs. While the interrupt is `held`, until `held_until`,
+    prompt, `[begin, end]` in characters: these are text, even if the prompt is Markdown. In the
+    inbox `started_by` is who started the run, and `about` the amount that the reason shows, or else its
+    first argument. `assignees` to `decisions` are the terms of the question; `hold` is in seconds,
+    `decisions` are those of an approval, and `preview` describes what the call would do. `remember` is
+    what may be remembered of a yes to an open approval. `votes` are the votes that count, and `missing`
+    is how many approvals an open question still needs. While the interrupt is `held`, until `held_until`,
     `answer` and `note` are those that will count then; no deadline is shown, because none applies.
     `reminders` and `escalations` are the times of an open question, and `calendar` is the name of its
     calendar. `claim` has the holder of the claim, and its end. `barred` lists the people whom `not_by`
@@ -103,6 +104,8 @@ class InterruptView(Record):
     address: str
     prompt: str
     prompt_values: list[tuple[int, int]] = Field(default_factory=list)
+    started_by: str | None = Field(default=None, exclude_if=is_none)
+    about: dict[str, Any] | None = Field(default=None, exclude_if=is_none)
     reason: Any = None
     payload: Any = None
     preview: Any = None

@@ -76,6 +76,7 @@ INTERRUPT: Final = _whole(
 
 LISTED_INTERRUPT: Final[dict[str, Any]] = {
     **INTERRUPT,
+    "about": {"risk": "high"},
     "reason": None,
     "response_schema": None,
     "on_timeout": None,

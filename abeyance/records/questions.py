@@ -5,6 +5,7 @@ What counts as waiting is a column, `listed`, which a batch writes: so the inbox
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -14,6 +15,7 @@ from sqlalchemy import Column, Connection, and_, func, or_, select
 from abeyance import views
 from abeyance.core.policy import Principal
 from abeyance.core.terms import GROUP
+from abeyance.core.text import truncate
 from abeyance.filters import InboxFilter, Order
 from abeyance.keyring import WrongKey
 from abeyance.records import selecting
@@ -35,6 +37,15 @@ _SHOWN: Final = (
     *(questions.c.created_at, questions.c.deadline, questions.c.status, questions.c.rewound_by),
 )
 """What a view is made of, or as much of it as can be read without its key."""
+_STARTED_BY: Final = (
+    select(runs.c.started_by)
+    .where(runs.c.id == questions.c.run)
+    .correlate(questions)
+    .scalar_subquery()
+    .label("started_by")
+)
+_AMOUNT: Final = re.compile(r"(^|_)(amount|total|sum|price|cost)(_|$)", re.IGNORECASE)
+_ABOUT_CHARS: Final = 80
 _COUNTS: Final = and_(
     questions.c.rewound_by.is_(None),
     or_(questions.c.listed.is_not(None), questions.c.status.not_in(LISTED)),
@@ -58,7 +69,7 @@ def inbox(
     """
     found = selecting.page(
         connection,
-        _SHOWN,
+        (*_SHOWN, _STARTED_BY),
         [
             questions.c.deployment == deployment,
             questions.c.listed == filters.status,
@@ -73,7 +84,10 @@ def inbox(
         cursor=cursor,
         limit=limit,
     )
-    items = [short(_view(documents, row)) for row in found.items]
+    items = [
+        short(_view(documents, row)).model_copy(update={"started_by": row.started_by})
+        for row in found.items
+    ]
     return Page(items=items, next_cursor=found.next_cursor, total=found.total)
 
 
@@ -242,8 +256,30 @@ def _view(documents: Documents, row: AnyRow) -> views.InterruptView:
 
 
 def short(view: views.InterruptView) -> views.InterruptView:
-    """Return a question as lists show it."""
+    """Return a question as lists show it: what is large is left out, and `about` says the gist of it."""
     left_out = ("reason", "payload", "response_schema", "on_timeout", "answered_at")
     also = ("hold", "decisions", "calendar")
     empty: dict[str, Any] = {"votes": [], "reminders": [], "warnings": [], "abridged": True}
-    return view.model_copy(update={**dict.fromkeys((*left_out, *also)), **empty})
+    about = {"about": _about(view.reason)}
+    return view.model_copy(update={**dict.fromkeys((*left_out, *also)), **empty, **about})
+
+
+def _about(reason: Any) -> dict[str, Any] | None:
+    """Return the amount that a reason shows, else its first argument, None if it has neither."""
+    match reason:
+        case {"tool": str(), "arguments": Mapping() as arguments}:
+            shown: Mapping[str, Any] = arguments
+        case Mapping():
+            shown = reason
+        case _:
+            return None
+    said = {name: value for name, value in shown.items() if _is_short(value)}
+    name = next(filter(_AMOUNT.search, said), next(iter(said), None))
+    if name is None:
+        return None
+    value = said[name]
+    return {name: truncate(value, _ABOUT_CHARS) if isinstance(value, str) else value}
+
+
+def _is_short(value: Any) -> bool:
+    return isinstance(value, str | int | float) and not isinstance(value, bool) and value != ""

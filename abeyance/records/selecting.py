@@ -74,7 +74,7 @@ class Order:
 
 def page(
     connection: Connection,
-    columns: Sequence[Column[Any]],
+    columns: Sequence[ColumnElement[Any]],
     conditions: Collection[Condition],
     order: Order,
     *,

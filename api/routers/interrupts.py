@@ -196,7 +196,7 @@ class InboxQuery(ListQuery):
     dependencies=[READ],
     responses=openapi.read(
         "A page of open or held interrupts.",
-        examples.listed(examples.LISTED_INTERRUPT, "eyJub3ci.2c26b46b"),
+        examples.listed({**examples.LISTED_INTERRUPT, "started_by": "sam"}, "eyJub3ci.2c26b46b"),
     ),
 )
 async def list_open_interrupts(

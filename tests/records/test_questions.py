@@ -361,6 +361,30 @@ def test_a_list_has_questions_without_what_is_large_and_one_is_read_whole(
         assert recorded.read(questions.question, "a", unknown) is None
 
 
+@pytest.mark.parametrize(
+    ("reason", "about"),
+    [
+        ({"tool": "refund", "arguments": {"to": "ada", "amount": 2**60}}, {"amount": 2**60}),
+        ({"tool": "mail", "arguments": {"urgent": True, "to": "ada"}, "cost": 1}, {"to": "ada"}),
+        ({"payee": "Elm Ltd", "total_eur": "12900.00"}, {"total_eur": "12900.00"}),
+        ({"costly": "yes", "lines": [1], "none": None}, {"costly": "yes"}),
+        ({"note": "x" * 100}, {"note": "x" * 77 + "..."}),
+        ({"tool": "ping", "arguments": {}}, None),
+        ("late", None),
+        (None, None),
+    ],
+)
+def test_a_list_says_the_amount_or_the_first_argument_and_who_started_the_run(
+    recorded: Recorded, reason: object, about: object
+) -> None:
+    recorded.write(asked("a", reason=reason, run={"started_by": "grace"}))
+
+    (listed,) = inbox(recorded).items
+    assert (listed.about, listed.started_by) == (about, "grace")
+    (run,) = recorded.read(runs.page, RunFilter()).items
+    assert run.interrupts[0].about == about
+
+
 def test_the_questions_of_a_run_are_those_that_wait_and_then_the_settled_ones(
     recorded: Recorded,
 ) -> None:
