@@ -1,6 +1,6 @@
 // The list: which questions are shown, in which order, and which of them are equal.
 
-import {avatar, distance, dueTime, element, icon, promptLine, visible} from "./markup.js";
+import {avatar, distance, dueTime, element, icon, promptLine, spoken, visible} from "./markup.js";
 import {agentOf, barrier} from "./standing.js";
 
 const FAR = Number.MAX_SAFE_INTEGER;
@@ -30,7 +30,7 @@ export function chosen(questions, {order, graph, capability, priority, group, te
 }
 
 function searched(question) {
-  question.searched ??= [question.prompt, question.graph, question.run_id, question.name, question.requested_capability, ...(question.assignees ?? [])]
+  question.searched ??= [question.prompt, question.graph, question.run_id, question.name, question.requested_capability, question.started_by, ...Object.values(question.about ?? {}).map(String), ...(question.assignees ?? [])]
     .filter(Boolean).join("\n").toLowerCase();
   return question.searched;
 }
@@ -62,28 +62,37 @@ export function equals(questions) {
   return [...parts].sort((one, other) => other[1].length - one[1].length);
 }
 
-/** Create the entry of a question, in two lines. `pick(id, isPicked, isRange)` is called when its box is checked. */
+/**
+ * Create the entry of a question, in two lines: what is asked, then who asks, the gist of it, and until when.
+ * `pick(id, isPicked, isRange)` is called when its box is checked.
+ */
 export function entry(question, {isShown, isPicked, pick}) {
   const {status, outcome, priority, risk, claim, answered_by: maker} = question;
   // A claim is said by itself, and what is decided is past.
   const isBarred = !outcome && !claim && barrier(question) !== null;
   const facts = [
-    isPresent(risk) ? element("span", {class: risk >= 70 ? "alarm" : risk >= 40 ? "warn" : null}, icon("shield-alert"), `risk ${risk}`) : null,
     status === "held" && maker ? `approved by ${maker}` : null,
     question.quorum ? approvals(question) : null,
     claim ? `claimed by ${claim.by}` : null,
     isBarred ? "not for you" : null,
   ].filter(Boolean);
-  const place = outcome ? [outcome] : [agentOf(question) ?? question.graph, question.run_id];
+  const [gist] = Object.entries(question.about ?? {}).map(([name, value]) => `${spoken(name)} ${value}`);
   const begins = status === "held" && !outcome && `begins ${distance(question.held_until)}`;
+  const time = begins || (question.deadline ? dueTime(question.deadline) : distance(question.created_at));
+  const line = [
+    element("span", {}, outcome ?? agentOf(question) ?? question.started_by ?? question.graph),
+    gist && !outcome ? element("span", {class: "gist"}, gist) : null,
+    element("span", {class: "time"}, time),
+    facts.length ? element("span", {class: "facts"}, ...separated(facts)) : null,
+  ];
   const people = [...new Set([...(question.assignees ?? []), ...(question.quorum?.of ?? [])])];
   const link = element(
     "a",
     {href: `#${encodeURIComponent(question.id)}`, "data-stay": question.id, "aria-current": isShown && "true"},
     element("span", {class: "sign"}, SIGNS[priority] ? icon(...SIGNS[priority]) : null),
     element("span", {class: "prompt"}, promptLine(question)),
-    element("span", {class: "time"}, begins || (question.deadline ? dueTime(question.deadline) : distance(question.created_at))),
-    element("small", {}, ...separated([place[0], facts.length ? element("span", {class: "facts"}, ...separated(facts)) : null, place[1]].filter(Boolean))),
+    isPresent(risk) ? element("span", {class: `risk ${risk >= 70 ? "alarm" : risk >= 40 ? "warn" : "quiet"}`}, icon("shield-alert", "risk"), String(risk)) : null,
+    element("small", {}, ...separated(line.filter(Boolean))),
     people.length ? element("span", {class: "people"}, ...people.slice(0, 3).map(avatar), people.length > 3 ? `+${people.length - 3}` : null,
       element("span", {class: "hidden"}, ` for ${people.join(", ")}`)) : null,
   );
@@ -104,5 +113,5 @@ const isPresent = (value) => value !== null && value !== undefined;
 
 // Each text has its own element, so that its writing direction does not affect the others.
 function separated(texts) {
-  return texts.flatMap((text, index) => [index ? " · " : null, text instanceof Node ? text : element("span", {}, text)]);
+  return texts.flatMap((text, index) => [index ? element("span", {class: "dot"}, " · ") : null, text instanceof Node ? text : element("span", {}, text)]);
 }
