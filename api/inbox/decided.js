@@ -1,7 +1,7 @@
 // What was decided lately, the newest first: who decided, when, and what.
 
 import {call, Problem, serviceTime} from "./api.js";
-import {inWords} from "./markup.js";
+import {changesInWords, inWords} from "./markup.js";
 
 const DAY_MS = 86_400_000;
 const PAGE = 500;
@@ -58,7 +58,7 @@ function newest(events) {
 function decisionOf({run_id: run, graph, time, type, actor, data}) {
   const whole = read.get(data.id);
   const by = whole?.on_behalf_of ? `${actor} for ${whole.on_behalf_of}` : actor;
-  const outcome = type === "interrupt.expired" ? "expired" : `${verb(whole?.answer)} by ${by === "timeout" ? "its deadline" : by}`;
+  const outcome = type === "interrupt.expired" ? "expired" : `${verb(whole ?? {})} by ${by === "timeout" ? "its deadline" : by}`;
   return {
     ...whole, id: data.id, run_id: run, graph, name: data.name, prompt: whole?.prompt ?? data.name,
     deadline: null, status: type.replace("interrupt.", ""), created_at: time, quorum: null,
@@ -66,9 +66,10 @@ function decisionOf({run_id: run, graph, time, type, actor, data}) {
   };
 }
 
-function verb(answer) {
+function verb({answer, reason}) {
   const approved = typeof answer === "boolean" ? answer : answer?.approved;
-  if (approved === true) return answer.arguments ? `approved with ${inWords(answer.arguments)}` : "approved";
+  const changes = approved === true && answer.arguments ? changesInWords(reason?.arguments, answer.arguments) : "";
+  if (approved === true) return changes ? `approved with ${changes}` : "approved";
   if (approved === false) return "rejected";
   return answer === undefined || answer === null ? "answered" : `answered ${inWords(answer)}`;
 }
