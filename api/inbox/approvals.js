@@ -2,7 +2,7 @@
 
 import {call, problemText} from "./api.js";
 import {isNumber} from "./json.js";
-import {at, button, clock, element, shownValue, spoken} from "./markup.js";
+import {at, button, clock, dayTime, element, shownValue, spoken} from "./markup.js";
 import {begin, say} from "./shell.js";
 
 const OUTCOMES = ["approved", "rejected", "answered", "expired", "withdrawn", "granted"];
@@ -45,14 +45,10 @@ function drawForm(given) {
 
 const chosen = () => [...new FormData(at("criteria"))].map(([name, value]) => [name, value.trim()]).filter(([, value]) => value);
 
-// The days of the reader's own zone, as the API takes times.
 function query() {
   return new URLSearchParams(chosen().map(([name, value]) => {
     if (name === "fields" || name === "sum") return [name, value.split(",").map((each) => each.trim()).filter(Boolean).join(",")];
-    if (name !== "from" && name !== "to") return [name, value];
-    const day = new Date(`${value}T00:00`);
-    if (name === "to") day.setDate(day.getDate() + 1);
-    return [name, day.toISOString()];
+    return [name, name === "from" || name === "to" ? dayTime(value, {isEnd: name === "to"}) : value];
   }));
 }
 

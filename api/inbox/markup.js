@@ -125,6 +125,13 @@ export function clock(text) {
   return new Date(text).toLocaleString(undefined, {dateStyle: "medium", timeStyle: "short"});
 }
 
+/** Return the time at which a day (`2026-03-02`) begins in the reader's own zone, or the day after it ends, as the API takes times. */
+export function dayTime(day, {isEnd = false} = {}) {
+  const time = new Date(`${day}T00:00`);
+  if (isEnd) time.setDate(time.getDate() + 1);
+  return time.toISOString();
+}
+
 /** Return how far away a time is, such as "in 2 hours". */
 export function distance(text) {
   const left = Date.parse(text) - Date.now();

@@ -1,13 +1,14 @@
 // All runs, the newest first: searched, filtered, and read again when something happens to one.
 
 import {call, listen, problemText, serviceTime} from "./api.js";
-import {at, avatar, badge, button, clock, distance, duration, element, icon, promptLine, redraw} from "./markup.js";
+import {at, avatar, badge, button, clock, dayTime, distance, duration, element, icon, promptLine, redraw} from "./markup.js";
 import {begin, say} from "./shell.js";
 
 const PAGE = 50;
 const SOON_MS = 1_000;
 const STATUSES = ["running", "awaiting-input", "paused", "ending", "completed", "failed", "halted", "cancelled", "terminated", "timed-out"];
-const FILTERS = ["q", "status", "graph", "blocked", "started_by"];
+const DAYS = ["from", "to"];
+const FILTERS = ["q", "status", "graph", "blocked", "started_by", ...DAYS];
 
 let criteria = {};
 let graphs = [];
@@ -16,6 +17,7 @@ let page = {items: [], next_cursor: null, total: 0};
 async function start() {
   const address = new URLSearchParams(location.search);
   criteria = Object.fromEntries(FILTERS.map((name) => [name, address.get(name) ?? ""]));
+  for (const name of DAYS) if (!isDay(criteria[name])) criteria[name] = "";
   at("main").replaceChildren(
     element("form", {id: "toolbar", role: "search", onsubmit: (event) => event.preventDefault()}),
     element("div", {id: "runs"}),
@@ -40,7 +42,8 @@ async function start() {
 let latest = 0;
 async function read(cursor = null) {
   const own = (latest += 1);
-  const query = new URLSearchParams({limit: PAGE, ...present(), ...(cursor ? {cursor} : {})});
+  const days = Object.fromEntries(DAYS.filter((name) => criteria[name]).map((name) => [name, dayTime(criteria[name], {isEnd: name === "to"})]));
+  const query = new URLSearchParams({limit: PAGE, ...present(), ...days, ...(cursor ? {cursor} : {})});
   try {
     const found = await call(`/runs?${query}`);
     if (own !== latest) return;
@@ -51,6 +54,7 @@ async function read(cursor = null) {
   }
 }
 
+const isDay = (text) => /^\d{4}-\d{2}-\d{2}$/.test(text) && !Number.isNaN(Date.parse(`${text}T00:00`));
 const present = () => Object.fromEntries(Object.entries(criteria).filter(([, value]) => value));
 
 function set(change) {
@@ -75,8 +79,18 @@ function drawCriteria() {
     field.addEventListener(name === "q" ? "input" : "change", () => set({[name]: field.value.trim()}));
     return field;
   };
+  const day = (name, label) => {
+    const field = element("input", {type: "date", class: criteria[name] ? "on" : null, "aria-label": label, "data-stay": name});
+    field.value = criteria[name];
+    field.addEventListener("change", () => {
+      field.classList.toggle("on", Boolean(field.value));
+      set({[name]: field.value});
+    });
+    return element("label", {class: "day"}, label, field);
+  };
   const blocked = button("Blocked", () => set({blocked: criteria.blocked ? "" : "true"}), {class: criteria.blocked ? "chip on" : "chip", "aria-pressed": criteria.blocked ? "true" : "false", "data-stay": "blocked"});
-  redraw(at("toolbar"), text("q", "Search  /"), choice("status", "Status", STATUSES), choice("graph", "Graph", graphs), blocked, text("started_by", "Started by"));
+  redraw(at("toolbar"), text("q", "Search  /"), choice("status", "Status", STATUSES), choice("graph", "Graph", graphs), blocked, text("started_by", "Started by"),
+    day("from", "Started from"), day("to", "to"));
 }
 
 function draw() {

@@ -11,6 +11,14 @@ from inbox_page import Page, asked, browser, stack
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
 
 
+# What typing does depends on the order of day, month and year in the reader's own language.
+CHOOSE_A_DAY = """
+const field = document.querySelector(`[data-stay=${arguments[0]}]`);
+field.value = arguments[1];
+field.dispatchEvent(new Event("change"));
+"""
+
+
 def test_the_page_of_a_run_shows_where_it_stands_and_follows_it(tmp_path: Path) -> None:
     with stack(tmp_path) as running, browser(tmp_path / "profile") as driver:
         run_id = asked(running.api, "Pay 12 for A-7?")
@@ -40,6 +48,16 @@ def test_all_runs_are_listed_searched_and_filtered(tmp_path: Path) -> None:
         assert driver.current_url.endswith("?status=cancelled")
         driver.get(f"{running.api}/inbox/runs?q={second}")
         page.says("#state", "1 run")
+        today = driver.execute_script("return new Date().toLocaleDateString('sv')")
+        driver.get(f"{running.api}/inbox/runs?from={today}&to={today}")
+        page.says("#state", "2 runs")
+        driver.get(f"{running.api}/inbox/runs?q=asking&to={today}")
+        page.says("#state", "2 runs")
+        driver.execute_script(CHOOSE_A_DAY, "to", "2026-01-01")
+        page.says("#runs", "No run passes the filters.")
+        assert driver.current_url.endswith("?q=asking&to=2026-01-01")
+        driver.get(f"{running.api}/inbox/runs?to=then")
+        page.says("#state", "2 runs")
         page.click("#runs a")
         page.says("h1", second)
         assert not page.scrolls_sideways()
