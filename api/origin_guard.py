@@ -47,7 +47,7 @@ _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 # Orchestrators call these under any host name. The responses have no data.
 _ANY_HOST: Final = frozenset({"/healthz", "/readyz"})
 # Links from mails and chats lead to these pages, which have no data.
-_RUN_PAGE: Final = re.compile(r"/inbox/(approvals|runs(/[^/]+)?)")
+_RUN_PAGE: Final = re.compile(r"/inbox/(approvals|grants|runs(/[^/]+)?)")
 _PAGES: Final = frozenset({"/", "/inbox", SIGN_IN, CALLBACK})
 # Who signs in or out need not be known. The bodies are small.
 _OF_SESSIONS: Final = frozenset({SIGN_IN, "/signout"})

@@ -39,7 +39,13 @@ _FILES: Final = {
     for path in _FOLDER.iterdir()
     if path.suffix.removeprefix(".") in _KINDS
 }
-_PAGES: Final = {"": "inbox", "/runs": "runs", "/runs/{run_id}": "run", "/approvals": "approvals"}
+_PAGES: Final = {
+    "": "inbox",
+    "/runs": "runs",
+    "/runs/{run_id}": "run",
+    "/approvals": "approvals",
+    "/grants": "grants",
+}
 """The script of each page. They have no data and require no capability."""
 
 

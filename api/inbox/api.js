@@ -32,6 +32,9 @@ export async function call(path, {method, body, key} = {}) {
   if (body !== undefined) {
     headers["Content-Type"] = "application/json";
     Object.assign(options, {method: method ?? "POST", body: write(body)});
+  } else if (method) {
+    // Shows the service that no page of another site sends this.
+    headers["X-Abeyance-Request"] = "1";
   }
   const response = await fetch(path, options);
   const told = Date.parse(response.headers.get("Date"));

@@ -1,5 +1,6 @@
 // How a question is decided: the fields of its card, and the buttons with the answers that they give.
 
+import {me} from "./api.js";
 import {Fault, formFor} from "./form.js";
 import {isObject, parse, same} from "./json.js";
 import {button, difference, element, icon, shownValue} from "./markup.js";
@@ -76,7 +77,9 @@ function approvalCard(question) {
     parts.push(element("details", {}, element("summary", {}, "Answer in place of the call"), labelled(result, "Result that the agent reads (text or JSON)"), button("Send this result", () => parts.send("respond"))));
     ways.push({label: null, kind: "respond", read: () => ({approved: false, result: textOrJson(result.value)})});
   }
-  if (question.remember && !question.isShared && decisions.has("approve")) {
+  // What `*` may is not remembered.
+  const isOwn = !me.capabilities.includes("*") || me.capabilities.includes(question.requested_capability);
+  if (question.remember && isOwn && !question.isShared && decisions.has("approve")) {
     const {element: chosen, read} = remembering(question.remember, () => parts.send("remember"));
     parts.push(chosen);
     ways.push({label: null, kind: "remember", read: () => {

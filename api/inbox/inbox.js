@@ -426,7 +426,7 @@ async function after(outcome) {
   history.replaceState(null, "", location.pathname + location.search);
   const isApproval = outcome.isApproval && question.preview;
   const isAgain = outcome.receipt.asked_again;
-  tell(isApproval ? `Sent. ${isAgain ? "You changed the call, so it is asked again, with a new preview" : "The preview is compared with what would happen now"}…` : outcome.text, question, next, !isApproval);
+  tell(isApproval ? `Sent. ${isAgain ? "You changed the call, so it is asked again, with a new preview" : "The preview is compared with what would happen now"}…` : outcome.text, question, next, !isApproval, outcome.isRemembered);
   draw();
   const again = isApproval ? await askedAgain(question, outcome.receipt).catch(() => undefined) : undefined;
   // Somebody may have gone on meanwhile.
@@ -441,13 +441,14 @@ async function after(outcome) {
 }
 
 // What was decided, what happens next, and the next question.
-function tell(text, {run_id: run}, next, isOver) {
+function tell(text, {run_id: run}, next, isOver, isRemembered = false) {
   const line = element("p", {role: "status", tabindex: "-1", class: "outcome"}, icon(isOver ? "circle-check" : "hourglass"), text);
   const goes = element("p", {"aria-live": "polite"});
   const go = next ? element("a", {href: `#${encodeURIComponent(next.id)}`, class: "button send"}, "Next question") : null;
   showArticle({main: [
     line, goes,
     element("p", {}, element("a", {href: `/inbox/runs/${encodeURIComponent(run)}`}, "The run ", run)),
+    isRemembered ? element("p", {}, element("a", {href: "/inbox/grants"}, "What you had remembered")) : null,
     next ? element("p", {class: "next"}, go, element("span", {class: "quiet"}, promptLine(next))) : element("p", {class: "quiet"}, "No other question is in this list."),
   ]});
   (go ?? line).focus();

@@ -340,7 +340,7 @@ async function submit(question, way, card, {note, maker, problem, footer, after,
   controls.forEach((each) => (each.disabled = true));
   try {
     const receipt = await respond(question, response, {note: note.value.trim(), on_behalf_of: maker?.value});
-    after({text: decided(question, way.kind, response, receipt), receipt, isApproval: way.kind === "approve"});
+    after({text: decided(question, way.kind, response, receipt), receipt, isApproval: way.kind === "approve", isRemembered: way.kind === "remember"});
   } catch (error) {
     if (error instanceof Problem) {
       card.show(error.errors);

@@ -7,6 +7,7 @@ const PAGES = [
   ["/inbox?tab=open", "Inbox", "inbox"],
   ["/inbox/runs", "Runs", "activity"],
   ["/inbox/approvals", "Approvals", "clipboard-check"],
+  ["/inbox/grants", "Grants", "key-round"],
 ];
 
 /**

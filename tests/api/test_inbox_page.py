@@ -34,6 +34,7 @@ async def test_a_head_is_answered_as_a_get_without_its_body(api: Api, path: str)
     [
         ("/inbox", "text/html"),
         ("/inbox/runs", "text/html"),
+        ("/inbox/grants", "text/html"),
         ("/inbox/inbox.css", "text/css"),
         ("/inbox/inbox.js", "text/javascript"),
         ("/inbox/form.js", "text/javascript"),
@@ -70,7 +71,8 @@ async def test_a_link_from_another_site_leads_to_the_page_and_to_nothing_else(ap
         return (await api.http.get(path, headers=headers)).status_code
 
     assert await status("/inbox", FROM_A_LINK) == 200
-    assert await status("/inbox/runs", FROM_A_LINK) == 200
+    for page in ("runs", "runs/r", "approvals", "grants"):
+        assert await status(f"/inbox/{page}", FROM_A_LINK) == 200
     assert await status("/", FROM_A_LINK) == 307
     assert await status("/interrupts", FROM_A_LINK) == 403
     assert await status("/inbox/inbox.js", FROM_A_LINK) == 403

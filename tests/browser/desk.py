@@ -18,7 +18,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models.function import AgentInfo
 
-from abeyance import START, Agent, Budget, Context, Graph, Interrupt, Quorum, tool
+from abeyance import START, Agent, Budget, Context, Graph, Interrupt, Quorum, Remember, tool
 from abeyance.agents.tool_schema import SchemaArguments, judged_when_called
 from abeyance.mcp.elicitation import Elicitation, elicitation_question
 
@@ -236,6 +236,17 @@ async def book_as_its_owner_says(ctx: Context, arguments: dict[str, Any]) -> str
     return f"booked {arguments}"
 
 
+SMALL = Remember(most="7d", where=["run", "graph"], same=["account"], below={"amount": 200})
+
+
+@tool(
+    approve=True, prompt="Top up {account}?", requested_capability="topup:approve", remember=SMALL
+)
+async def top_up(account: str, amount: int) -> str:
+    """Top up an account."""
+    return f"topped up {account} by {amount}"
+
+
 async def would_give(amount: int) -> dict[str, Any]:
     """Say what a call of `give` would do."""
     return {"summary": f"{500 - amount} EUR are left"}
@@ -318,6 +329,7 @@ graph = [
         tools=[move],
     ),
     desk("booking", model=calls("book", people="5", note="a"), tools=[book_as_its_owner_says]),
+    desk("topping", model=calls("top_up", account="c-17", amount=50), tools=[top_up]),
     desk("giving", model=calls("give", amount=480), tools=[give]),
     stopping,
     failing,

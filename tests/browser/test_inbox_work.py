@@ -12,7 +12,7 @@ from typing import Any, Final
 import httpx
 import pytest
 from dev_stack import Stack, until
-from inbox_page import Page, ask, asked, ended, listed, question_of, respond, view_of
+from inbox_page import Page, ask, asked, ended, listed, question_of, remembered, respond, view_of
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(240), pytest.mark.xdist_group("inbox")]
 
@@ -366,6 +366,11 @@ def test_no_page_violates_a_rule_of_accessibility(
     page.driver.get(f"{running.api}/inbox/runs/{run_id}")
     page.says("#state", "awaiting-input")
     found["run"] = violations()
+    remembered(running.api)
+    for name, text in {"runs": "runs", "approvals": "row", "grants": "1 grant"}.items():
+        page.driver.get(f"{running.api}/inbox/{name}")
+        page.says("#state", text)
+        found[name] = violations()
     page.driver.get(f"{running.api}/signin")
     page.says("h1", "Sign in")
     found["sign-in"] = violations()

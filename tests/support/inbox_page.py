@@ -186,6 +186,22 @@ def ask(api: str, id_: str, verb: str, who: str) -> None:
     assert sent.status_code == 200, sent.text
 
 
+def remembered(api: str) -> str:
+    """Approve a call and the next 20 as ada, in place of what was remembered before; return its run."""
+    with httpx.Client(base_url=api, headers={"X-Abeyance-Request": "1"}) as http:
+        for each in http.get("/grants").json()["items"]:
+            http.delete(f"/grants/{each['id']}").raise_for_status()
+    run_id = asked(api, "go", graph="topping")
+    answer = {"approved": True, "remember": {"for": "8h", "where": "graph", "uses": 20}}
+    # What somebody may who may everything is not remembered.
+    may = "runs:respond,topup:approve"
+    headers = {"X-Abeyance-Principal": "ada", "X-Abeyance-Capabilities": may}
+    path = f"{api}/interrupts/{question_of(api, run_id)}/respond"
+    sent = httpx.post(path, json={"response": answer}, headers=headers)
+    assert sent.status_code == 200, sent.text
+    return run_id
+
+
 def listed(api: str) -> list[dict[str, Any]]:
     items: list[dict[str, Any]] = httpx.get(f"{api}/interrupts").json()["items"]
     return items

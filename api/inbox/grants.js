@@ -1,0 +1,107 @@
+// Remembered approvals: which calls run unasked, by whose yes and until when, and which have run.
+
+import {call, listen, may, me, problemText, serviceTime} from "./api.js";
+import {at, avatar, button, clock, confirmed, distance, element, icon, pairs, redraw, shownValue, spoken} from "./markup.js";
+import {begin, say} from "./shell.js";
+
+const SOON_MS = 500;
+const FIRST = 5;
+
+let grants = [];
+// The grants of which all uses are shown.
+const whole = new Set();
+
+async function start() {
+  at("main").replaceChildren(element("article", {"aria-label": "Grants"},
+    element("p", {id: "fault", role: "alert"}), element("p", {id: "told", role: "status", tabindex: "-1"}), element("div", {id: "grants"})));
+  if (!(await begin("Grants", read))) return;
+  await read();
+  let soon = null;
+  listen(`/events?type=approval.*&since=${new Date(serviceTime()).toISOString()}`, () => {
+    soon ??= setTimeout(() => {
+      soon = null;
+      read();
+    }, SOON_MS);
+  });
+}
+
+async function read() {
+  try {
+    grants = (await call("/grants")).items.reverse();
+    at("fault").textContent = "";
+    draw();
+  } catch (error) {
+    say("");
+    at("fault").textContent = problemText(error);
+  }
+}
+
+function draw() {
+  say(`${grants.length} grant${grants.length === 1 ? "" : "s"}`);
+  const isForAll = may("runs:control") || may("admin");
+  const none = isForAll ? "No approval is remembered." : "You had no approval remembered. Where its author allows that, an approval offers “Approve, and the next ones”.";
+  redraw(at("grants"), ...(grants.length ? grants.map(card) : [element("p", {class: "quiet empty"}, icon("key-round"), none)]));
+}
+
+function card(grant) {
+  const title = `grant-${grant.id}`;
+  const revoke = button("Revoke…", () => ask(grant), {class: "reject", "data-stay": `revoke ${grant.id}`, "aria-describedby": title});
+  return element("section", {class: "grant", "aria-labelledby": title},
+    element("div", {class: "heading"}, element("h2", {id: title}, grant.tool), left(grant), element("span", {class: "grow"}), revoke),
+    element("div", {class: "parts"}, covered(grant), used(grant)));
+}
+
+function left({uses, used: runs}) {
+  if (uses === null) return element("span", {class: "badge quiet"}, "any number of calls");
+  const rest = Math.max(0, uses - runs.length);
+  return element("span", {class: rest ? "badge good" : "badge warn"}, rest ? `${rest} of ${uses} uses left` : `all ${uses} uses taken`);
+}
+
+const runLink = (run) => element("a", {href: `/inbox/runs/${encodeURIComponent(run)}`}, run);
+
+function covered({graph, run_id: run, same, below, by, capability, made_at: since, until}) {
+  const limits = [
+    ...Object.entries(same).map(([name, value]) => [spoken(name), shownValue(value, 1)]),
+    ...Object.entries(below).map(([name, bound]) => [spoken(name), `less than ${bound}`]),
+  ];
+  return element("div", {},
+    element("h3", {}, limits.length ? "Runs unasked if the call has" : "Runs unasked, whatever its arguments"),
+    limits.length ? pairs(limits, {class: "values"}) : null,
+    pairs([
+      ["Where", run ? element("span", {}, "in the run ", runLink(run)) : `in every run of ${graph}`],
+      ["Until", element("time", {datetime: until}, `${clock(until)} (${distance(until)})`)],
+      ["Approved", element("span", {}, avatar(by), ` ${by === me.subject ? "you" : by}, `, element("time", {datetime: since}, clock(since)))],
+      ["As one who has", capability],
+    ]));
+}
+
+function used({id, used: runs}) {
+  const shown = whole.has(id) ? runs : runs.slice(-FIRST);
+  const items = shown.toReversed().map(({run_id: run, at: when}) =>
+    element("li", {}, runLink(run), " ", element("time", {class: "quiet", datetime: when, title: clock(when)}, distance(when))));
+  const more = button(`Show all ${runs.length}`, () => {
+    whole.add(id);
+    draw();
+  }, {class: "plain", "data-stay": `all ${id}`});
+  return element("div", {},
+    element("h3", {}, runs.length ? `${runs.length} call${runs.length === 1 ? " has" : "s have"} run` : "No call has run yet"),
+    element("ul", {class: "plain-list"}, ...items), shown.length < runs.length ? more : null);
+}
+
+async function ask({id, tool, by}) {
+  const whose = by === me.subject ? "" : ` that ${by} gave`;
+  const body = [element("p", {class: "quiet"}, "Calls that it covers are asked about again. What has run under it stays done. This cannot be taken back.")];
+  if (!(await confirmed({title: `Revoke the grant for ${tool}${whose}?`, body, label: "Revoke", kind: "danger"}))) return;
+  try {
+    await call(`/grants/${encodeURIComponent(id)}`, {method: "DELETE"});
+    at("told").replaceChildren(element("span", {class: "outcome"}, icon("circle-check"), `The grant for ${tool} is revoked: such calls are asked about again.`));
+    await read();
+    at("told").focus();
+  } catch (error) {
+    at("fault").textContent = problemText(error);
+  }
+}
+
+document.addEventListener("visibilitychange", () => document.visibilityState === "visible" && me && read());
+
+await start();
