@@ -85,9 +85,18 @@ function nodeOf({address}) {
   return /^graph:[^;]*;node:([^;:]+)/.exec(address ?? "")?.[1];
 }
 
+// What an event is about within a node: a tool of an agent, or a node of a nested graph, as `<node>/<name>`.
+function innerOf({address}) {
+  const [, node, inner] = /^graph:[^;]*;node:([^;:]+)[^;]*;(?:agent|graph):[^;]*;(?:tool|node):([^;:]+)/.exec(address ?? "") ?? [];
+  return node && `${node}/${inner}`;
+}
+
 function follow(event) {
   const node = nodeOf(event);
   if (!node) return;
+  const [, kind, what] = /^(node|tool)\.(started|finished|failed)$/.exec(event.type) ?? [];
+  // The last part of its address is a visit of its own, or a call.
+  if (kind && event.address.split(";").length === 4) nodes.set(innerOf(event), what === "finished" ? "done" : what === "failed" ? "failed" : "running");
   const isOwn = /^graph:[^;]*;node:[^;]+$/.test(event.address);
   if (event.type === "node.finished" && isOwn) nodes.set(node, "done");
   else if (event.type === "node.failed" && isOwn) nodes.set(node, "failed");
@@ -97,11 +106,13 @@ function follow(event) {
 function states() {
   const now = new Map(nodes);
   const isOver = view.ended_at !== null;
-  for (const [name, state] of now) if (state === "running" && (isOver || !view.running.some((address) => nodeOf({address}) === name))) now.set(name, isOver && view.status !== "completed" ? "failed" : "done");
-  for (const address of view.running) now.set(nodeOf({address}), "running");
-  for (const {address} of view.interrupts) now.set(nodeOf({address}), "waiting");
-  for (const {address} of view.blocked) now.set(nodeOf({address}), "blocked");
-  if (view.error?.address) now.set(nodeOf(view.error), "failed");
+  const running = new Set(view.running.flatMap((address) => [nodeOf({address}), innerOf({address})]));
+  for (const [name, state] of now) if (state === "running" && (isOver || !running.has(name))) now.set(name, isOver && view.status !== "completed" ? "failed" : "done");
+  const set = (places, state) => places.forEach((place) => now.set(nodeOf(place), state).set(innerOf(place), state));
+  set(view.running.map((address) => ({address})), "running");
+  set(view.interrupts, "waiting");
+  set(view.blocked, "blocked");
+  if (view.error?.address) set([view.error], "failed");
   if (events.length) now.set("START", "done");
   if (view.status === "completed") now.set("END", "done");
   return now;
@@ -113,6 +124,7 @@ function draw() {
   const open = new Set([...document.querySelectorAll("details[data-part][open]")].map((each) => each.dataset.part));
   const typed = new Map([...document.querySelectorAll("#run input, #run textarea")].map((each) => [each.id, each.value]));
   const focused = document.activeElement?.id;
+  const {scrollLeft = 0, scrollTop = 0} = document.querySelector(".picture") ?? {};
   say(`${view.status}${view.outcome && view.outcome !== view.status ? ` as ${view.outcome}` : ""}${view.degraded ? " (no worker answers: this may be old)" : ""}`);
   const main = [heading(), ...troubles(), ...waits(), graph(), timeline(), speech(), conversationOf()];
   const aside = [facts(), part("Values", "values", shownValue(view.values)), steering(), rewinding()];
@@ -120,6 +132,7 @@ function draw() {
   for (const each of document.querySelectorAll("details[data-part]")) each.open = open.has(each.dataset.part) || each.open;
   for (const [id, value] of typed) if (id && at(id)) at(id).value = value;
   if (focused) at(focused)?.focus();
+  document.querySelector(".picture")?.scrollTo(scrollLeft, scrollTop);
 }
 
 function heading() {

@@ -34,6 +34,21 @@ def test_the_page_of_a_run_shows_where_it_stands_and_follows_it(tmp_path: Path) 
         page.says(".spans", "waited")
 
 
+def test_the_picture_of_a_run_shows_the_tools_of_its_agents_and_can_be_zoomed(
+    tmp_path: Path,
+) -> None:
+    with stack(tmp_path, graphs="desk.py") as running, browser(tmp_path / "profile") as driver:
+        run_id = asked(running.api, "pay", graph="payments")
+        page = Page(driver, running.api, f"/inbox/runs/{run_id}")
+        page.says(".picture .inner.waiting", "refund")
+        width = "return document.querySelector('.picture svg').getBoundingClientRect().width"
+        fitting = driver.execute_script(width)
+        page.click("#zoom-in")
+        assert driver.execute_script(width) > fitting
+        page.click("#maximize")
+        assert driver.execute_script(width) == fitting
+
+
 def test_all_runs_are_listed_searched_and_filtered(tmp_path: Path) -> None:
     with stack(tmp_path) as running, browser(tmp_path / "profile") as driver:
         first = asked(running.api, "Pay 12 for A-7?")
