@@ -172,7 +172,11 @@ export function shownValue(value, depth = 0) {
     if (FILE.test(value.$file)) return attachment(value);
     const entries = Object.entries(value);
     if (!entries.length) return element("span", {class: "quiet"}, "nothing");
-    return pairs(entries.map(([name, part]) => [spoken(name), shownValue(part, depth + 1)]), {class: "values"});
+    const shown = pairs(entries.map(([name, part]) => [spoken(name), shownValue(part, depth + 1)]), {class: "values"});
+    // Numbers below each other end at one place.
+    const digits = entries.filter(([, part]) => isNumber(part)).map(([, part]) => String(part).length);
+    shown.style.setProperty("--digits", `${digits.length > 1 ? Math.max(...digits) : 0}ch`);
+    return shown;
   }
   if (!value.length) return element("span", {class: "quiet"}, "none");
   if (value.every((row) => isObject(row) && Object.values(row).every(isFlat))) return shownRows(value);
@@ -193,7 +197,7 @@ function shownText(value) {
   if (typeof value === "string" && ADDRESS.test(value)) {
     return element("a", {href: value, rel: "noreferrer noopener", target: "_blank"}, value);
   }
-  return element("span", {class: "text"}, String(value));
+  return element("span", {class: isNumber(value) ? "text number" : "text"}, String(value));
 }
 
 // A file in the storage: `{"$file": <address>, "name", "type"}`; pictures are shown.
