@@ -2,7 +2,7 @@
 
 import {call, problemText} from "./api.js";
 import {isNumber} from "./json.js";
-import {at, button, clock, dayTime, element, shownValue, spoken} from "./markup.js";
+import {at, avatar, badge, button, clock, dayTime, element, shownValue, spoken} from "./markup.js";
 import {begin, say} from "./shell.js";
 
 const OUTCOMES = ["approved", "rejected", "answered", "expired", "withdrawn", "granted"];
@@ -86,7 +86,7 @@ function draw(asked) {
   const sums = Object.entries(report.sums ?? {}).map(([name, {sum, rows: count}]) => element("p", {class: "sum"}, `Sum of ${name}: `, element("b", {}, sum), ` in ${count} rows`));
   const csv = new URLSearchParams([...asked].filter(([name]) => name !== "sum").concat([["format", "csv"]]));
   at("report").replaceChildren(
-    element("p", {}, `From ${clock(report.from)} to ${clock(report.to)}, newest first`),
+    element("p", {class: "quiet"}, `From ${clock(report.from)} to ${clock(report.to)}, newest first`),
     ...(report.partial ? [element("p", {class: "warning"}, "This is not the whole report: your labels hide rows, or you may not read something of it.")] : []),
     ...(report.unknown_fields?.length ? [element("p", {class: "warning"}, `No row here has ${report.unknown_fields.join(", ")}.`)] : []),
     ...sums,
@@ -97,19 +97,19 @@ function draw(asked) {
 
 function table(columns) {
   const heads = ["When", "Outcome", "Who", "Question", "Answer", "Note", ...columns];
-  const head = element("tr", {}, ...heads.map((name) => element("th", {scope: "col"}, name)));
+  const isSum = (name) => columns.includes(name) && rows.some((row) => isNumber(row.fields[name]));
+  const head = element("tr", {}, ...heads.map((name) => element("th", {scope: "col", class: isSum(name) ? "number" : null}, name)));
   return element("div", {class: "wide", tabindex: "0", role: "region", "aria-label": "Report"}, element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows.map((row) => line(row, columns)))));
 }
 
 function line(row, columns) {
-  const outcome = row.rewound_by ? `${row.outcome}, rewound since` : row.outcome;
   const who = row.on_behalf_of ? `${row.by} for ${row.on_behalf_of}` : row.by;
   const others = (row.voters ?? []).filter((each) => each !== row.by);
   const question = row.prompt || spoken(row.name ?? "");
   return element("tr", {},
-    element("td", {}, element("time", {datetime: row.at}, clock(row.at))),
-    element("td", {}, outcome, row.grant ? element("small", {}, ` by grant ${row.grant}`) : null),
-    element("td", {}, who ?? "", others.length ? element("small", {}, ` with ${others.join(", ")}`) : null),
+    element("td", {class: "when"}, element("time", {datetime: row.at}, clock(row.at))),
+    element("td", {}, badge(row.outcome, row.rewound_by ? `${row.outcome}, rewound since` : row.outcome), row.grant ? element("small", {}, ` by grant ${row.grant}`) : null),
+    element("td", {}, ...(row.by ? [avatar(row.by), " "] : []), who ?? "", others.length ? element("small", {}, ` with ${others.join(", ")}`) : null),
     element("td", {}, element("a", {href: `/inbox/runs/${encodeURIComponent(row.run_id)}`}, row.degraded ? "cannot be read here" : question)),
     element("td", {}, row.redacted ? element("span", {class: "quiet"}, "not for you") : cell(row.answer)),
     element("td", {}, row.note ?? ""),

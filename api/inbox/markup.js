@@ -104,6 +104,7 @@ const BADGES = {
   running: ["mark", "loader"], "awaiting-input": ["warn", "circle-help"], paused: ["warn", "circle-pause"], ending: ["warn", "loader"],
   completed: ["good", "circle-check"], failed: ["alarm", "circle-x"], blocked: ["alarm", "octagon-x"], approved: ["good", "circle-check"],
   rejected: ["alarm", "circle-x"], answered: ["good", "circle-check"], voted: ["quiet", "check"], pending: ["quiet", "circle-dot"], held: ["warn", "hourglass"],
+  expired: ["warn", "alarm-clock"], withdrawn: ["quiet", "undo-2"], granted: ["good", "key-round"],
 };
 
 /** Create the badge of a status: of a run, a question or a vote. */
