@@ -99,6 +99,7 @@ function remembering({most, where, same: fields, below}, send) {
   const choice = (id, options) => element("select", {id}, ...options.map(([value, text]) => element("option", {value}, text)));
   const length = choice("remember-for", spans.length ? spans : [[String(most), `${most} seconds`]]);
   const place = choice("remember-where", where.map((each) => [each, PLACES[each]]));
+  const uses = element("input", {id: "remember-uses", type: "number", min: 1, step: 1, placeholder: "any number"});
   const limits = [...fields.map((name) => `the same ${name}`), ...Object.entries(below).map(([name, bound]) => `${name} below ${bound}`)];
   const shown = element(
     "details",
@@ -107,9 +108,14 @@ function remembering({most, where, same: fields, below}, send) {
     limits.length ? element("p", {class: "quiet"}, `Calls with ${limits.join(" and ")} are then not asked about.`) : null,
     labelled(length, "For"),
     labelled(place, "Where"),
+    labelled(uses, "At most so many calls"),
     button("Approve and remember", send),
   );
-  return {element: shown, read: () => ({for: /^\d+(\.\d+)?$/.test(length.value) ? Number(length.value) : length.value, where: place.value})};
+  const read = () => ({
+    for: /^\d+(\.\d+)?$/.test(length.value) ? Number(length.value) : length.value, where: place.value,
+    ...(uses.value ? {uses: Number(uses.value)} : {}),
+  });
+  return {element: shown, read};
 }
 
 // Go on as it is, or with values of which only those that were changed are sent.

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from hashlib import sha256
+from pathlib import Path
+
 import httpx
 import pytest
 from dev_stack import Stack
-from inbox_page import Page, asked, ended, remembered
+from inbox_page import Page, asked, browser, ended, remembered, stack
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(240), pytest.mark.xdist_group("inbox")]
 
@@ -36,3 +40,34 @@ def test_a_grant_is_shown_with_what_it_covers_and_its_calls_until_it_is_revoked(
     page.says("#state", "0 grants")
     page.sees_focus("The grant for top_up is revoked")
     asked(running.api, "go", graph="topping")
+
+
+def test_an_approver_has_the_next_calls_approved_too_and_finds_that_among_the_grants(
+    tmp_path: Path,
+) -> None:
+    token = "a token for the test"
+    may = ["runs:start", "runs:read", "runs:respond", "topup:approve"]
+    person = {
+        "subject": "ada",
+        "sha256": sha256(token.encode()).hexdigest(),
+        "capabilities": may,
+    }
+    tokens = tmp_path / "tokens.json"
+    tokens.write_text(json.dumps([person]))
+    with (
+        stack(tmp_path, graphs="desk.py", ABEYANCE_TOKENS_FILE=str(tokens)) as running,
+        browser(tmp_path / "profile") as driver,
+    ):
+        bearer = {"Authorization": f"Bearer {token}"}
+        asked(running.api, "go", graph="topping", **bearer)
+        page = Page(driver, running.api, "/inbox?tab=open")
+        page.one("#token").send_keys(token)
+        page.press("Sign in")
+        page.says("article h2", "Top up c-17?")
+        page.click("details:has(#remember-for) summary")
+        page.says("details:has(#remember-for)", "the same account and amount below 200")
+        page.one("#remember-uses").send_keys("3")
+        page.press("Approve and remember")
+        page.says("article", "You approved and remembered top_up")
+        page.click("article a[href='/inbox/grants']")
+        page.says(".grant .badge", "3 of 3 uses left")
