@@ -31,6 +31,7 @@ let tab = "open";
 let criteria = {...PLAIN};
 let shown = null;
 let isTouched = false;
+let isStarted = false;
 let said = null;
 let drawnCount = DRAWN;
 let drawn = "";
@@ -76,6 +77,7 @@ async function start() {
   draw();
   if (tab === "decided") showDecided();
   await open();
+  isStarted = true;
   const since = new Date(serviceTime() - SETTLED_MS).toISOString();
   listen(`/events?type=interrupt.*&type=run.*&since=${since}`, heard, (isConnected) => (streams = isConnected));
   setInterval(() => isWatched() && !streams && refresh(), REFRESH_MS);
@@ -129,7 +131,7 @@ async function read() {
     isWhole = waiting.isWhole;
     draw();
     if (shown?.status === "open" && marks(lists.open.find(({id}) => id === shown.id)) !== marks(shown)) await reread();
-    else if (isWide() && !location.hash && !at("question").childElementCount) open();
+    else if (isStarted && isWide() && !location.hash && !at("question").childElementCount) open();
   } catch (error) {
     failed(error);
   }
