@@ -5,7 +5,7 @@ whether or not its answer took a capability:
 
 1. Before the first code that the answer led to begins, the values that the question showed are compared
    with those at the answer. If one differs, whoever changed it, the question is asked again
-   (`reopening`). Once that code has begun, the answer is used up.
+   (`branches`). Once that code has begun, the answer is used up.
 2. After a person has changed the course of the run (`authority`), every answer that is not used up is
    held against the values in the same way. An answer that not everybody with the capability could have
    given, or not alone, is held against them again although it is used up.

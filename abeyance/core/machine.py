@@ -7,7 +7,7 @@ it, so a refused request adds nothing to the history.
 
 *Order.* First everything that is due by the event's time is carried out, then the event itself, then
 everything that follows, until nothing moves: ready visits start (`schedule`), finished visits are
-routed (`visits`), a graph with nothing left in it completes or its joins starve (`routing`), an ending
+routed (`visits`), a graph with nothing left in it completes or its joins starve (`branches`), an ending
 takes its next step.
 
 *Deadlines.* A deadline has passed when `now >= deadline`, by the time of the event, so an answer at or
@@ -29,12 +29,12 @@ from abeyance.core import (
     answering,
     asking,
     authority,
+    branches,
     budgets,
     deadlines,
     decisions,
     edits,
     events,
-    fanout,
     four_eyes,
     gates,
     idempotency,
@@ -43,11 +43,9 @@ from abeyance.core import (
     messages,
     migration,
     operator_questions,
-    reopening,
     replies,
     routing,
     schedule,
-    subgraphs,
     visits,
     who_may_answer,
 )
@@ -223,7 +221,7 @@ def _apply(step: Step, event: events.Event) -> None:
         case events.Started():
             # A second start would walk the graph twice.
             if not step.run.counters.visits and step.run.ending is None:
-                visits.start_scope(step, step.run.root.address)
+                branches.start_scope(step, step.run.root.address)
         case events.Restored():
             step.run.rotation, step.run.task_bytes, step.run.yielding = None, 0, False
             gates.forget_unused(step)
@@ -299,7 +297,7 @@ def _resume(step: Step, resumption: Resumption) -> None:
     for visit, outcome in resumption.outcomes.items():
         _visit_ended(step, events.VisitEnded(now=step.now, visit=visit, outcome=outcome))
     if not step.run.visits and not step.run.counters.visits:
-        visits.start_scope(step, step.run.root.address)
+        branches.start_scope(step, step.run.root.address)
 
 
 def _visit_ended(step: Step, event: events.VisitEnded) -> None:
@@ -352,7 +350,7 @@ def _misread(step: Step, visit: Visit, running: Running, faults: Mapping[str, st
         _left_to_run_again(step, visit, running, blocked_by)
         return
     step.move(visit, "stopped", Ready(stage=running.stage))
-    reopening.ask_again(step, filled[field], before=visit.address, misfit=faults[field])
+    branches.ask_again(step, filled[field], before=visit.address, misfit=faults[field])
 
 
 def _left_to_run_again(
@@ -413,15 +411,15 @@ def _close(step: Step) -> bool:
     state = step.run
     if state.ending is not None:
         return _end(step, state.ending)
-    if step.has_left and fanout.gather(step):
+    if step.has_left and branches.gather(step):
         return True
     if state.pause is not None:
         return False
-    if subgraphs.close(step):
+    if branches.close_nested(step):
         return True
     if state.visits:
         return False
-    if routing.release_starved(step, state.root):
+    if branches.release_starved(step, state.root):
         return True
     lifecycle.begin_ending(step, "completed", None)
     return True

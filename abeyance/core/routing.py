@@ -1,9 +1,7 @@
-"""Routing: entering nodes, failing in them, and meeting at joins.
+"""Routing: entering nodes, failing in them, and leaving them.
 
 Dataflow without supersteps: a node is entered as soon as an edge to it fires, whatever other branches
-are doing. An edge with several sources is a join: it keeps a queue of tokens for each source and fires
-when every source has one, taking the oldest of each, so that loops pair up. `visits` chooses the way
-out of a node, `fanout` handles items at a join.
+are doing. `visits` chooses the way out of a node; how branches come together is in `branches`.
 
 A failure that a nested graph does not handle fails the visit that the graph is walked for; only at the
 root does it end the run.
@@ -18,31 +16,33 @@ from typing import Final, assert_never
 from abeyance.core import four_eyes, gates, interrupts, items, lifecycle, operator_questions
 from abeyance.core.address import below
 from abeyance.core.effects import StopNode
-from abeyance.core.json import Json
+from abeyance.core.json import Json, matches
 from abeyance.core.outcome import Call, Finished
 from abeyance.core.patch import PatchError
 from abeyance.core.spec import (
     END,
+    Always,
     AskHuman,
     Edge,
+    Else,
     FunctionNode,
     GoTo,
+    GraphSpec,
     InterruptNode,
     ReturnErrorToCaller,
     SubgraphNode,
+    When,
 )
-from abeyance.core.state import BY_VISIT, RunState, Scope
+from abeyance.core.state import BY_VISIT, RunState
 from abeyance.core.step import Step
 from abeyance.core.visit import (
     BY_SCOPE,
     Failure,
     FanOutBranch,
-    Gate,
     Questions,
     Ready,
     RoutingDecision,
     Running,
-    Token,
     Visit,
 )
 from abeyance.errors import FailureCode
@@ -344,79 +344,23 @@ def go_instead(step: Step, visit: Visit, target: str, *, pause: float = 0.0) -> 
     )
 
 
-def put_token(
-    step: Step,
-    scope_address: str,
-    edge: Edge,
-    source: str,
-    token: Token,
-    *,
-    first: bool = False,
-) -> None:
-    """Leave a visit's token at a join, and enter its target if no other is missing."""
-    scope = step.run.scopes[scope_address]
-    come = scope.tokens.get(edge.key, {})
-    queue = come.get(source, ())
-    come = {**come, source: (token, *queue) if first else (*queue, token)}
-    if all(come.get(name) for name in edge.sources):
-        _meet(step, scope_address, edge, come)
-    else:
-        _keep_tokens(step, scope_address, edge.key, come)
-
-
-def take_tokens_back(step: Step, gate: Gate) -> None:
-    """Undo the effect of a gate's answer at the joins of its scope: drop the tokens that it led to, and
-    put back those that were taken together with them.
-    """
-    scope_address = gate.scope
-    for key, come in step.run.scopes[scope_address].tokens.items():
-        remaining = {
-            source: tuple(token for token in queue if gate.question not in token.gates)
-            for source, queue in come.items()
-        }
-        _keep_tokens(step, scope_address, key, remaining)
-    edges = {edge.key: edge for edge in step.run.graph_of(scope_address).edges}
-    for each in reversed(gate.taken):
-        put_token(step, scope_address, edges[each.edge], each.source, each.token, first=True)
-
-
-def release_starved(step: Step, scope: Scope) -> bool:
-    """Release or fail a starved join of a scope in which nothing else can happen. Return False if there
-    is none.
-
-    A join with `arrived` starts with what has arrived; any other fails the graph.
-    """
-    graph = step.run.graph_of(scope.address)
-    starved = [edge for edge in graph.edges if edge.key in scope.tokens]
-    if not starved:
-        return False
-    edge = next((edge for edge in starved if edge.join == "arrived"), starved[0])
-    come = scope.tokens[edge.key]
-    if edge.join == "arrived":
-        _meet(step, scope.address, edge, come)
-        return True
-    missing = [name for name in edge.sources if name not in come]
-    message = (
-        f"the join of {', '.join(map(repr, edge.sources))} into {edge.target!r} waits for "
-        f"{', '.join(map(repr, missing))}, which cannot come any more; "
-        f"{', '.join(map(repr, come))} did. Use join='arrived' if that is enough"
+def fired(
+    graph: GraphSpec, source: str, values: Mapping[str, Json], routed: tuple[str, ...] = ()
+) -> tuple[Edge, ...] | None:
+    """Return the edges that may be followed from a source, None if its conditions leave none."""
+    edges = graph.edges_from(source)
+    holding = [
+        edge
+        for edge in edges
+        if isinstance(edge.condition, Always)
+        or (isinstance(edge.condition, When) and matches(edge.condition.equals, values))
+    ]
+    is_conditional = bool(graph.routes_from(source)) or any(
+        isinstance(edge.condition, When) for edge in edges
     )
-    failure = Failure(code=FailureCode.JOIN_STARVED, message=message, address=scope.address)
-    fail_scope(step, scope.address, failure)
-    return True
-
-
-def _meet(step: Step, scope: str, edge: Edge, come: Mapping[str, tuple[Token, ...]]) -> None:
-    _keep_tokens(step, scope, edge.key, {name: queue[1:] for name, queue in come.items()})
-    taken = {name: queue[0] for name, queue in come.items() if queue}
-    go(step, scope, edge.target, behind=gates.joined(step, scope, edge.key, taken))
-
-
-def _keep_tokens(
-    step: Step, scope_address: str, key: str, come: Mapping[str, tuple[Token, ...]]
-) -> None:
-    scope = step.run.scopes[scope_address]
-    remaining = {name: queue for name, queue in come.items() if queue}
-    # The edge that changed last comes last.
-    others = {other: tokens for other, tokens in scope.tokens.items() if other != key}
-    scope.tokens = {**others, key: remaining} if remaining else others
+    if is_conditional and not routed and not any(isinstance(e.condition, When) for e in holding):
+        rest = [edge for edge in edges if isinstance(edge.condition, Else)]
+        if not rest:
+            return None
+        holding += rest
+    return tuple(holding)

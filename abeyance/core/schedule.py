@@ -14,6 +14,7 @@ from typing import Final, Literal, assert_never
 
 from abeyance.core import (
     asking,
+    branches,
     budgets,
     decisions,
     events,
@@ -24,9 +25,7 @@ from abeyance.core import (
     mailbox,
     messages,
     operator_questions,
-    reopening,
     routing,
-    subgraphs,
     visits,
 )
 from abeyance.core.effects import RunNode, VisitInput, Yield
@@ -151,7 +150,7 @@ def _run_body(step: Step, visit: Visit, *, has_place: bool) -> bool:
     node = step.run.node_of(visit)
     runs_code = visit.pending is None and not isinstance(node, InterruptNode)
     if runs_code and (changed := gates.first_changed(step.run, visit)) is not None:
-        reopening.ask_again(step, changed, before=visit.address)
+        branches.ask_again(step, changed, before=visit.address)
         return True
     if runs_code and budgets.asks(step, visit):
         return True
@@ -171,7 +170,7 @@ def _run_body(step: Step, visit: Visit, *, has_place: bool) -> bool:
             finished = Finished(patch={} if field is None else {field: answer})
             return _go_out(step, visit, finished, has_place=has_place)
         case SubgraphNode() as node:
-            subgraphs.begin(step, visit, node)
+            branches.begin_nested(step, visit, node)
             return True
         case unknown:
             assert_never(unknown)

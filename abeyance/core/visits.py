@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import Final, assert_never
 
 from abeyance.core import (
-    fanout,
+    branches,
     gates,
     interrupts,
     items,
@@ -33,14 +33,11 @@ from abeyance.core.lifecycle import unpinned_target
 from abeyance.core.outcome import Finished, key_of
 from abeyance.core.spec import (
     END,
-    START,
-    Always,
     Ask,
     Assert,
     Clips,
     Decision,
     Edge,
-    Else,
     FunctionNode,
     GoTo,
     GraphSpec,
@@ -51,7 +48,6 @@ from abeyance.core.spec import (
     Retract,
     Retry,
     Rule,
-    When,
 )
 from abeyance.core.step import Step
 from abeyance.core.visit import (
@@ -67,31 +63,6 @@ from abeyance.errors import BlockedCode, FailureCode
 
 _RANK: Final = {HaltRun: 0, Retry: 1, GoTo: 2, Parallel: 3}
 """Precedence among the decisions of rules: the lowest counts."""
-
-
-def start_scope(step: Step, scope_address: str, behind: tuple[str, ...] = ()) -> None:
-    """Fire the edges out of START. If no condition holds, the graph fails. `behind` are the gates that
-    led to it.
-    """
-    graph, scope = step.run.graph_of(scope_address), step.run.scopes[scope_address]
-    if (failure := why_not_started(graph, scope_address, scope.values)) is not None:
-        routing.fail_scope(step, scope_address, failure)
-        return
-    token = Token(visit=scope_address, gates=behind)
-    for edge in _fired(graph, START, scope.values) or ():
-        # An edge with no other source leads on at once.
-        routing.put_token(step, scope_address, edge, START, token)
-
-
-def why_not_started(graph: GraphSpec, address: str, values: Mapping[str, Json]) -> Failure | None:
-    """Return the failure of a graph of which no edge out of START may be fired, None if one may."""
-    if _fired(graph, START, values) is not None:
-        return None
-    message = (
-        "none of the conditions on the edges from START holds for this input; "
-        "add an edge with when='else'"
-    )
-    return Failure(code=FailureCode.NO_WAY_OUT, message=message, address=address)
 
 
 def finish(step: Step, visit: Visit, finished: Finished) -> None:
@@ -295,11 +266,11 @@ def _leave(step: Step, visit: Visit, route: RoutingDecision) -> None:
     elif unpinned := unknown_targets(graph, visit.node, outcome):
         _hold(step, visit, route, min(unpinned))
     elif outcome.sends is not None:
-        fanout.send(step, visit, outcome.sends, is_exempt=outcome.exempt_from_max_visits)
+        branches.send(step, visit, outcome.sends, is_exempt=outcome.exempt_from_max_visits)
     elif outcome.goto is not None:
         step.drop_visit(visit.address)
         routing.go_instead(step, visit, outcome.goto)
-    elif (fired := _fired(graph, visit.node, values, outcome.route_targets)) is not None:
+    elif (fired := routing.fired(graph, visit.node, values, outcome.route_targets)) is not None:
         step.drop_visit(visit.address)
         _fire(step, visit, fired, outcome.route_targets)
     else:
@@ -362,34 +333,13 @@ def _carry_out(step: Step, visit: Visit, decision: Decision) -> None:
             assert_never(decision)
 
 
-def _fired(
-    graph: GraphSpec, source: str, values: Mapping[str, Json], routed: tuple[str, ...] = ()
-) -> tuple[Edge, ...] | None:
-    edges = graph.edges_from(source)
-    holding = [
-        edge
-        for edge in edges
-        if isinstance(edge.condition, Always)
-        or (isinstance(edge.condition, When) and matches(edge.condition.equals, values))
-    ]
-    is_conditional = bool(graph.routes_from(source)) or any(
-        isinstance(edge.condition, When) for edge in edges
-    )
-    if is_conditional and not routed and not any(isinstance(e.condition, When) for e in holding):
-        rest = [edge for edge in edges if isinstance(edge.condition, Else)]
-        if not rest:
-            return None
-        holding += rest
-    return tuple(holding)
-
-
 def _fire(step: Step, visit: Visit, fired: tuple[Edge, ...], routed: tuple[str, ...]) -> None:
     for edge in fired:
         if edge.is_join and visit.members:
-            fanout.reach(step, visit, edge)
+            branches.reach(step, visit, edge)
         elif len(edge.sources) > 1:
             token = Token(visit=visit.address, gates=visit.gates)
-            routing.put_token(step, visit.scope, edge, visit.node, token)
+            branches.put_token(step, visit.scope, edge, visit.node, token)
         else:
             routing.go(step, visit.scope, edge.target, members=visit.members, behind=visit.gates)
     for target in dict.fromkeys(routed):
