@@ -18,6 +18,7 @@ from killed_graphs import asking
 from postgres import Cluster, running_cluster
 from sqlalchemy import select
 from temporal_site import ANYBODY, eventually, replay
+from temporalio.api.history.v1 import HistoryEvent
 
 from abeyance import names, views
 from abeyance.client import Client
@@ -87,6 +88,11 @@ def harmed(
         yield url, lambda: killed(cluster)
 
 
+def _records(event: HistoryEvent) -> bool:
+    ordered = event.activity_task_scheduled_event_attributes
+    return ordered.activity_type.name == names.RECORD_ACTIVITY
+
+
 class Site:
     """A server, and workers that record in a database."""
 
@@ -94,6 +100,9 @@ class Site:
         self._folder, self._server, self._client = folder, server, client
         self._database, self._variables = Database(url), {"ABEYANCE_DATABASE_URL": url}
         self.names = [f"r{number}" for number in range(_RUNS)]
+
+    def close(self) -> None:
+        self._database.close()
 
     def has_database(self) -> bool:
         """Whether a worker has made it, if there was none."""
@@ -107,10 +116,20 @@ class Site:
         return worker_process(self._server, "killed_graphs:graphs", log, variables=self._variables)
 
     async def has_killed_workers(self) -> None:
-        """Have some workers killed while they work."""
+        """Have some workers killed while they work, and one once the database was away for too long."""
         for _ in range(4):
             with self.worker():
                 await asyncio.sleep(4)
+        with self.worker():
+            await eventually(self.was_away, seconds=120)
+
+    async def was_away(self) -> bool:
+        """Whether a run waits, or has waited, for the database in an activity of its own."""
+        for name in self.names:
+            history = await self._client.temporal.get_workflow_handle(name).fetch_history()
+            if any(map(_records, history.events)):
+                return True
+        return False
 
     async def answered(self, response: bool, number: int) -> None:
         """Answer what each run asks, however often it takes."""
@@ -173,10 +192,7 @@ class Site:
                 handle = self._client.temporal.get_workflow_handle(name, run_id=execution)
                 history = await handle.fetch_history()
                 await replay(history)
-                ordered = [each.activity_task_scheduled_event_attributes for each in history.events]
-                activities += sum(
-                    each.activity_type.name == names.RECORD_ACTIVITY for each in ordered
-                )
+                activities += sum(map(_records, history.events))
                 began = history.events[0].workflow_execution_started_event_attributes
                 execution = began.continued_execution_run_id
         return activities
@@ -187,18 +203,17 @@ async def test_at_rest_the_records_are_what_the_runs_say_and_their_histories_rep
     tmp_path: Path, kind: str
 ) -> None:
     async with killable_server(tmp_path) as server:
-        with harmed(kind, tmp_path) as (url, harm):
-            await _test_at_rest(tmp_path, server, url, harm)
+        client = await server.client()
+        with (
+            harmed(kind, tmp_path) as (url, harm),
+            contextlib.closing(Site(tmp_path, server, client, url)) as site,
+        ):
+            await _test_at_rest(site, client, harm)
 
 
 async def _test_at_rest(
-    folder: Path,
-    server: KillableServer,
-    url: str,
-    harm: Callable[[], AbstractContextManager[None]],
+    site: Site, client: Client, harm: Callable[[], AbstractContextManager[None]]
 ) -> None:
-    client = await server.client()
-    site = Site(folder, server, client, url)
     with site.worker():
         await eventually(site.has_database, seconds=60)
     for name in site.names:

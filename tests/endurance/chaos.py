@@ -95,8 +95,11 @@ class Mishaps:
 
     async def _postgres_killed(self) -> None:
         self._site.postgres.kill()
-        await asyncio.sleep(self._random.uniform(0, _LASTS))
-        await asyncio.to_thread(self._site.postgres.start)
+        try:
+            await asyncio.sleep(self._random.uniform(0, _LASTS))
+        finally:
+            # Also if everything is over meanwhile: its database is dropped then.
+            self._site.postgres.start()
 
     async def _disk_full(self) -> None:
         full = self._site.faults / "full"

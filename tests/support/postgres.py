@@ -10,6 +10,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ _OPTIONS = {
     "max_connections": "60",
 }
 _START_SECONDS = 30.0
+_LAUNCHER = ThreadPoolExecutor(1, thread_name_prefix="postgres")
+"""A server ends with the thread that began its process: with this one, which stays."""
 
 
 class Cluster:
@@ -48,7 +51,7 @@ class Cluster:
 
     def start(self) -> None:
         """Start the server, also after it was killed."""
-        self.process = self._launch()
+        self.process = _LAUNCHER.submit(self._launch).result()
         until = time.monotonic() + _START_SECONDS
         while True:
             try:
