@@ -38,7 +38,8 @@ def interrupted(step: Step, visit: Visit, running: Running, outcome: Interrupted
     again = {
         each.key
         for each in outcome.interrupts
-        if each.misfit is not None or _shows_another(visit, each)
+        if each.key in visit.questions.answers
+        and (each.misfit is not None or _shows_another(visit, each))
     }
     for each in outcome.interrupts:
         if each.key in again:

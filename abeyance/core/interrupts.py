@@ -176,8 +176,7 @@ def _address(visit: Visit, asked: Asked) -> str:
 
 def void_before(step: Step, visit: Visit, asked: Asked) -> None:
     """Note that the latest answer to a question counts no more, because its code is to ask it again."""
-    if asked.key in visit.questions.ask_counts:
-        void(step, _latest_id(step.run, visit, asked))
+    void(step, _latest_id(step.run, visit, asked))
 
 
 def void(step: Step, id_: str) -> None:

@@ -39,8 +39,9 @@ def test_a_stack_in_good_order_passes_and_an_open_question_is_named(
 
     # Where the database is slow, it has a question a moment after the run waits.
     until(is_counted, "the question in the inbox")
-    # Its records are where it was started.
+    records = standing.place.folder / "data/records.db"
     variables = {"TEMPORAL_ADDRESS": standing.temporal, "ABEYANCE_STORAGE": str(tmp_path / "blobs")}
+    variables["ABEYANCE_DATABASE_URL"] = f"sqlite:///{records}"
     code, found = examined(standing.place, **variables)
 
     assert (code, {status for status, _ in found.values()}) == (0, {"ok"})
