@@ -64,7 +64,8 @@ async def test_the_clients_read_the_same_report(site: Site, api: Api) -> None:
             rest = await client.approvals(filters, fields=["answer"], cursor=first.next_cursor)
             assert [row.answer["amount"] for row in first.items] == [3, 2]
             assert rest.items[0].fields["answer"]["amount"] == 1
-            assert first.sums["answer.amount"].rows == first.total >= 3
+            # Others have answered without an amount.
+            assert 3 <= first.sums["answer.amount"].rows <= first.total
 
 
 async def test_the_whole_report_is_csv(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,15 +37,18 @@ class Cellar:
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "cellar"
         self._aside = folder / "aside"
-        self.folder.mkdir()
+        self._next = folder / "next"
+        self._aside.mkdir()
+        self.folder.symlink_to(self._aside)
 
+    # Both in one step: who writes all the time would make a folder in between.
     def shut(self) -> None:
-        self.folder.rename(self._aside)
-        self.folder.write_text("the door", encoding="utf-8")
+        self._next.write_text("the door", encoding="utf-8")
+        self._next.replace(self.folder)
 
     def open(self) -> None:
-        self.folder.unlink()
-        self._aside.rename(self.folder)
+        self._next.symlink_to(self._aside)
+        self._next.replace(self.folder)
 
 
 @pytest.fixture
