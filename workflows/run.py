@@ -398,7 +398,8 @@ class AgentRun(QuestionUpdates, MessageUpdates, RunReads):
 
     @property
     def _may_continue_as_new(self) -> bool:
-        return self._continues_as_new and self._is_at_rest()
+        # Code of a visit that the run has left may still run, and a new history would not hear of it.
+        return self._continues_as_new and not self._running and self._is_at_rest()
 
     def _is_at_rest(self) -> bool:
         return (

@@ -147,7 +147,7 @@ FAULTS: Final[Mapping[str, Fault]] = {
         change=lambda: _swap(attempt.Attempt, "_stopped", return_value=Stopped()), seed=48
     ),
     "an attempt forgets the steps of the one before, whose worker died": Fault(
-        change=lambda: _swap(wire.Journal, "is_of", return_value=False), seed=297
+        change=lambda: _swap(wire.Journal, "is_of", return_value=False), seed=788
     ),
     "what an attempt returns is lost, if the worker of the one before died": Fault(
         change=_a_second_attempt_returns_nothing, seed=414, is_compared=True
@@ -156,7 +156,7 @@ FAULTS: Final[Mapping[str, Fault]] = {
         change=lambda: _swap(visibility, "timer_summary", _counted), seed=2
     ),
     "a replay continues as new at another time": Fault(
-        change=lambda: _swap(continue_as_new.History, "due", _sometimes), seed=5
+        change=lambda: _swap(continue_as_new.History, "due", _sometimes), seed=10
     ),
     "a gate is not asked again where its values have changed": Fault(
         change=lambda: _swap(gates, "first_changed", return_value=None), seed=208
@@ -170,7 +170,7 @@ FAULTS: Final[Mapping[str, Fault]] = {
         change=lambda: _swap(event_rows, "take_back", lambda _, tail, *__: tail), seed=7
     ),
     "questions of a workflow task that came to nothing stay": Fault(
-        change=lambda: _swap(writing, "_UNKNOWN_QUESTIONS", _NO_QUESTION), seed=297
+        change=lambda: _swap(writing, "_UNKNOWN_QUESTIONS", _NO_QUESTION), seed=605
     ),
     "an answer gets its receipt before it can be read": Fault(
         change=lambda: _swap(Recorder, "caught_up", _at_once), seed=27
