@@ -38,11 +38,10 @@ def interrupted(step: Step, visit: Visit, running: Running, outcome: Interrupted
     again = {
         each.key
         for each in outcome.interrupts
-        if each.key in visit.questions.answers
-        and (each.misfit is not None or _shows_another(visit, each))
+        if each.misfit is not None or _shows_another(visit, each)
     }
     for each in outcome.interrupts:
-        if each.key in again:
+        if each.key in again & visit.questions.answers.keys():
             interrupts.void_before(step, visit, each)
     visit.questions = visit.questions.without(again)
     gates.withdraw(step, visit, again)

@@ -182,9 +182,7 @@ def void_before(step: Step, visit: Visit, asked: Asked) -> None:
 def void(step: Step, id_: str) -> None:
     """Note that the answer to a question counts no more, because it is asked again."""
     book = step.run.ledger.settled
-    settled = book.get(id_)
-    if settled is not None and settled.status == "answered":
-        book[id_] = replace(settled, settled_reason=ledger.ASKED_AGAIN)
+    book[id_] = replace(book[id_], settled_reason=ledger.ASKED_AGAIN)
 
 
 def ask_anew(

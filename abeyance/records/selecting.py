@@ -6,7 +6,6 @@ nothing from one page to another, and a late page is as quick as the first.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeAlias, TypeVar
@@ -36,10 +35,6 @@ Condition: TypeAlias = ColumnElement[bool]
 AnyRow: TypeAlias = Row[*tuple[Any, ...]]
 
 _FEW: Final = 1_000
-_THREE_LETTERS: Final = re.compile(r"[^\W_]{3}")
-"""For a word without them the index of PostgreSQL takes longer than to look at every row, as is done for
-what is put together from a column.
-"""
 _HIGHEST: Final = 2**63
 """Above what a column of integers can hold."""
 
@@ -136,12 +131,7 @@ def containing(column: Column[str], text: str | None) -> list[Condition]:
     """Return what makes each word of a text occur in a column."""
     # The longest is the rarest.
     words = sorted(searchable(text).split(), key=len, reverse=True)
-    return [
-        (column if _THREE_LETTERS.search(word) else column.concat("")).contains(
-            word, autoescape=True
-        )
-        for word in words
-    ]
+    return [column.contains(word, autoescape=True) for word in words]
 
 
 def alone(connection: Connection, deployment: int) -> None:

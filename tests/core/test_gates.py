@@ -417,14 +417,3 @@ def test_code_that_cannot_read_anything_else_is_blocked(*, ends: bool) -> None:
     (fact,) = run.facts("node.blocked")
     assert fact.data == {"code": "values_incompatible", "message": "not a number"}
     assert run.reopened == []
-
-
-def test_a_question_whose_answer_the_run_has_forgotten_is_asked_again_like_any_other() -> None:
-    run = beside()
-    run.pause()
-    run.says(APPROVER, "ask")
-    run.state.ledger.settled.clear()
-    run.finish("other", {"amount": 999})
-    run.resume()
-
-    assert run.reopened == ["ask"]
