@@ -28,13 +28,13 @@ class Rewinds:
     def begin(self, state: RunState) -> bool:
         """Tell a run that begins, and return whether it is one that was reset to its beginning."""
         if self._salt:
-            rewinding.begin_era(state, self._salt)
+            rewinding.begin_era(state, self._salt, workflow.now())
         return bool(self._salt)
 
     def notice(self, state: RunState) -> None:
         """Tell the run before anything else that comes with the same workflow task."""
         if self._is_new():
-            rewinding.begin_era(state, self._salt)
+            rewinding.begin_era(state, self._salt, workflow.now())
 
     def settle(self, state: RunState) -> None:
         """Tell the run once everything has been applied that came with the task.

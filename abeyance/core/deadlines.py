@@ -128,6 +128,15 @@ def shifted(interrupt: Interrupt, since: datetime, by: timedelta, now: datetime)
     return _with(interrupt, later(interrupt.reminders), later(interrupt.escalations), now)
 
 
+def with_time_left(interrupt: Interrupt, since: datetime, now: datetime) -> Interrupt:
+    """Return an open question with the time that it had left at `since`; with its whole time if none."""
+    deadline = interrupt.deadline
+    if deadline is not None:
+        since = interrupt.created_at if deadline <= since else since
+        interrupt = replace(interrupt, deadline=deadline + (now - since))
+    return shifted(interrupt, since, now - since, now)
+
+
 def reopened(interrupt: Interrupt, now: datetime, kept: tuple[Vote, ...]) -> Interrupt:
     """Return a held interrupt as it is open again, with these votes: it has the time that it had left."""
     held = interrupt.held

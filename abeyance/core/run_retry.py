@@ -101,17 +101,13 @@ def retried(
     )
     items.forget_all_counts(step)
     for entry in list(before.ledger.open.values()):
-        deadline, since = entry.deadline, ending.since
         if entry.held is not None:
             # Its run was ended while the yes could be taken back, so that has to be given again.
             left = tuple(vote for vote in entry.votes if not vote.people & entry.held.people)
-            step.run.ledger.open[entry.id] = deadlines.reopened(entry, now, left)
+            again = deadlines.reopened(entry, now, left)
         else:
-            if deadline is not None:
-                since = entry.created_at if deadline <= since else since
-                deadline += now - since
-            again = replace(entry, deadline=deadline)
-            step.run.ledger.open[entry.id] = deadlines.shifted(again, since, now - since, now)
+            again = deadlines.with_time_left(entry, ending.since, now)
+        step.run.ledger.open[entry.id] = again
         interrupts.publish_opened(step, step.run.ledger.open[entry.id])
     migration.migrate(step, spec, changes=patch, renames=renames)
     facts = tuple(effect for effect in step.effects if isinstance(effect, Publish))

@@ -15,7 +15,7 @@ def test_an_answer_to_what_was_shown_before_a_rewind_is_stale() -> None:
     run = asking()
     before = run.open("ask")
 
-    rewinding.begin_era(run.state, "1")
+    rewinding.begin_era(run.state, "1", at(0))
 
     after = run.open("ask")
     assert (after.id, after.prompt) == (before.id, before.prompt)
@@ -27,13 +27,23 @@ def test_an_answer_to_what_was_shown_before_a_rewind_is_stale() -> None:
 
 def test_what_is_shown_anew_is_told_only_if_it_has_changed() -> None:
     run = asking()
-    rewinding.begin_era(run.state, "1")
+    rewinding.begin_era(run.state, "1", at(0))
     digest = run.open("ask").digest
 
     machine.advance(run.state, events.Ticked(now=at(1)))
 
     assert run.open("ask").digest == digest
     assert run.facts("interrupt.changed") == []
+
+
+def test_a_question_beside_has_the_time_left_that_it_had_at_that_moment() -> None:
+    run = Drive(chain(gate("ask", timeout=60)))
+    machine.advance(run.state, events.Paused(now=at(20), actor="ada"))
+
+    rewinding.begin_era(run.state, "1", at(1_000))
+    machine.advance(run.state, events.Ticked(now=at(1_000)))
+
+    assert run.open("ask").deadline == at(1_040)
 
 
 def test_what_is_asked_after_a_rewind_has_an_id_of_its_own() -> None:

@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from core_shown import Shown
@@ -62,10 +63,10 @@ class Steps:
         advance = machine.advance
         begin_era, take_salt = rewinding.begin_era, rewinding.take_salt
 
-        def telling(tell: Callable[[RunState, str], None], *, is_era: bool) -> Any:
-            def telling_of(state: RunState, salt: str) -> None:
+        def telling(tell: Callable[..., None], *, is_era: bool) -> Any:
+            def telling_of(state: RunState, salt: str, *now: datetime) -> None:
                 before = copied(state)
-                tell(state, salt)
+                tell(state, salt, *now)
                 self._steps.append((before, Rewound(salt, is_era), copied(state), ()))
 
             return telling_of

@@ -206,7 +206,9 @@ class Runner:
         except Exception as error:  # noqa: BLE001 as the SDK does it
             return None, await _failure(error, converter), False
         finally:
-            del self._by_token[token]
+            # A local activity that began anew, because its task has timed out, has the same token.
+            if self._by_token.get(token) is running:
+                del self._by_token[token]
         (payload,) = await converter.encode([report])
         return payload, None, False
 
