@@ -147,7 +147,7 @@ FAULTS: Final[Mapping[str, Fault]] = {
         change=lambda: _swap(attempt.Attempt, "_stopped", return_value=Stopped()), seed=48
     ),
     "an attempt forgets the steps of the one before, whose worker died": Fault(
-        change=lambda: _swap(wire.Journal, "is_of", return_value=False), seed=788
+        change=lambda: _swap(wire.Journal, "is_of", return_value=False), seed=1384
     ),
     "what an attempt returns is lost, if the worker of the one before died": Fault(
         change=_a_second_attempt_returns_nothing, seed=414, is_compared=True
