@@ -6,9 +6,9 @@ import asyncio
 import logging
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Final, TypeVar
 
 from google.protobuf.duration_pb2 import Duration
 from temporalio.api.enums.v1 import IndexedValueType, TaskQueueType
@@ -39,9 +39,11 @@ from abeyance.storage.backends import (
     temporal_config,
 )
 from abeyance.temporal.converter import data_converter
-from abeyance.temporal.retry import no_namespace
+from abeyance.temporal.retry import attempts, no_namespace
 from abeyance.temporal.workarounds.tracing import Tracing
 from abeyance.tracing import are_on
+
+T = TypeVar("T")
 
 _logger = logging.getLogger("abeyance.temporal")
 _QUOTED: Final = re.compile('"([^"]+)"')
@@ -131,14 +133,11 @@ async def register_search_attributes(temporal: TemporalClient) -> list[str]:
     missing = await missing_search_attributes(temporal)
     if not missing:
         return []
+    request = AddSearchAttributesRequest(
+        namespace=temporal.namespace, search_attributes=dict.fromkeys(missing, _KEYWORD)
+    )
     try:
-        await temporal.operator_service.add_search_attributes(
-            AddSearchAttributesRequest(
-                namespace=temporal.namespace,
-                search_attributes=dict.fromkeys(missing, _KEYWORD),
-            ),
-            timeout=_RPC,
-        )
+        await _called(temporal.operator_service.add_search_attributes, request)
     except RPCError as error:
         # Another process may register them at the same time.
         if error.status != RPCStatusCode.ALREADY_EXISTS:
@@ -159,10 +158,9 @@ async def register_search_attributes(temporal: TemporalClient) -> list[str]:
 
 async def retention(temporal: TemporalClient) -> timedelta:
     """Return how long the namespace keeps ended runs."""
+    request = DescribeNamespaceRequest(namespace=temporal.namespace)
     try:
-        response = await temporal.workflow_service.describe_namespace(
-            DescribeNamespaceRequest(namespace=temporal.namespace), timeout=_RPC
-        )
+        response = await _called(temporal.workflow_service.describe_namespace, request)
     except RPCError as error:
         raise namespace_error("read", temporal, error) from error
     return timedelta(seconds=response.config.workflow_execution_retention_ttl.seconds)
@@ -179,24 +177,21 @@ async def set_retention(temporal: TemporalClient, length: timedelta) -> None:
             "30d or P30D"
         )
     duration = Duration(seconds=int(length.total_seconds()))
+    request = UpdateNamespaceRequest(
+        namespace=temporal.namespace,
+        config=NamespaceConfig(workflow_execution_retention_ttl=duration),
+    )
     try:
-        await temporal.workflow_service.update_namespace(
-            UpdateNamespaceRequest(
-                namespace=temporal.namespace,
-                config=NamespaceConfig(workflow_execution_retention_ttl=duration),
-            ),
-            timeout=_RPC,
-        )
+        await _called(temporal.workflow_service.update_namespace, request)
     except RPCError as error:
         raise namespace_error(f"set a retention of {length} for", temporal, error) from error
 
 
 async def missing_search_attributes(temporal: TemporalClient) -> list[str]:
     """Return the search attributes that the namespace lacks. Raises as `register_search_attributes`."""
+    request = ListSearchAttributesRequest(namespace=temporal.namespace)
     try:
-        response = await temporal.operator_service.list_search_attributes(
-            ListSearchAttributesRequest(namespace=temporal.namespace), timeout=_RPC
-        )
+        response = await _called(temporal.operator_service.list_search_attributes, request)
     except RPCError as error:
         raise namespace_error("list the search attributes of", temporal, error) from error
     registered: Mapping[str, IndexedValueType.ValueType] = response.custom_attributes
@@ -240,6 +235,22 @@ async def clock_offset(temporal: TemporalClient) -> timedelta:
         polling.cancel()
         await asyncio.wait({polling})
     raise Unavailable(f"the server did not tell its time within {_RPC.total_seconds():g} s")
+
+
+async def _called(call: Callable[..., Awaitable[T]], request: object) -> T:
+    """Send a request that has the same effect twice; thrice, while it fails for a moment.
+
+    The SDK does not repeat a call whose connection closed (CANCELLED) or that took too long.
+    """
+    left = 3
+    async for _ in attempts():
+        left -= 1
+        try:
+            return await call(request, timeout=_RPC)
+        except RPCError as error:
+            if not left or error.status not in _RETRYABLE:
+                raise
+    raise AssertionError("attempts have no end")
 
 
 def namespace_error(

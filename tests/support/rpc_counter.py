@@ -22,6 +22,8 @@ class RpcCounter(ServiceClient):
         """Long polls that are under way, by the id of the run."""
         self.denied: set[str] = set()
         """Calls that these credentials do not allow."""
+        self.closed: Counter[str] = Counter()
+        """How often the connection of a call closes before there is an answer."""
 
     @property
     def worker_service_client(self) -> Any:
@@ -47,6 +49,9 @@ class RpcCounter(ServiceClient):
         self.calls[rpc] += 1
         if rpc in self.denied:
             raise RPCError("denied", RPCStatusCode.PERMISSION_DENIED, b"")
+        if self.closed[rpc]:
+            self.closed[rpc] -= 1
+            raise RPCError("operation was canceled", RPCStatusCode.CANCELLED, b"")
         polled = req.execution.workflow_id if getattr(req, "wait_new_event", False) else None
         if polled is not None:
             self.polls[polled] += 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import uuid
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from dev_stack import call
 from google.protobuf.duration_pb2 import Duration
 from killable import worker_process
+from rpc_counter import counted
 from stack import app_for, served
 from temporal_site import Site, eventually
 from temporalio.api.workflowservice.v1 import (
@@ -25,7 +27,12 @@ from temporalio.service import RPCError
 
 from abeyance import START, Graph
 from abeyance.check import check_runs
-from abeyance.temporal.connection import register_search_attributes
+from abeyance.errors import Unavailable
+from abeyance.temporal.connection import (
+    missing_search_attributes,
+    register_search_attributes,
+    retention,
+)
 
 APP = """\
 from abeyance import START, Graph
@@ -154,3 +161,23 @@ async def test_a_worker_waits_for_its_namespace_and_readiness_for_its_search_att
         assert "--namespace NAME" in said
         assert name in said
     assert (missing.status_code, bare.status_code) == (503, 503)
+
+
+@pytest.mark.parametrize(
+    ("rpc", "call"),
+    [
+        ("list_search_attributes", missing_search_attributes),
+        ("describe_namespace", retention),
+    ],
+)
+async def test_a_call_about_the_namespace_whose_connection_closes_is_tried_three_times(
+    temporal: TemporalClient, rpc: str, call: Callable[[TemporalClient], Awaitable[object]]
+) -> None:
+    client, counter = counted(temporal)
+    counter.closed[rpc] = 2
+    await call(client)
+    counter.closed[rpc] = 3
+    with pytest.raises(Unavailable, match="operation was canceled"):
+        await call(client)
+
+    assert counter.calls[rpc] == 6
