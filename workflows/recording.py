@@ -191,6 +191,7 @@ class Recorder:
             actor=step.actor,
             data=step.data,
             capability=step.capability,
+            audit=step.audit,
         )
 
     def ended(self, state: RunState) -> None:

@@ -104,6 +104,17 @@ def approval_question(tool: Tool, arguments: Mapping[str, Json]) -> Asked:
     return Asked(question=question, kind="approval", prompt_values=spans, remember=tool.remember)
 
 
+def shown_unasked(tool: Tool, arguments: Mapping[str, Json]) -> dict[str, Json]:
+    """Return what the approval of a call that nobody is asked about would have shown, as the report has
+    it; nothing if it is too large to show.
+    """
+    try:
+        question = approval_question(tool, arguments).question
+    except ArgumentsError:
+        return {}
+    return {"prompt": question.prompt, "reason": question.reason, "payload": question.payload}
+
+
 def approved_arguments(tool: Tool, answer: Json, original: Mapping[str, Json]) -> dict[str, Json]:
     """Return the approved arguments: the approver's edits, or the original ones.
 

@@ -17,6 +17,7 @@ from abeyance.agents.approvals import (
     approval_question,
     approved_arguments,
     needs_approval,
+    shown_unasked,
 )
 from abeyance.agents.hook_runner import HooksOutcome, run_hooks
 from abeyance.agents.hooks import AfterToolCall, BeforeToolCall
@@ -145,7 +146,8 @@ class ToolCall:
         if grant is None:
             return None
         about = {"tool": self.tool.name, "call": self.id, "capability": grant.capability}
-        return {"grant": grant.id, "by": grant.by, **about}
+        shown = shown_unasked(self.tool, self.arguments)
+        return {"grant": grant.id, "by": grant.by, **about, "shown": shown}
 
     async def decide_in_visit(self, ctx: Context) -> dict[str, Json] | None:
         """Decide in the visit of the call. Return the result of a denial, or None if the call may run.

@@ -218,7 +218,9 @@ class _Found:
                 except WrongKey:
                     is_whole = False
                     continue
-                is_whole = is_whole and (not with_answers or self._may_read(row))
+                # A call under a grant has no answer.
+                is_readable = not with_answers or kind is _CALL or self._may_read(row)
+                is_whole = is_whole and is_readable
                 for path, total in totals.items():
                     total.add(report.found_at(said, path))
         return {path: total.shown for path, total in totals.items()}, is_whole

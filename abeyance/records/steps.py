@@ -33,13 +33,14 @@ _OF_TURNS: Final = ("turn", "model", "calls", "usage", "finish_reason")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """An event, without its time and its number."""
+    """An event, without its time and its number. `audit` is what only the audit says beside it."""
 
     type: str
     address: str | None = None
     actor: str | None = None
     data: dict[str, Any] = field(default_factory=dict)
     capability: str | None = None
+    audit: dict[str, Any] | None = None
 
 
 def began(start: wire.StartRun, graph: str) -> Step:
@@ -106,6 +107,8 @@ def _granted(address: str, granted: Json) -> Iterator[Step]:
             actor=granted["by"],
             data=data,
             capability=granted["capability"],
+            # A call that began under an older release says nothing of what it was.
+            audit={"shown": granted["shown"]} if granted.get("shown") else None,
         )
 
 

@@ -245,7 +245,7 @@ class Driver:
         return None
 
     def _note(self, step: Step) -> None:
-        self._publish(step.type, step.address, step.actor, step.data)
+        self._publish(step.type, step.address, step.actor, step.data, audit=step.audit)
 
     def _publish(
         self,

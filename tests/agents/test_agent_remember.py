@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -74,6 +75,37 @@ async def test_a_call_that_a_remembered_yes_covers_runs_unasked_and_says_so() ->
         None,
         {"grant": made["grant"], "by": "ada"},
     ]
+
+
+async def test_the_audit_of_a_call_that_ran_unasked_has_what_somebody_would_have_been_shown() -> (
+    None
+):
+    purse = Purse(prompt="Pay {amount} to {to}?")
+    run, _ = await paying(purse, (5, "bob"), (6, "bob"))
+    await run.respond("approve", YES, principal=ADA)
+
+    lines = [json.loads(line) for line in (await run.audit()).splitlines()]
+    (asked,) = [each["shown"] for each in lines if each["type"] == "interrupt.opened"]
+    (unasked,) = [each["shown"] for each in lines if each["type"] == "approval.granted"]
+    assert unasked["prompt"] == "Pay 6 to bob?"
+    assert unasked["reason"] == {"tool": "pay", "arguments": {"amount": 6, "to": "bob", "note": ""}}
+    assert {*unasked} < {*asked}
+    assert unasked["reason"].keys() == asked["reason"].keys()
+
+
+async def test_a_call_whose_arguments_nobody_could_be_shown_runs_unasked_without_them() -> None:
+    purse = Purse()
+    script = Script(
+        call("pay", "c1", amount=5, to="bob"),
+        call("pay", "c2", amount=6, to="bob", note="x" * 200_000),
+        "done",
+    )
+    run = await started(Agent("clerk", model=script, tools=[purse.tool]))
+    await run.respond("approve", YES, principal=ADA)
+
+    lines = [json.loads(line) for line in (await run.audit()).splitlines()]
+    (unasked,) = [each for each in lines if each["type"] == "approval.granted"]
+    assert (purse.paid, "shown" in unasked) == ([(5, "bob"), (6, "bob")], False)
 
 
 @pytest.mark.parametrize("second", [(200, "bob"), (199, "eve")])
