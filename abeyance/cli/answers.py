@@ -303,16 +303,24 @@ def grants(
 
 def _grant(entry: Mapping[str, Any]) -> list[Line]:
     where = "in every run" if entry["run_id"] is None else f"in the run {entry['run_id']}"
-    uses, used = entry["uses"], entry["used"]
+    used = entry["used"]
+    most = "" if entry["uses"] is None else f" of {entry['uses']}"
+    calls = "call" if (entry["uses"] or len(used)) == 1 else "calls"
     limits = [f"{name} = {canonical(value)}" for name, value in entry["same"].items()]
     limits += [f"{name} < {bound:g}" for name, bound in entry["below"].items()]
     return [
         Line("grant", f"{entry['id']}: {entry['tool']} of {entry['graph']}, {where}"),
         Line("", f"by {entry['by']}, until {entry['until']}"),
         *([Line("", f"if {', '.join(limits)}")] if limits else []),
-        Line("", f"{len(used)} calls" if uses is None else f"{len(used)} of {uses} calls"),
+        Line("", f"{len(used)}{most} {calls}"),
         *(Line("used", f"{use['at']} {use['run_id']} {use['call']}") for use in used),
+        *([Line("revoked", _revoked(entry))] if entry["revoked_at"] else []),
     ]
+
+
+def _revoked(entry: Mapping[str, Any]) -> str:
+    by = entry["revoked_by"]
+    return f"{entry['revoked_at']}{'' if by is None else f' by {by}'}"
 
 
 def _grants(page: Mapping[str, Any]) -> list[Line]:

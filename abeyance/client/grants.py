@@ -47,7 +47,10 @@ class Grants:
         check = partial(core.refuse_foreign, principal=principal, capability=CONTROL)
         now = datetime.now(UTC)
         return await self._records.write(
-            grants.revoke, checked_text(id, "/id"), now=now, check=check
+            *(grants.revoke, checked_text(id, "/id")),
+            by=principal.subject,
+            now=now,
+            check=check,
         )
 
     async def counted(self, order: commands.Respond) -> commands.Respond:

@@ -9,13 +9,14 @@ from typing import Final
 from sqlalchemy import Connection, select
 
 from abeyance import views
-from abeyance.core.json import Json
+from abeyance.core.json import Json, rfc3339
 from abeyance.errors import Unavailable
 from abeyance.filters import AuditFilter
-from abeyance.records import audit_chain, questions
+from abeyance.records import audit_chain, grants, questions
 from abeyance.records.documents import Documents
 from abeyance.records.event_rows import HASHED, hash_of
 from abeyance.records.events import FIELDS, conditions, event_id, fields, positions
+from abeyance.records.grant_rows import REMEMBERED
 from abeyance.records.runs import run
 from abeyance.records.selecting import AnyRow
 from abeyance.records.tables import events, micros, runs
@@ -52,6 +53,7 @@ def contents(
         told.append(_content(documents, run_id, each))
     if before != row.hash:
         raise _damaged(run_id, "the latest events are missing")
+    told = _with_revocations(connection, deployment, told)
     asked = questions.of_run(connection, documents, deployment, run_id, status="all")
     settled = [each for each in asked if each.status not in LISTED]
     now = datetime.now(UTC)
@@ -89,6 +91,7 @@ def of_all(
         query = query.where(events.c.at < micros(filters.until))
     rows = connection.execute(query).all()
     told = [{**_content(documents, row.run_id, row), "graph": row.graph} for row in rows]
+    told = _with_revocations(connection, deployment, told)
     if len(rows) == limit:
         return told, rows[-1].position
     return told, last if last < newest else None
@@ -98,6 +101,23 @@ def _content(documents: Documents, run_id: str, row: AnyRow) -> dict[str, Json]:
     event = views.Event(id=event_id(row.number), run_id=run_id, **fields(documents, row))
     audit = None if row.audit is None else documents.read(row.audit)
     return audit_chain.content_of(event, audit)
+
+
+def _with_revocations(
+    connection: Connection, deployment: int, told: list[dict[str, Json]]
+) -> list[dict[str, Json]]:
+    """Return contents of lines, those that tell of a grant with by whom it was revoked since, and when.
+
+    Nothing of that is in the history of the run, which may be over.
+    """
+    ids = [each["data"]["grant"] for each in told if each["type"] == REMEMBERED]
+    found = grants.revocations(connection, deployment, ids) if ids else {}
+    return [
+        {**each, "revoked": {"at": rfc3339(how.at), "by": how.by}}
+        if each["type"] == REMEMBERED and (how := found.get(each["data"]["grant"])) is not None
+        else each
+        for each in told
+    ]
 
 
 def _damaged(run_id: str, why: str) -> Unavailable:

@@ -21,7 +21,7 @@ from abeyance.records.documents import Documents
 from abeyance.records.tables import grant_uses, grants, micros, micros_or_none
 
 JSON: Final = TypeAdapter(Grant)
-_MADE: Final = "approval.remembered"
+REMEMBERED: Final = "approval.remembered"
 _USED: Final = "approval.granted"
 
 
@@ -39,7 +39,7 @@ def record(
     their run, and grants count only without `revoked_at`.
     """
     for fact in facts:
-        if fact.type == _MADE and fact.audit is not None:
+        if fact.type == REMEMBERED and fact.audit is not None:
             made = JSON.validate_python(fact.audit["grant"])
             values = {
                 "deployment": deployment,
@@ -69,15 +69,15 @@ def take_back(connection: Connection, row: int, before: int, facts: Sequence[Fac
     """Delete the grants of a run that it does not know: those of events after `before`, which are not
     among these.
     """
-    known = [fact.data["grant"] for fact in facts if fact.type == _MADE]
+    known = [fact.data["grant"] for fact in facts if fact.type == REMEMBERED]
     unknown = (grants.c.run == row, grants.c.event > before, grants.c.id.not_in(known))
     connection.execute(delete(grants).where(*unknown))
 
 
-def discard(connection: Connection, row: int, kept: int, at: datetime) -> None:
-    """Revoke the grants of a run that was rewound to before it made them."""
+def discard(connection: Connection, row: int, kept: int, at: datetime, by: str | None) -> None:
+    """Revoke the grants of a run that somebody has rewound to before it made them."""
     since = (grants.c.run == row, grants.c.event > kept, grants.c.revoked_at.is_(None))
-    connection.execute(update(grants).where(*since).values(revoked_at=micros(at)))
+    connection.execute(update(grants).where(*since).values(revoked_at=micros(at), revoked_by=by))
 
 
 def missing(connection: Connection, table: Table, values: Mapping[str, Any]) -> Executable:

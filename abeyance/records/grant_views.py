@@ -21,7 +21,7 @@ class GrantUse(Record):
 class GrantView(Record):
     """A grant as callers see it: which calls of a `tool` run unasked, by whom that was decided, and until
     when. `run_id` null is every run of the graph, `uses` null are any number. `used` lists the calls that
-    ran under it, oldest first.
+    ran under it, oldest first. One that was revoked has when and by whom; null is not known.
     """
 
     id: str
@@ -36,3 +36,5 @@ class GrantView(Record):
     until: datetime
     uses: int | None
     used: list[GrantUse] = Field(default_factory=list)
+    revoked_at: datetime | None = None
+    revoked_by: str | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import datetime
 
 from sqlalchemy import ColumnElement, Connection, and_, func, or_, select, update
@@ -16,6 +16,14 @@ from abeyance.records.grant_rows import JSON
 from abeyance.records.grant_views import GrantUse, GrantView
 from abeyance.records.selecting import AnyRow, alone
 from abeyance.records.tables import grant_uses, grants, micros, moment, runs
+
+
+@dataclass(frozen=True, slots=True)
+class Revocation:
+    """When a grant was revoked, and by whom: None if the records were made anew since."""
+
+    at: datetime
+    by: str | None
 
 
 def covering(
@@ -83,6 +91,7 @@ def revoke(
     deployment: int,
     id_: str,
     *,
+    by: str,
     now: datetime,
     check: Callable[[Grant], None],
 ) -> GrantView:
@@ -95,8 +104,25 @@ def revoke(
     grant = JSON.validate_python(documents.read(document))
     check(grant)
     revoked = update(grants).where(*own, grants.c.revoked_at.is_(None))
-    connection.execute(revoked.values(revoked_at=micros(now)))
-    return _view(connection, deployment, grant)
+    connection.execute(revoked.values(revoked_at=micros(now), revoked_by=by))
+    view = _view(connection, deployment, grant)
+    (how,) = revocations(connection, deployment, [id_]).values()
+    return view.model_copy(update={"revoked_at": how.at, "revoked_by": how.by})
+
+
+def revocations(
+    connection: Connection, deployment: int, ids: Sequence[str]
+) -> dict[str, Revocation]:
+    """Return of those of some grants that were revoked when that was, and by whom, by their ids."""
+    own = (
+        grants.c.deployment == deployment,
+        grants.c.id.in_(ids),
+        grants.c.revoked_at.is_not(None),
+    )
+    rows = connection.execute(
+        select(grants.c.id, grants.c.revoked_at, grants.c.revoked_by).where(*own)
+    )
+    return {row.id: Revocation(moment(row.revoked_at), row.revoked_by) for row in rows.all()}
 
 
 def listed(

@@ -243,6 +243,8 @@ grants: Final = Table(
     Column("made_by", Text, nullable=False),
     Column("until", BigInteger, nullable=False),
     Column("revoked_at", BigInteger),
+    # None if nobody knows, because the records were made anew.
+    Column("revoked_by", Text),
     Column("document", Text, nullable=False),
     UniqueConstraint("deployment", "id"),
     Index(None, "deployment", "tool"),

@@ -203,7 +203,7 @@ def _rewind(connection: Connection, run: _Run, batch: Batch, rewound: Rewound) -
         return run.rewound_by
     by = max(run.tail.number, rewound.at) + 1
     connection.execute(_DISCARD_EVENTS, {"key": run.id, "kept": rewound.at, "by": by})
-    grant_rows.discard(connection, run.id, rewound.at, batch.active_at)
+    grant_rows.discard(connection, run.id, rewound.at, batch.active_at, rewound.actor)
     # The run hands over everything that is open with this batch.
     since = update(questions).where(
         questions.c.run == run.id,

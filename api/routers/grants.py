@@ -38,7 +38,10 @@ _EXAMPLE: Final[dict[str, Any]] = {
             "at": "2026-03-02T09:30:00Z",
         }
     ],
+    "revoked_at": None,
+    "revoked_by": None,
 }
+_REVOKED: Final = {**_EXAMPLE, "revoked_at": "2026-03-02T10:00:00Z", "revoked_by": "ben"}
 
 GrantId: TypeAlias = Annotated[str, Path(description="The id of a grant.", max_length=100)]
 
@@ -57,7 +60,7 @@ async def list_grants(caller: Caller, client: ClientDep, reads: Reads) -> Listed
 @router.delete(
     "/{grant_id}",
     dependencies=[VALID_KEY],
-    responses=openapi.change(200, "The grant, which counts no more.", _EXAMPLE, Code.UNKNOWN_GRANT),
+    responses=openapi.change(200, "The grant, which counts no more.", _REVOKED, Code.UNKNOWN_GRANT),
 )
 async def revoke_grant(
     grant_id: GrantId, caller: Caller, client: ClientDep, reads: Reads

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -118,7 +119,12 @@ async def test_a_yes_is_remembered_listed_used_and_revoked(api: Api) -> None:
     for _ in range(2):
         revoked = await api.http.delete(path, headers=headers(ada, "runs:respond"))
         assert (revoked.status_code, revoked.json()["id"]) == (200, grant["id"])
+        assert revoked.json()["revoked_by"] == ada
     assert (await api.http.get("/grants")).json()["items"] == []
+    lines = (await api.http.get(f"/runs/{id_.rpartition('.')[0]}/audit")).text.splitlines()
+    (made,) = [each for each in map(json.loads, lines) if each["type"] == "approval.remembered"]
+    assert made["revoked"]["by"] == ada
+    assert made["revoked"]["at"][:19] == revoked.json()["revoked_at"][:19]
     await api.waiting("desk")
     unknown = await api.http.delete("/grants/unknown", headers=headers("olga", "runs:control"))
     problem(unknown, 404, "unknown_grant")
@@ -172,7 +178,7 @@ async def test_the_terminal_remembers_lists_and_revokes(api: Api) -> None:
     assert 'if to = "bob", amount < 200' in out
     (grant,) = (await api.http.get("/grants")).json()["items"]
     code, out, _ = await called("grants", "revoke", grant["id"], **ada)
-    assert (code, grant["id"] in out) == (0, True)
+    assert (code, grant["id"] in out, "by local" in out) == (0, True, True)
     code, out, _ = await called("grants", **ada)
     assert (code, "none" in out) == (0, True)
 

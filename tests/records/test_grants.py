@@ -11,8 +11,9 @@ from sqlalchemy import select
 
 from abeyance.core.grants import Grant, Wanted, as_json
 from abeyance.errors import Code, Refusal
+from abeyance.filters import AuditFilter
 from abeyance.keyring import Keyring
-from abeyance.records import grants, removing
+from abeyance.records import audit, grants, removing
 from abeyance.records.batch import Batch, Fact, Rewound
 from abeyance.records.database import Database
 from abeyance.records.grant_views import GrantView
@@ -90,7 +91,7 @@ def test_a_grant_of_one_run_is_of_no_other_run_of_its_id(recorded: Recorded) -> 
     recorded.write(making("a"))
     own = grant(id="own", run_id="a")
     facts = [fact(2, "approval.remembered", data={"grant": "own"}, audit={"grant": as_json(own)})]
-    recorded.change(grants.revoke, "g", now=at(0), check=lambda _: None)
+    recorded.change(grants.revoke, "g", by="ben", now=at(0), check=lambda _: None)
     recorded.write(batch(run_view("a"), number=2, facts=facts))
 
     assert take(recorded, call(run_id="b")) is None
@@ -120,16 +121,30 @@ def test_a_grant_is_revoked_once_and_by_who_may(recorded: Recorded) -> None:
     recorded.write(making())
     take(recorded, call())
     with pytest.raises(Refusal, match="no"):
-        recorded.change(grants.revoke, "g", now=at(1), check=never)
+        recorded.change(grants.revoke, "g", by="ben", now=at(1), check=never)
     assert take(recorded, call("c2")) == "g"
-    first = recorded.change(grants.revoke, "g", now=at(1), check=lambda _: None)
-    assert recorded.change(grants.revoke, "g", now=at(2), check=lambda _: None) == first
+    first = recorded.change(grants.revoke, "g", by="ben", now=at(1), check=lambda _: None)
+    assert recorded.change(grants.revoke, "g", by="ben", now=at(2), check=lambda _: None) == first
     # Neither a new call nor one that has taken its use.
     assert [take(recorded, call(name)) for name in ("c2", "c3")] == [None, None]
     assert listed(recorded) == []
     with pytest.raises(Refusal) as refused:
-        recorded.change(grants.revoke, "unknown", now=at(1), check=lambda _: None)
+        recorded.change(grants.revoke, "unknown", by="ben", now=at(1), check=lambda _: None)
     assert refused.value.code is Code.UNKNOWN_GRANT
+
+
+def test_the_audit_says_who_revoked_a_grant_and_when(recorded: Recorded) -> None:
+    recorded.write(batch(run_view("a"), facts=[made(1), made(2, id="h")]))
+    revoked = recorded.change(grants.revoke, "g", by="ben", now=at(5), check=lambda _: None)
+    recorded.change(grants.revoke, "g", by="carol", now=at(6), check=lambda _: None)
+
+    assert (revoked.revoked_at, revoked.revoked_by) == (at(5), "ben")
+    everything = AuditFilter(types=("approval.remembered",))
+    exports = recorded.read(audit.contents, "a")[:-1], recorded.read(audit.of_all, everything)[0]
+    for first, second in exports:
+        assert first["revoked"] == {"at": "2026-03-02T12:05:00Z", "by": "ben"}
+        assert "revoked" not in second
+    assert [each.revoked_by for each in listed(recorded)] == [None]
 
 
 def test_grants_are_listed_and_counted_by_their_makers(recorded: Recorded) -> None:
@@ -142,7 +157,7 @@ def test_grants_are_listed_and_counted_by_their_makers(recorded: Recorded) -> No
 
 def test_a_grant_is_written_once_and_stays_revoked_when_it_comes_again(recorded: Recorded) -> None:
     recorded.write(making())
-    recorded.change(grants.revoke, "g", now=at(1), check=lambda _: None)
+    recorded.change(grants.revoke, "g", by="ben", now=at(1), check=lambda _: None)
     with recorded.database.writing() as connection:
         fill(connection, recorded.database.documents, recorded.deployment, making())
     assert listed(recorded) == []
@@ -199,13 +214,16 @@ def test_the_same_grant_of_a_repeated_task_keeps_its_uses(recorded: Recorded) ->
 def test_a_grant_counts_no_more_when_its_run_was_rewound_to_before_it(recorded: Recorded) -> None:
     recorded.write(batch(run_view("a"), facts=[fact(1)]))
     recorded.write(batch(run_view("a"), number=2, facts=[made(2)]))
-    rewound = Rewound(at=1, salt="s", execution="e", time=at(3))
+    rewound = Rewound(at=1, salt="s", execution="e", time=at(3), actor="ben")
     recorded.write(
         batch(run_view("a"), number=3).model_copy(update={"after": 1, "rewound": rewound})
     )
 
     assert listed(recorded) == []
     assert take(recorded, call()) is None
+    lines = recorded.read(audit.contents, "a")
+    (line,) = [each for each in lines if each["type"] == "approval.remembered"]
+    assert line["revoked"]["by"] == "ben"
 
 
 def test_a_grant_goes_with_the_run_in_which_it_was_made(recorded: Recorded) -> None:

@@ -301,6 +301,7 @@ def upgrade() -> None:
         sa.Column("made_by", sa.Text(), nullable=False),
         sa.Column("until", sa.BigInteger(), nullable=False),
         sa.Column("revoked_at", sa.BigInteger()),
+        sa.Column("revoked_by", sa.Text()),
         sa.Column("document", sa.Text(), nullable=False),
         sa.ForeignKeyConstraint(["deployment"], ["deployments.id"], name="fk_grants_deployment"),
         sa.ForeignKeyConstraint(["run"], ["runs.id"], name="fk_grants_run", ondelete="CASCADE"),
