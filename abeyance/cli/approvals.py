@@ -158,7 +158,8 @@ def _print(report: Mapping[str, Any], fields: list[str]) -> None:
 
 def _sums(report: Mapping[str, Any]) -> Iterator[Line]:
     for name, added in report["sums"].items():
-        yield Line("sum", f"of {name}: {added['sum']} in {added['rows']} rows")
+        rows = f"{added['rows']} row{'' if added['rows'] == 1 else 's'}"
+        yield Line("sum", f"of {name}: {added['sum']} in {rows}")
 
 
 def _who(row: Mapping[str, Any]) -> str:

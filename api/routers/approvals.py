@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from functools import partial
 from typing import Annotated, Any, Final, Literal
@@ -24,6 +25,7 @@ router = APIRouter(tags=["approvals"])
 _CSV: Final = "text/csv; charset=utf-8; header=present"
 _AT_ONCE: Final = 1_000
 _PARTIAL: Final = "Abeyance-Partial"
+_SUMS: Final = "Abeyance-Sums"
 _EXAMPLE: Final[dict[str, Any]] = {
     "items": [
         {
@@ -78,7 +80,8 @@ async def read_approvals(
 
     The answer to a question with a capability is only there for callers who have that capability, or
     `admin`. `partial` is true if the caller's labels hide rows, or something of a row or a sum cannot be
-    read; for CSV the header `Abeyance-Partial` says so of the first thousand rows.
+    read; for CSV the header `Abeyance-Partial` says so of the first thousand rows, and `Abeyance-Sums`
+    has the sums, as JSON.
     """
     filters = ApprovalsFilter(
         since=query.since,
@@ -98,10 +101,7 @@ async def read_approvals(
     )
     if query.format == "json":
         return await read(sums=query.sums, cursor=query.cursor, limit=query.limit)
-    if query.sums:
-        message = "a report as CSV has no sums: ask for them as JSON, or add the column up"
-        raise invalid([{"pointer": "/sum", "message": message, "in": "query"}])
-    first = await read(cursor=query.cursor, limit=_AT_ONCE)
+    first = await read(sums=query.sums, cursor=query.cursor, limit=_AT_ONCE)
     if first.total > approvals.MOST_ADDED:
         message = (
             f"a report as CSV has at most {approvals.MOST_ADDED} rows, and this has {first.total}: "
@@ -124,4 +124,7 @@ async def read_approvals(
         "Cache-Control": "no-store",
         _PARTIAL: str(first.partial).lower(),
     }
+    if first.sums:
+        sums = {name: added.model_dump(mode="json") for name, added in first.sums.items()}
+        headers[_SUMS] = json.dumps(sums)
     return StreamingResponse(written(), media_type=_CSV, headers=headers)
