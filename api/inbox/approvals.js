@@ -1,8 +1,8 @@
 // The report of approvals: what was settled in a time, by whom, with columns that one picks and their sum.
 
-import {call, problemText} from "./api.js";
+import {call, may, me, problemText} from "./api.js";
 import {isNumber} from "./json.js";
-import {at, avatar, badge, button, clock, dayTime, element, shownValue, spoken} from "./markup.js";
+import {at, avatar, badge, button, clock, dayTime, element, promptLine, shownValue, spoken} from "./markup.js";
 import {begin, say} from "./shell.js";
 
 const OUTCOMES = ["approved", "rejected", "answered", "expired", "withdrawn", "granted"];
@@ -81,9 +81,9 @@ function fail(error) {
 }
 
 function draw(asked) {
-  say(`${report.total} ${report.total === 1 ? "row" : "rows"}`);
+  say(counted(report.total));
   const columns = (asked.get("fields") ?? "").split(",").filter(Boolean);
-  const sums = Object.entries(report.sums ?? {}).map(([name, {sum, rows: count}]) => element("p", {class: "sum"}, `Sum of ${name}: `, element("b", {}, sum), ` in ${count} rows`));
+  const sums = Object.entries(report.sums ?? {}).map(([name, {sum, rows: count}]) => element("p", {class: "sum"}, `Sum of ${name}: `, element("b", {}, sum), ` in ${counted(count)}`));
   const csv = new URLSearchParams([...asked].filter(([name]) => name !== "sum").concat([["format", "csv"]]));
   at("report").replaceChildren(
     element("p", {class: "quiet"}, `From ${clock(report.from)} to ${clock(report.to)}, newest first`),
@@ -95,6 +95,8 @@ function draw(asked) {
   );
 }
 
+const counted = (count) => `${count} ${count === 1 ? "row" : "rows"}`;
+
 function table(columns) {
   const heads = ["When", "Outcome", "Who", "Question", "Answer", "Note", ...columns];
   const isSum = (name) => columns.includes(name) && rows.some((row) => isNumber(row.fields[name]));
@@ -105,15 +107,22 @@ function table(columns) {
 function line(row, columns) {
   const who = row.on_behalf_of ? `${row.by} for ${row.on_behalf_of}` : row.by;
   const others = (row.voters ?? []).filter((each) => each !== row.by);
-  const question = row.prompt || spoken(row.name ?? "");
+  const question = row.prompt ? promptLine(row) : spoken(row.name ?? "");
   return element("tr", {},
     element("td", {class: "when"}, element("time", {datetime: row.at}, clock(row.at))),
-    element("td", {}, badge(row.outcome, row.rewound_by ? `${row.outcome}, rewound since` : row.outcome), row.grant ? element("small", {}, ` by grant ${row.grant}`) : null),
+    element("td", {}, badge(row.outcome, row.rewound_by ? `${row.outcome}, rewound since` : row.outcome), row.grant ? element("small", {}, " ", grantOf(row)) : null),
     element("td", {}, ...(row.by ? [avatar(row.by), " "] : []), who ?? "", others.length ? element("small", {}, ` with ${others.join(", ")}`) : null),
     element("td", {}, element("a", {href: `/inbox/runs/${encodeURIComponent(row.run_id)}`}, row.degraded ? "cannot be read here" : question)),
     element("td", {}, row.redacted ? element("span", {class: "quiet"}, "not for you") : cell(row.answer)),
     element("td", {}, row.note ?? ""),
     ...columns.map((name) => element("td", {class: isNumber(row.fields[name]) ? "number" : null}, cell(row.fields[name]))));
+}
+
+// Whose grant let a call run unasked, and for what. Only its maker and who controls runs find it among theirs.
+function grantOf({grant, by, name: tool}) {
+  const text = `under the grant of ${by === me.subject ? "you" : by} for ${tool}`;
+  const isListed = by === me.subject || may("runs:control") || may("admin");
+  return isListed ? element("a", {href: `/inbox/grants#grant-${grant}`}, text) : text;
 }
 
 const cell = (value) => (value === null || value === undefined ? "" : shownValue(value, 2));

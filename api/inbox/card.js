@@ -3,7 +3,7 @@
 import {me} from "./api.js";
 import {Fault, formFor} from "./form.js";
 import {isObject, parse, same} from "./json.js";
-import {button, difference, element, icon, shownValue} from "./markup.js";
+import {button, difference, duration, element, icon, shownValue} from "./markup.js";
 
 export const isCall = (question) => Boolean(question.reason?.tool) && "arguments" in question.reason;
 export const isDigestOnly = (payload) => isObject(payload) && "digest" in payload && Object.keys(payload).every((name) => name === "digest" || name === "number");
@@ -90,6 +90,7 @@ function approvalCard(question) {
   return {parts, show: shown?.show ?? ((faults) => faults), ways};
 }
 
+const USUAL = "8h";
 const SPANS = [["1h", "1 hour", 3600], ["8h", "8 hours", 28800], ["1d", "1 day", 86400], ["7d", "7 days", 604800]];
 const PLACES = {run: "in this run", graph: "in every run of this graph"};
 
@@ -97,14 +98,20 @@ const PLACES = {run: "in this run", graph: "in every run of this graph"};
 function remembering({most, where, same: fields, below}, send) {
   const spans = SPANS.filter(([, , seconds]) => seconds <= most);
   const choice = (id, options) => element("select", {id}, ...options.map(([value, text]) => element("option", {value}, text)));
-  const length = choice("remember-for", spans.length ? spans : [[String(most), `${most} seconds`]]);
+  if (!spans.some(([, , seconds]) => seconds === most)) spans.push([String(most), duration(most)]);
+  const length = choice("remember-for", spans);
+  if (spans.some(([span]) => span === USUAL)) length.value = USUAL;
   const place = choice("remember-where", where.map((each) => [each, PLACES[each]]));
   const uses = element("input", {id: "remember-uses", type: "number", min: 1, step: 1, placeholder: "any number"});
   const limits = [...fields.map((name) => `the same ${name}`), ...Object.entries(below).map(([name, bound]) => `${name} below ${bound}`)];
+  const summary = element("summary");
+  const tell = () => (summary.textContent = `Approve, and the next ones for ${length.selectedOptions[0].textContent}…`);
+  length.addEventListener("change", tell);
+  tell();
   const shown = element(
     "details",
     {},
-    element("summary", {}, "Approve, and the next ones"),
+    summary,
     limits.length ? element("p", {class: "quiet"}, `Calls with ${limits.join(" and ")} are then not asked about.`) : null,
     labelled(length, "For"),
     labelled(place, "Where"),

@@ -16,6 +16,8 @@ async function start() {
     element("p", {id: "fault", role: "alert"}), element("p", {id: "told", role: "status", tabindex: "-1"}), element("div", {id: "grants"})));
   if (!(await begin("Grants", read))) return;
   await read();
+  // A row of the report leads to its grant.
+  if (location.hash) at(decodeURIComponent(location.hash.slice(1)))?.scrollIntoView({block: "center"});
   let soon = null;
   listen(`/events?type=approval.*&since=${new Date(serviceTime()).toISOString()}`, () => {
     soon ??= setTimeout(() => {

@@ -232,18 +232,22 @@ export function changesInWords(before, after) {
 /** Return a text on one line. */
 export const oneLine = (text) => text.replaceAll(/\s+/g, " ").trim();
 
+// A link of Markdown, and one whose address leads elsewhere without a doubt.
+const LINK = /\[([^[\]]+)\]\((?:[^()\s]|\([^()\s]*\))*(?:\s+"[^"]*")?\)/g;
+const CERTAIN_LINK = /\[([^[\]]+)\]\((?:https?:\/\/|mailto:)(?:[^()\s]|\([^()\s]*\))*(?:\s+"[^"]*")?\)/g;
+
 /**
- * Return the prompt of a question on one line. Of what its author wrote the marks of Markdown are left out; a
- * value is text, and so is a prompt without values, which code may have written.
+ * Return the prompt of a question on one line, without the addresses of its links. Of what its author wrote the
+ * marks of Markdown are left out; a value is text, and so is a prompt without values, which code may have written.
  */
 export function promptLine({prompt, prompt_values: values}) {
-  if (!values?.length) return oneLine(prompt);
+  if (!values?.length) return oneLine(prompt.replaceAll(CERTAIN_LINK, "$1"));
   const characters = [...prompt];
   const parts = values.map(([begin], index) => characters.slice(index ? values[index - 1][1] : 0, begin).join(""));
-  // The values are put back after the marks are gone.
-  const marked = [...parts, characters.slice(values.at(-1)[1]).join("")].join("\0");
+  // The values are put back after the marks are gone. Each has its number: one in an address is left out.
+  const marked = [...parts, characters.slice(values.at(-1)[1]).join("")].reduce((text, part, index) => `${text}\0${index - 1}\0${part}`);
   const texts = values.map(([begin, end]) => characters.slice(begin, end).join(""));
-  return oneLine(marked.replaceAll(/^\s*#+\s+/gm, "").replaceAll(/\*\*|__|`/g, "").replaceAll("\0", () => texts.shift() ?? ""));
+  return oneLine(marked.replaceAll(/^\s*#+\s+/gm, "").replaceAll(LINK, "$1").replaceAll(/\*\*|__|`/g, "").replaceAll(/\0(\d+)\0/g, (_, index) => texts[index] ?? ""));
 }
 
 /** Return a short text of a value. */

@@ -252,7 +252,7 @@ function rewindForm() {
   }, false));
   const box = part("Rewind", "rewind", element("div", {class: "field"}, element("label", {for: "rewind-to"}, "Rewind the run to"), to), element("p", {class: "buttons"}, trial), shown, fault);
   box.addEventListener("toggle", () => box.open && to.length === 1 && attempt(fault, async () => {
-    for (const {id, prompt, status} of (await call(`${path}/interrupts?status=all`)).items) to.append(element("option", {value: id}, `${prompt} (${status})`));
+    for (const question of (await call(`${path}/interrupts?status=all`)).items) to.append(element("option", {value: question.id}, `${promptLine(question)} (${question.status})`));
   }, false));
   return box;
 }

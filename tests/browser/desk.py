@@ -305,8 +305,18 @@ paying = Graph("paying", state=Payment)
 paying.interrupt("pay", prompt="Pay {payee} the amount of {amount} EUR. Reference: {ref}")
 paying.edge(START, "pay")
 
+linked = Graph("linked", state=Matter)
+linked.interrupt(
+    "decide",
+    prompt="**Publish** [the notes of {prompt}](https://example.com/{prompt})?",
+    response=bool,
+    answer_to="answer",
+)
+linked.edge(START, "decide")
+
 graph = [
     paying,
+    linked,
     gate("plain"),
     gate("urgent", priority="high", risk=80, timeout="1h"),
     gate("voted", quorum=Quorum(2), assignees=["group:finance"]),

@@ -33,6 +33,14 @@ def test_a_grant_is_shown_with_what_it_covers_and_its_calls_until_it_is_revoked(
     assert (shown["Account"], shown["Amount"]) == ("c-17", "less than 200")
     assert shown["Where"] == "in every run of topping"
     assert "you" in shown["Approved"]
+    columns = "fields=reason.arguments.amount&sum=reason.arguments.amount"
+    page.driver.get(f"{running.api}/inbox/approvals?outcome=granted&{columns}")
+    page.says("td a", "Top up c-17?")
+    page.says("td small a", "under the grant of you for top_up")
+    page.says(".sum", "Sum of reason.arguments.amount: 50 in 1 row")
+    assert page.texts("td.number") == ["50"]
+    page.click("td small a")
+    page.says(".grant h2", "top_up")
     page.press("Revoke…")
     page.says("dialog", "Calls that it covers are asked about again.")
     page.press("Revoke")
@@ -64,6 +72,7 @@ def test_an_approver_has_the_next_calls_approved_too_and_finds_that_among_the_gr
         page.one("#token").send_keys(token)
         page.press("Sign in")
         page.says("article h2", "Top up c-17?")
+        page.says("summary", "Approve, and the next ones for 8 hours…")
         page.click("details:has(#remember-for) summary")
         page.says("details:has(#remember-for)", "the same account and amount below 200")
         page.one("#remember-uses").send_keys("3")

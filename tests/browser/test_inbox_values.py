@@ -44,6 +44,20 @@ def test_numbers_are_shown_as_they_are(page: Page, running: Stack) -> None:
     until(lambda: "".join(page.texts("#run dl.values")).count(RECORD) == 2, "the values of the run")
 
 
+def test_a_link_is_its_text_in_lists_and_has_its_address_on_the_page_of_the_question(
+    page: Page, running: Stack
+) -> None:
+    run_id = asked(running.api, "[2.1](https://evil.example.com)", graph="linked")
+    told = "Publish the notes of [2.1](https://evil.example.com)?"
+    page.says("#questions .prompt", told)
+    assert page.texts("#questions .prompt") == [told]
+    page.says("article .prose", "(https://example.com/")
+    page.driver.get(f"{running.api}/inbox/runs")
+    page.says("td.told", told)
+    page.driver.get(f"{running.api}/inbox/runs/{run_id}")
+    page.says("#run li a", told)
+
+
 def test_what_nobody_touched_is_no_edit(page: Page, running: Stack) -> None:
     assert sent(page, running, "moving", "Move 12.50?", "Approve") == {"approved": True}
     assert sent(page, running, "stopping", "Before 'close'", "Go on") is None
