@@ -53,8 +53,8 @@ class Remember:
 class Grant:
     """A remembered yes of `by`, who had the capability when it was made.
 
-    `run_id` is None if it is for every run of the graph; `uses` is None without a bound. `is_issued`: the
-    capability was vouched for by an issuer of tokens, who cannot be asked later.
+    `run_id` is None if it is for every run of the graph; `uses` is None without a bound. `is_issued`: an
+    issuer of tokens, or Slack, has vouched for the capability until its end, and cannot be asked later.
     """
 
     id: str
@@ -83,16 +83,14 @@ class Grant:
     def holds(self, now: datetime, maker: Principal | None, *, is_known: bool) -> bool:
         """Return whether its time is not over and its maker may still approve such a call.
 
-        `maker` is who has that name in the file of tokens, None if nobody has; without a file, which
-        `is_known` says, the capability counts as it was, for a day at most.
+        `maker` is who has that name in the file of tokens, None if nobody has. For them an issuer has
+        vouched; without a file, as `is_known` says, the capability counts as it was, for a day at most.
         """
         if now >= self.until:
             return False
-        if self.is_issued:
-            return True
-        if not is_known:
-            return now < self.made_at + UNVOUCHED
-        return maker is not None and maker.may(self.capability)
+        if maker is not None:
+            return maker.may(self.capability)
+        return self.is_issued or (not is_known and now < self.made_at + UNVOUCHED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

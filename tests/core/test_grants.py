@@ -86,6 +86,7 @@ def test_a_grant_of_one_run_covers_that_alone() -> None:
         ({"until": at(9 * 86_400)}, 86_400, None, False, False),
         ({"is_issued": True, "until": at(9 * 86_400)}, 2 * 86_400, None, True, True),
         ({"is_issued": True}, 7_200, None, False, False),
+        ({"is_issued": True}, 60, replace(ADA, capabilities=("runs:read",)), True, False),
     ],
 )
 def test_a_grant_holds_until_its_end_while_its_maker_has_the_capability(

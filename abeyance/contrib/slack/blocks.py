@@ -93,6 +93,8 @@ def _outcome(answer: Json) -> str:
         return "Answered"
     if isinstance(answer, Mapping) and "result" in answer:
         return "Answered in place of the call"
+    if isinstance(answer, Mapping) and "remember" in answer:
+        return "Approved, and the next ones"
     edited = isinstance(answer, Mapping) and "arguments" in answer
     return ("Approved with changes" if edited else "Approved") if approved else "Rejected"
 
@@ -166,14 +168,21 @@ def _buttons(question: views.InterruptView, link: str) -> list[dict[str, Any]]:
 
 def _answers(question: views.InterruptView) -> list[dict[str, Any]]:
     value = json.dumps({"id": question.id, "digest": question.digest or ""})
-    labels = {"reject": "Reject", "edit": "Edit", "answer": "Answer"}
+    labels = {
+        "approve": "Approve...",
+        "remember": "Approve, and the next ones…",
+        "reject": "Reject",
+        "edit": "Edit",
+        "answer": "Answer",
+    }
     buttons = []
     if forms.is_plain_yes(question):
         buttons.append({**_button("Approve", APPROVE), "value": value, "style": "primary"})
     for decision in forms.decisions(question):
         style = {"style": "danger"} if decision == "reject" else {}
-        label = "Approve..." if decision == "approve" else labels[decision]
-        buttons.append({**_button(label, f"{PREFIX}{decision}..."), "value": value, **style})
+        buttons.append(
+            {**_button(labels[decision], f"{PREFIX}{decision}..."), "value": value, **style}
+        )
     return buttons
 
 
