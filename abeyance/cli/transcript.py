@@ -37,9 +37,11 @@ def transcript_lines(item: Mapping[str, Any]) -> list[Line]:
         case "tool":
             label = _OUTCOMES.get(item["outcome"], str(item["outcome"]))
             result = _clip(_plain(item["result"]))
+            granted = item.get("approval")
+            unasked = [] if granted is None else [_under(granted)]
             return [
                 Line(label, f"{item['tool']}  {item['call_id']}"),
-                *_more([result]),
+                *_more([*unasked, result]),
                 *_media(item),
             ]
         case role:
@@ -48,6 +50,10 @@ def transcript_lines(item: Mapping[str, Any]) -> list[Line]:
                 return [Line("input" if role == "user" else role, text), *_media(item)]
             by = f"from {item['sender']}, message {item['message_id']}"
             return [Line("message", by), *_more([text]), *_media(item)]
+
+
+def _under(granted: Mapping[str, Any]) -> str:
+    return f"(ran unasked, under the grant {granted['grant']} of {granted['by']})"
 
 
 def _turn(item: Mapping[str, Any]) -> Iterator[Line]:

@@ -48,6 +48,7 @@ export function turn(item) {
   const parts = [];
   if (item.text) parts.push(element("p", {class: "said"}, item.text));
   for (const {tool, arguments: given} of item.calls ?? []) parts.push(element("div", {}, element("p", {}, "calls ", element("b", {}, tool)), shownValue(given)));
+  if (item.approval) parts.push(element("p", {class: "quiet"}, `ran unasked, under a grant of ${item.approval.by}`));
   if (item.result !== null && item.result !== undefined) parts.push(shownValue(item.result));
   for (const media of item.media ?? []) parts.push(element("p", {class: "quiet"}, media.url ?? media.media_type));
   const who = [spoken(item.role ?? item.kind ?? ""), item.tool, item.sender].filter(Boolean).join(" · ");

@@ -39,6 +39,10 @@ def test_a_grant_is_shown_with_what_it_covers_and_its_calls_until_it_is_revoked(
     page.says("td small a", "under the grant of you for top_up")
     page.says(".sum", "Sum of reason.arguments.amount: 50 in 1 row")
     assert page.texts("td.number") == ["50"]
+    page.driver.get(f"{running.api}/inbox/runs/{run_id}")
+    page.click("section[aria-label=Conversations] summary")
+    page.says("ol.transcript", "ran unasked, under a grant of ada")
+    page.driver.back()
     page.click("td small a")
     page.says(".grant h2", "top_up")
     page.press("Revoke…")

@@ -49,6 +49,8 @@ def test_a_result_tells_how_the_call_went() -> None:
     assert lines(**about, outcome="denied", result="no")[0] == "denied|pay  c1"
     assert lines(**about, outcome="retried", result="again")[0] == "retry|pay  c1"
     assert lines(**about, outcome="interrupted", result=None)[0] == "stopped|pay  c1"
+    unasked = lines(**about, outcome="success", result="sent", approval={"grant": "g", "by": "ada"})
+    assert unasked[1] == "|(ran unasked, under the grant g of ada)"
     assert lines(**about, outcome="success", result={"a": "b" * 120})[1].startswith('|{\n  "a"')
 
 
