@@ -70,8 +70,11 @@ def respond(
         ),
     ] = None,
     where: Annotated[
-        str, typer.Option(help="With --remember: in this `run`, or in each of the `graph`.")
-    ] = "run",
+        str | None,
+        typer.Option(
+            help="With --remember: in this `run`, or in each of the `graph`. [default: run]"
+        ),
+    ] = None,
     uses: Annotated[
         int | None, typer.Option(help="With --remember: for at most so many calls.")
     ] = None,
@@ -105,6 +108,8 @@ def respond(
         raise SettingsError("--arguments needs an approval: add --approve")
     if remember is not None and not approve:
         raise SettingsError("--remember needs an approval: add --approve")
+    if remember is None and (where is not None or uses is not None):
+        raise SettingsError("--where and --uses say what is remembered: add --remember, such as 8h")
     if [answer, response, reject, result].count(None) + (not approve) != _ANSWER_OPTIONS - 1:
         raise SettingsError(
             "exactly one answer is required: JSON, as in abeyance respond INTERRUPT "
@@ -135,10 +140,14 @@ def respond(
     exchange(send, lambda reply: receipt_lines(reply["receipts"]), as_json=as_json)
 
 
-def _remember(text: str, where: str, uses: int | None) -> Any:
-    if text.startswith("{"):
-        return json_given(text, "--remember")
-    return {"for": text, "where": where, **without_none(uses=uses)}
+def _remember(text: str, where: str | None, uses: int | None) -> Any:
+    if not text.startswith("{"):
+        return {"for": text, "where": where or "run", **without_none(uses=uses)}
+    if where is not None or uses is not None:
+        raise SettingsError(
+            "--remember as JSON says where and for how many calls: leave the rest out"
+        )
+    return json_given(text, "--remember")
 
 
 async def _answer_run(api: Connection, run_id: str, body: Mapping[str, Any]) -> Any:

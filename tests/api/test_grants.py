@@ -168,6 +168,8 @@ async def test_the_terminal_remembers_lists_and_revokes(api: Api) -> None:
     ada = {"ABEYANCE_URL": api.url}
     code, _, err = await called("--as", "ada", "respond", id_, "--remember", "8h", **ada)
     assert (code, "--remember needs an approval" in err) == (2, True)
+    code, _, err = await called("--as", "ada", "respond", id_, "--approve", "--uses", "2", **ada)
+    assert (code, "add --remember" in err) == (2, True)
     # Without tokens a caller has every capability, and those are not remembered.
     options = ("--approve", "--remember", "8h", "--where", "graph", "--uses", "20")
     code, _, err = await called("--as", "ada", "respond", id_, *options, **ada)
