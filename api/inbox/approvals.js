@@ -47,10 +47,13 @@ const chosen = () => [...new FormData(at("criteria"))].map(([name, value]) => [n
 
 function query() {
   return new URLSearchParams(chosen().map(([name, value]) => {
-    if (name === "fields" || name === "sum") return [name, value.split(",").map((each) => each.trim()).filter(Boolean).join(",")];
+    if (name === "fields" || name === "sum") return [name, value.split(",").map((each) => each.trim()).filter(Boolean).map(pathOf).join(",")];
     return [name, name === "from" || name === "to" ? dayTime(value, {isEnd: name === "to"}) : value];
   }));
 }
+
+// `amount` is as good as `reason.amount`.
+const pathOf = (text) => (/^(reason|payload|preview|answer)(\.|$)/.test(text) ? text : `reason.${text}`);
 
 async function show() {
   rows = [];

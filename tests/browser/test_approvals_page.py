@@ -28,6 +28,10 @@ def test_the_report_shows_what_was_settled_with_columns_that_one_picks_and_their
         page.says(".sum", "Sum of answer.amount: 12.3 in 2 rows")
         assert "sum=answer.amount" in driver.current_url
         page.says("td a", "Pay 12.1 for A-7?")
+        page.one("[name=fields]").send_keys(",iban")
+        page.press("Show")
+        page.says("th", "reason.iban")
+        page.says(".warning", "No row here has reason.iban.")
         page.one("[name=fields]").send_keys("..")
         page.press("Show")
-        page.says("[role=alert]", "answer.amount..")
+        page.says("[role=alert]", "reason.iban..")
