@@ -23,10 +23,11 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCall
 from pydantic_ai.models.function import AgentInfo
 from take import HERE, Look, browser, stack, until
 
-from abeyance import END, START, Agent, Graph, Quorum, ToolContext, tool
+from abeyance import END, START, Agent, Graph, Quorum, Remember, ToolContext, tool
 
 SIZES: Final = {1280: 800, 390: 844}
 SCHEMES: Final = ("light", "dark")
+AMOUNT: Final = "reason.arguments.amount"
 IN_THE_DOCS: Final = {
     "question-1280-light": "inbox",
     "votes-1280-light": "votes",
@@ -34,6 +35,8 @@ IN_THE_DOCS: Final = {
     "run-1280-light": "run",
     "runs-1280-light": "runs",
     "inbox-390-light": "phone",
+    "approvals-1280-light": "approvals",
+    "grants-1280-light": "grants",
 }
 """The pictures that the documentation shows, and their names there."""
 
@@ -80,6 +83,7 @@ async def effect(_: ToolContext, order: str, amount: float) -> dict[str, Any]:
     prompt="**Refund {amount} EUR** for order {order}?\n\nThe lamp arrived broken; see "
     "[the photos](https://example.com/photos/A-7).",
     approval_timeout="1d",
+    remember=Remember(most="7d", where=["run", "graph"], same=["way"], below={"amount": 200}),
 )
 async def refund(order: str, amount: float, by: date, way: Literal["bank", "voucher"]) -> str:
     """Refund an order."""
@@ -207,6 +211,8 @@ def addresses(api: str, started: dict[str, str]) -> dict[str, tuple[str, str]]:
         "runs": ("/inbox/runs", "Started by"),
         "run": (f"/inbox/runs/{started['Elm Ltd']}", "Timeline"),
         "failed": (f"/inbox/runs/{started['Nobody']}", "Retry"),
+        "approvals": (f"/inbox/approvals?fields={AMOUNT}&sum={AMOUNT}", "Sum of"),
+        "grants": ("/inbox/grants", "uses left"),
         "signin": ("/signin", "Sign in"),
     }
 
@@ -221,7 +227,7 @@ def together(look: Look) -> None:
 def prepare(api: str) -> dict[str, str]:
     """Start what is shown, and return the ids of the runs."""
     asked: dict[str, list[Any]] = {
-        "refunds": [f"Her lamp arrived broken: order A-{number}." for number in range(7, 12)],
+        "refunds": [f"Her lamp arrived broken: order A-{number}." for number in range(7, 13)],
         "payouts": [
             ("Elm Ltd", 12_900.0),
             ("Oak & Sons", 1_250.5),
@@ -253,14 +259,25 @@ def prepare(api: str) -> dict[str, str]:
         for name, run_id in started.items():
             query = {"wait": "PT30S", "until": "failed" if name == "Nobody" else "awaiting-input"}
             http.get(f"/runs/{run_id}", params=query).raise_for_status()
-        for request, who_answers, note in (
-            ("Elm Ltd", "bob", "as budgeted"),
-            ("Send the letter to Ms Hopper?", "ada", ""),
-        ):
-            body = {"response": True, "note": note}
-            headers = {"X-Abeyance-Principal": who_answers}
+        for_hours = {"approved": True, "remember": {"for": "8h", "where": "graph", "uses": 20}}
+        answers: list[tuple[str, str, str, Any]] = [
+            ("Elm Ltd", "bob", "as budgeted", True),
+            ("Send the letter to Ms Hopper?", "ada", "", True),
+            ("Her lamp arrived broken: order A-12.", "ada", "the usual", for_hours),
+        ]
+        for request, who_answers, note, answer in answers:
+            body = {"response": answer, "note": note}
+            headers = {
+                "X-Abeyance-Principal": who_answers,
+                "X-Abeyance-Capabilities": "runs:respond",
+            }
             path = f"/runs/{started[request]}/respond"
             http.post(path, json=body, headers=headers).raise_for_status()
+        until(lambda: http.get("/grants").json()["items"], "a grant")
+        for number in (13, 14):
+            body = {"graph": "refunds", "input": {"request": f"The same: order A-{number}."}}
+            run_id = http.post("/runs", json=body).raise_for_status().json()["run_id"]
+            http.get(f"/runs/{run_id}", params={"wait": "PT30S"}).raise_for_status()
         until(lambda: len(http.get("/interrupts").json()["items"]) >= 20, "twenty questions")  # noqa: PLR2004
     time.sleep(1)
     return started
