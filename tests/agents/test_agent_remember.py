@@ -265,3 +265,28 @@ def test_a_declaration_that_lets_nobody_remember_anything_is_a_fault(
         async def pay(amount: int, to: str) -> None: ...
 
     assert fault in str(error.value)
+
+
+class Own(BaseModel):
+    approved: bool
+    remember: dict[str, str] | None = None
+
+
+@pytest.mark.parametrize(("response", "status"), [(None, "awaiting-input"), (Own, "completed")])
+async def test_only_approvals_of_calls_are_remembered_but_a_field_may_have_that_name(
+    response: type[Own] | None, status: str
+) -> None:
+    gate = Graph("gate", state=Wished)
+    gate.interrupt("decide", prompt="Go on?", response=response)
+    gate.edge(START, "decide")
+    run = InMemoryRun(gate, {})
+    await run.start()
+    answer = {"approved": True, "remember": {"for": "8h", "where": "run"}}
+    if response is None:
+        with pytest.raises(Refusal, match="it is no approval of a tool call") as refused:
+            await run.respond("decide", answer, principal=ADA)
+        assert refused.value.code is Code.NOT_REMEMBERABLE
+    else:
+        await run.respond("decide", answer, principal=ADA)
+
+    assert run.status == status
