@@ -7,25 +7,37 @@ what is missing is added. No graph and no worker is needed.
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 from temporalio.client import Client as TemporalClient
 from temporalio.client import WorkflowHistory
-from temporalio.worker import Replayer
+from temporalio.worker import (
+    Interceptor,
+    Replayer,
+    StartActivityInput,
+    StartLocalActivityInput,
+    WorkflowInboundInterceptor,
+    WorkflowInterceptorClassInput,
+    WorkflowOutboundInterceptor,
+)
+from temporalio.workflow import ActivityHandle
 
+from abeyance import names
 from abeyance.client import Client
 from abeyance.client.listing import EXECUTIONS, Listing, of_run
 from abeyance.core.text import truncate
 from abeyance.errors import Refusal
 from abeyance.history import resets
 from abeyance.history.client import HistoryClient
-from abeyance.records.batch import Batch
+from abeyance.records.batch import Batch, Written
 from abeyance.records.writing import fill
 from abeyance.temporal.retry import NotFound
 from abeyance.temporal.workarounds.any_type import AnyTypeRunner
@@ -85,29 +97,34 @@ class _Histories:
     def __init__(self, temporal: TemporalClient, client: Client) -> None:
         self._records = client.records
         self._read = HistoryClient(temporal, client.task_queue, patience=_PATIENCE)
-        self._batches: list[Batch] = []
-        self._told: Batch | None = None
+        self._handed_over = _HandedOver()
+        # What the resets in each history say.
+        self._resets: dict[str, Sequence[HistoryEvent]] = {}
         self._replayer = Replayer(
             workflows=[AgentRun],
             workflow_runner=InOrderWorkflowRunner(AnyTypeRunner()),
-            interceptors=[HandingOver(self._put, self._tell, in_replays=True)],
+            interceptors=[
+                HandingOver(self._put, self._tell, in_replays=True),
+                _Hearing(self._heard),
+            ],
             data_converter=lenient(temporal).data_converter,
             # Without it a task that takes two seconds counts as one that hangs.
             debug_mode=True,
         )
 
     def _put(self, execution: str, batch: Batch) -> None:
-        del execution
-        self._batches.append(batch)
-        self._told = None
+        self._handed_over.put(execution, batch)
 
     def _tell(self, batch: Batch) -> None:
         # The last one has what those before it had.
-        self._told = batch
+        self._handed_over.told = batch
+
+    def _heard(self, sent: Batch | int, written: Written) -> None:
+        self._handed_over.heard(sent, written)
 
     async def reindex(self, run_id: str, execution: str) -> str | None:
         """Write what one execution has handed over. Return why that is not known, if it is not."""
-        self._batches, self._told = [], None
+        self._handed_over = _HandedOver()
         try:
             history = await self._history(run_id, execution)
         except (NotFound, Refusal):
@@ -115,12 +132,26 @@ class _Histories:
             return None
         if not history.events:
             return None
+        self._resets[execution] = [event for event in history.events if resets.is_reset(event)]
         result = await self._replayer.replay_workflow(history, raise_on_replay_failure=False)
-        told: list[Batch | None] = [*self._batches, self._told]
-        for batch in filter(None, told):
-            await self._records.write(fill, _explained(batch, execution, history))
+        for batch in self._handed_over.batches():
+            await self._records.write(fill, self._explained(batch, execution))
         failure = result.replay_failure
         return None if failure is None else truncate(str(failure), _SHOWN)
+
+    def _explained(self, batch: Batch, execution: str) -> Batch:
+        """Return a batch with what a replay does not know: its execution, and who has reset the run."""
+        facts = [
+            fact.model_copy(update={"task": fact.task and resets.moved(fact.task, execution)})
+            for fact in batch.facts
+        ]
+        rewound = batch.rewound
+        if rewound is not None:
+            # It may have been left to be recorded by an execution before.
+            is_own = rewound.execution == self._handed_over.execution
+            told = self._resets.get(execution if is_own else rewound.execution, ())
+            rewound = resets.explained(rewound, told) if told else rewound
+        return batch.model_copy(update={"facts": facts, "rewound": rewound})
 
     async def _history(self, run_id: str, execution: str) -> WorkflowHistory:
         events: list[HistoryEvent] = []
@@ -151,11 +182,84 @@ def _is_done_by(task: HistoryEvent, event: HistoryEvent) -> bool:
     return by == task.event_id or event.event_type in _OF_UPDATES
 
 
-def _explained(batch: Batch, execution: str, history: WorkflowHistory) -> Batch:
-    """Return a batch with what a replay does not know: its execution, and who has reset the run."""
-    facts = [
-        fact.model_copy(update={"task": fact.task and resets.moved(fact.task, execution)})
-        for fact in batch.facts
-    ]
-    rewound = batch.rewound and resets.explained(batch.rewound, history.events)
-    return batch.model_copy(update={"facts": facts, "rewound": rewound})
+class _HandedOver:
+    """What one execution has handed over in a replay."""
+
+    def __init__(self) -> None:
+        self.execution = ""
+        self.told: Batch | None = None
+        self._batches: dict[int, Batch] = {}
+
+    def put(self, execution: str, batch: Batch) -> None:
+        """Add a batch, which has what was told before it."""
+        self.execution, self.told = execution, None
+        self._batches[batch.number] = batch
+
+    def heard(self, sent: Batch | int, written: Written) -> None:
+        """Note what became of a batch."""
+        batch = self._batches[sent] if isinstance(sent, int) else sent
+        if written.status == "outrun":
+            # It is sent again, with a larger number.
+            self._batches.pop(batch.number, None)
+            return
+        rewound = batch.rewound
+        if rewound is not None and written.shift:
+            changes = {"rewound": rewound.model_copy(update={"by": rewound.at + written.shift})}
+            batch = batch.model_copy(update=changes)
+        self._batches[batch.number] = batch
+
+    def batches(self) -> Sequence[Batch]:
+        """Return them all, in order."""
+        told = [] if self.told is None else [self.told]
+        return [*self._batches.values(), *told]
+
+
+class _Hearing(Interceptor):
+    """Calls `heard` with each batch, or its number, and with what its run has heard of it."""
+
+    def __init__(self, heard: Callable[[Batch | int, Written], None]) -> None:
+        self._heard = heard
+
+    def workflow_interceptor_class(
+        self,
+        input: WorkflowInterceptorClassInput,  # noqa: A002 the SDK's own word
+    ) -> type[WorkflowInboundInterceptor]:
+        del input
+        heard = self._heard
+
+        class Inbound(WorkflowInboundInterceptor):
+            def init(self, outbound: WorkflowOutboundInterceptor) -> None:
+                super().init(_Recording(outbound, heard))
+
+        return Inbound
+
+
+class _Recording(WorkflowOutboundInterceptor):
+    def __init__(
+        self, following: WorkflowOutboundInterceptor, heard: Callable[[Batch | int, Written], None]
+    ) -> None:
+        super().__init__(following)
+        self._heard = heard
+
+    def start_activity(
+        self,
+        input: StartActivityInput,  # noqa: A002
+    ) -> ActivityHandle[Any]:
+        return self._noting(input, super().start_activity(input))
+
+    def start_local_activity(
+        self,
+        input: StartLocalActivityInput,  # noqa: A002
+    ) -> ActivityHandle[Any]:
+        return self._noting(input, super().start_local_activity(input))
+
+    def _noting(
+        self, order: StartActivityInput | StartLocalActivityInput, handle: ActivityHandle[Any]
+    ) -> ActivityHandle[Any]:
+        if order.activity == names.RECORD_ACTIVITY:
+            handle.add_done_callback(partial(self._ended, order.args[0]))
+        return handle
+
+    def _ended(self, sent: Batch | int, done: asyncio.Future[Any]) -> None:
+        if not done.cancelled() and done.exception() is None:
+            self._heard(sent, done.result())

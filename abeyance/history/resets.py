@@ -170,12 +170,16 @@ def moved(task: str, execution: str) -> str:
     return f"{execution}/{task.partition('/')[2]}"
 
 
+def is_reset(event: HistoryEvent) -> bool:
+    """Return whether an event says that Temporal has reset the execution there."""
+    cause = event.workflow_task_failed_event_attributes.cause
+    return event.event_type == _FAILED and cause == _RESET
+
+
 def all_told(history: Iterable[HistoryEvent]) -> Iterator[Told]:
     """Yield what the resets in a history say, the oldest first."""
-    for event in history:
+    for event in filter(is_reset, history):
         failed = event.workflow_task_failed_event_attributes
-        if event.event_type != _FAILED or failed.cause != _RESET:
-            continue
         reason, time = failed.failure.message, event.event_time.ToDatetime(tzinfo=UTC)
         try:
             said = json.loads(reason)

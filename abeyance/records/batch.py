@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final, Literal, TypeAlias
 
@@ -37,7 +38,8 @@ class Rewound(Record):
     """A reset of a run by Temporal, by which every event with a number greater than `at` is discarded.
 
     `salt` tells it from every other one of the run; it is the `count`th in the history of `execution`.
-    `actor`, `time` and `data` are of the event `run.rewound`, as whoever writes the batch reads them.
+    `actor`, `time` and `data` are of the event `run.rewound`, as whoever writes the batch reads them, and
+    `by` is the number that it was recorded under, where a history tells that.
     """
 
     at: int
@@ -47,6 +49,7 @@ class Rewound(Record):
     actor: str | None = None
     time: datetime | None = None
     data: dict[str, Any] = Field(default_factory=dict)
+    by: int | None = Field(default=None, exclude_if=is_none)
 
 
 class Batch(Record):
@@ -89,3 +92,23 @@ class Written(Record):
     latest: int = Field(default=0, exclude_if=is_empty)
     strays: list[str] = Field(default_factory=list, exclude_if=is_empty)
     shift: int = Field(default=0, exclude_if=is_empty)
+
+
+def numbered(batch: Batch, by: int | None) -> tuple[int, Sequence[Fact]]:
+    """Return how many events there are before those that are new, and all, as they are numbered.
+
+    `by` is the number of the event of a rewind, which comes before what has happened after it.
+    """
+    rewound = batch.rewound
+    if rewound is None:
+        return batch.facts_before, batch.facts
+    at, time = rewound.at, rewound.time or batch.active_at
+    kept = [fact for fact in batch.facts if fact.number <= at]
+    if by is None:
+        # Under which numbers the others were recorded is unknown.
+        return batch.facts_before, kept
+    data = {**rewound.data, "kept": at}
+    told = Fact(number=by, time=time, type="run.rewound", actor=rewound.actor, data=data)
+    later = (fact for fact in batch.facts if fact.number > at)
+    moved = [fact.model_copy(update={"number": fact.number + by - at}) for fact in later]
+    return by, [*kept, told, *moved]

@@ -36,7 +36,7 @@ from abeyance import views
 from abeyance.core.terms import Priority
 from abeyance.keyring import WrongKey
 from abeyance.records import engines, event_rows, grant_rows, report, search_texts
-from abeyance.records.batch import BEGINNING, Batch, Fact, Rewound, Written
+from abeyance.records.batch import BEGINNING, Batch, Fact, Rewound, Written, numbered
 from abeyance.records.documents import Documents
 from abeyance.records.event_rows import Tail
 from abeyance.records.report import SHOWN
@@ -93,6 +93,7 @@ _DISCARD_EVENTS: Final = (
     .where(
         events.c.run == bindparam("key"),
         events.c.number > bindparam("kept"),
+        events.c.number < bindparam("by"),
         events.c.rewound_by.is_(None),
     )
     .values(rewound_by=bindparam("by"))
@@ -138,8 +139,12 @@ def fill(connection: Connection, documents: Documents, deployment: int, batch: B
     if batch.number > run.latest:
         _write(connection, documents, deployment, batch, revoked_at=batch.active_at)
         return
-    is_latest = batch.rewound is not None and batch.rewound.salt == run.rewind
-    _, facts = _numbered(batch, run.rewound_by if is_latest else None)
+    rewound, by = batch.rewound, None
+    if rewound is not None:
+        by = run.rewound_by if rewound.salt == run.rewind else rewound.by
+        if by is not None:
+            _discard(connection, run, batch, rewound, by=by)
+    _, facts = numbered(batch, by)
     tail = event_rows.write(connection, documents, run.tail, facts)
     grant_rows.record(
         *(connection, documents, deployment, batch),
@@ -169,7 +174,7 @@ def _write(
     rewound = batch.rewound
     by = None if rewound is None else _rewind(connection, run, batch, rewound)
     if batch.number > run.latest:
-        before, facts = _numbered(batch, by)
+        before, facts = numbered(batch, by)
         if run.latest > batch.after:
             run = replace(run, tail=event_rows.take_back(connection, run.tail, before, facts))
             grant_rows.take_back(connection, run.id, before, facts)
@@ -201,9 +206,14 @@ def _rewind(connection: Connection, run: _Run, batch: Batch, rewound: Rewound) -
     if run.rewind == rewound.salt and run.rewound_by is not None:
         # The task in which this batch was made for the first time came to nothing.
         return run.rewound_by
-    by = max(run.tail.number, rewound.at) + 1
-    connection.execute(_DISCARD_EVENTS, {"key": run.id, "kept": rewound.at, "by": by})
+    by = rewound.by or max(run.tail.number, rewound.at) + 1
     grant_rows.discard(connection, run.id, rewound.at, batch.active_at, rewound.actor)
+    _discard(connection, run, batch, rewound, by=by)
+    return by
+
+
+def _discard(connection: Connection, run: _Run, batch: Batch, rewound: Rewound, *, by: int) -> None:
+    connection.execute(_DISCARD_EVENTS, {"key": run.id, "kept": rewound.at, "by": by})
     # The run hands over everything that is open with this batch.
     since = update(questions).where(
         questions.c.run == run.id,
@@ -215,24 +225,8 @@ def _rewind(connection: Connection, run: _Run, batch: Batch, rewound: Rewound) -
     waiting = questions.c.status.in_(LISTED)
     status = case((waiting, "cancelled"), else_=questions.c.status)
     connection.execute(since.values(listed=None, rewound_by=by, status=status))
-    connection.execute(_UPDATE_RUN.values(rewind=rewound.salt, rewound_by=by), {"key": run.id})
-    return by
-
-
-def _numbered(batch: Batch, by: int | None) -> tuple[int, Sequence[Fact]]:
-    """Return how many events there are before those that are new, and all, as they are numbered.
-
-    `by` is the number of the event of a rewind, which comes before what has happened after it.
-    """
-    rewound = batch.rewound
-    if rewound is None or by is None:
-        return batch.facts_before, batch.facts
-    at, time = rewound.at, rewound.time or batch.active_at
-    data = {**rewound.data, "kept": at}
-    told = Fact(number=by, time=time, type="run.rewound", actor=rewound.actor, data=data)
-    later = (fact for fact in batch.facts if fact.number > at)
-    moved = [fact.model_copy(update={"number": fact.number + by - at}) for fact in later]
-    return by, [*(fact for fact in batch.facts if fact.number <= at), told, *moved]
+    if by > (run.rewound_by or 0):
+        connection.execute(_UPDATE_RUN.values(rewind=rewound.salt, rewound_by=by), {"key": run.id})
 
 
 @dataclass(frozen=True, slots=True)

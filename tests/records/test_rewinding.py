@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 from recorded import NOON, Recorded, fact, question, run_view
 from recorded import batch as batch_of
+from sqlalchemy import delete
 
 from abeyance import views
 from abeyance.filters import EventFilter, InboxFilter
@@ -14,6 +15,7 @@ from abeyance.records import discards
 from abeyance.records import events as told
 from abeyance.records import questions as asked
 from abeyance.records.batch import Batch, Rewound, Written
+from abeyance.records.tables import runs
 from abeyance.records.writing import fill, write
 
 OPENED = "interrupt.opened"
@@ -225,6 +227,61 @@ def test_records_that_are_made_anew_have_the_rewind_under_its_number(recorded: R
     assert events(recorded, discarded=True) == seen
     assert statuses(recorded) == {"r.q": "open"}
     assert statuses(recorded, discarded=True) == {"r.later": "cancelled"}
+
+
+def test_a_rewind_keeps_its_number_where_what_it_has_discarded_is_lost(recorded: Recorded) -> None:
+    first = batch(1, question("r", "q"), after=0, types=["run.started", OPENED])
+    told = rewound(2).model_copy(update={"by": 7})
+    rewind = batch(4, question("r", "q"), after=1, types=["run.paused"], before=2, rewound=told)
+
+    for each in (first, rewind, batch(5, after=4, types=["run.resumed"], before=8)):
+        recorded.change(fill, each)
+
+    assert events(recorded) == [
+        (1, "run.started", None),
+        (2, OPENED, None),
+        (7, "run.rewound", None),
+        (8, "run.paused", None),
+        (9, "run.resumed", None),
+    ]
+
+
+def test_rewinds_that_lie_behind_a_run_which_goes_on_without_its_records_are_made_anew(
+    recorded: Recorded,
+) -> None:
+    first = batch(1, question("r", "q"), after=0, types=["run.started", OPENED])
+    second = batch(2, question("r", "later"), after=1, types=["interrupt.answered"], before=2)
+    about = rewound(2).model_copy(update={"by": 4})
+    third = batch(3, question("r", "q"), after=1, types=["run.paused"], before=2, rewound=about)
+    about = rewound(5, "c").model_copy(update={"by": 6})
+    fourth = batch(4, after=3, before=5, rewound=about)
+    last = batch(5, question("r", "q"), after=4, types=["run.resumed"], before=6)
+    recorded.write(first, second, third, fourth, last)
+    seen = events(recorded, discarded=True), statuses(recorded, discarded=True)
+    recorded.change(lambda connection, *_: connection.execute(delete(runs)))
+
+    recorded.write(last)
+    for each in (first, second, first, third, fourth, last):
+        recorded.change(fill, each)
+
+    assert (events(recorded, discarded=True), statuses(recorded, discarded=True)) == seen
+    assert statuses(recorded) == {"r.q": "open"}
+    standing = recorded.read(discards.standing, "r")
+    assert standing is not None
+    assert standing.rewound_by == 6
+
+
+def test_what_followed_a_rewind_is_not_added_under_numbers_that_nobody_knows(
+    recorded: Recorded,
+) -> None:
+    first = batch(1, after=0, types=["run.started", OPENED])
+    recorded.write(first, batch(9, after=8, types=["run.resumed"], before=30))
+
+    for number, salt in ((3, "b"), (4, "c")):
+        made = batch(number, after=1, types=["run.paused"], before=2, rewound=rewound(2, salt))
+        recorded.change(fill, made)
+
+    assert [number for number, *_ in events(recorded)] == [1, 2, 31]
 
 
 def told_of(*events: tuple[str, str]) -> list[views.Event]:
