@@ -68,6 +68,7 @@ class Code(StrEnum):
     NOT_SEALED = "not_sealed"
     EXPIRED = "expired"
     GONE = "gone"
+    CURSOR_EXPIRED = "cursor_expired"
     ERASED = "erased"
     PAYLOAD_TOO_LARGE = "payload_too_large"
     UNSUPPORTED_MEDIA_TYPE = "unsupported_media_type"

@@ -64,6 +64,7 @@ PROBLEMS: Final[Mapping[Code, tuple[int, str]]] = {
     Code.NOT_SEALED: (409, "Payload not encrypted for this run"),
     Code.EXPIRED: (410, "Expired interrupt"),
     Code.GONE: (410, "Data no longer retained"),
+    Code.CURSOR_EXPIRED: (410, "Cursor of records that were here before"),
     Code.ERASED: (410, "Erased run"),
     Code.PAYLOAD_TOO_LARGE: (413, "Request too large"),
     Code.UNSUPPORTED_MEDIA_TYPE: (415, "Unsupported content type"),

@@ -16,7 +16,6 @@ from typing import Final
 
 from abeyance import views
 from abeyance.client.records import Records
-from abeyance.errors import Code, Refusal
 from abeyance.filters import EventFilter
 from abeyance.records import events
 from abeyance.records.events import Place, Stretch
@@ -62,8 +61,9 @@ class Stream:
 
         None as `after` is before the first event after `since`, or the oldest that is recorded. A page
         may be shorter than `limit` and not be the last: there is nothing more yet if it is empty and its
-        cursor the same as before. Raises the refusals `invalid_body` for what is no cursor, and `gone`,
-        with the `oldest` cursor, for one that the records do not have; and Unavailable.
+        cursor the same as before. Raises the refusals `invalid_body` for what is no cursor, and
+        `cursor_expired`, with the `oldest` cursor, for one from before the records were made anew; and
+        Unavailable.
         """
         if limit < 1:
             raise ValueError(f"limit={limit}: a page holds at least one event")
@@ -112,12 +112,7 @@ class Stream:
         read = partial(query, events.of_all, filters, after=place.position, limit=limit)
         stretch = await self._flight.read(f"{place} {limit} {filters}", read)
         if place.position and place.made_at != stretch.place.made_at:
-            raise Refusal(
-                Code.GONE,
-                "The cursor is of a database that was here before: continue from the oldest cursor, and "
-                "list the runs to see what was missed.",
-                oldest=str(Place(made_at=stretch.place.made_at)),
-            )
+            raise place.expired(stretch.place.made_at)
         for run_id in stretch.unreadable - self._unreadable:
             self._unreadable.add(run_id)
             _logger.warning(

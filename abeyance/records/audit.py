@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
 
@@ -13,9 +14,18 @@ from abeyance.core.json import Json, rfc3339
 from abeyance.errors import Unavailable
 from abeyance.filters import AuditFilter
 from abeyance.records import audit_chain, grants, questions
+from abeyance.records.cursors import unusable
 from abeyance.records.documents import Documents
 from abeyance.records.event_rows import HASHED, hash_of
-from abeyance.records.events import FIELDS, conditions, event_id, fields, positions
+from abeyance.records.events import (
+    FIELDS,
+    Place,
+    Positions,
+    conditions,
+    event_id,
+    fields,
+    positions,
+)
 from abeyance.records.grant_rows import REMEMBERED
 from abeyance.records.runs import run
 from abeyance.records.selecting import AnyRow
@@ -66,22 +76,23 @@ def of_all(
     deployment: int,
     filters: AuditFilter,
     *,
-    after: int = 0,
+    after: str | None = None,
     limit: int = 100,
-) -> tuple[list[dict[str, Json]], int | None]:
+) -> tuple[list[dict[str, Json]], str | None]:
     """Return contents of lines of all runs that pass a filter, in the order of their positions, and the
-    position after which to go on; None if there is nothing more.
+    cursor after which to go on; None if there is nothing more.
 
-    Raises WrongKey.
+    Raises WrongKey, and the refusals `invalid_body` for what is no cursor and `cursor_expired`.
     """
-    newest = positions(connection, deployment).newest
+    between = positions(connection, deployment)
+    place, newest = _place(after, between), between.newest
     # So that a page takes no longer however few events pass the filter.
-    last = min(newest, after + _SCANNED)
+    last = min(newest, place.position + _SCANNED)
     query = (
         select(*_COLUMNS, runs.c.run_id, runs.c.graph)
         .join(runs, events.c.run == runs.c.id)
         .where(events.c.deployment == deployment, *conditions(filters))
-        .where(events.c.position > after, events.c.position <= last)
+        .where(events.c.position > place.position, events.c.position <= last)
         .order_by(events.c.position)
         .limit(limit)
     )
@@ -93,8 +104,17 @@ def of_all(
     told = [{**_content(documents, row.run_id, row), "graph": row.graph} for row in rows]
     told = _with_revocations(connection, deployment, told)
     if len(rows) == limit:
-        return told, rows[-1].position
-    return told, last if last < newest else None
+        return told, str(replace(place, position=rows[-1].position))
+    return told, str(replace(place, position=last)) if last < newest else None
+
+
+def _place(cursor: str | None, between: Positions) -> Place:
+    place = Place(made_at=between.made_at) if cursor is None else Place.parse(cursor)
+    if place is None:
+        raise unusable(cursor or "", name="after")
+    if place.made_at != between.made_at:
+        raise place.expired(between.made_at)
+    return place
 
 
 def _content(documents: Documents, run_id: str, row: AnyRow) -> dict[str, Json]:

@@ -41,8 +41,8 @@ def read(criteria: Mapping[str, Json], text: str) -> Mapping[str, Json]:
     raise unusable(text)
 
 
-def unusable(text: str) -> Refusal:
-    """The refusal of a text that is no cursor of this list."""
+def unusable(text: str, *, name: str = "cursor") -> Refusal:
+    """The refusal of a text that is no cursor of this list, in the parameter `name`."""
     shown = truncate(text, _SHOWN)
     message = (
         f"{shown!r} is not a cursor of this list: send the next_cursor of its last page, with the same "
@@ -50,8 +50,8 @@ def unusable(text: str) -> Refusal:
     )
     return Refusal(
         Code.INVALID_BODY,
-        f"The request is invalid: /cursor: {message}.",
-        errors=[{"pointer": "/cursor", "message": message, "in": "query"}],
+        f"The request is invalid: /{name}: {message}.",
+        errors=[{"pointer": f"/{name}", "message": message, "in": "query"}],
         cursor=shown,
     )
 

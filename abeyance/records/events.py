@@ -15,6 +15,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, Select, func, select
 
 from abeyance import views
+from abeyance.errors import Code, Refusal
 from abeyance.filters import EventFilter
 from abeyance.keyring import WrongKey
 from abeyance.records import selecting
@@ -71,6 +72,15 @@ class Place:
         """Read a cursor of the stream, None if it is none."""
         match = _CURSOR.fullmatch(text)
         return match and cls(position=int(match[1]), made_at=int(match[2], 16))
+
+    def expired(self, now: int) -> Refusal:
+        """The refusal of this place where positions begin `now`."""
+        return Refusal(
+            Code.CURSOR_EXPIRED,
+            "The cursor is of a database that was here before: continue from the oldest cursor, and list "
+            "the runs to see what was missed.",
+            oldest=str(Place(made_at=now)),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

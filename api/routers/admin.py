@@ -74,7 +74,9 @@ class AuditQuery(BaseModel):
         "`*` selects all that begin so.",
         examples=[["refunds:*"]],
     )
-    after: int = Field(default=0, ge=0, description="The `next_cursor` of the page before.")
+    after: str | None = Field(
+        default=None, max_length=100, description="The `next_cursor` of the page before."
+    )
     limit: int = Field(default=100, ge=1, le=1_000, description="The maximum number of lines.")
 
 
@@ -82,7 +84,11 @@ class AuditQuery(BaseModel):
     "/audit",
     dependencies=[READ],
     response_model=Listed[dict[str, Any]],
-    responses=openapi.read("A page of lines.", examples.listed(examples.AUDIT_LINE, "5")),
+    responses=openapi.read(
+        "A page of lines.",
+        examples.listed(examples.AUDIT_LINE, "000000000005-6528a4a2f8400"),
+        Code.CURSOR_EXPIRED,
+    ),
 )
 async def read_audits(
     query: Annotated[AuditQuery, Query()], client: ClientDep, credentials: CredentialsDep
@@ -105,7 +111,7 @@ async def read_audits(
         audit.of_all, filters, after=query.after, limit=query.limit
     )
     shown = [dict(redacted(line, credentials.principal)) for line in lines]
-    return Listed(items=shown, next_cursor=None if then is None else str(then))
+    return Listed(items=shown, next_cursor=then)
 
 
 @audit_router.get(

@@ -107,7 +107,7 @@ LastEventId: TypeAlias = Annotated[
     "/events",
     response_model=Listed[views.StreamEvent],
     responses=_of_pages_and_streams(
-        examples.STREAM_EVENT, examples.STREAM_OF_ALL, Code.GONE, Code.TOO_MANY_RUNS
+        examples.STREAM_EVENT, examples.STREAM_OF_ALL, Code.CURSOR_EXPIRED, Code.TOO_MANY_RUNS
     ),
 )
 async def read_stream(

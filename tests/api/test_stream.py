@@ -292,7 +292,7 @@ async def test_a_cursor_of_a_database_that_was_there_before_is_told_the_oldest(
     position, _, _ = event["id"].partition("-")
     after = {"after": f"{position}-1"}
     response = await api.http.get("/events", headers=headers, params=after)
-    oldest = problem(response, 410, "gone")["oldest"]
+    oldest = problem(response, 410, "cursor_expired")["oldest"]
 
     assert await everything(api, after=oldest) == await everything(api)
 

@@ -228,12 +228,13 @@ async def test_what_people_did_in_all_runs_is_found_by_time_type_and_capability(
 
         async def found(headers: dict[str, str] | None = None, **query: str) -> list[Any]:
             lines: list[Any] = []
-            after = "0"
-            while after is not None:
-                about = {"type": "interrupt.*", "limit": "2", "after": after, **query}
+            about = {"type": "interrupt.*", "limit": "2", **query}
+            while True:
                 page = (await api.http.get("/audit", params=about, headers=headers)).json()
                 lines += page["items"]
-                after = page["next_cursor"]
+                if page["next_cursor"] is None:
+                    break
+                about["after"] = page["next_cursor"]
             return [line for line in lines if line["type"] == "interrupt.answered"]
 
         lines = await found()

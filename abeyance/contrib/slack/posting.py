@@ -131,7 +131,7 @@ class Posting:
         try:
             following = await stream.opened(after, filters=heard)
         except Refusal as refusal:
-            if refusal.code is not Code.GONE:
+            if refusal.code is not Code.CURSOR_EXPIRED:
                 raise
             _logger.warning("the records were made anew: what was asked before is not posted")
             following = await stream.opened(await self._begun(), filters=heard)
