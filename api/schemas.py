@@ -212,12 +212,23 @@ class ListQuery(BaseModel):
         "labels and people.",
         examples=["invoice 4711"],
     )
-    limit: int = Field(
+    page_size: int = Field(
         default=50, ge=1, le=1000, description="The maximum number of entries in a page."
+    )
+    limit: int | None = Field(
+        default=None,
+        ge=1,
+        le=1000,
+        description="Another name of `page_size`, which it overrides.",
     )
     cursor: str | None = Field(
         default=None, max_length=4000, description="The `next_cursor` of the previous page."
     )
+
+    @property
+    def most(self) -> int:
+        """The maximum number of entries in the page."""
+        return self.page_size if self.limit is None else self.limit
 
 
 class Accepted(BaseModel):

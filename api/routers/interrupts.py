@@ -221,7 +221,7 @@ async def list_open_interrupts(
         started_by=query.started_by,
         reads=reads,
     )
-    page = await client.inbox.page(filter_, cursor=query.cursor, limit=query.limit)
+    page = await client.inbox.page(filter_, cursor=query.cursor, limit=query.most)
     return Page(
         items=await seen_by(caller, page.items, client),
         next_cursor=page.next_cursor,

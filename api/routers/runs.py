@@ -259,7 +259,7 @@ async def list_runs(
         order=query.order,
         reads=reads,
     )
-    page = await client.runs.page(filter_, cursor=query.cursor, limit=query.limit)
+    page = await client.runs.page(filter_, cursor=query.cursor, limit=query.most)
     return Page(
         items=page.items,
         next_cursor=page.next_cursor,

@@ -61,7 +61,7 @@ async def test_runs_are_listed_newest_first_whatever_became_of_them(api: Api, si
     waiting = [run_ids[4], run_ids[2], run_ids[0]]
     await seen(api, waiting, conversation_id=talk, status="awaiting-input")
     for limit in (1, 2, 4):
-        assert await ids(api, conversation_id=talk, limit=limit) == newest_first
+        assert await ids(api, conversation_id=talk, page_size=limit) == newest_first
     statuses = {
         entry["run_id"]: (entry["status"], entry["degraded"], entry["ended_at"] is not None)
         for entry in await listed(api, conversation_id=talk)
@@ -140,6 +140,8 @@ async def test_a_run_has_all_the_labels(api: Api) -> None:
         ({"label": "te am=x"}, "/label/0"),
         ({"graph": ""}, "/graph"),
         ({"conversation_id": "a\x00b"}, "/conversation_id"),
+        ({"page_size": 0}, "/page_size"),
+        ({"page_size": 1001}, "/page_size"),
         ({"limit": 0}, "/limit"),
         ({"limit": 1001}, "/limit"),
         ({"limit": "all"}, "/limit"),
@@ -162,7 +164,7 @@ async def test_a_cursor_belongs_to_one_list(api: Api) -> None:
     ]
     # A run is sorted by when Temporal began it, which is known with its first batch.
     await seen(api, run_ids[::-1], conversation_id=talk, status="awaiting-input")
-    query: dict[str, Any] = {"conversation_id": talk, "limit": 1}
+    query: dict[str, Any] = {"conversation_id": talk, "page_size": 1}
     cursor = (await api.http.get("/runs", params=query)).json()["next_cursor"]
 
     other = await api.http.get("/runs", params={"graph": "gated", "cursor": cursor})
