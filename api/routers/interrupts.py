@@ -100,6 +100,7 @@ _ANSWER_CODES: Final = (
     ),
 )
 async def list_interrupts(
+    *,
     run_id: RunId,
     caller: Caller,
     client: ClientDep,
@@ -107,18 +108,19 @@ async def list_interrupts(
         StatusFilter, Query(description="The status of the interrupts; `all` is any.")
     ] = "open",
     discarded: Annotated[
-        Literal["true", "false"],
-        Query(description="`true` lists those that a rewind has discarded instead."),
-    ] = "false",
+        bool,
+        Query(
+            description="Whether the list also has those that a rewind has discarded, as the last."
+        ),
+    ] = False,
 ) -> Listed[views.InterruptView]:
     """List the interrupts of a run. Of open ones `may_answer` says whether the caller may answer them.
 
     If no worker responds, they are as they were recorded last.
     """
-    if discarded == "true":
-        return Listed(items=await client.run(run_id).discarded(status=status))
-    found = await client.run(run_id).interrupts(status=status)
-    return Listed(items=await seen_by(caller, found, client))
+    run = client.run(run_id)
+    found = await seen_by(caller, await run.interrupts(status=status), client)
+    return Listed(items=[*found, *(await run.discarded(status=status) if discarded else [])])
 
 
 @router.get(
