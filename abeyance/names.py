@@ -20,7 +20,9 @@ REPORT_ACTIVITY = "report-undelivered"
 
 STATUS = "AbeyanceStatus"
 """The status of a run. By this search attribute runs are told from other workflows."""
-SEARCH_ATTRIBUTES = (STATUS,)
+GRAPH = "AbeyanceGraph"
+"""The name of the graph of a run, for lists in Temporal's UI. It never changes."""
+SEARCH_ATTRIBUTES = (STATUS, GRAPH)
 """What has to be registered, as keywords."""
 REPORTED_PROBLEMS = "TemporalReportedProblems"
 """Temporal's own: it stands while a workflow's task fails, from the fifth time on."""

@@ -228,8 +228,13 @@ class StartPlan:
     @property
     def search_attributes(self) -> TypedSearchAttributes:
         """The search attributes of the run at its start."""
-        status = SearchAttributeKey.for_keyword(names.STATUS)
-        return TypedSearchAttributes([SearchAttributePair(status, str(Status.RUNNING))])
+        values = {names.STATUS: str(Status.RUNNING), names.GRAPH: self.spec.name}
+        return TypedSearchAttributes(
+            [
+                SearchAttributePair(SearchAttributeKey.for_keyword(name), value)
+                for name, value in values.items()
+            ]
+        )
 
 
 def _spec_of(

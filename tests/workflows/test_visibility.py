@@ -51,7 +51,8 @@ async def test_temporals_ui_says_what_a_run_waits_for_and_how_to_answer(
         assert '"deadline of approve: goto:late"' in summaries
         ours = {name for name in described.search_attributes if name.startswith("Abeyance")}
         assert described.workflow_type == "gated"
-        assert ours == {"AbeyanceStatus"}
+        assert ours == {"AbeyanceStatus", "AbeyanceGraph"}
+        assert described.search_attributes["AbeyanceGraph"] == ["gated"]
         assert described.search_attributes["AbeyanceStatus"] == ["awaiting-input"]
 
 
