@@ -43,6 +43,7 @@ from abeyance.temporal.retry import NotFound
 from abeyance.temporal.workarounds.any_type import AnyTypeRunner
 from abeyance.temporal.workarounds.in_order_runner import InOrderWorkflowRunner
 from abeyance.temporal.workarounds.payloads import lenient
+from abeyance.util import checked_run_id
 from abeyance.workflows.recording import HandingOver
 from abeyance.workflows.run import AgentRun
 
@@ -73,15 +74,20 @@ async def reindex(
 ) -> Reindexed:
     """Make the records of these runs, or of all, and call `progress` after each run.
 
-    Raises Unavailable, and RecordsUnavailable.
+    Raises `invalid_run_id`, Unavailable, and RecordsUnavailable.
     """
     histories = _Histories(temporal, client)
     listing = Listing(temporal, client.task_queue, patience=_PATIENCE)
     rows: dict[str, list[WorkflowExecutionInfo]] = {}
-    for query in [f"{EXECUTIONS} AND {of_run(run_id)}" for run_id in run_ids] or [EXECUTIONS]:
+    for query in [
+        f"{EXECUTIONS} AND {of_run(run_id)}" for run_id in map(checked_run_id, run_ids)
+    ] or [EXECUTIONS]:
         for row in await listing.all(query):
             rows.setdefault(row.execution.workflow_id, []).append(row)
     found = Reindexed(runs=len(rows))
+    found.failures |= {
+        run_id: "Temporal lists no such run" for run_id in run_ids if run_id not in rows
+    }
     for done, (run_id, executions) in enumerate(rows.items(), start=1):
         executions.sort(key=lambda row: row.start_time.ToNanoseconds())
         for row in executions:

@@ -293,7 +293,8 @@ def reindex(
 
     For a database that was lost, or restored from a backup. Run `abeyance setup` before, if it is empty.
     Workers may run meanwhile: only what is missing is added. What Temporal has deleted, delegations,
-    and that a grant was revoked, cannot be made anew. Exits with 1 if a history could not be replayed.
+    and that a grant was revoked, cannot be made anew. Exits with 1 if a history could not be
+    replayed, or Temporal lists no such run.
     """
     from abeyance.client import Client
     from abeyance.reindex import Reindexed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from sample_graphs import chain, gated, gates
 from sqlalchemy import delete, select
 from temporal_site import ANYBODY, Site, eventually
@@ -13,6 +14,7 @@ from temporalio.client import Client as TemporalClient
 from temporalio.service import RPCError, RPCStatusCode
 
 from abeyance.core.state import Limits
+from abeyance.errors import Code, Refusal
 from abeyance.records import questions, runs
 from abeyance.records.events import of_run
 from abeyance.records.tables import claims, delegations, deployments
@@ -252,6 +254,17 @@ async def test_rewinds_behind_a_run_that_went_on_without_its_records_are_made_an
 async def are_listed(site: Site, run_id: str, count: int) -> bool:
     """Whether Temporal lists so many executions of a run."""
     return (await site.temporal.count_workflows(f"WorkflowId = '{run_id}'")).count == count
+
+
+async def test_a_run_that_temporal_does_not_have_is_named(temporal: TemporalClient) -> None:
+    site = Site(temporal, gated())
+
+    found = await reindex(temporal, site.client, ["nobody"])
+
+    assert (found.runs, found.failures) == (0, {"nobody": "Temporal lists no such run"})
+    with pytest.raises(Refusal) as caught:
+        await reindex(temporal, site.client, ["nobody' OR WorkflowId != '"])
+    assert caught.value.code is Code.INVALID_RUN_ID
 
 
 async def standing(site: Site, run_id: str) -> list[Any]:
