@@ -288,7 +288,7 @@ def reindex(
     runs: Annotated[
         list[str] | None, typer.Argument(help="Ids of runs. Default: all that Temporal has.")
     ] = None,
-) -> ExitCode:
+) -> None:
     """Make the records of runs anew from their histories in Temporal.
 
     For a database that was lost, or restored from a backup. Run `abeyance setup` before, if it is empty.
@@ -316,7 +316,8 @@ def reindex(
     for run_id, why in sorted(found.failures.items()):
         print_error(f"the run {run_id!r} has no complete records: {why}")
     typer.echo(f"runs: {found.runs}; not replayed: {len(found.failures)}")
-    return ExitCode.FAILED if found.failures else ExitCode.DONE
+    if found.failures:
+        raise typer.Exit(ExitCode.FAILED)
 
 
 @commands.command(cls=ErrorText, rich_help_panel=_PANEL)

@@ -1,0 +1,30 @@
+"""`abeyance reindex`: how far it is, what it could not make, and an exit code for a pipeline."""
+
+import pytest
+from dev_stack import Stack, until
+
+
+@pytest.mark.slow
+def test_a_run_that_temporal_does_not_have_is_named_and_the_others_are_made(
+    standing: Stack,
+) -> None:
+    id_ = standing.start("refiled", amount=3)
+    run_id = id_.rpartition(".")[0]
+    records = standing.place.folder / "data/records.db"
+    variables = {
+        "TEMPORAL_ADDRESS": standing.temporal,
+        "ABEYANCE_DATABASE_URL": f"sqlite:///{records}",
+    }
+
+    def is_listed() -> bool:
+        return standing.place.call("reindex", run_id, **variables).returncode == 0
+
+    until(is_listed, "the run in Temporal's list")
+    made = standing.place.call("reindex", run_id, "nobody", **variables)
+
+    assert (made.returncode, made.stdout) == (1, "runs: 1; not replayed: 1\n")
+    told, fault = made.stderr.splitlines()
+    assert told == "1 of 1 runs"
+    assert fault == (
+        "abeyance: the run 'nobody' has no complete records: Temporal lists no such run"
+    )
