@@ -339,6 +339,7 @@ def setup(
     from datetime import timedelta
 
     from abeyance.duration import in_days, seconds
+    from abeyance.errors import RecordsUnavailable
     from abeyance.records.database import Database
     from abeyance.settings import load_settings
     from abeyance.temporal import connection
@@ -355,8 +356,11 @@ def setup(
     async def prepare() -> None:
         temporal = await connect_temporal(settings=settings)
         added = await connection.register_search_attributes(temporal)
-        prepared = await asyncio.to_thread(database.create_or_upgrade)
-        slow = await asyncio.to_thread(database.search_warning)
+        try:
+            prepared = await asyncio.to_thread(database.create_or_upgrade)
+            slow = await asyncio.to_thread(database.search_warning)
+        except RecordsUnavailable as error:
+            raise database.explained(error) from error
         if length is not None:
             await connection.set_retention(temporal, length)
         kept = await connection.retention(temporal)
@@ -393,7 +397,7 @@ def _check_records(settings: Settings) -> None:
         database.check()
     except RecordsUnavailable as error:
         # Runs go on without it, and what they record is written later.
-        print_error(f"warning: {error}")
+        print_error(f"warning: {database.explained(error)}")
     finally:
         database.close()
 

@@ -295,9 +295,9 @@ async def prepare_records(url: str) -> None:
             try:
                 await asyncio.to_thread(database.create_or_upgrade)
                 return
-            except RecordsUnavailable:
+            except RecordsUnavailable as error:
                 if clock() > until:
-                    raise
+                    raise database.explained(error) from error
             await asyncio.sleep(0.1)
     finally:
         database.close()

@@ -184,6 +184,13 @@ class Database:
         with self._errors():
             self._check()
 
+    def explained(self, error: RecordsUnavailable) -> RecordsUnavailable:
+        """Return an error for who runs the database: with where it is, and what to do."""
+        return RecordsUnavailable(
+            f"{error}: see that {self.place} is there, and that this process may use it, or name another "
+            "database in ABEYANCE_DATABASE_URL"
+        )
+
     def search_warning(self) -> str | None:
         """Return why a search takes long, and what helps, in a line; None if it does not.
 

@@ -470,3 +470,16 @@ def test_a_path_is_meant_from_where_the_process_was(
     database.close()
 
     assert (tmp_path / "a folder?" / "100%25.db").is_file()
+
+
+def test_who_runs_a_database_that_is_away_is_told_which_it_is_and_what_to_do() -> None:
+    database = Database("postgresql://ada:secret@127.0.0.1:1/records")
+    with pytest.raises(RecordsUnavailable) as away:
+        database.create_or_upgrade()
+
+    (told,) = str(database.explained(away.value)).splitlines()
+
+    assert "Connection refused" in told
+    assert "postgresql://127.0.0.1:1/records" in told
+    assert "ABEYANCE_DATABASE_URL" in told
+    assert "secret" not in told
