@@ -38,12 +38,12 @@ from abeyance.core import authority, machine
 from abeyance.core.json import Json, rfc3339, sha256, size, why_not_json
 from abeyance.core.spec import GraphSpec
 from abeyance.core.state import Limits, RunState, Status, parted
-from abeyance.errors import AbeyanceError, Code, GraphError, Refusal
+from abeyance.errors import AbeyanceError, Code, GraphError, RecordsUnavailable, Refusal
 from abeyance.handle import Started
 from abeyance.history.description import RPC, RunDescription
 from abeyance.orders import order_of
 from abeyance.projections import LARGEST_IN_MEMO, guards_for_memo, run_view
-from abeyance.records.claims import Claim
+from abeyance.records.claims import EXCLUSIVE, Claim
 from abeyance.runtime import retries
 from abeyance.runtime.graph_today import pinned as pinned_graph
 from abeyance.schemas.requests import checked_limits
@@ -299,7 +299,8 @@ class Executions:
     async def claim(self, plan: StartPlan) -> StartPlan:
         """Claim the place of a run in its conversation, if it has one. Return the plan with the claim.
 
-        Raises `conversation_busy` and `too_many_runs`.
+        Raises `conversation_busy` and `too_many_runs`; and RecordsUnavailable, unless the run counts for
+        nobody in it.
         """
         if plan.start.conversation_id is None:
             return plan
@@ -310,7 +311,13 @@ class Executions:
             allow_concurrent=plan.start.allow_concurrent,
             claimed_at=datetime.now(UTC),
         )
-        await self._claims.claim(plan.start.conversation_id, claim)
+        try:
+            await self._claims.claim(plan.start.conversation_id, claim)
+        except RecordsUnavailable:
+            if claim.session_type == EXCLUSIVE:
+                # One that may be beside others still keeps out those that may not.
+                raise
+            return plan
         return plan.claimed(claim.token)
 
     async def give_back(self, plan: StartPlan) -> None:
