@@ -224,6 +224,29 @@ class Recorder:
         if tell is not None:
             tell(self._batch(state, start, number, self._pending))
 
+    async def take_back(self, known: Callable[[], tuple[RunState, wire.StartRun]]) -> None:
+        """Once a replay has come to its end, have what is recorded made what the run knows.
+
+        The task before may have come to nothing after its batch was written, and whoever sent an update
+        in it may never send it again. A batch of all questions is told: it changes nothing otherwise.
+        """
+        if not workflow.unsafe.is_replaying():
+            return
+        await workflow.wait_condition(lambda: not workflow.unsafe.is_replaying())
+        # Nothing is changed here that a replay would not change, so its number is taken from below.
+        number = int(workflow.now().timestamp() * 1_000_000) - 1
+        tell = workflow.extern_functions().get(_TELL)
+        is_due = self._task is None and self._rewound is None and number > self._number
+        if tell is None or not is_due:
+            return
+        state, start = known()
+        entries = (*state.ledger.open.values(), *state.ledger.settled.values())
+        told = {
+            "is_whole": True,
+            "questions": [projections.question(state, entry) for entry in entries],
+        }
+        tell(self._batch(state, start, number, self._pending).model_copy(update=told))
+
     async def caught_up(self) -> None:
         """Wait until all that has changed so far is recorded, or the database is known to be away."""
         asked = self._asked

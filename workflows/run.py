@@ -125,6 +125,7 @@ class AgentRun(QuestionUpdates, MessageUpdates, RunReads):
         self._loop = asyncio.get_running_loop()
         workflow.register_random_seed_callback(self._reset)
         self._advance(event)
+        self._spawn(self._recorder.take_back(lambda: (self._state, self._start)))
 
     @property
     def state(self) -> RunState:

@@ -59,7 +59,8 @@ class Batch(Record):
     in Temporal, which tells it from other runs of its id. `after` is the number of the batch before in
     the same execution, `BEGINNING` for the first, and `facts_before` is how many events earlier batches
     had. `view` is the run without its questions, and `questions` are those that have changed, in full;
-    `gone` are those that the run has never asked. `active_at` is when somebody or some code last did
+    `gone` are those that the run has never asked. With `is_whole` it is told after a replay with every
+    question, and only takes back what the run does not know. `active_at` is when somebody or some code last did
     something. `claim` is the claim on a conversation that the end of the run takes back. With `rewound`
     the run numbers its events as if nothing had been discarded.
     """
@@ -71,6 +72,7 @@ class Batch(Record):
     active_at: datetime
     questions: list[views.InterruptView] = Field(default_factory=list)
     gone: list[str] = Field(default_factory=list, exclude_if=is_empty)
+    is_whole: bool = Field(default=False, exclude_if=is_empty)
     claim: str | None = None
     facts_before: int
     facts: list[Fact] = Field(default_factory=list)

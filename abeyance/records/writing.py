@@ -171,6 +171,10 @@ def _write(
         return Written(status="written")
     if batch.number < run.latest:
         return Written(status="outrun", latest=run.latest)
+    if batch.is_whole:
+        if run.latest <= batch.after:
+            return Written(status="written")
+        batch = _of_strays(connection, run, batch)
     rewound = batch.rewound
     by = None if rewound is None else _rewind(connection, run, batch, rewound)
     if batch.number > run.latest:
@@ -196,9 +200,24 @@ def _write(
     if run.latest <= batch.after:
         return Written(status="written", shift=shift)
     # Nobody may have heard of them when it came for the first time.
+    return Written(status="written", strays=_strays(connection, run, batch), shift=shift)
+
+
+def _strays(connection: Connection, run: _Run, batch: Batch) -> list[str]:
+    """Return the questions that were changed by batches of which the run does not know."""
     between = {"run": run.id, "after": batch.after, "number": batch.number}
-    strays = connection.execute(_UNKNOWN_QUESTIONS, between).scalars()
-    return Written(status="written", strays=[*strays], shift=shift)
+    return [*connection.execute(_UNKNOWN_QUESTIONS, between).scalars()]
+
+
+def _of_strays(connection: Connection, run: _Run, batch: Batch) -> Batch:
+    """Return a batch of all questions with those that have to be put right."""
+    strays = _strays(connection, run, batch)
+    asked = {view.id: view for view in batch.questions}
+    changes = {
+        "questions": [asked[id_] for id_ in strays if id_ in asked],
+        "gone": [id_ for id_ in strays if id_ not in asked],
+    }
+    return batch.model_copy(update=changes)
 
 
 def _rewind(connection: Connection, run: _Run, batch: Batch, rewound: Rewound) -> int:

@@ -130,3 +130,35 @@ def test_a_run_that_ends_is_asked_about_what_a_lost_workflow_task_recorded(
     ended = last.view.model_copy(update={"ended_at": NOON})
 
     assert recorded(database, last.model_copy(update={"view": ended})).strays == ["x"]
+
+
+def whole(number: int, *known: views.InterruptView, after: int, before: int) -> Batch:
+    """What a run tells once it is replayed."""
+    told = batch(number, *known, after=after, before=before)
+    return told.model_copy(update={"is_whole": True})
+
+
+def test_what_a_lost_workflow_task_recorded_is_taken_back_when_the_run_is_replayed(
+    database: Database,
+) -> None:
+    recorded(database, batch(1, asked("p"), asked("q"), after=0, told=["a"]))
+    lost = batch(2, asked("q", "answered"), asked("x"), after=1, told=["x", "y"], before=1)
+    ended = lost.view.model_copy(update={"ended_at": NOON})
+    recorded(database, lost.model_copy(update={"view": ended}))
+
+    written = recorded(database, whole(3, asked("p"), asked("q"), after=1, before=1))
+
+    assert written.strays == []
+    assert kept(database) == (["a"], {"p": "open", "q": "open"})
+    with database.reading() as connection:
+        assert connection.execute(select(runs.c.ended_at)).scalar_one() is None
+
+
+def test_a_replay_of_a_run_changes_nothing_that_the_run_knows(database: Database) -> None:
+    recorded(database, batch(1, asked("q"), after=0, told=["a"]))
+    told = whole(2, asked("q", "answered"), after=1, before=1)
+
+    assert recorded(database, told).status == "written"
+    assert kept(database) == (["a"], {"q": "open"})
+    with database.reading() as connection:
+        assert connection.execute(select(runs.c.batch)).scalar_one() == FIRST + 1

@@ -107,7 +107,8 @@ class Recorded:
         """Hold the records against the run, if all that it handed over is written."""
         # An execution may end while the database is away: then the next one records the rest.
         orders = {each.type for each in (*execution.left, *execution.activities.values())}
-        if names.RECORD_ACTIVITY in orders or execution.hears_of_activity:
+        owed = execution.server.records.owed
+        if owed or names.RECORD_ACTIVITY in orders or execution.hears_of_activity:
             return
         self.checks += 1
         kept = execution.server.records.kept()

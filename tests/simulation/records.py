@@ -93,6 +93,8 @@ class Records:
         self._connection = _connection(os.getpid())
         self.documents = Documents(KEYS if server.is_sealed else Keyring({}))
         self._away_until = 0.0
+        self.owed = 0
+        """How many times something may have to be taken back once the database is there again."""
         self._transaction = self._connection.begin()
         own = insert(deployments).values(namespace="simulated", task_queue="simulation")
         self._deployment = self._connection.execute(own.returning(deployments.c.id)).scalar_one()
@@ -112,14 +114,24 @@ class Records:
             return Written(status="late")
 
     def tell(self, batch: Batch) -> None:
-        """Write a batch soon, late, or not at all."""
+        """Write a batch soon, late, or not at all; what is to be taken back as soon as that can be."""
         server = self._server
-        if server.is_calm:
+        if batch.is_whole:
+            self.owed += 1
+            self._take_back(batch)
+        elif server.is_calm:
             server.later(0.0, self._write, batch)
         elif server.loop.time() >= self._away_until and (
             delay := server.chance.choice(_TOLD_AFTER)
         ):
             server.later(delay, self._write, batch)
+
+    def _take_back(self, batch: Batch) -> None:
+        if (left := self._away_until - self._server.loop.time()) > 0:
+            self._server.later(left, self._take_back, batch)
+            return
+        self._write(batch)
+        self.owed -= 1
 
     def _recorded(self, batch: Batch) -> Written:
         server, chance = self._server, self._server.chance
