@@ -57,8 +57,8 @@ browser: $(VENV)/installed-browser  ## only the tests that need Chromium and its
 chaos: venv  ## only the tests that kill processes
 	$(PYTEST) tests/chaos
 
-simulate: venv  ## play random schedules of runs against a simulated Temporal (SEEDS=20000 for more)
-	$(BIN)/python tests/simulation/run.py $(if $(SEEDS),--seeds $(SEEDS))
+simulate: venv  ## play random schedules of runs against a simulated Temporal (SEEDS=20000 for more, GRANTS=1 for grants)
+	$(BIN)/python tests/simulation/run.py $(if $(SEEDS),--seeds $(SEEDS)) $(if $(GRANTS),--grants)
 
 mutate: $(VENV)/installed-mutation  ## change one thing in the core at a time, and see whether a test fails (MODULE=ledger, or all)
 	$(BIN)/python tests/mutation/run.py $(MODULE) $(if $(TESTS),--tests $(TESTS)) $(if $(AGAIN),--again)

@@ -16,10 +16,12 @@ from typing import Any
 from weakref import WeakSet
 
 from abeyance.activities import attempt, node
+from abeyance.client import grants
 
 EPOCH = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
 
 
+_BY_THE_CLOCK = (attempt, node, grants)
 _MOST_SECONDS = 3 * 86_400.0
 
 
@@ -140,12 +142,12 @@ def virtual_time() -> Iterator[VirtualLoop]:
 
     kept = time.monotonic, uuid.uuid4
     time.monotonic, uuid.uuid4 = loop.time, identifier
-    for module in (attempt, node):
+    for module in _BY_THE_CLOCK:
         module.datetime = Now  # type: ignore[attr-defined]
     try:
         yield loop
     finally:
         time.monotonic, uuid.uuid4 = kept
-        for module in (attempt, node):
+        for module in _BY_THE_CLOCK:
             module.datetime = datetime  # type: ignore[attr-defined]
         loop.close()

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any, Final
 from unittest import mock
 
-from sqlalchemy import text
+from sqlalchemy import ColumnElement, text
 
 from abeyance import wire
 from abeyance.activities import attempt, heartbeat
 from abeyance.core import events, gates, idempotency, ledger
+from abeyance.core import grants as core_grants
+from abeyance.core.grants import Grant
 from abeyance.core.outcome import Finished, Stopped
 from abeyance.core.policy import Principal
 from abeyance.core.state import RunState, parted
-from abeyance.records import event_rows, writing
+from abeyance.records import event_rows, grants, tables, writing
 from abeyance.records.batch import Written
 from abeyance.temporal.workarounds import payloads
 from abeyance.workflows import continue_as_new, run, visibility
@@ -100,6 +104,19 @@ def _counting_anew() -> AbstractContextManager[Any]:
     return _swap(Recorder, "__init__", forgetful)
 
 
+@contextlib.contextmanager
+def _whoever_may_approve_may_grant() -> Iterator[None]:
+    with (
+        _swap(core_grants, "refuse_unless_rememberable"),
+        _swap(core_grants, "refuse_too_wide"),
+    ):
+        yield
+
+
+def _whether_revoked_or_not(now: datetime) -> tuple[ColumnElement[bool], ...]:
+    return (tables.grants.c.until > tables.micros(now),)
+
+
 def _counted(_: RunState) -> str:
     return f"{next(_COUNT)}"
 
@@ -116,12 +133,13 @@ _NO_QUESTION: Final = text("SELECT :run WHERE :after > :number")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
     """A wrong variant of the product, and a seed whose schedule shows it. `is_compared` if only the
-    comparison with a run to which nothing happens does.
+    comparison with a run to which nothing happens does, and `has_grants` if only a run with grants does.
     """
 
     change: Callable[[], AbstractContextManager[Any]]
     seed: int
     is_compared: bool = False
+    has_grants: bool = False
 
 
 FAULTS: Final[Mapping[str, Fault]] = {
@@ -163,6 +181,18 @@ FAULTS: Final[Mapping[str, Fault]] = {
     ),
     "what Temporal writes in clear text ends a run that requires encryption": Fault(
         change=lambda: _swap(payloads, "_details_of", return_value=()), seed=149
+    ),
+    "a grant that was revoked lets calls run": Fault(
+        change=lambda: _swap(grants, "_counts", _whether_revoked_or_not), seed=11, has_grants=True
+    ),
+    "a grant has no end of uses": Fault(
+        change=lambda: _swap(grants, "_uses", return_value=[]), seed=23, has_grants=True
+    ),
+    "a grant covers every call of its tool": Fault(
+        change=lambda: _swap(Grant, "covers", return_value=True), seed=1, has_grants=True
+    ),
+    "a grant may be wider than who makes it": Fault(
+        change=_whoever_may_approve_may_grant, seed=3, has_grants=True
     ),
     "a batch is lost, and said to be written": Fault(change=_every_fifth_batch_is_lost, seed=0),
     "a batch that comes late is written over a later one": Fault(change=_no_batch_is_later, seed=2),

@@ -27,8 +27,10 @@ from abeyance.core.ledger import Interrupt
 from abeyance.core.policy import EVERYTHING, Principal
 from abeyance.core.state import Status
 from abeyance.errors import Unavailable
+from tests.simulation import purse
 from tests.simulation.chance import Chance
 from tests.simulation.promises import Promises
+from tests.simulation.purse import Purse
 from tests.simulation.server import Server
 
 _WEIGHTS: Final = {
@@ -45,7 +47,7 @@ _WEIGHTS: Final = {
     "junk": 1,
     "wait": 1,
 }
-
+_OF_GRANTS: Final = {"answer": 40, "revoke": 4}
 
 _OF_REWINDS: Final = {"rewind": 6, "terminate": 1}
 _AWAITED: Final[Sequence[Status]] = (Status.AWAITING_INPUT, Status.PAUSED, Status.ENDING)
@@ -59,8 +61,16 @@ class People:
     """Everybody who calls one run."""
 
     def __init__(
-        self, server: Server, chance: Chance, client: Client, run_id: str, promises: Promises
+        self,
+        server: Server,
+        chance: Chance,
+        client: Client,
+        run_id: str,
+        promises: Promises,
+        *,
+        purse: Purse | None = None,
     ) -> None:
+        self._purse = purse
         self._server, self._chance = server, chance
         self._client, self._run = client, client.run(run_id)
         self._promises = promises
@@ -70,8 +80,11 @@ class People:
         """Something that somebody does."""
         chance = self._chance
         weights = _WEIGHTS | (_OF_REWINDS if self._server.has_rewinds else {})
+        if self._purse is not None:
+            weights |= _OF_GRANTS
         (name,) = chance.choices([*weights], [*weights.values()])
-        who = chance.choice([BOSS, *PEOPLE, BOSS, BOSS, DEPUTY])
+        often = [BOSS, BOSS] if self._purse is None else [purse.APPROVER, _OWNER] * 4
+        who = chance.choice([BOSS, *PEOPLE, *often, DEPUTY])
         return name, getattr(self, f"_{name.replace(' ', '_')}")(who)
 
     async def tried(self, name: str, call: Callable[[], Awaitable[Any]]) -> None:
@@ -126,7 +139,7 @@ class People:
         is_wrong = chance.happens(0.1)
         several = chance.happens(0.2)
         chosen = chance.below(4)
-        kinds = chance.below(4)
+        kinds = chance.below(4 if self._purse is None else len(purse.ANSWERS))
         looks = self._server.has_rewinds and chance.happens(0.5)
         answers: dict[str, Json] = {}
         seen: dict[str, str] = {}
@@ -147,6 +160,8 @@ class People:
         self, answers: dict[str, Json], seen: dict[str, str], who: Principal, key: str
     ) -> Any:
         """Answer, and note what was accepted. `seen` are the digests of what the person looked at."""
+        if self._purse is not None:
+            self._purse.answers(who)
         receipts = await self._run.respond(answers, principal=who, key=key, digests=seen)
         execution = self._server.execution(self._run.run_id)
         assert execution is not None
@@ -277,6 +292,21 @@ class People:
     def _take_back(self, who: Principal) -> Callable[[], Awaitable[Any]]:
         return self._about_one(lambda id_, key: self._run.take_back(id_, principal=who, key=key))
 
+    def _revoke(self, who: Principal) -> Callable[[], Awaitable[Any]]:
+        chosen, purse = self._chance.below(3), self._purse
+        assert purse is not None
+
+        async def call() -> Any:
+            known = await self._client.grants.list(_OWNER)
+            if not known:
+                return "nothing to revoke"
+            grant = known[chosen % len(known)]
+            await self._client.grants.revoke(grant.id, principal=who)
+            purse.was_revoked(grant.id, self._server.loop.wall())
+            return f"{grant.id} is revoked"
+
+        return call
+
     def _about_one(
         self, call: Callable[[str, str], Awaitable[Any]]
     ) -> Callable[[], Awaitable[Any]]:
@@ -322,9 +352,11 @@ def answer(entry: Interrupt, kind: int = 0) -> Json:
     match entry.kind:
         case "static":
             return None
+        case "approval":
+            return purse.ANSWERS[kind]
         case "error":
-            return {"action": ["fail", "retry", "skip", "retry"][kind]}
+            return {"action": ["fail", "retry", "skip", "retry"][kind % 4]}
         case _ if entry.response_schema == {"type": "boolean"}:
-            return [True, False, True, True][kind]
+            return [True, False, True, True][kind % 4]
         case _:
-            return [True, False, None, ["x"]][kind]
+            return [True, False, None, ["x"]][kind % 4]

@@ -28,6 +28,7 @@ from abeyance.storage.converter import of_run
 from tests.simulation.execution import Execution
 from tests.simulation.graphs import Effects
 from tests.simulation.payloads import CLEAR, SEALED, opened_job
+from tests.simulation.purse import Purse
 from tests.simulation.recorded import Recorded
 from tests.simulation.resets import Reset, line, stands
 from tests.simulation.server import Broken
@@ -102,6 +103,7 @@ class Promises:
         self.order = Order()
         self.recorded = Recorded()
         self._keys: set[str] = set()
+        self.purse: Purse | None = None
         self._point: Reset | None = None
         """The reset of which the run has not been told yet."""
         self._ever: set[str] = set()
@@ -123,6 +125,8 @@ class Promises:
             if not isinstance(event, Rewound):
                 self.watch.check(after)
                 self.order.saw(after)
+        if self.purse is not None and self.purse.faults:
+            raise Broken(self.purse.faults[0])
         self._is_back(attempt)
         self._is_what_it_came_to(execution, attempt)
         forgotten = execution.server.forgotten
@@ -148,6 +152,8 @@ class Promises:
         self._counts_once(event, effects)
         self.watch.saw(before, event, after, effects)
         self.shown.saw(before, event, after, effects)
+        if self.purse is not None:
+            self.purse.saw(before, event)
         self.recorded.saw(event, after, effects)
 
     def rewound(self, execution: Execution) -> None:

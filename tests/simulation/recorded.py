@@ -15,6 +15,14 @@ from abeyance import names, projections, views, wire
 from abeyance.core import events
 from abeyance.core.effects import Effect, Publish, RunNode
 from abeyance.core.ledger import Receipt
+from abeyance.core.outcome import (
+    CALL_GRANTED,
+    CALL_STARTED,
+    Failed,
+    Finished,
+    Stopped,
+    VisitOutcome,
+)
 from abeyance.core.state import RunState
 from abeyance.records.tables import micros
 from abeyance.storage.converter import of_run
@@ -27,13 +35,18 @@ Told: TypeAlias = tuple[Any, ...]
 """An event: its type and address, and of one that the core publishes all that it has."""
 
 _OF_CODE: Final = {
-    "finished": "node.finished",
-    "stopped": "node.stopped",
-    "attempt_failed": "node.retrying",
-    "failed": "node.failed",
+    "finished": "finished",
+    "stopped": "stopped",
+    "attempt_failed": "retrying",
+    "failed": "failed",
 }
-"""The events of what code comes to, by the kind of its outcome."""
-_SHORT: Final = {"run.started", "node.started", *_OF_CODE.values()}
+"""The events of what code comes to, by the kind of its outcome, without `node.` or `tool.`."""
+_SHORT: Final = {
+    "run.started",
+    "model.turn",
+    "approval.granted",
+    *(f"{what}.{came}" for what in ("node", "tool") for came in ("started", *_OF_CODE.values())),
+}
 """The events that the core does not publish."""
 _REWOUND: Final = "run.rewound"
 """The event that neither core nor workflow tells of."""
@@ -75,9 +88,8 @@ class Recorded:
         if isinstance(event, events.Started):
             self._told.append(("run.started", None))
         if isinstance(event, events.VisitEnded) and self._kinds.get(event.visit) == "visit":
-            what = _OF_CODE.get(event.outcome.kind)
-            if what is not None:
-                self._told.insert(self._before, (what, event.visit))
+            told = [*_of_code(event.visit, event.outcome)]
+            self._told[self._before : self._before] = told
         self._told += self._of(effects)
         if after.finished and self._ended_at is None:
             self._ended_at = len(self._told)
@@ -93,7 +105,7 @@ class Recorded:
                 case RunNode(input=code):
                     self._kinds[code.address] = code.kind
                     if code.kind == "visit" and code.blocked_by is None:
-                        yield ("node.started", code.address)
+                        yield (f"{_what(code.address)}.started", code.address)
                 case _:
                     pass
 
@@ -184,6 +196,27 @@ class Recorded:
             start = converter.payload_converter.from_payload(payload, wire.StartRun)
             self._starts[execution.run_id] = start
         return self._starts[execution.run_id]
+
+
+def _what(address: str) -> str:
+    return "tool" if address.rpartition(";")[2].startswith("tool:") else "node"
+
+
+def _of_code(address: str, outcome: VisitOutcome) -> Iterator[Told]:
+    """What is told of that to which the code of a visit came."""
+    match outcome:
+        case Finished(granted=granted):
+            pass
+        case Stopped(journal=journal) | Failed(journal=journal) if journal:
+            granted = journal.get(CALL_GRANTED) if journal.get(CALL_STARTED) else None
+        case _:
+            granted = None
+    if granted is not None:
+        yield ("approval.granted", address)
+    if (came := _OF_CODE.get(outcome.kind)) is not None:
+        yield (f"{_what(address)}.{came}", address)
+    if isinstance(outcome, Finished) and outcome.turn is not None:
+        yield ("model.turn", address)
 
 
 def _is_last_resort(activity: Any) -> bool:

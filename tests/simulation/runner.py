@@ -22,9 +22,9 @@ from abeyance.activities.maintenance import read_journals
 from abeyance.activities.node import NodeActivities
 from abeyance.activities.recording import RecordingActivities
 from abeyance.client import Client
+from abeyance.client.grants import GrantedCalls
 from abeyance.records.batch import Batch
 from abeyance.records.handover import HandOver
-from abeyance.storage.blobs import MemoryBlobs
 from abeyance.storage.converter import of_run
 from abeyance.temporal.workarounds.heartbeat import THROTTLE_SECONDS
 from tests.simulation.activity import Activity
@@ -64,15 +64,17 @@ class Runner:
         self._server, self._process = server, process
         self._temporal = temporal
         self._converter = temporal.data_converter
+        records: Any = server.records
+        client = Client(temporal, task_queue=QUEUE, records=records)
         self._nodes = NodeActivities(
             graphs,
-            Client(temporal, task_queue=QUEUE),
-            MemoryBlobs(),
+            client,
+            server.blobs,
             enable_metrics=False,
+            find_grant=GrantedCalls(client.records, None).find,
         )
-        writer: Any = server.records
         self.handed_over = HandOver()
-        self._recording = RecordingActivities(temporal, QUEUE, writer, self.handed_over)
+        self._recording = RecordingActivities(temporal, QUEUE, records, self.handed_over)
         self._contexts: dict[bytes, sdk._Context] = {}
         self._by_token: dict[bytes, asyncio.Task[Any]] = {}
         self._beats: dict[bytes, Sequence[Any] | None] = {}

@@ -19,6 +19,7 @@ from tests.simulation.clock import VirtualLoop, virtual_time
 from tests.simulation.graphs import Effects, Plan, RandomGraph, graphs_for
 from tests.simulation.people import People
 from tests.simulation.promises import Promises, Steps
+from tests.simulation.purse import Purse
 from tests.simulation.records import LATEST
 from tests.simulation.runner import QUEUE
 from tests.simulation.server import Broken, Server
@@ -48,12 +49,19 @@ class Played:
         return self.fault.partition("\n")[0][:60]
 
 
-def play(seed: int, draws: Sequence[int] | None = None, *, quiet: float = QUIET) -> Played:
+def play(
+    seed: int,
+    draws: Sequence[int] | None = None,
+    *,
+    quiet: float = QUIET,
+    has_grants: bool = False,
+) -> Played:
     """Play the schedule of a seed, or the one that was drawn so. A share of them is `quiet`: what such a
-    run comes to is compared with a run to which nothing happens.
+    run comes to is compared with a run to which nothing happens. With `has_grants` it is one of an agent
+    whose approvals may be remembered.
     """
     chance = Chance(seed, draws)
-    site, fault = _played(chance, {}, quiet)
+    site, fault = _played(chance, {}, 0.0 if has_grants else quiet, has_grants=has_grants)
     if not fault and site.is_quiet and site.promises.order.is_of_no_matter:
         again = Chance(seed, chance.draws[: site.drawn])
         alone, fault = _played(again, site.plans, quiet, is_alone=True)
@@ -71,12 +79,19 @@ def play(seed: int, draws: Sequence[int] | None = None, *, quiet: float = QUIET)
 
 
 def _played(
-    chance: Chance, plans: dict[str, Plan], quiet: float, *, is_alone: bool = False
+    chance: Chance,
+    plans: dict[str, Plan],
+    quiet: float,
+    *,
+    is_alone: bool = False,
+    has_grants: bool = False,
 ) -> tuple[Site, str]:
     with virtual_time() as loop:
         loop.set_task_factory(task_factory)
         site = Site(loop, chance, plans, quiet)
         site.server.is_calm = is_alone
+        if has_grants:
+            site.promises.purse = Purse(chance, site.server.records)
         fault = ""
         try:
             site.run(site.play())
@@ -145,11 +160,19 @@ class Site:
     async def play(self) -> None:
         """A schedule of chance."""
         chance, server = self.chance, self.server
-        spec = chance.choice(graphs_for(chance.origin))
-        self.is_quiet = chance.happens(self._quiet)
-        self.graph = RandomGraph(spec, chance, self.effects, self.plans, is_patient=self.is_quiet)
-        values = chance.choice([{}, {"flag": True}])
-        limits = replace(drawn.limits(chance), max_visits=chance.choice([3, 6]))
+        values: dict[str, Any]
+        if (purse := self.promises.purse) is not None:
+            self.graph, values = purse.graph(), {}
+            spec = self.graph.build()
+        else:
+            spec = chance.choice(graphs_for(chance.origin))
+            self.is_quiet = chance.happens(self._quiet)
+            self.graph = RandomGraph(
+                spec, chance, self.effects, self.plans, is_patient=self.is_quiet
+            )
+            values = chance.choice([{}, {"flag": True}])
+        visits = chance.choice([3, 6]) if purse is None else 60
+        limits = replace(drawn.limits(chance), max_visits=visits)
         if self.is_quiet:
             limits = replace(limits, finally_timeout=_PATIENCE)
         self.drawn = len(chance.draws)
@@ -158,7 +181,7 @@ class Site:
         client = Client(temporal, task_queue=QUEUE, patience=30, records=records)
         # It has threads of its own, and ours waits for none.
         client.records._writer = records
-        people = People(server, chance, client, "r", self.promises)
+        people = People(server, chance, client, "r", self.promises, purse=purse)
         server.note(f"a run of {spec.name} with {', '.join(spec.nodes)}")
         self.worker_comes()
         await client.runs.start(
@@ -169,7 +192,8 @@ class Site:
             request="key.body",
         )
         acting = []
-        for _ in range(0 if server.is_calm else chance.choice([4, 1, 2, 3, 6, 8, 0])):
+        often = [4, 1, 2, 3, 6, 8, 0] if purse is None else [10, 14, 20]
+        for _ in range(0 if server.is_calm else chance.choice(often)):
             await asyncio.sleep(server.delay() * 3)
             if self.is_quiet or chance.happens(0.25):
                 self._mishap()
@@ -193,6 +217,8 @@ class Site:
         # So long a batch of a worker that is gone may take.
         await asyncio.sleep(LATEST)
         self.promises.kept_at_the_end(execution)
+        if purse is not None:
+            server.note(f"{purse.granted} calls ran under a grant")
 
     def _mishap(self) -> None:
         server, chance = self.server, self.chance

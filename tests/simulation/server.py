@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from temporalio.api.workflowservice.v1 import StartWorkflowExecutionRequest
 
+from abeyance.storage.blobs import MemoryBlobs
 from tests.simulation.activity import Activity
 from tests.simulation.chance import Chance
 from tests.simulation.clock import VirtualLoop
@@ -84,6 +85,7 @@ class Server:
         self.is_sealed = is_sealed
         self.has_rewinds = chance.origin % _REWOUND == 4
         self.records = Records(self)
+        self.blobs = MemoryBlobs()
         self.forgotten: set[str] = set()
         self.resets: list[Reset] = []
         self.discarded: set[str] = set()

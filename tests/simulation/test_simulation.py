@@ -6,6 +6,7 @@ import logging
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -31,16 +32,18 @@ def test_a_seed_is_the_same_schedule_each_time_and_so_are_its_draws() -> None:
         assert play(seed, first.draws).log == first.log
 
 
-def test_whatever_happens_every_promise_is_kept() -> None:
-    batch = run.play_batch(range(50))
+@pytest.mark.parametrize(("many", "has_grants"), [(50, False), (20, True)])
+def test_whatever_happens_every_promise_is_kept(many: int, has_grants: bool) -> None:
+    batch = run.play_batch(range(many), has_grants=has_grants)
 
-    assert batch.broken is None, run.told(batch.broken)
+    assert batch.broken is None, run.told(batch.broken, has_grants=has_grants)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_whatever_happens_every_promise_is_kept_in_many_schedules() -> None:
-    command = [sys.executable, run.__file__, "--seeds", "1000"]
+@pytest.mark.parametrize("kind", [["--seeds", "1000"], ["--seeds", "300", "--grants"]])
+def test_whatever_happens_every_promise_is_kept_in_many_schedules(kind: list[str]) -> None:
+    command = [sys.executable, run.__file__, *kind]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
 
     assert done.returncode == 0, done.stdout + done.stderr
@@ -60,12 +63,13 @@ def test_a_fault_is_found(name: str) -> None:
     # table names that one.
     fault = FAULTS[name]
     quiet = 1.0 if fault.is_compared else QUIET
+    played = partial(play, quiet=quiet, has_grants=fault.has_grants)
     with fault.change():
         seeds = range(fault.seed, fault.seed + 600)
-        found = next(seed for seed in seeds if play(seed, quiet=quiet).fault)
+        found = next(seed for seed in seeds if played(seed).fault)
 
     # It was this fault, and none of the product.
-    assert not play(found, quiet=quiet).fault
+    assert not played(found).fault
 
 
 def test_the_shortest_schedule_shows_the_same_fault() -> None:
