@@ -13,6 +13,10 @@ NOTIFICATION_WORKFLOW = "Notification"
 """The only workflow type beside those of runs, which are the names of their graphs."""
 START_ORDER = "start"
 """What the stamp of a start names, as that of a signal names the signal."""
+MOST_IN_A_TASK = 1_000
+"""How many signals of a kind a run takes in one workflow task: more than clients leave pending there, and
+so few that the task is done in time. Temporal holds 10,000 for a run.
+"""
 ANNOUNCE_ACTIVITY = "announce"
 RECEIVERS_ACTIVITY = "find-receivers"
 DELIVER_ACTIVITY = "deliver"

@@ -110,6 +110,10 @@ _BEHAVIORS: Final = {
     "auto-upgrade": VersioningBehavior.AUTO_UPGRADE,
 }
 _logger = logging.getLogger("abeyance.worker")
+_TASKS_AT_ONCE: Final = 20
+"""How many workflow tasks a worker has under way. They share one processor: with the SDK's hundred, each
+takes longer than the server waits once a thousand runs wake together, and all of them are done again.
+"""
 
 
 def make_worker(
@@ -175,6 +179,7 @@ def make_worker(
             strict_runner() if strict_sandbox else AnyTypeRunner()
         ),
         workflow_task_executor=TaskExecutor(),
+        max_concurrent_workflow_tasks=_TASKS_AT_ONCE,
         # After a kill -9 the server waits this long for the dead worker before it tries another.
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=1),
         # A heartbeat delivers the cancellation of an activity, so do not throttle it for long.

@@ -44,10 +44,6 @@ _KINDS: Final[dict[Control, type[commands.Order]]] = {
     "resume": commands.Resume,
     "cancel": commands.Cancel,
 }
-MOST_IN_A_TASK: Final = 1_000
-"""How many signals of a kind a run takes in one workflow task: more than clients leave pending there, and
-so few that the task is done in time. Temporal holds 10,000 for a run.
-"""
 _SHOWN_CHARS: Final = 200
 _MARK: Final = "unreadable-signal-"
 _UNDECRYPTED: Final = (
@@ -170,14 +166,14 @@ class Signals:
             self._length = length
             self._taken.clear()
         self._taken[name] += 1
-        if self._taken[name] == MOST_IN_A_TASK + 1:
+        if self._taken[name] == names.MOST_IN_A_TASK + 1:
             raise Refusal(
                 Code.QUEUE_FULL,
-                f"More than {MOST_IN_A_TASK} signals {name!r} came while no worker took them: this one "
-                "and those after it are dropped.",
-                limit=MOST_IN_A_TASK,
+                f"More than {names.MOST_IN_A_TASK} signals {name!r} came while no worker took them: this "
+                "one and those after it are dropped.",
+                limit=names.MOST_IN_A_TASK,
             )
-        return self._taken[name] <= MOST_IN_A_TASK
+        return self._taken[name] <= names.MOST_IN_A_TASK
 
     def _message(self, argument: RawValue) -> events.MessageSent:
         """Convert a signal to a message event; an unreadable one becomes a rejected message."""

@@ -31,6 +31,7 @@ from temporalio.workflow import Info
 
 from abeyance.core.lifecycle import CANNOT_REPLAY_REMEDY
 from abeyance.keyring import WrongKey
+from abeyance.names import MOST_IN_A_TASK
 from abeyance.settings import Settings
 from abeyance.temporal.converter import data_converter
 from abeyance.temporal.retry import LOOKED_AHEAD
@@ -109,6 +110,17 @@ def told(*activations: WorkflowActivation, writes: int = 0) -> tuple[list[str | 
     run = InOrderWorkflowInstance(inner)
     completions = [run.activate(each) for each in activations]
     return inner.told, completions[-1].failed.failure.message
+
+
+def test_of_a_flood_of_signals_a_run_hears_what_it_takes_of_each_kind_and_one_more() -> None:
+    other = WorkflowActivationJob(signal_workflow=SignalWorkflow(signal_name="pause"))
+    flood = [*[SIGNAL] * 4_000, other, TIMER, *[SIGNAL] * 10]
+
+    heard, failed = told(activation(BEGIN, *flood, length=3))
+
+    most = MOST_IN_A_TASK + 1
+    assert heard == ["initialize_workflow", *["signal_workflow"] * (most + 1), "fire_timer"]
+    assert failed == ""
 
 
 @pytest.mark.parametrize(
