@@ -61,8 +61,8 @@ class Batch(Record):
     had. `view` is the run without its questions, and `questions` are those that have changed, in full;
     `gone` are those that the run has never asked. With `is_whole` it is told after a replay with every
     question, and only takes back what the run does not know. `active_at` is when somebody or some code
-    last did something. `claim` is the claim on a conversation that the end of the run takes back. With `rewound`
-    the run numbers its events as if nothing had been discarded.
+    last did something. `claim` is the claim on a conversation that the end of the run takes back. With
+    `rewound` the run numbers its events as if nothing had been discarded.
     """
 
     number: int
