@@ -91,7 +91,7 @@ def _no_era_is_shown() -> AbstractContextManager[Any]:
     return _swap(ledger, "digest_of", lambda address, question, _="": digest_of(address, question))
 
 
-async def _at_once(*_: object) -> None:
+async def _at_once(_: Recorder) -> None:
     """Wait for nothing."""
 
 
@@ -198,9 +198,6 @@ FAULTS: Final[Mapping[str, Fault]] = {
     "a batch that comes late is written over a later one": Fault(change=_no_batch_is_later, seed=2),
     "events of a workflow task that came to nothing stay": Fault(
         change=lambda: _swap(event_rows, "take_back", lambda _, tail, *__: tail), seed=7
-    ),
-    "what a workflow task that came to nothing has recorded stays until there is news": Fault(
-        change=lambda: _swap(Recorder, "take_back", _at_once), seed=1653
     ),
     "questions of a workflow task that came to nothing stay": Fault(
         change=lambda: _swap(writing, "_UNKNOWN_QUESTIONS", _NO_QUESTION), seed=605

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
 from temporalio.bridge.proto.workflow_activation import WorkflowActivationJob as Job
+from temporalio.service import RPCError
 
-from abeyance import START, Graph
+from abeyance import START, Graph, commands
 from abeyance.client import Client
+from abeyance.records.batch import Batch, Written
 from tests.simulation.chance import Chance
 from tests.simulation.clock import virtual_time
 from tests.simulation.graphs import State
@@ -54,3 +57,55 @@ def test_what_a_visit_came_to_counts_where_its_run_is_cancelled_in_the_same_task
 
     assert state is not None
     assert (state.status, state.root.values["log"]) == ("cancelled", ["done"])
+
+
+def test_what_a_task_recorded_that_came_to_nothing_goes_although_nobody_sends_it_again() -> None:
+    told: list[list[str]] = []
+    with virtual_time() as loop:
+        loop.set_task_factory(task_factory)
+        site = Site(loop, Chance(0, []))
+        server, site.graph = site.server, Graph("g", state=State)
+        server.is_calm = True
+        site.graph.interrupt("ask", prompt="Go on?")
+        site.graph.edge(START, "ask")
+        write = server.records._write
+
+        def types() -> list[str]:
+            return [type_ for _, _, type_, *_ in server.records.kept().events]
+
+        def dying(batch: Batch) -> Written:
+            written = write(batch)
+            if len(server.workers) == 1 and types()[-1] == "message.queued":
+                told.append(types())
+                execution = server.execution("r")
+                assert execution is not None
+                server.workers[0].kill()
+                for update in [*execution.updates.values()]:
+                    execution._forget(update)
+                site.worker_comes()
+            return written
+
+        async def main() -> None:
+            site.worker_comes()
+            temporal, _ = connected(server)
+            records: Any = server.records
+            client = Client(temporal, task_queue=QUEUE, records=records)
+            client.records._writer = records
+            await client.runs.start(site.graph, run_id="r")
+            await asyncio.sleep(5)
+            server.records._write = dying  # type: ignore[method-assign]
+            order = commands.SendMessage(message_id="m", text="hello", sender="ada")
+            with pytest.raises(RPCError, match="closing"):
+                await temporal.get_workflow_handle("r").execute_update("send_message", order)
+            # The run hears something that is no news to anybody.
+            await client.run("r").resume()
+            await asyncio.sleep(30)
+            told.append(types())
+
+        try:
+            site.run(main())
+        finally:
+            site.close()
+
+    assert told[0] == [*told[1], "message.queued"]
+    assert told[1][-1] == "run.awaiting_input"
