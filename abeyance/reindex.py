@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
 
@@ -30,13 +31,15 @@ from temporalio.worker import (
 )
 from temporalio.workflow import ActivityHandle
 
-from abeyance import names
+from abeyance import names, views
 from abeyance.client import Client
 from abeyance.client.listing import EXECUTIONS, Listing, of_run
 from abeyance.core.text import truncate
 from abeyance.errors import Refusal
 from abeyance.history import resets
 from abeyance.history.client import HistoryClient
+from abeyance.history.closing_record import CLOSING_EVENTS
+from abeyance.records import strays
 from abeyance.records.batch import Batch, Written
 from abeyance.records.writing import fill
 from abeyance.temporal.retry import NotFound
@@ -51,6 +54,11 @@ _PATIENCE: Final = 30.0
 """Seconds for which a call of Temporal is retried."""
 _SHOWN: Final = 300
 _COMPLETED: Final = EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
+_CAME_TO_NOTHING: Final = CLOSING_EVENTS | {
+    EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED,
+    EventType.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT,
+}
+"""The events after which a task that was under way does nothing any more."""
 _OF_UPDATES: Final = (
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED,
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_COMPLETED,
@@ -90,9 +98,12 @@ async def reindex(
     }
     for done, (run_id, executions) in enumerate(rows.items(), start=1):
         executions.sort(key=lambda row: row.start_time.ToNanoseconds())
-        for row in executions:
-            if (failure := await histories.reindex(run_id, row.execution.run_id)) is not None:
+        ids = [row.execution.run_id for row in executions]
+        for execution in ids:
+            if (failure := await histories.reindex(run_id, execution)) is not None:
                 found.failures[run_id] = failure
+        if run_id not in found.failures:
+            await histories.take_back(ids)
         await client.janitor.begun(run_id)
         await client.janitor.settle(run_id)
         progress(done, len(rows))
@@ -132,18 +143,30 @@ class _Histories:
         """Write what one execution has handed over. Return why that is not known, if it is not."""
         self._handed_over = _HandedOver()
         try:
-            history = await self._history(run_id, execution)
+            events = await self._events(run_id, execution)
         except (NotFound, Refusal):
             # It is being deleted.
             return None
+        history = WorkflowHistory(run_id, _committed(events))
         if not history.events:
             return None
         self._resets[execution] = [event for event in history.events if resets.is_reset(event)]
+        self._handed_over.until = _end(events)
         result = await self._replayer.replay_workflow(history, raise_on_replay_failure=False)
         for batch in self._handed_over.batches():
             await self._records.write(fill, self._explained(batch, execution))
         failure = result.replay_failure
         return None if failure is None else truncate(str(failure), _SHOWN)
+
+    async def take_back(self, executions: Sequence[str]) -> None:
+        """Take back what was recorded of the run and is in none of its histories, by the newest one."""
+        handed_over = self._handed_over
+        batches, until = handed_over.batches(), handed_over.until
+        if batches and until is not None:
+            latest, asked = batches[-1], [*handed_over.questions().values()]
+            await self._records.write(
+                strays.take_back, latest, asked, executions=executions, until=until
+            )
 
     def _explained(self, batch: Batch, execution: str) -> Batch:
         """Return a batch with what a replay does not know: its execution, and who has reset the run."""
@@ -159,7 +182,7 @@ class _Histories:
             rewound = resets.explained(rewound, told) if told else rewound
         return batch.model_copy(update={"facts": facts, "rewound": rewound})
 
-    async def _history(self, run_id: str, execution: str) -> WorkflowHistory:
+    async def _events(self, run_id: str, execution: str) -> Sequence[HistoryEvent]:
         events: list[HistoryEvent] = []
         token = b""
         while True:
@@ -167,7 +190,7 @@ class _Histories:
             events += page.history.events
             token = page.next_page_token
             if not token:
-                return WorkflowHistory(run_id, _committed(events))
+                return events
 
 
 def _committed(events: Sequence[HistoryEvent]) -> Sequence[HistoryEvent]:
@@ -182,6 +205,18 @@ def _committed(events: Sequence[HistoryEvent]) -> Sequence[HistoryEvent]:
     return [*events[: numbers[-1] + 1], *done]
 
 
+def _end(events: Sequence[HistoryEvent]) -> datetime:
+    """Return up to when all is known that tasks have done: those that began before are over."""
+    for event in reversed(events):
+        if event.event_type == _COMPLETED:
+            began = event.workflow_task_completed_event_attributes.started_event_id
+            event = events[began - 1]  # noqa: PLW2901
+        elif event.event_type not in _CAME_TO_NOTHING or resets.is_reset(event):
+            continue
+        return event.event_time.ToDatetime(tzinfo=UTC)
+    raise AssertionError("a history without a completed task")
+
+
 def _is_done_by(task: HistoryEvent, event: HistoryEvent) -> bool:
     about = getattr(event, event.WhichOneof("attributes") or "", None)
     by = getattr(about, "workflow_task_completed_event_id", None)
@@ -194,6 +229,8 @@ class _HandedOver:
     def __init__(self) -> None:
         self.execution = ""
         self.told: Batch | None = None
+        self.until: datetime | None = None
+        """Up to when it says all that its run has done; None without a completed task."""
         self._batches: dict[int, Batch] = {}
 
     def put(self, execution: str, batch: Batch) -> None:
@@ -218,6 +255,10 @@ class _HandedOver:
         """Return them all, in order."""
         told = [] if self.told is None else [self.told]
         return [*self._batches.values(), *told]
+
+    def questions(self) -> Mapping[str, views.InterruptView]:
+        """Return all questions that the execution knows of, as they are now."""
+        return {view.id: view for batch in self.batches() for view in batch.questions}
 
 
 class _Hearing(Interceptor):
