@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from recorded import NOON, Recorded, fact, question, run_view
@@ -29,7 +30,7 @@ def batch(
     types: Sequence[str] = (),
     before: int = 0,
     task: str = f"{EXECUTION}/3",
-    **run: object,
+    **run: Any,
 ) -> Batch:
     """A batch that a workflow task made so many seconds after noon."""
     facts = [fact(n, type_, task=task) for n, type_ in enumerate(types, before + 1)]
