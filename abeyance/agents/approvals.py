@@ -109,10 +109,11 @@ def shown_unasked(tool: Tool, arguments: Mapping[str, Json]) -> dict[str, Json]:
     it; nothing if it is too large to show.
     """
     try:
-        question = approval_question(tool, arguments).question
+        asked = approval_question(tool, arguments)
     except ArgumentsError:
         return {}
-    return {"prompt": question.prompt, "reason": question.reason, "payload": question.payload}
+    shown = {name: getattr(asked.question, name) for name in ("prompt", "reason", "payload")}
+    return {**shown, "prompt_values": [[*span] for span in asked.prompt_values]}
 
 
 def approved_arguments(tool: Tool, answer: Json, original: Mapping[str, Json]) -> dict[str, Json]:

@@ -289,6 +289,8 @@ class _Found:
             about["redacted"] = not self._may_read(row) and _ANSWER in told
         about["answer"] = said.get(_ANSWER)
         about["prompt"] = said.get("prompt") or told.get("prompt", "")
+        spans = (said if kind is _CALL else told).get("prompt_values")
+        about["prompt_values"] = spans or []
         return Approval(**about), said
 
 

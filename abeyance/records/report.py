@@ -38,7 +38,8 @@ _COLUMNS: Final = (
 class Approval(Record):
     """A row of the report: a question that was settled, or a call under a grant.
 
-    `id` is that of the question, and null for a call. `by` answered it, `on_behalf_of` whom that was for,
+    `id` is that of the question, and null for a call. `prompt_values` are the places of values in the
+    prompt, which are text even if it is Markdown. `by` answered it, `on_behalf_of` whom that was for,
     and `voters` have voted, if it took several. `settled_reason` is why it was withdrawn, also if it was
     answered and `asked again`. `fields` are those that were picked, null where the question has none.
     `redacted`: the answer, and the fields of it, are left out, because the reader lacks the capability of
@@ -56,6 +57,7 @@ class Approval(Record):
     id: str | None = None
     name: str = ""
     prompt: str = ""
+    prompt_values: list[tuple[int, int]] = Field(default_factory=list)
     digest: str | None = None
     answer: Any = None
     note: str | None = None

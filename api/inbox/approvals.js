@@ -123,7 +123,7 @@ function line(row, columns) {
 
 // Whose grant let a call run unasked, and for what. Only its maker and who controls runs find it among theirs.
 function grantOf({grant, by, name: tool}) {
-  const text = `under the grant of ${by === me.subject ? "you" : by} for ${tool}`;
+  const text = `under ${by === me.subject ? "your" : `${by}’s`} grant for ${tool}`;
   const isListed = by === me.subject || may("runs:control") || may("admin");
   return isListed ? element("a", {href: `/inbox/grants#grant-${grant}`}, text) : text;
 }

@@ -19,7 +19,13 @@ from typing import Any, Final, Literal
 
 import httpx
 from pydantic import BaseModel
-from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelResponse,
+    TextPart,
+    ToolCallPart,
+    ToolReturnPart,
+)
 from pydantic_ai.models.function import AgentInfo
 from take import HERE, Look, browser, stack, until
 
@@ -91,8 +97,11 @@ async def refund(order: str, amount: float, by: date, way: Literal["bank", "vouc
 
 
 def clerk(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-    """Ask for one refund, of the order that the request ends with."""
+    """Ask for one refund, of the order that the request ends with, and say what came of it."""
     del info
+    for part in messages[-1].parts:
+        if isinstance(part, ToolReturnPart):
+            return ModelResponse(parts=[TextPart(str(part.content))])
     order = str(getattr(messages[0].parts[-1], "content", "")).split()[-1].strip(".")
     arguments = {"order": order, "amount": 138.9, "by": "2026-12-01", "way": "bank"}
     return ModelResponse(

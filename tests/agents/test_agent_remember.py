@@ -89,7 +89,7 @@ async def test_the_audit_of_a_call_that_ran_unasked_has_what_somebody_would_have
     (unasked,) = [each["shown"] for each in lines if each["type"] == "approval.granted"]
     assert unasked["prompt"] == "Pay 6 to bob?"
     assert unasked["reason"] == {"tool": "pay", "arguments": {"amount": 6, "to": "bob", "note": ""}}
-    assert {*unasked} < {*asked}
+    assert unasked["prompt_values"] == [[4, 5], [9, 12]]
     assert unasked["reason"].keys() == asked["reason"].keys()
 
 

@@ -80,6 +80,7 @@ def test_each_question_is_one_row_with_who_settled_it_and_what_they_were_shown(
             prompt=long,
             reason={"amount": 250.1, "items": [{"id": "x"}]},
             digest="sha256:1",
+            prompt_values=[(7, 10)],
             note="as agreed",
             on_behalf_of="eve",
             votes=votes,
@@ -94,6 +95,7 @@ def test_each_question_is_one_row_with_who_settled_it_and_what_they_were_shown(
     assert (row.outcome, row.by, row.on_behalf_of, row.at) == ("approved", "ada", "eve", at(3))
     assert (row.asked_at, row.voters, row.note) == (at(0), ["bob", "ada"], "as agreed")
     assert (row.prompt, row.digest) == (long, "sha256:1")
+    assert row.prompt_values == [(7, 10)]
     assert row.answer == {"approved": True, "amount": 90}
     assert row.fields == {"reason.amount": 250.1, "reason.items.0.id": "x", "answer.amount": 90}
     assert (page.total, page.partial, page.unknown_fields) == (1, False, [])
@@ -222,7 +224,7 @@ def test_calls_under_a_grant_are_rows_among_the_others_and_pages_follow_each_oth
     recorded: Recorded,
 ) -> None:
     # Of one moment, questions come before calls.
-    shown = {"reason": {"amount": 5}}
+    shown = {"reason": {"amount": 5}, "prompt": "Pay 5?", "prompt_values": [[4, 5]]}
     recorded.write(
         *decided("a", 1), granted("b", 1), *decided("c", 2), granted("d", 3), granted("e", 3)
     )
@@ -231,6 +233,7 @@ def test_calls_under_a_grant_are_rows_among_the_others_and_pages_follow_each_oth
     everything = report(recorded, fields=["reason.amount"], sums=["reason.amount"])
     assert found(everything) == "edcabx"
     assert everything.items[5].fields == {"reason.amount": 5}
+    assert everything.items[5].prompt_values == [(4, 5)]
     assert everything.sums["reason.amount"].sum == "5"
     call = everything.items[0]
     assert (call.outcome, call.grant, call.by, call.name) == ("granted", "g1", "ada", "refund")
