@@ -1,8 +1,8 @@
 // The report of approvals: what was settled in a time, by whom, with columns that one picks and their sum.
 
 import {call, may, me, problemText} from "./api.js";
-import {isNumber} from "./json.js";
-import {at, avatar, badge, button, clock, dayTime, element, promptLine, shownValue, spoken} from "./markup.js";
+import {isNumber, isObject} from "./json.js";
+import {at, avatar, badge, button, clock, dayTime, duration, element, promptLine, shownValue, spoken} from "./markup.js";
 import {begin, say} from "./shell.js";
 
 const OUTCOMES = ["approved", "rejected", "answered", "expired", "withdrawn", "granted"];
@@ -116,7 +116,7 @@ function line(row, columns) {
     element("td", {}, badge(row.outcome, row.rewound_by ? `${row.outcome}, rewound since` : row.outcome), row.grant ? element("small", {}, " ", grantOf(row)) : null),
     element("td", {}, ...(row.by ? [avatar(row.by), " "] : []), who ?? "", others.length ? element("small", {}, ` with ${others.join(", ")}`) : null),
     element("td", {}, element("a", {href: `/inbox/runs/${encodeURIComponent(row.run_id)}`}, row.degraded ? "cannot be read here" : question)),
-    element("td", {}, row.redacted ? element("span", {class: "quiet"}, "not for you") : cell(row.answer)),
+    element("td", {}, row.redacted ? element("span", {class: "quiet"}, "not for you") : cell(inShort(row.answer))),
     element("td", {}, row.note ?? ""),
     ...columns.map((name) => element("td", {class: isNumber(row.fields[name]) ? "number" : null}, cell(row.fields[name]))));
 }
@@ -126,6 +126,14 @@ function grantOf({grant, by, name: tool}) {
   const text = `under ${by === me.subject ? "your" : `${by}’s`} grant for ${tool}`;
   const isListed = by === me.subject || may("runs:control") || may("admin");
   return isListed ? element("a", {href: `/inbox/grants#grant-${grant}`}, text) : text;
+}
+
+// What an approver had remembered, in one line.
+function inShort(answer) {
+  if (!isObject(answer) || !isObject(answer.remember)) return answer;
+  const {for: span, where, uses} = answer.remember;
+  const long = typeof span === "number" ? duration(span) : span;
+  return {...answer, remember: `for ${long}, ${where === "run" ? "in this run" : "in every run"}${uses ? `, ${uses} calls` : ""}`};
 }
 
 const cell = (value) => (value === null || value === undefined ? "" : shownValue(value, 2));

@@ -39,6 +39,9 @@ def test_a_grant_is_shown_with_what_it_covers_and_its_calls_until_it_is_revoked(
     page.says("td small a", "under your grant for top_up")
     page.says(".sum", "Sum of reason.arguments.amount: 50 in 1 row")
     assert page.texts("td.number") == ["50"]
+    page.driver.get(f"{running.api}/inbox/approvals?graph=topping&outcome=approved")
+    page.says("td dd", "for 8h, in every run, 20 calls")
+    page.driver.back()
     page.driver.get(f"{running.api}/inbox/runs/{run_id}")
     page.click("section[aria-label=Conversations] summary")
     page.says("ol.transcript", "ran unasked, under a grant of ada")
