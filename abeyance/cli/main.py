@@ -302,7 +302,7 @@ def reindex(
     from abeyance.settings import load_settings
 
     settings = load_settings()
-    _check_records(settings)
+    _check_records(settings, are_needed=True)
 
     def tell(done: int, all_: int) -> None:
         if done % _TOLD_EVERY == 0 or done == all_:
@@ -385,8 +385,11 @@ def setup(
     asyncio.run(prepare())
 
 
-def _check_records(settings: Settings) -> None:
-    """Raise SettingsError if this release cannot use the database as it is; warn if others may not."""
+def _check_records(settings: Settings, *, are_needed: bool = False) -> None:
+    """Raise SettingsError if this release cannot use the database as it is; warn if others may not.
+
+    If it is away, warn of that too, or raise RecordsUnavailable.
+    """
     from abeyance.errors import RecordsUnavailable
     from abeyance.records.database import Database
 
@@ -396,6 +399,8 @@ def _check_records(settings: Settings) -> None:
     try:
         database.check()
     except RecordsUnavailable as error:
+        if are_needed:
+            raise database.explained(error) from error
         # Runs go on without it, and what they record is written later.
         print_error(f"warning: {database.explained(error)}")
     finally:

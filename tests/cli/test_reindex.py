@@ -1,7 +1,7 @@
 """`abeyance reindex`: how far it is, what it could not make, and an exit code for a pipeline."""
 
 import pytest
-from dev_stack import Stack, until
+from dev_stack import Place, Stack, until
 
 
 @pytest.mark.slow
@@ -28,3 +28,14 @@ def test_a_run_that_temporal_does_not_have_is_named_and_the_others_are_made(
     assert fault == (
         "abeyance: the run 'nobody' has no complete records: Temporal lists no such run"
     )
+
+
+def test_a_database_that_is_away_is_named_in_one_line(place: Place) -> None:
+    made = place.call(
+        "reindex", ABEYANCE_DATABASE_URL="postgresql://ada:secret@127.0.0.1:1/records"
+    )
+
+    (fault,) = made.stderr.splitlines()
+    assert made.returncode == 4
+    assert "postgresql://127.0.0.1:1/records" in fault
+    assert "secret" not in fault
