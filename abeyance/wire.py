@@ -158,8 +158,8 @@ class StartRun(Record, Stamped):
     (`origin`), and the hashes of its latest calls with a key (`retry_keys`). `sent_by` is who
     sent the start on behalf of `started_by`. `notify` are patterns of the events that somebody is to be
     notified of. `facts` is how many events earlier executions had, `batch` the number of the last batch
-    that they have recorded, and `unrecorded` are the events that they have not; so is `rewound`, the
-    rewind.
+    that they have recorded, `told` that of what they told since, and `unrecorded` are the events that they
+    have not recorded; so is `rewound`, the rewind.
     """
 
     run_id: str
@@ -185,6 +185,7 @@ class StartRun(Record, Stamped):
     notify: tuple[str, ...] = Field(default=(), exclude_if=is_empty)
     facts: int = Field(default=0, exclude_if=is_empty)
     batch: int = Field(default=0, exclude_if=is_empty)
+    told: int = Field(default=0, exclude_if=is_empty)
     unrecorded: list[Any] = Field(default_factory=list, exclude_if=is_empty)
     rewound: Any = Field(default=None, exclude_if=is_none)
 

@@ -71,7 +71,8 @@ class Recorder:
         self._status: Status | None = None
         self._questions: dict[str, Interrupt] = {}
         self._settled: dict[str, Interrupt] = {}
-        self._number = self._after = start.batch or BEGINNING
+        self._after = start.batch or BEGINNING
+        self._number = max(self._after, start.told)
         self._told = self.facts
         self._untold: tuple[RunState, wire.StartRun] | None = None
         # The questions that the next batch has, whether they have changed or not.
@@ -110,6 +111,7 @@ class Recorder:
         changes = {
             "facts": self.facts,
             "batch": self._after,
+            "told": self._number if self._number > self._after else 0,
             "unrecorded": left,
             "rewound": rewound and rewound.model_dump(mode="json"),
         }
