@@ -158,8 +158,8 @@ class StartRun(Record, Stamped):
     (`origin`), and the hashes of its latest calls with a key (`retry_keys`). `sent_by` is who
     sent the start on behalf of `started_by`. `notify` are patterns of the events that somebody is to be
     notified of. `facts` is how many events earlier executions had, `batch` the number of the last batch
-    that they have recorded, `told` that of what they told since, and `unrecorded` are the events that they
-    have not recorded; so is `rewound`, the rewind.
+    that they have recorded, `told` that of what they told since, and `unrecorded` are the events that
+    they have not recorded; so is `rewound`, the rewind.
     """
 
     run_id: str
