@@ -131,7 +131,12 @@ class Page:
 
     def keys(self, *keys: str) -> None:
         """Press keys, wherever the focus is."""
-        self.driver.switch_to.active_element.send_keys(*keys)
+
+        def pressed() -> bool:
+            self.driver.switch_to.active_element.send_keys(*keys)
+            return True
+
+        self.patiently(pressed, f"the keys {keys}")
 
 
 @contextmanager
