@@ -3,7 +3,7 @@
 import {me} from "./api.js";
 import {Fault, formFor} from "./form.js";
 import {isObject, parse, same} from "./json.js";
-import {button, difference, duration, element, icon, shownValue} from "./markup.js";
+import {button, difference, duration, element, icon, shownValue, visible} from "./markup.js";
 
 export const isCall = (question) => Boolean(question.reason?.tool) && "arguments" in question.reason;
 export const isDigestOnly = (payload) => isObject(payload) && "digest" in payload && Object.keys(payload).every((name) => name === "digest" || name === "number");
@@ -105,7 +105,7 @@ function remembering({most, where, same: fields, below}, send) {
   const uses = element("input", {id: "remember-uses", type: "number", min: 1, step: 1, placeholder: "any number"});
   const limits = [...fields.map((name) => `the same ${name}`), ...Object.entries(below).map(([name, bound]) => `${name} below ${bound}`)];
   const summary = element("summary");
-  const tell = () => (summary.textContent = `Approve, and the next ones for ${length.selectedOptions[0].textContent}…`);
+  const tell = () => (summary.textContent = visible(`Approve, and the next ones for ${length.selectedOptions[0].textContent}…`));
   length.addEventListener("change", tell);
   tell();
   const shown = element(

@@ -52,14 +52,11 @@ def test_every_search_attribute_of_the_page_exists() -> None:
 
 
 def test_every_picture_is_shown_described_and_small() -> None:
+    pages = [page.read_text(encoding="utf-8") for page in DOCS.rglob("*.md")]
     shown = {
-        path: text for text, path in re.findall(r"!\[([^\]]+)\]\(\.\./pictures/(\S+)\)", _PAGE)
-    }
-    shown |= {
         path: text
-        for text, path in re.findall(
-            r"!\[([^\]]+)\]\(\.\./pictures/(\S+)\)", read("how-to/inbox.md")
-        )
+        for page in pages
+        for text, path in re.findall(r"!\[([^\]]+)\]\(\.\./pictures/(\S+\.png)\)", page)
     }
     taken = {picture.name: picture.stat().st_size for picture in DOCS.glob("pictures/*.png")}
 
