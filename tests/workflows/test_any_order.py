@@ -8,9 +8,8 @@ from kept_promises import kept
 from mixed_graphs import GRAPHS
 from temporalio.client import Client as TemporalClient
 
-
-# On a busy machine one of ten histories of this case is not replayed to its end: the run that was cancelled
-# does not complete again. It is a fault of ours or of the SDK that is not understood yet.
+# On a busy machine one of ten histories of this case is not replayed to its end: the run that was
+# cancelled does not complete again. It is a fault of ours or of the SDK that is not understood yet.
 _SELDOM_REPLAYED = ("office", 3)
 
 
