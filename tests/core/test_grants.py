@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from core_agents import gated, reviewing, turn
-from core_drive import Drive, at
+from core_drive import Drive, at, chain, gate
 
 from abeyance.core import grants
 from abeyance.core.events import Responded
@@ -140,6 +140,28 @@ def test_a_yes_that_is_remembered_publishes_the_whole_grant() -> None:
     }
     (order,) = run.orders("send")
     assert order.own_answers == {"/approval/approve": {"approved": True}}
+
+
+OWN_FIELD: Json = {"type": "object", "properties": {"remember": {"type": "object"}}}
+
+
+@pytest.mark.parametrize("schema", [None, {"type": "object"}])
+def test_a_yes_to_a_question_that_is_no_approval_of_a_call_cannot_be_remembered(
+    schema: Json,
+) -> None:
+    run = Drive(chain(gate("ask", schema=schema)))
+    refusal = run.refused(Responded, **run.response({run.open("ask").id: YES}, principal=ADA))
+
+    assert refusal.code is Code.NOT_REMEMBERABLE
+    assert "no approval of a tool call" in refusal.message
+
+
+def test_a_field_of_the_authors_may_have_the_name_of_what_is_remembered() -> None:
+    run = Drive(chain(gate("ask", schema=OWN_FIELD)))
+    run.feed(Responded, **run.response({run.open("ask").id: YES}, principal=ADA))
+
+    assert granted(run) == []
+    assert run.state.finished
 
 
 def test_a_plain_yes_grants_nothing() -> None:
