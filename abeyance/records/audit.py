@@ -7,16 +7,16 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, func, select
 
 from abeyance import views
-from abeyance.core.json import Json, rfc3339
+from abeyance.core.json import Json
 from abeyance.errors import Unavailable
 from abeyance.filters import AuditFilter
-from abeyance.records import audit_chain, grants, questions
+from abeyance.records import audit_chain, questions
 from abeyance.records.cursors import unusable
 from abeyance.records.documents import Documents
-from abeyance.records.event_rows import HASHED, hash_of
+from abeyance.records.event_rows import is_as_written
 from abeyance.records.events import (
     FIELDS,
     Place,
@@ -26,13 +26,18 @@ from abeyance.records.events import (
     fields,
     positions,
 )
-from abeyance.records.grant_rows import REMEMBERED
 from abeyance.records.runs import run
 from abeyance.records.selecting import AnyRow
 from abeyance.records.tables import events, micros, runs
 from abeyance.records.writing import LISTED
 
-_COLUMNS: Final = (*FIELDS, events.c.capability, events.c.audit, events.c.hash)
+_COLUMNS: Final = (*FIELDS, events.c.after, events.c.capability, events.c.audit, events.c.hash)
+_IN_ORDER: Final = (
+    func.coalesce(events.c.number, events.c.after),
+    events.c.after.is_not(None),
+    events.c.position,
+)
+"""Each event of a run, and then what was done from outside before the next one."""
 _SCANNED: Final = 100_000
 """In positions: how much of the events of all runs a page looks at."""
 
@@ -53,17 +58,18 @@ def contents(
     row = connection.execute(identity).one()
     told: list[dict[str, Json]] = []
     before = ""
-    query = select(*_COLUMNS).where(events.c.run == row.id).order_by(events.c.number)
+    query = select(*_COLUMNS).where(events.c.run == row.id).order_by(*_IN_ORDER)
     for each in connection.execute(query):
-        if each.hash != hash_of(before, (getattr(each, name) for name in HASHED)):
-            raise _damaged(
-                run_id, f"event {each.number}, or one before it, is not as it was written"
-            )
-        before = each.hash
+        if not is_as_written(each, before):
+            what = f"event {each.number}, or one before it,"
+            if each.number is None:
+                what = f"{each.type!r} after event {each.after}"
+            raise _damaged(run_id, f"{what} is not as it was written")
+        if each.number is not None:
+            before = each.hash
         told.append(_content(documents, run_id, each))
     if before != row.hash:
         raise _damaged(run_id, "the latest events are missing")
-    told = _with_revocations(connection, deployment, told)
     asked = questions.of_run(connection, documents, deployment, run_id, status="all")
     settled = [each for each in asked if each.status not in LISTED]
     now = datetime.now(UTC)
@@ -102,7 +108,6 @@ def of_all(
         query = query.where(events.c.at < micros(filters.until))
     rows = connection.execute(query).all()
     told = [{**_content(documents, row.run_id, row), "graph": row.graph} for row in rows]
-    told = _with_revocations(connection, deployment, told)
     if len(rows) == limit:
         return told, str(replace(place, position=rows[-1].position))
     return told, str(replace(place, position=last)) if last < newest else None
@@ -118,26 +123,13 @@ def _place(cursor: str | None, between: Positions) -> Place:
 
 
 def _content(documents: Documents, run_id: str, row: AnyRow) -> dict[str, Json]:
-    event = views.Event(id=event_id(row.number), run_id=run_id, **fields(documents, row))
+    event = views.Event(id=event_id(row.number or 0), run_id=run_id, **fields(documents, row))
     audit = None if row.audit is None else documents.read(row.audit)
-    return audit_chain.content_of(event, audit)
-
-
-def _with_revocations(
-    connection: Connection, deployment: int, told: list[dict[str, Json]]
-) -> list[dict[str, Json]]:
-    """Return contents of lines, those that tell of a grant with by whom it was revoked since, and when.
-
-    Nothing of that is in the history of the run, which may be over.
-    """
-    ids = [each["data"]["grant"] for each in told if each["type"] == REMEMBERED]
-    found = grants.revocations(connection, deployment, ids) if ids else {}
-    return [
-        {**each, "revoked": {"at": rfc3339(how.at), "by": how.by}}
-        if each["type"] == REMEMBERED and (how := found.get(each["data"]["grant"])) is not None
-        else each
-        for each in told
-    ]
+    content = audit_chain.content_of(event, audit)
+    if row.number is None:
+        # It is no event of the run.
+        del content["id"]
+    return content
 
 
 def _damaged(run_id: str, why: str) -> Unavailable:

@@ -43,9 +43,13 @@ _MOST_FAULTS: Final = 20
 
 
 def content_of(event: views.Event, audit: Mapping[str, Json] | None) -> dict[str, Json]:
-    """Return the content of the line of an event, with what only the audit says beside it."""
+    """Return the content of the line of an event, with what only the audit says beside it.
+
+    Nothing that happens later changes it: that a rewind discarded the event stands in the line of the
+    rewind alone.
+    """
     return {
-        **event.model_dump(mode="json", exclude={"data"}, exclude_none=True),
+        **event.model_dump(mode="json", exclude={"data", "rewound_by"}, exclude_none=True),
         "data": event.data,
         **(audit or {}),
     }

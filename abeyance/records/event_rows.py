@@ -1,19 +1,27 @@
-"""Writes the events of a run, each with a hash that covers it and the hash of the event before."""
+"""Writes the events of a run, each with a hash that covers it and the hash of the event before.
+
+What people do about a run from outside, which may be over and numbers its events itself, stands beside
+them: without a number, and with a hash of its own. Only audits read it, and no history has it, so what
+is taken back, rewound or made anew leaves it where it is.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from hashlib import sha256
 from itertools import takewhile
 from typing import Any, Final
 
 from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
+from abeyance.core.json import Json
 from abeyance.records.batch import Fact
 from abeyance.records.documents import Documents
-from abeyance.records.tables import events, micros
+from abeyance.records.selecting import AnyRow
+from abeyance.records.tables import events, micros, runs
 
 HASHED: Final = ("number", "at", "type", "address", "actor", "capability", "data", "audit")
 """What the hash of an event covers, beside that of the event before."""
@@ -103,6 +111,48 @@ def _chained(connection: Connection, tail: Tail, first: int) -> Tail:
         chained = update(events).where(events.c.position == row.position)
         connection.execute(chained.values(hash=hash_))
     return tail
+
+
+def write_beside(
+    connection: Connection,
+    documents: Documents,
+    run: int,
+    *,
+    at: datetime,
+    type_: str,
+    actor: str,
+    capability: str | None,
+    data: Mapping[str, Json],
+) -> None:
+    """Write what somebody has done about a run from outside, after its latest event. The caller has the
+    lock under which events get their positions.
+    """
+    of = connection.execute(
+        select(runs.c.deployment, runs.c.run_id, runs.c.told).where(runs.c.id == run)
+    ).one()
+    row = {
+        "deployment": of.deployment,
+        "run": run,
+        "number": None,
+        "after": of.told,
+        "at": micros(at),
+        "type": type_,
+        "address": None,
+        "actor": actor,
+        "capability": capability,
+        "data": documents.write(data, of.run_id),
+        "audit": None,
+    }
+    hash_ = hash_of(str(of.told), (row[name] for name in HASHED))
+    connection.execute(_INSERT, {**row, "hash": hash_})
+
+
+def is_as_written(row: AnyRow, before: str) -> bool:
+    """Return whether an event is as it was written, `before` being the hash of the event before, or
+    what was written beside the events.
+    """
+    before = before if row.number is not None else str(row.after)
+    return bool(row.hash == hash_of(before, (getattr(row, name) for name in HASHED)))
 
 
 def hash_of(before: str, hashed: Iterable[Any]) -> str:

@@ -202,7 +202,7 @@ def of_all(
         .join(runs, events.c.run == runs.c.id)
         .where(events.c.deployment == deployment)
         .where(events.c.position > begin, events.c.position <= end, *conditions(filters))
-        .where(*_standing(discarded=False))
+        .where(*_standing(discarded=False), events.c.number.is_not(None))
         .order_by(events.c.position)
         .limit(limit)
     )

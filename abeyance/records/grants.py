@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import datetime
+from typing import Final
 
 from sqlalchemy import ColumnElement, Connection, and_, func, or_, select, update
 
 from abeyance.core.grants import Grant, Wanted, unknown
 from abeyance.keyring import WrongKey
-from abeyance.records import grant_rows
+from abeyance.records import event_rows, grant_rows
 from abeyance.records.documents import Documents
 from abeyance.records.grant_rows import JSON
 from abeyance.records.grant_views import GrantUse, GrantView
 from abeyance.records.selecting import AnyRow, alone
 from abeyance.records.tables import grant_uses, grants, micros, moment, runs
+from abeyance.records.writing import write
 
-
-@dataclass(frozen=True, slots=True)
-class Revocation:
-    """When a grant was revoked, and by whom: None if the records were made anew since."""
-
-    at: datetime
-    by: str | None
+REVOKED: Final = "approval.revoked"
+"""What an audit calls it that somebody revoked a grant."""
 
 
 def covering(
@@ -95,34 +92,35 @@ def revoke(
     now: datetime,
     check: Callable[[Grant], None],
 ) -> GrantView:
-    """Revoke a grant, and return it. Raises `unknown_grant`, and what `check` raises."""
+    """Revoke a grant, and return it. Raises `unknown_grant`, and what `check` raises.
+
+    It is told in the audit of the run that made it.
+    """
+    # First the lock under which events get their positions.
+    write(connection, documents, deployment, [])
     alone(connection, deployment)
     own = (grants.c.deployment == deployment, grants.c.id == id_, grants.c.until > micros(now))
-    document = connection.execute(select(grants.c.document).where(*own)).scalar_one_or_none()
-    if document is None:
+    query = select(grants.c.run, grants.c.document, grants.c.revoked_at, grants.c.revoked_by)
+    row = connection.execute(query.where(*own)).one_or_none()
+    if row is None:
         raise unknown(id_)
-    grant = JSON.validate_python(documents.read(document))
+    grant = JSON.validate_python(documents.read(row.document))
     check(grant)
-    revoked = update(grants).where(*own, grants.c.revoked_at.is_(None))
-    connection.execute(revoked.values(revoked_at=micros(now), revoked_by=by))
     view = _view(connection, deployment, grant)
-    (how,) = revocations(connection, deployment, [id_]).values()
-    return view.model_copy(update={"revoked_at": how.at, "revoked_by": how.by})
-
-
-def revocations(
-    connection: Connection, deployment: int, ids: Sequence[str]
-) -> dict[str, Revocation]:
-    """Return of those of some grants that were revoked when that was, and by whom, by their ids."""
-    own = (
-        grants.c.deployment == deployment,
-        grants.c.id.in_(ids),
-        grants.c.revoked_at.is_not(None),
+    if row.revoked_at is not None:
+        revoked_at, by_whom = moment(row.revoked_at), row.revoked_by
+        return view.model_copy(update={"revoked_at": revoked_at, "revoked_by": by_whom})
+    revoked = update(grants).where(*own).values(revoked_at=micros(now), revoked_by=by)
+    connection.execute(revoked)
+    event_rows.write_beside(
+        *(connection, documents, row.run),
+        at=now,
+        type_=REVOKED,
+        actor=by,
+        capability=grant.capability,
+        data={"grant": id_, "tool": grant.tool},
     )
-    rows = connection.execute(
-        select(grants.c.id, grants.c.revoked_at, grants.c.revoked_by).where(*own)
-    )
-    return {row.id: Revocation(moment(row.revoked_at), row.revoked_by) for row in rows.all()}
+    return view.model_copy(update={"revoked_at": now, "revoked_by": by})
 
 
 def listed(

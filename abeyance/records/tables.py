@@ -177,7 +177,9 @@ events: Final = Table(
     Column("position", _Long, primary_key=True),
     Column("deployment", ForeignKey("deployments.id"), nullable=False),
     Column("run", ForeignKey("runs.id", ondelete="CASCADE"), nullable=False),
-    Column("number", Integer, nullable=False),
+    # None of what is no event of the run: it happened outside, after the event that `after` names.
+    Column("number", Integer),
+    Column("after", Integer),
     Column("at", BigInteger, nullable=False),
     Column("type", Text, nullable=False),
     Column("address", Text),

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from recorded import Recorded, at, batch, fact, run_view
-from sqlalchemy import select
+from sqlalchemy import delete, select, update
 
 from abeyance.core.grants import Grant, Wanted, as_json
-from abeyance.errors import Code, Refusal
-from abeyance.filters import AuditFilter
+from abeyance.errors import Code, Refusal, Unavailable
+from abeyance.filters import AuditFilter, EventFilter
 from abeyance.keyring import Keyring
-from abeyance.records import audit, grants, removing
+from abeyance.records import audit, audit_chain, events, grants, removing
 from abeyance.records.batch import Batch, Fact, Rewound
 from abeyance.records.database import Database
 from abeyance.records.grant_views import GrantView
+from abeyance.records.tables import events as events_table
 from abeyance.records.tables import grants as table
 from abeyance.records.writing import fill
 
@@ -24,6 +26,10 @@ from abeyance.records.writing import fill
 def grant(**fields: Any) -> Grant:
     about = {"id": "g", "tool": "pay", "declaration": "d", "graph": "refund", "by": "ada"}
     return Grant(**{**about, "made_at": at(0), "until": at(600), **fields})
+
+
+CHAINED = ("n", "prev", "hash", "lines")
+"""What a line of an audit has beside its content."""
 
 
 def made(number: int = 1, **fields: Any) -> Fact:
@@ -133,18 +139,117 @@ def test_a_grant_is_revoked_once_and_by_who_may(recorded: Recorded) -> None:
     assert refused.value.code is Code.UNKNOWN_GRANT
 
 
-def test_the_audit_says_who_revoked_a_grant_and_when(recorded: Recorded) -> None:
-    recorded.write(batch(run_view("a"), facts=[made(1), made(2, id="h")]))
-    revoked = recorded.change(grants.revoke, "g", by="ben", now=at(5), check=lambda _: None)
-    recorded.change(grants.revoke, "g", by="carol", now=at(6), check=lambda _: None)
+def revoke(recorded: Recorded, minute: float, by: str = "ben", id_: str = "g") -> GrantView:
+    return recorded.change(grants.revoke, id_, by=by, now=at(minute), check=lambda _: None)
+
+
+def exported(recorded: Recorded, run_id: str = "a") -> bytes:
+    """The audit of a run, verified."""
+    data = audit_chain.written(recorded.read(audit.contents, run_id))
+    assert audit_chain.verify(data).faults == ()
+    return data
+
+
+def test_a_revocation_is_a_line_of_its_own_at_the_end_of_the_audit_and_changes_none_before(
+    recorded: Recorded,
+) -> None:
+    recorded.write(batch(run_view("a"), facts=[made(1, capability="pay"), made(2, id="h")]))
+    before = exported(recorded).splitlines()[:-1]
+    revoked = revoke(recorded, 5)
+    # It is revoked already.
+    revoke(recorded, 6, by="carol")
 
     assert (revoked.revoked_at, revoked.revoked_by) == (at(5), "ben")
-    everything = AuditFilter(types=("approval.remembered",))
-    exports = recorded.read(audit.contents, "a")[:-1], recorded.read(audit.of_all, everything)[0]
-    for first, second in exports:
-        assert first["revoked"] == {"at": "2026-03-02T12:05:00Z", "by": "ben"}
-        assert "revoked" not in second
     assert [each.revoked_by for each in listed(recorded)] == [None]
+    *same, line, _ = exported(recorded).splitlines()
+    assert same == before
+    told = {name: it for name, it in json.loads(line).items() if name not in CHAINED}
+    assert told == {
+        "type": "approval.revoked",
+        "time": "2026-03-02T12:05:00Z",
+        "run_id": "a",
+        "actor": "ben",
+        "data": {"grant": "g", "tool": "pay"},
+    }
+
+
+@pytest.mark.parametrize("status", ["awaiting-input", "completed"])
+def test_a_run_goes_on_after_a_revocation_under_the_numbers_that_it_has_given(
+    recorded: Recorded, status: str
+) -> None:
+    recorded.write(batch(run_view("a"), facts=[fact(1), made(2)]))
+    revoke(recorded, 5)
+    before = exported(recorded).splitlines()[:-1]
+    told = batch(run_view("a", status=status), number=2, facts=[fact(3), fact(4)])
+    recorded.write(told)
+
+    lines = exported(recorded).splitlines()
+    assert lines[: len(before)] == before
+    assert [json.loads(each).get("id", "none")[-1] for each in lines[:-1]] == [*"12e34"]
+    assert [int(each.id) for each in recorded.read(events.of_run, "a")] == [1, 2, 3, 4]
+
+
+def test_who_follows_the_audit_of_all_runs_by_a_cursor_sees_a_later_revocation(
+    recorded: Recorded,
+) -> None:
+    recorded.write(making(), batch(run_view("b"), facts=[fact(1)]))
+    everything = AuditFilter()
+    before, cursor = recorded.read(audit.of_all, everything, limit=2)
+    revoke(recorded, 5)
+
+    (line,), _ = recorded.read(audit.of_all, everything, after=cursor)
+    assert (line["type"], line["run_id"], line["graph"]) == ("approval.revoked", "a", "refund")
+    assert recorded.read(audit.of_all, everything)[0] == [*before, line]
+    # It is no event of the run.
+    stream = recorded.read(events.of_all, EventFilter())
+    assert [each.run_id for each in stream.items] == ["a", "b"]
+
+
+def test_a_revocation_is_found_by_the_capability_of_the_approval_and_by_its_time(
+    recorded: Recorded,
+) -> None:
+    recorded.write(making(capability="pay"))
+    revoke(recorded, 5)
+    for filters, found in (
+        (AuditFilter(types=("approval.revoked",), capabilities=("pay",)), 1),
+        (AuditFilter(types=("approval.revoked",), capabilities=("send",)), 0),
+        (AuditFilter(since=at(5)), 1),
+        (AuditFilter(since=at(5.1)), 0),
+    ):
+        assert len(recorded.read(audit.of_all, filters)[0]) == found
+
+
+def test_a_reindex_keeps_a_revocation_where_it_is(recorded: Recorded) -> None:
+    told = [
+        batch(run_view("a"), facts=[fact(1), made(2)]),
+        batch(run_view("a"), number=2, facts=[fact(3)]),
+        batch(run_view("a"), number=3, facts=[fact(4)]),
+    ]
+    recorded.write(*told[:2])
+    revoke(recorded, 5)
+    recorded.write(told[2])
+    before = recorded.read(audit.contents, "a")[:-1]
+    everyone = recorded.read(audit.of_all, AuditFilter())
+    for each in told:
+        recorded.change(fill, each)
+
+    assert recorded.read(audit.contents, "a")[:-1] == before
+    assert recorded.read(audit.of_all, AuditFilter()) == everyone
+    # What was lost in between, too.
+    with recorded.database.writing() as connection:
+        connection.execute(delete(events_table).where(events_table.c.number == 3))
+    recorded.change(fill, told[1])
+    assert recorded.read(audit.contents, "a")[:-1] == before
+
+
+def test_a_revocation_that_was_changed_in_the_database_is_noticed(recorded: Recorded) -> None:
+    recorded.write(making())
+    revoke(recorded, 5)
+    with recorded.database.writing() as connection:
+        beside = update(events_table).where(events_table.c.number.is_(None))
+        connection.execute(beside.values(actor="eve"))
+    with pytest.raises(Unavailable, match=r"'approval\.revoked' after event 1 is not as"):
+        recorded.read(audit.contents, "a")
 
 
 def test_grants_are_listed_and_counted_by_their_makers(recorded: Recorded) -> None:
@@ -214,6 +319,7 @@ def test_the_same_grant_of_a_repeated_task_keeps_its_uses(recorded: Recorded) ->
 def test_a_grant_counts_no_more_when_its_run_was_rewound_to_before_it(recorded: Recorded) -> None:
     recorded.write(batch(run_view("a"), facts=[fact(1)]))
     recorded.write(batch(run_view("a"), number=2, facts=[made(2)]))
+    before = recorded.read(audit.contents, "a")[:-1]
     rewound = Rewound(at=1, salt="s", execution="e", time=at(3), actor="ben")
     recorded.write(
         batch(run_view("a"), number=3).model_copy(update={"after": 1, "rewound": rewound})
@@ -221,9 +327,10 @@ def test_a_grant_counts_no_more_when_its_run_was_rewound_to_before_it(recorded: 
 
     assert listed(recorded) == []
     assert take(recorded, call()) is None
-    lines = recorded.read(audit.contents, "a")
-    (line,) = [each for each in lines if each["type"] == "approval.remembered"]
-    assert line["revoked"]["by"] == "ben"
+    # The line of the rewind says it, and no other has changed.
+    *lines, rewind, _ = recorded.read(audit.contents, "a")
+    assert lines == before
+    assert (rewind["type"], rewind["actor"], rewind["data"]["kept"]) == ("run.rewound", "ben", 1)
 
 
 def test_a_grant_goes_with_the_run_in_which_it_was_made(recorded: Recorded) -> None:

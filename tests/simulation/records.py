@@ -47,7 +47,7 @@ _ASKED: Final = select(
 _EVENT: Final = (events.c.type, events.c.address, events.c.actor, events.c.at, events.c.data)
 _TOLD: Final = (
     select(events.c.number, events.c.rewound_by, *_EVENT)
-    .where(events.c.deployment == _OWN)
+    .where(events.c.deployment == _OWN, events.c.number.is_not(None))
     .order_by(events.c.number)
 )
 _CAUSED: Final = select(events.c.type, events.c.data).where(
