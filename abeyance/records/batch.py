@@ -60,7 +60,7 @@ class Batch(Record):
     the same execution, `BEGINNING` for the first, and `facts_before` is how many events earlier batches
     had. `view` is the run without its questions, and `questions` are those that have changed, in full;
     `gone` are those that the run has never asked. With `is_whole` it is told after a replay with every
-    question, and only takes back what the run does not know. `active_at` is when somebody or some code
+    question, for those that have to be put right. `active_at` is when somebody or some code
     last did something. `claim` is the claim on a conversation that the end of the run takes back. With
     `rewound` the run numbers its events as if nothing had been discarded.
     """
@@ -94,6 +94,19 @@ class Written(Record):
     latest: int = Field(default=0, exclude_if=is_empty)
     strays: list[str] = Field(default_factory=list, exclude_if=is_empty)
     shift: int = Field(default=0, exclude_if=is_empty)
+
+
+def merged(one: Batch, other: Batch) -> Batch:
+    """Return a batch that does what two batches do which a run has told.
+
+    The later one has what was told before, but for the questions by which a replay takes back: these are
+    as they were as long as no batch was recorded since.
+    """
+    earlier, later = sorted((one, other), key=lambda batch: batch.number)
+    if later.is_whole or not earlier.is_whole or earlier.after != later.after:
+        return later
+    changes = {"is_whole": True, "questions": earlier.questions}
+    return later.model_copy(update=changes)
 
 
 def numbered(batch: Batch, by: int | None) -> tuple[int, Sequence[Fact]]:

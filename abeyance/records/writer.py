@@ -15,7 +15,7 @@ from queue import Empty, SimpleQueue
 from typing import Final
 
 from abeyance.errors import RecordsUnavailable, SettingsError, Unavailable
-from abeyance.records.batch import Batch, Written
+from abeyance.records.batch import Batch, Written, merged
 from abeyance.records.database import Database, Scope
 from abeyance.records.writing import write
 
@@ -40,11 +40,38 @@ class _Job:
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class Told:
     """A batch for which nobody waits. `scope` may have to ask Temporal."""
 
     scope: Callable[[], Scope]
     batch: Batch
+
+
+class Untold:
+    """What runs have told and is not written yet: one batch of each run, which has what all had."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._of_runs: OrderedDict[str, Told] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._of_runs)
+
+    def add(self, told: Told) -> None:
+        """Add what a run has told, before or after what is here."""
+        origin = told.batch.origin
+        with self._lock:
+            if (other := self._of_runs.pop(origin, None)) is not None:
+                told = Told(told.scope, merged(other.batch, told.batch))
+            self._of_runs[origin] = told
+            if len(self._of_runs) > _WAITING:
+                self._of_runs.popitem(last=False)
+
+    def take(self) -> Sequence[Told]:
+        """Take what is to be written next, in one transaction."""
+        with self._lock:
+            count = min(_MOST, len(self._of_runs))
+            return [self._of_runs.popitem(last=False)[1] for _ in range(count)]
 
 
 class Writer:
@@ -58,8 +85,7 @@ class Writer:
         self._news = threading.Event()
         self._spared_until = 0.0
         self._late = 0
-        # The newest of each run: it has what earlier ones had.
-        self._told: OrderedDict[str, _Told] = OrderedDict()
+        self._untold = Untold()
         self._pause = 0.0
         self._told_again_at = 0.0
 
@@ -71,13 +97,9 @@ class Writer:
     def tell(self, scope: Callable[[], Scope], batch: Batch) -> None:
         """Write a batch as soon as the database can take it, unless this process ends before.
 
-        Nobody waits for it, and one that is told later has all that this one has.
+        Nobody waits for it. While the database is away, it is written with what its run tells later.
         """
-        with self._lock:
-            self._told[batch.origin] = _Told(scope, batch)
-            self._told.move_to_end(batch.origin)
-            if len(self._told) > _WAITING:
-                self._told.popitem(last=False)
+        self._untold.add(Told(scope, batch))
         self._begin()
 
     async def write(self, scope: Scope, batch: Batch, *, patience: float) -> Written:
@@ -135,7 +157,7 @@ class Writer:
     def _rests(self) -> bool:
         """Wait for something to write. Return False if there is nothing, and the thread may end."""
         with self._lock:
-            if self._jobs.empty() and not self._told:
+            if self._jobs.empty() and not self._untold:
                 self._is_at_work = False
                 return False
         self._news.wait(max(0.0, self._told_again_at - time.monotonic()))
@@ -155,20 +177,16 @@ class Writer:
                 jobs.append(job)
         return jobs
 
-    def _to_tell(self) -> Sequence[_Told]:
-        if time.monotonic() < self._told_again_at:
-            return []
-        with self._lock:
-            return [self._told.popitem(last=False)[1] for _ in range(min(_MOST, len(self._told)))]
+    def _to_tell(self) -> Sequence[Told]:
+        return [] if time.monotonic() < self._told_again_at else self._untold.take()
 
-    def _tell(self, told: Sequence[_Told]) -> None:
+    def _tell(self, told: Sequence[Told]) -> None:
         try:
             self._transact([_Job(each.scope(), each.batch) for each in told])
         except Unavailable as error:
             _logger.debug("what runs have told is written later: %s", error)
-            with self._lock:
-                for each in told:
-                    self._told.setdefault(each.batch.origin, each)
+            for each in told:
+                self._untold.add(each)
             self._pause = min(max(_SPARED, 2 * self._pause), _LONGEST_PAUSE)
             self._told_again_at = time.monotonic() + self._pause
         except Exception as error:  # noqa: BLE001 the next batch of the run has it again, and meets it too

@@ -172,7 +172,9 @@ def _write(
     if batch.number < run.latest:
         return Written(status="outrun", latest=run.latest)
     if batch.is_whole:
-        if run.latest <= batch.after:
+        facts_known = batch.facts_before + len(batch.facts)
+        if run.latest <= batch.after and facts_known <= run.tail.number:
+            # There is nothing to take back, and nothing new.
             return Written(status="written")
         batch = _of_strays(connection, run, batch)
     rewound = batch.rewound

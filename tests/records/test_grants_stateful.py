@@ -5,15 +5,13 @@ used up or over, or is wider than its maker.
 from __future__ import annotations
 
 from datetime import timedelta
-from functools import cache
 from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from recorded import NOON, batch, fact, run_view
-from sqlalchemy import Connection, create_engine, insert
-from sqlalchemy.pool import StaticPool
+from recorded import NOON, batch, connection, fact, run_view
+from sqlalchemy import insert
 
 from abeyance.core.grants import UNVOUCHED, Grant, Wanted, as_json
 from abeyance.core.policy import Principal
@@ -22,23 +20,13 @@ from abeyance.keyring import Keyring
 from abeyance.records import grants
 from abeyance.records.batch import Batch
 from abeyance.records.documents import Documents
-from abeyance.records.tables import deployments, metadata
+from abeyance.records.tables import deployments
 from abeyance.records.writing import write
 
 RUNS = ("a", "b")
 PEOPLE = ("ada", "ben")
 TO = st.sampled_from(["x", "x", "y"])
 HOURS = st.sampled_from([1, 8, 30])
-
-
-@cache
-def connection() -> Connection:
-    """A database that every example has to itself, because it takes back what it has done."""
-    made = create_engine("sqlite://", poolclass=StaticPool).connect()
-    made.exec_driver_sql("PRAGMA foreign_keys=ON")
-    metadata.create_all(made)
-    made.commit()
-    return made
 
 
 class Standing(RuleBasedStateMachine):

@@ -5,21 +5,34 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from sqlalchemy import Connection, event
+from sqlalchemy import Connection, create_engine, event
+from sqlalchemy.pool import StaticPool
 
 from abeyance import views
 from abeyance.core.state import Status
 from abeyance.records.batch import Batch, Fact
 from abeyance.records.database import Database, Scope
 from abeyance.records.documents import Documents
+from abeyance.records.tables import metadata
 from abeyance.records.writing import write
 
 P = ParamSpec("P")
 T = TypeVar("T")
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 ENDED = (Status.COMPLETED, Status.FAILED, Status.CANCELLED, Status.HALTED)
+
+
+@cache
+def connection() -> Connection:
+    """A database that every example has to itself, because it takes back what it has done."""
+    made = create_engine("sqlite://", poolclass=StaticPool).connect()
+    made.exec_driver_sql("PRAGMA foreign_keys=ON")
+    metadata.create_all(made)
+    made.commit()
+    return made
 
 
 def at(minutes: float) -> datetime:

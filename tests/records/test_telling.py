@@ -1,0 +1,163 @@
+"""What a run tells and records in any order, lost workflow tasks and a database that comes and goes
+included: at rest the records are what the run knows.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import dataclass, field
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from recorded import connection, fact, question, run_view
+from sqlalchemy import Connection, insert, select
+
+from abeyance.keyring import Keyring
+from abeyance.records.batch import BEGINNING, Batch, Fact, Written
+from abeyance.records.database import Scope
+from abeyance.records.documents import Documents
+from abeyance.records.tables import deployments, events, questions
+from abeyance.records.writer import Told, Untold
+from abeyance.records.writing import write
+
+SCOPE = Scope("n", "q")
+NAMES = st.sampled_from(["p", "q"])
+
+
+@dataclass
+class Known:
+    """What a run knows: its events, its questions by their status, and what it has recorded of them."""
+
+    facts: list[Fact] = field(default_factory=list)
+    questions: dict[str, str] = field(default_factory=dict)
+    recorded: int = 0
+    after: int = BEGINNING
+
+
+class Telling(RuleBasedStateMachine):
+    """A run whose workflow tasks may come to nothing, and the writer of its worker.
+
+    `kept` is what the run knows once the task under way has come to nothing.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.connection: Connection = connection()
+        self.transaction = self.connection.begin()
+        own = insert(deployments).values(namespace="n", task_queue="q")
+        self.deployment = self.connection.execute(own.returning(deployments.c.id)).scalar_one()
+        self.documents = Documents(Keyring({}))
+        self.untold = Untold()
+        self.is_away = False
+        self.clock = BEGINNING
+        self.known = Known()
+
+    def teardown(self) -> None:
+        """The database is there again, and what was told is written."""
+        self.is_away = False
+        self.writer_goes_on()
+        found = self.connection.execute(
+            select(events.c.type)
+            .where(events.c.deployment == self.deployment)
+            .order_by(events.c.number)
+        ).scalars()
+        asked = self.connection.execute(
+            select(questions.c.interrupt_id, questions.c.status).where(
+                questions.c.deployment == self.deployment
+            )
+        )
+        records = [*found], {row.interrupt_id: row.status for row in asked}
+        self.transaction.rollback()
+        told = {f"r.{name}": status for name, status in self.known.questions.items()}
+        assert records == ([each.type for each in self.known.facts], told)
+
+    @initialize()
+    def the_run_begins(self) -> None:
+        self.something_is_answered("p")
+        self.kept = deepcopy(self.known)
+
+    @rule()
+    def code_ends(self) -> None:
+        self.happens("node.completed")
+        self.tell(self.batch())
+
+    @precondition(lambda self: not self.is_away)
+    @rule(name=NAMES)
+    def something_is_answered(self, name: str) -> None:
+        is_open = self.known.questions.get(name) == "open"
+        self.known.questions[name] = "answered" if is_open else "open"
+        self.happens("interrupt.answered" if is_open else "interrupt.opened")
+        changed = {name}
+        while changed:
+            changed = {*self.record(changed).strays}
+
+    @rule()
+    def the_task_is_completed(self) -> None:
+        self.kept = deepcopy(self.known)
+
+    @rule()
+    def the_task_comes_to_nothing(self) -> None:
+        """The run is replayed up to it."""
+        self.known = deepcopy(self.kept)
+        self.tell(self.batch(*self.known.questions).model_copy(update={"is_whole": True}))
+
+    @rule()
+    def the_database_goes(self) -> None:
+        self.is_away = True
+
+    @rule()
+    def the_database_comes(self) -> None:
+        self.is_away = False
+
+    @rule()
+    def writer_goes_on(self) -> None:
+        taken = self.untold.take()
+        for told in taken:
+            if self.is_away:
+                self.untold.add(told)
+            else:
+                self.write(told.batch)
+
+    def happens(self, what: str) -> None:
+        # What happens instead of something that came to nothing is never just the same.
+        self.clock += 1
+        number = len(self.known.facts) + 1
+        self.known.facts.append(fact(number, f"{what} {self.clock}"))
+
+    def batch(self, *changed: str, gone: frozenset[str] = frozenset()) -> Batch:
+        self.clock += 1
+        known = self.known
+        return Batch(
+            number=self.clock,
+            after=known.after,
+            origin="first",
+            view=run_view("r"),
+            active_at=run_view("r").updated_at,
+            questions=[
+                question("r", name, status=known.questions[name])
+                for name in changed
+                if name in known.questions
+            ],
+            gone=[f"r.{name}" for name in gone],
+            facts_before=known.recorded,
+            facts=known.facts[known.recorded :],
+        )
+
+    def tell(self, batch: Batch) -> None:
+        self.untold.add(Told(lambda: SCOPE, batch))
+
+    def record(self, changed: set[str]) -> Written:
+        names = {name.removeprefix("r.") for name in changed}
+        gone = names - {*self.known.questions}
+        batch = self.batch(*names - gone, gone=frozenset(gone))
+        written = self.write(batch)
+        assert written.status == "written"
+        self.known.recorded, self.known.after = len(self.known.facts), batch.number
+        return written
+
+    def write(self, batch: Batch) -> Written:
+        (written,) = write(self.connection, self.documents, self.deployment, [batch])
+        return written
+
+
+TestTelling = Telling.TestCase
