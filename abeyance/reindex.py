@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC
 from functools import partial
 from typing import Any, Final
 
@@ -151,7 +152,8 @@ class _Histories:
         if not history.events:
             return None
         self._resets[execution] = [event for event in history.events if resets.is_reset(event)]
-        self._handed_over.until = _end(events)
+        self._handed_over.end = _end(events)
+        self._handed_over.is_closed = events[-1].event_type in CLOSING_EVENTS
         result = await self._replayer.replay_workflow(history, raise_on_replay_failure=False)
         for batch in self._handed_over.batches():
             await self._records.write(fill, self._explained(batch, execution))
@@ -161,12 +163,14 @@ class _Histories:
     async def take_back(self, executions: Sequence[str]) -> None:
         """Take back what was recorded of the run and is in none of its histories, by the newest one."""
         handed_over = self._handed_over
-        batches, until = handed_over.batches(), handed_over.until
-        if batches and until is not None:
+        batches, end = handed_over.batches(), handed_over.end
+        if batches and end is not None:
             latest, asked = batches[-1], [*handed_over.questions().values()]
-            await self._records.write(
-                strays.take_back, latest, asked, executions=executions, until=until
-            )
+            over = dict.fromkeys(executions, math.inf)
+            if not handed_over.is_closed:
+                over[executions[-1]] = end.event_id
+            until = end.event_time.ToDatetime(tzinfo=UTC)
+            await self._records.write(strays.take_back, latest, asked, over=over, until=until)
 
     def _explained(self, batch: Batch, execution: str) -> Batch:
         """Return a batch with what a replay does not know: its execution, and who has reset the run."""
@@ -205,15 +209,15 @@ def _committed(events: Sequence[HistoryEvent]) -> Sequence[HistoryEvent]:
     return [*events[: numbers[-1] + 1], *done]
 
 
-def _end(events: Sequence[HistoryEvent]) -> datetime:
-    """Return up to when all is known that tasks have done: those that began before are over."""
+def _end(events: Sequence[HistoryEvent]) -> HistoryEvent:
+    """Return up to which event all is known that tasks have done: those that began by then are over."""
     for event in reversed(events):
         if event.event_type == _COMPLETED:
             began = event.workflow_task_completed_event_attributes.started_event_id
             event = events[began - 1]  # noqa: PLW2901
         elif event.event_type not in _CAME_TO_NOTHING or resets.is_reset(event):
             continue
-        return event.event_time.ToDatetime(tzinfo=UTC)
+        return event
     raise AssertionError("a history without a completed task")
 
 
@@ -229,8 +233,9 @@ class _HandedOver:
     def __init__(self) -> None:
         self.execution = ""
         self.told: Batch | None = None
-        self.until: datetime | None = None
-        """Up to when it says all that its run has done; None without a completed task."""
+        self.end: HistoryEvent | None = None
+        """Up to which event it says all that its run has done; None without a completed task."""
+        self.is_closed = False
         self._batches: dict[int, Batch] = {}
 
     def put(self, execution: str, batch: Batch) -> None:

@@ -6,7 +6,7 @@ none for days.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from sqlalchemy import Connection, select
@@ -25,11 +25,14 @@ def take_back(
     latest: Batch,
     questions: Sequence[views.InterruptView],
     *,
-    executions: Collection[str],
+    over: Mapping[str, float],
     until: datetime,
 ) -> None:
     """Take back what was recorded after the latest batch of a run, in tasks that began before `until`:
     there all that the run has done is known. `questions` are all that it knows of.
+
+    Clocks differ, so the name of the task has to say it too: `over` has, for each execution, the length
+    of its history when the last task began that is over.
     """
     # First the lock, under which nothing else comes in between.
     write(connection, documents, deployment, [])
@@ -55,8 +58,11 @@ def take_back(
         .order_by(events.c.number)
         .limit(1)
     ).scalar()
-    # What is recorded from outside, such as an end by Temporal, has no task.
-    if task is None or task.partition("/")[0] not in executions:
+    if task is None:
+        # It is recorded from outside, such as an end by Temporal.
+        return
+    execution, _, length = task.partition("/")
+    if int(length) > over.get(execution, 0):
         return
     changes = {
         "number": bound,

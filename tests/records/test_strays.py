@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -55,12 +56,14 @@ LOST = batch(
 )
 
 
-def mend(recorded: Recorded, *, until: float, latest: Batch = FIRST) -> None:
+def mend(
+    recorded: Recorded, *, until: float, over: float = math.inf, latest: Batch = FIRST
+) -> None:
     recorded.change(
         take_back,
         latest,
         [question("r", "q"), question("r", "p")],
-        executions=[EXECUTION],
+        over={EXECUTION: over},
         until=NOON + timedelta(seconds=until),
     )
 
@@ -103,6 +106,28 @@ def test_what_a_worker_has_recorded_since_the_history_was_read_stays(recorded: R
     seen = kept(recorded)
 
     mend(recorded, until=1.5)
+
+    assert kept(recorded) == seen
+
+
+@pytest.mark.parametrize(("over", "is_known"), [(8, False), (9, True)])
+def test_what_a_server_whose_clock_goes_back_has_begun_since_stays(
+    recorded: Recorded, *, over: int, is_known: bool
+) -> None:
+    recorded.write(FIRST, LOST)
+    seen = kept(recorded)
+
+    mend(recorded, until=3, over=over)
+
+    assert kept(recorded) == (KNOWN if is_known else seen)
+
+
+def test_what_an_execution_recorded_that_temporal_does_not_have_stays(recorded: Recorded) -> None:
+    elsewhere = [each.model_copy(update={"task": "other/3"}) for each in LOST.facts]
+    recorded.write(FIRST, LOST.model_copy(update={"facts": elsewhere}))
+    seen = kept(recorded)
+
+    mend(recorded, until=3)
 
     assert kept(recorded) == seen
 
