@@ -190,7 +190,8 @@ async def test_a_tool_in_a_thread_is_left_to_itself_at_its_timeout_and_told_to_s
     told: queue.Queue[None] = queue.Queue()
     stopped: queue.Queue[bool] = queue.Queue()
 
-    @tool(timeout=0.05)
+    # Long enough for a thread to begin.
+    @tool(timeout=0.5)
     def hang(ctx: ToolContext) -> None:
         told.get(timeout=30)
         stopped.put(ctx.cancelled)
@@ -200,5 +201,5 @@ async def test_a_tool_in_a_thread_is_left_to_itself_at_its_timeout_and_told_to_s
     told.put(None)
 
     outcome, text = script.told()["c1"]
-    assert (outcome, "timeout of 0.05 s" in text) == ("failed", True)
+    assert (outcome, "timeout of 0.5 s" in text) == ("failed", True)
     assert stopped.get(timeout=30)

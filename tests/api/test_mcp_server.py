@@ -417,7 +417,7 @@ async def test_a_process_that_stops_lets_no_call_wait(site: Site) -> None:
         calling = asyncio.create_task(client.call("held"))
         await eventually(lambda: running(api, "held"))
         api.app.state.backend.stopping.set()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             told = await calling
 
     assert told.structured_content["status"] == "running"

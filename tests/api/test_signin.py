@@ -161,8 +161,8 @@ async def test_a_session_ends_when_its_token_is_revoked(site: Site, file: Path, 
 async def test_a_session_ends_when_its_time_is_over(site: Site, file: Path, token: str) -> None:
     app = app_for(site, tokens_file=file, signin_timeout=2)
     async with served(app) as api, browser(api) as http:
-        cookie = cookie_of(await sign_in(http, token))
         began = time.monotonic()
+        cookie = cookie_of(await sign_in(http, token))
 
         async def is_over() -> bool:
             return (await http.get("/me", headers=cookie)).status_code == 401

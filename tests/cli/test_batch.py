@@ -21,7 +21,7 @@ def starts(terminal: Terminal, count: int, *options: str) -> list[str]:
 
 
 def until_listed(terminal: Terminal, run_id: str, label: str) -> None:
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + 40
     while run_id not in terminal.call("list", "--label", label)[1]:
         assert time.monotonic() < deadline, f"{run_id} is not listed"
 

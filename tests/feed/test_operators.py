@@ -67,15 +67,15 @@ async def test_a_run_that_timed_out_in_temporal_ends_so(temporal: TemporalClient
         limits=Limits(),
         started_by="ada",
     )
-    await temporal.start_workflow(
-        launch.spec.name,
-        args=launch.arguments,
-        id="timed-out",
-        search_attributes=launch.search_attributes,
-        task_queue=site.settings.task_queue,
-        execution_timeout=timedelta(seconds=3),
-    )
     async with site.worker():
+        await temporal.start_workflow(
+            launch.spec.name,
+            args=launch.arguments,
+            id="timed-out",
+            search_attributes=launch.search_attributes,
+            task_queue=site.settings.task_queue,
+            execution_timeout=timedelta(seconds=3),
+        )
         await site.until("timed-out", "awaiting-input")
     await site.ended("timed-out")
     await eventually(site.client.janitor.round)
