@@ -301,7 +301,8 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
         await asyncio.wait({running, closing}, timeout=LEAVES_WITHIN)
         leave(0)
     with suppress(TimeoutError):
-        await asyncio.wait_for(closing, _LAST_SECONDS)
+        async with asyncio.timeout(_LAST_SECONDS):
+            await closing
     stop_signal.cancel()
     tending.cancel()
     notifying.cancel()
@@ -403,7 +404,8 @@ async def _connected(settings: Settings, stop: asyncio.Event) -> TemporalClient 
                 _logger.warning("code=%s | %s; the worker keeps trying", Code.UNAVAILABLE, error)
             told = str(error)
         with suppress(TimeoutError):
-            await asyncio.wait_for(stop.wait(), _RECONNECT_SECONDS)
+            async with asyncio.timeout(_RECONNECT_SECONDS):
+                await stop.wait()
     return None
 
 

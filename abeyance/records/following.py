@@ -39,8 +39,10 @@ class Changes:
 
     async def next(self, timeout: float) -> None:
         """Return once something was recorded since the call before, or after so many seconds."""
+        # Not `wait_for`, which forgets a cancellation that comes with a change (Python 3.11).
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._moved.wait(), timeout)
+            async with asyncio.timeout(timeout):
+                await self._moved.wait()
         self._moved.clear()
 
     def wake(self) -> None:

@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import ExitStack, aclosing, contextmanager, suppress
 from typing import Annotated, Any, Final, Generic, TypeAlias, TypeVar
 
+from anyio import CancelScope
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
@@ -303,10 +304,11 @@ class EventStream(ServerSentEvents, Generic[T]):
             stop.cancel()
             if pending is not None:
                 pending.cancel()
-                while not pending.done():
-                    # The server may cancel this task repeatedly; the feed must be closed first.
-                    with suppress(asyncio.CancelledError):
-                        await asyncio.wait({pending})
+                # The feed must be closed first; the server would cancel this in each turn of the loop.
+                with CancelScope(shield=True):
+                    while not pending.done():
+                        with suppress(asyncio.CancelledError):
+                            await asyncio.wait({pending})
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from datetime import UTC, datetime
@@ -145,6 +146,42 @@ async def test_a_stream_that_cannot_go_on_says_why_and_ends() -> None:
     text = [str(chunk) async for chunk in EventStream(broken()).body_iterator]
     assert text[0].startswith("id: 1\nevent: user.x data: y\ndata: {")
     assert text[1:] == [": this reader was too slow: connect again\n\n"]
+
+
+async def test_a_reader_who_has_left_costs_nothing_while_the_feed_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waits = 0
+    wait = asyncio.wait
+
+    async def counting(*args: Any, **options: Any) -> Any:
+        nonlocal waits
+        waits += 1
+        return await wait(*args, **options)
+
+    read, closed = asyncio.Event(), asyncio.Event()
+
+    async def events() -> AsyncGenerator[views.Event, None]:
+        try:
+            yield views.Event(id="1", time=datetime.now(UTC), type="user.x", run_id="r")
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.to_thread(time.sleep, 0.3)
+            closed.set()
+
+    async def leaves() -> dict[str, Any]:
+        await read.wait()
+        return {"type": "http.disconnect"}
+
+    async def takes(message: Any) -> None:
+        if message.get("body"):
+            read.set()
+
+    monkeypatch.setattr(asyncio, "wait", counting)
+    await EventStream(events())({"type": "http"}, leaves, takes)
+
+    assert closed.is_set()
+    assert waits < 10
 
 
 async def test_a_stream_ends_when_its_token_is_revoked_and_no_later_event_is_sent() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import time
 from contextlib import ExitStack
 
+import pytest
 from postgres import Cluster
 from recorded import Recorded, batch, fact, run_view
 from temporal_site import eventually
@@ -108,3 +109,19 @@ async def test_a_reader_whose_loop_is_over_keeps_nobody_from_being_woken(
         happened(recorded, "a")
         assert await was_woken(changes)
     left.close()
+
+
+@pytest.mark.parametrize("turns", range(8))
+async def test_who_stops_waiting_as_something_is_recorded_has_stopped(turns: int) -> None:
+    changes = Changes(None)
+    await changes.next(0)
+    waiting = asyncio.create_task(changes.next(60))
+    await asyncio.sleep(0.01)
+    changes.wake()
+    for _ in range(turns):
+        await asyncio.sleep(0)
+
+    is_stopped = waiting.cancel()
+    await asyncio.wait({waiting})
+
+    assert waiting.cancelled() == is_stopped
