@@ -35,7 +35,7 @@ from abeyance.names import MOST_IN_A_TASK
 from abeyance.settings import Settings
 from abeyance.temporal.converter import data_converter
 from abeyance.temporal.retry import LOOKED_AHEAD
-from abeyance.temporal.workarounds.in_order_runner import InOrderWorkflowInstance
+from abeyance.temporal.workarounds.in_order_runner import HELD_BACK, InOrderWorkflowInstance
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 BEGIN = WorkflowActivationJob(initialize_workflow=InitializeWorkflow(workflow_id="r"))
@@ -59,12 +59,17 @@ EVICT = WorkflowActivationJob(remove_from_cache=RemoveFromCache())
 class Recording(WorkflowInstance):
     """An instance of the SDK's that only notes what it is told."""
 
-    def __init__(self, *, writes: int = 0, fails: Failure | None = None) -> None:
+    def __init__(
+        self, *, writes: int = 0, fails: Failure | None = None, waits_for: int | None = None
+    ) -> None:
         self.told: list[str | None] = []
         self.writes = writes
+        # The local activity that it schedules when it is told anything.
+        self.waits_for = waits_for
         self.fails = fails
         self.info = Info.__new__(Info)
         object.__setattr__(self.info, "workflow_id", "r")
+        object.__setattr__(self.info, "task_timeout", timedelta(seconds=10))
 
     def activate(self, act: WorkflowActivation) -> WorkflowActivationCompletion:
         self.told.extend(job.WhichOneof("variant") for job in act.jobs)
@@ -72,6 +77,9 @@ class Recording(WorkflowInstance):
         completion.successful.SetInParent()
         for _ in range(self.writes):
             completion.successful.commands.add().modify_workflow_properties.SetInParent()
+        if self.waits_for is not None:
+            completion.successful.commands.add().schedule_local_activity.seq = self.waits_for
+            self.waits_for = None
         if self.fails is not None:
             completion.failed.failure.CopyFrom(self.fails)
         return completion
@@ -101,12 +109,15 @@ def activation(
     return made
 
 
-def told(*activations: WorkflowActivation, writes: int = 0) -> tuple[list[str | None], str]:
+def told(
+    *activations: WorkflowActivation, writes: int = 0, waits_for: int | None = None
+) -> tuple[list[str | None], str]:
     """What a run gets to know of these, one after another, and with what the last of them failed.
 
-    It writes to its memo that many times whenever it is told something.
+    It writes to its memo that many times whenever it is told something, and first schedules the local
+    activity that it `waits_for`.
     """
-    inner = Recording(writes=writes)
+    inner = Recording(writes=writes, waits_for=waits_for)
     run = InOrderWorkflowInstance(inner)
     completions = [run.activate(each) for each in activations]
     return inner.told, completions[-1].failed.failure.message
@@ -248,6 +259,46 @@ def test_a_replay_is_never_done_anew() -> None:
     )
 
     assert failure == ""
+
+
+@pytest.mark.parametrize(
+    "news", [SIGNAL, TIMER, CANCEL, RESULT, UPDATE], ids=lambda job: job.WhichOneof("variant")
+)
+def test_a_task_is_done_anew_if_a_local_result_of_an_earlier_one_comes_beside_its_news(
+    news: WorkflowActivationJob,
+) -> None:
+    known, failure = told(
+        activation(BEGIN, length=3),
+        activation(QUERY, length=3),
+        activation(news, LOCAL_RESULT, length=8, seconds=1, size=5000),
+        waits_for=1,
+    )
+
+    assert known == ["initialize_workflow", "query_workflow"]
+    assert failure == HELD_BACK
+
+
+@pytest.mark.parametrize(
+    ("second", "what"),
+    [
+        (activation(LOCAL_RESULT, SIGNAL, length=3), "a result within its task"),
+        (activation(LOCAL_RESULT, length=8, seconds=1, size=5000), "nothing has come since"),
+        (activation(LOCAL_RESULT, SIGNAL, length=8, seconds=1, replaying=True), "a replay"),
+        (
+            activation(LOCAL_RESULT, SIGNAL, length=8, seconds=8, size=5000),
+            "the activity outlasted its task, and nothing of it is written yet",
+        ),
+        (activation(SIGNAL, length=8, seconds=1, size=5000), "nothing but news"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_local_result_that_a_replay_brings_at_the_same_time_is_told(
+    second: WorkflowActivation, what: str
+) -> None:
+    known, failure = told(activation(BEGIN, length=3), second, waits_for=1)
+
+    assert known[1:] == [job.WhichOneof("variant") for job in second.jobs]
+    assert failure == "", what
 
 
 @pytest.mark.parametrize(

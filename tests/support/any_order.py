@@ -39,9 +39,7 @@ class Program:
     `accepted` are the answers that got a receipt, by interrupt; `admitted` the ids of messages that got
     one, of those that were `sent`. `taken_by_hand`: messages were taken in the name of a visit.
 
-    `local` lets nodes be local ones. The result of a local activity and what comes beside it may be
-    replayed in another order than they came in, if a query was asked meanwhile (tried, with the server
-    1.32 and the SDK 1.35): so of those a failure may be found that is not ours.
+    `local` lets nodes be local ones.
     """
 
     def __init__(

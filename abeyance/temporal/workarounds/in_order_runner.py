@@ -4,6 +4,9 @@ Since Temporal SDK 1.35.0 at least: a query on a run that is not cached replays 
 also applies events after the last completed task: ahead of the task that will deliver them, or of one
 that another worker has started and may never finish. The commands that result would precede those of
 the next task, in an order that no replay repeats (docs/internals/adr/0013-no-task-is-anticipated.md).
+
+And a query that comes with a task ends it before the run is told the result of a local activity: the run
+is told with the next task, beside what has come since, but in a replay before that.
 """
 
 from __future__ import annotations
@@ -11,11 +14,16 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from temporalio.api.failure.v1 import Failure
-from temporalio.bridge.proto.workflow_activation import RemoveFromCache, WorkflowActivation
+from temporalio.bridge.proto.workflow_activation import (
+    RemoveFromCache,
+    WorkflowActivation,
+    WorkflowActivationJob,
+)
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 from temporalio.converter import SerializationContext
 from temporalio.worker import WorkflowInstance, WorkflowInstanceDetails, WorkflowRunner
@@ -41,6 +49,14 @@ UNWRITTEN: Final = (
     "abeyance: a query advanced the run in memory beyond its history; this task is retried from the "
     "history"
 )
+HELD_BACK: Final = (
+    "abeyance: a query held a result back until other news had come; this task is retried from the "
+    "history"
+)
+DONE_AGAIN: Final = frozenset({UNWRITTEN, HELD_BACK})
+"""Failures of tasks that are done once more, from the history."""
+_HEARTBEAT: Final = 0.8
+"""The part of a task's timeout after which the SDK ends it, to wait for a local activity in the next."""
 _SHOWN: Final = 400
 _logger = logging.getLogger("abeyance.lookahead")
 _worker_logger = logging.getLogger("abeyance.worker")
@@ -51,7 +67,7 @@ class InOrderWorkflowRunner(WorkflowRunner):
 
     The query that would have looked ahead fails with LOOKED_AHEAD and may be repeated; the pending task
     then comes first. If another worker had already started that task, the lookahead shows only in the
-    next task, which fails once and is retried.
+    next task, which fails once and is retried; so does a task that tells a result too late.
     """
 
     def __init__(self, inner: WorkflowRunner) -> None:
@@ -102,6 +118,14 @@ def _thin_out(act: WorkflowActivation) -> None:
         act.jobs.MergeFrom(jobs)
 
 
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """A workflow task: the length of its history, and its start."""
+
+    length: int
+    start: datetime
+
+
 class InOrderWorkflowInstance(WorkflowInstance):
     """One cached run."""
 
@@ -111,6 +135,9 @@ class InOrderWorkflowInstance(WorkflowInstance):
         self._last: WorkflowActivation | None = None
         # Minimum number of events that the latest task must have written.
         self._owed = 0
+        self._task = _Task(0, datetime.min.replace(tzinfo=UTC))
+        # The tasks that have scheduled the local activities that the run waits for.
+        self._local: dict[int, _Task] = {}
 
     def activate(self, act: WorkflowActivation) -> WorkflowActivationCompletion:
         fail_refused_results(act)
@@ -118,6 +145,10 @@ class InOrderWorkflowInstance(WorkflowInstance):
             return self._refused(act, LOOKED_AHEAD)
         if self._last is not None and is_unwritten(self._last, act, self._owed):
             return self._refused(act, UNWRITTEN)
+        if self._is_held_back(act):
+            return self._refused(act, HELD_BACK)
+        if act.history_length > self._task.length:
+            self._task = _Task(act.history_length, _time_of(act))
         if self._last is None or act.history_length > self._last.history_length:
             self._owed = 0
         self._last = WorkflowActivation(
@@ -137,10 +168,28 @@ class InOrderWorkflowInstance(WorkflowInstance):
             failure.CopyFrom(completion.failed.failure)
             show_message(failure)
             self._log_failed(failure)
-        self._owed += sum(
-            command.WhichOneof("variant") in _WRITTEN for command in completion.successful.commands
-        )
+        for job in act.jobs:
+            self._local.pop(job.resolve_activity.seq, None)
+        for command in completion.successful.commands:
+            self._owed += command.WhichOneof("variant") in _WRITTEN
+            if command.HasField("schedule_local_activity"):
+                self._local[command.schedule_local_activity.seq] = self._task
         return completion
+
+    def _is_held_back(self, act: WorkflowActivation) -> bool:
+        """Return True if `act` tells other news beside a result that an earlier task has written.
+
+        A task that the SDK has ended to wait for a local activity has not written its result.
+        """
+        if act.is_replaying or all(map(_is_local_or_no_news, act.jobs)):
+            return False
+        waits = self._inner.get_info().task_timeout * _HEARTBEAT
+        return any(
+            task.length < act.history_length and _time_of(act) - task.start < waits
+            for job in act.jobs
+            if job.resolve_activity.is_local
+            and (task := self._local.get(job.resolve_activity.seq)) is not None
+        )
 
     def _log_failed(self, failure: Failure) -> None:
         code, why, remedy = BlockedCode.CANNOT_REPLAY, failure.message, CANNOT_REPLAY_REMEDY
@@ -178,6 +227,14 @@ class InOrderWorkflowInstance(WorkflowInstance):
 
     def get_thread_id(self) -> int | None:
         return self._inner.get_thread_id()
+
+
+def _time_of(act: WorkflowActivation) -> datetime:
+    return act.timestamp.ToDatetime(UTC)
+
+
+def _is_local_or_no_news(job: WorkflowActivationJob) -> bool:
+    return job.resolve_activity.is_local or job.WhichOneof("variant") in _ALLOWED
 
 
 def is_lookahead(last: WorkflowActivation, act: WorkflowActivation) -> bool:
