@@ -181,8 +181,9 @@ _WAITS_FOR_A_SLOT: Final = {pause, pause_to_goto}
 
 
 async def reached(stop: Stop, run_id: str, state: str) -> None:
-    """Wait until the node is in this state."""
+    """Wait until the node is in this state, and its question beside it is open."""
     site = stop.site
+    await eventually(site.client.run(run_id).interrupts, seconds=_WITHIN)
     match state:
         case "queued":
             await site.until(run_id, "awaiting-input", "running")
