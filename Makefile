@@ -42,8 +42,11 @@ PYTEST := $(BIN)/pytest -n 4 --dist loadfile --durations=50
 # compile hundreds.
 test test-all core browser chaos simulate mutate: export PYTHONDONTWRITEBYTECODE =
 
+QUICK := $(PYTEST) -m "not browser and not slow" $(EXCEPT:%=--ignore=%)
+
+# What failed beside the others, such as by a time limit, has to pass alone.
 test: venv  ## the quick tests (EXCEPT=tests/core leaves a folder out)
-	$(PYTEST) -m "not browser and not slow" $(EXCEPT:%=--ignore=%)
+	$(QUICK) || $(QUICK) -n 0 -v --last-failed --last-failed-no-failures=none
 
 test-all: venv  ## every test that needs no browser, with more examples of what calls and runs may be
 	$(PYTEST) -m "not browser" --hypothesis-profile=wide
