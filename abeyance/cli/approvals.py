@@ -107,6 +107,7 @@ async def _read(
     api: Connection, query: dict[str, Any], cursor: str | None, most: int | None
 ) -> dict[str, Any]:
     """Read the pages of the report up to the limit, as one."""
+    picked = {name for each in query.get("fields", ()) for name in each.split(",")}
     items: list[Any] = []
     whole: dict[str, Any] = {}
     while True:
@@ -114,7 +115,9 @@ async def _read(
         page = await api.get("/approvals", **query, **without_none(cursor=cursor), limit=str(size))
         items += page["items"]
         whole = whole or page
-        unknown = {*whole["unknown_fields"]} & {*page["unknown_fields"]}
+        before = {*whole["unknown_fields"]}
+        # Of those that are only added the first page alone tells.
+        unknown = before & {*page["unknown_fields"]} | before - picked
         cursor = page["next_cursor"]
         whole |= {
             "items": items,

@@ -124,8 +124,9 @@ def page(
     found = _Found(connection, documents, deployment, filters, span=span, reader=reader)
     total, is_partial = found.counted()
     added: dict[str, Sum] = {}
+    nowhere: set[str] = set()
     if sums and after is None:
-        added, is_whole = found.added(sums, total)
+        added, nowhere, is_whole = found.added(sums, total)
         is_partial = is_partial or not is_whole
     rows = found.rows(after, limit + 1)
     next_cursor = None
@@ -147,7 +148,9 @@ def page(
         **{"from": moment(span[0]), "to": moment(span[1])},
         partial=is_partial or any(item.redacted or item.degraded for item in items),
         sums=added,
-        unknown_fields=[path for path in fields if path in unknown],
+        unknown_fields=[
+            path for path in dict.fromkeys((*fields, *sums)) if path in unknown | nowhere
+        ],
     )
 
 
@@ -198,8 +201,10 @@ class _Found:
                 others = others or self._connection.scalar(hidden) is not None
         return seen, others
 
-    def added(self, paths: Sequence[str], rows: int) -> tuple[dict[str, Sum], bool]:
-        """Return the sums of fields over so many `rows`, and whether all of these could be read."""
+    def added(self, paths: Sequence[str], rows: int) -> tuple[dict[str, Sum], set[str], bool]:
+        """Return the sums of fields over so many `rows`, those of them that no row which is
+        added has, and whether all could be read: a row that could not may have any field.
+        """
         if rows > MOST_ADDED:
             message = (
                 f"a sum reads at most {MOST_ADDED} rows, and these are {rows}: choose a shorter time, "
@@ -209,21 +214,31 @@ class _Found:
         totals = {path: Total() for path in paths}
         with_answers = any(map(_is_of_answer, paths))
         is_whole = True
+        count, nowhere = 0, {*paths}
         for kind, own in self._kinds.values():
             query = self._select(kind, own, with_answers=with_answers)
             standing = query.where(kind.standing).execution_options(yield_per=_CHUNK)
             for row in self._connection.execute(standing):
+                count += 1
                 try:
                     said = self._said(kind, row, with_answers=with_answers)
                 except WrongKey:
                     is_whole = False
+                    nowhere = set()
                     continue
                 # A call under a grant has no answer.
                 is_readable = not with_answers or kind is _CALL or self._may_read(row)
                 is_whole = is_whole and is_readable
+                if not is_readable:
+                    nowhere -= {path for path in paths if _is_of_answer(path)}
                 for path, total in totals.items():
-                    total.add(report.found_at(said, path))
-        return {path: total.shown for path, total in totals.items()}, is_whole
+                    value = report.found_at(said, path)
+                    total.add(value)
+                    if value is not MISSING:
+                        nowhere.discard(path)
+        if not count:
+            nowhere = set()
+        return {path: total.shown for path, total in totals.items()}, nowhere, is_whole
 
     def rows(self, after: Place | None, limit: int) -> list[tuple[Place, AnyRow]]:
         """Return the rows after a place, newest first."""

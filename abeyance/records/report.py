@@ -82,7 +82,7 @@ class Approvals(Record):
 
     `partial`: labels hide rows from the reader, or something of a row, or of a sum, cannot be read.
     `sums` are of the whole report, and only on its first page. `unknown_fields` are those that no row of
-    the page has.
+    the page has, and of sums those that no row which is added has.
     """
 
     model_config = BY_NAME_AND_ALIAS

@@ -290,9 +290,15 @@ def test_sums_are_exact_of_the_whole_report_and_on_its_first_page(recorded: Reco
     added = page.sums["reason.amount"]
     assert (added.sum, added.rows) == (f"{10**40 + 479}.40", 5)
     assert (page.sums["reason.nothing"].sum, page.sums["reason.nothing"].rows) == ("0", 0)
+    # A text is there, and no number.
+    assert page.unknown_fields == ["reason.nothing"]
+    both = report(recorded, limit=1, fields=["reason.amount"], sums=["reason.nothing"])
+    assert both.unknown_fields == ["reason.amount", "reason.nothing"]
     assert report(recorded, cursor=page.next_cursor, limit=1, sums=["reason.amount"]).sums == {}
     rejected = report(recorded, outcomes={"rejected"}, sums=["reason.amount"])
     assert rejected.sums["reason.amount"].rows == 0
+    # Of no rows nothing can be said.
+    assert rejected.unknown_fields == []
 
 
 def test_a_sum_of_too_many_rows_is_refused_with_what_to_do(
