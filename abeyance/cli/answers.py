@@ -297,12 +297,16 @@ def grants(
         typer.Argument(metavar="[revoke ID]", help="Revoke the grant of this id."),
     ] = None,
     *,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also those that are used up, expired or revoked.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """List the approvals that you had remembered, with the calls that ran unasked, or revoke one."""
+    status = "all" if everything else "standing"
     match words or []:
         case []:
-            exchange(lambda api: api.get("/grants"), _grants, as_json=as_json)
+            exchange(lambda api: api.get("/grants", status=status), _grants, as_json=as_json)
         case ["revoke", id_]:
             path = f"/grants/{quote(id_, safe='')}"
             exchange(lambda api: api.delete(path), _grant, as_json=as_json)
@@ -321,10 +325,14 @@ def _grant(entry: Mapping[str, Any]) -> list[Line]:
         Line("grant", f"{entry['id']}: {entry['tool']} of {entry['graph']}, {where}"),
         Line("", f"by {entry['by']}, until {entry['until']}"),
         *([Line("", f"if {', '.join(limits)}")] if limits else []),
-        Line("", f"{len(used)}{most} {calls}"),
+        Line("", f"{len(used)}{most} {calls}{_over(entry['status'])}"),
         *(Line("used", f"{use['at']} {use['run_id']} {use['call']}") for use in used),
         *([Line("revoked", _revoked(entry))] if entry["revoked_at"] else []),
     ]
+
+
+def _over(status: str) -> str:
+    return {"used-up": ", used up", "expired": ", expired"}.get(status, "")
 
 
 def _revoked(entry: Mapping[str, Any]) -> str:

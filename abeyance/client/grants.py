@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from abeyance import commands
 from abeyance.client.records import Records
@@ -34,10 +34,16 @@ class Grants:
     def __init__(self, records: Records) -> None:
         self._records = records
 
-    async def list(self, principal: Principal) -> list[GrantView]:
-        """Return those that count and that a principal made; with `runs:control` or `admin`, all."""
+    async def list(
+        self, principal: Principal, *, status: Literal["standing", "all"] = "standing"
+    ) -> list[GrantView]:
+        """Return those that a principal made, oldest first; with `runs:control` or `admin`, anybody's.
+
+        With the `status` all also those that are used up, expired or revoked: the newest 500.
+        """
         by = None if _may_see_all(principal) else principal.subject
-        return await self._records.read(grants.listed, datetime.now(UTC), by)
+        now = datetime.now(UTC)
+        return await self._records.read(grants.listed, now, by, status=status)
 
     async def revoke(self, id: str, *, principal: Principal) -> GrantView:  # noqa: A002
         """Revoke a grant, and return it: by who made it, or with `runs:control`.

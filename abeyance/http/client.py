@@ -269,9 +269,12 @@ class HttpGrants:
 
     api: Connection
 
-    async def list(self) -> list[GrantView]:
-        """Return those that the caller made; with `runs:control` or `admin`, all."""
-        page = await self.api.get("/grants")
+    async def list(self, *, status: Literal["standing", "all"] = "standing") -> list[GrantView]:
+        """Return those that the caller made, oldest first; with `runs:control` or `admin`, anybody's.
+
+        With the `status` all also those that are used up, expired or revoked: the newest 500.
+        """
+        page = await self.api.get("/grants", status=status)
         return [GrantView.model_validate(each) for each in page["items"]]
 
     async def revoke(self, id: str) -> GrantView:  # noqa: A002

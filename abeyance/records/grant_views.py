@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from pydantic import Field
 
 from abeyance.wire import Record
+
+GrantStatus: TypeAlias = Literal["standing", "used-up", "expired", "revoked"]
+"""What a grant is: only one that is standing lets calls run."""
 
 
 class GrantUse(Record):
@@ -21,10 +24,12 @@ class GrantUse(Record):
 class GrantView(Record):
     """A grant as callers see it: which calls of a `tool` run unasked, by whom that was decided, and until
     when. `run_id` null is every run of the graph, `uses` null are any number. `used` lists the calls that
-    ran under it, oldest first. One that was revoked has when and by whom; null is not known.
+    ran under it, oldest first. Only a `standing` grant lets calls run. One that was revoked has when and
+    by whom; null is not known.
     """
 
     id: str
+    status: GrantStatus
     tool: str
     graph: str
     run_id: str | None

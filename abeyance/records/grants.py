@@ -5,22 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from datetime import datetime
-from typing import Final
+from typing import Final, Literal
 
-from sqlalchemy import ColumnElement, Connection, and_, func, or_, select, update
+from sqlalchemy import ColumnElement, Connection, and_, or_, select, update
 
 from abeyance.core.grants import Grant, Wanted, unknown
 from abeyance.keyring import WrongKey
 from abeyance.records import event_rows, grant_rows
 from abeyance.records.documents import Documents
 from abeyance.records.grant_rows import JSON
-from abeyance.records.grant_views import GrantUse, GrantView
+from abeyance.records.grant_views import GrantStatus, GrantUse, GrantView
 from abeyance.records.selecting import AnyRow, alone
 from abeyance.records.tables import grant_uses, grants, micros, moment, runs
 from abeyance.records.writing import write
 
 REVOKED: Final = "approval.revoked"
 """What an audit calls it that somebody revoked a grant."""
+_MOST_LISTED: Final = 500
+"""So many grants has a list of all, which are made for ever."""
 
 
 def covering(
@@ -100,16 +102,14 @@ def revoke(
     write(connection, documents, deployment, [])
     alone(connection, deployment)
     own = (grants.c.deployment == deployment, grants.c.id == id_, grants.c.until > micros(now))
-    query = select(grants.c.run, grants.c.document, grants.c.revoked_at, grants.c.revoked_by)
-    row = connection.execute(query.where(*own)).one_or_none()
+    row = connection.execute(select(grants).where(*own)).one_or_none()
     if row is None:
         raise unknown(id_)
     grant = JSON.validate_python(documents.read(row.document))
     check(grant)
-    view = _view(connection, deployment, grant)
+    view = _view(connection, grant, row, now)
     if row.revoked_at is not None:
-        revoked_at, by_whom = moment(row.revoked_at), row.revoked_by
-        return view.model_copy(update={"revoked_at": revoked_at, "revoked_by": by_whom})
+        return view
     revoked = update(grants).where(*own).values(revoked_at=micros(now), revoked_by=by)
     connection.execute(revoked)
     event_rows.write_beside(
@@ -120,7 +120,8 @@ def revoke(
         capability=grant.capability,
         data={"grant": id_, "tool": grant.tool},
     )
-    return view.model_copy(update={"revoked_at": now, "revoked_by": by})
+    about = {"status": "revoked", "revoked_at": now, "revoked_by": by}
+    return view.model_copy(update=about)
 
 
 def listed(
@@ -129,23 +130,34 @@ def listed(
     deployment: int,
     now: datetime,
     by: str | None = None,
+    *,
+    status: Literal["standing", "all"] = "standing",
 ) -> list[GrantView]:
-    """Return the grants that count, oldest first; those `by` somebody, or all."""
-    query = select(grants.c.document).where(grants.c.deployment == deployment, *_counts(now))
+    """Return the grants that are standing, oldest first; those `by` somebody, or anybody's. With the
+    `status` all, the newest that were ever made.
+    """
+    query = select(grants).where(grants.c.deployment == deployment)
     if by is not None:
         query = query.where(grants.c.made_by == by)
-    found = connection.execute(query.order_by(grants.c.number)).scalars().all()
-    read = [_read(documents, document) for document in found]
-    return [_view(connection, deployment, grant) for grant in read if grant is not None]
+    if status == "standing":
+        query = query.where(*_counts(now)).order_by(grants.c.number)
+        rows = connection.execute(query).all()
+    else:
+        newest = query.order_by(grants.c.number.desc()).limit(_MOST_LISTED)
+        rows = connection.execute(newest).all()[::-1]
+    found = [
+        _view(connection, grant, row, now)
+        for row in rows
+        if (grant := _read(documents, row.document)) is not None
+    ]
+    return [each for each in found if status in (each.status, "all")]
 
 
 def counting(
     connection: Connection, documents: Documents, deployment: int, by: str, now: datetime
 ) -> int:
-    """Return how many grants of a maker count."""
-    del documents
-    own = (grants.c.deployment == deployment, grants.c.made_by == by, *_counts(now))
-    return connection.execute(select(func.count()).select_from(grants).where(*own)).scalar_one()
+    """Return how many grants of a maker are standing."""
+    return len(listed(connection, documents, deployment, now, by))
 
 
 def _counts(now: datetime) -> tuple[ColumnElement[bool], ...]:
@@ -160,12 +172,26 @@ def _read(documents: Documents, document: str) -> Grant | None:
         return None
 
 
-def _view(connection: Connection, deployment: int, grant: Grant) -> GrantView:
+def _view(connection: Connection, grant: Grant, row: AnyRow, now: datetime) -> GrantView:
     used = [
         GrantUse(run_id=use.run_id, call=use.call, at=moment(use.at))
-        for use in _uses(connection, deployment, grant.id)
+        for use in _uses(connection, row.deployment, grant.id)
     ]
-    return GrantView(**asdict(grant), used=used)
+    return GrantView(
+        **asdict(grant),
+        status=_status(grant, row, len(used), now),
+        used=used,
+        revoked_at=None if row.revoked_at is None else moment(row.revoked_at),
+        revoked_by=row.revoked_by,
+    )
+
+
+def _status(grant: Grant, row: AnyRow, used: int, now: datetime) -> GrantStatus:
+    if row.revoked_at is not None:
+        return "revoked"
+    if grant.uses is not None and used >= grant.uses:
+        return "used-up"
+    return "expired" if grant.until <= now else "standing"
 
 
 def _uses(connection: Connection, deployment: int, id_: str) -> Sequence[AnyRow]:

@@ -8,6 +8,8 @@ const SOON_MS = 500;
 const FIRST = 5;
 
 let grants = [];
+// Also those that are over.
+let isAll = false;
 // The grants of which all uses are shown.
 const whole = new Set();
 
@@ -16,8 +18,10 @@ async function start() {
     element("p", {id: "fault", role: "alert"}), element("p", {id: "told", role: "status", tabindex: "-1"}), element("div", {id: "grants"})));
   if (!(await begin("Grants", read))) return;
   await read();
-  // A row of the report leads to its grant.
-  if (location.hash) at(decodeURIComponent(location.hash.slice(1)))?.scrollIntoView({block: "center"});
+  // A row of the report leads to its grant, which may be over by now.
+  const wanted = decodeURIComponent(location.hash.slice(1));
+  if (wanted && !at(wanted)) await show(true);
+  if (wanted) at(wanted)?.scrollIntoView({block: "center"});
   let soon = null;
   listen(`/events?type=approval.*&since=${new Date(serviceTime()).toISOString()}`, () => {
     soon ??= setTimeout(() => {
@@ -29,7 +33,7 @@ async function start() {
 
 async function read() {
   try {
-    grants = (await call("/grants")).items.reverse();
+    grants = (await call(isAll ? "/grants?status=all" : "/grants")).items.reverse();
     at("fault").textContent = "";
     draw();
   } catch (error) {
@@ -38,25 +42,34 @@ async function read() {
   }
 }
 
+async function show(all) {
+  isAll = all;
+  await read();
+}
+
 function draw() {
   say(`${grants.length} grant${grants.length === 1 ? "" : "s"}`);
   const isForAll = may("runs:control") || may("admin");
   const none = isForAll ? "No approval is remembered." : "You had no approval remembered. Where its author allows that, an approval offers “Approve, and the next ones”.";
-  redraw(at("grants"), ...(grants.length ? grants.map(card) : [element("p", {class: "quiet empty"}, icon("key-round"), none)]));
+  const others = button(isAll ? "Hide those that are over" : "Show those that are over too", () => show(!isAll), {class: "plain", "data-stay": "over"});
+  redraw(at("grants"), ...(grants.length ? grants.map(card) : [element("p", {class: "quiet empty"}, icon("key-round"), none)]), others);
 }
 
 function card(grant) {
   const title = `grant-${grant.id}`;
-  const revoke = button("Revoke…", () => ask(grant), {class: "reject", "data-stay": `revoke ${grant.id}`, "aria-describedby": title});
+  const options = {class: "reject", "data-stay": `revoke ${grant.id}`, "aria-describedby": title};
+  const revoke = grant.status === "standing" ? button("Revoke…", () => ask(grant), options) : null;
   return element("section", {class: "grant", "aria-labelledby": title},
     element("div", {class: "heading"}, element("h2", {id: title}, grant.tool), left(grant), element("span", {class: "grow"}), revoke),
     element("div", {class: "parts"}, covered(grant), used(grant)));
 }
 
-function left({uses, used: runs}) {
+function left({status, uses, used: runs, revoked_by: by}) {
+  if (status === "revoked") return element("span", {class: "badge warn"}, by ? `revoked by ${by === me.subject ? "you" : by}` : "revoked");
+  if (status === "expired") return element("span", {class: "badge quiet"}, "expired");
+  if (status === "used-up") return element("span", {class: "badge warn"}, `all ${uses} uses taken`);
   if (uses === null) return element("span", {class: "badge quiet"}, "any number of calls");
-  const rest = Math.max(0, uses - runs.length);
-  return element("span", {class: rest ? "badge good" : "badge warn"}, rest ? `${rest} of ${uses} uses left` : `all ${uses} uses taken`);
+  return element("span", {class: "badge good"}, `${uses - runs.length} of ${uses} uses left`);
 }
 
 const runLink = (run) => element("a", {href: `/inbox/runs/${encodeURIComponent(run)}`}, run);

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Path, Query
 
 from abeyance.api import examples, openapi
 from abeyance.api.auth import RESPONDS, Caller, require
@@ -21,6 +21,7 @@ router = APIRouter(prefix="/grants", tags=["grants"])
 
 _EXAMPLE: Final[dict[str, Any]] = {
     "id": "3f79bb7b435b0532",
+    "status": "standing",
     "tool": "send_refund",
     "graph": "refunds",
     "run_id": None,
@@ -41,20 +42,33 @@ _EXAMPLE: Final[dict[str, Any]] = {
     "revoked_at": None,
     "revoked_by": None,
 }
-_REVOKED: Final = {**_EXAMPLE, "revoked_at": "2026-03-02T10:00:00Z", "revoked_by": "ben"}
+_REVOKED: Final = {
+    **_EXAMPLE,
+    "status": "revoked",
+    "revoked_at": "2026-03-02T10:00:00Z",
+    "revoked_by": "ben",
+}
 
 GrantId: TypeAlias = Annotated[str, Path(description="The id of a grant.", max_length=100)]
+Status: TypeAlias = Annotated[
+    Literal["standing", "all"],
+    Query(description="`standing`: those that let calls run; `all`: also those that are over."),
+]
 
 
 @router.get("", responses=openapi.read("The grants.", examples.listed(_EXAMPLE)))
-async def list_grants(caller: Caller, client: ClientDep, reads: Reads) -> Listed[GrantView]:
-    """List the remembered approvals that the caller made and that count, with the calls that ran under
-    them. With `runs:control` or `admin`, all.
+async def list_grants(
+    caller: Caller, client: ClientDep, reads: Reads, status: Status = "standing"
+) -> Listed[GrantView]:
+    """List the remembered approvals that the caller made and that are standing, oldest first, with the
+    calls that ran under them. With `runs:control` or `admin`, those of everybody.
 
+    With the status `all` also those that are used up, expired or revoked: the newest 500.
     This requires `runs:respond`, `runs:control` or `admin`. Who is bound to labels sees their own.
     """
     _require(caller)
-    return Listed(items=await client.grants.list(_own_if_bound(caller, reads)))
+    principal = _own_if_bound(caller, reads)
+    return Listed(items=await client.grants.list(principal, status=status))
 
 
 @router.delete(

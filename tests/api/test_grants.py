@@ -121,6 +121,12 @@ async def test_a_yes_is_remembered_listed_used_and_revoked(api: Api) -> None:
         assert (revoked.status_code, revoked.json()["id"]) == (200, grant["id"])
         assert revoked.json()["revoked_by"] == ada
     assert (await api.http.get("/grants")).json()["items"] == []
+    every = (await api.http.get("/grants", params={"status": "all"})).json()["items"]
+    assert {each["id"]: each["status"] for each in every}[grant["id"]] == "revoked"
+    async with HttpClient(api.url) as http:
+        assert revoked.json() in [
+            each.model_dump(mode="json") for each in await http.grants.list(status="all")
+        ]
     lines = (await api.http.get(f"/runs/{id_.rpartition('.')[0]}/audit")).text.splitlines()
     *_, line, _ = map(json.loads, lines)
     assert (line["type"], line["actor"], line["data"]["grant"]) == (
@@ -187,6 +193,8 @@ async def test_the_terminal_remembers_lists_and_revokes(api: Api) -> None:
     assert (code, grant["id"] in out, "by local" in out) == (0, True, True)
     code, out, _ = await called("grants", **ada)
     assert (code, "none" in out) == (0, True)
+    code, out, _ = await called("grants", "--all", **ada)
+    assert (code, grant["id"] in out, "by local" in out) == (0, True, True)
 
 
 @pytest.mark.parametrize(("hours", "least"), [(1, 24), (48, 48)])

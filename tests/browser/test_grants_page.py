@@ -54,6 +54,10 @@ def test_a_grant_is_shown_with_what_it_covers_and_its_calls_until_it_is_revoked(
     page.says("#told", "The grant for top_up is revoked")
     page.says("#state", "0 grants")
     page.sees_focus("The grant for top_up is revoked")
+    page.press("Show those that are over too")
+    page.says(".grant .badge", "revoked by you")
+    page.press("Hide those that are over")
+    page.says("#state", "0 grants")
     asked(running.api, "go", graph="topping")
 
 

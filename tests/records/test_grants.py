@@ -69,7 +69,7 @@ def test_a_call_takes_one_use_however_often_it_comes(recorded: Recorded) -> None
     assert [take(recorded, call(name)) for name in ("c1", "c1", "c2", "c1")] == ["g"] * 4
     assert take(recorded, call("c3")) is None
     assert recorded.read(grants.covering, call("c3"), now=at(1), may=anybody) is None
-    (shown,) = listed(recorded)
+    (shown,) = recorded.read(grants.listed, at(1), status="all")
     assert [(use.run_id, use.call) for use in shown.used] == [("b", "c1"), ("b", "c2")]
 
 
@@ -85,7 +85,28 @@ def test_of_ten_calls_at_once_one_has_the_last_use(recorded: Recorded) -> None:
         found = [*threads.map(lambda number: take(recorded, call(f"c{number}")), range(10))]
 
     assert sorted(map(str, found)) == ["None"] * 9 + ["g"]
-    assert len(listed(recorded)[0].used) == 1
+    (shown,) = recorded.read(grants.listed, at(1), status="all")
+    assert (len(shown.used), shown.status) == (1, "used-up")
+
+
+def test_what_is_used_up_expired_or_revoked_is_listed_only_where_all_are_asked_for(
+    recorded: Recorded,
+) -> None:
+    told = [made(1, uses=1), made(2, id="h", until=at(2)), made(3, id="i"), made(4, id="j")]
+    recorded.write(batch(run_view("a"), facts=told))
+    take(recorded, call())
+    revoke(recorded, 3, id_="i")
+
+    assert [each.id for each in listed(recorded, 4)] == ["j"]
+    assert recorded.read(grants.counting, "ada", at(4)) == 1
+    every = recorded.read(grants.listed, at(4), status="all")
+    assert [(each.id, each.status) for each in every] == [
+        ("g", "used-up"),
+        ("h", "expired"),
+        ("i", "revoked"),
+        ("j", "standing"),
+    ]
+    assert [each.revoked_by for each in every] == [None, None, "ben", None]
 
 
 def test_a_grant_that_is_used_up_makes_room_for_another(recorded: Recorded) -> None:
@@ -313,7 +334,8 @@ def test_the_same_grant_of_a_repeated_task_keeps_its_uses(recorded: Recorded) ->
     )
     recorded.write(again.model_copy(update={"after": 1}))
 
-    assert [len(each.used) for each in listed(recorded)] == [1]
+    (shown,) = recorded.read(grants.listed, at(1), status="all")
+    assert (shown.status, len(shown.used)) == ("used-up", 1)
 
 
 def test_a_grant_counts_no_more_when_its_run_was_rewound_to_before_it(recorded: Recorded) -> None:
@@ -348,7 +370,8 @@ def test_an_erased_run_has_used_what_it_used_and_is_not_named(recorded: Recorded
     recorded.change(removing.bury, erasure, lambda _: "gone")
 
     assert take(recorded, call("c2", "c")) is None
-    assert [use.run_id for use in listed(recorded)[0].used] == [""]
+    (shown,) = recorded.read(grants.listed, at(5), status="all")
+    assert [use.run_id for use in shown.used] == [""]
 
 
 def test_what_a_grant_is_for_is_sealed_and_lets_nothing_run_without_the_key(

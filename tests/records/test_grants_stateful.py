@@ -204,7 +204,10 @@ class Standing(RuleBasedStateMachine):
 
     @invariant()
     def no_grant_has_more_uses_than_it_was_given(self) -> None:
-        for shown in grants.listed(self.connection, self.documents, self.deployment, self.now):
+        about = (self.connection, self.documents, self.deployment, self.now)
+        standing = {each.id for each in grants.listed(*about)}
+        for shown in grants.listed(*about, status="all"):
+            assert (shown.id in standing) == (shown.status == "standing")
             assert {f"{use.run_id} {use.call}" for use in shown.used} == self.used[shown.id]
             assert shown.uses is None or len(shown.used) <= shown.uses
 
