@@ -28,7 +28,7 @@ from abeyance.activities.maintenance import (
 )
 from abeyance.activities.node import NodeActivities
 from abeyance.activities.notification import AnnouncingActivities, NotificationActivities
-from abeyance.activities.recording import RecordingActivities
+from abeyance.activities.recording import HandOver, RecordingActivities
 from abeyance.agents.model_request import setup_fault
 from abeyance.app import functions_of, load_graphs
 from abeyance.authoring.graph import Graph
@@ -47,7 +47,6 @@ from abeyance.notifications.config import (
     unreachable_links,
 )
 from abeyance.records.database import Database
-from abeyance.records.handover import HandOver
 from abeyance.records.writer import Writer
 from abeyance.settings import Settings, load_settings
 from abeyance.storage.backends import ConfiguredBlobs, kept_blobs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from datetime import timedelta
 from typing import Final
 
@@ -15,14 +16,38 @@ from abeyance.errors import RecordsUnavailable
 from abeyance.history import resets
 from abeyance.records.batch import Batch, Rewound, Written
 from abeyance.records.database import Scope
-from abeyance.records.handover import HandOver
 from abeyance.records.writer import Writer
 from abeyance.temporal.scope import OwnScope
 
+_MOST: Final = 2_000
+"""More executions than a worker has in its cache."""
 _LAST_RESORT: Final = 10.0
 """In seconds: with so much patience an attempt fails, so that Temporal begins another one."""
 _PATIENCE: Final = 5.0
 """In seconds: how long Temporal is asked whose records they are."""
+
+
+class HandOver:
+    """How a batch gets from a run to the activity that writes it: the latest of each execution.
+
+    An argument of a local activity is encoded, encrypted and, if it is large, stored. So it is a number
+    only.
+    """
+
+    def __init__(self) -> None:
+        self._batches: OrderedDict[str, Batch] = OrderedDict()
+
+    def put(self, execution: str, batch: Batch) -> None:
+        """Lay a batch down, in place of an earlier one of the execution."""
+        self._batches[execution] = batch
+        self._batches.move_to_end(execution)
+        if len(self._batches) > _MOST:
+            self._batches.popitem(last=False)
+
+    def take(self, execution: str, number: int) -> Batch | None:
+        """Take the batch with this number; None if it is not here."""
+        batch = self._batches.pop(execution, None)
+        return batch if batch is not None and batch.number == number else None
 
 
 class RecordingActivities:

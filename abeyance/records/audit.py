@@ -27,7 +27,7 @@ from abeyance.records.events import (
     positions,
 )
 from abeyance.records.runs import run
-from abeyance.records.selecting import AnyRow
+from abeyance.records.selecting import AnyRow, the_run
 from abeyance.records.tables import events, micros, runs
 from abeyance.records.writing import LISTED
 
@@ -52,9 +52,7 @@ def contents(
     view = run(connection, documents, deployment, run_id)
     if view is None:
         return []
-    identity = select(runs.c.id, runs.c.origin, runs.c.hash).where(
-        runs.c.deployment == deployment, runs.c.run_id == run_id, runs.c.is_newest
-    )
+    identity = select(runs.c.id, runs.c.origin, runs.c.hash).where(*the_run(deployment, run_id))
     row = connection.execute(identity).one()
     told: list[dict[str, Json]] = []
     before = ""

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from sqlalchemy import Connection, Engine, select
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as NoConnection
 
@@ -156,8 +155,7 @@ class Database:
         found = connection.scalar(query)
         if engines.writes(connection):
             if found is None:
-                insert = (postgresql if self.is_postgres else sqlite).insert(deployments)
-                connection.execute(insert.values(row).on_conflict_do_nothing())
+                engines.add_missing(connection, deployments, [row])
                 found = connection.scalars(query).one()
             # It is known to others once it is committed.
             connection.info[_MADE][scope] = found

@@ -12,6 +12,7 @@ from abeyance import views
 from abeyance.core.address import Address
 from abeyance.records.documents import Documents
 from abeyance.records.events import of_run
+from abeyance.records.selecting import the_run
 from abeyance.records.tables import events, runs
 
 _ALL: Final = 1_000_000
@@ -43,7 +44,7 @@ def opening(
     query = (
         select(events.c.data, events.c.task)
         .join(runs, events.c.run == runs.c.id)
-        .where(runs.c.deployment == deployment, runs.c.run_id == run_id, runs.c.is_newest)
+        .where(*the_run(deployment, run_id))
         .where(events.c.type == "interrupt.opened", events.c.rewound_by.is_(None))
         .where(events.c.task.is_not(None))
         .order_by(events.c.number.desc())
@@ -61,7 +62,7 @@ def standing(
     """Return where a run stands; None if there is none of this id."""
     del documents
     query = select(runs.c.origin, runs.c.status, runs.c.rewound_by).where(
-        runs.c.deployment == deployment, runs.c.run_id == run_id, runs.c.is_newest
+        *the_run(deployment, run_id)
     )
     found = connection.execute(query).one_or_none()
     return found and Standing(origin=found.origin, status=found.status, rewound_by=found.rewound_by)
@@ -85,7 +86,7 @@ def kept(
     query = (
         select(which)
         .join(runs, events.c.run == runs.c.id)
-        .where(runs.c.deployment == deployment, runs.c.run_id == run_id, runs.c.is_newest)
+        .where(*the_run(deployment, run_id))
         .where(events.c.rewound_by.is_(None))
         .where((events.c.task == tasks) | events.c.task.startswith(f"{tasks}/"))
     )

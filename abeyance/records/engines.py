@@ -10,13 +10,15 @@ import os
 import sqlite3
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy import URL, Connection, Engine, Executable, Table, create_engine, event, make_url
+from sqlalchemy.dialects import postgresql, sqlite
 
 from abeyance.settings import database_file
 
@@ -94,6 +96,22 @@ def watch(connection: Connection) -> Callable[[], bool]:
         return False
 
     return has_changed
+
+
+def add_missing(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Insert the rows that are not there yet."""
+    if rows:
+        connection.execute(_missing(table, connection.dialect.name), [*rows])
+
+
+@cache
+def _missing(table: Table, dialect: str) -> Executable:
+    return insert(table, dialect).on_conflict_do_nothing()
+
+
+def insert(table: Table, dialect: str) -> postgresql.Insert | sqlite.Insert:
+    """Return what inserts rows, and may say what becomes of those that are there."""
+    return postgresql.insert(table) if dialect == "postgresql" else sqlite.insert(table)
 
 
 class _Counter:

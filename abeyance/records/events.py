@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import Connection, Select, func, select
+from sqlalchemy import Connection, func, select
 
 from abeyance import views
 from abeyance.errors import Code, Refusal
@@ -148,7 +148,7 @@ def part_of_run(
     position is not.
     """
     found = connection.execute(
-        _of(select(_NUMBER, runs.c.ended_at), deployment, run_id)
+        select(_NUMBER, runs.c.ended_at).where(*selecting.the_run(deployment, run_id))
     ).one_or_none()
     if found is None:
         return None
@@ -175,7 +175,7 @@ def running(
     connection: Connection, documents: Documents, deployment: int, run_id: str
 ) -> tuple[int, list[str]]:
     """Return the number of a run's latest event, and the addresses of the visits that run by then."""
-    query = _of(select(_NUMBER, runs.c.view), deployment, run_id)
+    query = select(_NUMBER, runs.c.view).where(*selecting.the_run(deployment, run_id))
     found = connection.execute(query).one_or_none()
     if found is None:
         return 0, []
@@ -289,10 +289,6 @@ def number_of(text: str) -> int | None:
     return int(text) if _ID.fullmatch(text) else None
 
 
-def _of(query: Select[Any], deployment: int, run_id: str) -> Select[Any]:
-    return query.where(runs.c.deployment == deployment, runs.c.run_id == run_id, runs.c.is_newest)
-
-
 def _rows(
     connection: Connection,
     deployment: int,
@@ -304,7 +300,9 @@ def _rows(
     discarded: bool = False,
 ) -> Sequence[AnyRow]:
     query = (
-        _of(select(*FIELDS).join(runs, events.c.run == runs.c.id), deployment, run_id)
+        select(*FIELDS)
+        .join(runs, events.c.run == runs.c.id)
+        .where(*selecting.the_run(deployment, run_id))
         .where(events.c.number > after, events.c.position > beyond, *_standing(discarded=discarded))
         .order_by(events.c.number)
         .limit(limit)

@@ -7,17 +7,17 @@ from histories. That a grant was revoked is in no history, so one that is made a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 from pydantic import TypeAdapter
-from sqlalchemy import Connection, Executable, Table, delete, update
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import Connection, delete, update
 
 from abeyance.core.grants import Grant
 from abeyance.records.batch import Batch, Fact
 from abeyance.records.documents import Documents
+from abeyance.records.engines import add_missing
 from abeyance.records.tables import grant_uses, grants, micros, micros_or_none
 
 JSON: Final = TypeAdapter(Grant)
@@ -54,7 +54,7 @@ def record(
                 "revoked_at": micros_or_none(revoked_at),
                 "document": documents.write(fact.audit["grant"], batch.view.run_id),
             }
-            connection.execute(missing(connection, grants, values))
+            add_missing(connection, grants, [values])
         elif fact.type == _USED:
             used = {
                 "deployment": deployment,
@@ -62,7 +62,7 @@ def record(
                 "origin": batch.origin,
             }
             used |= {"call": fact.address, "run_id": batch.view.run_id, "at": micros(fact.time)}
-            connection.execute(missing(connection, grant_uses, used))
+            add_missing(connection, grant_uses, [used])
 
 
 def take_back(connection: Connection, row: int, before: int, facts: Sequence[Fact]) -> None:
@@ -78,9 +78,3 @@ def discard(connection: Connection, row: int, kept: int, at: datetime, by: str |
     """Revoke the grants of a run that somebody has rewound to before it made them."""
     since = (grants.c.run == row, grants.c.event > kept, grants.c.revoked_at.is_(None))
     connection.execute(update(grants).where(*since).values(revoked_at=micros(at), revoked_by=by))
-
-
-def missing(connection: Connection, table: Table, values: Mapping[str, Any]) -> Executable:
-    """Return what inserts a row that is not there yet."""
-    insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
-    return insert(table).values(values).on_conflict_do_nothing()

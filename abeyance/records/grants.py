@@ -11,8 +11,9 @@ from sqlalchemy import ColumnElement, Connection, and_, or_, select, update
 
 from abeyance.core.grants import Grant, Wanted, unknown
 from abeyance.keyring import WrongKey
-from abeyance.records import event_rows, grant_rows
+from abeyance.records import event_rows
 from abeyance.records.documents import Documents
+from abeyance.records.engines import add_missing
 from abeyance.records.grant_rows import JSON
 from abeyance.records.grant_views import GrantStatus, GrantUse, GrantView
 from abeyance.records.selecting import AnyRow, alone
@@ -80,7 +81,7 @@ def take(
     if grant is not None:
         values = {"deployment": deployment, "grant_id": grant.id, "origin": call.origin}
         values |= {"call": call.call, "run_id": call.run_id, "at": micros(now)}
-        connection.execute(grant_rows.missing(connection, grant_uses, values))
+        add_missing(connection, grant_uses, [values])
     return grant
 
 

@@ -13,9 +13,9 @@ from abeyance import views, wire
 from abeyance.records.batch import BEGINNING, Batch, Fact
 from abeyance.records.documents import Documents
 from abeyance.records.questions import listed_of
-from abeyance.records.selecting import AnyRow, Condition
+from abeyance.records.selecting import AnyRow, Condition, the_run
 from abeyance.records.tables import claims, events, micros, moment, questions, runs
-from abeyance.records.writing import write
+from abeyance.records.writing import lock, write
 
 _AT_ONCE: Final = 500
 _ALL: Final = 100_000
@@ -116,7 +116,7 @@ def _newest(
     last = select(func.max(events.c.number)).where(events.c.run == runs.c.id).scalar_subquery()
     columns = (runs.c.id, runs.c.origin, runs.c.batch, runs.c.active_at, runs.c.view)
     query = select(*columns, func.coalesce(last, 0).label("last")).where(
-        runs.c.deployment == deployment, runs.c.run_id == run_id, runs.c.is_newest, *conditions
+        *the_run(deployment, run_id), *conditions
     )
     return connection.execute(query).one_or_none()
 
@@ -170,8 +170,7 @@ def undelivered(
     at: datetime,
 ) -> None:
     """Record whom a notification did not reach, for a run that has ended: once for each `at`."""
-    # First the lock, under which no other event comes in between.
-    write(connection, documents, deployment, [])
+    lock(connection)
     found = _newest(connection, deployment, run_id, runs.c.ended_at.is_not(None))
     if found is None:
         return

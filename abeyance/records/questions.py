@@ -205,8 +205,7 @@ def _read(
     query = (
         select(*_SHOWN)
         .join(runs, questions.c.run == runs.c.id)
-        .where(runs.c.deployment == deployment, runs.c.run_id == run_id, runs.c.is_newest)
-        .where(*wanted)
+        .where(*selecting.the_run(deployment, run_id), *wanted)
         .order_by(
             questions.c.settled_at.is_not(None),
             questions.c.settled_at,

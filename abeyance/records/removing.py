@@ -42,11 +42,10 @@ def standing(
     connection: Connection, documents: Documents, deployment: int, run_id: str
 ) -> Standing:
     """Return whether there is a run of this id, one that was erased, or neither."""
-    del documents
     kept = exists().where(runs.c.deployment == deployment, runs.c.run_id == run_id)
     if connection.execute(select(kept)).scalar_one():
         return "kept"
-    return "unknown" if _erasure(connection, deployment, run_id) is None else "erased"
+    return "unknown" if erasure_of(connection, documents, deployment, run_id) is None else "erased"
 
 
 def erasure_of(
@@ -54,10 +53,6 @@ def erasure_of(
 ) -> Erasure | None:
     """Return what was erased of an id, None if nothing was."""
     del documents
-    return _erasure(connection, deployment, run_id)
-
-
-def _erasure(connection: Connection, deployment: int, run_id: str) -> Erasure | None:
     query = select(erased.c.run_id, erased.c.at, erased.c.is_done).where(
         erased.c.deployment == deployment, erased.c.run_id == run_id
     )

@@ -52,9 +52,7 @@ def run(
     connection: Connection, documents: Documents, deployment: int, run_id: str
 ) -> views.RunView | None:
     """Return a run with the questions that wait in it, whole; None if there is none of this id."""
-    query = select(*_SHOWN).where(
-        runs.c.deployment == deployment, runs.c.run_id == run_id, runs.c.is_newest
-    )
+    query = select(*_SHOWN).where(*selecting.the_run(deployment, run_id))
     found = connection.execute(query).one_or_none()
     if found is None:
         return None

@@ -28,7 +28,7 @@ from abeyance.core.json import Json
 from abeyance.core.policy import ReadRights
 from abeyance.records import cursors
 from abeyance.records.search_texts import searchable
-from abeyance.records.tables import deployments, labels
+from abeyance.records.tables import deployments, labels, runs
 
 T = TypeVar("T")
 Condition: TypeAlias = ColumnElement[bool]
@@ -114,6 +114,11 @@ def _may_be_of(column: Column[Any], value: object) -> bool:
     if column.type.python_type is int:
         return type(value) is int and -_HIGHEST <= value < _HIGHEST
     return isinstance(value, str) and value.isprintable()
+
+
+def the_run(deployment: int, run_id: str) -> tuple[Condition, ...]:
+    """Return what makes a row of `runs` the run of an id, which is the newest that had it."""
+    return runs.c.deployment == deployment, runs.c.run_id == run_id, runs.c.is_newest
 
 
 def readable(run: Column[int], reads: ReadRights) -> Iterator[Condition]:

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, and_, delete, insert, select, update
 from abeyance import views
 from abeyance.records import questions
 from abeyance.records.documents import Documents
-from abeyance.records.selecting import Condition, alone
+from abeyance.records.selecting import Condition, alone, the_run
 from abeyance.records.tables import followers, labels, micros, moment, runs, slack_messages
 
 
@@ -175,8 +175,7 @@ def run_of(interrupt_id: str) -> str:
 
 
 def _run(connection: Connection, deployment: int, run_id: str) -> int | None:
-    own = (runs.c.deployment == deployment, runs.c.run_id == run_id, runs.c.is_newest)
-    return connection.scalar(select(runs.c.id).where(*own))
+    return connection.scalar(select(runs.c.id).where(*the_run(deployment, run_id)))
 
 
 def _of(run: int, interrupt_id: str, channel: str | None = None) -> list[Condition]:

@@ -15,7 +15,7 @@ from abeyance import views
 from abeyance.records.batch import Batch
 from abeyance.records.documents import Documents
 from abeyance.records.tables import events, micros, runs
-from abeyance.records.writing import write
+from abeyance.records.writing import lock, write
 
 
 def take_back(
@@ -34,8 +34,7 @@ def take_back(
     Clocks differ, so the name of the task has to say it too: `over` has, for each execution, the length
     of its history when the last task began that is over.
     """
-    # First the lock, under which nothing else comes in between.
-    write(connection, documents, deployment, [])
+    lock(connection)
     row = connection.execute(
         select(runs.c.id, runs.c.batch, runs.c.rewind, runs.c.rewound_by).where(
             runs.c.deployment == deployment,

@@ -22,7 +22,6 @@ from typing import Any, Final, TypeAlias
 from sqlalchemy import (
     Connection,
     Executable,
-    Table,
     bindparam,
     case,
     delete,
@@ -30,7 +29,6 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy.dialects import postgresql, sqlite
 
 from abeyance import views
 from abeyance.core.terms import Priority
@@ -38,6 +36,7 @@ from abeyance.keyring import WrongKey
 from abeyance.records import engines, event_rows, grant_rows, report, search_texts
 from abeyance.records.batch import BEGINNING, Batch, Fact, Rewound, Written, numbered
 from abeyance.records.documents import Documents
+from abeyance.records.engines import add_missing, insert
 from abeyance.records.event_rows import Tail
 from abeyance.records.report import SHOWN
 from abeyance.records.tables import (
@@ -113,6 +112,14 @@ _DELETE_PEOPLE: Final = delete(people).where(
 )
 
 
+def lock(connection: Connection) -> None:
+    """Let no other transaction write until the end of this one."""
+    # SQLite has one writer anyway. Readers go by the position: one that becomes visible after a later one
+    # would be missed. Who listens is told at the end of the transaction.
+    if connection.dialect.name == "postgresql":
+        connection.execute(_LOCK)
+
+
 def write(
     connection: Connection, documents: Documents, deployment: int, batches: Sequence[Batch]
 ) -> list[Written]:
@@ -120,10 +127,7 @@ def write(
 
     Return what became of each.
     """
-    if connection.dialect.name == "postgresql":
-        # Readers go by the position. One that becomes visible after a later one would be missed. Who
-        # listens is told at the end of the transaction.
-        connection.execute(_LOCK)
+    lock(connection)
     return [_write(connection, documents, deployment, batch) for batch in batches]
 
 
@@ -131,8 +135,7 @@ def fill(connection: Connection, documents: Documents, deployment: int, batch: B
     """Write what is missing of a batch of a history, whether a later one was written or not. Grants that
     are missing are written as revoked: nobody knows whether they were.
     """
-    if connection.dialect.name == "postgresql":
-        connection.execute(_LOCK)
+    lock(connection)
     run = _run(connection, documents, deployment, batch)
     if run is None:
         return
@@ -279,7 +282,7 @@ def _run(
             return None
         columns = {"batch": 0, "told": 0, "hash": "", "is_newest": True}
         columns |= _columns(documents, batch)
-        _add(connection, runs, [{**identity, **columns}])
+        add_missing(connection, runs, [{**identity, **columns}])
         _newest(connection, deployment, batch)
         found = connection.execute(_RUN, identity).one()
     tail = Tail(
@@ -343,7 +346,7 @@ def _write_run(
     columns = {"batch": batch.number, "told": tail.number, "hash": tail.hash}
     columns |= _columns(documents, batch)
     connection.execute(_UPDATE_RUN, {"key": run, **columns})
-    _add(
+    add_missing(
         connection,
         labels,
         [{"run": run, "label": f"{name}={value}"} for name, value in batch.view.labels.items()],
@@ -375,7 +378,7 @@ def _write_questions(
     connection.execute(_DELETE_PEOPLE, {"questions": [*keys.values()]})
     written = [view for view in batch.questions if view.id in keys]
     named = [row for view in written for row in _people(keys[view.id], view)]
-    _add(connection, people, named)
+    add_missing(connection, people, named)
 
 
 def _told(facts: Sequence[Fact]) -> Mapping[str, Row]:
@@ -468,32 +471,17 @@ def _people(question: int, view: views.InterruptView) -> Iterator[Row]:
         yield from named("claim", [*view.claim.people], until=micros(view.claim.until))
 
 
-def _add(connection: Connection, table: Table, rows: Sequence[Row]) -> None:
-    """Insert the rows that are not there yet."""
-    if rows:
-        connection.execute(_insert_missing(table, connection.dialect.name), rows)
-
-
-@functools.cache
-def _insert_missing(table: Table, dialect: str) -> Executable:
-    return _insert(table, dialect).on_conflict_do_nothing()
-
-
 @functools.cache
 def _put_questions(dialect: str) -> Executable:
-    insert, key = _insert(questions, dialect), [questions.c.run, questions.c.interrupt_id]
+    made, key = insert(questions, dialect), [questions.c.run, questions.c.interrupt_id]
     written = [each for each in questions.c if each not in key and each is not questions.c.id]
-    return insert.on_conflict_do_update(
+    return made.on_conflict_do_update(
         index_elements=key,
         set_={
-            **{each.name: insert.excluded[each.name] for each in written},
-            "shown": func.coalesce(insert.excluded.shown, questions.c.shown),
+            **{each.name: made.excluded[each.name] for each in written},
+            "shown": func.coalesce(made.excluded.shown, questions.c.shown),
         },
         # What comes again does not bring back what a rewind has discarded.
-        where=(questions.c.batch < insert.excluded.batch)
-        | ((questions.c.batch == insert.excluded.batch) & questions.c.rewound_by.is_(None)),
+        where=(questions.c.batch < made.excluded.batch)
+        | ((questions.c.batch == made.excluded.batch) & questions.c.rewound_by.is_(None)),
     )
-
-
-def _insert(table: Table, dialect: str) -> postgresql.Insert | sqlite.Insert:
-    return postgresql.insert(table) if dialect == "postgresql" else sqlite.insert(table)

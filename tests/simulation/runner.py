@@ -20,11 +20,10 @@ from temporalio.exceptions import ApplicationError, CancelledError
 from abeyance import Graph, names, wire
 from abeyance.activities.maintenance import read_journals
 from abeyance.activities.node import NodeActivities
-from abeyance.activities.recording import RecordingActivities
+from abeyance.activities.recording import HandOver, RecordingActivities
 from abeyance.client import Client
 from abeyance.client.grants import GrantedCalls
 from abeyance.records.batch import Batch
-from abeyance.records.handover import HandOver
 from abeyance.storage.converter import of_run
 from abeyance.temporal.workarounds.heartbeat import THROTTLE_SECONDS
 from tests.simulation.activity import Activity

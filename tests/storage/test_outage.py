@@ -19,9 +19,8 @@ from temporalio.client import Client as TemporalClient
 from temporalio.worker import Worker
 
 from abeyance import START, Agent, Context, Graph, views
-from abeyance.activities.recording import RecordingActivities
+from abeyance.activities.recording import HandOver, RecordingActivities
 from abeyance.client.records import shared_database
-from abeyance.records.handover import HandOver
 from abeyance.records.writer import Writer
 from abeyance.settings import Settings
 from abeyance.storage.backends import ConfiguredBlobs
