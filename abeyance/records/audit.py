@@ -26,10 +26,10 @@ from abeyance.records.events import (
     fields,
     positions,
 )
+from abeyance.records.question_rows import LISTED
 from abeyance.records.runs import run
 from abeyance.records.selecting import AnyRow, the_run
 from abeyance.records.tables import events, micros, runs
-from abeyance.records.writing import LISTED
 
 _COLUMNS: Final = (*FIELDS, events.c.after, events.c.capability, events.c.audit, events.c.hash)
 _IN_ORDER: Final = (

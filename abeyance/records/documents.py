@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from pydantic_core import from_json
 
+from abeyance import views
 from abeyance.keyring import Keyring
 
 _SEALED: Final = "sealed:"
@@ -36,6 +37,11 @@ class Documents:
             return text
         sealed = self._keys.seal(text.encode(), run_id=run_id)
         return _SEALED + base64.b64encode(sealed).decode()
+
+    def write_view(self, view: views.RunView | views.InterruptView) -> str:
+        """Return a view as a row holds it."""
+        # Of the sixty fields of a question few say anything.
+        return self.write(view.model_dump(mode="json", exclude_defaults=True), view.run_id)
 
     def read(self, text: str) -> Any:
         """Return the JSON of a row. Raises WrongKey if no key of this process opens it."""

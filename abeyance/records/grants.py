@@ -18,7 +18,7 @@ from abeyance.records.grant_rows import JSON
 from abeyance.records.grant_views import GrantStatus, GrantUse, GrantView
 from abeyance.records.selecting import AnyRow, alone
 from abeyance.records.tables import grant_uses, grants, micros, moment, runs
-from abeyance.records.writing import write
+from abeyance.records.writing import lock
 
 REVOKED: Final = "approval.revoked"
 """What an audit calls it that somebody revoked a grant."""
@@ -99,8 +99,7 @@ def revoke(
 
     It is told in the audit of the run that made it.
     """
-    # First the lock under which events get their positions.
-    write(connection, documents, deployment, [])
+    lock(connection)
     alone(connection, deployment)
     own = (grants.c.deployment == deployment, grants.c.id == id_, grants.c.until > micros(now))
     row = connection.execute(select(grants).where(*own)).one_or_none()

@@ -20,9 +20,9 @@ from abeyance.filters import InboxFilter, Order
 from abeyance.keyring import WrongKey
 from abeyance.records import selecting
 from abeyance.records.documents import Documents
+from abeyance.records.question_rows import LISTED, PRIORITIES
 from abeyance.records.selecting import AnyRow, Condition, Page
 from abeyance.records.tables import micros, moment, people, questions, runs
-from abeyance.records.writing import LISTED, PRIORITIES
 
 _BY_DEADLINE: Final = (questions.c.due, questions.c.interrupt_id)
 _KEYS: Final[Mapping[str, Sequence[Column[Any]]]] = {

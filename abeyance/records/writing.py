@@ -11,53 +11,37 @@ number of the event `run.rewound`, and its events are numbered after it.
 
 from __future__ import annotations
 
-import contextlib
-import functools
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, TypeAlias
 
 from sqlalchemy import (
     Connection,
-    Executable,
     bindparam,
-    case,
     delete,
     func,
     select,
     update,
 )
 
-from abeyance import views
-from abeyance.core.terms import Priority
-from abeyance.keyring import WrongKey
-from abeyance.records import engines, event_rows, grant_rows, report, search_texts
-from abeyance.records.batch import BEGINNING, Batch, Fact, Rewound, Written, numbered
+from abeyance.records import engines, event_rows, grant_rows, question_rows, search_texts
+from abeyance.records.batch import BEGINNING, Batch, Rewound, Written, numbered
 from abeyance.records.documents import Documents
-from abeyance.records.engines import add_missing, insert
+from abeyance.records.engines import add_missing
 from abeyance.records.event_rows import Tail
-from abeyance.records.report import SHOWN
 from abeyance.records.tables import (
-    FAR,
     claims,
     erased,
     events,
     labels,
     micros,
     micros_or_none,
-    people,
-    questions,
     runs,
 )
 
 Row: TypeAlias = dict[str, Any]
 
-LISTED: Final = ("open", "held")
-"""The statuses of a question that waits for somebody, or to begin."""
-PRIORITIES: Final[Mapping[Priority, int]] = {"high": 0, "normal": 1, "low": 2}
-_ANSWERED: Final = "interrupt.answered"
 _POSITIONS: Final = 0x6162_6579
 """The lock under which events get their positions."""
 
@@ -81,12 +65,6 @@ _ERASED: Final = select(erased.c.at).where(
 )
 _HAS_ENDED: Final = select(runs.c.ended_at.is_not(None)).where(runs.c.id == bindparam("run"))
 _UPDATE_RUN: Final = update(runs).where(runs.c.id == bindparam("key"))
-_UNKNOWN_QUESTIONS: Final = select(questions.c.interrupt_id).where(
-    questions.c.run == bindparam("run"),
-    questions.c.batch > bindparam("after"),
-    questions.c.batch < bindparam("number"),
-    questions.c.rewound_by.is_(None),
-)
 _DISCARD_EVENTS: Final = (
     update(events)
     .where(
@@ -98,18 +76,6 @@ _DISCARD_EVENTS: Final = (
     .values(rewound_by=bindparam("by"))
 )
 _DELETE_CLAIM: Final = delete(claims).where(claims.c.token == bindparam("taken"))
-_NAMED: Final = (
-    questions.c.run == bindparam("run"),
-    questions.c.interrupt_id.in_(bindparam("ids", expanding=True)),
-)
-_DELETE_QUESTIONS: Final = delete(questions).where(*_NAMED)
-_VIEWS: Final = select(questions.c.interrupt_id, questions.c.view).where(*_NAMED)
-_KEYS: Final = select(questions.c.interrupt_id, questions.c.id).where(
-    *_NAMED, questions.c.batch == bindparam("number")
-)
-_DELETE_PEOPLE: Final = delete(people).where(
-    people.c.question.in_(bindparam("questions", expanding=True))
-)
 
 
 def lock(connection: Connection) -> None:
@@ -158,7 +124,7 @@ def fill(connection: Connection, documents: Documents, deployment: int, batch: B
     connection.execute(_UPDATE_RUN.values(told=tail.number, hash=tail.hash), {"key": run.id})
     _write_questions(connection, documents, deployment, run, batch)
     if connection.execute(_HAS_ENDED, {"run": run.id}).scalar_one():
-        _take_off_lists(connection, [run.id])
+        question_rows.take_off_lists(connection, [run.id])
 
 
 def _write(
@@ -202,21 +168,14 @@ def _write(
             connection.execute(_DELETE_CLAIM, {"taken": batch.claim})
         _write_questions(connection, documents, deployment, run, batch)
     shift = 0 if rewound is None or by is None else by - rewound.at
-    if run.latest <= batch.after:
-        return Written(status="written", shift=shift)
     # Nobody may have heard of them when it came for the first time.
-    return Written(status="written", strays=_strays(connection, run, batch), shift=shift)
-
-
-def _strays(connection: Connection, run: _Run, batch: Batch) -> list[str]:
-    """Return the questions that were changed by batches of which the run does not know."""
-    between = {"run": run.id, "after": batch.after, "number": batch.number}
-    return [*connection.execute(_UNKNOWN_QUESTIONS, between).scalars()]
+    strays = question_rows.strays(connection, run.id, batch) if run.latest > batch.after else []
+    return Written(status="written", strays=strays, shift=shift)
 
 
 def _of_strays(connection: Connection, run: _Run, batch: Batch) -> Batch:
     """Return a batch of all questions with those that have to be put right."""
-    strays = _strays(connection, run, batch)
+    strays = question_rows.strays(connection, run.id, batch)
     asked = {view.id: view for view in batch.questions}
     changes = {
         "questions": [asked[id_] for id_ in strays if id_ in asked],
@@ -238,17 +197,7 @@ def _rewind(connection: Connection, run: _Run, batch: Batch, rewound: Rewound) -
 
 def _discard(connection: Connection, run: _Run, batch: Batch, rewound: Rewound, *, by: int) -> None:
     connection.execute(_DISCARD_EVENTS, {"key": run.id, "kept": rewound.at, "by": by})
-    # The run hands over everything that is open with this batch.
-    since = update(questions).where(
-        questions.c.run == run.id,
-        questions.c.batch > batch.after,
-        questions.c.batch < batch.number,
-        questions.c.rewound_by.is_(None),
-        questions.c.interrupt_id.not_in([view.id for view in batch.questions]),
-    )
-    waiting = questions.c.status.in_(LISTED)
-    status = case((waiting, "cancelled"), else_=questions.c.status)
-    connection.execute(since.values(listed=None, rewound_by=by, status=status))
+    question_rows.discard(connection, run.id, batch, by=by)
     if by > (run.rewound_by or 0):
         connection.execute(_UPDATE_RUN.values(rewind=rewound.salt, rewound_by=by), {"key": run.id})
 
@@ -303,17 +252,8 @@ def _newest(connection: Connection, deployment: int, batch: Batch) -> int:
         for ids, is_newest in (([newest], True), (older, False)):
             marked = update(runs).where(runs.c.id.in_(ids), runs.c.is_newest.is_not(is_newest))
             connection.execute(marked.values(is_newest=is_newest))
-        _take_off_lists(connection, older)
+        question_rows.take_off_lists(connection, older)
     return int(newest)
-
-
-def _take_off_lists(connection: Connection, ids: Sequence[int], by: Batch | None = None) -> None:
-    listed = update(questions).where(questions.c.run.in_(ids), questions.c.listed.is_not(None))
-    number: Any = questions.c.batch
-    if by is not None:
-        # What the run does not know has to be told apart from what it does, later too.
-        number = case((number > by.after, number), else_=by.number)
-    connection.execute(listed.values(listed=None, batch=number))
 
 
 def _columns(documents: Documents, batch: Batch) -> Row:
@@ -331,13 +271,8 @@ def _columns(documents: Documents, batch: Batch) -> Row:
         "is_blocked": bool(view.blocked),
         "hindered": None,
         "search": search_texts.of_run(view),
-        "view": _document(documents, view),
+        "view": documents.write_view(view),
     }
-
-
-def _document(documents: Documents, view: views.RunView | views.InterruptView) -> str:
-    # Of the sixty fields of a question few say anything.
-    return documents.write(view.model_dump(mode="json", exclude_defaults=True), view.run_id)
 
 
 def _write_run(
@@ -357,131 +292,7 @@ def _write_questions(
     connection: Connection, documents: Documents, deployment: int, run: _Run, batch: Batch
 ) -> None:
     if batch.view.ended_at is not None:
-        _take_off_lists(connection, [run.id], by=batch)
-    if batch.gone:
-        connection.execute(_DELETE_QUESTIONS, {"run": run.id, "ids": batch.gone})
-    if not batch.questions:
-        return
-    told, of = _kept(connection, documents, run, batch, _told(batch.facts)), batch.view
-    rows = [
-        {
-            "batch": batch.number,
-            **_question(documents, deployment, run, view, of=of, told=told.get(view.id, {})),
-        }
-        for view in batch.questions
-    ]
-    connection.execute(_put_questions(connection.dialect.name), rows)
-    ids = [view.id for view in batch.questions]
-    which = {"run": run.id, "ids": ids, "number": batch.number}
-    found = connection.execute(_KEYS, which)
-    keys = {interrupt_id: key for interrupt_id, key in found}  # noqa: C416 (rows are no pairs to mypy)
-    connection.execute(_DELETE_PEOPLE, {"questions": [*keys.values()]})
-    written = [view for view in batch.questions if view.id in keys]
-    named = [row for view in written for row in _people(keys[view.id], view)]
-    add_missing(connection, people, named)
-
-
-def _told(facts: Sequence[Fact]) -> Mapping[str, Row]:
-    """Return what events tell of questions beyond their views: what was shown last, and the answer. A
-    settled question keeps nothing of the first, and of a long answer nothing either.
-    """
-    told: dict[str, Row] = defaultdict(dict)
-    for fact in facts:
-        audit, id_ = fact.audit or {}, str(fact.data.get("id"))
-        if "shown" in audit:
-            told[id_]["shown"] = audit["shown"]
-        if fact.type == _ANSWERED:
-            told[id_]["answer"] = audit.get("answer")
-    return told
-
-
-def _kept(
-    connection: Connection, documents: Documents, run: _Run, batch: Batch, told: Mapping[str, Row]
-) -> Mapping[str, Row]:
-    """Return what is told of questions, and the long answers that their run does not know any more."""
-    views_ = (view for view in batch.questions if view.status == "answered" and view.answer is None)
-    ids = [view.id for view in views_ if "answer" not in told.get(view.id, {})]
-    if not ids:
-        return told
-    kept = dict(told)
-    for row in connection.execute(_VIEWS, {"run": run.id, "ids": ids}).all():
-        with contextlib.suppress(WrongKey):
-            answer = documents.read(row.view).get("answer")
-            kept[row.interrupt_id] = {**told.get(row.interrupt_id, {}), "answer": answer}
-    return kept
-
-
-def _question(
-    documents: Documents,
-    deployment: int,
-    run: _Run,
-    view: views.InterruptView,
-    *,
-    of: views.RunView,
-    told: Mapping[str, Any],
-) -> Row:
-    deadline = micros_or_none(view.deadline)
-    is_settled = view.status not in LISTED
-    is_listed = not is_settled and run.is_newest and of.ended_at is None
-    if is_settled and view.answer is None:
-        view = view.model_copy(update={"answer": told.get("answer")})
-    shown = told.get("shown") if is_settled else view.model_dump(mode="json", include={*SHOWN})
-    return {
-        "run": run.id,
-        "deployment": deployment,
-        "interrupt_id": view.id,
-        "status": view.status,
-        "listed": view.status if is_listed else None,
-        "graph": of.graph,
-        "outcome": report.outcome_of(view) if is_settled else None,
-        "deciders": report.lines(report.deciders_of(view)) if is_settled else None,
-        "capability": view.requested_capability,
-        "priority": PRIORITIES[view.priority],
-        "risk": -(view.risk or 0),
-        "created_at": micros(view.created_at),
-        "settled_at": micros_or_none(view.settled_at),
-        "deadline": deadline,
-        "due": FAR if deadline is None else deadline,
-        "rewound_by": None,
-        "search": search_texts.of_question(of, view, is_sealed=documents.are_sealed),
-        "view": _document(documents, view),
-        "shown": shown and documents.write({name: shown.get(name) for name in SHOWN}, view.run_id),
-    }
-
-
-def _people(question: int, view: views.InterruptView) -> Iterator[Row]:
-    def named(why: str, names: Sequence[str], **times: int) -> Iterator[Row]:
-        for who in dict.fromkeys(names):
-            yield {
-                "question": question,
-                "who": who,
-                "why": why,
-                "since": None,
-                "until": None,
-            } | times
-
-    if view.status not in LISTED:
-        return
-    yield from named("assignee", view.assignees)
-    yield from named("quorum", [] if view.quorum is None else view.quorum.of)
-    escalated = {who: each.at for each in reversed(view.escalations) for who in each.to}
-    for who, at in escalated.items():
-        yield from named("escalation", [who], since=micros(at))
-    if view.claim is not None:
-        yield from named("claim", [*view.claim.people], until=micros(view.claim.until))
-
-
-@functools.cache
-def _put_questions(dialect: str) -> Executable:
-    made, key = insert(questions, dialect), [questions.c.run, questions.c.interrupt_id]
-    written = [each for each in questions.c if each not in key and each is not questions.c.id]
-    return made.on_conflict_do_update(
-        index_elements=key,
-        set_={
-            **{each.name: made.excluded[each.name] for each in written},
-            "shown": func.coalesce(made.excluded.shown, questions.c.shown),
-        },
-        # What comes again does not bring back what a rewind has discarded.
-        where=(questions.c.batch < made.excluded.batch)
-        | ((questions.c.batch == made.excluded.batch) & questions.c.rewound_by.is_(None)),
+        question_rows.take_off_lists(connection, [run.id], by=batch)
+    question_rows.write(
+        *(connection, documents, deployment, batch), row=run.id, is_newest=run.is_newest
     )

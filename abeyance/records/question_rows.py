@@ -1,0 +1,214 @@
+"""Writes the rows of questions, and of the people whom they are for."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+from sqlalchemy import Connection, Executable, bindparam, case, delete, func, select, update
+
+from abeyance import views
+from abeyance.core.terms import Priority
+from abeyance.keyring import WrongKey
+from abeyance.records import report, search_texts
+from abeyance.records.batch import Batch, Fact
+from abeyance.records.documents import Documents
+from abeyance.records.engines import add_missing, insert
+from abeyance.records.report import SHOWN
+from abeyance.records.tables import FAR, micros, micros_or_none, people, questions
+
+Row: TypeAlias = dict[str, Any]
+
+LISTED: Final = ("open", "held")
+"""The statuses of a question that waits for somebody, or to begin."""
+PRIORITIES: Final[Mapping[Priority, int]] = {"high": 0, "normal": 1, "low": 2}
+_ANSWERED: Final = "interrupt.answered"
+_UNKNOWN: Final = select(questions.c.interrupt_id).where(
+    questions.c.run == bindparam("run"),
+    questions.c.batch > bindparam("after"),
+    questions.c.batch < bindparam("number"),
+    questions.c.rewound_by.is_(None),
+)
+_NAMED: Final = (
+    questions.c.run == bindparam("run"),
+    questions.c.interrupt_id.in_(bindparam("ids", expanding=True)),
+)
+_DELETE: Final = delete(questions).where(*_NAMED)
+_VIEWS: Final = select(questions.c.interrupt_id, questions.c.view).where(*_NAMED)
+_KEYS: Final = select(questions.c.interrupt_id, questions.c.id).where(
+    *_NAMED, questions.c.batch == bindparam("number")
+)
+_DELETE_PEOPLE: Final = delete(people).where(
+    people.c.question.in_(bindparam("questions", expanding=True))
+)
+
+
+def write(
+    connection: Connection,
+    documents: Documents,
+    deployment: int,
+    batch: Batch,
+    *,
+    row: int,
+    is_newest: bool,
+) -> None:
+    """Write the questions of a batch. `row` is that of their run; lists have them if it `is_newest`."""
+    if batch.gone:
+        connection.execute(_DELETE, {"run": row, "ids": batch.gone})
+    if not batch.questions:
+        return
+    told, of = _kept(connection, documents, row, batch, _told(batch.facts)), batch.view
+    is_listed = is_newest and of.ended_at is None
+    rows = [
+        {
+            "run": row,
+            "deployment": deployment,
+            "batch": batch.number,
+            "listed": view.status if is_listed and view.status in LISTED else None,
+            **_question(documents, view, of=of, told=told.get(view.id, {})),
+        }
+        for view in batch.questions
+    ]
+    connection.execute(_put_questions(connection.dialect.name), rows)
+    ids = [view.id for view in batch.questions]
+    which = {"run": row, "ids": ids, "number": batch.number}
+    found = connection.execute(_KEYS, which)
+    keys = {interrupt_id: key for interrupt_id, key in found}  # noqa: C416 (rows are no pairs to mypy)
+    connection.execute(_DELETE_PEOPLE, {"questions": [*keys.values()]})
+    written = [view for view in batch.questions if view.id in keys]
+    named = [each for view in written for each in _people(keys[view.id], view)]
+    add_missing(connection, people, named)
+
+
+def take_off_lists(connection: Connection, rows: Sequence[int], by: Batch | None = None) -> None:
+    """Take the questions of runs off the lists. `by` is the batch of a run that tells of its end."""
+    listed = update(questions).where(questions.c.run.in_(rows), questions.c.listed.is_not(None))
+    number: Any = questions.c.batch
+    if by is not None:
+        # What the run does not know has to be told apart from what it does, later too.
+        number = case((number > by.after, number), else_=by.number)
+    connection.execute(listed.values(listed=None, batch=number))
+
+
+def strays(connection: Connection, row: int, batch: Batch) -> list[str]:
+    """Return the questions of a run that were changed by batches of which it does not know."""
+    between = {"run": row, "after": batch.after, "number": batch.number}
+    return [*connection.execute(_UNKNOWN, between).scalars()]
+
+
+def discard(connection: Connection, row: int, batch: Batch, *, by: int) -> None:
+    """Mark the questions of a run that a rewind discards. `by` is the number of its event."""
+    # The run hands over everything that is open with this batch.
+    since = update(questions).where(
+        questions.c.run == row,
+        questions.c.batch > batch.after,
+        questions.c.batch < batch.number,
+        questions.c.rewound_by.is_(None),
+        questions.c.interrupt_id.not_in([view.id for view in batch.questions]),
+    )
+    waiting = questions.c.status.in_(LISTED)
+    status = case((waiting, "cancelled"), else_=questions.c.status)
+    connection.execute(since.values(listed=None, rewound_by=by, status=status))
+
+
+def _told(facts: Sequence[Fact]) -> Mapping[str, Row]:
+    """Return what events tell of questions beyond their views: what was shown last, and the answer. A
+    settled question keeps nothing of the first, and of a long answer nothing either.
+    """
+    told: dict[str, Row] = defaultdict(dict)
+    for fact in facts:
+        audit, id_ = fact.audit or {}, str(fact.data.get("id"))
+        if "shown" in audit:
+            told[id_]["shown"] = audit["shown"]
+        if fact.type == _ANSWERED:
+            told[id_]["answer"] = audit.get("answer")
+    return told
+
+
+def _kept(
+    connection: Connection, documents: Documents, row: int, batch: Batch, told: Mapping[str, Row]
+) -> Mapping[str, Row]:
+    """Return what is told of questions, and the long answers that their run does not know any more."""
+    views_ = (view for view in batch.questions if view.status == "answered" and view.answer is None)
+    ids = [view.id for view in views_ if "answer" not in told.get(view.id, {})]
+    if not ids:
+        return told
+    kept = dict(told)
+    for found in connection.execute(_VIEWS, {"run": row, "ids": ids}).all():
+        with contextlib.suppress(WrongKey):
+            answer = documents.read(found.view).get("answer")
+            kept[found.interrupt_id] = {**told.get(found.interrupt_id, {}), "answer": answer}
+    return kept
+
+
+def _question(
+    documents: Documents,
+    view: views.InterruptView,
+    *,
+    of: views.RunView,
+    told: Mapping[str, Any],
+) -> Row:
+    deadline = micros_or_none(view.deadline)
+    is_settled = view.status not in LISTED
+    if is_settled and view.answer is None:
+        view = view.model_copy(update={"answer": told.get("answer")})
+    shown = told.get("shown") if is_settled else view.model_dump(mode="json", include={*SHOWN})
+    return {
+        "interrupt_id": view.id,
+        "status": view.status,
+        "graph": of.graph,
+        "outcome": report.outcome_of(view) if is_settled else None,
+        "deciders": report.lines(report.deciders_of(view)) if is_settled else None,
+        "capability": view.requested_capability,
+        "priority": PRIORITIES[view.priority],
+        "risk": -(view.risk or 0),
+        "created_at": micros(view.created_at),
+        "settled_at": micros_or_none(view.settled_at),
+        "deadline": deadline,
+        "due": FAR if deadline is None else deadline,
+        "rewound_by": None,
+        "search": search_texts.of_question(of, view, is_sealed=documents.are_sealed),
+        "view": documents.write_view(view),
+        "shown": shown and documents.write({name: shown.get(name) for name in SHOWN}, view.run_id),
+    }
+
+
+def _people(question: int, view: views.InterruptView) -> Iterator[Row]:
+    def named(why: str, names: Sequence[str], **times: int) -> Iterator[Row]:
+        for who in dict.fromkeys(names):
+            yield {
+                "question": question,
+                "who": who,
+                "why": why,
+                "since": None,
+                "until": None,
+            } | times
+
+    if view.status not in LISTED:
+        return
+    yield from named("assignee", view.assignees)
+    yield from named("quorum", [] if view.quorum is None else view.quorum.of)
+    escalated = {who: each.at for each in reversed(view.escalations) for who in each.to}
+    for who, at in escalated.items():
+        yield from named("escalation", [who], since=micros(at))
+    if view.claim is not None:
+        yield from named("claim", [*view.claim.people], until=micros(view.claim.until))
+
+
+@functools.cache
+def _put_questions(dialect: str) -> Executable:
+    made, key = insert(questions, dialect), [questions.c.run, questions.c.interrupt_id]
+    written = [each for each in questions.c if each not in key and each is not questions.c.id]
+    return made.on_conflict_do_update(
+        index_elements=key,
+        set_={
+            **{each.name: made.excluded[each.name] for each in written},
+            "shown": func.coalesce(made.excluded.shown, questions.c.shown),
+        },
+        # What comes again does not bring back what a rewind has discarded.
+        where=(questions.c.batch < made.excluded.batch)
+        | ((questions.c.batch == made.excluded.batch) & questions.c.rewound_by.is_(None)),
+    )
