@@ -202,11 +202,14 @@ async def _records(settings: Settings) -> Finding:
     from abeyance.records.database import Database
 
     database = Database(settings.database_url)
-    if not database.exists:
-        return Finding("records", "ok", f"{database.place} is made when it is first used")
+    slow, text = None, "has the tables of this release"
     try:
-        await asyncio.to_thread(database.check)
-        slow = await asyncio.to_thread(database.search_warning)
+        if database.exists:
+            await asyncio.to_thread(database.check)
+            slow = await asyncio.to_thread(database.search_warning)
+        else:
+            await asyncio.to_thread(database.check_can_be_made)
+            text = "is made when it is first used"
     except RecordsUnavailable as error:
         remedy = "see that it is there, and that this process may use it; runs go on meanwhile"
         return Finding("records", "fail", f"{database.place}: {error}", remedy)
@@ -216,7 +219,7 @@ async def _records(settings: Settings) -> Finding:
         database.close()
     if (warning := unshared_records(settings) or slow) is not None:
         return Finding("records", "warn", warning)
-    return Finding("records", "ok", f"{database.place} has the tables of this release")
+    return Finding("records", "ok", f"{database.place} {text}")
 
 
 def unshared_records(settings: Settings) -> str | None:

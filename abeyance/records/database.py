@@ -69,7 +69,9 @@ class Database:
     @property
     def exists(self) -> bool:
         """Return False if it is a file that is to be made at its first use."""
-        return self._file is None or self._file.exists()
+        with contextlib.suppress(PermissionError):
+            return self._file is None or self._file.exists()
+        return False
 
     @property
     def behind(self) -> float | None:
@@ -182,6 +184,12 @@ class Database:
         with self._errors():
             self._check()
 
+    def check_can_be_made(self) -> None:
+        """Raise RecordsUnavailable if its file, which is not there, cannot be made. Makes nothing."""
+        if self._file is not None:
+            with _unless_files_fail():
+                engines.check_can_be_made(self._file)
+
     def explained(self, error: RecordsUnavailable) -> RecordsUnavailable:
         """Return an error for who runs the database: with where it is, and what to do."""
         return RecordsUnavailable(
@@ -223,11 +231,9 @@ class Database:
             schema.refuse(found, self.place)
 
     def _make_file(self) -> None:
-        try:
-            if self._file is not None:
+        if self._file is not None:
+            with _unless_files_fail():
                 engines.make_file(self._file)
-        except OSError as error:
-            raise _unavailable(error.strerror or type(error).__name__) from error
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
@@ -249,6 +255,14 @@ class Database:
     def _note_failure(self) -> None:
         now = time.monotonic()
         self._failing = (now if self.behind is None else self._failing[0], now)
+
+
+@contextlib.contextmanager
+def _unless_files_fail() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise _unavailable(error.strerror or type(error).__name__) from error
 
 
 def _first_line(error: BaseException | None) -> str:

@@ -148,6 +148,14 @@ def make_file(path: Path) -> None:
         Path(fresh).unlink()
 
 
+def check_can_be_made(path: Path) -> None:
+    """Raise OSError if `make_file` would: by a file in the nearest folder that is there, which is gone at
+    once.
+    """
+    there = next(each for each in path.parents if each.exists())
+    tempfile.TemporaryFile(dir=there).close()
+
+
 def _sqlite(path: Path, *, is_referential: bool) -> Engine:
     engine = create_engine(
         URL.create("sqlite", database=str(path)),

@@ -118,6 +118,13 @@ def test_a_database_that_cannot_be_used_is_told_with_its_remedy(
 
     for url, status, told in (
         (f"sqlite:///{tmp_path}/new.db", "ok", "new.db is made when it is first used"),
+        (f"sqlite:///{tmp_path}/a/b/new.db", "ok", "new.db is made when it is first used"),
+        (f"sqlite:///{tmp_path}/other.db/new.db", "fail", "Not a directory"),
+        (
+            "sqlite:////proc/nowhere/new.db",
+            "fail",
+            "see that it is there, and that this process may",
+        ),
         (f"sqlite:///{tmp_path}/records.db", "fail", "file is not a database"),
         (f"sqlite:///{tmp_path}/other.db", "fail", "has tables of something else"),
         ("postgresql://ada:hush@127.0.0.1:1/name", "fail", "Connection refused"),
@@ -126,7 +133,7 @@ def test_a_database_that_cannot_be_used_is_told_with_its_remedy(
         assert found["records"][0] == status
         assert told in found["records"][1]
         assert "hush" not in found["records"][1]
-    assert not (tmp_path / "new.db").exists()
+    assert not {"new.db", "a"} & {each.name for each in tmp_path.iterdir()}
 
 
 @pytest.mark.parametrize(
