@@ -8,7 +8,7 @@ from abeyance.commands import lists
 from abeyance.filters import InboxFilter
 from abeyance.orders import check_page
 from abeyance.records import questions
-from abeyance.records.selecting import Page
+from abeyance.records.cursors import Page
 
 
 class Inbox:

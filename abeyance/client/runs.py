@@ -31,8 +31,8 @@ from abeyance.history.deleted_runs import DELETED
 from abeyance.history.description import ENDINGS, RPC, RunDescription
 from abeyance.orders import awaited, check_page
 from abeyance.records import runs
+from abeyance.records.cursors import Page
 from abeyance.records.runs import ActiveRun
-from abeyance.records.selecting import Page
 from abeyance.util import checked_run_id, require_in_order
 
 _LOCAL: Final = Principal(subject="local")

@@ -28,6 +28,7 @@ from abeyance.http.events import follow as followed
 from abeyance.http.events import past
 from abeyance.http.run import HttpRun, message_body, waiting
 from abeyance.orders import awaited, body_of, check_page, order_of
+from abeyance.records.cursors import Page
 from abeyance.records.grant_views import GrantView
 from abeyance.records.report import Approvals
 from abeyance.schemas.json_types import to_json
@@ -203,10 +204,18 @@ class HttpRuns:
         self, filters: RunFilter | None = None, *, cursor: str | None = None, limit: int = 50
     ) -> tuple[list[RunView], str | None]:
         """Return a page of runs, newest first, and the cursor of the next page or None."""
+        page = await self.page(filters, cursor=cursor, limit=limit)
+        return page.items, page.next_cursor
+
+    async def page(
+        self, filters: RunFilter | None = None, *, cursor: str | None = None, limit: int = 50
+    ) -> Page[RunView]:
+        """Return a page as `list` does, and how many runs there are in all."""
         filters = filters or RunFilter()
         query = _query(check_page(lists.RunsPage, filters, cursor=cursor, limit=limit))
         page = await self.api.get("/runs", **query)
-        return [RunView.model_validate(item) for item in page["items"]], page["next_cursor"]
+        items = [RunView.model_validate(item) for item in page["items"]]
+        return Page(items=items, next_cursor=page["next_cursor"], total=page["total"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,12 +228,20 @@ class HttpInbox:
         self, filters: InboxFilter | None = None, *, cursor: str | None = None, limit: int = 50
     ) -> tuple[list[InterruptView], str | None]:
         """Return open interrupts, nearest deadline first, and the cursor of the next page."""
+        page = await self.page(filters, cursor=cursor, limit=limit)
+        return page.items, page.next_cursor
+
+    async def page(
+        self, filters: InboxFilter | None = None, *, cursor: str | None = None, limit: int = 50
+    ) -> Page[InterruptView]:
+        """Return a page as `list` does, and how many interrupts there are in all."""
         filters = filters or InboxFilter()
         query = _query(check_page(lists.InboxPage, filters, cursor=cursor, limit=limit))
         if filters.mine is not None:
             query["mine"] = "true"
         page = await self.api.get("/interrupts", **query)
-        return [InterruptView.model_validate(item) for item in page["items"]], page["next_cursor"]
+        items = [InterruptView.model_validate(item) for item in page["items"]]
+        return Page(items=items, next_cursor=page["next_cursor"], total=page["total"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Cursors of lists: a position as opaque text that is valid only in its list. Pure.
+"""Pages and cursors of lists. A cursor is a position as opaque text, valid only in its list. Pure.
 
 A cursor holds the position and a checksum over the position and the list's criteria, by which the cursor
 of another list is refused. It is neither secret nor trusted: each page is authorised anew.
@@ -10,16 +10,28 @@ import base64
 import binascii
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from hashlib import sha256
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from abeyance.core.json import Json
 from abeyance.core.text import truncate
 from abeyance.errors import Code, Refusal
 
+T = TypeVar("T")
+
 _CHECK_CHARS: Final = 16
 _SHOWN: Final = 100
 """In characters: how much of an invalid cursor its refusal repeats."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page(Generic[T]):
+    """A page of a list, the cursor of the next one, and how many entries the whole list has."""
+
+    items: list[T]
+    next_cursor: str | None
+    total: int
 
 
 def write(criteria: Mapping[str, Json], place: Mapping[str, Json]) -> str:

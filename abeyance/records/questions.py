@@ -19,9 +19,10 @@ from abeyance.core.text import truncate
 from abeyance.filters import InboxFilter, Order
 from abeyance.keyring import WrongKey
 from abeyance.records import selecting
+from abeyance.records.cursors import Page
 from abeyance.records.documents import Documents
 from abeyance.records.question_rows import LISTED, PRIORITIES
-from abeyance.records.selecting import AnyRow, Condition, Page
+from abeyance.records.selecting import AnyRow, Condition
 from abeyance.records.tables import micros, moment, people, questions, runs
 
 _BY_DEADLINE: Final = (questions.c.due, questions.c.interrupt_id)

@@ -20,9 +20,10 @@ from abeyance.errors import BlockedCode
 from abeyance.filters import RunFilter
 from abeyance.keyring import WrongKey
 from abeyance.records import selecting
+from abeyance.records.cursors import Page
 from abeyance.records.documents import Documents
 from abeyance.records.questions import listed_of, short
-from abeyance.records.selecting import AnyRow, Condition, Order, Page
+from abeyance.records.selecting import AnyRow, Condition, Order
 from abeyance.records.tables import labels, micros, moment, questions, runs
 
 _KEYS: Final = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from sqlalchemy import (
     BigInteger,
@@ -27,6 +27,7 @@ from sqlalchemy import (
 from abeyance.core.json import Json
 from abeyance.core.policy import ReadRights
 from abeyance.records import cursors
+from abeyance.records.cursors import Page
 from abeyance.records.search_texts import searchable
 from abeyance.records.tables import deployments, labels, runs
 
@@ -37,15 +38,6 @@ AnyRow: TypeAlias = Row[*tuple[Any, ...]]
 _FEW: Final = 1_000
 _HIGHEST: Final = 2**63
 """Above what a column of integers can hold."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Page(Generic[T]):
-    """A page of a list, the cursor of the next one, and how many entries the whole list has."""
-
-    items: list[T]
-    next_cursor: str | None
-    total: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from refusals import faults, refused
 from stack import Api, new_id
 from temporal_site import ANYBODY, Site, eventually
 
-from abeyance import DelegationView, InboxFilter, Limits, Principal, Refusal
+from abeyance import DelegationView, InboxFilter, Limits, Principal, Refusal, RunFilter
 from abeyance.errors import AbeyanceError, Code
 from abeyance.http import HttpClient
 
@@ -152,4 +152,8 @@ async def test_the_inbox_lists_held_questions_over_http_too(site: Site, api: Api
             return asked.id in {each.id for each in (await http.inbox.list(held))[0]}
 
         assert await eventually(listed)
+        page = await http.inbox.page(held, limit=1)
+        assert (len(page.items), page.total) == (1, (await site.client.inbox.page(held)).total)
+        of_ours = await http.runs.page(RunFilter(graph="held"), limit=1)
+        assert of_ours.total == (await site.client.runs.page(RunFilter(graph="held"))).total >= 1
         await run.cancel()
