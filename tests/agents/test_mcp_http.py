@@ -17,6 +17,8 @@ from abeyance.mcp.server import McpDown, McpServer, McpToolError, McpUnusable, c
 
 SEAT = {"action": "accept", "content": {"seat": "7A"}}
 OLDER = ["--older"]
+# In the quick lane servers over HTTP speak the newer protocol, and those behind pipes the older one.
+BOTH = pytest.mark.parametrize("older", [pytest.param(True, marks=pytest.mark.slow), False])
 MEAL = {"action": "accept", "content": {"meal": "soup"}}
 
 
@@ -32,7 +34,7 @@ async def _given_up(server: McpServer, tool: str, people: People, saved: Any = N
     return caught.value
 
 
-@pytest.mark.parametrize("older", [True, False])
+@BOTH
 async def test_tools_are_listed_and_called(tmp_path: Path, older: bool) -> None:
     with site(tmp_path, *(OLDER if older else ())) as remote:
         server = remote.server()
@@ -80,7 +82,7 @@ async def test_equal_questions_keep_their_own_answers(tmp_path: Path) -> None:
     assert (await server.call("three_times", {}, ask=people, saved=saved)).text == "abc"
 
 
-@pytest.mark.parametrize("older", [True, False])
+@BOTH
 async def test_a_question_in_the_way_of_the_library_works_in_both_protocols(
     tmp_path: Path, older: bool
 ) -> None:
@@ -153,7 +155,7 @@ async def test_a_question_that_can_be_asked_in_no_protocol_is_refused_once_both_
     assert deeds(tmp_path) == ["acted", "acted"]
 
 
-@pytest.mark.parametrize("older", [True, False])
+@BOTH
 async def test_who_is_cancelled_stops_the_tool(tmp_path: Path, older: bool) -> None:
     with site(tmp_path, *(OLDER if older else ())) as remote:
         server = remote.server()
@@ -165,7 +167,7 @@ async def test_who_is_cancelled_stops_the_tool(tmp_path: Path, older: bool) -> N
         await until(lambda: deeds(tmp_path) == ["slow began", "slow was stopped"])
 
 
-@pytest.mark.parametrize("older", [True, False])
+@BOTH
 async def test_a_server_that_is_killed_in_the_middle_is_told(tmp_path: Path, older: bool) -> None:
     with site(tmp_path, *(OLDER if older else ())) as remote:
         server = remote.server()
@@ -179,7 +181,7 @@ async def test_a_server_that_is_killed_in_the_middle_is_told(tmp_path: Path, old
             await server.call("add", {"a": 1, "b": 1}, ask=People())
 
 
-@pytest.mark.parametrize("older", [True, False])
+@BOTH
 async def test_a_server_that_was_started_anew_is_used_without_a_word(
     tmp_path: Path, older: bool
 ) -> None:
@@ -237,7 +239,7 @@ async def test_a_tool_that_is_new_is_seen_when_the_server_tells(tmp_path: Path) 
                 await asyncio.sleep(0.01)
 
 
-@pytest.mark.parametrize("older", [True, False])
+@BOTH
 async def test_a_status_says_whether_it_is_worth_trying_again(tmp_path: Path, older: bool) -> None:
     kinds = {503: McpDown, 429: McpDown, 403: McpUnusable}
     answer = tmp_path / "status"

@@ -17,6 +17,9 @@ from abeyance.mcp.server import McpDown, McpServer, McpToolError, close_servers
 
 RUN: ContextVar[str] = ContextVar("RUN")
 
+# In the quick lane servers behind pipes speak the older protocol, and those over HTTP the newer one.
+BOTH = pytest.mark.parametrize("older", [True, pytest.param(False, marks=pytest.mark.slow)])
+
 
 @pytest.fixture(autouse=True)
 async def closed() -> AsyncIterator[None]:
@@ -134,7 +137,7 @@ async def test_a_server_that_takes_too_long_is_told_to_stop(tmp_path: Path) -> N
     assert (await server.call("add", {"a": 1, "b": 1}, ask=People())).text == "2"
 
 
-@pytest.mark.parametrize("older", [True, False])
+@BOTH
 async def test_who_is_cancelled_stops_the_tool(tmp_path: Path, older: bool) -> None:
     server = started(tmp_path, older=older)
     call = asyncio.create_task(server.call("slow", {"seconds": 60}, ask=People()))
@@ -174,7 +177,7 @@ async def test_a_picture_comes_as_json_and_is_left_out_if_it_is_large(tmp_path: 
     }
 
 
-@pytest.mark.parametrize("older", [True, False])
+@BOTH
 async def test_a_tool_that_is_new_is_seen_when_the_server_tells(
     tmp_path: Path, older: bool
 ) -> None:
@@ -211,7 +214,7 @@ async def test_a_tool_that_needs_a_place_visited_first_is_called_again(tmp_path:
     assert found.text == "allowed"
 
 
-@pytest.mark.parametrize("older", [True, False])
+@BOTH
 async def test_people_are_asked_in_the_task_of_the_caller(tmp_path: Path, older: bool) -> None:
     server = started(tmp_path, older=older)
     await server.list_tools()
@@ -227,7 +230,7 @@ async def test_people_are_asked_in_the_task_of_the_caller(tmp_path: Path, older:
         assert seen == [run]
 
 
-@pytest.mark.parametrize("older", [True, False])
+@BOTH
 async def test_what_goes_wrong_in_asking_comes_out_as_it_is(tmp_path: Path, older: bool) -> None:
     server = started(tmp_path, older=older)
 

@@ -99,8 +99,9 @@ async def test_a_provider_that_takes_too_long_is_down() -> None:
     ("model", "variable"),
     [
         ("openai:gpt-5", "OPENAI_API_KEY"),
-        ("anthropic:claude-sonnet-5", "ANTHROPIC_API_KEY"),
-        ("google:gemini-3-pro", "GOOGLE_API_KEY"),
+        # Their packages take seconds to be imported.
+        pytest.param("anthropic:claude-sonnet-5", "ANTHROPIC_API_KEY", marks=pytest.mark.slow),
+        pytest.param("google:gemini-3-pro", "GOOGLE_API_KEY", marks=pytest.mark.slow),
     ],
 )
 async def test_a_worker_without_a_key_is_told_which_variable_to_set(
@@ -141,8 +142,11 @@ def ask_openai() -> None:
 @pytest.mark.parametrize(
     ("ask", "text"),
     [
-        (ask_anthropic, "authentication method. Expected one of api_key"),
-        (ask_google, "No API key was provided"),
+        pytest.param(
+            *(ask_anthropic, "authentication method. Expected one of api_key"),
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(ask_google, "No API key was provided", marks=pytest.mark.slow),
         (ask_openai, "set OPENAI_API_KEY in its environment"),
     ],
 )

@@ -41,8 +41,8 @@ async def test_runs_are_listed_newest_first_whatever_became_of_them(api: Api, si
     run_ids = [
         await api.start("gated", {}, conversation_id=talk, session_type="listed") for _ in range(5)
     ]
-    for run_id in run_ids:
-        await api.until(run_id, "awaiting-input")
+    # A run is sorted by when Temporal began it, which is known with its first batch.
+    await seen(api, run_ids[::-1], conversation_id=talk, status="awaiting-input")
     await api.http.post(f"/runs/{run_ids[3]}/cancel", json={"mode": "now"})
     await api.until(run_ids[3], "cancelled")
     await site.temporal.get_workflow_handle(run_ids[1]).terminate()

@@ -95,7 +95,7 @@ async def test_it_ends_quietly_when_its_process_is_told_to(settings: Settings) -
         stderr=asyncio.subprocess.PIPE,
     )
     try:
-        await eventually(lambda: answers(port), seconds=40)
+        await eventually(lambda: answers(port), seconds=90)
         process.send_signal(signal.SIGTERM)
         told, failed = await asyncio.wait_for(process.communicate(), 30)
     finally:

@@ -75,7 +75,7 @@ async def test_a_stream_ends_in_good_order_and_says_why(
     url = f"http://127.0.0.1:{port}"
     lines: list[str] = []
     async with own.worker(), httpx.AsyncClient(base_url=url, trust_env=False, timeout=40) as http:
-        await eventually(lambda: _is_ready(http), seconds=40)
+        await eventually(lambda: _is_ready(http), seconds=90)
         body: dict[str, Any] = {"graph": "gated", "input": {}, "run_id": "followed-to-the-end"}
         assert (await http.post("/runs", json=body)).status_code == 201
         asked = http.stream(

@@ -80,6 +80,7 @@ def test_what_has_happened_is_printed_one_event_a_line(terminal: Terminal, stand
     assert terminal.lines("events", "told", "--after", later[-1]["id"], "--follow") == []
 
 
+@pytest.mark.slow
 def test_who_follows_misses_nothing_and_sees_nothing_twice_when_the_api_is_killed(
     standing: Stack,
 ) -> None:

@@ -141,6 +141,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 def test_one_variable_puts_another_model_into_every_example(tmp_path: Path) -> None:
     (tmp_path / "a").write_text(
         "of a model that calls every tool once, with what comes to its mind"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import json
 import re
 import tomllib
 from copy import deepcopy
@@ -65,8 +67,13 @@ def with_(changes: dict[str, Any]) -> dict[str, Any]:
 
 def made(**changes: Any) -> dict[str, Manifest]:
     """The objects that Helm makes, as `Kind/name`."""
-    texts = [text for name, text in rendered(with_(changes)).items() if name.endswith(".yaml")]
+    texts = [text for name, text in _rendered(json.dumps(changes)) if name.endswith(".yaml")]
     return {name: each for text in texts for name, each in manifests(text).items()}
+
+
+@functools.cache
+def _rendered(changes: str) -> list[tuple[str, str]]:
+    return [*rendered(with_(json.loads(changes))).items()]
 
 
 def refused(**changes: Any) -> list[str]:

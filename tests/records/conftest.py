@@ -17,14 +17,22 @@ def cluster() -> Iterator[Cluster]:
         yield cluster
 
 
+@pytest.fixture
+def changes_tables() -> bool:
+    """Whether what a file tests changes the tables, and not only their rows."""
+    return False
+
+
 @pytest.fixture(params=["sqlite", "postgres"])
-def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """The URL of a database of this test's own, with all tables."""
+def database_url(
+    request: pytest.FixtureRequest, tmp_path: Path, *, changes_tables: bool
+) -> Iterator[str]:
+    """The URL of a database with all tables, of which none has a row."""
     if request.param == "sqlite":
         yield f"sqlite:///{tmp_path}/records.db"
     else:
         cluster: Cluster = request.getfixturevalue("cluster")
-        with cluster.database() as url:
+        with cluster.database() if changes_tables else cluster.emptied() as url:
             yield url
 
 

@@ -54,6 +54,11 @@ def upgrade() -> None:
 """
 
 
+@pytest.fixture
+def changes_tables() -> bool:
+    return True
+
+
 @pytest.fixture(params=["sqlite", "postgres"])
 def empty(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """The URL of a database without tables."""

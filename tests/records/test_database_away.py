@@ -44,6 +44,11 @@ def test_a_database_that_does_not_exist_is_named(cluster: Cluster) -> None:
 
 
 @pytest.fixture
+def changes_tables() -> bool:
+    return True
+
+
+@pytest.fixture
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ends every wait after two seconds at most."""
     monkeypatch.setattr(engines, "_STATEMENT_SECONDS", 1)

@@ -280,7 +280,20 @@ WORST: dict[str, tuple[Any, Any]] = {
 }
 
 
-@pytest.mark.parametrize("case", WORST)
+LIKE_OTHERS = {
+    "alternatives to list",
+    "equal lists",
+    "looking around, in few texts",
+    "many names",
+    "names, again and again",
+}
+"""Each of these takes a second or two, and has its like among the others."""
+
+
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(each, marks=[pytest.mark.slow] if each in LIKE_OTHERS else []) for each in WORST],
+)
 def test_no_answer_holds_a_worker(case: str) -> None:
     asked, answer = WORST[case]
     schema = schema_of(asked)

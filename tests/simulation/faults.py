@@ -162,7 +162,7 @@ FAULTS: Final[Mapping[str, Fault]] = {
         change=_steps_are_not_written, seed=29
     ),
     "a visit that is stopped forgets its steps": Fault(
-        change=lambda: _swap(attempt.Attempt, "_stopped", return_value=Stopped()), seed=48
+        change=lambda: _swap(attempt.Attempt, "_stopped", return_value=Stopped()), seed=170
     ),
     "an attempt forgets the steps of the one before, whose worker died": Fault(
         change=lambda: _swap(wire.Journal, "is_of", return_value=False), seed=1384
@@ -177,7 +177,7 @@ FAULTS: Final[Mapping[str, Fault]] = {
         change=lambda: _swap(continue_as_new.History, "due", _sometimes), seed=10
     ),
     "a gate is not asked again where its values have changed": Fault(
-        change=lambda: _swap(gates, "first_changed", return_value=None), seed=208
+        change=lambda: _swap(gates, "first_changed", return_value=None), seed=249
     ),
     "what Temporal writes in clear text ends a run that requires encryption": Fault(
         change=lambda: _swap(payloads, "_details_of", return_value=()), seed=149
@@ -197,10 +197,10 @@ FAULTS: Final[Mapping[str, Fault]] = {
     "a batch is lost, and said to be written": Fault(change=_every_fifth_batch_is_lost, seed=0),
     "a batch that comes late is written over a later one": Fault(change=_no_batch_is_later, seed=2),
     "events of a workflow task that came to nothing stay": Fault(
-        change=lambda: _swap(event_rows, "take_back", lambda _, tail, *__: tail), seed=7
+        change=lambda: _swap(event_rows, "take_back", lambda _, tail, *__: tail), seed=39
     ),
     "questions of a workflow task that came to nothing stay": Fault(
-        change=lambda: _swap(writing, "_UNKNOWN_QUESTIONS", _NO_QUESTION), seed=605
+        change=lambda: _swap(writing, "_UNKNOWN_QUESTIONS", _NO_QUESTION), seed=634
     ),
     "an answer gets its receipt before it can be read": Fault(
         change=lambda: _swap(Recorder, "caught_up", _at_once), seed=27

@@ -56,7 +56,7 @@ async def api_process(server: KillableServer, app: str, log: Path) -> AsyncItera
                 return False
 
         try:
-            await eventually(is_ready, seconds=30)
+            await eventually(is_ready, seconds=90)
             yield api
         finally:
             api.kill()

@@ -246,7 +246,7 @@ def command(*arguments: str) -> list[str]:
     return [sys.executable, "-P", "-m", "abeyance", *arguments]
 
 
-def until(look: Callable[[], T | None], what: str, *, seconds: float = 40) -> T:
+def until(look: Callable[[], T | None], what: str, *, seconds: float = 80) -> T:
     """What there is to see, as soon as there is something."""
     deadline = time.monotonic() + seconds
     pause = 0.02

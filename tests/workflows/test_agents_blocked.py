@@ -164,10 +164,10 @@ async def test_a_call_that_takes_longer_than_it_may_be_silent_is_made_once(
 ) -> None:
     made: list[int] = []
 
-    @tool(heartbeat=0.8)
+    @tool(heartbeat=2)
     async def think() -> str:
         made.append(1)
-        await asyncio.sleep(3)
+        await asyncio.sleep(5)
         return "thought"
 
     agent = Agent("clerk", model=scripted([("think", {})], told), tools=[think])

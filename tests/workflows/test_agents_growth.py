@@ -120,6 +120,7 @@ def state_handed_over(events: Sequence[HistoryEvent]) -> int:
     return sum(payload.ByteSize() for payload in given[1:])
 
 
+@pytest.mark.slow
 async def test_a_turn_late_in_a_long_conversation_adds_to_the_history_what_an_early_one_does(
     temporal: TemporalClient,
 ) -> None:

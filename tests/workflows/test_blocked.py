@@ -50,6 +50,7 @@ def witness(tmp_path: Path) -> Path:
     return tmp_path / "witness"
 
 
+@pytest.mark.slow
 async def test_a_worker_without_an_extra_names_it_once_and_one_that_has_it_goes_on_at_once(
     temporal: TemporalClient, address: str, tmp_path: Path, witness: Path
 ) -> None:
@@ -84,6 +85,7 @@ async def test_a_worker_without_an_extra_names_it_once_and_one_that_has_it_goes_
     assert await listed(site, blocked=True) == []
 
 
+@pytest.mark.slow
 async def test_a_worker_that_starts_does_not_wait_for_the_end_of_a_long_pause(
     temporal: TemporalClient, address: str, tmp_path: Path
 ) -> None:
@@ -277,7 +279,9 @@ async def test_a_blocked_finally_node_blocks_the_end_for_longer_than_its_timeout
         monkeypatch.setitem(sys.modules, "boto3", sys)
         ended = await site.ended(run_id)
 
-    assert (view.status, view.blocked[0].node) == ("ending", "closing.archive")
+    (why,) = view.blocked
+    assert (view.status, why.node, why.code) == ("ending", "closing.archive", "extra_missing")
+    assert "pip install 'abeyance[s3]'" in why.message
     assert (ended.status, ended.values["log"]) == ("completed", ["worked", "archived"])
 
 
