@@ -346,7 +346,7 @@ async def test_who_is_asked_gets_a_message_and_reminders_go_into_its_thread(
         assert said.startswith("Reminder for group:finance: this waits for an answer until <!date^")
 
 
-@pytest.mark.parametrize("reply", [429, 503, "cut"])
+@pytest.mark.parametrize("reply", [429, pytest.param(503, marks=pytest.mark.slow), "cut"])
 async def test_a_message_that_slack_does_not_take_at_once_is_posted_once(
     temporal: TemporalClient, slack: FakeSlack, tmp_path: Path, reply: Reply
 ) -> None:

@@ -26,7 +26,13 @@ from abeyance.settings import Settings
 from abeyance.storage.blobs import FolderBlobs
 
 SMALL = Limits(continue_as_new_after=14)
-WAYS = ["stored", "encrypted", "both", "required"]
+# Either one alone is tried in the slow lane.
+WAYS = [
+    pytest.param("stored", marks=pytest.mark.slow),
+    pytest.param("encrypted", marks=pytest.mark.slow),
+    "both",
+    "required",
+]
 
 
 def broken() -> Graph:

@@ -15,7 +15,16 @@ from abeyance.settings import Settings
 from abeyance.storage.blobs import FolderBlobs
 
 
-@pytest.mark.parametrize("way", ["stored", "encrypted", "both", "required"])
+@pytest.mark.parametrize(
+    "way",
+    [
+        # Either one alone is tried in the slow lane.
+        pytest.param("stored", marks=pytest.mark.slow),
+        pytest.param("encrypted", marks=pytest.mark.slow),
+        "both",
+        "required",
+    ],
+)
 async def test_a_large_and_secret_run_is_retried(
     temporal: TemporalClient, tmp_path: Path, keys: str, way: str
 ) -> None:

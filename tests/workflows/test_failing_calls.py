@@ -47,11 +47,27 @@ async def asked(site: Site) -> tuple[str, list[str]]:
     return run_id, [entry.id for entry in waiting.interrupts]
 
 
-@pytest.mark.parametrize("was_done", [False, True], ids=["not done", "done"])
+_MISHAPS = {
+    "lost": LOST,
+    "cut off": CUT_OFF,
+    "gone": GONE,
+    "internal": rpc_error(RPCStatusCode.INTERNAL),
+    "unavailable": rpc_error(RPCStatusCode.UNAVAILABLE),
+}
+
+
 @pytest.mark.parametrize(
-    "mishap",
-    [LOST, CUT_OFF, GONE, rpc_error(RPCStatusCode.INTERNAL), rpc_error(RPCStatusCode.UNAVAILABLE)],
-    ids=["lost", "cut off", "gone", "internal", "unavailable"],
+    ("mishap", "was_done"),
+    [
+        # In the quick lane all have been done, and the first has also been lost before.
+        pytest.param(
+            *(mishap, was_done),
+            marks=[] if was_done or mishap is LOST else [pytest.mark.slow],
+            id=f"{name}-{'done' if was_done else 'not done'}",
+        )
+        for name, mishap in _MISHAPS.items()
+        for was_done in (False, True)
+    ],
 )
 async def test_an_update_that_went_under_is_sent_again_and_has_one_effect(
     temporal: TemporalClient, mishap: Any, was_done: bool

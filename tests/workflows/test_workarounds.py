@@ -252,7 +252,7 @@ class Slow:
         time.sleep(2.5)  # noqa: ASYNC251  (it is to hold its task up)
 
 
-@pytest.mark.parametrize("is_allowed", [False, True])
+@pytest.mark.parametrize("is_allowed", [pytest.param(False, marks=pytest.mark.slow), True])
 async def test_the_sdk_fails_a_task_that_takes_longer_than_two_seconds(
     temporal: TemporalClient, *, is_allowed: bool
 ) -> None:
