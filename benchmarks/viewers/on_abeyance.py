@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from stage import OURS, Api, Processes, api, temporal_server, worker
 
 from abeyance import START, Graph, Principal
+from abeyance.api.auth import SUBJECT_HEADER
 from abeyance.client import Client
 
 _APP: Final = "viewers.on_abeyance:graph"
@@ -77,12 +78,14 @@ class OnAbeyance:
                 await self._client.run(run).wait(until=frozenset({"awaiting-input"}))
 
         await asyncio.gather(*(start(run) for run in dict.fromkeys(runs)))
-        self._viewers = [await self._viewer(run) for run in runs]
+        self._viewers = [await self._viewer(run, f"viewer-{n}") for n, run in enumerate(runs)]
         await asyncio.gather(*(viewer.until("run.awaiting_input") for viewer in self._viewers))
         return self._viewers
 
-    async def _viewer(self, run: str) -> Stream:
-        asked = self._http.stream("GET", f"/runs/{run}/events", headers=_AS_STREAM)
+    async def _viewer(self, run: str, who: str) -> Stream:
+        # The API keeps some twenty streams open for one caller.
+        headers = {**_AS_STREAM, SUBJECT_HEADER: who}
+        asked = self._http.stream("GET", f"/runs/{run}/events", headers=headers)
         response = await self._streams.enter_async_context(asked)
         return Stream(response.raise_for_status())
 
