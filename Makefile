@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constrain
 EXTRAS := agents,agent-framework,cluster,dev,langgraph,openai-agents,test
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo dev check test test-all core histories bench browser chaos chaos-long simulate mutate soak lock manifests clean
+.PHONY: help venv demo dev check test test-all core histories bench capacity browser chaos chaos-long simulate mutate soak lock manifests clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -80,6 +80,9 @@ histories: venv  ## record the runs of the replay tests anew (only while nothing
 bench: $(VENV)/installed-bench  ## compare with Temporal by hand and with peers (WORKLOAD=steer, ALL=1, RUNS=9, DATABASE=postgres, WRITE=1)
 	$(BIN)/python benchmarks/run.py $(if $(ALL),--all,$(if $(WORKLOAD),--workload $(WORKLOAD))) \
 		$(if $(RUNS),--runs $(RUNS)) $(if $(DATABASE),--database $(DATABASE)) $(if $(WRITE),--write docs/internals/measurements.md)
+
+capacity: venv  ## measure what one of each thing costs, and compute what loads need (WRITE=1)
+	$(BIN)/python benchmarks/run_capacity.py $(if $(WRITE),--write)
 
 .PHONY: docs
 docs: $(VENV)/installed-docs  ## build the documentation as a site, into out/site

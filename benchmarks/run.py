@@ -53,8 +53,8 @@ def _measured(workload: str, asked: argparse.Namespace) -> str:
     rounds = "One round" if asked.rounds == 1 else f"{asked.rounds} rounds"
     return "\n\n".join(
         [
-            f"{rounds}, the contenders in turns. {_machine(load)}",
-            _versions(contenders),
+            f"{rounds}, the contenders in turns. {machine(load)}",
+            versions(contenders),
             measured.numbers(),
             "Ratios to the floor, the median of the rounds (least to most); above 1 is dearer:",
             measured.ratios(),
@@ -122,7 +122,7 @@ def _round(
     return found
 
 
-def _machine(load: float) -> str:
+def machine(load: float) -> str:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return (
         f"{os.cpu_count()} cores ({platform.machine()}, {platform.system()}), {memory:.0f} GiB; "
@@ -130,7 +130,7 @@ def _machine(load: float) -> str:
     )
 
 
-def _versions(contenders: Sequence[Contender]) -> str:
+def versions(contenders: Sequence[Contender]) -> str:
     server = subprocess.run(
         [devserver.binary(), "--version"], capture_output=True, text=True, check=True
     ).stdout.strip()

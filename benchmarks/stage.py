@@ -32,7 +32,7 @@ from abeyance.dev.stack import prepare_records
 from abeyance.temporal.converter import data_converter
 
 _HERE: Final = Path(__file__).parent
-_READY_SECONDS: Final = 30.0
+_READY_SECONDS: Final = 180.0
 _LOOK_EVERY: Final = 0.05
 _URL: Final = "ABEYANCE_DATABASE_URL"
 DATABASE: Final = "BENCH_DATABASE"
@@ -90,9 +90,10 @@ def _ticks(pid: int) -> int | None:
 class Server:
     """A Temporal server that is up."""
 
-    def __init__(self, port: int, pid: int) -> None:
+    def __init__(self, port: int, pid: int, metrics: int) -> None:
         self.address = f"{devserver.HOST}:{port}"
         self.pid = pid
+        self.metrics = f"http://{devserver.HOST}:{metrics}/metrics"
 
 
 @asynccontextmanager
@@ -107,7 +108,7 @@ async def temporal_server(folder: Path) -> AsyncIterator[Server]:
         command = devserver.command(devserver.binary(), ports=ports, database=database)
         with _process(command, os.environ, folder / "server.log") as pid:
             await devserver.until_set_up(port, timeout=_READY_SECONDS, database=database)
-            yield Server(port, pid)
+            yield Server(port, pid, metrics)
 
 
 async def connected(address: str) -> Client:

@@ -1,0 +1,111 @@
+"""The capacity model: its formula, its page, and the command that measures it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+_ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def model(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(_ROOT / "benchmarks")
+    return import_module("capacity.model")
+
+
+def units(model: Any, **costs: dict[str, float]) -> dict[str, Any]:
+    """The costs of units; those that are not named cost nothing."""
+    names = (*model.RUN, "waking", "waiting", "follower", "inbox", "page", "listed")
+    return {name: model.Cost(**costs.get(name, {})) for name in names}
+
+
+def test_a_load_takes_what_its_runs_take_in_the_busiest_hour(model: Any) -> None:
+    of = units(
+        model,
+        start={"worker": 100, "rows": 3, "events": 10},
+        node={"worker": 10, "actions": 1, "rows": 2},
+        question={"worker": 20, "stored": 1_000},
+        answer={"worker": 30, "history": 2_000},
+        message={"worker": 40},
+        waking={"worker": 50},
+    )
+    # A fifth of 18,000 questions in an hour is one a second: 100 + 6 * 10 + 20 + 30 + 40 ms.
+    warm = model.demand(of, model.Load(questions=18_000, waiting=1_000))
+    cold = model.demand(of, model.Load(questions=18_000, waiting=2_000))
+
+    assert warm.workers == pytest.approx(0.25)
+    assert warm.actions == pytest.approx(6)
+    assert warm.rows == 15 * (18_000 * 365 + 1_000)
+    assert warm.stored == 1_000 * (18_000 * 365 + 1_000)
+    assert warm.history == 2_000 * (18_000 * 30 + 1_000)
+    # Of more runs than a worker keeps, most are read again before they are answered.
+    assert cold.workers == pytest.approx(0.3)
+
+
+def test_an_inbox_reads_its_list_after_each_change_and_a_long_one_less_often(model: Any) -> None:
+    of = units(model, page={"api": 50, "records": 30}, listed={"records": 1})
+
+    # One page, and one of what is held: 0.16 s. Four times in a minute, as often as something changes.
+    short = model.read(of, 0, 1 / 60)
+    assert short.api == pytest.approx(2 * 50 * 4 / 60)
+    # 50 pages and one, 51 * (50 + 30 + 20) ms = 5.1 s. Once in half a second and four times that.
+    long = model.read(of, 20_000, 1)
+    assert long.api == pytest.approx(51 * 50 / (0.5 + 4 * 5.1))
+    assert long.records == pytest.approx(51 * 50 / (0.5 + 4 * 5.1))
+
+
+def test_the_part_of_which_most_is_taken_is_used_up_first(model: Any) -> None:
+    of = units(model, start={"worker": 1_000, "actions": 1})
+    # A worker's core for each run: two of two cores, and 0.4 % of the actions.
+    wanted = model.demand(of, model.Load(questions=36_000, waiting=0))
+
+    assert model.bottleneck(wanted).of == "workers"
+    assert max(model.shares(wanted)) == pytest.approx(1)
+    many = model.demand(of, model.Load(questions=36_000, waiting=50_000_000))
+    assert model.bottleneck(many).of == "waiting"
+
+
+def test_the_page_has_the_tables_of_what_was_measured_last(
+    model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command, page = import_module("run_capacity"), import_module("page")
+    text = command.PAGE.read_text(encoding="utf-8")
+    found = json.loads(command.MEASURED.read_text(encoding="utf-8"))
+
+    assert page.shown(text, "capacity", command.shown(found)) == text
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(580)
+def test_the_command_measures_what_each_unit_costs(model: Any) -> None:
+    done = subprocess.run(
+        [sys.executable, str(_ROOT / "benchmarks" / "run_capacity.py"), "--quick", "--json"],
+        env={**os.environ, "PYTHONPATH": str(_ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=560,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    costs = {name: model.Cost(**cost) for name, cost in json.loads(done.stdout).items()}
+
+    assert set(costs) == set(units(model))
+    for name in model.RUN:
+        cost = costs[name]
+        # A question opens in the workflow task of what came before it.
+        counted = ["events", "history", "rows", "stored", "actions"]
+        counted += [] if name == "question" else ["rpcs", "transitions"]
+        assert [part for part in counted if getattr(cost, part) <= 0] == [], name
+        assert cost.rows == round(cost.rows), name
+    assert costs["start"].worker > 0
+    assert costs["page"].api > 0
+    # Who waits, and who looks on, asks Temporal nothing.
+    assert costs["waiting"].rpcs == costs["page"].rpcs == 0
