@@ -15,7 +15,7 @@ from abeyance.core.who_may_answer import Claim
 from abeyance.errors import Code, Refusal
 from abeyance.filters import InboxFilter, Order, RunFilter
 from abeyance.keyring import Keyring
-from abeyance.records import cursors, questions, runs, selecting
+from abeyance.records import cursors, questions, runs
 from abeyance.records.database import Database
 
 ORDERS = get_args(Order)
@@ -24,7 +24,7 @@ SOON = datetime.now(UTC) + timedelta(days=1)
 LONG_AGO = datetime.now(UTC) - timedelta(days=1)
 
 
-def inbox(recorded: Recorded, **about: Any) -> selecting.Page[views.InterruptView]:
+def inbox(recorded: Recorded, **about: Any) -> cursors.Page[views.InterruptView]:
     beside = {name: about.pop(name) for name in ("order", "cursor", "limit") if name in about}
     return recorded.read(questions.inbox, InboxFilter(**about), **beside)
 

@@ -12,8 +12,8 @@ from abeyance.core.policy import ReadRights
 from abeyance.errors import Code, Refusal
 from abeyance.filters import RunFilter
 from abeyance.records import runs
+from abeyance.records.cursors import Page
 from abeyance.records.runs import ActiveRun
-from abeyance.records.selecting import Page
 
 BLOCKED = [views.BlockedView(code="schema", message="does not fit")]
 
