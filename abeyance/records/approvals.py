@@ -8,7 +8,7 @@ was asked again. No sum has them, because they come again.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeAlias
 
@@ -25,12 +25,12 @@ from sqlalchemy import (
     tuple_,
 )
 
+from abeyance.core.delegations import ADMIN
 from abeyance.core.json import Json
 from abeyance.core.policy import Principal
 from abeyance.filters import ApprovalsFilter
 from abeyance.keyring import WrongKey
 from abeyance.records import cursors, report, selecting
-from abeyance.records.audit_chain import ADMIN
 from abeyance.records.documents import Documents
 from abeyance.records.report import MISSING, Approval, Approvals, Sum, Total
 from abeyance.records.selecting import AnyRow, Condition
@@ -110,7 +110,7 @@ def page(
     Raises `invalid_body` for a cursor of another report, a time that ends before it begins, and a sum of
     too many rows.
     """
-    criteria = _criteria(filters, fields)
+    criteria = cursors.criteria(filters, fields=[*fields])
     after: Place | None = None
     if cursor is None:
         until = datetime.now(UTC) if filters.until is None else filters.until
@@ -333,18 +333,6 @@ def _after(kind: _Kind, place: Place) -> Condition:
 
 def _is_of_answer(path: str) -> bool:
     return path.partition(".")[0] == _ANSWER
-
-
-def _criteria(filters: ApprovalsFilter, fields: Sequence[str]) -> dict[str, Any]:
-    """Return the report as JSON: a cursor is valid only with the same."""
-    return {
-        **asdict(filters),
-        "since": filters.since and filters.since.isoformat(),
-        "until": filters.until and filters.until.isoformat(),
-        "outcomes": sorted(filters.outcomes),
-        "reads": filters.reads.labels,
-        "fields": [*fields],
-    }
 
 
 def _place(criteria: Mapping[str, Json], cursor: str) -> tuple[Place, tuple[int, int]]:

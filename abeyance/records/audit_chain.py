@@ -25,6 +25,7 @@ from typing import Any, Final
 import rfc8785
 
 from abeyance import views
+from abeyance.core.delegations import ADMIN
 from abeyance.core.json import Json, rfc3339
 from abeyance.core.policy import Principal
 from abeyance.keyring import SigningKey, VerifyingKey
@@ -32,8 +33,6 @@ from abeyance.keyring import SigningKey, VerifyingKey
 END: Final = "end"
 OPEN: Final = "open"
 ERASED: Final = "erased"
-ADMIN: Final = "admin"
-"""The capability to read every answer."""
 LAST: Final = frozenset({END, OPEN, ERASED})
 """The types of a last line."""
 

@@ -10,13 +10,17 @@ import base64
 import binascii
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Set as AbstractSet
+from dataclasses import asdict, dataclass
 from hashlib import sha256
-from typing import Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from abeyance.core.json import Json
 from abeyance.core.text import truncate
 from abeyance.errors import Code, Refusal
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 T = TypeVar("T")
 
@@ -34,13 +38,20 @@ class Page(Generic[T]):
     total: int
 
 
-def write(criteria: Mapping[str, Json], place: Mapping[str, Json]) -> str:
+def criteria(filters: DataclassInstance, **beside: Json) -> Mapping[str, Any]:
+    """Return what a list is of: a cursor is valid only with the same. What is `beside` counts instead of
+    a filter of this name.
+    """
+    return {**asdict(filters), **beside}
+
+
+def write(criteria: Mapping[str, Any], place: Mapping[str, Json]) -> str:
     """Return the cursor of a position in the list with these criteria."""
     body = base64.urlsafe_b64encode(json.dumps(place, separators=(",", ":")).encode()).decode()
     return f"{body.rstrip('=')}.{_page_check(criteria, body.rstrip('='))}"
 
 
-def read(criteria: Mapping[str, Json], text: str) -> Mapping[str, Json]:
+def read(criteria: Mapping[str, Any], text: str) -> Mapping[str, Json]:
     """Return the position of a cursor of this list. Raises `invalid_body`, naming the text."""
     body, _, check = text.rpartition(".")
     if check == _page_check(criteria, body):
@@ -68,6 +79,11 @@ def unusable(text: str, *, name: str = "cursor") -> Refusal:
     )
 
 
-def _page_check(criteria: Mapping[str, Json], body: str) -> str:
-    text = json.dumps([dict(criteria), body], sort_keys=True, separators=(",", ":"))
+def _page_check(criteria: Mapping[str, Any], body: str) -> str:
+    told = [dict(criteria), body]
+    text = json.dumps(told, sort_keys=True, separators=(",", ":"), default=_plain)
     return sha256(text.encode()).hexdigest()[:_CHECK_CHARS]
+
+
+def _plain(value: Any) -> Json:
+    return sorted(value) if isinstance(value, AbstractSet) else value.isoformat()

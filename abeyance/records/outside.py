@@ -18,7 +18,6 @@ from abeyance.records.tables import claims, events, micros, moment, questions, r
 from abeyance.records.writing import lock, write
 
 _AT_ONCE: Final = 500
-_ALL: Final = 100_000
 _UNDELIVERED: Final = "notification.failed"
 
 
@@ -83,7 +82,7 @@ def _batch(
         return _unknown(connection, deployment, ended)
     facts, settled = list[Fact](), [*ended.questions]
     if ended.view is None:
-        waiting = listed_of(connection, documents, [found.id], most=_ALL)
+        waiting = listed_of(connection, documents, [found.id])
         settled = [_withdrawn(question, ended) for _, question in waiting]
         facts = [_withdrawal(question, ended) for question in settled]
     view = ended.view or views.RunView.model_validate(documents.read(found.view))

@@ -18,7 +18,7 @@ from abeyance.core.terms import GROUP
 from abeyance.core.text import truncate
 from abeyance.filters import InboxFilter, Order
 from abeyance.keyring import WrongKey
-from abeyance.records import selecting
+from abeyance.records import cursors, selecting
 from abeyance.records.cursors import Page
 from abeyance.records.documents import Documents
 from abeyance.records.question_rows import LISTED, PRIORITIES
@@ -33,6 +33,7 @@ _KEYS: Final[Mapping[str, Sequence[Column[Any]]]] = {
     "risk": (questions.c.risk, *_BY_DEADLINE),
 }
 _HIGHEST_RISK: Final = 100
+_ALL: Final = 100_000
 _SHOWN: Final = (
     *(questions.c.view, questions.c.interrupt_id, questions.c.capability),
     *(questions.c.created_at, questions.c.deadline, questions.c.status, questions.c.rewound_by),
@@ -68,6 +69,8 @@ def inbox(
 
     Ties go by deadline, then by id. Raises `invalid_body` for a cursor of another list or order.
     """
+    of = filters.mine
+    mine = None if of is None else [of.subject, *sorted(of.groups)]
     found = selecting.page(
         connection,
         (*_SHOWN, _STARTED_BY),
@@ -81,7 +84,7 @@ def inbox(
             *selecting.containing(questions.c.search, filters.q),
         ],
         selecting.Order(key=_KEYS[order.removeprefix("-")], is_turned=order.startswith("-")),
-        criteria=_criteria(filters, order),
+        criteria=cursors.criteria(filters, order=order, mine=mine),
         cursor=cursor,
         limit=limit,
     )
@@ -141,26 +144,6 @@ def _of_runs(deployment: int, filters: InboxFilter) -> Iterator[Condition]:
         yield questions.c.run.in_(select(runs.c.id).where(runs.c.is_newest, *conditions))
 
 
-def _criteria(filters: InboxFilter, order: Order) -> dict[str, Any]:
-    """Return the list as JSON: a cursor is valid only with the same."""
-    mine = filters.mine
-    return {
-        "order": order,
-        "status": filters.status,
-        "capabilities": sorted(filters.capabilities),
-        "graph": filters.graph,
-        "conversation_id": filters.conversation_id,
-        "before": filters.before and filters.before.isoformat(),
-        "assignee": filters.assignee,
-        "mine": mine and [mine.subject, *sorted(mine.groups)],
-        "priority": filters.priority,
-        "min_risk": filters.min_risk,
-        "q": filters.q,
-        "started_by": filters.started_by,
-        "reads": filters.reads.labels,
-    }
-
-
 def question(
     connection: Connection, documents: Documents, deployment: int, run_id: str, interrupt_id: str
 ) -> views.InterruptView | None:
@@ -218,7 +201,7 @@ def _read(
 
 
 def listed_of(
-    connection: Connection, documents: Documents, ids: Sequence[int], *, most: int
+    connection: Connection, documents: Documents, ids: Sequence[int], *, most: int = _ALL
 ) -> Iterator[tuple[int, views.InterruptView]]:
     """Yield what waits in each of some rows of runs, at most so many of each, in the order of asking."""
     number = func.row_number().over(partition_by=questions.c.run, order_by=questions.c.id)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
@@ -19,12 +19,12 @@ from abeyance.core.state import Status
 from abeyance.errors import BlockedCode
 from abeyance.filters import RunFilter
 from abeyance.keyring import WrongKey
-from abeyance.records import selecting
+from abeyance.records import cursors, selecting
 from abeyance.records.cursors import Page
 from abeyance.records.documents import Documents
 from abeyance.records.questions import listed_of, short
 from abeyance.records.selecting import AnyRow, Condition, Order
-from abeyance.records.tables import labels, micros, moment, questions, runs
+from abeyance.records.tables import micros, moment, questions, runs
 
 _KEYS: Final = {
     "age": (runs.c.created_at, runs.c.id),
@@ -32,7 +32,6 @@ _KEYS: Final = {
 }
 _MOST: Final = 50
 """How many of its questions a run has in a list."""
-_ALL: Final = 100_000
 _SHOWN: Final = (
     *(runs.c.id, runs.c.view, runs.c.hindered, runs.c.run_id, runs.c.graph, runs.c.status),
     *(runs.c.conversation_id, runs.c.session_type, runs.c.started_by),
@@ -57,7 +56,7 @@ def run(
     found = connection.execute(query).one_or_none()
     if found is None:
         return None
-    waiting = [view for _, view in listed_of(connection, documents, [found.id], most=_ALL)]
+    waiting = [view for _, view in listed_of(connection, documents, [found.id])]
     return _view(connection, documents, found, interrupts=waiting)
 
 
@@ -80,7 +79,7 @@ def page(
         _SHOWN,
         [*_conditions(deployment, filters)],
         Order(key=_KEYS[filters.order.removeprefix("-")], is_turned=filters.order.startswith("-")),
-        criteria=_criteria(filters),
+        criteria=cursors.criteria(filters, labels=sorted(filters.labels)),
         cursor=cursor,
         limit=limit,
     )
@@ -208,18 +207,6 @@ def _conditions(deployment: int, filters: RunFilter) -> Iterator[Condition]:
     yield from selecting.containing(runs.c.search, filters.q)
 
 
-def _criteria(filters: RunFilter) -> dict[str, Any]:
-    """Return the list as JSON: a cursor is valid only with the same."""
-    return {
-        **asdict(filters),
-        "statuses": sorted(filters.statuses),
-        "labels": sorted(filters.labels),
-        "since": filters.since and filters.since.isoformat(),
-        "until": filters.until and filters.until.isoformat(),
-        "reads": filters.reads.labels,
-    }
-
-
 def _view(
     connection: Connection, documents: Documents, row: AnyRow, **beside: Any
 ) -> views.RunView:
@@ -229,7 +216,6 @@ def _view(
             why = map(views.BlockedView.model_validate, documents.read(row.hindered))
             beside["blocked"] = [*why, *view.blocked]
     except WrongKey as error:
-        listed = connection.execute(select(labels.c.label).where(labels.c.run == row.id)).scalars()
         view = views.RunView(
             run_id=row.run_id,
             graph=row.graph,
@@ -237,7 +223,7 @@ def _view(
             status=row.status,
             conversation_id=row.conversation_id,
             session_type=row.session_type,
-            labels={name: value for name, _, value in (each.partition("=") for each in listed)},
+            labels=selecting.labels_of(connection, row.id),
             started_by=row.started_by,
             created_at=moment(row.created_at),
             updated_at=moment(row.updated_at),

@@ -124,6 +124,12 @@ def labelled(run: Column[int], either: Collection[str]) -> Condition:
     return run.in_(select(labels.c.run).where(labels.c.label.in_(either)))
 
 
+def labels_of(connection: Connection, run: int) -> dict[str, str]:
+    """Return the labels of a run, by its row."""
+    found = connection.scalars(select(labels.c.label).where(labels.c.run == run))
+    return {name: value for name, _, value in (each.partition("=") for each in found)}
+
+
 def containing(column: Column[str], text: str | None) -> list[Condition]:
     """Return what makes each word of a text occur in a column."""
     # The longest is the rarest.

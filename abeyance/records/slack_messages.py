@@ -16,8 +16,8 @@ from sqlalchemy import Connection, and_, delete, insert, select, update
 from abeyance import views
 from abeyance.records import questions
 from abeyance.records.documents import Documents
-from abeyance.records.selecting import Condition, alone, the_run
-from abeyance.records.tables import followers, labels, micros, moment, runs, slack_messages
+from abeyance.records.selecting import Condition, alone, labels_of, the_run
+from abeyance.records.tables import followers, micros, moment, runs, slack_messages
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,12 +47,10 @@ def asked(
     run = _run(connection, deployment, run_id)
     if run is None:
         return None
-    found = connection.scalars(select(labels.c.label).where(labels.c.run == run))
-    pairs = (label.partition("=") for label in found)
     rows = connection.execute(select(slack_messages).where(*_of(run, interrupt_id)))
     return Asked(
         question=questions.question(connection, documents, deployment, run_id, interrupt_id),
-        labels={name: value for name, _, value in pairs},
+        labels=labels_of(connection, run),
         messages=tuple(
             Message(channel=row.channel, ts=row.ts, shown=row.shown, begun_at=moment(row.begun_at))
             for row in rows

@@ -121,7 +121,7 @@ def test_a_cursor_is_of_one_list(recorded: Recorded) -> None:
 
 
 def test_a_place_that_is_none_of_the_list_is_refused(recorded: Recorded) -> None:
-    criteria = questions._criteria(InboxFilter(), "deadline")
+    criteria = cursors.criteria(InboxFilter(), order="deadline", mine=None)
     far = 2**63
     places: list[Any] = [None, [], [1], ["a", "b"], [1, 2], [True, "a"], [far, "a"], [1, "\0"]]
 
