@@ -18,6 +18,7 @@ from abeyance.agents.output import FINAL_RESULT, OutputType
 from abeyance.agents.prompts import NOTE
 from abeyance.agents.tool import Tool
 from abeyance.agents.tool_decorator import tool
+from abeyance.agents.tool_errors import ToolDeclarationError
 from abeyance.authoring.budgets import Budget, budget_of
 from abeyance.authoring.callables import refuses
 from abeyance.authoring.context import Context
@@ -237,8 +238,15 @@ class Agent:
 
         Interrupts inside the agent open at the agent's own address. The calling model gets `description`.
         `approve` and the parameters after it work as in `@tool`; `preview` is an async function of a
-        ToolContext and the arguments, a mapping with the `task`.
+        ToolContext and the arguments, a mapping with the `task`. There is no `remember`: a task says
+        anything, so approvals of the tools that the agent calls are what may be remembered.
         """
+        if "remember" in terms:
+            fault = (
+                "remember= is not for agents, because a task says anything: declare it for the tools "
+                "that the agent calls"
+            )
+            raise ToolDeclarationError(self.name if name is None else name, [fault])
         task_tool = tool(
             name=self.name if name is None else name,
             schema=_TASK,

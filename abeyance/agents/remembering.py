@@ -34,6 +34,14 @@ class Remember:
     below: Mapping[str, float] = field(default_factory=dict)
 
 
+def arguments_of(value: object) -> tuple[str, ...]:
+    """Return the arguments that a declaration names; none of what is no declaration."""
+    if not isinstance(value, Remember):
+        return ()
+    same = (value.same,) if isinstance(value.same, str) else value.same
+    return (*same, *value.below)
+
+
 def declared(value: object, schema: Json, errors: DeclarationErrors) -> grants.Remember | None:
     """Return what may be remembered of the approvals of a tool whose arguments have this schema; None if
     nothing, or with faults, which are collected.

@@ -23,6 +23,8 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 from urllib.parse import urlsplit
 
+from abeyance.agents import remembering
+from abeyance.agents.remembering import Remember
 from abeyance.authoring.callables import can_take
 from abeyance.authoring.declarations import DeclarationErrors
 from abeyance.authoring.retries import DEFAULT_BACKOFF, Backoff, retry_policy
@@ -97,7 +99,9 @@ class McpServer:
     (as the model sees it) and its arguments. Approvers, and people who answer the server's elicitations,
     need `requested_capability`; `decisions` lists what an approval allows, as in `@tool`. `preview` is
     an async function of a ToolContext, whose `tool` is the name of the tool, and the arguments, a
-    mapping: it describes what the call would do, and is shown with the approval.
+    mapping: it describes what the call would do, and is shown with the approval. `remember` lets
+    approvers remember their yes to a tool that has all arguments which it names, as in `@tool`, until
+    the server or what it says of the tool is another.
 
     `timeout` bounds the work of a call, without the time that a person takes to answer.
     `connect_timeout` bounds connecting. `retries` counts the attempts after the first (3, or with
@@ -125,6 +129,7 @@ class McpServer:
     requested_capability: str | None = None
     decisions: Sequence[Decision] | None = None
     preview: Callable[..., Any] | None = None
+    remember: Remember | None = None
     timeout: Duration = 60.0
     connect_timeout: Duration = 30.0
     idle: Duration = 300.0
@@ -157,6 +162,7 @@ class McpServer:
         if self.decisions is not None:
             decisions_of(self.decisions, self.title, errors)
         errors.faults.extend(self._preview_faults())
+        errors.faults.extend(self._remember_faults())
         if errors.faults:
             raise ValueError(errors.faults[0])
         if isinstance(self.tools, str) or isinstance(self.exclude, str):
@@ -173,6 +179,18 @@ class McpServer:
             )
         if not self.approve:
             yield f"{self.title} has preview= but not approve=, so nobody would see it: set approve="
+
+    def _remember_faults(self) -> Iterator[str]:
+        if self.remember is None:
+            return
+        errors = DeclarationErrors(StateModel(None))
+        names = remembering.arguments_of(self.remember)
+        # Which arguments its tools have only the server knows.
+        any_tool = {"properties": {name: {"type": "number"} for name in names}}
+        remembering.declared(self.remember, any_tool, errors)
+        yield from (f"{self.title}: {fault}" for fault in errors.faults)
+        if not self.approve:
+            yield f"{self.title} has remember= but not approve=, so there is no yes: set approve="
 
     @property
     def retry(self) -> RetryPolicy:

@@ -11,17 +11,20 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from abeyance.agents.remembering import Remember, declared
 from abeyance.agents.tool import Tool, ToolContext
 from abeyance.agents.tool_decorator import tool
 from abeyance.agents.tool_errors import ResultError, ToolDeclarationError, ToolFailed
 from abeyance.agents.tool_schema import SchemaArguments, judged_when_called
+from abeyance.authoring.declarations import DeclarationErrors
 from abeyance.authoring.interrupts import Suspended, lowered
-from abeyance.core.json import Json, canonical
+from abeyance.core.json import Json, canonical, sha256
 from abeyance.errors import Blocked, BlockedCode
 from abeyance.mcp.elicitation import Answer, Elicitation, elicitation_question
 from abeyance.mcp.errors import McpDown, McpToolError, McpUnusable
 from abeyance.mcp.server import McpServer, McpTool
 from abeyance.schemas.json_schema import without_lookaround
+from abeyance.schemas.state_model import StateModel
 
 _logger = logging.getLogger("abeyance.agent")
 
@@ -43,17 +46,15 @@ class McpToolset:
         except (McpDown, McpUnusable) as error:
             message = f"the tools of the MCP server {self.server.title!r} cannot be listed: {error}"
             raise Blocked(message, code=BlockedCode.TOOLS_UNAVAILABLE) from error
-        keys = {
-            canonical([entry.name, entry.description, entry.parameters]): entry
-            for entry in mcp_tools
-        }
+        keys = {canonical(_identity(entry)): entry for entry in mcp_tools}
         self._tools = {
-            key: self._tools[key] if key in self._tools else self._make_tool(entry)
+            key: self._tools[key] if key in self._tools else self.made(entry)
             for key, entry in keys.items()
         }
         return {entry.name: entry for entry in self._tools.values() if entry is not None}
 
-    def _make_tool(self, mcp_tool: McpTool) -> Tool | None:
+    def made(self, mcp_tool: McpTool) -> Tool | None:
+        """Return a tool of the server as one of an agent, None if it cannot be offered to a model."""
         server, name = self.server, mcp_tool.name
 
         async def run(ctx: ToolContext, arguments: Mapping[str, Json]) -> Json:
@@ -62,8 +63,9 @@ class McpToolset:
         def needs_approval(arguments: Mapping[str, Any]) -> bool:
             return server.needs_approval(name, arguments)
 
+        remember = self._remembered(mcp_tool)
         try:
-            return tool(
+            made = tool(
                 name=name,
                 description=mcp_tool.description,
                 schema=SchemaArguments(
@@ -73,6 +75,7 @@ class McpToolset:
                 requested_capability=server.requested_capability if server.approve else None,
                 decisions=server.decisions if server.approve else None,
                 preview=server.preview if server.approve else None,
+                remember=remember,
                 retries=server.retry.retries,
                 backoff=server.backoff,
                 retry_for=server.retry_for,
@@ -81,6 +84,26 @@ class McpToolset:
         except (ToolDeclarationError, ValueError) as error:
             _logger.warning("server=%s tool=%s | not offered: %s", server.title, name, error)
             return None
+        if made.remember is None:
+            return made
+        # Another server, or another tool under the same name, is not what somebody has agreed to.
+        about = [made.remember.declaration, server.key, *_identity(mcp_tool)]
+        return replace(made, remember=replace(made.remember, declaration=sha256(about)))
+
+    def _remembered(self, mcp_tool: McpTool) -> Remember | None:
+        """Return what may be remembered of an approval of a tool: nothing if it lacks an argument."""
+        if self.server.remember is None:
+            return None
+        errors = DeclarationErrors(StateModel(None))
+        if declared(self.server.remember, mcp_tool.parameters, errors) is None:
+            text = "server=%s tool=%s | no approval is remembered: %s"
+            _logger.info(text, self.server.title, mcp_tool.name, "; ".join(errors.faults))
+            return None
+        return self.server.remember
+
+
+def _identity(mcp_tool: McpTool) -> list[Json]:
+    return [mcp_tool.name, mcp_tool.description, mcp_tool.parameters]
 
 
 async def _call(

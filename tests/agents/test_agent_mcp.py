@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from agent_scripts import Script, call
 from mcp_site import deeds, started
 from pydantic_ai.messages import (
     ModelMessage,
@@ -19,9 +21,22 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models.function import AgentInfo
 
-from abeyance import START, Agent, Graph, McpServer, Refusal, ToolContext, testing
+from abeyance import (
+    START,
+    Agent,
+    Graph,
+    McpServer,
+    Principal,
+    Refusal,
+    Remember,
+    ToolContext,
+    testing,
+)
 from abeyance.errors import Blocked, BlockedCode, Code
 from abeyance.mcp.server import close_servers
+from abeyance.mcp.toolset import McpToolset
+
+ADA = Principal(subject="ada", capabilities=("sum",))
 
 
 @pytest.fixture(autouse=True)
@@ -58,7 +73,7 @@ class Calls:
         )
 
 
-def graph_of(model: Calls, server: McpServer) -> Graph:
+def graph_of(model: Calls | Script, server: McpServer) -> Graph:
     graph = Graph("errand")
     graph.agent("do", Agent("clerk", model=model, tools=[server]), input="task", output="said")
     graph.edge(START, "do")
@@ -213,9 +228,69 @@ async def test_an_approval_of_a_servers_tool_shows_what_the_call_would_do(tmp_pa
     assert run.values["said"].startswith("success: ")
 
 
+async def test_a_yes_to_a_servers_tool_is_remembered_for_the_calls_that_it_covers(
+    tmp_path: Path,
+) -> None:
+    remember = Remember(most="7d", same=["a"], below={"b": 10})
+    server = started(
+        tmp_path,
+        tools=["add", "fail"],
+        approve=True,
+        requested_capability="sum",
+        remember=remember,
+    )
+    turns = [call("add", f"c{b}", a=1, b=b) for b in (2, 3, 30)]
+    # It has none of the arguments.
+    script = Script(call("fail", "c0"), *turns, "done")
+    run = testing.InMemoryRun(graph_of(script, server), {"task": "add"})
+    await run.start()
+    (other,) = await run.interrupts()
+    assert (other.reason["tool"], other.remember) == ("fail", None)
+    await run.respond(other.id, {"approved": False, "reason": "no"}, principal=ADA)
+    (asked,) = await run.interrupts()
+    yes = {"approved": True, "remember": {"for": "8h", "where": "run"}}
+    await run.respond(asked.id, yes, principal=ADA)
+
+    (again,) = await run.interrupts()
+    assert again.reason["arguments"] == {"a": 1, "b": 30}
+    unasked = [each async for each in run.events(follow=False) if each.type == "approval.granted"]
+    assert [each.data["call"] for each in unasked] == ["c3"]
+
+
+async def test_a_grant_ends_when_the_server_or_what_it_says_of_its_tool_is_another(
+    tmp_path: Path,
+) -> None:
+    remember = Remember(most="7d", same=["a"])
+    declared = []
+    for folder, description in (("one", None), ("one", None), ("two", None), ("one", "Adds.")):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        server = started(tmp_path / folder, tools=["add"], approve=True, remember=remember)
+        toolset = McpToolset(server)
+        (listed,) = await server.list_tools()
+        said = listed if description is None else replace(listed, description=description)
+        made = toolset.made(said)
+        assert made is not None
+        assert made.remember is not None
+        declared.append(made.remember.declaration)
+    assert declared[0] == declared[1]
+    assert len({*declared}) == 3
+
+
 @pytest.mark.parametrize(
     ("options", "fault"),
     [
+        (
+            {"remember": Remember(most="100d"), "approve": True},
+            "local: remember=, most=: 8.64e+06 s is invalid",
+        ),
+        (
+            {"remember": Remember(most="1d", same="to")},
+            "local has remember= but not approve=",
+        ),
+        (
+            {"remember": True, "approve": True},
+            "local: remember=True is invalid",
+        ),
         (
             {"preview": print, "approve": True},
             "preview=<built-in function print> of local is invalid",
@@ -223,7 +298,7 @@ async def test_an_approval_of_a_servers_tool_shows_what_the_call_would_do(tmp_pa
         ({"preview": fetched}, "local has preview= but not approve="),
     ],
 )
-def test_a_preview_that_cannot_be_is_a_fault(
+def test_a_preview_or_what_is_remembered_that_cannot_be_is_a_fault(
     tmp_path: Path, options: dict[str, Any], fault: str
 ) -> None:
     with pytest.raises(ValueError, match=re.escape(fault)):

@@ -290,3 +290,12 @@ async def test_only_approvals_of_calls_are_remembered_but_a_field_may_have_that_
         await run.respond("decide", answer, principal=ADA)
 
     assert run.status == status
+
+
+def test_an_agent_as_a_tool_has_no_approvals_that_are_remembered() -> None:
+    helper = Agent("helper", model=Script("done"))
+    options: dict[str, Any] = {"remember": WEEK}
+    with pytest.raises(
+        ToolDeclarationError, match="a task says anything: declare it for the tools"
+    ):
+        helper.as_tool(description="helps", approve=True, **options)
