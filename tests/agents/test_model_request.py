@@ -258,7 +258,11 @@ async def test_a_function_that_does_not_stream_can_be_stopped_too() -> None:
         ("google:gemini-3-pro", VideoUrl("https://media.example/a.mp4")),
         ("openai-chat:gpt-5", AudioUrl("https://media.example/a.mp3")),
         ("openai-chat:gpt-5", DocumentUrl("https://media.example/a.pdf")),
-        ("anthropic:claude-sonnet-5", DocumentUrl("https://media.example/a.txt")),
+        # Its package takes seconds to be imported.
+        pytest.param(
+            *("anthropic:claude-sonnet-5", DocumentUrl("https://media.example/a.txt")),
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 async def test_what_a_provider_does_not_take_by_url_is_refused_and_not_fetched(

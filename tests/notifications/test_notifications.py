@@ -43,6 +43,11 @@ async def waiting(temporal: TemporalClient, file: Notifications | None) -> tuple
     return site, run_id, len((await site.history(run_id)).events)
 
 
+def moments(hooked: Receiver) -> int:
+    """Of how many moments a receiver was told: a post whose answer took too long comes again."""
+    return len({each.headers["webhook-id"] for each in hooked.posts()})
+
+
 def emitting() -> Graph:
     """A local node that publishes an event, and a gate."""
     graph = Graph("emitting", state=State)
@@ -69,10 +74,10 @@ async def test_whom_a_rule_names_is_told_of_a_question_and_of_the_end(
     async with site.worker(), site.notifier():
         run_id = await site.start()
         view = await site.until(run_id, "awaiting-input")
-        await eventually(lambda: len(hooked.posts()) == 2)
+        await eventually(lambda: moments(hooked) == 2)
         await site.client.run(run_id).respond(response=YES, principal=ANYBODY)
         await site.ended(run_id)
-        await eventually(lambda: len(hooked.posts()) == 3)
+        await eventually(lambda: moments(hooked) == 3)
     await site.replays(run_id)
 
     posts = {each.json["type"]: each for each in hooked.posts()}
@@ -93,7 +98,6 @@ async def test_a_moment_costs_the_run_one_event_and_nothing_without_a_rule(
     _, _, elsewhere = await waiting(temporal, rules(({"event": "*", "graph": "another"}, many)))
     site, run_id, announced = await waiting(temporal, rules(({"event": "interrupt.opened"}, many)))
     async with site.worker(), site.notifier():
-        # A post whose answer took too long comes again.
         await eventually(lambda: len({each.path for each in hooked.received}) == len(many))
         # A worker that has just come may look at the run once.
         await site.client.run(run_id).view()
@@ -218,7 +222,7 @@ async def test_an_attempt_that_fails_is_followed_by_one_with_the_same_id(
         site = Site(temporal, gated(), notifications=file)
         async with site.worker(), site.notifier():
             run_id = await site.start()
-            first, second = await eventually(lambda: len(busy.posts()) == 2 and busy.posts())
+            first, second = await eventually(lambda: len(busy.posts()) > 1 and busy.posts()[:2])
         assert not await site.events(run_id, "notification.failed")
 
     assert first.headers["webhook-id"] == second.headers["webhook-id"]
@@ -234,7 +238,7 @@ async def test_a_run_learns_from_its_worker_what_somebody_wants_to_know(
     site.settings = unaware.settings
     async with site.worker(), site.notifier():
         run_id = await site.start()
-        await eventually(lambda: len(hooked.posts()) == 2)
+        await eventually(lambda: moments(hooked) == 2)
     await site.replays(run_id)
 
     data = {each.json["type"]: each.json["data"] for each in hooked.posts()}
@@ -252,7 +256,7 @@ async def test_moments_are_announced_before_a_run_goes_on_in_a_new_history(
         await site.until(run_id, "awaiting-input")
         for _ in range(3):
             await site.pause_and_resume(run_id)
-        await eventually(lambda: len(hooked.posts()) == 6)
+        await eventually(lambda: moments(hooked) == 6)
         described = await temporal.get_workflow_handle(run_id).describe()
     await site.replays(run_id)
 
