@@ -458,4 +458,5 @@ async def long_poll(
 async def sleep_unless(stopping: asyncio.Event, length: float) -> None:
     """Sleep for so many seconds, or until the event is set."""
     with suppress(TimeoutError):
-        await asyncio.wait_for(stopping.wait(), length)
+        async with asyncio.timeout(length):
+            await stopping.wait()
