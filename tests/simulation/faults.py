@@ -21,7 +21,7 @@ from abeyance.core.grants import Grant
 from abeyance.core.outcome import Finished, Stopped
 from abeyance.core.policy import Principal
 from abeyance.core.state import RunState, parted
-from abeyance.records import event_rows, grants, tables, writing
+from abeyance.records import event_rows, grants, question_rows, tables, writing
 from abeyance.records.batch import Written
 from abeyance.temporal.workarounds import payloads
 from abeyance.workflows import continue_as_new, run, visibility
@@ -200,7 +200,7 @@ FAULTS: Final[Mapping[str, Fault]] = {
         change=lambda: _swap(event_rows, "take_back", lambda _, tail, *__: tail), seed=39
     ),
     "questions of a workflow task that came to nothing stay": Fault(
-        change=lambda: _swap(writing, "_UNKNOWN_QUESTIONS", _NO_QUESTION), seed=634
+        change=lambda: _swap(question_rows, "_UNKNOWN", _NO_QUESTION), seed=634
     ),
     "an answer gets its receipt before it can be read": Fault(
         change=lambda: _swap(Recorder, "caught_up", _at_once), seed=27
