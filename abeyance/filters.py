@@ -55,13 +55,14 @@ class RunFilter:
 class InboxFilter:
     """A filter of interrupts that are `open` or `held`.
 
-    It selects interrupts with one of `capabilities`, a deadline before `before`, an `assignee` (a
-    subject, or `group:finance`), a `priority`, a risk of `min_risk` or more, in which every word of `q`
-    occurs, and of runs that `reads` lets the caller see. Empty and None select all. `mine` selects those
-    for a principal or their groups, and those that the principal has claimed.
+    It selects interrupts with one of `ids`, one of `capabilities`, a deadline before `before`, an
+    `assignee` (a subject, or `group:finance`), a `priority`, a risk of `min_risk` or more, in which every
+    word of `q` occurs, and of runs that `reads` lets the caller see. Empty and None select all. `mine`
+    selects those for a principal or their groups, and those that the principal has claimed.
     """
 
     status: Literal["open", "held"] = "open"
+    ids: frozenset[str] = frozenset()
     capabilities: frozenset[str] = frozenset()
     graph: str | None = None
     conversation_id: str | None = None
@@ -76,7 +77,7 @@ class InboxFilter:
     reads: ReadRights = ALL_RUNS
 
     def __post_init__(self) -> None:
-        _take_one_name(self, capabilities=frozenset)
+        _take_one_name(self, ids=frozenset, capabilities=frozenset)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

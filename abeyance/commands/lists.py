@@ -78,6 +78,7 @@ class InboxPage(Request):
     """Which page of the inbox is read."""
 
     status: Literal["open", "held"] = "open"
+    ids: frozenset[Name] = frozenset()
     capabilities: frozenset[Name] = frozenset()
     graph: Name | None = None
     conversation_id: Name | None = None

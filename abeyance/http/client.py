@@ -50,6 +50,7 @@ _CREATED: Final = 201
 _ID: Final = re.compile("[A-Za-z0-9_-]{1,100}")
 _SEVERAL: Final = {
     "statuses": "status",
+    "ids": "id",
     "labels": "label",
     "types": "type",
     "capabilities": "capability",

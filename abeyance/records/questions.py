@@ -6,7 +6,7 @@ What counts as waiting is a column, `listed`, which a batch writes: so the inbox
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -77,6 +77,7 @@ def inbox(
         [
             questions.c.deployment == deployment,
             questions.c.listed == filters.status,
+            *_of_ids(deployment, filters.ids),
             *_of_question(filters),
             *_for_people(filters),
             *_of_runs(deployment, filters),
@@ -93,6 +94,15 @@ def inbox(
         for row in found.items
     ]
     return Page(items=items, next_cursor=found.next_cursor, total=found.total)
+
+
+def _of_ids(deployment: int, ids: Collection[str]) -> Iterator[Condition]:
+    if ids:
+        # By their runs, since an index has the ids of each run.
+        run_ids = {id_.rpartition(".")[0] for id_ in ids}
+        wanted = (runs.c.deployment == deployment, runs.c.run_id.in_(sorted(run_ids)))
+        yield questions.c.run.in_(select(runs.c.id).where(*wanted))
+        yield questions.c.interrupt_id.in_(sorted(ids))
 
 
 def _of_question(filters: InboxFilter) -> Iterator[Condition]:

@@ -14,12 +14,16 @@ const PAGE = 200;
 const MOST_PAGES = 50;
 const DRAWN = 100;
 const MOST_DAYS = 30;
-// Without the stream the list is read this often. With it, it is read after events: soon, and once more
-// when Temporal's list has them too.
+// Without the stream the list is read this often. With it, what events name is read soon after them.
 const REFRESH_MS = 5_000;
 const SOON_MS = 500;
-const SETTLED_MS = 3_000;
+const OVERLAP_MS = 3_000;
 const LAG_MS = 10_000;
+// Of more changes at once the whole list is read: the service takes so many ids.
+const MOST_CHANGED = 20;
+const SETTLED = ["interrupt.answered", "interrupt.expired", "interrupt.cancelled"];
+const ENDED = ["run.completed", "run.halted", "run.cancelled", "run.terminated", "run.timed_out", "run.failed"];
+const ANEW = ["run.rewound", "run.retried"];
 const TABS = [["mine", "Mine"], ["open", "Open"], ["held", "Held"], ["decided", "Decided"]];
 // What the address says beside the question: the tab, and what differs from this.
 const PLAIN = {order: "deadline", isGrouped: "", graph: "", capability: "", priority: "", group: "", text: ""};
@@ -42,7 +46,7 @@ let streams = false;
 let days = 1;
 const picked = new Set();
 let lastPicked = null;
-// When Temporal's list will show that these were answered: until then it may still have them.
+// Until when these are not listed, which were answered here: their answers may not be recorded yet.
 const gone = new Map();
 
 async function start() {
@@ -78,7 +82,7 @@ async function start() {
   if (tab === "decided") showDecided();
   await open();
   isStarted = true;
-  const since = new Date(serviceTime() - SETTLED_MS).toISOString();
+  const since = new Date(serviceTime() - OVERLAP_MS).toISOString();
   listen(`/events?type=interrupt.*&type=run.*&since=${since}`, heard, (isConnected) => (streams = isConnected));
   setInterval(() => isWatched() && !streams && refresh(), REFRESH_MS);
 }
@@ -125,16 +129,20 @@ async function read() {
       draw();
     };
     const [waiting, held] = await Promise.all([pages({}, begun), pages({status: "held"})]);
-    // The list lags by a moment: hide the questions that were answered on this page.
-    lists.open = waiting.items.filter(({id}) => !((gone.get(id) ?? 0) > Date.now()));
-    lists.held = held.items;
     isWhole = waiting.isWhole;
-    draw();
-    if (shown?.status === "open" && marks(lists.open.find(({id}) => id === shown.id)) !== marks(shown)) await reread();
-    else if (isStarted && isWide() && !location.hash && !at("question").childElementCount) open();
+    await list(waiting.items, held.items);
   } catch (error) {
     failed(error);
   }
+}
+
+// Draw the lists, and the question that is shown if it has changed.
+async function list(open_, held) {
+  lists.open = open_.filter(({id}) => !((gone.get(id) ?? 0) > Date.now()));
+  lists.held = held;
+  draw();
+  if (shown?.status === "open" && marks(lists.open.find(({id}) => id === shown.id)) !== marks(shown)) await reread();
+  else if (isStarted && isWide() && !location.hash && !at("question").childElementCount) open();
 }
 
 // Read all pages, and call `begun(items)` after each but the last.
@@ -152,18 +160,42 @@ async function pages(filters, begun = () => {}) {
   return {items, isWhole: false};
 }
 
-// The events say that something changed; what is true is read. Many at once are one reading, and a list that
-// takes long is read seldom.
+// The events say which questions changed; what is true is read. Many at once are one reading, and what takes
+// long is read seldom.
 let soon = null;
-let later = null;
-function heard() {
-  const again = () => isWatched() && refresh();
-  clearTimeout(later);
-  later = setTimeout(again, SETTLED_MS + 3 * readFor);
+let isAllChanged = false;
+// The status in which each may wait now, "" for none.
+const changed = new Map();
+function heard({data: {type, run_id: run, data}}) {
+  if (ANEW.includes(type)) isAllChanged = true;
+  else if (ENDED.includes(type)) [...lists.open, ...lists.held].forEach(({id, run_id}) => run_id === run && changed.set(id, ""));
+  else if (type.startsWith("interrupt.") && data.id) changed.set(data.id, SETTLED.includes(type) ? "" : type === "interrupt.held" ? "held" : "open");
+  else return;
   soon ??= setTimeout(() => {
     soon = null;
-    again();
+    if (isWatched()) readChanged();
   }, SOON_MS + 3 * readFor);
+}
+
+async function readChanged() {
+  const now = new Map(changed);
+  const isMuch = isAllChanged || now.size > MOST_CHANGED;
+  changed.clear();
+  isAllChanged = false;
+  if (isMuch || reading) return refresh();
+  const began = Date.now();
+  const found = {open: [], held: []};
+  try {
+    for (const status of ["open", "held"]) {
+      const wanted = [...now].filter(([, where]) => where === status).map(([id]) => ["id", id]);
+      if (wanted.length) found[status] = (await call(`/interrupts?${new URLSearchParams([["status", status], ...wanted])}`)).items;
+    }
+    const others = ({id}) => !now.has(id);
+    readFor = Date.now() - began;
+    return await list([...lists.open.filter(others), ...found.open], [...lists.held.filter(others), ...found.held]);
+  } catch (error) {
+    return failed(error);
+  }
 }
 
 async function showDecided() {
@@ -432,14 +464,14 @@ async function after(outcome) {
   draw();
   const again = isApproval ? await askedAgain(question, outcome.receipt).catch(() => undefined) : undefined;
   // Somebody may have gone on meanwhile.
-  if (shown || location.hash) return refresh();
+  if (shown || location.hash) return streams ? undefined : refresh();
   if (again) {
     said = {id: again.id, text: "Nothing was done yet: this is asked again. Approve it once more if it is right.", changes: difference(question.reason?.arguments, again.reason?.arguments)};
     location.hash = `#${encodeURIComponent(again.id)}`;
   } else if (isApproval) {
     tell(isAgain ? "You changed the call, so it will be asked again, with a new preview: nothing is done before that is approved." : outcome.text, question, next, true);
   }
-  return refresh();
+  return streams ? undefined : refresh();
 }
 
 // What was decided, what happens next, and the next question.

@@ -180,6 +180,12 @@ class InboxQuery(ListQuery):
         default="open",
         description="`held`: those with a yes that can still be taken back.",
     )
+    id: list[Name] = Field(
+        default_factory=list,
+        max_length=MAX_FILTERS,
+        description="Only these interrupts: those that are answered meanwhile are left out.",
+        examples=[["refund-4711.b276f6238dab3ba5"]],
+    )
     capability: list[Name] = Field(
         default_factory=list,
         max_length=MAX_FILTERS,
@@ -210,6 +216,7 @@ async def list_open_interrupts(
     """
     filter_ = InboxFilter(
         status=query.status,
+        ids=frozenset(query.id),
         capabilities=frozenset(query.capability),
         graph=query.graph,
         conversation_id=query.conversation_id,

@@ -43,6 +43,8 @@ _MESSAGES: Final = 5
 _FEW_LISTED: Final = 1_200
 """Shorter lists are counted in another way."""
 _MORE_LISTED: Final = 20
+_READ_OFTEN: Final = 10
+"""One question is read so often as often as a page, because it takes so little."""
 _FAR: Final = 10_000_000
 """The ids of copied rows are greater than this."""
 _COPIES: Final = (
@@ -274,13 +276,14 @@ class Measuring:
                 following.append(lines)
             yield
 
-    async def page(self, times: int) -> Cost:
-        """Return what a page of the inbox costs."""
+    async def page(self, times: int, *, of: str | None = None) -> Cost:
+        """Return what a page of the inbox costs, or only the question `of` that id."""
         self._records.execute("ANALYZE")
         before = await self.spent()
         for _ in range(times):
-            found = await self._http.get("/interrupts", params={"limit": PAGE})
-            assert len(found.raise_for_status().json()["items"]) == PAGE
+            params = {"limit": PAGE} if of is None else {"id": of}
+            found = await self._http.get("/interrupts", params=params)
+            assert len(found.raise_for_status().json()["items"]) == (PAGE if of is None else 1)
         return (await self.spent() - before).times(1 / times)
 
     def list_more(self, run: str, first: int, count: int) -> None:
@@ -368,8 +371,15 @@ async def _pages(measuring: Measuring, plan: Plan, run: str) -> Mapping[str, Cos
     many = folded([await measuring.page(plan.runs) for _ in range(plan.rounds)])
     # The rest of a page is as long as before.
     listed = Cost(records=(many - few).records / _MORE_LISTED)
+    (asked,) = (await measuring.asked([run]))[run]
+    times = _READ_OFTEN * plan.runs
+    one = folded([await measuring.page(times, of=asked) for _ in range(plan.rounds)])
     # Neither Temporal nor the worker has to do with it.
-    return {"page": Cost(api=few.api, records=few.records, rpcs=few.rpcs), "listed": listed}
+    found = {"change": one, "page": few}
+    return {
+        **{name: Cost(api=cost.api, records=cost.records) for name, cost in found.items()},
+        "listed": listed,
+    }
 
 
 def folded(costs: Sequence[Cost]) -> Cost:

@@ -23,13 +23,8 @@ RETENTION_DAYS: Final = 30
 LISTED: Final = 1_000
 """The unit `listed` is of so many questions."""
 PAGE: Final = 200
-_MOST_LISTED: Final = 10_000
-"""An inbox reads pages of `PAGE` until it has so many questions."""
-_READINGS: Final = 4
-"""A question makes an inbox read its list so often: twice when it is asked, and when it is answered."""
 _PAUSE: Final = 0.5
-_SLOWER: Final = 4
-"""An inbox reads its list at most once in `_PAUSE` seconds and so many times the time of a reading."""
+"""An inbox reads what was asked at most once in so many seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +106,7 @@ def demand(units: Units, load: Load) -> Demand:
     inboxes = max(1, load.questions // QUESTIONS_OF_AN_INBOX)
     rate = load.questions * PEAK_SHARE / 3600
     looked = (units["inbox"] + units["follower"]).times(inboxes / 3600)
-    second = woken.times(rate) + looked + read(units, load.waiting, rate).times(inboxes)
+    second = woken.times(rate) + looked + read(units, rate).times(inboxes)
     return Demand(
         workers=second.worker / 1000,
         api=second.api / 1000,
@@ -129,13 +124,9 @@ def demand(units: Units, load: Load) -> Demand:
     )
 
 
-def read(units: Units, listed: int, rate: float) -> Cost:
-    """Return what an open inbox reads in a second, if so many questions are listed and asked a second."""
-    page = _page(units, listed)
-    # One more for the questions that are held.
-    pages = 1 + max(1, math.ceil(min(listed, _MOST_LISTED) / PAGE))
-    pause = _PAUSE + _SLOWER * pages * _seconds(page)
-    return page.times(pages * min(_READINGS * rate, 1 / pause))
+def read(units: Units, rate: float) -> Cost:
+    """Return what an open inbox reads in a second, if so many questions are asked a second."""
+    return units["change"].times(min(rate, 1 / _PAUSE))
 
 
 def _page(units: Units, listed: int) -> Cost:
@@ -157,9 +148,9 @@ class Part(NamedTuple):
 
 PARTS: Final = (
     Part("workers: 2 cores", "workers", 2, "more workers"),
-    Part("API: 2 cores", "api", 2, "shorter lists, then more APIs"),
+    Part("API: 2 cores", "api", 2, "more APIs"),
     Part("API: 1,000 streams", "streams", 1_000, "more APIs"),
-    Part("records: 4 cores", "records", 4, "shorter lists, then a larger database"),
+    Part("records: 4 cores", "records", 4, "a larger database"),
     Part("records: 500 GB", "stored", 500e9, "`ABEYANCE_KEEP`, then a larger disk"),
     Part("Temporal: 500 actions/s", "actions", 500, "`local=True`, then more capacity"),
     Part("Temporal: 512 shards, 20,000 runs each", "waiting", 512 * 20_000, "more shards"),
@@ -227,6 +218,7 @@ _TITLES: Final = {
     "waiting": "waiting run, an hour",
     "follower": "follower of a run, an hour",
     "inbox": "open inbox, an hour",
+    "change": "question that an inbox reads, because it is new",
     "page": f"page of {PAGE} questions",
     "listed": f"the same, for each {LISTED:,} listed: more",
 }

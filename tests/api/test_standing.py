@@ -314,6 +314,7 @@ async def test_the_inbox_is_filtered_by_people_and_urgency_and_sorted(api: Api) 
     assert await listed("mine=true") == [assigned]
     assert await listed("mine=true", "dan", "") == []
     assert await listed("priority=high") == [assigned]
+    assert await listed(f"id={assigned}&id=nobody.asked") == [assigned]
     assert await listed("min_risk=70") == [assigned]
     assert await listed("min_risk=71") == []
     assert await listed("order=priority") == [assigned, capable]

@@ -151,6 +151,8 @@ FILTERS: list[tuple[dict[str, Any], str]] = [
     ({"min_risk": 8}, ""),
     ({"min_risk": 10**30}, ""),
     ({"min_risk": 0}, "abc"),
+    ({"ids": {"a.pay", "c.pay", "c.other", "d.pay", "pay"}}, "ac"),
+    ({"ids": {"c.pay"}, "graph": "none"}, ""),
 ]
 
 
