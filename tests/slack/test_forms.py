@@ -137,7 +137,7 @@ def test_a_form_that_nobody_has_touched_gives_the_arguments_back_exactly() -> No
 
 def test_what_is_entered_in_a_form_is_read_by_the_type_of_its_field() -> None:
     entered = {"amount": "12.50", "on": "2026-04-01", "kind": "a", "big": str(2**60 + 1)}
-    arguments = {**CALL, "amount": 12.5, "on": "2026-04-01", "kind": "a", "big": 2**60 + 1}
+    arguments = {**CALL, "amount": "12.50", "on": "2026-04-01", "kind": "a", "big": 2**60 + 1}
 
     assert filled(approval(), "edit", **entered).answer["arguments"] == arguments
     assert "big" not in filled(approval(), "edit", big=None).answer["arguments"]
@@ -145,6 +145,35 @@ def test_what_is_entered_in_a_form_is_read_by_the_type_of_its_field() -> None:
         "field:order": "This is needed.",
         "field:amount": "'much' does not fit: it is no number.",
     }
+
+
+@pytest.mark.parametrize("typed", ["12345678901234567.89", "-0.10", "1e3", "7"])
+def test_a_decimal_is_sent_with_all_the_digits_that_were_typed(typed: str) -> None:
+    assert filled(approval(), "edit", amount=typed).answer["arguments"]["amount"] == typed
+
+
+@pytest.mark.parametrize(
+    ("typed", "sent"),
+    [
+        ("12.50", 12.5),
+        ("0.1", 0.1),
+        ("12345678901234567", 12345678901234567),
+        ("12345678901234567.0", 12345678901234567),
+        ("-1e22", -(10**22)),
+        ("5e-324", 5e-324),
+        ("12345678901234567.89", None),
+        ("1e-999", None),
+        ("1e999", None),
+    ],
+)
+def test_a_number_is_sent_as_it_was_typed_or_not_at_all(typed: str, sent: float | None) -> None:
+    view = question(response_schema={"type": "number"})
+    told = f"'{typed}' cannot be kept exactly: write fewer digits."
+
+    found = filled(view, "answer", **{"": typed})
+
+    assert found == ({"field:": told} if sent is None else Answer(answer=sent))
+    assert sent is None or type(found.answer) is type(sent)
 
 
 def test_a_rejection_says_why_to_the_agent_and_of_other_questions_in_the_note() -> None:

@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from abeyance import views
@@ -17,7 +18,8 @@ from abeyance.core.text import truncate, visible
 
 Decision: TypeAlias = Literal["approve", "remember", "reject", "edit", "answer"]
 """What a modal is for. A plain yes needs none; `remember` is one to the next calls too."""
-Kind: TypeAlias = Literal["text", "integer", "number", "choice", "date"]
+Kind: TypeAlias = Literal["text", "integer", "number", "decimal", "choice", "date"]
+"""A `decimal` is a number that may be sent as text, which keeps all its digits."""
 
 NOTE: Final = "note"
 """The block of the note, or of the reason of a rejected call."""
@@ -40,6 +42,7 @@ _LONGEST_NAME: Final = 200
 _LONGEST_TEXT: Final = 3_000
 _LONGEST_NOTE: Final = 2_000
 _SHOWN: Final = 70
+_MOST_DIGITS: Final = 300
 _DEEPEST: Final = 8
 _INTEGER: Final = re.compile(r"-?\d{1,300}", re.ASCII)
 _NUMBER: Final = re.compile(r"-?\d{1,300}(\.\d{1,300})?([eE][+-]?\d{1,3})?", re.ASCII)
@@ -254,9 +257,23 @@ def _value(field: Field, text: str) -> Json:
         case "integer" if _INTEGER.fullmatch(text):
             return int(text)
         case "number" if _NUMBER.fullmatch(text):
-            return int(text) if _INTEGER.fullmatch(text) else float(text)
+            return _exact(text)
+        case "decimal" if _NUMBER.fullmatch(text):
+            return text
         case _:
-            raise ValueError(f"{truncate(text, _SHOWN)!r} does not fit: it is no {field.kind}.")
+            kind = "number" if field.kind == "decimal" else field.kind
+            raise ValueError(f"{truncate(text, _SHOWN)!r} does not fit: it is no {kind}.")
+
+
+def _exact(text: str) -> int | float:
+    """Return the number that a text says. Raise ValueError if none of JSON's is equal to it."""
+    said = Decimal(text)
+    if said == said.to_integral_value() and said.adjusted() < _MOST_DIGITS:
+        return int(said)
+    number = float(text)
+    if Decimal(repr(number)) != said:
+        raise ValueError(f"{truncate(text, _SHOWN)!r} cannot be kept exactly: write fewer digits.")
+    return number
 
 
 def _written(field: Field, value: Json) -> str:
@@ -287,8 +304,8 @@ def _input(field: Field) -> dict[str, Any]:
             element |= {} if start is None else {"initial_option": options[int(start)]}
         case "date":
             element |= {"type": "datepicker"} | ({} if start is None else {"initial_date": start})
-        case "integer" | "number":
-            element |= {"type": "number_input", "is_decimal_allowed": field.kind == "number"}
+        case "integer" | "number" | "decimal":
+            element |= {"type": "number_input", "is_decimal_allowed": field.kind != "integer"}
             element |= {} if start is None else {"initial_value": start}
         case "text":
             element |= {"type": "plain_text_input", "max_length": _LONGEST_TEXT}
@@ -330,13 +347,14 @@ def _field(
         return None
     kind, choices = found
     is_text = isinstance(start, str) and len(start) <= _LONGEST_TEXT
+    is_number = bool(_NUMBER.fullmatch(start if isinstance(start, str) else json.dumps(start)))
     fits = {
         "choice": any(_same(start, each) for _, each in choices),
         "text": is_text,
         "date": is_text and bool(_DATE.fullmatch(str(start))),
         "integer": isinstance(start, int) and not isinstance(start, bool),
-        # A decimal may be written as a text.
-        "number": bool(_NUMBER.fullmatch(start if isinstance(start, str) else json.dumps(start))),
+        "number": is_number,
+        "decimal": is_number,
     }
     if start is not None and not fits[kind]:
         return None
@@ -372,7 +390,7 @@ def _plain_kind(
 ) -> tuple[Kind, Sequence[tuple[str, Json]]] | None:
     kinds = {str(each.get("type")) for each in options}
     if kinds in ({"number", "string"}, {"integer", "string"}):
-        return "number", ()
+        return "decimal", ()
     match schema.get("type"), schema.get("format"):
         case "string", "date":
             return "date", ()
