@@ -41,12 +41,14 @@ from abeyance.agents.foreign import (
 from abeyance.agents.model_request import unused_ids
 from abeyance.agents.tool_errors import ResultError
 from abeyance.core.json import Json
+from abeyance.core.text import truncate
 from abeyance.errors import AgentFailed, FailureCode
 
 TESTED: Final = ("langgraph", "1.2.0", "1.3.0")
 QUESTION: Final = "interrupt"
 """The tool by which an `interrupt()` of a node is asked."""
 
+_LONGEST_PROMPT: Final = 1_000
 _THREAD: Final = "agent"
 _CONFIG: Final[Any] = {"configurable": {"thread_id": _THREAD}, "recursion_limit": 1_000}
 _HELD: Final = "abeyance_call"
@@ -192,7 +194,7 @@ class LangGraph:
 
     async def call(self, name: str, arguments: dict[str, Any], ctx: ForeignContext) -> Any:
         if name == QUESTION:
-            return await ctx.interrupt(QUESTION, reason=arguments.get("value"))
+            return await _ask(ctx, QUESTION, arguments.get("value"))
         node = next(each for each in self._nodes.values() if name in each.tools_by_name)
         alone = StateGraph(MessagesState, context_schema=self._graph.context_schema)
         plain = copy.copy(node)
@@ -211,7 +213,7 @@ class LangGraph:
             (value, id_) = (waiting[0].value, waiting[0].id)
             asked += 1
             name_ = QUESTION if asked == 1 else f"{QUESTION}.{asked}"
-            answer = await ctx.interrupt(name_, reason=to_jsonable_python(value, fallback=str))
+            answer = await _ask(ctx, name_, to_jsonable_python(value, fallback=str))
             given = Command(resume={id_: answer})
         last = out["messages"][-1]
         if isinstance(last, ToolMessage) and last.status == "error":
@@ -239,6 +241,13 @@ class LangGraph:
     def _made_context(self) -> Any:
         made = self._context
         return made() if inspect.isfunction(made) or inspect.isclass(made) else made
+
+
+async def _ask(ctx: ForeignContext, name: str, value: Json) -> Any:
+    """Ask what an `interrupt()` was given. A text is the prompt too, cut if it is long."""
+    is_text = isinstance(value, str) and bool(value.strip())
+    prompt = truncate(value, _LONGEST_PROMPT) if is_text else None
+    return await ctx.interrupt(name, prompt=prompt, reason=value)
 
 
 def _resumed(turn: ForeignTurn, call_id: str, *, is_call: bool) -> Any:

@@ -57,6 +57,37 @@ async def test_interrupts_of_nodes_are_questions_answered_in_any_order() -> None
     assert run.values["reply"] == "colour red, price 5 EUR"
 
 
+@pytest.mark.parametrize(
+    ("value", "prompt"),
+    [
+        ("Which colour?", "Which colour?"),
+        ("x" * 5_000, "x" * 997 + "..."),
+        (" ", "interrupt"),
+        ({"question": "Which colour?"}, "interrupt"),
+    ],
+)
+async def test_a_text_that_a_node_asks_is_the_prompt(value: Any, prompt: str) -> None:
+    from langgraph.graph import START, StateGraph
+    from langgraph.types import interrupt
+
+    from abeyance.adapters.langgraph import langgraph_agent
+
+    graph = StateGraph(Offer)
+    graph.add_node("colour", lambda _: {"text": interrupt(value)})
+    graph.add_edge(START, "colour")
+    agent = langgraph_agent(
+        graph.compile(name="offer"),
+        enter=lambda text: {"text": text, "said": []},
+        result=lambda state: state["text"],
+    )
+    run = await started(agent)
+    (question,) = await run.interrupts()
+
+    assert (question.prompt, question.reason) == (prompt, value)
+    await run.respond(question.id, "red")
+    assert run.values["reply"] == "red"
+
+
 async def test_an_interrupt_of_a_tool_is_a_question_of_its_call() -> None:
     from langchain_core.tools import tool
     from langgraph.types import interrupt
@@ -74,6 +105,7 @@ async def test_an_interrupt_of_a_tool_is_a_question_of_its_call() -> None:
     run = await started(langgraph_agent(langgraph_clerk(office, [book, look])))
     (question,) = await run.interrupts()
     assert (question.kind, question.reason) == ("question", "Window or aisle?")
+    assert question.prompt == "Window or aisle?"
     assert question.address.endswith(";tool:book:c1")
     await run.respond(question.id, "aisle")
 
