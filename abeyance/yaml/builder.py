@@ -75,6 +75,11 @@ def field_fault(name: str, what: FieldType) -> str | None:
         return "has a name that pydantic reserves: use another"
     if isinstance(what, str):
         return None
+    if what.get("default") is not None:
+        return (
+            "has a default, which would not be used, as a field is null until it is set: set it in the "
+            "first node, or write the state as a pydantic model, and name it (state: module:Class)"
+        )
     if any(f'"{word}":' in canonical(what) for word in ("$ref", "$dynamicRef")):
         return (
             "has a schema with a reference, which is not supported: write the state as a pydantic model, "

@@ -199,6 +199,9 @@ ONE_FAULT = {
     "as a pydantic model, and name it (state: module:Class)": (
         NODE + "state: {f: {$ref: '#/$defs/x'}}"
     ),
+    "line 3: the field 'f' has a default, which would not be used, as a field is null until it is set: "
+    "set it in the first node, or write the state as a pydantic model, and name it (state: "
+    "module:Class)": NODE + "state:\n  f: {type: integer, default: 0}\n  g: {default: null}",
     "line 2: the field 'f' has no usable schema: {'minimum': 'x'} is not a JSON Schema that can be "
     'used: "x" is not of type "number"': NODE + "state: {f: {minimum: x}}",
     "line 1: invalid YAML: while parsing a flow mapping expected ',' or '}', but got '?': quote a "
