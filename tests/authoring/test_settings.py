@@ -66,6 +66,8 @@ def test_a_variable_sets_its_field(
     ("name", "value"),
     [
         ("TASK_QUEUE", ""),
+        ("TASK_QUEUE", "q" * 201),
+        ("TASK_QUEUE", "é" * 101),
         ("JWT_AUDIENCE", ""),
         ("PUBLIC_URL", "inbox.example"),
         ("PUBLIC_URL", "https://inbox.example/abeyance"),
