@@ -374,12 +374,14 @@ async def test_a_link_lasts_as_long_as_its_question_whose_deadline_was_moved(
     site: Site, api: Api
 ) -> None:
     question = await asked(site)
-    made = link(question)
+    # A link to a question without a deadline is too old after seven days.
+    long_ago = datetime.now(UTC) - timedelta(days=8)
+    made = PersonalLink.of(question.model_dump(mode="json"), "ada", now=long_ago)
     run = site.client.run(question.run_id)
     moved = datetime.now(UTC) + timedelta(days=30)
 
     await run.edit_deadline(question.id, deadline=moved, principal=ANYBODY)
-    opened = await api.http.get(made, headers=JSON)
+    opened = await api.http.get(f"/links/{made.token(KEY)}", headers=JSON)
 
     assert opened.status_code == 200
     assert datetime.fromisoformat(opened.json()["deadline"]) == moved
