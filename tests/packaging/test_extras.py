@@ -36,7 +36,7 @@ def test_an_adapter_works_whose_framework_excludes_what_the_tests_run_with(
     python = str(tmp_path / "bin" / "python")
     what = ["pytest", "pytest-asyncio", "pytest-timeout", "pytest-xdist", "hypothesis"]
     subjects = ["adapters", "adapters_killed", "adapters_on_temporal", "framework_first", "loading"]
-    subjects += ["strands"]
+    subjects += ["owners_validation", "strands"]
     tests = [f"tests/adapters/test_{each}.py" for each in subjects]
     name = extra.replace("-", "_")
     for command in (
