@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Annotated, Any
 
 import pytest
-from pydantic import BaseModel, Field, SecretStr, model_validator
+from pydantic import BaseModel, EmailStr, Field, SecretStr, model_validator
 
 from abeyance import END, START, Backoff, Graph, GraphError, Refusal, add, append, merge
 from abeyance.errors import Code
@@ -447,6 +449,7 @@ def test_a_state_that_cannot_work_is_told(fields: dict[str, Any], told: str) -> 
         Annotated[Decision | None, merge],
         Annotated[float, add],
         Annotated[int | float | None, add],
+        Annotated[Decimal, add],
         Annotated[Any, append],
     ],
 )
@@ -456,6 +459,17 @@ def test_a_reducer_on_what_it_works_on_is_no_fault(annotation: Any) -> None:
     graph.edge(START, END)
 
     assert graph.build().fields["x"].reducer != "last"
+
+
+def test_an_answer_whose_type_needs_a_package_that_is_missing_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "email_validator", None)
+
+    told = only_fault(asking(response=EmailStr))
+
+    assert "the interrupt 'ask'" in told
+    assert "email-validator is not installed" in told
 
 
 def test_a_state_that_is_no_model_is_told() -> None:
