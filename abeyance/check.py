@@ -6,7 +6,7 @@ yields the state of the run without a worker, and shows as well whether the hist
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
@@ -28,7 +28,7 @@ from temporalio.worker import (
     WorkflowInterceptorClassInput,
 )
 
-from abeyance import tracing
+from abeyance import adapters, tracing
 from abeyance.agents import model_request
 from abeyance.agents.agent import Agent
 from abeyance.agents.foreign import ForeignAgent
@@ -36,7 +36,9 @@ from abeyance.app import functions_of
 from abeyance.authoring.graph import Graph
 from abeyance.client.listing import OPEN_RUNS, Listing
 from abeyance.core.lifecycle import CANNOT_REPLAY_REMEDY
+from abeyance.core.spec import Clips, GraphSpec, SubgraphNode
 from abeyance.core.state import RunState, copied
+from abeyance.core.terms import PLAIN
 from abeyance.core.text import truncate
 from abeyance.errors import BlockedCode, SettingsError, Unreadable
 from abeyance.history.client import HistoryClient
@@ -95,15 +97,18 @@ async def check_process(settings: Settings, graphs: Mapping[str, Graph]) -> Proc
     if settings.storage is not None:
         fault = await storage_fault(settings)
         faults.append(None if fault is None else str(fault))
-    extras = {
-        "agents": bool(agents),
-        "mcp": any(agent.servers for agent in agents),
-        "otel": bool(exporters),
+    specs = [*_specs(graph.build() for graph in graphs.values())]
+    extras = {_extra_of(agent): True for agent in agents} | {
+        "otel": any(name.startswith("otlp") for name in exporters),
+        "people": any(map(_has_holidays, specs))
+        or (notifications is not None and notifications.is_delivered),
+        "rules": any(map(_has_clips, specs)),
         "s3": (settings.storage or "").startswith("s3:"),
     }
     checked = {
         "graphs": sorted(graphs),
-        "extras": [name for name, is_needed in extras.items() if is_needed] or ["none needed"],
+        "extras": sorted(name for name, is_needed in extras.items() if is_needed)
+        or ["none needed"],
         "models": sorted(models),
         "storage": [] if settings.storage is None else [settings.storage],
         "encryption": ["on" if settings.keyring else "off"],
@@ -122,6 +127,33 @@ def agents_of(graphs: Collection[Graph]) -> Iterator[Agent]:
         if graph.compiled_from is not None:
             yield graph.compiled_from
         yield from agents_of(graph.subgraphs.values())
+
+
+def _specs(specs: Iterable[GraphSpec]) -> Iterator[GraphSpec]:
+    """Yield graphs, and those nested in them."""
+    for spec in specs:
+        yield spec
+        yield from _specs(
+            node.graph for node in spec.nodes.values() if isinstance(node, SubgraphNode)
+        )
+
+
+def _has_holidays(spec: GraphSpec) -> bool:
+    terms = [question.terms or PLAIN for question in spec.own_questions]
+    return any(each.calendar is not None and each.calendar.holidays for each in terms)
+
+
+def _has_clips(spec: GraphSpec) -> bool:
+    return any(isinstance(rule.condition, Clips) for rule in spec.rules)
+
+
+def _extra_of(agent: Agent) -> str:
+    """Return the extra that an agent needs. That of a framework has the name of its adapter."""
+    if isinstance(agent, ForeignAgent):
+        package, _, adapter = type(agent.framework).__module__.rpartition(".")
+        if package == adapters.__name__:
+            return adapter.replace("_", "-")
+    return "agents"
 
 
 def _check_extra(agent: Agent, module: str) -> None:

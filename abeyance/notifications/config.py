@@ -212,6 +212,11 @@ class Notifications(Form):
     people: dict[Name, Person] = Field(default_factory=dict)
     rules: list[Rule] = Field(default_factory=list)
 
+    @property
+    def is_delivered(self) -> bool:
+        """Whether workers deliver to somebody. A file without rules is written for some to come."""
+        return not self.rules or any(rule.is_delivered for rule in self.rules)
+
     def events_of(self, graph: str) -> tuple[str, ...]:
         """Return patterns of the events of runs of a graph that workers deliver by some rule."""
         found = (
@@ -352,8 +357,7 @@ def _faults_of(file: Notifications, *, delivers: bool) -> Iterator[_Fault]:
                     yield from _unasked(place, "slack", rule.when)
                 case Webhook():
                     pass
-    is_delivered = not file.rules or any(rule.is_delivered for rule in file.rules)
-    if delivers and is_delivered and (missing := _missing_libraries()):
+    if delivers and file.is_delivered and (missing := _missing_libraries()):
         yield ("rules",), f"{missing} is not installed: pip install 'abeyance[people]'"
 
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import socket
 import sys
+from importlib.metadata import metadata
 from pathlib import Path
+from pkgutil import iter_modules
 
 import pytest
 from command_line import Terminal
 from dev_stack import Place
+from foreign_office import FRAMEWORKS
 from temporal_site import Site, eventually
 from temporalio.client import Client as TemporalClient
 
-from abeyance import START, Graph
+from abeyance import START, Graph, adapters
 from abeyance.check import check_runs
 
 GRAPHS = """\
@@ -34,6 +37,35 @@ graph.interrupt("ask", prompt="Pay?")
 graph.node(name="payout")(lambda state: None)
 graph.edge(START, "ask")
 graph.edge("ask", "payout")
+"""
+NEEDING = """\
+from abeyance import START, Graph
+
+
+def asking(name, **options):
+    graph = Graph(name)
+    graph.interrupt("ask", prompt="Well?", timeout="2bd", **options)
+    graph.edge(START, "ask")
+    return graph
+
+
+def around(name, inner):
+    graph = Graph(name)
+    graph.subgraph("inner", inner)
+    graph.edge(START, "inner")
+    return graph
+
+
+plain = asking("plain", calendar={"days": "mon-thu"})
+holidays = around("holidays", asking("inner", calendar="DE-BY"))
+ruled = asking("ruled", calendar={"days": "mon-thu"})
+ruled.rule("told", when="(node-id (id ask)) (test (> 2 1))", then=[{"kind": "halt"}])
+clips = around("clips", ruled)
+"""
+NOTIFICATIONS = """\
+rules:
+  - when: {event: run.failed}
+    to: [{apprise: "json://example.com"}]
 """
 RETIRED = OLDER + 'graph.retired("pay")(lambda state: None)\n'
 
@@ -59,19 +91,55 @@ def test_it_says_what_it_checked(terminal: Terminal) -> None:
     )
 
 
-def test_a_framework_asks_its_model_itself(terminal: Terminal, tmp_path: Path) -> None:
-    (tmp_path / "foreign_graphs.py").write_text("""
-from pydantic_ai import Agent
-from abeyance import START, Graph
-from abeyance.adapters.pydantic_ai import pydantic_ai_agent
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_a_framework_has_an_extra_of_its_own_and_asks_its_model_itself(
+    terminal: Terminal, tmp_path: Path, framework: str
+) -> None:
+    (tmp_path / f"{framework}_graphs.py").write_text(
+        f"from foreign_office import FRAMEWORKS, Office, desk\n"
+        f"graph = desk(FRAMEWORKS[{framework!r}](Office('Done.')))\n"
+    )
+    code, told, _ = terminal.call("worker", f"{framework}_graphs:graph", "--check")
 
-graph = Graph("desk")
-graph.agent("clerk", pydantic_ai_agent(Agent("test", name="clerk")), input="task", output="said")
-graph.edge(START, "clerk")
-""")
-    code, told, _ = terminal.call("worker", "foreign_graphs:graph", "--check")
+    extra = framework.replace("_", "-")
+    assert (code, told) == (0, f"graphs: desk\nextras: {extra}\nencryption: off\ntraces: off\n")
 
-    assert (code, told) == (0, "graphs: desk\nextras: agents\nencryption: off\ntraces: off\n")
+
+def test_each_adapter_has_the_name_of_its_extra() -> None:
+    modules = [each.name.replace("_", "-") for each in iter_modules(adapters.__path__)]
+
+    assert modules
+    assert {*modules} <= {*(metadata("abeyance").get_all("Provides-Extra") or ())}
+
+
+@pytest.mark.parametrize(
+    ("graph", "variables", "extras"),
+    [
+        ("plain", {}, "none needed"),
+        ("holidays", {}, "people"),
+        ("clips", {}, "rules"),
+        ("plain", {"ABEYANCE_NOTIFICATIONS": "notifications.yaml"}, "people"),
+        ("plain", {"OTEL_TRACES_EXPORTER": "console"}, "none needed"),
+        ("holidays", {"OTEL_TRACES_EXPORTER": "otlp"}, "otel, people"),
+    ],
+)
+def test_it_names_the_extras_that_graphs_and_settings_need(
+    terminal: Terminal,
+    tmp_path: Path,
+    graph: str,
+    variables: dict[str, str],
+    extras: str,
+) -> None:
+    (tmp_path / "needing_graphs.py").write_text(NEEDING)
+    (tmp_path / "notifications.yaml").write_text(NOTIFICATIONS)
+    sys.modules.pop("needing_graphs", None)
+    for name, text in variables.items():
+        terminal.set(name, text)
+
+    code, told, _ = terminal.call("worker", f"needing_graphs:{graph}", "--check")
+
+    assert code == 0
+    assert f"extras: {extras}\n" in told
 
 
 def test_a_missing_key_of_a_model_is_a_warning(terminal: Terminal) -> None:
