@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import time
 from typing import Any
 
 import pytest
@@ -20,12 +21,13 @@ from temporalio.worker import (
 )
 
 from abeyance import START, Graph, Refusal, names
+from abeyance.errors import Code
 
-HANG, FAIL = "hang", "fail"
+HANG, HANG_ONCE, FAIL, RUN = "hang", "hang once", "fail", "run"
 
 
 class Hindered(ClientInterceptor, Interceptor):
-    """The activities of one name on a worker: they do not return, or they fail for good."""
+    """The activities of one name on a worker: they do not return, they fail for good, or they run."""
 
     def __init__(self, name: str, how: str) -> None:
         self.name = name
@@ -46,9 +48,14 @@ class Hindered(ClientInterceptor, Interceptor):
                 if activity.info().activity_type != hindered.name:
                     return await self.next.execute_activity(input)
                 hindered.begun += 1
-                if hindered.how == FAIL:
+                how = hindered.how
+                if how == HANG_ONCE:
+                    how = HANG if hindered.begun == 1 else RUN
+                if how == FAIL:
                     raise ApplicationError("it is broken", non_retryable=True)
-                return await asyncio.Event().wait()
+                if how == HANG:
+                    await asyncio.Event().wait()
+                return await self.next.execute_activity(input)
 
         return Hinder(next)
 
@@ -56,7 +63,7 @@ class Hindered(ClientInterceptor, Interceptor):
 def local() -> Graph:
     """A local node, whose end others are told."""
     graph = Graph("local", state=State)
-    graph.node(name="quick", local=True)(lambda state: {"log": ["quick"]})
+    graph.node(name="quick", local=True, timeout="2s")(lambda state: {"log": ["quick"]})
     graph.edge(START, "quick")
     return graph
 
@@ -69,6 +76,8 @@ def local() -> Graph:
         ),
         (Hindered(names.ANNOUNCE_ACTIVITY, FAIL), 1, "completed"),
         (Hindered("local.quick", FAIL), 1, "failed"),
+        # Temporal gives it more time than the node has, which is enforced inside.
+        pytest.param(Hindered("local.quick", HANG_ONCE), 2, "completed", marks=pytest.mark.slow),
     ],
     ids=lambda value: f"{value.name} {value.how}" if isinstance(value, Hindered) else "",
 )
@@ -87,6 +96,52 @@ async def test_a_run_whose_local_call_ends_badly_goes_on_and_replays(
         ended = await site.ended(run_id)
 
     assert (ended.status, hindered.begun) == (status, begun)
+    await site.replays(run_id)
+
+
+async def test_a_local_node_that_does_not_end_within_its_timeout_fails_and_replays(
+    temporal: TemporalClient,
+) -> None:
+    graph = Graph("late", state=State)
+
+    @graph.node(local=True, timeout="0.2s", retries=0)
+    async def late(state: State) -> None:
+        await asyncio.Event().wait()
+
+    graph.edge(START, "late")
+    site = Site(temporal, graph)
+    async with site.worker():
+        run_id = await site.start()
+        ended = await site.ended(run_id)
+
+    assert ended.status == "failed"
+    assert "0.2 s" in (ended.reason or "")
+    await site.replays(run_id)
+
+
+@pytest.mark.parametrize("how", [pytest.param(HANG, marks=pytest.mark.slow), FAIL])
+async def test_an_answer_that_its_type_does_not_write_is_refused_until_it_does_and_replays(
+    temporal: TemporalClient, how: str
+) -> None:
+    hindered = Hindered(names.WRITE_ANSWERS_ACTIVITY, how)
+    graph = Graph("asking", state=State)
+    graph.interrupt("ask", prompt="When?", response=time)
+    graph.edge(START, "ask")
+    site = Site(hindered.on(temporal), graph)
+    async with site.worker():
+        run_id = await site.start()
+        (asked,) = (await site.until(run_id, "awaiting-input")).interrupts
+        run = site.client.run(run_id)
+        with pytest.raises(Refusal, match="Repeat the call") as refused:
+            await run.respond(asked.id, "10:00", principal=ANYBODY)
+        still = await run.interrupts()
+        hindered.how = RUN
+        await run.respond(asked.id, "10:00", principal=ANYBODY)
+        ended = await site.ended(run_id)
+
+    assert refused.value.code is Code.UNAVAILABLE
+    assert [each.id for each in still] == [asked.id]
+    assert (ended.status, hindered.begun) == ("completed", 2)
     await site.replays(run_id)
 
 
