@@ -6,12 +6,14 @@ import logging
 from typing import Any
 
 import pytest
+from stack import app_for, served
 from temporal_site import Site, eventually
 from temporalio import workflow
 from temporalio.client import Client as TemporalClient
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from abeyance import START, Graph, views
+from abeyance.cli.doctor import examine
 from abeyance.filters import RunFilter
 
 
@@ -101,9 +103,10 @@ async def test_a_run_whose_code_has_a_bug_is_blocked_until_a_worker_has_the_fix(
 
 
 @pytest.mark.slow
-async def test_lists_have_a_run_that_no_worker_can_replay_among_the_blocked_ones(
-    temporal: TemporalClient,
+async def test_lists_readiness_and_doctor_tell_of_a_run_that_no_worker_can_replay(
+    temporal: TemporalClient, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("TEMPORAL_ADDRESS", address)
     site = Site(temporal, asking(), patience=1.0)
 
     async def listed(*, blocked: bool | None = None) -> dict[str, list[str]]:
@@ -123,7 +126,15 @@ async def test_lists_have_a_run_that_no_worker_can_replay_among_the_blocked_ones
         found = await eventually(found_blocked, seconds=120)
         others = await listed(blocked=False)
         every = await listed()
+        async with served(app_for(site)) as api:
+            ready = await api.http.get("/readyz")
+        findings = {each.check: each async for each in examine(site.settings)}
 
     assert found == {run_id: ["cannot_replay"]}
     assert others == {well: []}
     assert every == found | others
+    assert ready.status_code == 200
+    (warning,) = ready.json()["warnings"]
+    assert warning.startswith("1 open run cannot be read or replayed")
+    assert findings["blocked runs"].status == "warn"
+    assert run_id in findings["blocked runs"].text
