@@ -369,8 +369,11 @@ async def test_what_code_wrote_at_a_breakpoint_can_be_sent_back_with_another_val
     assert [each["fields"] for each in edits_of(trial)] == [["note"]]
 
 
-async def test_a_failed_visit_is_skipped_with_values_as_their_types_write_them() -> None:
-    graph = Graph("failing", state=with_field(Share), on_error="interrupt")
+@CASES
+async def test_a_failed_visit_is_skipped_with_values_as_their_types_write_them(
+    type_: Any, sent: Json, kept: Json, rejected: Json
+) -> None:
+    graph = Graph("failing", state=with_field(type_), on_error="interrupt")
 
     @graph.node(name="fail", retries=0)
     async def fail(state: Any) -> None:
@@ -380,8 +383,9 @@ async def test_a_failed_visit_is_skipped_with_values_as_their_types_write_them()
     trial = InMemoryRun(graph)
     await trial.start()
 
-    refused = await refusal_of(trial, "error", {"action": "skip", "patch": {"it": {"percent": 3}}})
-    await trial.respond("error", {"action": "skip", "patch": {"it": {"percent": 4}}})
+    refused = await refusal_of(trial, "error", {"action": "skip", "patch": {"it": rejected}})
+    await trial.respond("error", {"action": "skip", "patch": {"it": sent}})
 
-    assert refused.details["errors"][0]["pointer"] == "/patch/it/percent"
-    assert trial.values["it"] == {"percent": 4}
+    assert refused.code == "invalid_answer"
+    assert refused.details["errors"][0]["pointer"].startswith("/patch/it")
+    assert (trial.status, trial.values["it"]) == ("completed", kept)
