@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import builtins
+import datetime as dt
+import decimal
+import enum
+import re
+import typing
+import uuid
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
-from typing import Any, Literal
+from pathlib import Path
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 import answer_samples as types
@@ -123,3 +131,35 @@ def test_ordinary_answers_cost_no_rewriting() -> None:
 def test_people_see_that_a_time_without_a_zone_takes_none(text: str, zone: str) -> None:
     assert bool(faults_of(schema_of(types.Naive), f"{text}{zone}")) is bool(zone)
     assert faults_of(schema_of(datetime), f"{text}{zone}") == ()
+
+
+_PAGE = Path(__file__).parents[2] / "docs/how-to/interrupts.md"
+_NAMESPACES = (builtins, dt, decimal, enum, typing, uuid)
+
+
+def named_types() -> set[Any]:
+    """The types that the documentation of answers names."""
+    _, _, answers = _PAGE.read_text("utf-8").partition("\n## Answers\n")
+    names = re.findall(r"`(\w+)`", answers.partition("\n## ")[0])
+    found = {getattr(module, name, None) for name in names for module in _NAMESPACES}
+    return {each for each in found if isinstance(each, type) or each in (Literal, Annotated)}
+
+
+def kinds_of(type_: Any) -> set[Any]:
+    """The types that a sample of this type stands for."""
+    origin, parts = typing.get_origin(type_), typing.get_args(type_)
+    if origin is Annotated:
+        return {Annotated, *kinds_of(parts[0])}
+    if origin is not None:
+        return {origin}
+    return {type_, *(each for each in (enum.Enum, enum.IntEnum) if issubclass(type_, each))}
+
+
+@pytest.mark.parametrize(
+    "samples", [[*_VALUES], [type_ for type_, *_ in types.SENT]], ids=["shown", "sent"]
+)
+def test_each_type_that_the_documentation_of_answers_names_is_tried(samples: list[Any]) -> None:
+    named = named_types()
+
+    assert named >= {bool, Decimal, time, list, Literal, Annotated, enum.IntEnum}
+    assert named - set().union(*map(kinds_of, samples)) == set()

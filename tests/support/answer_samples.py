@@ -86,6 +86,9 @@ class Bill(BaseModel):
 
 
 SENT: list[tuple[Any, Json, Json, Json]] = [
+    (bool, False, False, "perhaps"),
+    (bytes, "ab", "ab", 3),
+    (Literal["yes", "no", 3], 3, 3, "3"),
     (Percent, 7, 7, 101),
     (Ratio, 0.5, 0.5, 1.5),
     (Code, "ABC", "ABC", "abc"),
@@ -107,6 +110,7 @@ SENT: list[tuple[Any, Json, Json, Json]] = [
         "much",
     ),
     (Size, "s", "s", "m"),
+    (Level, 2, 2, 3),
     (Pet, {"kind": "dog", "name": "Rex"}, {"kind": "dog", "name": "Rex"}, {}),
     (Cat, {}, {"kind": "cat"}, {"kind": "dog"}),
     (Share, {"percent": 4}, {"percent": 4}, {"percent": 3}),
@@ -125,5 +129,7 @@ SENT: list[tuple[Any, Json, Json, Json]] = [
     ),
     (list[Money], ["1.50", 2], ["1.50", "2"], ["1.50", "-2"]),
     (dict[str, timedelta], {"a": "PT60M"}, {"a": "PT1H"}, {"a": "long"}),
+    (set[date], ["2026-01-31"], ["2026-01-31"], ["tomorrow"]),
+    (tuple[int, time], [1, "10:00"], [1, "10:00:00"], [1]),
 ]
 """By type: an answer, what the type writes of it, and an answer that it rejects."""
