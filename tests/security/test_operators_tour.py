@@ -138,6 +138,17 @@ async def pause(run: RunHandle, site: Site) -> None:
     await run.cancel()
 
 
+async def migrate(run: RunHandle, site: Site) -> None:
+    done = await run.migrate(pause=True, principal=ANYBODY)
+    assert done.before != done.after == (await run.view()).graph_version
+    await run.cancel()
+
+
+async def pause_to_migrate(run: RunHandle, site: Site) -> None:
+    await run.pause(mode="now")
+    await migrate(run, site)
+
+
 async def pause_to_goto(run: RunHandle, site: Site) -> None:
     await run.pause(mode="now", timeout="0.2s", on_timeout="goto:late", principal=ANYBODY)
 
@@ -176,7 +187,7 @@ TOUR: Mapping[Deed, tuple[str, list[str]]] = {
     deadline_to_halt: ("halted", ["tidied up: halted"]),
     fail_beside: ("failed", ["tidied up: failed"]),
 }
-_WAITS_FOR_A_SLOT: Final = {pause, pause_to_goto}
+_WAITS_FOR_A_SLOT: Final = {pause, pause_to_goto, pause_to_migrate}
 """An activity of the run's own comes first."""
 
 
@@ -246,6 +257,30 @@ _PLACES: Final[Mapping[str, Sequence[Deed]]] = {
 }
 
 
+async def tour(
+    temporal: TemporalClient,
+    monkeypatch: pytest.MonkeyPatch,
+    secrecy: str,
+    state: str,
+    deeds: Sequence[Deed],
+) -> dict[Deed, tuple[str, list[str]]]:
+    """How runs in one state end, by what an operator does to each."""
+    monkeypatch.setattr("abeyance.worker.Worker", partial(Worker, max_concurrent_activities=_SLOTS))
+    if secrecy == "required":
+        settings = Settings(encryption_keys=a_key(), encryption_required=True)
+        temporal = connected(temporal, settings)
+    async with opened(temporal) as stop:
+        if state == "queued":
+            for _ in range(_SLOTS):
+                busy = await stop.site.start(graph=stop.site.graphs["hogging"])
+                await eventually(partial(stop.site.events, busy, "node.started"), seconds=_WITHIN)
+        visitors = [Visitor(stop, state, what) for what in deeds]
+        await asyncio.gather(*(visitor.begin() for visitor in visitors))
+        stop.hogs.set()
+        ends = await asyncio.gather(*(visitor.end() for visitor in visitors))
+    return {each.what: end for each, end in zip(visitors, ends, strict=True)}
+
+
 # Without encryption, the quick lane looks only at what Temporal itself writes of.
 @pytest.mark.parametrize(
     ("secrecy", "state"),
@@ -262,20 +297,30 @@ _PLACES: Final[Mapping[str, Sequence[Deed]]] = {
 async def test_what_an_operator_does_comes_to_the_same_with_required_encryption(
     temporal: TemporalClient, monkeypatch: pytest.MonkeyPatch, secrecy: str, state: str
 ) -> None:
-    monkeypatch.setattr("abeyance.worker.Worker", partial(Worker, max_concurrent_activities=_SLOTS))
-    if secrecy == "required":
-        settings = Settings(encryption_keys=a_key(), encryption_required=True)
-        temporal = connected(temporal, settings)
-    async with opened(temporal) as stop:
-        if state == "queued":
-            for _ in range(_SLOTS):
-                busy = await stop.site.start(graph=stop.site.graphs["hogging"])
-                await eventually(partial(stop.site.events, busy, "node.started"), seconds=_WITHIN)
-        visitors = [Visitor(stop, state, what) for what in _PLACES[state]]
-        await asyncio.gather(*(visitor.begin() for visitor in visitors))
-        stop.hogs.set()
-        ends = await asyncio.gather(*(visitor.end() for visitor in visitors))
-
-    assert {each.what: end for each, end in zip(visitors, ends, strict=True)} == {
+    assert await tour(temporal, monkeypatch, secrecy, state, _PLACES[state]) == {
         what: TOUR[what] for what in _PLACES[state]
     }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("secrecy", ["required", "open"])
+@pytest.mark.parametrize(
+    ("state", "deeds"),
+    [
+        # What is queued or runs, a migration alone would let end.
+        ("queued", [pause_to_migrate]),
+        ("running", [pause_to_migrate]),
+        ("blocked", [migrate, pause_to_migrate]),
+        ("retrying", [migrate, pause_to_migrate]),
+    ],
+)
+async def test_a_migration_comes_to_the_same_with_required_encryption(
+    temporal: TemporalClient,
+    monkeypatch: pytest.MonkeyPatch,
+    secrecy: str,
+    state: str,
+    deeds: list[Deed],
+) -> None:
+    found = await tour(temporal, monkeypatch, secrecy, state, deeds)
+
+    assert found == dict.fromkeys(deeds, ("cancelled", ["tidied up: cancelled"]))
