@@ -34,8 +34,8 @@ from abeyance.keyring import WrongKey
 from abeyance.names import MOST_IN_A_TASK
 from abeyance.settings import Settings
 from abeyance.temporal.converter import data_converter
-from abeyance.temporal.retry import LOOKED_AHEAD
-from abeyance.temporal.workarounds.in_order_runner import HELD_BACK, InOrderWorkflowInstance
+from abeyance.temporal.retry import HELD_BACK, LOOKED_AHEAD
+from abeyance.temporal.workarounds.in_order_runner import InOrderWorkflowInstance
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 BEGIN = WorkflowActivationJob(initialize_workflow=InitializeWorkflow(workflow_id="r"))
@@ -59,13 +59,9 @@ EVICT = WorkflowActivationJob(remove_from_cache=RemoveFromCache())
 class Recording(WorkflowInstance):
     """An instance of the SDK's that only notes what it is told."""
 
-    def __init__(
-        self, *, writes: int = 0, fails: Failure | None = None, waits_for: int | None = None
-    ) -> None:
+    def __init__(self, *, writes: int = 0, fails: Failure | None = None) -> None:
         self.told: list[str | None] = []
         self.writes = writes
-        # The local activity that it schedules when it is told anything.
-        self.waits_for = waits_for
         self.fails = fails
         self.info = Info.__new__(Info)
         object.__setattr__(self.info, "workflow_id", "r")
@@ -77,9 +73,6 @@ class Recording(WorkflowInstance):
         completion.successful.SetInParent()
         for _ in range(self.writes):
             completion.successful.commands.add().modify_workflow_properties.SetInParent()
-        if self.waits_for is not None:
-            completion.successful.commands.add().schedule_local_activity.seq = self.waits_for
-            self.waits_for = None
         if self.fails is not None:
             completion.failed.failure.CopyFrom(self.fails)
         return completion
@@ -109,15 +102,12 @@ def activation(
     return made
 
 
-def told(
-    *activations: WorkflowActivation, writes: int = 0, waits_for: int | None = None
-) -> tuple[list[str | None], str]:
+def told(*activations: WorkflowActivation, writes: int = 0) -> tuple[list[str | None], str]:
     """What a run gets to know of these, one after another, and with what the last of them failed.
 
-    It writes to its memo that many times whenever it is told something, and first schedules the local
-    activity that it `waits_for`.
+    It writes to its memo that many times whenever it is told something.
     """
-    inner = Recording(writes=writes, waits_for=waits_for)
+    inner = Recording(writes=writes)
     run = InOrderWorkflowInstance(inner)
     completions = [run.activate(each) for each in activations]
     return inner.told, completions[-1].failed.failure.message
@@ -271,7 +261,17 @@ def test_a_task_is_done_anew_if_a_local_result_of_an_earlier_one_comes_beside_it
         activation(BEGIN, length=3),
         activation(QUERY, length=3),
         activation(news, LOCAL_RESULT, length=8, seconds=1, size=5000),
-        waits_for=1,
+    )
+
+    assert known == ["initialize_workflow", "query_workflow"]
+    assert failure == HELD_BACK
+
+
+def test_a_result_that_outlasted_its_task_is_held_back_by_a_query_that_ends_the_next() -> None:
+    known, failure = told(
+        activation(BEGIN, length=3),
+        activation(QUERY, length=6, seconds=8, size=4000),
+        activation(SIGNAL, LOCAL_RESULT, length=11, seconds=9, size=5000),
     )
 
     assert known == ["initialize_workflow", "query_workflow"]
@@ -295,7 +295,7 @@ def test_a_task_is_done_anew_if_a_local_result_of_an_earlier_one_comes_beside_it
 def test_a_local_result_that_a_replay_brings_at_the_same_time_is_told(
     second: WorkflowActivation, what: str
 ) -> None:
-    known, failure = told(activation(BEGIN, length=3), second, waits_for=1)
+    known, failure = told(activation(BEGIN, length=3), second)
 
     assert known[1:] == [job.WhichOneof("variant") for job in second.jobs]
     assert failure == "", what

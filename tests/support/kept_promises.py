@@ -14,7 +14,7 @@ from temporalio.client import WorkflowExecutionDescription, WorkflowHistory
 from abeyance import names, views
 from abeyance.core.json import sha256, why_not_json
 from abeyance.history.description import describe
-from abeyance.temporal.workarounds.in_order_runner import DONE_AGAIN
+from abeyance.temporal.retry import DONE_AGAIN
 
 if TYPE_CHECKING:
     from any_order import Program

@@ -27,8 +27,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from abeyance import START, Graph, commands, views
 from abeyance.client import Client, rpc
 from abeyance.errors import Unavailable
-from abeyance.temporal.retry import LOOKED_AHEAD
-from abeyance.temporal.workarounds.in_order_runner import HELD_BACK
+from abeyance.temporal.retry import HELD_BACK, LOOKED_AHEAD
 
 _RUNS = 8
 _ROUNDS = 5

@@ -22,7 +22,6 @@ from temporalio.api.failure.v1 import Failure
 from temporalio.bridge.proto.workflow_activation import (
     RemoveFromCache,
     WorkflowActivation,
-    WorkflowActivationJob,
 )
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 from temporalio.converter import SerializationContext
@@ -34,7 +33,7 @@ from abeyance.core.lifecycle import CANNOT_REPLAY_REMEDY
 from abeyance.core.text import truncate
 from abeyance.errors import BlockedCode
 from abeyance.storage.converter import show_message, unread_by
-from abeyance.temporal.retry import LOOKED_AHEAD
+from abeyance.temporal.retry import HELD_BACK, LOOKED_AHEAD, UNWRITTEN
 from abeyance.temporal.workarounds.payloads import fail_refused_results
 
 _ALLOWED: Final = frozenset(
@@ -45,16 +44,6 @@ _WRITTEN: Final = frozenset({"modify_workflow_properties", "upsert_workflow_sear
 """Commands that always write one event each. Every change of a run has such a command."""
 _AROUND: Final = 3
 """Events between two tasks in any case: completed, scheduled, started."""
-UNWRITTEN: Final = (
-    "abeyance: a query advanced the run in memory beyond its history; this task is retried from the "
-    "history"
-)
-HELD_BACK: Final = (
-    "abeyance: a query held a result back until other news had come; this task is retried from the "
-    "history"
-)
-DONE_AGAIN: Final = frozenset({UNWRITTEN, HELD_BACK})
-"""Failures of tasks that are done once more, from the history."""
 _HEARTBEAT: Final = 0.8
 """The part of a task's timeout after which the SDK ends it, to wait for a local activity in the next."""
 _SHOWN: Final = 400
@@ -135,9 +124,8 @@ class InOrderWorkflowInstance(WorkflowInstance):
         self._last: WorkflowActivation | None = None
         # Minimum number of events that the latest task must have written.
         self._owed = 0
+        # The latest task of which the run was told anything.
         self._task = _Task(0, datetime.min.replace(tzinfo=UTC))
-        # The tasks that have scheduled the local activities that the run waits for.
-        self._local: dict[int, _Task] = {}
 
     def activate(self, act: WorkflowActivation) -> WorkflowActivationCompletion:
         fail_refused_results(act)
@@ -168,27 +156,29 @@ class InOrderWorkflowInstance(WorkflowInstance):
             failure.CopyFrom(completion.failed.failure)
             show_message(failure)
             self._log_failed(failure)
-        for job in act.jobs:
-            self._local.pop(job.resolve_activity.seq, None)
-        for command in completion.successful.commands:
-            self._owed += command.WhichOneof("variant") in _WRITTEN
-            if command.HasField("schedule_local_activity"):
-                self._local[command.schedule_local_activity.seq] = self._task
+        self._owed += sum(
+            command.WhichOneof("variant") in _WRITTEN for command in completion.successful.commands
+        )
         return completion
 
     def _is_held_back(self, act: WorkflowActivation) -> bool:
-        """Return True if `act` tells other news beside a result that an earlier task has written.
+        """Return True if `act` tells other news beside a result that the task before has written.
 
-        A task that the SDK has ended to wait for a local activity has not written its result.
+        The SDK ends a task early only for a query, of which the run is told, and then has the result.
+        It ends one late to wait for a local activity in the next, without the result.
         """
-        if act.is_replaying or all(map(_is_local_or_no_news, act.jobs)):
+        if act.is_replaying or act.history_length <= self._task.length:
             return False
-        waits = self._inner.get_info().task_timeout * _HEARTBEAT
-        return any(
-            task.length < act.history_length and _time_of(act) - task.start < waits
-            for job in act.jobs
-            if job.resolve_activity.is_local
-            and (task := self._local.get(job.resolve_activity.seq)) is not None
+        is_early = (
+            _time_of(act) - self._task.start < self._inner.get_info().task_timeout * _HEARTBEAT
+        )
+        return (
+            is_early
+            and any(job.resolve_activity.is_local for job in act.jobs)
+            and any(
+                job.WhichOneof("variant") not in _ALLOWED and not job.resolve_activity.is_local
+                for job in act.jobs
+            )
         )
 
     def _log_failed(self, failure: Failure) -> None:
@@ -231,10 +221,6 @@ class InOrderWorkflowInstance(WorkflowInstance):
 
 def _time_of(act: WorkflowActivation) -> datetime:
     return act.timestamp.ToDatetime(UTC)
-
-
-def _is_local_or_no_news(job: WorkflowActivationJob) -> bool:
-    return job.resolve_activity.is_local or job.WhichOneof("variant") in _ALLOWED
 
 
 def is_lookahead(last: WorkflowActivation, act: WorkflowActivation) -> bool:
