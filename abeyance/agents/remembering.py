@@ -59,7 +59,8 @@ def declared(value: object, schema: Json, errors: DeclarationErrors) -> grants.R
     if not where or {*where} - {*WHERE}:
         errors.note(f"{label}, where={value.where!r} is invalid: use 'run', 'graph' or both")
     same = errors.texts(value.same, f"{label}, same=")
-    fields: Mapping[str, Json] = schema.get("properties", {})
+    given = schema.get("properties")
+    fields: Mapping[str, Json] = given if isinstance(given, Mapping) else {}
     for name in (*same, *value.below):
         if name not in fields:
             listed = ", ".join(map(repr, fields)) or "none"

@@ -63,7 +63,6 @@ class McpToolset:
         def needs_approval(arguments: Mapping[str, Any]) -> bool:
             return server.needs_approval(name, arguments)
 
-        remember = self._remembered(mcp_tool)
         try:
             made = tool(
                 name=name,
@@ -75,7 +74,7 @@ class McpToolset:
                 requested_capability=server.requested_capability if server.approve else None,
                 decisions=server.decisions if server.approve else None,
                 preview=server.preview if server.approve else None,
-                remember=remember,
+                remember=self._remembered(mcp_tool),
                 retries=server.retry.retries,
                 backoff=server.backoff,
                 retry_for=server.retry_for,
