@@ -113,7 +113,6 @@ class AgentRun(QuestionUpdates, MessageUpdates, RunReads):
                     now=now,
                     salt=start.salt,
                     started_by=start.started_by,
-                    sent_by=start.sent_by,
                 )
             self._visibility = VisibilityWriter(start, None)
             event = events.Started(now=now)

@@ -181,7 +181,6 @@ class StartPlan:
             now=now,
             salt=start.salt,
             started_by=start.started_by,
-            sent_by=start.sent_by,
         )
         return run_view(state, start)
 

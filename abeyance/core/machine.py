@@ -90,10 +90,8 @@ def new_run(
     now: datetime,
     salt: str = "",
     started_by: str | None = None,
-    sent_by: str | None = None,
 ) -> RunState:
-    """Create a run before its first event, which must be `Started`. The spec must be valid. Of two who
-    have a part in its start, as `sent_by` sent it on behalf of `started_by`, each is a starter.
+    """Create a run before its first event, which must be `Started`. The spec must be valid.
 
     Raises the Refusal `invalid_input` if the values are not JSON.
     """
@@ -109,7 +107,7 @@ def new_run(
         last_activity_at=now,
         scopes=ScopeTable({address: Scope(address=address, values=values, size=size(values))}),
         salt=salt,
-        starters=tuple(dict.fromkeys(filter(None, (started_by, sent_by)))),
+        starters=() if started_by is None else (started_by,),
     )
 
 

@@ -257,8 +257,7 @@ class RunState:
     keys to their calls. `salt` keeps its interrupt ids distinct from those of an earlier run with the
     same id. `era` tells what people are shown from what they were shown before the run was rewound.
     `earlier_guards` are capabilities that only graphs from which it was migrated can ask for.
-    `resumption` is set until the first event after a retry. `starters` are who started the run, and
-    who sent that on their behalf.
+    `resumption` is set until the first event after a retry. `starters` is who started the run.
     """
 
     format: int = FORMAT

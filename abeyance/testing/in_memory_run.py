@@ -87,7 +87,6 @@ class InMemoryRun(InMemoryReader):
             values=graph.states.initial(input or {}),
             now=now,
             started_by=person,
-            sent_by=start.sent_by,
         )
         self._sent = 0
         # The digests of messages by their ids, as far as they were sent by signals.

@@ -37,25 +37,6 @@ def test_a_new_run_knows_when_and_by_whom_it_was_started() -> None:
     assert (order.input.salt, order.input.values) == ("s", values)
 
 
-def test_who_sends_the_start_of_somebody_is_a_starter_too() -> None:
-    spec = chain("a")
-    for person, service, starters in (
-        (None, None, ()),
-        ("carol", None, ("carol",)),
-        ("carol", "svc", ("carol", "svc")),
-    ):
-        run = machine.new_run(
-            run_id="r",
-            spec=spec,
-            limits=Limits(),
-            values={},
-            now=T0,
-            started_by=person,
-            sent_by=service,
-        )
-        assert run.starters == starters
-
-
 def test_a_refused_signal_and_a_lost_notification_are_published_with_the_reason() -> None:
     run = Drive(chain(gate("ask")))
     refused = {"signal": "pause", "code": "invalid_body", "reason": "no actor"}
