@@ -11,21 +11,29 @@ const MOST = 2_000;
 const MOST_READ = 30;
 const TYPES = ["interrupt.answered", "interrupt.expired", "interrupt.opened"];
 const read = new Map();
+// What was read of so many days, and where the next events begin.
+let known = {days: 0, events: [], after: null};
 
-/** Yield the decisions of the last days as questions with an `outcome`, each time with more of them. */
+/**
+ * Yield the decisions of the last days as questions with an `outcome`, each time with more of them. Of the
+ * same days as before only what has come since is read.
+ */
 export async function* readDecided(days) {
   const since = new Date(serviceTime() - days * DAY_MS).toISOString();
   const types = TYPES.map((type) => ["type", type]);
-  let events = [];
-  let after = null;
+  const story = known.days === days ? known : {days, events: [], after: null};
+  // Unless it is read to its end, it is read anew the next time.
+  known = {days: 0, events: [], after: null};
   for (let page = 0; page < MOST_PAGES; page += 1) {
-    const query = new URLSearchParams([...types, ["limit", PAGE], ["since", since], ...(after ? [["after", after]] : [])]);
+    const query = new URLSearchParams([...types, ["limit", PAGE], ["since", since], ...(story.after ? [["after", story.after]] : [])]);
     const {items, next_cursor: next} = await call(`/events?${query}`);
-    events = [...events, ...items].slice(-MOST);
-    if (items.length) yield newest(events);
-    if (next === after) break;
-    after = next;
+    story.events = [...story.events, ...items].slice(-MOST);
+    if (items.length) yield newest(story.events);
+    if (next === story.after) break;
+    story.after = next;
   }
+  known = story;
+  const {events} = story;
   const decisions = newest(events);
   yield decisions;
   for (const decision of decisions.slice(0, MOST_READ)) {

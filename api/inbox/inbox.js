@@ -19,8 +19,12 @@ const REFRESH_MS = 5_000;
 const SOON_MS = 500;
 const OVERLAP_MS = 3_000;
 const LAG_MS = 10_000;
-// Of more changes at once the whole list is read: the service takes so many ids.
-const MOST_CHANGED = 20;
+// Of more changes at once the whole list is read. The service takes so many ids.
+const MOST_CHANGED = 100;
+const IDS = 20;
+// What ends without an event: a claim, and what may be read or answered by a delegation, for example.
+const CLAIMS_MS = 60_000;
+const WHOLE_MS = 900_000;
 const SETTLED = ["interrupt.answered", "interrupt.expired", "interrupt.cancelled"];
 const ENDED = ["run.completed", "run.halted", "run.cancelled", "run.terminated", "run.timed_out", "run.failed"];
 const ANEW = ["run.rewound", "run.retried"];
@@ -39,10 +43,9 @@ let isStarted = false;
 let said = null;
 let drawnCount = DRAWN;
 let drawn = "";
-let reading = null;
-let isReadAgain = false;
 let readFor = 0;
 let streams = false;
+let wasConnected = false;
 let days = 1;
 const picked = new Set();
 let lastPicked = null;
@@ -79,12 +82,18 @@ async function start() {
   // At first the reader's own, if there are any.
   if (!address.has("tab") && mine().length && !location.hash) tab = "mine";
   draw();
-  if (tab === "decided") showDecided();
   await open();
   isStarted = true;
   const since = new Date(serviceTime() - OVERLAP_MS).toISOString();
-  listen(`/events?type=interrupt.*&type=run.*&since=${since}`, heard, (isConnected) => (streams = isConnected));
+  listen(`/events?type=interrupt.*&type=run.*&since=${since}`, heard, (isConnected) => {
+    // What was missed may be too long ago to be told.
+    if (isConnected && wasConnected) refresh();
+    streams = isConnected;
+    wasConnected ||= isConnected;
+  });
   setInterval(() => isWatched() && !streams && refresh(), REFRESH_MS);
+  setInterval(() => isWatched() && refresh(), WHOLE_MS);
+  setInterval(() => isWatched() && readEndedClaims(), CLAIMS_MS);
 }
 
 // A session may end while somebody works: what they have begun to write stays.
@@ -97,51 +106,84 @@ function failed(error) {
 // Which questions there are
 
 const isWatched = () => document.visibilityState === "visible";
-const mine = () => [...lists.open, ...lists.held].filter(isMine);
-const listed = () => (tab === "mine" ? mine() : lists[tab]);
+const waiting = () => lists.open.filter(({id}) => !((gone.get(id) ?? 0) > Date.now()));
+const mine = () => [...waiting(), ...lists.held].filter(isMine);
+const listed = () => ({mine, open: waiting}[tab] ?? (() => lists[tab]))();
 const isWide = () => matchMedia("(min-width: 48rem)").matches;
 
 // One reading at a time: all that ask for one meanwhile get the next.
-async function refresh() {
-  if (reading) {
-    isReadAgain = true;
+function inTurn(read) {
+  let reading = null;
+  let isAskedAgain = false;
+  return () => {
+    isAskedAgain = true;
+    reading ??= (async () => {
+      while (isAskedAgain) {
+        isAskedAgain = false;
+        await read().catch(failed);
+      }
+      reading = null;
+    })();
     return reading;
-  }
-  reading = (async () => {
-    do {
-      isReadAgain = false;
-      const began = Date.now();
-      await read();
-      readFor = Date.now() - began;
-    } while (isReadAgain);
-    reading = null;
-  })();
-  return reading;
+  };
 }
 
-async function read() {
+let isAllChanged = false;
+// The status in which each of these may wait now, "" for none.
+const changed = new Map();
+
+async function refresh() {
+  isAllChanged = true;
+  if (tab === "decided") showDecided();
+  return readChanges();
+}
+
+const readChanges = inTurn(async () => {
+  const [isAll, now, began] = [isAllChanged || changed.size > MOST_CHANGED, new Map(changed), Date.now()];
+  isAllChanged = false;
+  changed.clear();
   try {
-    const isFirst = !lists.open.length;
-    const begun = (items) => {
-      if (!isFirst) return;
-      lists.open = items;
-      isWhole = false;
-      draw();
-    };
-    const [waiting, held] = await Promise.all([pages({}, begun), pages({status: "held"})]);
-    isWhole = waiting.isWhole;
-    await list(waiting.items, held.items);
+    await (isAll ? readAll() : readThese(now));
   } catch (error) {
-    failed(error);
+    isAllChanged = true;
+    setTimeout(readChanges, REFRESH_MS);
+    throw error;
   }
+  if (!isAll) readFor = Date.now() - began;
+});
+
+async function readAll() {
+  const isFirst = !lists.open.length;
+  const begun = (items) => {
+    if (!isFirst) return;
+    lists.open = items;
+    isWhole = false;
+    draw();
+  };
+  const [waiting, held] = await Promise.all([pages({}, begun), pages({status: "held"})]);
+  isWhole = waiting.isWhole;
+  await list(waiting.items, held.items);
+}
+
+async function readThese(now) {
+  const found = {open: [], held: []};
+  for (const status of ["open", "held"]) {
+    const wanted = [...now].filter(([, where]) => where === status).map(([id]) => ["id", id]);
+    for (let first = 0; first < wanted.length; first += IDS) {
+      const query = new URLSearchParams([["status", status], ...wanted.slice(first, first + IDS)]);
+      found[status].push(...(await call(`/interrupts?${query}`)).items);
+    }
+  }
+  const others = ({id}) => !now.has(id);
+  await list([...lists.open.filter(others), ...found.open], [...lists.held.filter(others), ...found.held]);
 }
 
 // Draw the lists, and the question that is shown if it has changed.
 async function list(open_, held) {
-  lists.open = open_.filter(({id}) => !((gone.get(id) ?? 0) > Date.now()));
+  lists.open = open_;
   lists.held = held;
   draw();
-  if (shown?.status === "open" && marks(lists.open.find(({id}) => id === shown.id)) !== marks(shown)) await reread();
+  if (shown?.status === "open" && marks(waiting().find(({id}) => id === shown.id)) !== marks(shown)) await reread();
   else if (isStarted && isWide() && !location.hash && !at("question").childElementCount) open();
 }
 
@@ -163,53 +205,40 @@ async function pages(filters, begun = () => {}) {
 // The events say which questions changed; what is true is read. Many at once are one reading, and what takes
 // long is read seldom.
 let soon = null;
-let isAllChanged = false;
-// The status in which each may wait now, "" for none.
-const changed = new Map();
 function heard({data: {type, run_id: run, data}}) {
+  const ofRun = [...lists.open, ...lists.held].filter(({run_id}) => run_id === run);
   if (ANEW.includes(type)) isAllChanged = true;
-  else if (ENDED.includes(type)) [...lists.open, ...lists.held].forEach(({id, run_id}) => run_id === run && changed.set(id, ""));
-  else if (type.startsWith("interrupt.") && data.id) changed.set(data.id, SETTLED.includes(type) ? "" : type === "interrupt.held" ? "held" : "open");
-  else return;
+  else if (ENDED.includes(type)) ofRun.forEach(({id}) => changed.set(id, ""));
+  else if (type.startsWith("interrupt.") && data.id) {
+    changed.set(data.id, SETTLED.includes(type) ? "" : type === "interrupt.held" ? "held" : "open");
+    // Who has answered one question may be barred from the others.
+    if (ofRun.length <= IDS) ofRun.forEach(({id, status}) => changed.has(id) || changed.set(id, status));
+  } else return;
   soon ??= setTimeout(() => {
     soon = null;
-    if (isWatched()) readChanged();
+    if (!isWatched()) return;
+    readChanges();
+    if (tab === "decided") showDecided();
   }, SOON_MS + 3 * readFor);
 }
 
-async function readChanged() {
-  const now = new Map(changed);
-  const isMuch = isAllChanged || now.size > MOST_CHANGED;
-  changed.clear();
-  isAllChanged = false;
-  if (isMuch || reading) return refresh();
-  const began = Date.now();
-  const found = {open: [], held: []};
-  try {
-    for (const status of ["open", "held"]) {
-      const wanted = [...now].filter(([, where]) => where === status).map(([id]) => ["id", id]);
-      if (wanted.length) found[status] = (await call(`/interrupts?${new URLSearchParams([["status", status], ...wanted])}`)).items;
-    }
-    const others = ({id}) => !now.has(id);
-    readFor = Date.now() - began;
-    return await list([...lists.open.filter(others), ...found.open], [...lists.held.filter(others), ...found.held]);
-  } catch (error) {
-    return failed(error);
-  }
+function readEndedClaims() {
+  const ended = [...lists.open, ...lists.held].filter(({claim}) => claim && Date.parse(claim.until) <= serviceTime());
+  ended.forEach(({id, status}) => changed.set(id, status));
+  if (ended.length) readChanges();
 }
 
-async function showDecided() {
+const showDecided = inTurn(async () => {
   at("questions").setAttribute("aria-busy", "true");
   try {
     for await (const decisions of readDecided(days)) {
       lists.decided = decisions;
       if (tab === "decided") draw();
     }
-  } catch (error) {
-    failed(error);
+  } finally {
+    at("questions").setAttribute("aria-busy", "false");
   }
-  at("questions").setAttribute("aria-busy", "false");
-}
+});
 
 // The list
 
@@ -221,7 +250,7 @@ function inOrder() {
 
 function draw() {
   const {questions, order, canPick} = inOrder();
-  const count = lists.open.length;
+  const count = waiting().length;
   const number = isWhole ? `${count}` : `more than ${count}`;
   say(count ? `${number} open question${count === 1 ? "" : "s"}` : "No open questions");
   drawTabs();
@@ -272,7 +301,7 @@ function heading(title, members) {
 }
 
 function drawTabs() {
-  const counts = {mine: mine().length, open: lists.open.length, held: lists.held.length};
+  const counts = {mine: mine().length, open: waiting().length, held: lists.held.length};
   if (!at("tabs").childElementCount) at("tabs").append(...TABS.map(([name]) => button("", () => choose(name))));
   TABS.forEach(([name, label], index) => {
     const each = at("tabs").children[index];

@@ -25,6 +25,10 @@ LISTED: Final = 1_000
 PAGE: Final = 200
 _PAUSE: Final = 0.5
 """An inbox reads what was asked at most once in so many seconds."""
+_WHOLE: Final = 900
+"""An inbox reads its whole list once in so many seconds."""
+_MOST_LISTED: Final = 10_000
+"""An inbox reads no more questions than this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +110,7 @@ def demand(units: Units, load: Load) -> Demand:
     inboxes = max(1, load.questions // QUESTIONS_OF_AN_INBOX)
     rate = load.questions * PEAK_SHARE / 3600
     looked = (units["inbox"] + units["follower"]).times(inboxes / 3600)
-    second = woken.times(rate) + looked + read(units, rate).times(inboxes)
+    second = woken.times(rate) + looked + read(units, load.waiting, rate).times(inboxes)
     return Demand(
         workers=second.worker / 1000,
         api=second.api / 1000,
@@ -124,9 +128,12 @@ def demand(units: Units, load: Load) -> Demand:
     )
 
 
-def read(units: Units, rate: float) -> Cost:
-    """Return what an open inbox reads in a second, if so many questions are asked a second."""
-    return units["change"].times(min(rate, 1 / _PAUSE))
+def read(units: Units, listed: int, rate: float) -> Cost:
+    """Return what an open inbox reads in a second, if so many questions are listed and asked a second."""
+    # One more for the questions that are held.
+    pages = 1 + max(1, math.ceil(min(listed, _MOST_LISTED) / PAGE))
+    whole = _page(units, listed).times(pages / _WHOLE)
+    return units["change"].times(min(rate, 1 / _PAUSE)) + whole
 
 
 def _page(units: Units, listed: int) -> Cost:

@@ -50,11 +50,13 @@ def test_a_load_takes_what_its_runs_take_in_the_busiest_hour(model: Any) -> None
     assert cold.workers == pytest.approx(0.3)
 
 
-def test_an_inbox_reads_what_is_asked_and_twice_a_second_at_most(model: Any) -> None:
-    of = units(model, change={"api": 5, "records": 3}, page={"api": 50})
+def test_an_inbox_reads_what_is_asked_at_most_twice_a_second_and_seldom_all(model: Any) -> None:
+    of = units(model, change={"api": 5}, page={"records": 9}, listed={"records": 1})
 
-    assert model.read(of, 1 / 60).api == pytest.approx(5 / 60)
-    assert model.read(of, 10).records == pytest.approx(2 * 3)
+    assert model.read(of, 0, 1 / 60).api == pytest.approx(5 / 60)
+    assert model.read(of, 0, 10).api == pytest.approx(2 * 5)
+    # Each quarter of an hour 50 pages and one of 9 + 20 ms.
+    assert model.read(of, 20_000, 0).records == pytest.approx(51 * 29 / 900)
 
 
 def test_the_part_of_which_most_is_taken_is_used_up_first(model: Any) -> None:

@@ -105,6 +105,32 @@ def test_a_fault_is_beside_its_field_in_a_list_that_was_edited(page: Page, runni
     assert "['2 rope']" in ended(running.api, run_id)["values"]["report"]
 
 
+def test_what_is_asked_costs_an_open_inbox_one_reading_and_an_answer_none(
+    page: Page, running: Stack
+) -> None:
+    script = (
+        "return performance.getEntriesByType('resource')"
+        ".filter(({name}) => name.includes('/interrupts?')).length"
+    )
+
+    def readings() -> int:
+        return int(page.driver.execute_script(script))
+
+    before = readings()
+    run_id = asked(running.api, "pay", graph="payments")
+    page.says("#state", "1 open question")
+    shown = readings()
+    respond(running.api, question_of(running.api, run_id), "bob", {"approved": False})
+    page.says("#state", "No open questions")
+
+    assert (shown - before, readings() - shown) == (1, 0)
+    page.press("Decided")
+    page.says("#questions a", "rejected by bob")
+    run_id = asked(running.api, "pay", graph="payments")
+    respond(running.api, question_of(running.api, run_id), "carol", {"approved": False})
+    page.says("#questions a", "rejected by carol")
+
+
 def test_a_budget_is_raised_or_its_agent_stopped(page: Page, running: Stack) -> None:
     run_id = asked(running.api, "pay", graph="budgeted")
     page.open("turns")
