@@ -457,7 +457,9 @@ class AgentRun(QuestionUpdates, MessageUpdates, RunReads):
 
     async def _tick_at(self, moment: datetime, summary: str) -> None:
         await workflow.sleep(max(moment - workflow.now(), _SHORTEST_TIMER), summary=summary)
-        self._feed(events.Ticked(now=workflow.now()))
+        # A replay may bring the end before the timer that came beside it.
+        if not self._state.finished:
+            self._feed(events.Ticked(now=workflow.now()))
 
     def _start_timer(self, moment: datetime, summary: str) -> asyncio.Task[None]:
         return self._spawn(self._tick_at(moment, summary))

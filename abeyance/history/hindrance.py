@@ -27,7 +27,6 @@ from abeyance.core.text import truncate
 from abeyance.errors import BlockedCode
 from abeyance.history.description import RPC, RunDescription
 from abeyance.storage.converter import decode_message, of_run, unread_by
-from abeyance.temporal.retry import DONE_AGAIN
 
 _PASSING: Final = frozenset(
     {
@@ -93,8 +92,6 @@ async def hindrance_of(
                 if failed.cause in _PASSING:
                     continue
                 await decode_message(converter, failed.failure, forgiving=True)
-                if failed.failure.message in DONE_AGAIN:
-                    continue
                 return Hindrance(_failed_by(failed.failure, event), is_said=True)
             case _:
                 pass

@@ -16,16 +16,6 @@ from abeyance.temporal.workarounds.calls import raise_if_cancelled
 T = TypeVar("T")
 
 LOOKED_AHEAD: Final = "abeyance: the query came ahead of a pending workflow task; repeat it"
-UNWRITTEN: Final = (
-    "abeyance: a query advanced the run in memory beyond its history; this task is retried from the "
-    "history"
-)
-HELD_BACK: Final = (
-    "abeyance: a query held a result back until other news had come; this task is retried from the "
-    "history"
-)
-DONE_AGAIN: Final = frozenset({UNWRITTEN, HELD_BACK})
-"""Failures of tasks that are done once more, from the history."""
 """The error of a query that reached a worker ahead of a pending workflow task."""
 
 _RETRYABLE: Final = frozenset(

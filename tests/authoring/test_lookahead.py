@@ -34,7 +34,7 @@ from abeyance.keyring import WrongKey
 from abeyance.names import MOST_IN_A_TASK
 from abeyance.settings import Settings
 from abeyance.temporal.converter import data_converter
-from abeyance.temporal.retry import HELD_BACK, LOOKED_AHEAD
+from abeyance.temporal.retry import LOOKED_AHEAD
 from abeyance.temporal.workarounds.in_order_runner import InOrderWorkflowInstance
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
@@ -65,7 +65,6 @@ class Recording(WorkflowInstance):
         self.fails = fails
         self.info = Info.__new__(Info)
         object.__setattr__(self.info, "workflow_id", "r")
-        object.__setattr__(self.info, "task_timeout", timedelta(seconds=10))
 
     def activate(self, act: WorkflowActivation) -> WorkflowActivationCompletion:
         self.told.extend(job.WhichOneof("variant") for job in act.jobs)
@@ -249,56 +248,6 @@ def test_a_replay_is_never_done_anew() -> None:
     )
 
     assert failure == ""
-
-
-@pytest.mark.parametrize(
-    "news", [SIGNAL, TIMER, CANCEL, RESULT, UPDATE], ids=lambda job: job.WhichOneof("variant")
-)
-def test_a_task_is_done_anew_if_a_local_result_of_an_earlier_one_comes_beside_its_news(
-    news: WorkflowActivationJob,
-) -> None:
-    known, failure = told(
-        activation(BEGIN, length=3),
-        activation(QUERY, length=3),
-        activation(news, LOCAL_RESULT, length=8, seconds=1, size=5000),
-    )
-
-    assert known == ["initialize_workflow", "query_workflow"]
-    assert failure == HELD_BACK
-
-
-def test_a_result_that_outlasted_its_task_is_held_back_by_a_query_that_ends_the_next() -> None:
-    known, failure = told(
-        activation(BEGIN, length=3),
-        activation(QUERY, length=6, seconds=8, size=4000),
-        activation(SIGNAL, LOCAL_RESULT, length=11, seconds=9, size=5000),
-    )
-
-    assert known == ["initialize_workflow", "query_workflow"]
-    assert failure == HELD_BACK
-
-
-@pytest.mark.parametrize(
-    ("second", "what"),
-    [
-        (activation(LOCAL_RESULT, SIGNAL, length=3), "a result within its task"),
-        (activation(LOCAL_RESULT, length=8, seconds=1, size=5000), "nothing has come since"),
-        (activation(LOCAL_RESULT, SIGNAL, length=8, seconds=1, replaying=True), "a replay"),
-        (
-            activation(LOCAL_RESULT, SIGNAL, length=8, seconds=8, size=5000),
-            "the activity outlasted its task, and nothing of it is written yet",
-        ),
-        (activation(SIGNAL, length=8, seconds=1, size=5000), "nothing but news"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_a_local_result_that_a_replay_brings_at_the_same_time_is_told(
-    second: WorkflowActivation, what: str
-) -> None:
-    known, failure = told(activation(BEGIN, length=3), second)
-
-    assert known[1:] == [job.WhichOneof("variant") for job in second.jobs]
-    assert failure == "", what
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from abeyance.settings import Settings
 from abeyance.storage.blobs import BlobMissing
 from abeyance.storage.converter import of_run
 from abeyance.temporal.converter import data_converter
-from abeyance.temporal.retry import DONE_AGAIN
 
 SETTINGS = Settings(encryption_keys=f"first:{base64.b64encode(bytes(32)).decode()}")
 CONVERTER = of_run(data_converter(SETTINGS), "r")
@@ -66,14 +65,6 @@ async def test_behind_lost_tasks_the_last_that_failed_says_why(*, is_often: bool
 async def test_a_failure_from_before_a_completed_task_says_nothing() -> None:
     assert await said(await failed(NO_KEY), COMPLETED, LOST) == ("cannot_replay", False)
     assert await said(await failed(NO_KEY), COMPLETED) is None
-
-
-@pytest.mark.parametrize("why", sorted(DONE_AGAIN))
-async def test_a_task_that_is_done_again_from_the_history_blocks_nothing(why: str) -> None:
-    again = await failed(RuntimeError(why))
-
-    assert await said(COMPLETED, again) is None
-    assert await said(await failed(NO_KEY), again) == ("key_missing", True)
 
 
 async def test_a_task_that_was_lost_a_few_times_blocks_nothing() -> None:

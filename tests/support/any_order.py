@@ -39,7 +39,9 @@ class Program:
     `accepted` are the answers that got a receipt, by interrupt; `admitted` the ids of messages that got
     one, of those that were `sent`. `taken_by_hand`: messages were taken in the name of a visit.
 
-    `local` lets nodes be local ones.
+    `local` lets nodes be local ones. The SDK may replay the result of a local activity and what comes
+    beside it in another order than they came in (ADR 13): so of those a failure may be found that is not
+    ours.
     """
 
     def __init__(

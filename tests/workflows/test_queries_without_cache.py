@@ -1,4 +1,4 @@
-"""Queries of runs that are not in memory, or that come with a task, while more comes to the runs."""
+"""Questions to runs that no worker has in memory, while something else comes to them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 from mishaps import Mishaps
-from pydantic import BaseModel
 from rpc_counter import counted
 from sample_graphs import gates
-from temporal_site import ANYBODY, Site, eventually, replay
+from temporal_site import ANYBODY, Site, eventually
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import (
@@ -21,13 +20,12 @@ from temporalio.api.workflowservice.v1 import (
     RespondWorkflowTaskFailedRequest,
 )
 from temporalio.client import Client as TemporalClient
-from temporalio.client import WorkflowHistory
 from temporalio.service import RPCError, RPCStatusCode
 
-from abeyance import START, Graph, commands, views
+from abeyance import commands, views
 from abeyance.client import Client, rpc
 from abeyance.errors import Unavailable
-from abeyance.temporal.retry import HELD_BACK, LOOKED_AHEAD
+from abeyance.temporal.retry import LOOKED_AHEAD
 
 _RUNS = 8
 _ROUNDS = 5
@@ -199,61 +197,3 @@ async def test_a_question_about_a_task_that_a_lost_worker_had_begun_leaves_a_his
         pytest.fail("the server gave every question to the other worker, so nothing was tried")
 
     await site.replays(run_id)
-
-
-class State(BaseModel):
-    done: bool = False
-
-
-def held() -> tuple[Graph, asyncio.Event, asyncio.Event]:
-    """A graph whose local node says that it has begun, and then waits until it is let go."""
-    begun, go = asyncio.Event(), asyncio.Event()
-    graph = Graph("held", state=State)
-
-    @graph.node(local=True)
-    async def first(state: State) -> dict[str, Any]:
-        begun.set()
-        await go.wait()
-        return {"done": True}
-
-    graph.edge(START, "first")
-    return graph, begun, go
-
-
-async def _paused_while_local_code_runs(temporal: TemporalClient) -> WorkflowHistory:
-    """A run that is asked something before its first task, and paused while its local node runs."""
-    graph, begun, go = held()
-    counting, counter = counted(temporal)
-    site = Site(temporal, graph)
-    run_id = await site.start()
-    handle = counting.get_workflow_handle(run_id)
-    asked = asyncio.create_task(handle.query("view", rpc_timeout=timedelta(seconds=60)))
-    await eventually(lambda: counter.calls["query_workflow"] > 0)
-    # The server takes one call after another from a connection.
-    await handle.describe()
-    async with site.worker():
-        await begun.wait()
-        await site.client.run(run_id).pause()
-        go.set()
-        await asked
-        await site.until(run_id, "paused")
-        await site.client.run(run_id).resume()
-        assert (await site.ended(run_id)).values == {"done": True}
-    return await site.history(run_id)
-
-
-async def test_a_result_that_a_query_held_back_until_an_order_came_leaves_a_history_that_replays(
-    temporal: TemporalClient,
-) -> None:
-    for _ in range(_ROUNDS):
-        history = await _paused_while_local_code_runs(temporal)
-        await replay(history)
-        failures = [
-            event.workflow_task_failed_event_attributes.failure.message
-            for event in history.events
-            if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED
-        ]
-        if HELD_BACK in failures:
-            break
-    else:
-        pytest.fail("no query came with the task of the local node, so nothing was tried")

@@ -4,9 +4,6 @@ Since Temporal SDK 1.35.0 at least: a query on a run that is not cached replays 
 also applies events after the last completed task: ahead of the task that will deliver them, or of one
 that another worker has started and may never finish. The commands that result would precede those of
 the next task, in an order that no replay repeats (docs/internals/adr/0013-no-task-is-anticipated.md).
-
-And a query that comes with a task ends it before the run is told the result of a local activity: the run
-is told with the next task, beside what has come since, but in a replay before that.
 """
 
 from __future__ import annotations
@@ -14,15 +11,11 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import replace
 from typing import Any, Final
 
 from temporalio.api.failure.v1 import Failure
-from temporalio.bridge.proto.workflow_activation import (
-    RemoveFromCache,
-    WorkflowActivation,
-)
+from temporalio.bridge.proto.workflow_activation import RemoveFromCache, WorkflowActivation
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 from temporalio.converter import SerializationContext
 from temporalio.worker import WorkflowInstance, WorkflowInstanceDetails, WorkflowRunner
@@ -33,7 +26,7 @@ from abeyance.core.lifecycle import CANNOT_REPLAY_REMEDY
 from abeyance.core.text import truncate
 from abeyance.errors import BlockedCode
 from abeyance.storage.converter import show_message, unread_by
-from abeyance.temporal.retry import HELD_BACK, LOOKED_AHEAD, UNWRITTEN
+from abeyance.temporal.retry import LOOKED_AHEAD
 from abeyance.temporal.workarounds.payloads import fail_refused_results
 
 _ALLOWED: Final = frozenset(
@@ -44,8 +37,10 @@ _WRITTEN: Final = frozenset({"modify_workflow_properties", "upsert_workflow_sear
 """Commands that always write one event each. Every change of a run has such a command."""
 _AROUND: Final = 3
 """Events between two tasks in any case: completed, scheduled, started."""
-_HEARTBEAT: Final = 0.8
-"""The part of a task's timeout after which the SDK ends it, to wait for a local activity in the next."""
+UNWRITTEN: Final = (
+    "abeyance: a query advanced the run in memory beyond its history; this task is retried from the "
+    "history"
+)
 _SHOWN: Final = 400
 _logger = logging.getLogger("abeyance.lookahead")
 _worker_logger = logging.getLogger("abeyance.worker")
@@ -56,7 +51,7 @@ class InOrderWorkflowRunner(WorkflowRunner):
 
     The query that would have looked ahead fails with LOOKED_AHEAD and may be repeated; the pending task
     then comes first. If another worker had already started that task, the lookahead shows only in the
-    next task, which fails once and is retried; so does a task that tells a result too late.
+    next task, which fails once and is retried.
     """
 
     def __init__(self, inner: WorkflowRunner) -> None:
@@ -107,14 +102,6 @@ def _thin_out(act: WorkflowActivation) -> None:
         act.jobs.MergeFrom(jobs)
 
 
-@dataclass(frozen=True, slots=True)
-class _Task:
-    """A workflow task: the length of its history, and its start."""
-
-    length: int
-    start: datetime
-
-
 class InOrderWorkflowInstance(WorkflowInstance):
     """One cached run."""
 
@@ -124,8 +111,6 @@ class InOrderWorkflowInstance(WorkflowInstance):
         self._last: WorkflowActivation | None = None
         # Minimum number of events that the latest task must have written.
         self._owed = 0
-        # The latest task of which the run was told anything.
-        self._task = _Task(0, datetime.min.replace(tzinfo=UTC))
 
     def activate(self, act: WorkflowActivation) -> WorkflowActivationCompletion:
         fail_refused_results(act)
@@ -133,10 +118,6 @@ class InOrderWorkflowInstance(WorkflowInstance):
             return self._refused(act, LOOKED_AHEAD)
         if self._last is not None and is_unwritten(self._last, act, self._owed):
             return self._refused(act, UNWRITTEN)
-        if self._is_held_back(act):
-            return self._refused(act, HELD_BACK)
-        if act.history_length > self._task.length:
-            self._task = _Task(act.history_length, _time_of(act))
         if self._last is None or act.history_length > self._last.history_length:
             self._owed = 0
         self._last = WorkflowActivation(
@@ -160,26 +141,6 @@ class InOrderWorkflowInstance(WorkflowInstance):
             command.WhichOneof("variant") in _WRITTEN for command in completion.successful.commands
         )
         return completion
-
-    def _is_held_back(self, act: WorkflowActivation) -> bool:
-        """Return True if `act` tells other news beside a result that the task before has written.
-
-        The SDK ends a task early only for a query, of which the run is told, and then has the result.
-        It ends one late to wait for a local activity in the next, without the result.
-        """
-        if act.is_replaying or act.history_length <= self._task.length:
-            return False
-        is_early = (
-            _time_of(act) - self._task.start < self._inner.get_info().task_timeout * _HEARTBEAT
-        )
-        return (
-            is_early
-            and any(job.resolve_activity.is_local for job in act.jobs)
-            and any(
-                job.WhichOneof("variant") not in _ALLOWED and not job.resolve_activity.is_local
-                for job in act.jobs
-            )
-        )
 
     def _log_failed(self, failure: Failure) -> None:
         code, why, remedy = BlockedCode.CANNOT_REPLAY, failure.message, CANNOT_REPLAY_REMEDY
@@ -217,10 +178,6 @@ class InOrderWorkflowInstance(WorkflowInstance):
 
     def get_thread_id(self) -> int | None:
         return self._inner.get_thread_id()
-
-
-def _time_of(act: WorkflowActivation) -> datetime:
-    return act.timestamp.ToDatetime(UTC)
 
 
 def is_lookahead(last: WorkflowActivation, act: WorkflowActivation) -> bool:
