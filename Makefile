@@ -45,11 +45,15 @@ test test-all core browser chaos simulate mutate: export PYTHONDONTWRITEBYTECODE
 QUICK := $(PYTEST) -m "not browser and not slow" $(EXCEPT:%=--ignore=%)
 
 # What failed beside the others, such as by a time limit, has to pass alone.
+ALONE := -n 0 -v --last-failed --last-failed-no-failures=none
+
 test: venv  ## the quick tests (EXCEPT=tests/core leaves a folder out)
-	$(QUICK) || $(QUICK) -n 0 -v --last-failed --last-failed-no-failures=none
+	$(QUICK) || $(QUICK) $(ALONE)
+
+ALL := $(PYTEST) -m "not browser" --hypothesis-profile=wide
 
 test-all: venv  ## every test that needs no browser, with more examples of what calls and runs may be
-	$(PYTEST) -m "not browser" --hypothesis-profile=wide
+	$(ALL) || $(ALL) $(ALONE)
 
 core: venv  ## the tests of the core alone, which have to run its branches
 	$(BIN)/pytest -n 2 tests/core --cov=abeyance.core --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=100

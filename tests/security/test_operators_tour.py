@@ -88,7 +88,8 @@ def hogging(held: asyncio.Event) -> Graph:
     """Keeps one slot of a worker."""
     graph = Graph("hogging")
 
-    @graph.node
+    # A slot that a busy machine takes from it, because it was silent, would be a visitor's.
+    @graph.node(heartbeat="10m")
     async def hold(state: Any) -> None:
         await held.wait()
 
