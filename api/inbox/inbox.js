@@ -71,11 +71,11 @@ async function start() {
   criteria = Object.fromEntries(Object.entries(PLAIN).map(([name, plain]) => [name, address.get(name) ?? plain]));
   if (!ORDERS.includes(criteria.order)) criteria.order = PLAIN.order;
   if (TABS.some(([name]) => name === address.get("tab"))) tab = address.get("tab");
-  const changed = async () => {
+  const begun = async () => {
     await refresh();
     await open();
   };
-  if (!(await begin("Inbox", changed))) return;
+  if (!(await begin("Inbox", begun))) return;
   // Who operates runs and answers nothing begins with the runs.
   if (!location.search && !location.hash && may("runs:control") && !may("runs:respond")) return location.replace("/inbox/runs");
   await refresh();
@@ -160,9 +160,9 @@ async function readAll() {
     isWhole = false;
     draw();
   };
-  const [waiting, held] = await Promise.all([pages({}, begun), pages({status: "held"})]);
-  isWhole = waiting.isWhole;
-  await list(waiting.items, held.items);
+  const [unanswered, held] = await Promise.all([pages({}, begun), pages({status: "held"})]);
+  isWhole = unanswered.isWhole;
+  await list(unanswered.items, held.items);
 }
 
 async function readThese(now) {
@@ -183,7 +183,7 @@ async function list(open_, held) {
   lists.open = open_;
   lists.held = held;
   draw();
-  if (shown?.status === "open" && marks(waiting().find(({id}) => id === shown.id)) !== marks(shown)) await reread();
+  if (shown?.status === "open" && marks(waiting().find(({id}) => id === shown.id)) !== marks(shown)) await reread().catch(failed);
   else if (isStarted && isWide() && !location.hash && !at("question").childElementCount) open();
 }
 
