@@ -164,7 +164,9 @@ def test_a_changed_call_is_asked_again_and_approved_only_by_the_second_yes(
     page.says("article h2", "Give 90 EUR?")
     page.says("article .preview", "410 EUR are left")
     page.press("Decided")
-    page.says("#questions", "Nothing was decided")
+    page.one("#questions[aria-busy=false]")
+    # Earlier tests may have decided something.
+    assert not [text for text in page.texts("#questions a") if "Give" in text]
     page.press("Approve")
     page.says("article [role=status]", "You approved give")
     assert ended(running.api, run_id)["values"]["report"] == "gave 90"
