@@ -42,18 +42,18 @@ PYTEST := $(BIN)/pytest -n 4 --dist loadfile --durations=50
 # compile hundreds.
 test test-all core browser chaos simulate mutate: export PYTHONDONTWRITEBYTECODE =
 
-QUICK := $(PYTEST) -m "not browser and not slow" $(EXCEPT:%=--ignore=%)
+TESTS_QUICK := $(PYTEST) -m "not browser and not slow" $(EXCEPT:%=--ignore=%)
 
 # What failed beside the others, such as by a time limit, has to pass alone.
-ALONE := -n 0 -v --last-failed --last-failed-no-failures=none
+TESTS_ALONE := -n 0 -v --last-failed --last-failed-no-failures=none
 
 test: venv  ## the quick tests (EXCEPT=tests/core leaves a folder out)
-	$(QUICK) || $(QUICK) $(ALONE)
+	$(TESTS_QUICK) || $(TESTS_QUICK) $(TESTS_ALONE)
 
-ALL := $(PYTEST) -m "not browser" --hypothesis-profile=wide
+TESTS_ALL := $(PYTEST) -m "not browser" --hypothesis-profile=wide
 
 test-all: venv  ## every test that needs no browser, with more examples of what calls and runs may be
-	$(ALL) || $(ALL) $(ALONE)
+	$(TESTS_ALL) || $(TESTS_ALL) $(TESTS_ALONE)
 
 core: venv  ## the tests of the core alone, which have to run its branches
 	$(BIN)/pytest -n 2 tests/core --cov=abeyance.core --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=100
