@@ -12,6 +12,8 @@ from typing import Any, Final
 from temporalio.client import WorkflowHistory
 
 HISTORIES: Final = Path(__file__).parent / "histories"
+FOUND: Final = Path(__file__).parent / "found"
+"""Histories of faults that only chance brings about."""
 ENDING: Final = ".json.gz"
 RECORDER: Final = "recorder"
 """Who did it, in a stored history, whoever did it."""

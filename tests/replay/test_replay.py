@@ -256,6 +256,11 @@ async def test_code_that_writes_what_it_did_not_write_is_found(
         await replay(store.unpacked(store.HISTORIES / f"waiting{store.ENDING}"))
 
 
+async def test_a_run_whose_last_local_result_came_beside_a_tick_is_replayed() -> None:
+    # A query had held the result back (ADR 13): found by chance, and not to be recorded at will.
+    await replay(store.unpacked(store.FOUND / f"an-end-beside-a-tick{store.ENDING}"))
+
+
 async def test_code_that_hands_over_at_another_moment_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
