@@ -228,7 +228,9 @@ function readEndedClaims() {
   if (ended.length) readChanges();
 }
 
+let isReadingDecided = false;
 const showDecided = inTurn(async () => {
+  isReadingDecided = true;
   at("questions").setAttribute("aria-busy", "true");
   try {
     for await (const decisions of readDecided(days)) {
@@ -236,7 +238,9 @@ const showDecided = inTurn(async () => {
       if (tab === "decided") draw();
     }
   } finally {
+    isReadingDecided = false;
     at("questions").setAttribute("aria-busy", "false");
+    draw();
   }
 });
 
@@ -254,7 +258,7 @@ function draw() {
   const number = isWhole ? `${count}` : `more than ${count}`;
   say(count ? `${number} open question${count === 1 ? "" : "s"}` : "No open questions");
   drawTabs();
-  const state = JSON.stringify([tab, criteria, questions.map(fingerprint), shown?.id, drawnCount, [...picked], Math.floor(Date.now() / 60_000)]);
+  const state = JSON.stringify([tab, isReadingDecided, criteria, questions.map(fingerprint), shown?.id, drawnCount, [...picked], Math.floor(Date.now() / 60_000)]);
   if (state === drawn) return;
   drawn = state;
   drawCriteria();
@@ -287,6 +291,7 @@ const fingerprint = ({id, digest, status, deadline, claim, missing, may_answer, 
 
 function nothing() {
   if (Object.entries(criteria).some(([name, value]) => value && !["order", "isGrouped"].includes(name))) return "No question passes the filters.";
+  if (tab === "decided" && isReadingDecided) return "Reading what was decided…";
   return {mine: "Nothing is for you.", open: "Nothing waits for an answer.", held: "Nothing is held.", decided: (days > 1 ? "Nothing was decided lately." : "Nothing was decided within a day.")}[tab];
 }
 
@@ -314,9 +319,9 @@ function drawTabs() {
 function choose(name) {
   tab = name;
   picked.clear();
-  set({});
   if (name === "decided") showDecided();
-  else if (!location.hash) open({isPeek: true});
+  set({});
+  if (name !== "decided" && !location.hash) open({isPeek: true});
 }
 
 function drawCriteria() {
