@@ -14,7 +14,6 @@ import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
-from importlib.util import find_spec
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -22,7 +21,7 @@ from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
 
 from abeyance import tracing
-from abeyance.api import inbox, links, openapi, problems, signin
+from abeyance.api import inbox, links, openapi, problems, protocols, signin
 from abeyance.api.auth import Tokens
 from abeyance.api.dependencies import KNOWN_PARAMETERS, Backend, TemporalConnection
 from abeyance.api.jwt import JwtVerifier
@@ -67,7 +66,8 @@ def create_app(
     """Return the application for these graphs.
 
     Without a `client` it connects to Temporal as the environment says, and responds with 503 until then.
-    Raises SettingsError if the tokens file, the token issuer or the notifications file cannot be used.
+    Raises SettingsError if the tokens file, the token issuer, the notifications file or an installed
+    protocol cannot be used.
     """
     issuer = JwtVerifier.read(settings)
     sessions = Sessions.read(settings)
@@ -83,13 +83,14 @@ def create_app(
         notifications=load_notifications(settings, delivers=False),
     )
 
-    mcp_tools = _mcp_tools(backend)
+    spoken = protocols.installed()
+    served: list[protocols.Serving] = []
 
     @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         async with contextlib.AsyncExitStack() as stack:
-            if mcp_tools is not None:
-                await stack.enter_async_context(app.state.mcp.serving())
+            for each in served:
+                await stack.enter_async_context(each())
             await stack.enter_async_context(backend.connection.keep_connecting(settings))
             yield
 
@@ -115,7 +116,8 @@ def create_app(
         max_body_size=settings.max_body_size,
         has_codec=has_codec,
         ui_origins=settings.ui_origin,
-        talk_origins=settings.allowed_origins,
+        protocols=spoken,
+        protocol_origins=settings.allowed_origins,
     )
     for part in (inbox, links):
         _answer_head(part.router)
@@ -136,9 +138,7 @@ def create_app(
     app.include_router(admin.audit_router, dependencies=[KNOWN_PARAMETERS])
     for part in (conversations, batch, admin):
         app.include_router(part.router, dependencies=[KNOWN_PARAMETERS])
-    _include_protocols(app)
-    if mcp_tools is not None:
-        _include_mcp(app, mcp_tools)
+    served += filter(None, [each.install(app) for each in spoken])
     if has_codec:
         app.include_router(admin.codec_router)
     problems.install(app)
@@ -151,38 +151,6 @@ def _answer_head(pages: APIRouter) -> None:
     for route in pages.routes:
         if isinstance(route, APIRoute) and route.methods == {"GET"}:
             route.methods = {"GET", "HEAD"}
-
-
-def _include_protocols(app: FastAPI) -> None:
-    """Include the protocols of user interfaces whose libraries are installed."""
-    if find_spec("ag_ui") is not None:
-        from abeyance.api.routers import agui  # noqa: PLC0415  (an extra)
-
-        app.include_router(agui.router, dependencies=[KNOWN_PARAMETERS])
-    if find_spec("pydantic_ai") is not None:
-        # Only with it can a graph have an agent.
-        from abeyance.api.routers import chat  # noqa: PLC0415  (an extra)
-
-        app.include_router(chat.router, dependencies=[KNOWN_PARAMETERS])
-
-
-def _mcp_tools(backend: Backend) -> Mapping[str, Graph] | None:
-    """Return the graphs that are tools of MCP, by name; None if MCP is off."""
-    if backend.settings.mcp == "all":
-        return backend.graphs
-    return {name: graph for name, graph in backend.graphs.items() if graph.is_mcp_tool} or None
-
-
-def _include_mcp(app: FastAPI, graphs: Mapping[str, Graph]) -> None:
-    """Serve these graphs as tools. Raises SettingsError if the library is not installed."""
-    if find_spec("mcp") is None:
-        raise SettingsError(
-            "graphs are to be tools of MCP (build(mcp=True), or ABEYANCE_MCP), which needs an extra: "
-            "pip install 'abeyance[mcp]'"
-        )
-    from abeyance.api.routers import mcp  # noqa: PLC0415  (an extra)
-
-    mcp.install(app, graphs)
 
 
 def _host_of(url: str | None) -> tuple[str, ...]:

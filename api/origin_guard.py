@@ -3,7 +3,7 @@
 Any page that a user has open can send requests to a service on loopback. It cannot forge three things:
 the host, the origin that the browser sends, and a content type that makes the browser ask first. These
 are checked in every mode, and no response allows another origin to read it; except that configured pages
-of Temporal's UI may call the codec, and configured pages may talk to graphs with a token. Then the caller
+of Temporal's UI may call the codec, and configured pages may call protocols with a token. Then the caller
 is authenticated, so that no body of an unknown caller is read.
 
 Bodies are read here, once. Their size, their number of values and their depth are limited, and they must
@@ -29,6 +29,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from abeyance.api.auth import Tokens
 from abeyance.api.problems import refused, unavailable
+from abeyance.api.protocols import Protocol
 from abeyance.api.sessions import CALLBACK, SIGN_IN
 from abeyance.core.policy import Principal
 from abeyance.core.text import truncate
@@ -59,22 +60,8 @@ _DRAIN_SECONDS: Final = 5.0
 _CODEC: Final = frozenset({"/codec/decode", "/codec/encode"})
 _MAX_CODEC_BODY: Final = 8_000_000
 """In bytes. The UI sends several payloads at once, of up to 2 MB each."""
-_PREFLIGHT: Final = {
-    "Access-Control-Allow-Methods": "POST",
-    "Access-Control-Allow-Headers": "authorization, content-type, x-namespace",
-    "Access-Control-Max-Age": "600",
-}
-_TALKS: Final = ("/agui/", "/chat/")
-"""The paths of the protocols in which user interfaces talk to a graph."""
-_MCP: Final = "/mcp"
-_MAX_TALK: Final = 8_000_000
-"""In bytes. These protocols repeat the whole conversation in each request."""
-_TALK_PREFLIGHT: Final = {
-    "Access-Control-Allow-Methods": "GET, POST",
-    "Access-Control-Allow-Headers": "authorization, content-type, user-agent, mcp-method, mcp-name, "
-    "mcp-protocol-version",
-    "Access-Control-Max-Age": "600",
-}
+_CODEC_PREFLIGHT: Final = ("POST", "authorization, content-type, x-namespace")
+_PROTOCOL_HEADERS: Final = ("authorization", "content-type")
 _THREAD_BYTES: Final = 100_000
 """The size from which a body is parsed in a thread."""
 _SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -87,7 +74,7 @@ class OriginGuard:
     """ASGI middleware. `hosts` are allowed hosts beside the server's own, as `name` or `name:port`.
 
     `max_body_size` is in bytes. If the application `has_codec`, requests to it may be larger, and pages
-    of `ui_origins` may call it. Pages of `talk_origins` may talk to graphs, with a token.
+    of `ui_origins` may call it. Pages of `protocol_origins` may call the `protocols`, with a token.
     """
 
     def __init__(
@@ -99,13 +86,15 @@ class OriginGuard:
         max_body_size: int,
         has_codec: bool = False,
         ui_origins: Collection[str] = (),
-        talk_origins: Collection[str] = (),
+        protocols: Collection[Protocol] = (),
+        protocol_origins: Collection[str] = (),
     ) -> None:
         self._app = app
         self._tokens = tokens
         self._has_codec = has_codec
         self._ui_origins = frozenset(ui_origins)
-        self._talk_origins = frozenset(talk_origins)
+        self._protocols = tuple(protocols)
+        self._protocol_origins = frozenset(protocol_origins)
         self._hosts = frozenset(host.lower() for host in hosts)
         self._max_body_size = max_body_size
 
@@ -115,16 +104,15 @@ class OriginGuard:
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        ui, talk = self._ui_of(scope, headers), self._talk_of(scope, headers)
-        send = _with_security_headers(send, ui, talk)
+        ui, page = self._ui_of(scope, headers), self._page_of(scope, headers)
+        send = _with_security_headers(send, ui, page)
         try:
-            self._check_origin(scope, headers, ui or talk)
-            if (ui or talk) is not None and scope["method"] == "OPTIONS":
+            self._check_origin(scope, headers, ui or page)
+            if (ui or page) is not None and scope["method"] == "OPTIONS":
                 # A preflight request has no credentials.
-                preflight = _PREFLIGHT if talk is None else _TALK_PREFLIGHT
-                await Response(status_code=204, headers=preflight)(scope, receive, send)
+                await self._preflight(scope)(scope, receive, send)
                 return
-            _check_token(headers, talk)
+            _check_token(headers, page)
             if scope["method"] not in _SAFE:
                 _check_content_type(headers)
                 if scope["path"] in _OF_SESSIONS or _is_of_link(scope):
@@ -156,9 +144,23 @@ class OriginGuard:
     def _max_size(self, scope: Scope, caller: Principal) -> int:
         if self._has_codec and scope["path"] in _CODEC and caller.may("admin"):
             return max(self._max_body_size, _MAX_CODEC_BODY)
-        if str(scope["path"]).startswith(_TALKS):
-            return max(self._max_body_size, _MAX_TALK)
-        return self._max_body_size
+        protocol = self._protocol_of(scope)
+        return max(self._max_body_size, 0 if protocol is None else protocol.largest_body)
+
+    def _protocol_of(self, scope: Scope) -> Protocol | None:
+        path = str(scope["path"])
+        return next((each for each in self._protocols if each.has(path)), None)
+
+    def _preflight(self, scope: Scope) -> Response:
+        methods, allowed = _CODEC_PREFLIGHT
+        if (protocol := self._protocol_of(scope)) is not None:
+            methods, allowed = "GET, POST", ", ".join((*_PROTOCOL_HEADERS, *protocol.headers))
+        headers = {
+            "Access-Control-Allow-Methods": methods,
+            "Access-Control-Allow-Headers": allowed,
+            "Access-Control-Max-Age": "600",
+        }
+        return Response(status_code=204, headers=headers)
 
     def _ui_of(self, scope: Scope, headers: Headers) -> str | None:
         """Return the origin, if a page of Temporal's UI calls the codec."""
@@ -166,13 +168,12 @@ class OriginGuard:
         is_ui = scope["path"] in _CODEC and len(origins) == 1 and origins[0] in self._ui_origins
         return origins[0] if is_ui else None
 
-    def _talk_of(self, scope: Scope, headers: Headers) -> str | None:
-        """Return the origin, if a page that may do so talks to a graph."""
-        path = str(scope["path"])
-        if not self._tokens.accept_tokens or not (path == _MCP or path.startswith(_TALKS)):
+    def _page_of(self, scope: Scope, headers: Headers) -> str | None:
+        """Return the origin, if a page that may do so calls a protocol."""
+        if not self._tokens.accept_tokens or self._protocol_of(scope) is None:
             return None
         origins = headers.getlist("origin")
-        is_allowed = len(origins) == 1 and origins[0] in self._talk_origins
+        is_allowed = len(origins) == 1 and origins[0] in self._protocol_origins
         return origins[0] if is_allowed else None
 
     def _check_origin(self, scope: Scope, headers: Headers, page: str | None = None) -> None:
@@ -208,7 +209,7 @@ class OriginGuard:
             )
 
     def _why_not(self, origin: str) -> str:
-        if origin in self._talk_origins and not self._tokens.accept_tokens:
+        if origin in self._protocol_origins and not self._tokens.accept_tokens:
             return (
                 "ABEYANCE_ALLOWED_ORIGINS lists it, but its pages need a token, and this service is "
                 "configured without tokens"
@@ -237,12 +238,12 @@ class OriginGuard:
         return name == server[0] or is_loopback(name)
 
 
-def _check_token(headers: Headers, talk: str | None) -> None:
+def _check_token(headers: Headers, page: str | None) -> None:
     """Raise `unauthenticated` for a page of another origin without a token.
 
     A session does not count there: a browser sends its cookie with what any page asks for.
     """
-    if talk is not None and "authorization" not in headers:
+    if page is not None and "authorization" not in headers:
         raise Refusal(
             Code.UNAUTHENTICATED,
             "A page of another origin needs a token: send Authorization: Bearer <token>.",
@@ -327,7 +328,7 @@ def _replay(body: bytes, receive: Receive) -> Receive:
     return replay
 
 
-def _with_security_headers(send: Send, ui: str | None, talk: str | None = None) -> Send:
+def _with_security_headers(send: Send, ui: str | None, page: str | None) -> Send:
     async def with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)
@@ -337,9 +338,9 @@ def _with_security_headers(send: Send, ui: str | None, talk: str | None = None) 
                 headers["Access-Control-Allow-Origin"] = ui
                 headers["Access-Control-Allow-Credentials"] = "true"
                 headers.add_vary_header("Origin")
-            if talk is not None:
+            if page is not None:
                 # Without `Allow-Credentials`: no cookie counts there.
-                headers["Access-Control-Allow-Origin"] = talk
+                headers["Access-Control-Allow-Origin"] = page
                 headers.add_vary_header("Origin")
         await send(message)
 

@@ -1,1 +1,5 @@
-"""Rooms for services of others. Nothing outside imports them, but for the command line when asked to."""
+"""What the product can do without: each room could be a package of its own.
+
+Nothing outside imports them. The API finds its protocols by entry points, and the command line imports
+`slack` when it is asked for.
+"""

@@ -20,7 +20,7 @@ from temporal_site import Site
 from temporalio.client import Client as TemporalClient
 
 from abeyance import END, START, Agent, Graph, tool
-from abeyance.api import app as application
+from abeyance.api.app import create_app
 from abeyance.settings import Settings
 
 MUCH = user("pay much")
@@ -437,7 +437,8 @@ async def test_a_graph_says_what_a_user_interface_can_do_with_it(talks: Api) -> 
 
 
 def test_without_its_library_it_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(application, "find_spec", lambda name: None)
-    offered = application.create_app(Settings(), {}).openapi()["paths"]
+    for protocol in ("agui", "ai_sdk"):
+        monkeypatch.setattr(f"abeyance.contrib.{protocol}.find_spec", lambda name: None)
+    offered = create_app(Settings(), {}).openapi()["paths"]
 
     assert [path for path in offered if path.startswith(("/agui", "/chat"))] == []

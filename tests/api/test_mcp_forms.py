@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pytest
 from pydantic import BaseModel, Field
 
-from abeyance.api.mcp import form_of
+from abeyance.contrib.mcp.forms import form_of
 from abeyance.schemas.json_schema import schema_of
 
 

@@ -20,7 +20,7 @@ from stack import Api, app_for, problem, served
 from temporal_site import Site
 from temporalio.client import Client as TemporalClient
 
-from abeyance.api.routers.mcp import without_details
+from abeyance.contrib.mcp.routes import without_details
 
 ADA, BOB = ({"X-Abeyance-Principal": name} for name in ("ada", "bob"))
 CHAT = "https://chat.example"

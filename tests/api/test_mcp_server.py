@@ -17,7 +17,6 @@ from temporal_site import Site, eventually
 from temporalio.client import Client as TemporalClient
 
 from abeyance import START, Graph
-from abeyance.api import app as application
 from abeyance.api.app import create_app
 from abeyance.errors import SettingsError
 from abeyance.settings import Settings
@@ -448,7 +447,7 @@ def test_a_graph_with_the_name_of_another_tool_is_no_tool() -> None:
 
 
 def test_without_its_library_no_graph_can_be_published(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(application, "find_spec", lambda name: None)
+    monkeypatch.setattr("abeyance.contrib.mcp.find_spec", lambda name: None)
 
     with pytest.raises(SettingsError, match="pip install 'abeyance"):
         create_app(Settings(mcp="all"), {})

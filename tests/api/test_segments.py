@@ -9,7 +9,9 @@ import pytest
 
 from abeyance import views
 from abeyance.agents.transcript_view import TranscriptCall, TranscriptItem
-from abeyance.api.parts import (
+from abeyance.contrib.agui import routes as agui
+from abeyance.contrib.ai_sdk.routes import ChunkWriter, posted_by
+from abeyance.contrib.talk.parts import (
     Call,
     Ended,
     Notice,
@@ -26,11 +28,9 @@ from abeyance.api.parts import (
     Turn,
     Waiting,
 )
-from abeyance.api.posted import Answer, one_each
-from abeyance.api.routers import agui
-from abeyance.api.routers.chat import ChunkWriter, posted_by
-from abeyance.api.segments import Found, Segment, message_id
-from abeyance.api.threads import Said
+from abeyance.contrib.talk.posted import Answer, one_each
+from abeyance.contrib.talk.segments import Found, Segment, message_id
+from abeyance.contrib.talk.threads import Said
 from abeyance.errors import Refusal
 
 NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)

@@ -15,9 +15,9 @@ from stack import app_for, served
 from temporal_site import Site
 from temporalio.client import Client as TemporalClient
 
-from abeyance.api import mcp, mcp_calls
-from abeyance.api.mcp_tools import OWN
-from abeyance.api.routers.mcp import STATE_SECONDS
+from abeyance.contrib.mcp import calls, forms
+from abeyance.contrib.mcp.routes import STATE_SECONDS
+from abeyance.contrib.mcp.tools import OWN
 from abeyance.settings import Settings
 
 _PAGE = "how-to/mcp.md"
@@ -59,7 +59,7 @@ def test_what_it_names_is_what_there_is() -> None:
 
     assert named - {"url", "token"} <= set(Settings.model_fields)
     assert {f"| `{name}` |" in text for name in OWN} == {True}
-    assert waits == [f"{mcp_calls.WAIT_SECONDS:.0f}"]
+    assert waits == [f"{calls.WAIT_SECONDS:.0f}"]
     assert days == [f"{STATE_SECONDS / 86_400:.0f}"]
-    assert f"`{mcp.KEY}`" in text
-    assert f"`{mcp.TASKS}`" in text
+    assert f"`{forms.KEY}`" in text
+    assert f"`{forms.TASKS}`" in text

@@ -19,13 +19,14 @@ from pydantic.alias_generators import to_camel
 from abeyance import views
 from abeyance.agents import tool_results
 from abeyance.agents.transcript_view import TranscriptItem
-from abeyance.api import openapi, parts, segments
+from abeyance.api import openapi
 from abeyance.api.auth import READ, CredentialsDep
 from abeyance.api.dependencies import CONNECTED, BackendDep
-from abeyance.api.posted import TALK_CODES, Answer, Posted, ids_of, new_message, one_each
 from abeyance.api.routers.events import ServerSentEvents, place_of, stream_to
-from abeyance.api.threads import GraphName, Place, Said, Thread, graph_of
 from abeyance.commands.fields import ConversationId, Name
+from abeyance.contrib.talk import parts, segments
+from abeyance.contrib.talk.posted import TALK_CODES, Answer, Posted, ids_of, new_message, one_each
+from abeyance.contrib.talk.threads import GraphName, Place, Said, Thread, graph_of
 from abeyance.core.json import Json
 from abeyance.core.state import Status
 from abeyance.errors import Code

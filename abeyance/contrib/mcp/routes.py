@@ -31,14 +31,15 @@ from pydantic import ValidationError
 from starlette.types import Receive, Scope, Send
 
 import abeyance
-from abeyance.api import mcp
 from abeyance.api.auth import READ, Credentials
 from abeyance.api.dependencies import CONNECTED, KNOWN_PARAMETERS, Backend
-from abeyance.api.mcp_calls import Caller, Outcome
-from abeyance.api.mcp_tools import ANSWER, OWN, PENDING, tools_of
 from abeyance.api.problems import code_of
+from abeyance.api.protocols import Serving
 from abeyance.api.sessions import Sessions
 from abeyance.authoring.graph import Graph
+from abeyance.contrib.mcp import forms
+from abeyance.contrib.mcp.calls import Caller, Outcome
+from abeyance.contrib.mcp.tools import ANSWER, OWN, PENDING, tools_of
 from abeyance.core.text import truncate
 from abeyance.errors import Code, Refusal, SettingsError, Unavailable
 from abeyance.metrics import Operation
@@ -128,7 +129,7 @@ class Endpoint:
         server.add_request_handler(
             "subscriptions/listen", protocol.SubscriptionsListenRequestParams, self._listen
         )
-        server.extensions[mcp.TASKS] = {}
+        server.extensions[forms.TASKS] = {}
         server.add_request_handler("tools/call", protocol.CallToolRequestParams, self._call_tool)
         server.add_request_handler("tasks/get", TaskParams, self._get_task)
         server.add_request_handler("tasks/update", UpdateParams, self._update_task)
@@ -161,9 +162,9 @@ class Endpoint:
         try:
             return await self._caller(ctx).call(self._graphs, params)
         except Refusal as refusal:
-            return mcp.failed(_coded(ctx, refusal.code), refusal.message, **refusal.details)
+            return forms.failed(_coded(ctx, refusal.code), refusal.message, **refusal.details)
         except (Unavailable, SettingsError) as error:
-            return mcp.failed(_coded(ctx, code_of(error)), str(error))
+            return forms.failed(_coded(ctx, code_of(error)), str(error))
 
     async def _get_task(self, ctx: Context, params: TaskParams) -> dict[str, Any]:
         return await _told(ctx, self._task_caller(ctx).task(params.task_id))
@@ -236,8 +237,8 @@ class Endpoint:
         if not _abilities(ctx).tasks:
             raise MCPError(
                 MISSING_REQUIRED_CLIENT_CAPABILITY,
-                f"The client did not declare the extension {mcp.TASKS}.",
-                {"requiredCapabilities": {"extensions": {mcp.TASKS: {}}}},
+                f"The client did not declare the extension {forms.TASKS}.",
+                {"requiredCapabilities": {"extensions": {forms.TASKS: {}}}},
             )
         return self._caller(ctx)
 
@@ -273,8 +274,8 @@ def _credentials(ctx: Context) -> Credentials:
     return credentials
 
 
-def _abilities(ctx: Context) -> mcp.Abilities:
-    return mcp.Abilities.of(ctx.protocol_version, ctx.session.client_capabilities)
+def _abilities(ctx: Context) -> forms.Abilities:
+    return forms.Abilities.of(ctx.protocol_version, ctx.session.client_capabilities)
 
 
 async def without_details(ctx: Context, call_next: CallNext) -> HandlerResult:
@@ -352,14 +353,16 @@ async def call_mcp(request: Request) -> Response:
     return _Exchange(endpoint.manager)
 
 
-def install(app: FastAPI, graphs: Mapping[str, Graph]) -> None:
-    """Serve these graphs as tools, from `app.state.mcp`. Raises SettingsError for one with the name of
-    a tool of our own.
+def install(app: FastAPI, graphs: Mapping[str, Graph]) -> Serving:
+    """Serve these graphs as tools, from `app.state.mcp`, while what is returned is open.
+
+    Raises SettingsError for a graph with the name of a tool of our own.
     """
     if taken := sorted(graphs.keys() & OWN.keys()):
         raise SettingsError(
             f"the graph {taken[0]!r} cannot be a tool at {PATH}, which has one of this name: rename the "
             "graph, or do not publish it"
         )
-    app.state.mcp = Endpoint(app.state.backend, graphs)
+    endpoint = app.state.mcp = Endpoint(app.state.backend, graphs)
     app.include_router(router)
+    return endpoint.serving

@@ -20,14 +20,14 @@ from abeyance.agents import tool_results
 from abeyance.agents.transcript_view import TranscriptItem
 from abeyance.api.auth import RESPONDS, STARTS, Credentials, require
 from abeyance.api.dependencies import Backend, hash_of, run_of_interrupt, unknown_interrupt
-from abeyance.api.parts import Part
-from abeyance.api.posted import Posted, UserMessage
 from abeyance.api.rights import may_read, vouched
 from abeyance.api.routers import runs
 from abeyance.api.schemas import StartBody
-from abeyance.api.segments import Found, Segment, agent_of, call_of, may_end, needs
 from abeyance.authoring.graph import Graph
 from abeyance.client.run import TemporalRun
+from abeyance.contrib.talk.parts import Part
+from abeyance.contrib.talk.posted import Posted, UserMessage
+from abeyance.contrib.talk.segments import Found, Segment, agent_of, call_of, may_end, needs
 from abeyance.core import authority, mailbox
 from abeyance.core.json import Json
 from abeyance.core.text import truncate

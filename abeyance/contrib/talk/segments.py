@@ -17,7 +17,7 @@ from abeyance import live_text, views
 from abeyance.agents.agent import MODEL_NODE, is_turn
 from abeyance.agents.output import FINAL_RESULT
 from abeyance.agents.transcript_view import TranscriptItem
-from abeyance.api.parts import (
+from abeyance.contrib.talk.parts import (
     Call,
     Ended,
     Notice,

@@ -16,7 +16,7 @@ import mcp_types as protocol
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from abeyance import views
-from abeyance.api import segments
+from abeyance.contrib.talk import segments
 from abeyance.core.json import Json
 from abeyance.core.ledger import Receipt
 from abeyance.core.state import Status

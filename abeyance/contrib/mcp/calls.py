@@ -18,8 +18,6 @@ import mcp_types as protocol
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from abeyance import commands, views
-from abeyance.api import mcp, segments
-from abeyance.api import mcp_tools as tools
 from abeyance.api.auth import RESPONDS, STARTS, Credentials, require
 from abeyance.api.dependencies import (
     Backend,
@@ -32,8 +30,10 @@ from abeyance.api.dependencies import (
 from abeyance.api.rights import may_read, require_readable, seen_by, vouched
 from abeyance.api.routers import runs
 from abeyance.api.schemas import StartBody
-from abeyance.api.threads import open_questions
 from abeyance.authoring.graph import Graph
+from abeyance.contrib.mcp import forms, tools
+from abeyance.contrib.talk import segments
+from abeyance.contrib.talk.threads import open_questions
 from abeyance.core import authority
 from abeyance.core.json import Json, sha256
 from abeyance.core.ledger import Receipt
@@ -120,7 +120,7 @@ class Caller:
     """The caller of one request, and what its client can do. `base` is the address of this service."""
 
     def __init__(
-        self, backend: Backend, credentials: Credentials, abilities: mcp.Abilities, base: str
+        self, backend: Backend, credentials: Credentials, abilities: forms.Abilities, base: str
     ) -> None:
         self._backend = backend
         self._client = backend.connection.client
@@ -156,7 +156,7 @@ class Caller:
         self, graph: Graph, values: Mapping[str, Any], params: protocol.CallToolRequestParams
     ) -> Outcome:
         require(self._principal, STARTS)
-        key = checked_key((params.meta or {}).get(mcp.KEY), {"pointer": f"/_meta/{mcp.KEY}"})
+        key = checked_key((params.meta or {}).get(forms.KEY), {"pointer": f"/_meta/{forms.KEY}"})
         run_id = f"mcp-{secrets.token_hex(_ID_BYTES)}"
         if key is not None:
             run_id = run_id_of(self._client.task_queue, self._principal.subject, key)
@@ -171,7 +171,7 @@ class Caller:
             graph=graph,
         )
         if self._abilities.tasks:
-            return mcp.created(await self._client.run(run_id).view())
+            return forms.created(await self._client.run(run_id).view())
         return self._said(await self._settled(run_id))
 
     async def _repeated(self, state: CallState, responses: protocol.InputResponses) -> Outcome:
@@ -191,7 +191,7 @@ class Caller:
             if question is None or not isinstance(response, protocol.ElicitResult):
                 # It was never asked, is answered by now, or has changed since.
                 continue
-            answer = mcp.answer_of(question, response, self._abilities)
+            answer = forms.answer_of(question, response, self._abilities)
             if answer is ...:
                 known.add(shown)
                 is_left_open |= response.action != "accept"
@@ -283,19 +283,19 @@ class Caller:
         """Return what a call says of a run, to a client without tasks."""
         view, round_ = moment.view, round_ or _Round()
         if view.ended_at is not None:
-            return mcp.result_of(view)
+            return forms.result_of(view)
         asked = moment.beyond(round_.known)
         requests: dict[str, protocol.InputRequest] = {}
         for each in asked:
             shown = segments.shown_id(each)
             why = round_.refused.get(shown)
-            request = mcp.request_of(each, self._abilities, self._base, why=why)
+            request = forms.request_of(each, self._abilities, self._base, why=why)
             if request is not None:
                 requests[shown] = request
         # A client with nothing to ask its user repeats the call at once.
         is_over = (round_.is_left_open or bool(asked)) and not requests
         if is_over or round_.number >= _MOST_ROUNDS or not self._abilities.rounds:
-            return mcp.not_yet(view, moment.questions, self._base)
+            return forms.not_yet(view, moment.questions, self._base)
         state = CallState(run_id=view.run_id, known=round_.known, rounds=round_.number + 1)
         return protocol.InputRequiredResult(
             input_requests=requests or None, request_state=state.model_dump_json()
@@ -312,7 +312,7 @@ class Caller:
     async def task(self, task_id: str) -> dict[str, Any]:
         """Return a task, which is a run that the caller has started. Raises `unknown_run`."""
         moment = await self._moment(await self._own(task_id))
-        return mcp.task_of(moment.view, moment.questions, self._abilities, self._base)
+        return forms.task_of(moment.view, moment.questions, self._abilities, self._base)
 
     async def follow(self, task_id: str) -> AsyncGenerator[dict[str, Any], None]:
         """Yield a task as it is, and again whenever it has changed, until it has ended. Raises
@@ -352,7 +352,7 @@ class Caller:
             if (question := questions.get(shown)) is None:
                 # As the protocol has it: it was never asked, is answered by now, or has changed since.
                 continue
-            answer = mcp.answer_of(question, _elicited(shown, response), self._abilities)
+            answer = forms.answer_of(question, _elicited(shown, response), self._abilities)
             if answer is not ...:
                 answers[shown] = answer
         if answers:
@@ -373,12 +373,12 @@ class Caller:
             check_run_id(arguments.run_id)
             await require_readable(self._client, self._reads, arguments.run_id)
             moment = await self._settled(arguments.run_id)
-            return mcp.standing(moment.view, moment.questions, self._base)
+            return forms.standing(moment.view, moment.questions, self._base)
         found, cursor = await self._client.inbox.list(
             InboxFilter(reads=self._reads), cursor=arguments.cursor, limit=_PAGE
         )
         seen = await seen_by(self._principal, found, self._client)
-        return mcp.listed(seen, cursor, self._base)
+        return forms.listed(seen, cursor, self._base)
 
     async def _answer(self, arguments: tools.AnswerArguments) -> Outcome:
         id_ = arguments.interrupt_id
@@ -388,7 +388,7 @@ class Caller:
         shown = segments.shown_as(id_, arguments.digest)
         (receipt,) = await self._respond(run_id, {shown: arguments.answer}, note=arguments.note)
         moment = await self._settled(run_id)
-        return mcp.answered(receipt, moment.view, moment.questions, self._base)
+        return forms.answered(receipt, moment.view, moment.questions, self._base)
 
 
 def _elicited(shown: str, response: Any) -> protocol.ElicitResult:

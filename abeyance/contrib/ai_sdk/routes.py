@@ -16,15 +16,16 @@ from fastapi import APIRouter, Body, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from abeyance import views
-from abeyance.api import openapi, parts, segments
+from abeyance.api import openapi
 from abeyance.api.auth import READ, Credentials, CredentialsDep
 from abeyance.api.dependencies import CONNECTED, Backend, BackendDep
-from abeyance.api.posted import TALK_CODES, Answer, Posted, ids_of, new_message, one_each
 from abeyance.api.routers.conversations import ConversationId
 from abeyance.api.routers.events import ServerSentEvents, place_of, stream_to
-from abeyance.api.segments import Segment
-from abeyance.api.threads import GraphName, Place, Thread, graph_of
 from abeyance.commands import fields
+from abeyance.contrib.talk import parts, segments
+from abeyance.contrib.talk.posted import TALK_CODES, Answer, Posted, ids_of, new_message, one_each
+from abeyance.contrib.talk.segments import Segment
+from abeyance.contrib.talk.threads import GraphName, Place, Thread, graph_of
 from abeyance.core.json import Json
 from abeyance.core.state import Status
 from abeyance.errors import Code

@@ -1,0 +1,66 @@
+"""Protocols that are served beside the API's own routes, by packages that the API need not know.
+
+A package offers one by an entry point of the group `abeyance.protocols`, which names a `Protocol`. Ours
+are in `abeyance.contrib`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from typing import Final, TypeAlias
+
+from fastapi import FastAPI
+
+from abeyance.errors import SettingsError
+
+GROUP: Final = "abeyance.protocols"
+
+Serving: TypeAlias = Callable[[], AbstractAsyncContextManager[None]]
+"""Opens what has to be open while an application serves."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Protocol:
+    """A protocol at `path` and below it, which `install` adds to an application.
+
+    `install` finds the `Backend` in `app.state.backend`, and returns a `Serving` if it needs one. It adds
+    nothing if its library is not installed, and raises SettingsError if a setting asks for it.
+
+    Pages of ABEYANCE_ALLOWED_ORIGINS may call the path with a token, and these `headers`. Its bodies may
+    have `largest_body` bytes, if that is more than ABEYANCE_MAX_BODY_SIZE.
+    """
+
+    path: str
+    install: Callable[[FastAPI], Serving | None]
+    headers: tuple[str, ...] = ()
+    largest_body: int = 0
+
+    def has(self, path: str) -> bool:
+        """Return whether a path is of this protocol."""
+        return path == self.path or path.startswith(f"{self.path}/")
+
+
+def installed() -> tuple[Protocol, ...]:
+    """Return the protocols of all installed packages, in the order of their names.
+
+    Raises SettingsError for an entry point that cannot be imported, or names something else.
+    """
+    found = []
+    for each in sorted(entry_points(group=GROUP), key=lambda each: each.name):
+        try:
+            protocol = each.load()
+        except (AttributeError, ImportError) as error:
+            raise SettingsError(
+                f"the entry point {each.name!r} of {GROUP} ({each.value}) cannot be imported: {error}. "
+                "Mend or uninstall the package that has it"
+            ) from error
+        if not isinstance(protocol, Protocol):
+            raise SettingsError(
+                f"the entry point {each.name!r} of {GROUP} ({each.value}) is {type(protocol).__name__}: "
+                "it has to name a Protocol (abeyance.api.protocols)"
+            )
+        found.append(protocol)
+    return tuple(found)
