@@ -14,7 +14,7 @@ from dataclasses import fields
 from difflib import get_close_matches
 from ipaddress import ip_address
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -27,6 +27,7 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from abeyance import extensions
 from abeyance.core.deadlines import is_zone
 from abeyance.core.text import LONGEST_ID
 from abeyance.duration import OptionalSeconds, Seconds
@@ -260,7 +261,13 @@ class Settings(BaseSettings):
     @classmethod
     def _storage(cls, value: str | None) -> str | None:
         if value is not None:
-            bucket_of(value)
+            bucket = bucket_of(value)
+            known = extensions.names_in(extensions.STORAGE)
+            if bucket is not None and bucket.scheme not in known:
+                raise ValueError(
+                    f"no installed package stores at {bucket.scheme}://: write a folder, or one of "
+                    f"{', '.join(f'{each}://bucket/prefix' for each in known)}"
+                )
         return value
 
     @field_validator("audit_key")
@@ -419,15 +426,23 @@ def _secrets_of_rules(environment: Mapping[str, str]) -> set[str]:
     return {*re.findall(rf"\b{_PREFIX}\w+", text)}
 
 
-def bucket_of(storage: str) -> tuple[str, str] | None:
-    """Return bucket and prefix of a storage, None for a folder. Raises ValueError if neither."""
+class Bucket(NamedTuple):
+    """A storage that is no folder. The `scheme` says what stores there."""
+
+    scheme: str
+    name: str
+    prefix: str
+
+
+def bucket_of(storage: str) -> Bucket | None:
+    """Return the bucket of a storage, None for a folder. Raises ValueError if neither."""
     scheme, separator, rest = storage.partition("://")
     if not separator and not storage.startswith("s3:"):
         return None
-    bucket, _, prefix = rest.partition("/")
-    if scheme != "s3" or not bucket or "//" in prefix or {"?", "#", "@"} & {*rest}:
+    name, _, prefix = rest.partition("/")
+    if not name or "//" in prefix or {"?", "#", "@"} & {*rest}:
         raise ValueError(f"{storage!r} is not a storage; write a folder, or s3://bucket/prefix")
-    return bucket, prefix.strip("/")
+    return Bucket(scheme, name, prefix.strip("/"))
 
 
 def database_file(url: str) -> Path | None:

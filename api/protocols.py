@@ -9,14 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from importlib.metadata import entry_points
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from fastapi import FastAPI
 
+from abeyance import extensions
 from abeyance.errors import SettingsError
-
-GROUP: Final = "abeyance.protocols"
 
 Serving: TypeAlias = Callable[[], AbstractAsyncContextManager[None]]
 """Opens what has to be open while an application serves."""
@@ -48,19 +46,14 @@ def installed() -> tuple[Protocol, ...]:
 
     Raises SettingsError for an entry point that cannot be imported, or names something else.
     """
-    found = []
-    for each in sorted(entry_points(group=GROUP), key=lambda each: each.name):
-        try:
-            protocol = each.load()
-        except (AttributeError, ImportError) as error:
-            raise SettingsError(
-                f"the entry point {each.name!r} of {GROUP} ({each.value}) cannot be imported: {error}. "
-                "Mend or uninstall the package that has it"
-            ) from error
-        if not isinstance(protocol, Protocol):
-            raise SettingsError(
-                f"the entry point {each.name!r} of {GROUP} ({each.value}) is {type(protocol).__name__}: "
-                "it has to name a Protocol (abeyance.api.protocols)"
-            )
-        found.append(protocol)
-    return tuple(found)
+    return tuple(map(_loaded, extensions.names_in(extensions.PROTOCOLS)))
+
+
+def _loaded(name: str) -> Protocol:
+    protocol = extensions.load(extensions.PROTOCOLS, name)
+    if not isinstance(protocol, Protocol):
+        raise SettingsError(
+            f"the entry point {name!r} of {extensions.PROTOCOLS} is {type(protocol).__name__}: it has to "
+            "name a Protocol (abeyance.api.protocols)"
+        )
+    return protocol

@@ -1,4 +1,8 @@
-"""Select the blob storage from the settings.
+"""Select the blob storage from the settings: a folder, or a bucket.
+
+What stores in buckets is an extension: the entry point of the group `abeyance.storage` with the name of a
+scheme (`s3`) makes `Blobs` of a bucket's name and a prefix, and raises SettingsError if it lacks its
+library.
 
 Only processes of one machine can read a folder. If Temporal runs elsewhere, other workers and APIs may
 too, and could not read the blobs. So such a folder must be declared shared.
@@ -16,9 +20,9 @@ from urllib.parse import urlsplit
 
 from temporalio.envconfig import ClientConfig, ClientConnectConfig
 
+from abeyance import extensions
 from abeyance.errors import AbeyanceError, SettingsError, Unavailable
-from abeyance.settings import Settings, bucket_of
-from abeyance.storage import s3
+from abeyance.settings import Bucket, Settings, bucket_of
 from abeyance.storage.blobs import Blobs, FolderBlobs, MemoryBlobs
 from abeyance.storage.encryption import EncryptedBlobs
 from abeyance.util import is_loopback
@@ -31,16 +35,15 @@ DEFAULT_ADDRESS: Final = "127.0.0.1:7233"
 
 def blobs_at(storage: str) -> Blobs:
     """Return the blobs of a storage setting, without decryption."""
-    if (named := bucket_of(storage)) is None:
-        return FolderBlobs(storage)
-    s3.check_installed()
-    return _in_bucket(*named)
+    bucket = bucket_of(storage)
+    return FolderBlobs(storage) if bucket is None else _in(bucket)
 
 
 @cache
-def _in_bucket(bucket: str, prefix: str) -> s3.S3Blobs:
-    # Creating an S3 client is slow, and it holds connections.
-    return s3.S3Blobs(bucket, prefix)
+def _in(bucket: Bucket) -> Blobs:
+    # A client is slow to make, and holds connections.
+    blobs: Blobs = extensions.load(extensions.STORAGE, bucket.scheme)(bucket.name, bucket.prefix)
+    return blobs
 
 
 def blobs_of(settings: Settings) -> Blobs:
@@ -147,8 +150,8 @@ def _check_shared(settings: Settings, address: str) -> None:
     storage = settings.storage
     if storage is None:
         return
-    if bucket_of(storage) is not None:
-        s3.check_installed()
+    if (bucket := bucket_of(storage)) is not None:
+        _in(bucket)
     elif not settings.storage_shared and not is_on_this_machine(address):
         raise SettingsError(
             f"ABEYANCE_STORAGE={storage!r} is a folder, and Temporal is at {address}: a worker or an API "

@@ -106,5 +106,5 @@ def test_one_that_cannot_be_used_is_named_with_its_package(
 ) -> None:
     offer(install, value)
 
-    with pytest.raises(SettingsError, match="'theirs'.*abeyance.protocols.*" + fault):
+    with pytest.raises(SettingsError, match="'theirs' of abeyance.protocols.*" + fault):
         create_app(Settings(), {})

@@ -178,7 +178,7 @@ def test_a_bucket_without_its_extra_is_an_error(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "boto3", None)
-    terminal.set("ABEYANCE_STORAGE", "s3://bucket/prefix")
+    terminal.set("ABEYANCE_STORAGE", "s3://of-nobody/prefix")
 
     code, _, err = terminal.call("worker", "checked_graphs:other", "--check")
     assert code == 2

@@ -164,3 +164,32 @@ def test_values_that_are_right_are_read(monkeypatch: pytest.MonkeyPatch) -> None
     assert (settings.storage, settings.storage_shared) == ("s3://bucket/a/b/", True)
     assert settings.max_payload == 65_536
     assert settings.ui_origin == ("http://127.0.0.1:8233", "https://ui.example")
+
+
+async def test_another_package_stores_at_the_scheme_that_it_is_named_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    about = tmp_path / "theirs-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[abeyance.storage]\nshelf = their_storage:shelf\n")
+    (tmp_path / "their_storage.py").write_text(
+        "from abeyance.storage.blobs import FolderBlobs\n\n"
+        "def shelf(bucket, prefix):\n"
+        f"    return FolderBlobs('{tmp_path}/' + bucket + '-' + prefix)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    settings = Settings(storage="shelf://left/top")
+    check_reach(settings, ELSEWHERE)
+    ref = await blobs_of(settings).put("run-1", b"x")
+
+    assert (tmp_path / "left-top" / ref).read_bytes() == b"x"
+
+
+def test_a_scheme_at_which_no_package_stores_is_refused_with_those_that_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("ABEYANCE_STORAGE", "gs://bucket/prefix")
+
+    with pytest.raises(SettingsError, match=r"no installed package stores at gs://.* s3://bucket"):
+        load_settings()

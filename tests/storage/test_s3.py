@@ -10,11 +10,11 @@ import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
+from abeyance.contrib.s3.blobs import S3Blobs
 from abeyance.errors import SettingsError, Unavailable
 from abeyance.settings import Settings
 from abeyance.storage.backends import blobs_of
 from abeyance.storage.blobs import BlobMissing
-from abeyance.storage.s3 import S3Blobs
 
 BUCKET = "letters"
 

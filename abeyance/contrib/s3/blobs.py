@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from typing import Any, Final, TypeVar
 
 from abeyance.errors import SettingsError, Unavailable
@@ -41,7 +42,10 @@ _ATTEMPTS: Final = 4
 
 
 class S3Blobs:
-    """Blobs in a bucket, below `prefix`. `endpoint_url` overrides the environment."""
+    """Blobs in a bucket, below `prefix`. `endpoint_url` overrides the environment.
+
+    Raises SettingsError if boto3 is not installed.
+    """
 
     def __init__(
         self,
@@ -50,6 +54,11 @@ class S3Blobs:
         *,
         endpoint_url: str | None = None,
     ) -> None:
+        if find_spec("boto3") is None:
+            raise SettingsError(
+                "ABEYANCE_STORAGE names a bucket, and the S3 client is not installed: "
+                "`pip install 'abeyance[s3]'`"
+            )
         self._bucket = bucket
         self._prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
         self._endpoint_url = endpoint_url
@@ -154,19 +163,7 @@ class _Absent(Exception):
     """The object does not exist."""
 
 
-def check_installed() -> None:
-    """Raise SettingsError if boto3 is not installed."""
-    try:
-        import boto3  # noqa: F401
-    except ImportError as error:
-        raise SettingsError(
-            "ABEYANCE_STORAGE names a bucket, and the S3 client is not installed: "
-            "`pip install 'abeyance[s3]'`"
-        ) from error
-
-
 def _new_client(endpoint_url: str | None) -> Any:
-    check_installed()
     import boto3
     from botocore.config import Config
 

@@ -1,0 +1,32 @@
+"""What installed packages add to the product, by entry points.
+
+The groups are `abeyance.protocols` (`abeyance.api.protocols`) and `abeyance.storage`
+(`abeyance.storage.backends`). What we add ourselves is in `abeyance.contrib`.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+from typing import Any, Final
+
+from abeyance.errors import SettingsError
+
+PROTOCOLS: Final = "abeyance.protocols"
+STORAGE: Final = "abeyance.storage"
+
+
+def names_in(group: str) -> list[str]:
+    """Return the names of the extensions of a group, sorted."""
+    return sorted(entry_points(group=group).names)
+
+
+def load(group: str, name: str) -> Any:
+    """Return what an extension names. Raises SettingsError if it cannot be imported."""
+    point = entry_points(group=group)[name]
+    try:
+        return point.load()
+    except (AttributeError, ImportError) as error:
+        raise SettingsError(
+            f"the entry point {name!r} of {group} ({point.value}) cannot be imported: {error}. Mend or "
+            "uninstall the package that has it"
+        ) from error
