@@ -11,6 +11,7 @@ import importlib
 import ipaddress
 import re
 import sys
+import traceback
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -55,9 +56,11 @@ def import_module_named(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        message = (
-            f"the module {name!r} cannot be imported ({error}): install it, or put it below {here}"
-        )
+        extra = None if error.name == name.partition(".")[0] else _lacking(error)
+        remedy = f"install it, or put it below {here}"
+        if extra is not None:
+            remedy = f"pip install 'abeyance[{extra}]'"
+        message = f"the module {name!r} cannot be imported ({error}): {remedy}"
         raise ImportStringError(message) from error
 
 
@@ -102,11 +105,23 @@ _EXTRAS: Final = {
     "standardwebhooks": "people",
     "strands": "strands",
 }
+_ADAPTERS: Final = "abeyance.adapters."
+"""Each module in it has the name of the extra that brings its framework."""
 
 
 def extra_of(module: str | None) -> str | None:
     """Return the extra of this package that installs a module; None if none does."""
     return _EXTRAS.get((module or "").partition(".")[0])
+
+
+def _lacking(error: ImportError) -> str | None:
+    """Return the extra without which a module cannot be imported; None if no extra is the reason."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        module = str(frame.f_globals.get("__name__"))
+        if module.startswith(_ADAPTERS):
+            # Its framework may have the name of any module, such as `agents`.
+            return module.removeprefix(_ADAPTERS).replace("_", "-")
+    return extra_of(error.name)
 
 
 T = TypeVar("T")

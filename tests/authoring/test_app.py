@@ -91,6 +91,39 @@ def test_a_wrong_name_is_told_with_the_way_out(app: str | None, told: str) -> No
     assert told in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("imported", "lacking", "extra"),
+    [
+        ("abeyance.adapters.openai_agents", "agents", "openai-agents"),
+        ("abeyance.adapters.langgraph", "langgraph", "langgraph"),
+        ("holidays", "holidays", "people"),
+    ],
+)
+def test_a_module_that_needs_an_extra_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, imported: str, lacking: str, extra: str
+) -> None:
+    (tmp_path / "lame_shop_of_a_test.py").write_text(f"import {imported}")
+    for name in [each for each in sys.modules if f"{each}.".startswith(f"{imported}.")]:
+        monkeypatch.delitem(sys.modules, name)
+    for name in [each for each in sys.modules if each.startswith(f"{lacking}.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, lacking, None)
+
+    with pytest.raises(SettingsError) as caught:
+        load_graphs("lame_shop_of_a_test:one")
+
+    assert str(caught.value).endswith(f"): pip install 'abeyance[{extra}]'")
+
+
+def test_a_missing_module_with_the_name_of_another_needs_no_extra(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "holidays", None)
+
+    with pytest.raises(SettingsError, match="install it, or put it below"):
+        load_graphs("holidays:graph")
+
+
 def test_a_graph_with_faults_is_not_served() -> None:
     with pytest.raises(GraphError, match="nothing starts"):
         load_graphs("shop_of_a_test:broken")
