@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constrain
 EXTRAS := agents,agent-framework,cluster,dev,langgraph,openai-agents,test
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo dev check test test-all core histories bench capacity browser chaos chaos-long simulate mutate soak lock manifests clean
+.PHONY: help venv demo dev check test test-all core histories bench capacity browser image chaos chaos-long simulate mutate soak lock manifests clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,7 +40,7 @@ PYTEST := $(BIN)/pytest -n 4 --dist loadfile --durations=50
 
 # Tests start many processes. Where the environment forbids it to keep compiled modules, each of them would
 # compile hundreds.
-test test-all core browser chaos simulate mutate: export PYTHONDONTWRITEBYTECODE =
+test test-all core browser image chaos simulate mutate: export PYTHONDONTWRITEBYTECODE =
 
 TESTS_QUICK := $(PYTEST) -m "not browser and not slow" $(EXCEPT:%=--ignore=%)
 
@@ -60,6 +60,9 @@ core: venv  ## the tests of the core alone, which have to run its branches
 
 browser: $(VENV)/installed-browser  ## only the tests that need Chromium and its driver
 	$(BIN)/pytest -m browser
+
+image: venv  ## build the image and run it, as root (apt-get install podman runc catatonit debootstrap)
+	$(BIN)/pytest -v -rs tests/packaging/test_image.py
 
 chaos: venv  ## only the tests that kill processes
 	$(PYTEST) tests/chaos
