@@ -86,7 +86,7 @@ function fail(error) {
 function draw(asked) {
   say(counted(report.total));
   const columns = (asked.get("fields") ?? "").split(",").filter(Boolean);
-  const sums = Object.entries(report.sums ?? {}).map(([name, {sum, rows: count}]) => element("p", {class: "sum"}, `Sum of ${name}: `, element("b", {}, sum), ` in ${counted(count)}`));
+  const sums = Object.entries(report.sums ?? {}).map(([name, {sum, rows: count}]) => element("p", {class: "sum", title: name}, `Sum of ${titleOf(name, Object.keys(report.sums))}: `, element("b", {}, sum), ` in ${counted(count)}`));
   const csv = new URLSearchParams([...asked].filter(([name]) => name !== "sum").concat([["format", "csv"]]));
   at("report").replaceChildren(
     element("p", {class: "quiet"}, `From ${clock(report.from)} to ${clock(report.to)}, newest first`),
@@ -101,9 +101,9 @@ function draw(asked) {
 const counted = (count) => `${count} ${count === 1 ? "row" : "rows"}`;
 
 function table(columns) {
-  const heads = ["When", "Outcome", "Who", "Question", "Answer", "Note", ...columns];
-  const isSum = (name) => columns.includes(name) && rows.some((row) => isNumber(row.fields[name]));
-  const head = element("tr", {}, ...heads.map((name) => element("th", {scope: "col", class: isSum(name) ? "number" : null}, name)));
+  const isAmount = (name) => rows.some((row) => isNumber(row.fields[name]));
+  const head = element("tr", {}, ...["When", "Outcome", "Who", "Question", "Answer", "Note"].map((name) => element("th", {scope: "col"}, name)),
+    ...columns.map((name) => element("th", {scope: "col", title: name, class: isAmount(name) ? "number" : null}, titleOf(name, columns))));
   return element("div", {class: "wide", tabindex: "0", role: "region", "aria-label": "Report"}, element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows.map((row) => line(row, columns)))));
 }
 
@@ -117,8 +117,8 @@ function line(row, columns) {
     element("td", {}, ...(row.by ? [avatar(row.by), " "] : []), who ?? "", others.length ? element("small", {}, ` with ${others.join(", ")}`) : null),
     element("td", {}, element("a", {href: `/inbox/runs/${encodeURIComponent(row.run_id)}`}, row.degraded ? "cannot be read here" : question)),
     element("td", {}, row.redacted ? element("span", {class: "quiet"}, "not for you") : cell(inShort(row.answer))),
-    element("td", {}, row.note ?? ""),
-    ...columns.map((name) => element("td", {class: isNumber(row.fields[name]) ? "number" : null}, cell(row.fields[name]))));
+    element("td", row.note ? {"data-name": "Note"} : {}, row.note ?? ""),
+    ...columns.map((name) => element("td", {class: isNumber(row.fields[name]) ? "number" : null, "data-name": titleOf(name, columns)}, cell(row.fields[name]))));
 }
 
 // Whose grant let a call run unasked, and for what. Only its maker and who controls runs find it among theirs.
@@ -134,6 +134,12 @@ function inShort(answer) {
   const {for: span, where, uses} = answer.remember;
   const long = typeof span === "number" ? duration(span) : span;
   return {...answer, remember: `for ${long}, ${where === "run" ? "in this run" : "in every run"}${uses ? `, ${uses} calls` : ""}`};
+}
+
+// The last part of a path, unless several end alike.
+function titleOf(path, paths) {
+  const last = (each) => each.split(".").at(-1);
+  return paths.filter((each) => last(each) === last(path)).length > 1 ? path : spoken(last(path));
 }
 
 const cell = (value) => (value === null || value === undefined ? "" : shownValue(value, 2));

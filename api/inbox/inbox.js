@@ -5,6 +5,7 @@ import {readDecided} from "./decided.js";
 import {listenToKeys} from "./keyboard.js";
 import {choices, chosen, entry, equals, topic} from "./list.js";
 import {at, badge, button, difference, element, icon, promptLine, redraw, visible} from "./markup.js";
+import {same} from "./json.js";
 import {askedAgain, questionPage} from "./question.js";
 import {begin, say} from "./shell.js";
 import {isMine} from "./standing.js";
@@ -422,9 +423,14 @@ async function open({isPeek = false} = {}) {
   }
   try {
     const found = await call(`/interrupts/${encodeURIComponent(id)}?render=html`);
+    // A settled question keeps little of what was asked, and the report all.
+    found.reason ??= lists.decided.find((each) => each.id === found.id)?.reason ?? null;
     // A question that is shown already keeps what somebody has begun to write.
     const isWritten = isTouched && shown?.id === found.id && shown.status === found.status && shown.digest === found.digest;
-    if (asked === decoded(location.hash.slice(1)) && !isWritten) show(found, isPeek || !asked);
+    if (asked !== decoded(location.hash.slice(1)) || isWritten) return undefined;
+    // What is there already stays as it is: somebody may have begun to work on it.
+    if (said?.id !== found.id && same(found, shown)) read(isPeek || !asked);
+    else show(found, isPeek || !asked);
   } catch (error) {
     if (error instanceof Problem && error.status === 401) return failed(error);
     showArticle({main: [element("p", {role: "alert"}, problemText(error))]}, !asked);
@@ -466,6 +472,10 @@ function showArticle({main, aside = [], footer = null}, isPeek = false) {
   const back = button([icon("arrow-left"), "All questions"], toList, {class: "plain back"});
   const columns = element("div", {class: "columns"}, element("div", {class: "main"}, ...main), aside.length ? element("div", {class: "aside"}, ...aside) : null);
   at("question").replaceChildren(back, element("div", {class: "scroll", tabindex: "0", role: "region", "aria-label": "What is asked"}, columns), ...(footer ? [footer] : []));
+  read(isPeek);
+}
+
+function read(isPeek) {
   if (isPeek) return;
   document.body.classList.add("reads");
   at("question").querySelector("h2")?.focus({preventScroll: true});

@@ -45,10 +45,10 @@ export function choices(questions, filter) {
   return [...new Set(questions.flatMap(values).filter(Boolean))].sort();
 }
 
-/** Return what equal questions have in common: their graph, their name, and of approvals their tool. */
+/** Return what equal questions have in common: their graph, and their name, or of approvals their tool. */
 export function topic({graph, name, kind, address}) {
   const tool = kind === "approval" ? address?.split(";").at(-1).match(/^tool:([^:]+)/)?.[1] : null;
-  return [graph, name, tool].filter(Boolean).join(" › ");
+  return `${graph} › ${tool ?? name}`;
 }
 
 /** Return equal questions together, the most first, each `[topic, questions]`. */
@@ -72,9 +72,9 @@ export function entry(question, {isShown, isPicked, pick}) {
   const isBarred = !outcome && !claim && barrier(question) !== null;
   const facts = [
     status === "held" && maker ? `approved by ${maker}` : null,
-    question.quorum ? approvals(question) : null,
     claim ? `claimed by ${claim.by}` : null,
     isBarred ? "not for you" : null,
+    question.approved || null,
   ].filter(Boolean);
   const [gist] = Object.entries(question.about ?? {}).map(([name, value]) => `${spoken(name)} ${value}`);
   const begins = status === "held" && !outcome && `begins ${distance(question.held_until)}`;
@@ -85,6 +85,7 @@ export function entry(question, {isShown, isPicked, pick}) {
     element("span", {class: "time"}, time),
     facts.length ? element("span", {class: "facts"}, ...separated(facts)) : null,
   ];
+  const count = question.quorum ? approvals(question) : null;
   const people = [...new Set([...(question.assignees ?? []), ...(question.quorum?.of ?? [])])];
   const link = element(
     "a",
@@ -93,8 +94,8 @@ export function entry(question, {isShown, isPicked, pick}) {
     element("span", {class: "prompt"}, promptLine(question)),
     isPresent(risk) ? element("span", {class: `risk ${risk >= 70 ? "alarm" : risk >= 40 ? "warn" : "quiet"}`}, icon("shield-alert", "risk"), String(risk)) : null,
     element("small", {}, ...separated(line.filter(Boolean))),
-    people.length ? element("span", {class: "people"}, ...people.slice(0, 3).map(avatar), people.length > 3 ? `+${people.length - 3}` : null,
-      element("span", {class: "hidden"}, ` for ${people.join(", ")}`)) : null,
+    people.length || count ? element("span", {class: "people"}, count, ...people.slice(0, 3).map(avatar), people.length > 3 ? `+${people.length - 3}` : null,
+      people.length ? element("span", {class: "hidden"}, ` for ${people.join(", ")}`) : null) : null,
   );
   if (isBarred) link.classList.add("barred");
   const box = pick && element("input", {type: "checkbox", "data-stay": `select ${question.id}`, "aria-label": `Select ${visible(question.prompt)}`, onclick: (event) => pick(question.id, event.target.checked, event.shiftKey)});
@@ -106,7 +107,7 @@ const SIGNS = {high: ["chevrons-up", "high priority"], low: ["chevron-down", "lo
 
 function approvals({quorum: {count}, missing, votes}) {
   const have = isPresent(missing) ? count - missing : (votes?.length ?? 0);
-  return `${have} of ${count} approvals`;
+  return element("span", {class: "count", title: `${have} of ${count} approvals`}, icon("check"), `${have}/${count}`, element("span", {class: "hidden"}, " approvals"));
 }
 
 const isPresent = (value) => value !== null && value !== undefined;

@@ -5,8 +5,12 @@ import {isFlat, isNumber, isObject, write} from "./json.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 const MINUTE_MS = 60_000;
+const SOON_MS = 60 * MINUTE_MS;
 const SIZES = [["day", 86_400_000], ["hour", 3_600_000], ["minute", MINUTE_MS]];
 const DEEPEST_TABLE = 4;
+const LONGEST_WORD = 16;
+// A time with its zone: what it is in the reader's own stands beside it.
+const MOMENT = /^\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d)$/;
 const ADDRESS = /^https?:\/\/[^\s<>"]+$/;
 
 // Invisible characters and those that reorder text: the same as UNSEEN in abeyance/core/text.py.
@@ -108,7 +112,7 @@ const BADGES = {
 };
 
 /** Create the badge of a status: of a run, a question or a vote. */
-export function badge(status, text = status) {
+export function badge(status, text = String(status).replaceAll("-", " ")) {
   const [tone, sign] = BADGES[status] ?? ["quiet", "ban"];
   return element("span", {class: `badge ${tone}`}, icon(sign), text);
 }
@@ -136,6 +140,7 @@ export function dayTime(day, {isEnd = false} = {}) {
 /** Return how far away a time is, such as "in 2 hours". */
 export function distance(text) {
   const left = Date.parse(text) - Date.now();
+  if (Math.abs(left) < MINUTE_MS / 2) return "now";
   const [unit, size] = SIZES.find(([, ms]) => Math.abs(left) >= ms) ?? SIZES[2];
   return new Intl.RelativeTimeFormat("en", {numeric: "auto"}).format(Math.round(left / size), unit);
 }
@@ -148,8 +153,9 @@ export function duration(seconds) {
 
 /** Create the time at which a question is due. */
 export function dueTime(text) {
-  const isLate = Date.parse(text) < Date.now();
-  const attributes = {datetime: text, title: clock(text), class: isLate ? "late" : null};
+  const left = Date.parse(text) - Date.now();
+  const isLate = left < 0;
+  const attributes = {datetime: text, title: clock(text), class: isLate ? "late" : left < SOON_MS ? "soon" : null};
   return element("time", attributes, isLate ? icon("alarm-clock") : null, isLate ? `was due ${distance(text)}` : `due ${distance(text)}`);
 }
 
@@ -198,7 +204,10 @@ function shownText(value) {
   if (typeof value === "string" && ADDRESS.test(value)) {
     return element("a", {href: value, rel: "noreferrer noopener", target: "_blank"}, value);
   }
-  return element("span", {class: isNumber(value) ? "text number" : "text"}, String(value));
+  const text = String(value);
+  if (MOMENT.test(text)) return element("span", {class: "text"}, text, element("small", {class: "quiet"}, ` (${clock(text)} here)`));
+  // A date or an id is read as one word.
+  return element("span", {class: `text${isNumber(value) ? " number" : ""}${text.length <= LONGEST_WORD && !/\s/.test(text) ? " word" : ""}`}, text);
 }
 
 // A file in the storage: `{"$file": <address>, "name", "type"}`; pictures are shown.

@@ -139,7 +139,7 @@ function details(question) {
     ["May answer", mayAnswer(question)],
     ["Not", question.not_by?.map(notBy).join(", ")],
     ["Asked", clock(question.created_at)],
-    ["Deadline", question.deadline && `${clock(question.deadline)}, then ${inWords(question.on_timeout)}`],
+    ["Deadline", question.deadline && `${clock(question.deadline)}, ${afterwards(question.on_timeout)}`],
     ["Reminders", (question.reminders ?? []).map(clock).join(", ")],
     ["Then also", (question.escalations ?? []).map((step) => `${[...(step.to ?? []), step.requested_capability].filter(Boolean).join(", ")} from ${clock(step.at)}`).join("; ")],
   ];
@@ -156,6 +156,14 @@ function details(question) {
     pairs(rows),
     element("details", {}, element("summary", {}, "Where it is asked"), pairs(place)),
   );
+}
+
+// What follows once the deadline has passed.
+function afterwards(onTimeout) {
+  if (isObject(onTimeout) && "default" in onTimeout) return `then the answer is ${typeof onTimeout.default === "boolean" ? (onTimeout.default ? "yes" : "no") : inWords(onTimeout.default)}`;
+  const node = /^goto:(.*)$/.exec(onTimeout)?.[1];
+  if (node) return `then the run goes on with ${node}`;
+  return onTimeout === "halt" ? "then the run stops" : `then ${inWords(onTimeout)}`;
 }
 
 // Who started the run, read while the question is read.
@@ -178,6 +186,7 @@ function mayAnswer({requested_capability: capability, assignees_only: isRestrict
 function settled(question) {
   const by = question.on_behalf_of ? `${question.answered_by} for ${question.on_behalf_of}` : question.answered_by;
   const when = question.answered_at ?? question.settled_at;
+  const edits = isCall(question) && isObject(question.answer?.arguments) ? difference(question.reason.arguments, question.answer.arguments) : null;
   const reason = question.settled_reason ? ` (${question.settled_reason})` : "";
   return element(
     "section",
@@ -186,6 +195,7 @@ function settled(question) {
     element("p", {role: "status"}, badge(question.status), question.status === "held"
       ? ` Approved${by ? ` by ${by}` : ""}.`
       : ` This question is ${question.status}${by ? ` by ${by}` : ""}${when ? `, ${clock(when)}` : ""}${reason}.`),
+    edits ? element("div", {class: "changed"}, element("h3", {}, "Approved with these changes"), edits) : null,
     isPresent(question.answer) ? element("div", {}, element("h3", {}, "Answer"), shownValue(question.answer)) : null,
     question.note ? element("p", {}, `Note: ${question.note}`) : null,
   );

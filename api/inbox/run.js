@@ -125,7 +125,7 @@ function draw() {
   const typed = new Map([...document.querySelectorAll("#run input, #run textarea")].map((each) => [each.id, each.value]));
   const focused = document.activeElement?.id;
   const {scrollLeft = 0, scrollTop = 0} = document.querySelector(".picture") ?? {};
-  say(`${view.status}${view.outcome && view.outcome !== view.status ? ` as ${view.outcome}` : ""}${view.degraded ? " (no worker answers: this may be old)" : ""}`);
+  say(`${view.status.replaceAll("-", " ")}${view.outcome && view.outcome !== view.status ? ` as ${view.outcome}` : ""}${view.degraded ? " (no worker answers: this may be old)" : ""}`);
   const main = [heading(), ...troubles(), ...waits(), graph(), timeline(), speech(), conversationOf()];
   const aside = [facts(), part("Values", "values", shownValue(view.values)), steering(), rewinding()];
   at("run").replaceChildren(element("div", {class: "columns"}, element("div", {class: "main"}, ...main.filter(Boolean)), element("div", {class: "aside"}, ...aside.filter(Boolean))));

@@ -38,7 +38,8 @@ function spansOf(events, now) {
       open.set(key, span);
       spans.push(span);
     } else if (ENDS.test(type) && open.has(key)) {
-      Object.assign(open.get(key), {to: Date.parse(time), isOpen: false});
+      const span = open.get(key);
+      Object.assign(span, {to: Date.parse(time), isOpen: false, kind: type.endsWith(".failed") ? "failed" : span.kind});
       open.delete(key);
     }
   }

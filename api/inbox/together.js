@@ -63,7 +63,7 @@ function table(questions, results) {
     element("td", {}, element("span", {class: "short"}, promptLine(question))),
     element("td", {}, element("a", {href: `/inbox/runs/${encodeURIComponent(question.run_id)}`}, question.run_id)),
     ...names.map((name) => element("td", {class: kinds.get(name)}, name in values[index] ? shownValue(values[index][name], 2) : "")),
-    hasPreview ? element("td", {}, question.preview ? shownValue(question.preview.summary ?? question.preview, 1) : "") : null,
+    hasPreview ? element("td", {class: "effect"}, question.preview ? shownValue(question.preview.summary ?? question.preview, 1) : "") : null,
     results.get(question.id)));
   const foot = element("tr", {}, element("th", {scope: "row", colspan: 2}, `${questions.length} questions, in total`),
     ...totals.map((each) => element("td", {class: "number"}, each ?? "")), hasPreview ? element("td", {}) : null, element("td", {}));

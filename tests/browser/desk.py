@@ -305,6 +305,31 @@ paying = Graph("paying", state=Payment)
 paying.interrupt("pay", prompt="Pay {payee} the amount of {amount} EUR. Reference: {ref}")
 paying.edge(START, "pay")
 
+
+class Allowance(BaseModel):
+    """What people agree to who approve."""
+
+    approved: bool
+    amount: int = 90
+
+
+granting = Graph("granting", state=Matter)
+granting.interrupt(
+    "decide", prompt="{prompt}", response=Allowance, quorum=Quorum(2, of=["ada", "bob"])
+)
+granting.edge(START, "decide")
+
+breaking = Graph("breaking", state=Matter)
+
+
+@breaking.node(retries=0)
+async def pay_out(state: Matter) -> dict[str, Any]:
+    """Fail."""
+    raise LookupError("the bank does not know the account")
+
+
+breaking.edge(START, "pay_out")
+
 linked = Graph("linked", state=Matter)
 linked.interrupt(
     "decide",
@@ -316,6 +341,8 @@ linked.edge(START, "decide")
 
 graph = [
     paying,
+    granting,
+    breaking,
     linked,
     gate("plain"),
     gate("urgent", priority="high", risk=80, timeout="1h"),

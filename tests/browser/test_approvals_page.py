@@ -21,16 +21,16 @@ def test_the_report_shows_what_was_settled_with_columns_that_one_picks_and_their
             ended(running.api, run_id)
         page = Page(driver, running.api, "/inbox/approvals?fields=answer.amount&outcome=approved")
         page.says("#state", "2 rows")
-        assert page.texts("th")[-1] == "answer.amount"
+        assert page.texts("th")[-1] == "Amount"
         assert page.texts("td.number") == ["0.2", "12.1"]
         page.one("[name=sum]").send_keys("answer.amount")
         page.press("Show")
-        page.says(".sum", "Sum of answer.amount: 12.3 in 2 rows")
+        page.says(".sum", "Sum of Amount: 12.3 in 2 rows")
         assert "sum=answer.amount" in driver.current_url
         page.says("td a", "Pay 12.1 for A-7?")
         page.one("[name=fields]").send_keys(",iban")
         page.press("Show")
-        page.says("th", "reason.iban")
+        page.says("th[title='reason.iban']", "Iban")
         page.says(".warning", "No row here has reason.iban.")
         page.one("[name=fields]").send_keys("..")
         page.press("Show")

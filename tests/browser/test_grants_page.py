@@ -37,7 +37,7 @@ def test_a_grant_is_shown_with_what_it_covers_and_its_calls_until_it_is_revoked(
     page.driver.get(f"{running.api}/inbox/approvals?outcome=granted&{columns}")
     page.says("td a", "Top up c-17?")
     page.says("td small a", "under your grant for top_up")
-    page.says(".sum", "Sum of reason.arguments.amount: 50 in 1 row")
+    page.says(".sum", "Sum of Amount: 50 in 1 row")
     assert page.texts("td.number") == ["50"]
     page.driver.get(f"{running.api}/inbox/approvals?graph=topping&outcome=approved")
     page.says("td dd", "for 8h, in every run, 20 calls")

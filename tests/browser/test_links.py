@@ -3,96 +3,222 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeVar
 
+import httpx
 import pytest
-from chromium import chromium
-from dev_stack import until
+from inbox_page import Page, browser
+from pydantic import BaseModel, Field
 from sample_graphs import State
-from stack import app_for, served
+from stack import PLAIN, app_for, served
 from temporal_site import Site
 from temporalio.client import Client as TemporalClient
 
-from abeyance import START, Graph
+from abeyance import START, Graph, Principal
 from abeyance.notifications.links import PersonalLink
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
 
+T = TypeVar("T")
+
 KEY = "k" * 40
+BOB = Principal(subject="bob", capabilities=("*",))
 FILE = """\
 links: {base: "https://abeyance.example.com", key_env: LINK_KEY}
 people: {ada: {}}
 """
 
 
-def asking(response: Any) -> Graph:
+class Payout(BaseModel):
+    """What a person says of a payout."""
+
+    approved: bool
+    amount: float = Field(le=500)
+    way: Literal["bank", "cash"] = "bank"
+
+
+def asking(response: Any, **terms: Any) -> Graph:
     graph = Graph("asking", state=State)
-    graph.interrupt("approve", prompt="Pay?", response=response, assignees=["ada"])
+    reason = {"amount": 480, "order": "A-7"}
+    graph.interrupt(
+        "approve", prompt="Pay?", reason=reason, response=response, assignees=["ada"], **terms
+    )
     graph.edge(START, "approve")
     return graph
 
 
-async def answered(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Linked:
+    """A run that asks ada, and the API that serves a link to its question."""
+
+    site: Site
+    api: str
+    run_id: str
+    question: Mapping[str, Any]
+    folder: Path
+
+    def path(self, *, age: timedelta = timedelta()) -> str:
+        made = PersonalLink.of(self.question, "ada", now=datetime.now(UTC) - age)
+        return f"/links/{made.token(KEY.encode())}"
+
+    async def seen(self, look: Callable[[Page], T], *, age: timedelta = timedelta()) -> T:
+        """What somebody sees who follows the link; no fault is logged meanwhile."""
+
+        def drive() -> T:
+            with browser(self.folder / "profile") as driver:
+                return look(Page(driver, self.api, self.path(age=age)))
+
+        return await asyncio.to_thread(drive)
+
+    async def answered(self) -> Mapping[str, Any]:
+        await self.site.ended(self.run_id)
+        (entry,) = await self.site.client.run(self.run_id).interrupts(status="all")
+        found: dict[str, Any] = entry.model_dump(mode="json")
+        return found
+
+
+@asynccontextmanager
+async def linked(
     temporal: TemporalClient,
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
     response: Any,
-    *,
-    label: str,
-    typed: str = "",
-) -> tuple[str, str, list[str]]:
-    """What a page says after somebody has pressed a button, what it says when it is opened again, and
-    the faults that the browser logged.
-    """
+    **terms: Any,
+) -> AsyncIterator[Linked]:
     monkeypatch.setenv("LINK_KEY", KEY)
     file = folder / "notifications.yaml"
     file.write_text(FILE, encoding="utf-8")
-    site = Site(temporal, asking(response))
+    site = Site(temporal, asking(response, **terms))
     async with site.worker(), served(app_for(site, notifications=file)) as api:
         run_id = await site.start()
         (question,) = (await site.until(run_id, "awaiting-input")).interrupts
-        view = question.model_dump(mode="json")
-        made = PersonalLink.of(view, "ada", now=datetime.now(UTC))
-        url = f"{api.url}/links/{made.token(KEY.encode())}"
-
-        def drive() -> tuple[str, str, list[str]]:
-            with chromium(folder / "profile") as driver:
-
-                def one(selector: str, text: str = "") -> Any:
-                    found = driver.find_elements("css selector", selector)
-                    return next((each for each in found if text in each.text), None)
-
-                driver.get(url)
-                if typed:
-                    until(lambda: one("form textarea, form input"), "a field").send_keys(typed)
-                until(lambda: one("form button", label), label).click()
-                until(lambda: one("#status", "Your answer"), "an answer")
-                first = one("#status").text
-                driver.refresh()
-                again = until(lambda: one("#status", "You have"), "the page of an answer").text
-                logged = driver.get_log("browser")
-            return first, again, [each["message"] for each in logged if each["level"] == "SEVERE"]
-
-        said = await asyncio.to_thread(drive)
-        await site.ended(run_id)
-    return said
+        yield Linked(
+            site=site,
+            api=api.url,
+            run_id=run_id,
+            question=question.model_dump(mode="json"),
+            folder=folder,
+        )
 
 
-@pytest.mark.parametrize(
-    ("response", "answer"),
-    [(bool, {"label": "Approve"}), (str, {"label": "Send answer", "typed": "yes"})],
-)
+@pytest.mark.parametrize("answer", [("Approve", ""), ("Send answer", "yes")])
 async def test_somebody_answers_by_a_link_and_sees_that_when_it_is_opened_again(
     temporal: TemporalClient,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    response: Any,
-    answer: dict[str, str],
+    answer: tuple[str, str],
 ) -> None:
-    first, again, faults = await answered(temporal, tmp_path, monkeypatch, response, **answer)
+    label, typed = answer
 
-    assert first == "Your answer was accepted."
-    assert again.startswith("You have answered this at ")
-    assert faults == []
+    def look(page: Page) -> None:
+        page.says("dl", "You are")
+        page.says("dl", "ada")
+        if typed:
+            page.one("form textarea").send_keys(typed)
+        page.press(label)
+        page.says("#status", "Your answer was accepted.")
+        page.driver.refresh()
+        page.says("#status", "You have answered this at ")
+        assert page.texts("form button") == []
+
+    async with linked(temporal, tmp_path, monkeypatch, str if typed else bool) as link:
+        await link.seen(look)
+        answered = await link.answered()
+
+    assert (answered["answer"], answered["answered_by"]) == (typed or True, "ada")
+
+
+async def test_what_does_not_fit_is_told_beside_its_field_and_nothing_is_sent(
+    temporal: TemporalClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def look(page: Page) -> None:
+        for typed, said in (("many", "many is not a number"), ("900", "maximum of 500")):
+            page.field("Amount").clear()
+            page.field("Amount").send_keys(typed)
+            page.press("Approve")
+            page.says(".fault:not([hidden])", said)
+            page.sees_focus("Amount")
+        page.field("Amount").clear()
+        page.field("Amount").send_keys("90")
+        page.press("Approve")
+        page.says("#status", "Your answer was accepted.")
+
+    async with linked(temporal, tmp_path, monkeypatch, Payout) as link:
+        await link.seen(look)
+        answered = await link.answered()
+
+    assert answered["answer"] == {"approved": True, "amount": 90, "way": "bank"}
+
+
+async def test_a_link_that_was_used_in_another_window_answers_nothing_more(
+    temporal: TemporalClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def look(page: Page) -> None:
+        address = page.driver.current_url
+        with httpx.Client(verify=PLAIN, trust_env=False) as http:
+            headers = {"Origin": link.api}
+            http.post(address, json={"response": True}, headers=headers).raise_for_status()
+        page.press("Reject")
+        page.says("#problem", "ada")
+        page.press("Approve")
+        page.says("#status", "You have answered this before.")
+
+    async with linked(temporal, tmp_path, monkeypatch, bool) as link:
+        await link.seen(look)
+        answered = await link.answered()
+
+    assert answered["answer"] is True
+
+
+async def _too_old(_: Linked) -> timedelta:
+    return timedelta(days=8)
+
+
+async def _answered_by_another(link: Linked) -> timedelta:
+    await link.site.client.run(link.run_id).respond(response=False, principal=BOB)
+    await link.site.ended(link.run_id)
+    return timedelta()
+
+
+async def _withdrawn(link: Linked) -> timedelta:
+    await link.site.client.run(link.run_id).cancel()
+    await link.site.ended(link.run_id)
+    return timedelta()
+
+
+async def _past_its_deadline(link: Linked) -> timedelta:
+    await link.site.ended(link.run_id)
+    return timedelta()
+
+
+@pytest.mark.parametrize(
+    ("happens", "said"),
+    [
+        (_too_old, "This link is too old"),
+        (_answered_by_another, "somebody else has answered"),
+        (_withdrawn, "a question that was withdrawn"),
+        (_past_its_deadline, "a question whose deadline has passed"),
+    ],
+)
+async def test_a_link_that_is_void_says_why_and_offers_to_sign_in(
+    temporal: TemporalClient,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    happens: Any,
+    said: str,
+) -> None:
+    def look(page: Page) -> None:
+        page.says(".prompt", said)
+        assert "Pay?" not in page.one("body").text
+        assert page.all("form button") == []
+        assert "/signin?next=" in page.one("main a").get_attribute("href")
+
+    is_late = happens is _past_its_deadline
+    terms = {"timeout": "1s", "on_timeout": {"default": False}} if is_late else {}
+    async with linked(temporal, tmp_path, monkeypatch, bool, **terms) as link:
+        await link.seen(look, age=await happens(link))

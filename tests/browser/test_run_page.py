@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
+from dev_stack import Place, Stack
 from inbox_page import Page, asked, browser, stack
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
@@ -23,7 +29,7 @@ def test_the_page_of_a_run_shows_where_it_stands_and_follows_it(tmp_path: Path) 
     with stack(tmp_path) as running, browser(tmp_path / "profile") as driver:
         run_id = asked(running.api, "Pay 12 for A-7?")
         page = Page(driver, running.api, f"/inbox/runs/{run_id}")
-        page.says("#state", "awaiting-input")
+        page.says("#state", "awaiting input")
         page.says(".picture .waiting", "decide")
         page.says("li a", "Pay 12 for A-7?")
         answer = {"approved": False, "how": "by bank", "amount": 0}
@@ -87,7 +93,7 @@ def test_a_run_is_paused_resumed_sent_a_message_and_cancelled(tmp_path: Path) ->
         page.says("#state", "paused")
         page.says(".trouble", "Paused by local")
         page.press("Resume")
-        page.says("#state", "awaiting-input")
+        page.says("#state", "awaiting input")
         page.one("#message").send_keys("in cash, please")
         page.press("Send message")
         page.says("section p", "1 unread")
@@ -101,7 +107,7 @@ def test_a_run_is_paused_resumed_sent_a_message_and_cancelled(tmp_path: Path) ->
         page.press("Retry")
         page.says("dialog", "It goes on from where it ended")
         page.keys("\ue007")
-        page.says("#state", "awaiting-input")
+        page.says("#state", "awaiting input")
 
 
 def test_a_run_that_does_not_exist_is_said_to_be_unknown(tmp_path: Path) -> None:
@@ -123,5 +129,83 @@ def test_a_run_is_rewound_once_it_was_shown_what_that_discards(tmp_path: Path) -
         page.press("Show what would be discarded")
         page.says("details[data-part=rewind] li", "Interrupt answered")
         page.press("Rewind the run")
-        page.says("#state", "awaiting-input")
+        page.says("#state", "awaiting input")
         page.says("li a", "Pay 12 for A-7?")
+
+
+@contextmanager
+def guarded(folder: Path) -> Iterator[tuple[Stack, dict[str, str]]]:
+    """A stack of `dev_stack` whose runs ada controls and rita reads; and ada's header."""
+    capabilities = {"ada": ["runs:start", "runs:control"], "rita": []}
+    tokens = [
+        {
+            "subject": name,
+            "sha256": sha256(f"token of {name}".encode()).hexdigest(),
+            "capabilities": ["runs:read", *more],
+        }
+        for name, more in capabilities.items()
+    ]
+    (folder / "tokens.json").write_text(json.dumps(tokens))
+    place = Place(folder)
+    place.environment = {
+        **place.environment,
+        "ABEYANCE_TOKENS_FILE": str(folder / "tokens.json"),
+    }
+    with place.stack() as running:
+        yield running, {"Authorization": "Bearer token of ada"}
+
+
+def signed_in(driver: Any, api: str, who: str, path: str) -> Page:
+    driver.delete_all_cookies()
+    page = Page(driver, api, path)
+    page.one("#token").send_keys(f"token of {who}")
+    page.press("Sign in")
+    return page
+
+
+def started(api: str, until: str, headers: dict[str, str], **values: Any) -> str:
+    body = {"graph": "sum", "input": values}
+    run_id = str(httpx.post(f"{api}/runs", json=body, headers=headers).json()["run_id"])
+    query = {"wait": "PT20S", "until": until}
+    httpx.get(f"{api}/runs/{run_id}", params=query, headers=headers, timeout=30)
+    return run_id
+
+
+def test_a_run_that_failed_or_is_blocked_says_which_and_why_and_what_one_may_do(
+    tmp_path: Path,
+) -> None:
+    with guarded(tmp_path) as (running, ada), browser(tmp_path / "profile") as driver:
+        failed = started(running.api, "failed", ada, amount=-1)
+        blocked = started(running.api, "blocked", ada, label="export")
+
+        page = signed_in(driver, running.api, "ada", f"/inbox/runs/{failed}")
+        page.says(".trouble", "This run failed in double.")
+        page.says(".trouble", "nothing to double in -1")
+        page.press("Rewind…")
+        page.says("#rewind-to", "the start of the run")
+        page.sees_focus("Rewind the run to")
+        page.press("Retry")
+        page.says("dialog", "finished steps and answers are kept")
+        page.keys("\ue007")
+        page.says(".spans", "double")
+        page.says(".trouble", "nothing to double in -1")
+
+        page.driver.get(f"{running.api}/inbox/runs/{blocked}")
+        page.says(".trouble", "double is blocked since")
+        page.says(".trouble", "(extra_missing)")
+        page.says(".trouble", "boto3")
+        page.press("Migrate")
+        page.says("dialog", "If it does not fit, nothing changes, and the reason is shown.")
+        page.press("Cancel")
+
+        page = signed_in(driver, running.api, "rita", f"/inbox/runs/{failed}")
+        page.says(".trouble", "This run failed in double.")
+        assert page.texts("#run button:not(.zoom button)") == []
+        page.driver.get(f"{running.api}/inbox/runs/{blocked}")
+        page.says(".trouble", "double is blocked since")
+        assert page.texts("#run button:not(.zoom button)") == []
+
+        # It goes on by itself once it can.
+        (tmp_path / "installed").touch()
+        page.says("#state", "awaiting input")
+        assert page.texts(".trouble") == []
