@@ -12,7 +12,7 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
 
@@ -40,6 +40,7 @@ from abeyance.errors import Refusal
 from abeyance.history import resets
 from abeyance.history.client import HistoryClient
 from abeyance.history.closing_record import CLOSING_EVENTS
+from abeyance.records import runs as runs_
 from abeyance.records import strays
 from abeyance.records.batch import Batch, Written
 from abeyance.records.writing import fill
@@ -68,9 +69,12 @@ _OF_UPDATES: Final = (
 
 @dataclass(slots=True)
 class Reindexed:
-    """How many runs Temporal has, and why the records of some of them could not be made, by run id."""
+    """How many runs Temporal has, how many are lost, and why the records of some of them could not be
+    made, by run id.
+    """
 
     runs: int = 0
+    lost: int = 0
     failures: dict[str, str] = field(default_factory=dict)
 
 
@@ -79,9 +83,13 @@ async def reindex(
     client: Client,
     run_ids: Sequence[str] = (),
     *,
+    is_restored: bool = False,
     progress: Callable[[int, int], None] = lambda *_: None,
 ) -> Reindexed:
     """Make the records of these runs, or of all, and call `progress` after each run.
+
+    If it is all, the open runs that Temporal does not have end in the records. If Temporal `is_restored`
+    from a backup, its histories are all that the runs have done: no worker may run meanwhile.
 
     Raises `invalid_run_id`, Unavailable, and RecordsUnavailable.
     """
@@ -104,10 +112,14 @@ async def reindex(
             if (failure := await histories.reindex(run_id, execution)) is not None:
                 found.failures[run_id] = failure
         if run_id not in found.failures:
-            await histories.take_back(ids)
+            await histories.take_back(ids, is_restored=is_restored)
         await client.janitor.begun(run_id)
         await client.janitor.settle(run_id)
         progress(done, len(rows))
+    if not run_ids:
+        recorded = await client.records.read(runs_.open_ids)
+        missing = [run_id for run_id in recorded if run_id not in rows]
+        found.lost = await client.janitor.lose(among=missing, at=datetime.now(UTC))
     return found
 
 
@@ -160,16 +172,17 @@ class _Histories:
         failure = result.replay_failure
         return None if failure is None else truncate(str(failure), _SHOWN)
 
-    async def take_back(self, executions: Sequence[str]) -> None:
+    async def take_back(self, executions: Sequence[str], *, is_restored: bool) -> None:
         """Take back what was recorded of the run and is in none of its histories, by the newest one."""
         handed_over = self._handed_over
         batches, end = handed_over.batches(), handed_over.end
         if batches and end is not None:
             latest, asked = batches[-1], [*handed_over.questions().values()]
-            over = dict.fromkeys(executions, math.inf)
+            known = dict.fromkeys(executions, math.inf)
             if not handed_over.is_closed:
-                over[executions[-1]] = end.event_id
-            until = end.event_time.ToDatetime(tzinfo=UTC)
+                known[executions[-1]] = end.event_id
+            over = None if is_restored else known
+            until = datetime.now(UTC) if is_restored else end.event_time.ToDatetime(tzinfo=UTC)
             await self._records.write(strays.take_back, latest, asked, over=over, until=until)
 
     def _explained(self, batch: Batch, execution: str) -> Batch:

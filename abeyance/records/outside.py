@@ -72,6 +72,35 @@ def end(connection: Connection, documents: Documents, deployment: int, ends: Ite
     return len(batches)
 
 
+def lose(
+    connection: Connection,
+    documents: Documents,
+    deployment: int,
+    run_ids: Sequence[str],
+    *,
+    at: datetime,
+) -> int:
+    """Record that Temporal does not have these open runs any more, and return how many these are."""
+    query = select(runs.c.run_id, runs.c.origin, runs.c.view).where(
+        runs.c.deployment == deployment,
+        runs.c.run_id.in_(run_ids),
+        runs.c.is_newest,
+        runs.c.ended_at.is_(None),
+    )
+    lost = [
+        End(
+            run_id=row.run_id,
+            origin=row.origin,
+            status="terminated",
+            reason="Temporal does not have this run any more",
+            at=at,
+            started=views.RunView.model_validate(documents.read(row.view)),
+        )
+        for row in connection.execute(query)
+    ]
+    return end(connection, documents, deployment, lost)
+
+
 def _batch(
     connection: Connection, documents: Documents, deployment: int, ended: End
 ) -> Batch | None:

@@ -183,6 +183,15 @@ def by_activity(
     return [ActiveRun(last_activity_at=moment(at), run_id=run_id) for at, run_id in found]
 
 
+def open_ids(connection: Connection, documents: Documents, deployment: int) -> list[str]:
+    """Return the ids of all runs that have not ended."""
+    del documents
+    query = select(runs.c.run_id).where(
+        runs.c.deployment == deployment, runs.c.is_newest, runs.c.ended_at.is_(None)
+    )
+    return [*connection.scalars(query.order_by(runs.c.run_id))]
+
+
 def _conditions(deployment: int, filters: RunFilter) -> Iterator[Condition]:
     yield runs.c.deployment == deployment
     yield runs.c.is_newest

@@ -25,14 +25,14 @@ def take_back(
     latest: Batch,
     questions: Sequence[views.InterruptView],
     *,
-    over: Mapping[str, float],
+    over: Mapping[str, float] | None,
     until: datetime,
 ) -> None:
     """Take back what was recorded after the latest batch of a run, in tasks that began before `until`:
     there all that the run has done is known. `questions` are all that it knows of.
 
     Clocks differ, so the name of the task has to say it too: `over` has, for each execution, the length
-    of its history when the last task began that is over.
+    of its history when the last task began that is over; None says that all are, of any execution.
     """
     lock(connection)
     row = connection.execute(
@@ -61,7 +61,7 @@ def take_back(
         # It is recorded from outside, such as an end by Temporal.
         return
     execution, _, length = task.partition("/")
-    if int(length) > over.get(execution, 0):
+    if over is not None and int(length) > over.get(execution, 0):
         return
     changes = {
         "number": bound,
