@@ -15,6 +15,7 @@ import traceback
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, TypeVar
@@ -167,6 +168,14 @@ RUN_ID_RULE: Final = rf"^[A-Za-z0-9_-]{{1,{LONGEST_ID}}}$"
 _MOST_LISTED = 50
 _LONGEST_STORED: Final = 255
 """In bytes: the ids that every store of Temporal holds."""
+
+
+def is_exact(number: float, text: str) -> bool:
+    """Return whether a number is the one that a text says, with all its digits."""
+    try:
+        return Decimal(repr(number)) == Decimal(text)
+    except InvalidOperation:
+        return False
 
 
 def checked_run_id(run_id: object) -> str:

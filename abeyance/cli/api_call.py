@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import re
 import sys
 from collections import Counter
@@ -20,7 +21,7 @@ from abeyance.cli.errors import ExitCode
 from abeyance.cli.formatting import Line, interrupt_lines, show
 from abeyance.core.text import escaped, truncate
 from abeyance.errors import SettingsError
-from abeyance.util import checked_run_id
+from abeyance.util import checked_run_id, is_exact
 
 if TYPE_CHECKING:
     from abeyance.http import Connection
@@ -180,7 +181,9 @@ def json_given(text: str, name: str) -> Any:
             text = sys.stdin.read()
         elif text.startswith("@"):
             text = Path(text[1:]).read_text("utf-8")
-        value = json.loads(text, object_pairs_hook=partial(distinct, name=name))
+        value = json.loads(
+            text, parse_float=_number, object_pairs_hook=partial(distinct, name=name)
+        )
         # Python parses more than JSON allows: NaN, 1e999 and lone surrogates.
         json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
     except OSError as error:
@@ -190,6 +193,12 @@ def json_given(text: str, name: str) -> Any:
             f"{name}: {truncate(text, 100)!r} is not JSON ({error}): {_how_to_write(text)}"
         ) from error
     return value
+
+
+def _number(text: str) -> float | str:
+    """Return a number of JSON; the text itself, which a `Decimal` reads, if a float has fewer digits."""
+    number = float(text)
+    return number if math.isinf(number) or is_exact(number, text) else text
 
 
 def _how_to_write(text: str) -> str:

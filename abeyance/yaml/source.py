@@ -23,6 +23,7 @@ from pydantic_core import ErrorDetails
 
 from abeyance.core.json import Json
 from abeyance.core.text import truncate
+from abeyance.util import is_exact
 
 Place = tuple[str | int, ...]
 """A path in a document: keys of mappings and indexes of lists, outermost first."""
@@ -200,16 +201,25 @@ class _Reader:
                     return text.lower() == "true"
                 case "int":
                     return int(text, 0) if text[:2] in {"0o", "0x"} else int(text)
-                case "float" if math.isfinite(number := float(_pointless(text))):
-                    return number
                 case "float":
-                    self._note(node, f"{text} is not a JSON number")
-                    return None
+                    return self._number(node, text)
                 case _:
                     return self._tagged(node)
         except ValueError:
             self._note(node, f"{truncate(text, 40)!r} is not a valid {node.tag.removeprefix(_TAG)}")
             return None
+
+    def _number(self, node: yaml.Node, text: str) -> float | None:
+        number = float(_pointless(text))
+        if not math.isfinite(number):
+            self._note(node, f"{text} is not a JSON number")
+            return None
+        if not is_exact(number, text):
+            shown = truncate(text, 40)
+            self._note(
+                node, f'{shown} has too many digits: write fewer, or "{shown}" for a Decimal'
+            )
+        return number
 
     def _tagged(self, node: yaml.Node) -> None:
         tag = node.tag.replace(_TAG, "!!")

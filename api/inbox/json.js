@@ -48,9 +48,12 @@ export function parse(text) {
   });
 }
 
-/** Return the JSON text of a value; undefined if it has none. */
+/**
+ * Return the JSON text of a value; undefined if it has none. A fraction with more digits than the service keeps
+ * of a number is written as a text, which a Decimal reads.
+ */
 export function write(value, indent) {
-  return JSON.stringify(value, null, indent)?.replace(MARKED, "$1");
+  return JSON.stringify(value, null, indent)?.replace(MARKED, (marked, text) => (/^-?\d+$/.test(text) ? text : `"${text}"`));
 }
 
 export const isNumber = (value) => typeof value === "number" || value instanceof Exact;

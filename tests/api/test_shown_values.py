@@ -8,6 +8,7 @@ import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from decimal import Decimal
 from html import unescape
 from typing import Any, TypeAlias
 
@@ -82,13 +83,27 @@ def showing() -> Graph:
     return graph
 
 
+class Bill(BaseModel):
+    total: Decimal = Decimal(0)
+    fee: Decimal | None = None
+
+
+def billing() -> Graph:
+    graph = Graph("billing", state=Bill)
+    graph.interrupt("fee", prompt="Which fee?", answer_to="fee")
+    graph.interrupt("done", prompt="Done?")
+    graph.edge(START, "fee")
+    graph.edge("fee", "done")
+    return graph
+
+
 @pytest_asyncio.fixture(scope="module")
 async def api(
     temporal: TemporalClient, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Api]:
     graph = showing()
     graph.build(mcp=True)
-    site = Site(temporal, graph)
+    site = Site(temporal, graph, billing())
     file = tmp_path_factory.mktemp("people") / "notifications.yaml"
     file.write_text(FILE, encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
@@ -278,3 +293,20 @@ async def test_what_is_shown_is_sent_back_and_is_no_edit(api: Api, way: Way) -> 
         await api.http.get(f"/runs/{run_id}/events", headers={"Accept": "application/json"})
     ).text
     assert "run.values_edited" not in events
+
+
+async def test_a_decimal_gets_all_the_digits_that_were_typed_in_a_terminal(api: Api) -> None:
+    run_id = new_id()
+    for arguments in (
+        ["run", "billing", "--run-id", run_id, "--input", '{"total": 1234567890123456789.89}'],
+        ["respond", run_id, "1234567890123456789.10"],
+        ["edit", run_id, "total=-0.10000000000000000000001"],
+    ):
+        code, _, err = await called(*arguments, ABEYANCE_URL=api.url)
+        assert code == 0, err
+        view = await api.until(run_id, "awaiting-input")
+        if arguments[0] == "run":
+            assert view["values"]["total"] == "1234567890123456789.89"
+
+    values = {"total": "-0.10000000000000000000001", "fee": "1234567890123456789.10"}
+    assert view["values"] == values

@@ -102,6 +102,8 @@ ONE_FAULT = {
     "line 1: 'x' is not a valid int": GATE % "payload: !!int x",
     "line 1: .inf is not a JSON number": GATE % "payload: .inf",
     "line 1: 1e999 is not a JSON number": GATE % "payload: 1e999",
+    'line 1: 12345678901234567.89 has too many digits: write fewer, or "12345678901234567.89" for a '
+    "Decimal": GATE % "payload: {fee: 12345678901234567.89}",
     # the form
     "line 1: 'nodes' is missing": "id: a",
     "line 1: there are no nodes: add one": "nodes: []",

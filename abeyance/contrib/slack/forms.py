@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 from abeyance import views
 from abeyance.core.json import Json
 from abeyance.core.text import truncate, visible
+from abeyance.util import is_exact
 
 Decision: TypeAlias = Literal["approve", "remember", "reject", "edit", "answer"]
 """What a modal is for. A plain yes needs none; `remember` is one to the next calls too."""
@@ -271,7 +272,7 @@ def _exact(text: str) -> int | float:
     if said == said.to_integral_value() and said.adjusted() < _MOST_DIGITS:
         return int(said)
     number = float(text)
-    if Decimal(repr(number)) != said:
+    if not is_exact(number, text):
         raise ValueError(f"{truncate(text, _SHOWN)!r} cannot be kept exactly: write fewer digits.")
     return number
 

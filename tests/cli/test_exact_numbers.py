@@ -1,0 +1,106 @@
+"""A number reaches the API with all its digits, whatever argument of a command it stands in."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import typer.main
+from command_line import Terminal
+
+from abeyance.cli.main import commands
+
+DIGITS = "1234567890123456789.89"
+GIVEN = f'{{"it": [{DIGITS}, 12345678901234567890, 0.1, 1e-7, 12.50]}}'
+SENT = {"it": [DIGITS, 12345678901234567890, 0.1, 1e-7, 12.5]}
+"""A text is what a Decimal reads exactly; a float is sent as it is."""
+ASKED = "run-1.0123456789abcdef"
+TAKES_JSON = {
+    "respond answer": (["respond", ASKED, "{}"], ["response"]),
+    "respond response": (["respond", ASKED, "--response", "{}"], ["response"]),
+    "respond arguments": (
+        ["respond", ASKED, "--approve", "--arguments", "{}"],
+        ["response", "arguments"],
+    ),
+    "respond remember": (
+        ["respond", ASKED, "--approve", "--remember", "{}"],
+        ["response", "remember"],
+    ),
+    "respond result": (["respond", ASKED, "--result", "{}"], ["response", "result"]),
+    "run input_": (["run", "sum", "--input", "{}"], ["input"]),
+    "edit fields": (["edit", "run-1", "--version", "1", "x={}"], ["patch", "x"]),
+    "steer params": (["steer", "run-1", "--action", "skip", "--params", "{}"], ["params"]),
+    "steer metadata": (["steer", "run-1", "go", "--metadata", "{}"], ["metadata"]),
+    "retry patch": (["retry", "run-1", "--patch", "{}"], ["patch"]),
+    "migrate patch": (["migrate", "run-1", "--patch", "{}"], ["patch"]),
+    "rewind patch": (["rewind", "run-1", "--to", "entry:1", "--patch", "{}"], ["patch"]),
+    "batch body": (["batch", "respond", "--run", "run-1", "--body", "{}"], ["body"]),
+}
+"""Each argument that takes JSON, by its command: how it is given, and where in the body it is sent."""
+
+
+class Refusing(BaseHTTPRequestHandler):
+    """An API that refuses everything."""
+
+    received: ClassVar[list[Any]] = []
+
+    def do_POST(self) -> None:
+        self.received.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+        self.send_error(400)
+
+    do_PATCH = do_POST  # noqa: N815 the name is the library's
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nobody reads it."""
+
+
+@pytest.fixture(scope="module")
+def refusing() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Refusing)
+    serving = threading.Thread(target=server.serve_forever)
+    serving.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    serving.join()
+    server.server_close()
+
+
+def test_each_argument_that_takes_json_is_tried() -> None:
+    named = {
+        f"{name} {parameter.name}"
+        for name, command in typer.main.get_group(commands).commands.items()
+        for parameter in command.params
+        if re.search("JSON|ANSWER", f"{parameter.metavar} {getattr(parameter, 'help', '')}")
+        and parameter.name != "as_json"
+    }
+
+    assert named == {*TAKES_JSON}
+
+
+@pytest.mark.parametrize("argument", TAKES_JSON)
+def test_a_number_is_sent_with_all_its_digits(
+    refusing: str,
+    argument: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    arguments, place = TAKES_JSON[argument]
+    file = tmp_path / "given.json"
+    file.write_text(GIVEN)
+    # A grant is too short for a file.
+    for given in [GIVEN] if argument == "respond remember" else [GIVEN, f"@{file}", "-"]:
+        terminal = Terminal(refusing, capsys, monkeypatch)
+        terminal.call(*(each.replace("{}", given) for each in arguments), given=GIVEN)
+        sent = Refusing.received.pop()
+        for name in place:
+            sent = sent[name]
+
+        assert sent == SENT
+        assert [type(each) for each in sent["it"]] == [str, int, float, float, float]
