@@ -107,6 +107,23 @@ def test_a_number_that_is_typed_arrives_digit_by_digit(page: Page, running: Stac
     assert (arguments["record_id"], arguments["balance"]) == (9007199254740993, "0.10")
 
 
+def test_a_number_in_json_that_somebody_writes_arrives_digit_by_digit(
+    page: Page, running: Stack
+) -> None:
+    id_ = question_of(running.api, asked(running.api, "go", graph="moving"))
+    page.open("Move 12.50?")
+    page.click("details.more summary")
+    page.click("details.more input[type=checkbox]")
+    arguments = (
+        '"record_id": 9007199254740993, "balance": 1234567890123456789.89, "note": "b", "parts": []'
+    )
+    page.one("textarea.json").send_keys(f'{{"approved": true, "arguments": {{{arguments}}}}}')
+    page.press("Send answer")
+    page.says("article [role=status]", "You")
+    kept = answer_to(running.api, id_)["arguments"]
+    assert (kept["record_id"], kept["balance"]) == (9007199254740993, "1234567890123456789.89")
+
+
 def test_a_breakpoint_gets_only_the_values_that_somebody_changed(
     page: Page, running: Stack
 ) -> None:
