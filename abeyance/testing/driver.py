@@ -71,12 +71,13 @@ class Driver:
         self._granted: list[tuple[Grant, set[str]]] = []
 
     async def start(self) -> None:
-        """Start the run, and continue until it has to wait."""
+        """Start the run, and continue until it has to wait. Raise Blocked if a visit is blocked then."""
         if self._has_begun:
             raise RuntimeError("the run has started already")
         self._has_begun = True
         self._note(steps.began(self._start, self.state.spec.name))
         await self.feed(events.Started(now=self.now))
+        self.raise_blocked()
 
     def deploy(self, graph: Graph) -> None:
         """Run the code of another version of the graph from now on."""
@@ -98,17 +99,8 @@ class Driver:
     async def feed(self, event: events.Event) -> None:
         """Change the run by an event, try blocked visits again, and carry out all that follows.
 
-        Raise the Refusal of the core, or Blocked if a visit is blocked once everything else is done.
+        Raise the Refusal of the core.
         """
-        await self._carry_out(event)
-        self.raise_blocked()
-
-    def raise_blocked(self) -> None:
-        """Raise Blocked if a visit is blocked."""
-        for address in self._blocked:
-            raise self._reasons[address]
-
-    async def _carry_out(self, event: events.Event) -> None:
         self._advance(event)
         again, self._reasons = list(self._blocked), {}
         for _ in range(MAX_STEPS):
@@ -130,6 +122,11 @@ class Driver:
             f"the run took {MAX_STEPS} steps without coming to rest: is there an endless loop?"
         )
 
+    def raise_blocked(self) -> None:
+        """Raise Blocked if a visit is blocked."""
+        for address in self._blocked:
+            raise self._reasons[address]
+
     async def reach_deadline(self, until: datetime) -> bool:
         """Move the clock to the next deadline or `until`; return True if a deadline came first.
 
@@ -138,7 +135,7 @@ class Driver:
         moment = self.state.next_deadline()
         is_first = moment is not None and moment <= until
         self.now = max(self.now, moment) if moment is not None and is_first else until
-        await self._carry_out(events.Ticked(now=self.now))
+        await self.feed(events.Ticked(now=self.now))
         return is_first
 
     def take_message(self, visit: str, number: int) -> Message | None:

@@ -44,8 +44,9 @@ class InMemoryRun(InMemoryReader):
 
     An open interrupt may be given by its name. The current graph is the one that was deployed last.
     `principal` defaults to `tester`, who has every capability. While a visit is blocked, each method
-    that changes the run retries it, and raises `abeyance.errors.Blocked` after the change if it is
-    still blocked.
+    that changes the run retries it. If it is still blocked, the methods that wait for the run raise
+    `abeyance.errors.Blocked`: `start`, `advance` and `wait`. All others return what they return on a
+    server, and `(await run.view()).blocked` says why the run does not go on.
     """
 
     caller = ANYBODY
@@ -108,7 +109,10 @@ class InMemoryRun(InMemoryReader):
         return self.state.root.values
 
     async def start(self) -> None:
-        """Start the run, once, and continue until it needs an answer or has to wait for a time."""
+        """Start the run, once, and continue until it needs an answer or has to wait for a time.
+
+        Raise Blocked if a visit is blocked then.
+        """
         await self._driver.start()
 
     async def advance(self, by: Duration) -> None:
@@ -347,7 +351,8 @@ async def run(
 
     `answers` maps the name or id of an interrupt to a value, or to a function of the interrupt, which
     may be async. The clock moves to the deadline of an interrupt without an answer, unless `skip_time`
-    is False. The other parameters are those of a start. Raise the Refusal if the run refuses an answer.
+    is False. The other parameters are those of a start. Raise the Refusal if the run refuses an answer,
+    and Blocked if the run goes on no further because a visit is blocked.
     """
     trial = InMemoryRun(
         graph,
@@ -366,6 +371,7 @@ async def run(
         if not await _answer_one(trial, answers or {}, principal):
             moment = trial.state.next_deadline()
             if moment is None or not skip_time:
+                await trial.advance(timedelta())
                 break
             await trial.advance(max(moment - trial.now, timedelta()))
     return trial

@@ -1,4 +1,4 @@
-"""A visit that cannot run now raises Blocked to the test, keeps its work, and is tried again."""
+"""A visit that cannot run now keeps its work, is tried again, and is told to a test that waits for it."""
 
 from __future__ import annotations
 
@@ -56,8 +56,10 @@ async def test_the_next_call_tries_a_blocked_visit_again_and_keeps_its_steps(
     assert (why.code, why.node, why.since) == ("extra_missing", "exporting.export", trial.now)
     # Everything else has gone on.
     assert [entry.name for entry in await trial.interrupts()] == ["approve"]
-    with pytest.raises(Blocked):
-        await trial.respond("approve", True)
+    # The answer counts, as on a server.
+    (receipt,) = await trial.respond("approve", True)
+    assert receipt.status == "answered"
+    assert [each.code for each in (await trial.view()).blocked] == ["extra_missing"]
     with_s3(monkeypatch)
     await trial.advance("1s")
 
@@ -176,9 +178,10 @@ async def test_one_that_code_has_used_is_put_right_by_an_edit() -> None:
     await trial.start()
     await trial.respond("how_much", 3)
     trial.deploy(doubling(AfterValidator(even), is_used=True))
-    with pytest.raises(Blocked, match="/percent: Value error, must be even"):
-        await trial.respond("sure", True)
+    await trial.respond("sure", True)
 
+    (why,) = (await trial.view()).blocked
+    assert "/percent: Value error, must be even" in why.message
     await trial.pause(mode="now")
     await trial.edit_values({"percent": 4}, version=(await trial.view()).version)
     await trial.resume()
