@@ -278,11 +278,12 @@ class Context:
 
     @property
     def idempotency_key(self) -> str:
-        """32 hex digits, the same in every attempt and re-entry of this visit and different for every
-        other visit. Pass it to services that deduplicate requests.
+        """32 hex digits, the same in every attempt and re-entry of this visit, also after a migration has
+        renamed its node, and different for every other visit. Pass it to services that deduplicate
+        requests.
         """
         origin = self.input.origin or self.input.execution
-        identity = f"{self.run_id}|{origin}|{self.address}"
+        identity = f"{self.run_id}|{origin}|{self.input.first_address or self.address}"
         return hashlib.sha256(identity.encode()).hexdigest()[:32]
 
     @_must_be_awaited

@@ -173,7 +173,11 @@ class _Move:
 
     def _visit(self, visit: Visit) -> Visit:
         path = self._to.path(visit.scope)
-        return self._to.row(visit, path, visit.address, (*path, visit.node))
+        moved = self._to.row(visit, path, visit.address, (*path, visit.node))
+        # What its code has asked of other services, it has asked under that name.
+        first = (visit.first_address or visit.address) if visit.activations else None
+        moved.first_address = None if first == moved.address else first
+        return moved
 
     def _scope(self, scope: Scope) -> Scope:
         path, address = scope.path, scope.address

@@ -287,6 +287,7 @@ def _input(step: Step, visit: Visit, answers: Mapping[str, Json]) -> VisitInput:
         graph=graph.name,
         node=visit.node,
         address=visit.address,
+        first_address=visit.first_address or "",
         values=items.values_of(state, visit),
         answers=answers,
         # The routes of the pinned graph; deployed code may have others.

@@ -329,7 +329,7 @@ class Visit:
 
     How it began: `members` are the items of fan-outs that it belongs to, `results` those gathered at the
     join before its node. `call` marks the call of a tool. `is_finally`: its node runs after the run's
-    end.
+    end. `first_address` is where its code first ran, if a migration has renamed it since.
 
     `activations` counts the starts of its code, after stops and answers too. `gates` are the ids of the
     questions whose answers led to it, the oldest first. `misfits` says, by the key of a question, why the
@@ -347,6 +347,7 @@ class Visit:
     results: Json = None
     call: Call | None = None
     is_finally: bool = False
+    first_address: str | None = None
     state: VisitState = Ready()
     activations: int = 0
     gates: tuple[str, ...] = ()

@@ -20,6 +20,13 @@ def test_the_idempotency_key_is_the_same_in_every_attempt_at_a_visit() -> None:
     assert re.fullmatch("[0-9a-f]{32}", first)
 
 
+def test_the_idempotency_key_is_the_same_under_the_new_name_of_a_node() -> None:
+    before = context(address="graph:g;node:pay").idempotency_key
+    after = context(address="graph:g;node:payout", first_address="graph:g;node:pay").idempotency_key
+
+    assert before == after
+
+
 @pytest.mark.parametrize(
     "other",
     [

@@ -11,7 +11,7 @@ from core_renamed import ROOT, migrate, obstacles, renamed, sub
 
 from abeyance.core import events
 from abeyance.core.ledger import interrupt_id
-from abeyance.core.outcome import Blocked, Finished
+from abeyance.core.outcome import Blocked, Finished, Stopped
 from abeyance.core.spec import (
     END,
     START,
@@ -209,3 +209,29 @@ def test_what_an_agent_remembers_goes_along() -> None:
     migrate(run, chain(replace(talk, id="speak"), "b"), renames={"talk": "speak"})
 
     assert run.state.agent_memory == {"graph:g/speak": {"x": 1}}
+
+
+def test_code_that_has_run_is_told_where_it_first_did_whatever_its_node_is_called_now() -> None:
+    run = Drive(chain(nested("n", chain("a", "b", name="inner"))))
+    run.feed(events.Paused, actor="ada", mode="now")
+    run.end(Stopped, visit="graph:g;node:n;graph:inner;node:a")
+    for suffix in ("_x", "_y"):
+        spec, names = renamed(run.state.spec, suffix)
+        migrate(run, spec, renames=names)
+    run.feed(events.Resumed, actor="ada")
+    run.finish("a_x_y")
+
+    again, new = run.orders("a_x_y")[0], run.orders("b_x_y")[0]
+    assert again.address == "graph:g;node:n_x_y;graph:inner;node:a_x_y"
+    assert again.first_address == "graph:g;node:n;graph:inner;node:a"
+    assert new.first_address == ""
+
+
+def test_code_that_has_not_run_yet_was_nowhere_before() -> None:
+    run = Drive(chain(gate("ask"), "pay"))
+    run.feed(events.Paused, actor="ada")
+    run.answer("ask", "yes")
+    migrate(run, chain(gate("ask"), "payout"), renames={"pay": "payout"})
+    run.feed(events.Resumed, actor="ada")
+
+    assert run.orders("payout")[0].first_address == ""
