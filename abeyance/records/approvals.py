@@ -32,6 +32,7 @@ from abeyance.filters import ApprovalsFilter
 from abeyance.keyring import WrongKey
 from abeyance.records import cursors, report, selecting
 from abeyance.records.documents import Documents
+from abeyance.records.question_rows import asked_id
 from abeyance.records.report import MISSING, Approval, Approvals, Sum, Total
 from abeyance.records.selecting import AnyRow, Condition
 from abeyance.records.tables import GRANTED, events, micros, moment, questions, runs
@@ -286,7 +287,7 @@ class _Found:
             "rewound_by": row.rewound_by,
         }
         if kind is _QUESTION:
-            about |= {"id": row.interrupt_id, "asked_at": moment(row.created_at)}
+            about |= {"id": asked_id(row.interrupt_id), "asked_at": moment(row.created_at)}
         else:
             about["by"] = row.actor
         try:

@@ -8,7 +8,20 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from sqlalchemy import Connection, Executable, bindparam, case, delete, func, select, update
+from sqlalchemy import (
+    Connection,
+    Executable,
+    Text,
+    and_,
+    bindparam,
+    case,
+    cast,
+    delete,
+    func,
+    or_,
+    select,
+    update,
+)
 
 from abeyance import views
 from abeyance.core.terms import Priority
@@ -26,6 +39,8 @@ LISTED: Final = ("open", "held")
 """The statuses of a question that waits for somebody, or to begin."""
 PRIORITIES: Final[Mapping[Priority, int]] = {"high": 0, "normal": 1, "low": 2}
 _ANSWERED: Final = "interrupt.answered"
+_DISCARDED: Final = "\n"
+"""No id has it. Behind it is the rewind that has discarded the row, if its question was asked again."""
 _UNKNOWN: Final = select(questions.c.interrupt_id).where(
     questions.c.run == bindparam("run"),
     questions.c.batch > bindparam("after"),
@@ -54,8 +69,11 @@ def write(
     *,
     row: int,
     is_newest: bool,
+    is_rewound: bool,
 ) -> None:
-    """Write the questions of a batch. `row` is that of their run; lists have them if it `is_newest`."""
+    """Write the questions of a batch. `row` is that of their run; lists have them if it `is_newest`, and
+    it `is_rewound` if it ever was.
+    """
     if batch.gone:
         connection.execute(_DELETE, {"run": row, "ids": batch.gone})
     if not batch.questions:
@@ -72,8 +90,10 @@ def write(
         }
         for view in batch.questions
     ]
-    connection.execute(_put_questions(connection.dialect.name), rows)
     ids = [view.id for view in batch.questions]
+    if is_rewound:
+        _set_aside(connection, row, ids)
+    connection.execute(_put_questions(connection.dialect.name), rows)
     which = {"run": row, "ids": ids, "number": batch.number}
     found = connection.execute(_KEYS, which)
     keys = {interrupt_id: key for interrupt_id, key in found}  # noqa: C416 (rows are no pairs to mypy)
@@ -102,16 +122,40 @@ def strays(connection: Connection, row: int, batch: Batch) -> list[str]:
 def discard(connection: Connection, row: int, batch: Batch, *, by: int) -> None:
     """Mark the questions of a run that a rewind discards. `by` is the number of its event."""
     # The run hands over everything that is open with this batch.
+    told = [view.id for view in batch.questions]
+    asked = [view.id for view in batch.questions if view.status in LISTED]
+    waits = questions.c.status.in_(LISTED)
     since = update(questions).where(
         questions.c.run == row,
         questions.c.batch > batch.after,
         questions.c.batch < batch.number,
         questions.c.rewound_by.is_(None),
-        questions.c.interrupt_id.not_in([view.id for view in batch.questions]),
+        or_(
+            questions.c.interrupt_id.not_in(told), and_(questions.c.interrupt_id.in_(asked), ~waits)
+        ),
     )
-    waiting = questions.c.status.in_(LISTED)
-    status = case((waiting, "cancelled"), else_=questions.c.status)
+    status = case((waits, "cancelled"), else_=questions.c.status)
     connection.execute(since.values(listed=None, rewound_by=by, status=status))
+
+
+def _set_aside(connection: Connection, row: int, ids: Sequence[str]) -> None:
+    """Keep what a rewind has discarded of questions that are asked again under their ids."""
+    columns = [each for each in questions.c if each is not questions.c.id]
+    by = cast(questions.c.rewound_by, Text)
+    kept = {"interrupt_id": questions.c.interrupt_id + _DISCARDED + by}
+    discarded = select(*(kept.get(each.name, each) for each in columns)).where(
+        questions.c.run == row,
+        questions.c.interrupt_id.in_(ids),
+        questions.c.rewound_by.is_not(None),
+        questions.c.settled_at.is_not(None),
+    )
+    copies = insert(questions, connection.dialect.name).from_select(columns, discarded)
+    connection.execute(copies.on_conflict_do_nothing())
+
+
+def asked_id(stored: str) -> str:
+    """Return the id of the question of a row."""
+    return stored.partition(_DISCARDED)[0]
 
 
 def _told(facts: Sequence[Fact]) -> Mapping[str, Row]:

@@ -21,7 +21,7 @@ from abeyance.keyring import WrongKey
 from abeyance.records import cursors, selecting
 from abeyance.records.cursors import Page
 from abeyance.records.documents import Documents
-from abeyance.records.question_rows import LISTED, PRIORITIES
+from abeyance.records.question_rows import LISTED, PRIORITIES, asked_id
 from abeyance.records.selecting import AnyRow, Condition
 from abeyance.records.tables import micros, moment, people, questions, runs
 
@@ -233,7 +233,7 @@ def _view(documents: Documents, row: AnyRow) -> views.InterruptView:
         return view.model_copy(update=changes)
     except WrongKey as error:
         return views.InterruptView(
-            id=row.interrupt_id,
+            id=asked_id(row.interrupt_id),
             run_id=row.interrupt_id.rpartition(".")[0],
             graph="",
             name="",

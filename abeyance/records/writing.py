@@ -294,5 +294,8 @@ def _write_questions(
     if batch.view.ended_at is not None:
         question_rows.take_off_lists(connection, [run.id], by=batch)
     question_rows.write(
-        *(connection, documents, deployment, batch), row=run.id, is_newest=run.is_newest
+        *(connection, documents, deployment, batch),
+        row=run.id,
+        is_newest=run.is_newest,
+        is_rewound=run.rewound_by is not None or batch.rewound is not None,
     )

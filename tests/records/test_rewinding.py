@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
 
 import pytest
-from recorded import NOON, Recorded, fact, question, run_view
+from recorded import NOON, Recorded, at, fact, question, run_view
 from recorded import batch as batch_of
 from sqlalchemy import delete
 
 from abeyance import views
-from abeyance.filters import EventFilter, InboxFilter
-from abeyance.records import discards
+from abeyance.filters import ApprovalsFilter, EventFilter, InboxFilter
+from abeyance.records import approvals, discards
 from abeyance.records import events as told
 from abeyance.records import questions as asked
 from abeyance.records.batch import Batch, Rewound, Written
@@ -96,7 +98,7 @@ def test_what_happened_after_the_point_stays_readable_and_is_marked(recorded: Re
     assert events(recorded, discarded=True) == [*kept[:2], *discarded, kept[2]]
     assert done.shift == 5
     assert statuses(recorded) == {"r.q": "open"}
-    assert statuses(recorded, discarded=True) == {"r.later": "answered"}
+    assert statuses(recorded, discarded=True) == {"r.q": "answered", "r.later": "answered"}
     later = recorded.read(asked.question, "r", "r.later")
     assert later is not None
     assert later.rewound_by == 7
@@ -109,6 +111,31 @@ def test_what_happened_after_the_point_stays_readable_and_is_marked(recorded: Re
     ]
     said = recorded.read(told.of_run, "r")[-1]
     assert (said.actor, said.time, said.data) == ("ada", NOON, {"to": "r.q", "kept": 2})
+
+
+def test_the_report_has_each_answer_to_a_question_that_is_asked_again(recorded: Recorded) -> None:
+    def answered(number: int, by: str, before: int) -> Batch:
+        answer = {"status": "answered", "settled_at": NOON, "answered_by": by, "answer": True}
+        about: dict[str, Any] = {"types": ["interrupt.answered"], "after": number - 1}
+        return batch(number, question("r", "q", **answer), before=before, **about)
+
+    recorded.write(batch(1, question("r", "q"), after=0, types=["run.started", OPENED]))
+    recorded.write(answered(2, "ada", before=2))
+    for _ in range(2):
+        written(recorded, batch(3, question("r", "q"), after=1, before=2, rewound=rewound(2)))
+    recorded.write(answered(4, "bob", before=4))
+    written(recorded, batch(5, question("r", "q"), after=3, before=4, rewound=rewound(4, "c")))
+
+    reported = ApprovalsFilter(since=NOON - timedelta(days=1), until=at(60))
+    page = recorded.read(approvals.page, reported)
+    assert [(row.id, row.by, row.answer, row.rewound_by) for row in page.items] == [
+        ("r.q", "bob", True, 6),
+        ("r.q", "ada", True, 4),
+    ]
+    assert recorded.read(asked.question, "r", "r.q\n4") is None
+    now = recorded.read(asked.question, "r", "r.q")
+    assert now is not None
+    assert (now.status, now.rewound_by) == ("open", None)
 
 
 def test_events_are_numbered_after_those_that_were_discarded(recorded: Recorded) -> None:
@@ -162,7 +189,7 @@ def test_the_first_batch_after_a_rewind_may_come_again_or_be_of_a_task_that_came
     other = first.model_copy(update={"number": 5, "facts": [fact(3, "run.cancelled")]})
     assert written(recorded, other).shift == done.shift
     assert events(recorded)[2:] == [(7, "run.rewound", None), (8, "run.cancelled", None)]
-    assert statuses(recorded, discarded=True) == {"r.later": "answered"}
+    assert statuses(recorded, discarded=True) == {"r.q": "answered", "r.later": "answered"}
 
 
 def test_a_run_is_rewound_again_before_or_after_the_first_rewind(recorded: Recorded) -> None:
@@ -199,7 +226,7 @@ def test_a_question_that_was_open_when_it_was_discarded_is_withdrawn(recorded: R
     assert statuses(recorded) == {"r.q": "open"}
 
 
-def test_a_question_that_is_asked_again_under_its_id_is_discarded_no_more(
+def test_a_question_may_be_asked_again_under_its_id_later(
     recorded: Recorded,
 ) -> None:
     run_once(recorded)
@@ -208,7 +235,7 @@ def test_a_question_that_is_asked_again_under_its_id_is_discarded_no_more(
     recorded.write(batch(5, question("r", "later"), after=4, types=[OPENED], before=7))
 
     assert statuses(recorded) == {"r.q": "open", "r.later": "open"}
-    assert statuses(recorded, discarded=True) == {}
+    assert statuses(recorded, discarded=True) == {"r.q": "answered", "r.later": "answered"}
 
 
 def test_records_that_are_made_anew_have_the_rewind_under_its_number(recorded: Recorded) -> None:
