@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
 from model_server import ModelServer, chat_model, serving
-from pydantic_ai.messages import ModelMessage, ModelResponse
-from pydantic_ai.models.function import AgentInfo
+from pydantic_ai.messages import ModelMessage
 from scripted_agents import desk, scripted, told
 from temporal_site import ANYBODY, Site, eventually
 from temporalio.client import Client as TemporalClient
@@ -60,42 +58,6 @@ async def test_a_run_whose_model_is_down_says_so_and_goes_on_when_it_is_up_again
     ]
 
 
-async def test_a_run_without_the_key_of_its_model_names_the_variable_and_can_be_cancelled(
-    temporal: TemporalClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    site = Site(temporal, desk(Agent("clerk", model="openai:gpt-5")))
-    async with site.worker():
-        run_id = await site.start()
-        view = await blocked(site, run_id)
-        await site.client.run(run_id).cancel()
-        ended = await site.ended(run_id)
-
-    (why,) = view.blocked
-    assert why.code == "model_unavailable"
-    assert "OPENAI_API_KEY" in why.message
-    assert "this worker cannot use the model 'openai:gpt-5'" in why.message
-    assert ended.status == "cancelled"
-
-
-async def test_a_model_that_answers_what_nobody_can_read_fails_the_run_after_its_retries(
-    temporal: TemporalClient,
-) -> None:
-    def broken(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        raise LookupError("the script has no such page")
-
-    site = Site(temporal, desk(Agent("clerk", model=broken, model_retries=0)))
-    async with site.worker():
-        run_id = await site.start()
-        ended = await site.ended(run_id)
-
-    assert ended.status == "failed"
-    assert ended.error is not None
-    assert ended.error.code == "node_failed"
-    assert ended.error.address == "graph:desk;node:clerk;agent:clerk;node:model"
-    assert "LookupError: the script has no such page" in ended.error.message
-
-
 class Cellar(MemoryBlobs):
     """Blobs behind a door that may be shut."""
 
@@ -108,23 +70,6 @@ class Cellar(MemoryBlobs):
             # A failure that is so large is cut by the server, and put into another.
             raise Unavailable(f"the cellar is shut{' and dark' * 1_000}")
         return await super().put(run_id, data)
-
-
-async def test_an_agent_whose_conversation_cannot_be_kept_waits_until_it_can(
-    temporal: TemporalClient,
-) -> None:
-    cellar = Cellar()
-    cellar.is_shut = True
-    clerk = Agent("clerk", model=scripted("Well."), model_retries=0)
-    site = Site(temporal, desk(clerk), blobs=cellar)
-    async with site.worker():
-        run_id = await site.start()
-        view = await blocked(site, run_id, attempt=2)
-        cellar.is_shut = False
-        ended = await site.ended(run_id)
-
-    assert "the cellar is shut" in view.blocked[0].message
-    assert ended.values["report"] == "Well."
 
 
 async def test_an_approved_call_whose_large_result_cannot_be_kept_at_once_is_not_made_again(

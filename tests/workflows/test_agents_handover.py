@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Annotated, Any
 
-from pydantic import BaseModel
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models.function import AgentInfo
 from scripted_agents import Call, desk, prompts, scripted, told
@@ -15,14 +13,9 @@ from temporalio.client import Client as TemporalClient
 
 from abeyance import (
     END,
-    START,
     Agent,
-    Context,
-    Graph,
     Refusal,
-    Send,
     ToolContext,
-    append,
     commands,
     tool,
     views,
@@ -58,31 +51,6 @@ class Ledger:
             return f"paid {to}"
 
         self.pay = pay
-
-
-async def test_a_long_conversation_is_handed_over_between_its_turns(
-    temporal: TemporalClient,
-) -> None:
-    ledger = Ledger()
-    turns = [[("pay", {"to": f"p{turn}", "amount": 1})] for turn in range(3)]
-    heard: list[int] = []
-
-    def last(messages: list[ModelMessage]) -> str:
-        heard.append(len(messages))
-        return "All are paid."
-
-    clerk = Agent("clerk", model=scripted(*turns, last), tools=[ledger.pay])
-    site = Site(temporal, desk(clerk))
-    async with site.worker():
-        run_id = await site.start(limits=SMALL)
-        ended = await site.ended(run_id)
-        count = await site.executions(run_id)
-        await site.replays(run_id)
-
-    assert count > 3
-    assert ledger.paid == [f"p{turn}" for turn in range(3)]
-    assert heard == [7]
-    assert ended.values["report"] == "All are paid."
 
 
 async def test_approvals_that_are_open_three_levels_deep_are_the_same_after_hand_overs(
@@ -132,60 +100,6 @@ async def pushed_on_or_over(site: Site, run_id: str) -> None:
     except Refusal as over:
         # The last answer lets it go on to its end.
         assert over.code is Code.NOT_RUNNING
-
-
-class Desks(BaseModel):
-    question: str = ""
-    report: str | None = None
-    people: list[str] = []
-    done: Annotated[list[str | None], append] = []
-
-
-async def test_agents_of_a_fan_out_are_asked_about_and_handed_over_each_for_itself(
-    temporal: TemporalClient,
-) -> None:
-    ledger = Ledger()
-
-    def first(messages: list[ModelMessage]) -> list[Call]:
-        return [("pay", {"to": prompts(messages)[0], "amount": 5000})]
-
-    graph = Graph("desks", state=Desks)
-
-    @graph.node(to=["prepare"])
-    async def split(state: Desks) -> list[Send]:
-        return [Send("prepare", name) for name in state.people]
-
-    @graph.node
-    async def prepare(state: Desks, ctx: Context) -> dict[str, Any]:
-        return {"question": ctx.item}
-
-    @graph.node
-    async def note(state: Desks) -> dict[str, Any]:
-        return {"done": [state.report]}
-
-    @graph.node
-    async def collect(state: Desks) -> None:
-        return None
-
-    clerk = Agent("clerk", model=scripted(first, told), tools=[ledger.pay])
-    graph.agent("clerk", clerk, input="question", output="report")
-    graph.edge(START, "split")
-    graph.edge("prepare", "clerk")
-    graph.edge("clerk", "note")
-    graph.edge(["note"], "collect")
-    site = Site(temporal, graph)
-    people = ["bob", "eve", "ann"]
-    async with site.worker():
-        run_id = await site.start({"people": people}, limits=Limits(continue_as_new_after=20))
-        view = await site.until(run_id, "awaiting-input")
-        await pushed_on(site, run_id)
-        for entry in reversed(view.interrupts):
-            await site.client.run(run_id).respond({entry.id: {"approved": True}}, principal=ANYBODY)
-        ended = await site.ended(run_id)
-
-    assert len({entry.address for entry in view.interrupts}) == 3
-    assert sorted(ledger.paid) == sorted(people)
-    assert ended.values["done"] == [f"pay: success: paid {name}" for name in people]
 
 
 async def test_a_model_that_speaks_at_the_hard_mark_is_asked_again_and_heard_once(
