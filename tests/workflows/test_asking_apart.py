@@ -107,19 +107,6 @@ def spread(asks_: bool) -> Graph:
     return graph
 
 
-@pytest.mark.parametrize("items", [0, 1, 12])
-async def test_a_fan_out_collects_in_the_order_of_its_items(
-    temporal: TemporalClient, items: int
-) -> None:
-    site = Site(temporal, spread(asks_=False))
-    async with site.worker():
-        run_id = await site.start({"count": items})
-        ended = await site.ended(run_id)
-        assert ended.values["log"] == [f"{number}:{number}" for number in range(items)]
-        assert ended.values["count"] == items
-        await site.replays(run_id)
-
-
 async def test_items_are_answered_in_any_order_and_across_hand_overs(
     temporal: TemporalClient,
 ) -> None:

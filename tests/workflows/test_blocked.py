@@ -17,7 +17,7 @@ from temporal_site import Site, eventually
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client as TemporalClient
 
-from abeyance import END, START, Backoff, Context, Goto, Graph
+from abeyance import END, START, Backoff, Context, Graph
 from abeyance.core.state import Limits
 from abeyance.filters import RunFilter
 
@@ -170,52 +170,26 @@ async def test_the_first_attempt_of_a_node_is_the_first_that_was_not_blocked(
     assert (ended.values["log"], attempts) == (["n0", "n1"], [1, 2])
 
 
-async def test_a_blocked_visit_that_is_stopped_keeps_its_steps(
-    temporal: TemporalClient, witness: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "boto3", None)
-    site = Site(temporal, exporting())
-    async with site.worker():
-        run_id = await site.start({"witness": str(witness)})
-        await site.until_blocked(run_id, attempt=2)
-        await site.client.run(run_id).pause(mode="now")
-        paused = await site.until(run_id, "paused")
-        monkeypatch.setitem(sys.modules, "boto3", sys)
-        await site.client.run(run_id).resume()
-        ended = await site.ended(run_id)
-
-    assert [why.code for why in paused.blocked] == ["extra_missing"]
-    assert (ended.status, witness.read_text()) == ("completed", "collected\n")
-
-
-def paying(name: str, *, way: str, made: list[str]) -> Graph:
-    """assess -> the node `name`, by a route or a Goto."""
+def paying(name: str, made: list[str]) -> Graph:
+    """assess -> the node `name`, by a route."""
     graph = Graph("paying", state=State)
 
-    @graph.node(to=[name] if way == "goto" else (), retries=0)
-    async def assess(state: State) -> Any:
+    @graph.node(retries=0)
+    async def assess(state: State) -> dict[str, Any]:
         made.append("assess")
-        return Goto(name, {"log": ["assessed"]}) if way == "goto" else {"log": ["assessed"]}
+        return {"log": ["assessed"]}
 
     graph.node(name=name)(lambda state: {"log": [name]})
     graph.edge(START, "assess")
-    if way == "route":
-        graph.route("assess", choose_of(name), to=[name, END])
+    graph.route("assess", lambda state: name, to=[name, END])
     return graph
-
-
-def choose_of(name: str) -> Any:
-    def choose(state: State) -> str:
-        return name
-
-    return choose
 
 
 async def test_a_route_to_a_renamed_node_waits_for_one_to_the_old_name_and_the_node_runs_once(
     temporal: TemporalClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     made: list[str] = []
-    old, new = (paying(name, way="route", made=made) for name in ("pay", "payout"))
+    old, new = (paying(name, made) for name in ("pay", "payout"))
     site = Site(temporal, old)
     async with site.worker(new):
         run_id = await site.start()
@@ -232,29 +206,6 @@ async def test_a_route_to_a_renamed_node_waits_for_one_to_the_old_name_and_the_n
         ("node.blocked", "target_unknown"),
         ("node.unblocked", "target_unknown"),
     ]
-    assert logged(caplog, run_id) == ["target_unknown"]
-
-
-async def test_a_goto_to_a_renamed_node_is_blocked_with_what_was_done(
-    temporal: TemporalClient, caplog: pytest.LogCaptureFixture
-) -> None:
-    made: list[str] = []
-    old, new = (paying(name, way="goto", made=made) for name in ("pay", "payout"))
-    site = Site(temporal, old)
-    async with site.worker(new):
-        run_id = await site.start()
-        view = await site.client.run(run_id).wait(until=frozenset({"blocked"}), timeout=30)
-        await site.client.run(run_id).cancel()
-        ended = await site.ended(run_id)
-        await site.replays(run_id)
-
-    (why,) = view.blocked
-    assert (view.status, why.code, view.values["log"]) == (
-        "running",
-        "target_unknown",
-        ["assessed"],
-    )
-    assert (ended.status, made) == ("cancelled", ["assess"])
     assert logged(caplog, run_id) == ["target_unknown"]
 
 

@@ -192,28 +192,6 @@ async def test_a_history_that_was_handed_over_is_not_the_end_of_its_run(
     assert not receipt.replayed
 
 
-async def test_a_key_that_another_kind_of_call_has_used_is_refused(
-    temporal: TemporalClient,
-) -> None:
-    site = Site(temporal, gates(2))
-    async with site.worker():
-        run_id, (gate, other) = await asked(site)
-        await site.client.run(run_id).pause(key="paused")
-        with pytest.raises(Refusal) as answered:
-            await site.client.run(run_id).respond({gate: 1}, principal=ANYBODY, key="paused")
-        await site.client.run(run_id).respond({gate: 1}, principal=ANYBODY, key="answered")
-        with pytest.raises(Refusal) as told:
-            await site.client.run(run_id).clear_messages(key="answered")
-        move = commands.EditDeadline(interrupt_id=other, timeout=60, principal=ANYBODY, key="moved")
-        await site.client.run(run_id).edit(move)
-        await site.client.run(run_id).edit(move)
-        with pytest.raises(Refusal) as moved:
-            await site.client.run(run_id).respond({other: 1}, principal=ANYBODY, key="moved")
-
-    codes = {caught.value.code for caught in (answered, told, moved)}
-    assert codes == {Code.IDEMPOTENCY_CONFLICT}
-
-
 async def test_who_waits_goes_on_when_the_history_has_become_another_one(
     temporal: TemporalClient,
 ) -> None:

@@ -19,7 +19,6 @@ from abeyance.client.records import Records
 from abeyance.core.grants import Wanted
 from abeyance.records.database import Database
 from abeyance.token_file import add_token, revoke_tokens
-from abeyance.worker import make_worker
 
 ADA = Principal(subject="ada", capabilities=("pay",))
 OPERATOR = Principal(subject="olga", capabilities=("runs:control",))
@@ -166,30 +165,6 @@ async def test_a_call_that_begins_again_has_taken_one_use(temporal: TemporalClie
     assert (ended.status, len(purse.paid)) == ("completed", 3)
     assert (len(grant.used), after.status) == (1, "awaiting-input")
     assert len(await site.events(run_id, "approval.granted")) == 1
-
-
-async def test_of_two_workers_at_once_one_takes_the_last_use(temporal: TemporalClient) -> None:
-    purse = Purse()
-    site = Site(temporal, purse.graph())
-    # One process has one worker of a queue over one connection.
-    other = await TemporalClient.connect(
-        temporal.service_client.config.target_host, data_converter=temporal.data_converter
-    )
-    another = make_worker(other, site.graphs, site.settings, blobs=site.blobs)
-    async with site.worker(), another:
-        await remembered(site, uses=1)
-        views_ = await asyncio.gather(*(settled(site) for _ in range(4)))
-
-    assert sorted(view.status for view in views_) == ["awaiting-input"] * 3 + ["completed"]
-    assert len(purse.paid) == 2
-
-
-async def test_a_grant_for_one_run_covers_no_other(temporal: TemporalClient) -> None:
-    purse = Purse()
-    site = Site(temporal, purse.graph())
-    async with site.worker():
-        await remembered(site, "run")
-        assert (await settled(site)).status == "awaiting-input"
 
 
 async def test_a_grant_of_another_declaration_of_the_tool_covers_nothing(

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import pytest
 from pydantic import BaseModel
-from sample_graphs import Held, gated
+from sample_graphs import Held
 from temporal_site import ANYBODY, Site, eventually
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client as TemporalClient
@@ -299,21 +299,3 @@ async def test_a_message_to_a_run_that_completes_is_taken_or_reported_or_refused
 
     assert fates["refused"] >= 10
     assert fates["taken"] + fates["left"]
-
-
-async def test_messages_that_are_too_old_are_reported_without_anybody_asking(
-    temporal: TemporalClient,
-) -> None:
-    site = Site(temporal, gated())
-    async with site.worker():
-        run_id = await site.start()
-        await site.until(run_id, "awaiting-input")
-        await site.client.run(run_id).signal_message(message(1, ttl=0.3))
-
-        async def is_reported() -> bool:
-            return bool((await site.client.run(run_id).view()).undelivered)
-
-        await eventually(is_reported)
-        view = await site.client.run(run_id).view()
-        assert [(left.message_id, left.reason) for left in view.undelivered] == [("m1", "expired")]
-        assert view.queue_depth == 0
