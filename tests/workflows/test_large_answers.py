@@ -22,6 +22,7 @@ class Document(BaseModel):
     text: str = ""
 
 
+@pytest.mark.slow
 async def test_the_answer_with_which_a_run_would_stand_still_is_refused(
     temporal: TemporalClient,
 ) -> None:

@@ -100,45 +100,30 @@ async def test_a_worker_tells_prometheus_what_its_runs_were_asked_and_replays_co
     assert any(name.startswith("temporal_workflow_task") for name in after.names)
 
 
-async def test_what_a_signal_brings_and_the_run_refuses_is_counted_with_its_code(
+async def test_what_a_signal_brings_is_counted_with_the_code_of_a_refusal_and_when_it_is_sent_again(
     temporal: TemporalClient,
 ) -> None:
     async with measured(temporal, gated()) as site, site.worker():
         run_id = await site.start(limits=Limits(max_queue_size=1))
         await site.until(run_id, "awaiting-input")
-        handle = site.temporal.get_workflow_handle(run_id)
+        run, handle = site.client.run(run_id), site.temporal.get_workflow_handle(run_id)
         await handle.signal("pause", commands.Pause(on_timeout="goto:nowhere", timeout=60))
         for number in range(2):
             await handle.signal("steer", {"message_id": f"m{number}", "text": "hello"})
-        await site.client.run(run_id).view()
-
+        assert [note.message_id for note in (await run.view()).rejected] == ["m1"]
         assert await site.operations("pause", "refused", code="unknown_node") == 1
         assert await site.operations("message", "refused", code="queue_full") == 1
         assert await site.operations("message") == 1
-        await site.client.run(run_id).cancel()
-        await site.ended(run_id)
-        assert await site.operations("cancel") == 1
 
-
-async def test_a_message_that_was_turned_away_and_is_sent_again_is_let_in_and_counted(
-    temporal: TemporalClient,
-) -> None:
-    async with measured(temporal, gated()) as site, site.worker():
-        run_id = await site.start(limits=Limits(max_queue_size=1))
-        await site.until(run_id, "awaiting-input")
-        handle = site.temporal.get_workflow_handle(run_id)
-        for number in range(2):
-            await handle.signal("steer", {"message_id": f"m{number}", "text": "hello"})
-        assert [note.message_id for note in (await site.client.run(run_id).view()).rejected] == [
-            "m1"
-        ]
-        await site.client.run(run_id).clear_messages()
+        await run.clear_messages()
         await handle.signal("steer", {"message_id": "m1", "text": "hello"})
-        view = await site.client.run(run_id).view()
-
+        view = await run.view()
         assert (view.rejected, view.queue_depth) == ([], 1)
         assert await site.operations("message", "refused", code="queue_full") == 1
         assert await site.operations("message") == 2
+        await run.cancel()
+        await site.ended(run_id)
+        assert await site.operations("cancel") == 1
 
 
 async def test_an_answer_by_default_is_no_answer_of_anybody(temporal: TemporalClient) -> None:

@@ -226,40 +226,6 @@ async def test_a_rewind_keeps_its_number_when_what_it_has_discarded_is_past_rete
     assert await standing(site, run_id) == after
 
 
-async def test_rewinds_behind_a_run_that_went_on_without_its_records_are_made_anew(
-    temporal: TemporalClient,
-) -> None:
-    site = Site(temporal, gates(3))
-    async with site.worker():
-        run_id = await site.start()
-        run = site.client.run(run_id)
-        first, second, third = (await site.until(run_id, "awaiting-input")).interrupts
-        await run.respond(first.id, 1, principal=ANYBODY)
-        await run.respond(second.id, 1, principal=ANYBODY)
-        for _ in range(2):
-            await run.rewind(to=first.id, principal=ANYBODY)
-            await run.respond(first.id, 1, principal=ANYBODY)
-        before = await everything(site, run_id)
-        lose(site)
-        await run.respond(second.id, 1, principal=ANYBODY)
-
-        await eventually(lambda: are_listed(site, run_id, 3))
-        await reindex(temporal, site.client)
-
-        made = await everything(site, run_id)
-        assert made[: len(before)] == before
-        assert [int(number) for number, *_ in made] == [*range(1, len(made) + 1)]
-        assert [each.id for each in await run.interrupts()] == [third.id]
-        # A rewind that is repeated with its key is looked for in the records first.
-        await run.rewind(to=second.id, principal=ANYBODY)
-        assert {each.id for each in await run.interrupts()} == {first.id, second.id, third.id}
-
-
-async def are_listed(site: Site, run_id: str, count: int) -> bool:
-    """Whether Temporal lists so many executions of a run."""
-    return (await site.temporal.count_workflows(f"WorkflowId = '{run_id}'")).count == count
-
-
 async def test_a_run_that_temporal_does_not_have_is_named(temporal: TemporalClient) -> None:
     site = Site(temporal, gated())
 

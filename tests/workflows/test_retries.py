@@ -79,28 +79,6 @@ async def test_the_pauses_grow_by_the_factor_up_to_the_longest(temporal: Tempora
         assert len(await site.events(run_id, "node.started")) == 5
 
 
-async def test_a_pause_between_two_attempts_repeats_no_step_and_forgets_no_attempt(
-    temporal: TemporalClient,
-) -> None:
-    away = Away(9)
-    away.may_go.clear()
-    site = Site(temporal, alone(away.work, retries=1, backoff=QUICK))
-    async with site.worker():
-        run_id = await site.start()
-        await eventually(lambda: away.calls)
-        await site.client.run(run_id).pause()
-        away.may_go.set()
-        await eventually(lambda: site.events(run_id, "node.retrying"))
-        assert len(away.calls) == 1
-        await site.client.run(run_id).resume()
-        ended = await site.ended(run_id)
-
-        assert ended.error is not None
-        assert ended.error.message == "ConnectionError: away"
-        assert (len(away.calls), away.steps, len(away.keys)) == (2, ["once"], 1)
-        await site.replays(run_id)
-
-
 async def test_a_hand_over_between_two_attempts_repeats_no_step_and_forgets_no_attempt(
     temporal: TemporalClient,
 ) -> None:

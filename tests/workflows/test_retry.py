@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 from changed_graphs import Payments
-from temporal_site import ANYBODY, Site, eventually
+from temporal_site import ANYBODY, Site
 from temporalio.client import Client as TemporalClient
 
 from abeyance import Principal, Refusal
 from abeyance.errors import Code
-from abeyance.filters import RunFilter
 
 OPERATOR = Principal(subject="olga", capabilities=("runs:control",))
 
@@ -53,80 +52,6 @@ async def test_a_failed_run_goes_on_and_runs_no_finished_node_or_step_again(
         assert (more[0].actor, more[0].data["outcome"]) == ("olga", "failed")
         assert await types(site, run_id) == [event.type for event in (*seen, *more)]
         await site.replays(run_id)
-
-
-async def test_a_run_that_fails_again_is_retried_again(temporal: TemporalClient) -> None:
-    payments = Payments(fails=2)
-    site = Site(temporal, payments.graph())
-    async with site.worker():
-        run_id = await failed(site)
-        run = site.client.run(run_id)
-        await run.retry()
-        assert (await site.ended(run_id)).status == "failed"
-        await run.retry()
-        assert (await site.ended(run_id)).status == "completed"
-
-        assert payments.done == ["check", "reserve", "pay"]
-        told = await types(site, run_id)
-        assert [type_ for type_ in told if type_.startswith("run.")] == [
-            "run.started",
-            "run.awaiting_input",
-            "run.failed",
-            "run.retried",
-            "run.failed",
-            "run.retried",
-            "run.completed",
-        ]
-
-
-async def test_a_run_that_was_retried_is_listed_once_and_as_it_is_now(
-    temporal: TemporalClient,
-) -> None:
-    payments = Payments(fails=1)
-    site = Site(temporal, payments.graph())
-    async with site.worker():
-        run_id, other = await failed(site), await site.start({"amount": 4})
-        run = site.client.run(run_id)
-        await run.retry()
-        await site.ended(run_id)
-        await site.client.run(other).cancel(mode="now")
-        await site.ended(other)
-
-        async def listed(*statuses: str) -> list[tuple[str, str]]:
-            page, _ = await site.client.runs.list(RunFilter(statuses=frozenset(statuses)), limit=9)
-            return sorted((view.run_id, view.status) for view in page)
-
-        async def are_listed() -> bool:
-            both = sorted([(run_id, "completed"), (other, "cancelled")])
-            return await listed() == both and await listed("failed", "cancelled") == [
-                (other, "cancelled")
-            ]
-
-        await eventually(are_listed)
-
-
-async def test_a_cancelled_run_asks_its_open_question_again_under_its_id(
-    temporal: TemporalClient,
-) -> None:
-    payments = Payments()
-    site = Site(temporal, payments.graph(timeout="1h"))
-    async with site.worker():
-        run_id = await site.start({"amount": 3}, labels={"team": "a"})
-        (asked,) = (await site.until(run_id, "awaiting-input")).interrupts
-        run = site.client.run(run_id)
-        await run.cancel("by mistake")
-        assert (await site.ended(run_id)).status == "cancelled"
-        await run.retry()
-        again = await site.until(run_id, "awaiting-input")
-
-        assert [(entry.id, entry.status) for entry in again.interrupts] == [(asked.id, "open")]
-        assert again.labels == {"team": "a"}
-        assert again.interrupts[0].deadline is not None
-        assert asked.deadline is not None
-        assert again.interrupts[0].deadline > asked.deadline
-        await run.respond(asked.id, True, principal=ANYBODY)
-        assert (await site.ended(run_id)).status == "completed"
-        assert payments.done == ["check", "reserve", "pay"]
 
 
 async def test_a_repeat_with_the_same_key_starts_nothing_more(temporal: TemporalClient) -> None:

@@ -141,26 +141,6 @@ async def test_a_run_that_was_ended_while_it_waited_waits_again(
         await site.replays(run_id)
 
 
-async def test_a_question_that_has_expired_gets_its_whole_time_again(
-    temporal: TemporalClient,
-) -> None:
-    site = Site(temporal, gated(timeout="2s", on_timeout="goto:late"))
-    async with site.worker():
-        run_id = await site.start()
-        question = await opened(site, run_id)
-        assert (await site.ended(run_id)).values["log"] == ["before", "late"]
-
-        await site.client.run(run_id).rewind(to=question.id)
-
-        again = await opened(site, run_id)
-        assert again.id == question.id
-        assert again.deadline is not None
-        assert question.deadline is not None
-        assert again.deadline > question.deadline
-        await site.client.run(run_id).respond(again.id, {"approved": True}, principal=ANYBODY)
-        assert (await site.ended(run_id)).values["log"] == ["before", "after {'approved': True}"]
-
-
 async def test_a_question_in_an_earlier_execution_is_open_again(temporal: TemporalClient) -> None:
     graph = Graph("rounds", state=State)
     names = ["a", "b", "c", "d"]
@@ -260,19 +240,6 @@ class Hotel:
         graph.edge("quick", "last")
         return graph
 
-    def nested(self) -> Graph:
-        inner = Graph("inner", state=State)
-        inner.node(name="work")(self._doing("work"))
-        inner.interrupt("last", prompt="Last?")
-        inner.edge(START, "work")
-        inner.edge("work", "last")
-        graph = Graph("nested", state=State)
-        graph.interrupt("first", prompt="First?")
-        graph.subgraph("inner", inner)
-        graph.edge(START, "first")
-        graph.edge("first", "inner")
-        return graph
-
     def coded(self) -> Graph:
         graph = Graph("coded", state=State)
 
@@ -312,7 +279,7 @@ class Hotel:
         return do
 
 
-@pytest.mark.parametrize("kind", ["local", "nested", "coded", "spread"])
+@pytest.mark.parametrize("kind", ["local", "coded", "spread"])
 async def test_whatever_asks_asks_again_and_repeats_nothing_from_before(
     temporal: TemporalClient, kind: str
 ) -> None:

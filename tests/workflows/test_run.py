@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel, Field
-from sample_graphs import State, chain, gated, gates
+from sample_graphs import State, gated, gates
 from temporal_site import ANYBODY, Site, eventually
-from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client as TemporalClient
 
-from abeyance import START, Backoff, Context, Fatal, Graph, Principal, Refusal, views
+from abeyance import START, Context, Graph, Principal, Refusal, views
 from abeyance.errors import Code
 
 
@@ -120,48 +119,6 @@ async def test_a_repeated_answer_gets_the_first_receipt_also_after_the_end(
     assert unnamed.value.code is Code.RUN_FINISHED
 
 
-async def test_branches_do_not_wait_for_each_other(temporal: TemporalClient) -> None:
-    site = Site(temporal, gates(3))
-    async with site.worker():
-        run_id = await site.start()
-        waiting = await site.until(run_id, "awaiting-input")
-        by_name = {entry.name: entry.id for entry in waiting.interrupts}
-        await site.client.run(run_id).respond({by_name["gate2"]: "b"}, principal=ANYBODY)
-        await site.client.run(run_id).respond({by_name["gate0"]: "a"}, principal=ANYBODY)
-        halfway = await site.until(run_id, "awaiting-input")
-
-        assert halfway.values["log"] == ["done2 b", "done0 a"]
-        assert [entry.name for entry in halfway.interrupts] == ["gate1"]
-        assert halfway.interrupts[0].id == by_name["gate1"]
-        await site.client.run(run_id).respond(response="c", principal=ANYBODY)
-        assert (await site.ended(run_id)).status == "completed"
-
-
-async def test_a_failing_node_is_tried_again_and_its_key_stays_the_same(
-    temporal: TemporalClient,
-) -> None:
-    keys: list[str] = []
-    graph = Graph("flaky", state=State)
-
-    @graph.node(retries=2, backoff=Backoff(first="100ms", factor=1))
-    async def flaky(state: State, ctx: Context) -> dict[str, Any]:
-        keys.append(ctx.idempotency_key)
-        if len(keys) < 3:
-            raise ConnectionError("not yet")
-        return {"log": [f"attempt {ctx.attempt}"]}
-
-    graph.edge(START, "flaky")
-    site = Site(temporal, graph)
-    async with site.worker():
-        first = await site.start()
-        assert (await site.ended(first)).values["log"] == ["attempt 3"]
-        second = await site.start()
-        await site.ended(second)
-
-    assert len(set(keys[:3])) == 1
-    assert keys[3] != keys[0]
-
-
 async def test_a_node_that_fails_for_good_fails_the_run_and_says_where(
     temporal: TemporalClient,
 ) -> None:
@@ -196,61 +153,6 @@ async def test_a_node_that_fails_for_good_fails_the_run_and_says_where(
         assert described.status is not None
         assert described.status.name == "FAILED"
         await site.replays(run_id)
-
-
-async def test_fatal_is_not_tried_again_and_on_error_leads_on(temporal: TemporalClient) -> None:
-    tried: list[int] = []
-    graph = Graph("caught", state=State)
-
-    @graph.node(retries=5, on_error="goto:mend")
-    async def broken(state: State) -> None:
-        tried.append(1)
-        raise Fatal("beyond repair")
-
-    @graph.node
-    async def mend(state: State) -> dict[str, Any]:
-        return {"log": ["mended"]}
-
-    graph.edge(START, "broken")
-    site = Site(temporal, graph)
-    async with site.worker():
-        ended = await site.ended(await site.start())
-
-        assert len(tried) == 1
-        assert (ended.status, ended.values["log"]) == ("completed", ["mended"])
-
-
-async def test_a_timeout_says_which_node_and_how_long(temporal: TemporalClient) -> None:
-    graph = Graph("slow", state=State)
-
-    @graph.node(timeout="100ms", retries=0)
-    async def slow(state: State) -> None:
-        await asyncio.sleep(30)
-
-    graph.edge(START, "slow")
-    site = Site(temporal, graph)
-    async with site.worker():
-        ended = await site.ended(await site.start())
-
-        assert ended.error is not None
-        assert "'slow' took longer than its timeout of 0.1 s" in ended.error.message
-
-
-async def test_code_that_no_worker_has_is_waited_for_and_shown_as_blocked(
-    temporal: TemporalClient,
-) -> None:
-    old = chain(1, "deployed")
-    new = chain(2, "deployed")
-    site = Site(temporal, new)
-    run_id = await site.start()
-    async with site.worker(old):
-        (blocked,) = (await site.until_blocked(run_id)).blocked
-    async with site.worker():
-        ended = await site.ended(run_id)
-
-    assert (blocked.node, blocked.code) == ("deployed.n1", "code_missing")
-    assert "'n1'" in blocked.message
-    assert ended.values["log"] == ["n0", "n1"]
 
 
 @pytest.mark.parametrize("local", [False, True])
@@ -297,17 +199,3 @@ async def test_an_answer_that_todays_type_refuses_is_asked_for_again(
         await site.replays(run_id)
 
     assert (ended.status, ended.values["log"]) == ("completed", ["paid 90"])
-
-
-async def test_local_nodes_cost_no_activity_and_do_the_same(temporal: TemporalClient) -> None:
-    site = Site(temporal, chain(5, "swift", local=True))
-    async with site.worker():
-        run_id = await site.start()
-        ended = await site.ended(run_id)
-        events = (await site.history(run_id)).events
-
-        assert ended.values["log"] == ["n0", "n1", "n2", "n3", "n4"]
-        assert not any(
-            event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED for event in events
-        )
-        await site.replays(run_id)

@@ -7,11 +7,11 @@ import uuid
 from typing import Any
 
 import pytest
-from sample_graphs import Held, chain, gated
+from sample_graphs import chain, gated
 from temporal_site import Site, eventually
 from temporalio.client import Client as TemporalClient
 
-from abeyance import commands, names
+from abeyance import commands
 from abeyance.errors import Code, Refusal
 from abeyance.worker import tend
 
@@ -136,24 +136,6 @@ async def test_what_is_inactive_is_evicted_and_what_has_a_deadline_is_not(
         assert await site.client.runs.evict(inactive_for=0) == []
 
 
-async def test_a_run_that_was_active_after_all_stays(temporal: TemporalClient) -> None:
-    site = Site(temporal, gated())
-    async with site.worker():
-        run_id = await site.start()
-        view = await site.until(run_id, "awaiting-input")
-        assert view.metrics is not None
-        before = view.metrics.last_activity_at
-        await site.client.run(run_id).pause()
-        await site.until(run_id, "paused")
-        handle = temporal.get_workflow_handle(run_id)
-        events = len((await site.history(run_id)).events)
-        with pytest.raises(Exception, match="Workflow update failed") as refused:
-            await handle.execute_update("evict", commands.Evict(inactive_since=before))
-        assert getattr(refused.value.__cause__, "type", None) == names.STILL_ACTIVE
-        assert len((await site.history(run_id)).events) == events
-        assert (await site.client.run(run_id).view()).status == "paused"
-
-
 async def test_all_but_the_most_recent_can_be_evicted(temporal: TemporalClient) -> None:
     site = Site(temporal, gated())
     async with site.worker():
@@ -188,30 +170,23 @@ async def test_a_worker_evicts_what_was_inactive_for_as_long_as_the_settings_say
         assert (await site.ended(run_id)).reason == "evicted"
 
 
-async def test_a_session_is_cancelled_at_its_end(temporal: TemporalClient) -> None:
-    site = Site(temporal, gated())
-    async with site.worker():
-        run_id = f"run-{uuid.uuid4().hex}"
-        graph = site.graphs["gated"]
-        async with site.client.runs.session(graph, {"amount": 3}, run_id=run_id) as started:
-            assert started.created
-            await site.until(run_id, "awaiting-input")
-        ended = await site.ended(run_id)
-        assert (ended.status, ended.reason) == ("cancelled", "its session is over")
-
-
-async def test_a_session_that_raises_is_cancelled_and_the_error_goes_on(
+async def test_a_session_is_cancelled_at_its_end_also_by_an_error_which_goes_on(
     temporal: TemporalClient,
 ) -> None:
     site = Site(temporal, gated())
+    graph = site.graphs["gated"]
+    well, failing = (f"run-{uuid.uuid4().hex}" for _ in "12")
     async with site.worker():
-        run_id = f"run-{uuid.uuid4().hex}"
+        async with site.client.runs.session(graph, {"amount": 3}, run_id=well) as started:
+            assert started.created
+            await site.until(well, "awaiting-input")
         with pytest.raises(LookupError, match="lost it"):
-            async with site.client.runs.session(site.graphs["gated"], run_id=run_id):
+            async with site.client.runs.session(graph, run_id=failing):
                 raise LookupError("lost it")
-        ended = await site.ended(run_id)
-        assert ended.status == "cancelled"
-        assert "lost it" in (ended.reason or "")
+        ended = [await site.ended(run_id) for run_id in (well, failing)]
+    assert [view.status for view in ended] == ["cancelled"] * 2
+    assert ended[0].reason == "its session is over"
+    assert "lost it" in (ended[1].reason or "")
 
 
 async def test_a_session_whose_run_has_ended_is_over(temporal: TemporalClient) -> None:
@@ -222,14 +197,3 @@ async def test_a_session_whose_run_has_ended_is_over(temporal: TemporalClient) -
         assert (await site.client.run(started.run_id).view()).status == "completed"
         assert not await site.client.runs.unregister(started.run_id)
         assert not await site.client.runs.unregister("nobody-knows-this")
-
-
-async def test_a_run_whose_node_works_is_halted_within_its_grace(temporal: TemporalClient) -> None:
-    held = Held()
-    site = Site(temporal, held.graph)
-    async with site.worker():
-        run_id = await site.start()
-        await eventually(lambda: held.started)
-        await seen(site, 1)
-        assert await site.client.runs.evict(keep=0) == [run_id]
-        assert (await site.ended(run_id)).reason == "evicted"

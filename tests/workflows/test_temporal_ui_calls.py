@@ -20,7 +20,7 @@ from temporalio.common import RawValue
 from abeyance import START, Fatal, Graph
 
 
-async def test_pause_and_resume_are_signals_without_an_argument(temporal: TemporalClient) -> None:
+async def test_a_run_is_paused_told_and_answered_from_there(temporal: TemporalClient) -> None:
     site, operator = Site(temporal, gated()), Operator(temporal)
     async with site.worker():
         run_id = await site.start()
@@ -29,24 +29,39 @@ async def test_pause_and_resume_are_signals_without_an_argument(temporal: Tempor
         shown = await operator.query(run_id, "view")
         resumed = await operator.workflow("signal", run_id, "--name", "resume")
         after = await operator.query(run_id, "view")
-
         assert (paused.code, resumed.code) == (0, 0)
         assert (shown["status"], shown["pause"]["actor"]) == ("paused", "temporal")
         assert (after["status"], after["pause"]) == ("awaiting-input", None)
-        await site.replays(run_id)
 
-
-async def test_a_signal_may_carry_who_sends_it_and_why(temporal: TemporalClient) -> None:
-    site, operator = Site(temporal, gated()), Operator(temporal)
-    async with site.worker():
-        run_id = await site.start()
-        await site.until(run_id, "awaiting-input")
+        # A signal may carry who sends it, and why.
         why = json.dumps({"actor": "ada", "reason": "the bank is closed", "timeout": "PT8H"})
         await operator.workflow("signal", run_id, "--name", "pause", "--input", why)
         said = await operator.workflow("metadata", run_id)
-
+        await operator.workflow("signal", run_id, "--name", "resume")
         assert "**paused** by `ada` since" in said.out
         assert "`the bank is closed`; until" in said.out
+
+        message = json.dumps({"message_id": "m1", "text": "mind the VAT"})
+        for _ in range(2):
+            await operator.workflow("signal", run_id, "--name", "steer", "--input", message)
+        (unread,) = await operator.query(run_id, "messages")
+        assert (unread["text"], unread["sender"]) == ("mind the VAT", "temporal")
+
+        (asked,) = await operator.query(run_id, "interrupts")
+        ill_typed = await operator.respond(run_id, response={"approved": "perhaps"})
+        misspelt = await operator.respond(run_id, answer=True)
+        assert "(type: invalid_answer" in ill_typed.errors
+        assert "perhaps" in ill_typed.errors
+        assert "answer\n  Extra inputs are not permitted" in misspelt.errors
+
+        said = await operator.respond(run_id, interrupt_id=asked["id"], response={"approved": True})
+        ended = await site.ended(run_id)
+        (settled,) = await site.client.run(run_id).interrupts(status="all")
+        (receipt,) = said.json["result"]["receipts"]
+        assert (receipt["status"], receipt["answered_by"]) == ("answered", "temporal")
+        assert ended.values["log"] == ["before", "after {'approved': True}"]
+        assert (settled.status, settled.answered_by) == ("answered", "temporal")
+        await site.replays(run_id)
 
 
 async def test_a_signal_that_cannot_be_read_is_told_and_the_run_goes_on(
@@ -92,36 +107,6 @@ async def test_a_signal_that_cannot_be_read_is_told_and_the_run_goes_on(
         await site.replays(run_id)
 
 
-async def test_a_message_is_left_by_a_signal(temporal: TemporalClient) -> None:
-    site, operator = Site(temporal, gated()), Operator(temporal)
-    async with site.worker():
-        run_id = await site.start()
-        await site.until(run_id, "awaiting-input")
-        message = json.dumps({"message_id": "m1", "text": "mind the VAT"})
-        for _ in range(2):
-            await operator.workflow("signal", run_id, "--name", "steer", "--input", message)
-        (unread,) = await operator.query(run_id, "messages")
-
-        assert (unread["text"], unread["sender"]) == ("mind the VAT", "temporal")
-
-
-async def test_a_question_for_anybody_is_answered_from_there(temporal: TemporalClient) -> None:
-    site, operator = Site(temporal, gated()), Operator(temporal)
-    async with site.worker():
-        run_id = await site.start()
-        await site.until(run_id, "awaiting-input")
-        (asked,) = await operator.query(run_id, "interrupts")
-        said = await operator.respond(run_id, interrupt_id=asked["id"], response={"approved": True})
-        ended = await site.ended(run_id)
-        (settled,) = await site.client.run(run_id).interrupts(status="all")
-
-        (receipt,) = said.json["result"]["receipts"]
-        assert (receipt["status"], receipt["answered_by"]) == ("answered", "temporal")
-        assert ended.values["log"] == ["before", "after {'approved': True}"]
-        assert (settled.status, settled.answered_by) == ("answered", "temporal")
-        await site.replays(run_id)
-
-
 async def test_a_question_that_asks_for_a_capability_is_refused_and_stays_open(
     temporal: TemporalClient,
 ) -> None:
@@ -142,24 +127,6 @@ async def test_a_question_that_asks_for_a_capability_is_refused_and_stays_open(
         # The text stands there once: what the error was made from would repeat it.
         assert refused.errors.count("may not answer") == 1
         assert (len(view.interrupts), after, ended.status) == (1, before, "completed")
-
-
-async def test_an_answer_of_the_wrong_form_is_refused_with_what_is_wrong(
-    temporal: TemporalClient,
-) -> None:
-    site, operator = Site(temporal, gated()), Operator(temporal)
-    async with site.worker():
-        run_id = await site.start()
-        await site.until(run_id, "awaiting-input")
-        ill_typed = await operator.respond(run_id, response={"approved": "perhaps"})
-        misspelt = await operator.respond(run_id, answer=True)
-        unknown = await operator.respond(run_id, interrupt_id="nobody.0", response=True)
-
-        assert "(type: invalid_answer" in ill_typed.errors
-        assert "perhaps" in ill_typed.errors
-        assert "answer\n  Extra inputs are not permitted" in misspelt.errors
-        assert "(type: unknown_interrupt" in unknown.errors
-        assert len((await site.until(run_id, "awaiting-input")).interrupts) == 1
 
 
 async def test_a_deadline_is_moved_and_values_are_set_from_there(
