@@ -14,8 +14,6 @@ from abeyance.testing import InMemoryRun
 
 ADA = Principal(subject="ada")
 EDIT = {"approved": True, "arguments": {"amount": 3}}
-SAME = {"approved": True, "arguments": {"amount": 5}}
-NO = {"approved": False, "reason": "not now"}
 RESULT = {"approved": False, "result": {"paid": "in cash"}}
 
 
@@ -98,41 +96,6 @@ async def test_a_hook_that_fails_does_not_hide_that_a_person_gave_the_result() -
     told = "A person gave the result of 'pay' in place of the call, but it is withheld: "
     assert (outcome, text.startswith(told)) == ("failed", True)
     assert (await entry_of(run)).answered_by == "ada"
-
-
-async def test_arguments_that_are_those_asked_about_are_no_edit() -> None:
-    purse = Purse(decisions=["approve"])
-    run, script = await asking(purse)
-    await run.respond("approve", SAME, principal=ADA)
-
-    assert purse.paid == [5]
-    assert len(script.heard()) == 0
-    assert (await entry_of(run)).decision is None
-
-
-@pytest.mark.parametrize(
-    ("allowed", "answer", "decision"),
-    [
-        (["edit", "reject", "respond"], SAME, "approve"),
-        (["approve", "reject"], EDIT, "edit"),
-        (["approve", "edit"], NO, "reject"),
-        (["approve", "reject"], RESULT, "respond"),
-    ],
-)
-async def test_a_decision_that_is_not_allowed_is_refused_and_changes_nothing(
-    allowed: list[str], answer: Any, decision: str
-) -> None:
-    run, _ = await asking(Purse(decisions=allowed))
-    (question,) = await run.interrupts()
-    assert question.decisions == allowed
-    before = run.state
-    with pytest.raises(Refusal) as refused:
-        await run.respond("approve", answer, principal=ADA)
-
-    assert refused.value.code is Code.DECISION_NOT_ALLOWED
-    assert refused.value.details["decision"] == decision
-    assert refused.value.details["decisions"] == allowed
-    assert run.state is before
 
 
 @pytest.mark.parametrize(

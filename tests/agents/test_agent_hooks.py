@@ -54,16 +54,6 @@ async def test_a_hook_asks_before_a_tool_is_scheduled() -> None:
     assert script.told() == {"c1": ("success", "deleted /a")}
 
 
-async def test_a_hook_that_cancels_has_the_model_told_and_the_tool_not_run() -> None:
-    folder = Folder()
-    run, script = await deleting(folder, Approval())
-    await run.respond("sure", "n")
-
-    assert folder.gone == []
-    assert script.told() == {"c1": ("denied", "the user said no")}
-    assert run.status == "completed"
-
-
 @pytest.mark.parametrize("cancel", [True, "not today"])
 async def test_after_hooks_run_for_a_call_that_was_cancelled(cancel: bool | str) -> None:
     seen: list[Any] = []
@@ -85,26 +75,6 @@ async def test_after_hooks_run_for_a_call_that_was_cancelled(cancel: bool | str)
     assert (script.told(), await ran(run), folder.gone) == ({"c1": ("denied", text)}, [], [])
 
 
-async def test_a_hook_edits_the_arguments_that_the_next_hook_and_the_tool_get() -> None:
-    seen: list[Any] = []
-
-    class Inside:
-        async def before_tool_call(self, event: BeforeToolCall) -> None:
-            event.args["path"] = f"/box{event.args['path']}"
-
-    class Look:
-        async def before_tool_call(self, event: BeforeToolCall) -> None:
-            seen.append(dict(event.args))
-
-        async def after_tool_call(self, event: AfterToolCall) -> None:
-            seen.append(dict(event.args))
-
-    folder = Folder()
-    await deleting(folder, Inside(), Look())
-
-    assert (folder.gone, seen) == (["/box/a"], [{"path": "/box/a"}] * 2)
-
-
 class Breaking:
     name = "breaking"
 
@@ -123,63 +93,7 @@ async def test_a_hook_that_goes_wrong_denies_the_call() -> None:
     assert (folder.gone, await run.interrupts(), run.status) == ([], [], "completed")
 
 
-async def test_what_two_hooks_ask_is_listed_together_and_answered_in_any_order() -> None:
-    class Second:
-        name = "second"
-
-        async def before_tool_call(self, event: BeforeToolCall) -> None:
-            if await event.interrupt("sure") != "y":
-                event.cancel_tool = True
-
-    folder = Folder()
-    run, _ = await deleting(folder, Approval(), Second())
-    one, two = await run.interrupts()
-    assert [each.address.rpartition(":")[2] for each in (one, two)] == ["approval", "second"]
-    assert one.id != two.id
-    await run.respond(two.id, "y")
-    assert (folder.gone, len(await run.interrupts())) == ([], 1)
-    await run.respond(one.id, "y")
-
-    assert folder.gone == ["/a"]
-
-
-async def test_a_hook_an_approval_and_a_tool_ask_about_one_call_under_one_name() -> None:
-    done: list[str] = []
-
-    class Hook:
-        name = "hook"
-
-        async def before_tool_call(self, event: BeforeToolCall) -> None:
-            if await event.interrupt("approve") != "y":
-                event.cancel_tool = True
-
-    @tool(approve=True)
-    async def delete(ctx: ToolContext, path: str) -> str:
-        done.append(await ctx.interrupt("approve"))
-        return path
-
-    script = Script(call("delete", "c1", path="/a"), "done")
-    run = await started(Agent("clerk", model=script, tools=[delete], hooks=[Hook()]))
-    ids = []
-    for kind, answer in (("question", "y"), ("approval", {"approved": True}), ("question", "t")):
-        (entry,) = await run.interrupts()
-        assert (entry.name, entry.kind) == ("approve", kind)
-        ids.append(entry.id)
-        await run.respond(entry.id, answer)
-
-    assert (done, len(set(ids)), run.status) == (["t"], 3, "completed")
-
-
 # What an agent remembers
-
-
-async def test_who_is_trusted_is_asked_no_more_in_later_turns() -> None:
-    folder = Folder()
-    script = Script(call("delete", "c1", path="/a"), call("delete", "c2", path="/b"), "done")
-    run = await started(Agent("clerk", model=script, tools=[folder.tool], hooks=[Approval()]))
-    await run.respond("sure", "t")
-
-    assert (folder.gone, run.status) == (["/a", "/b"], "completed")
 
 
 async def test_trust_is_kept_though_the_call_that_gave_it_is_rejected() -> None:
@@ -190,17 +104,6 @@ async def test_trust_is_kept_though_the_call_that_gave_it_is_rejected() -> None:
     await run.respond("approve", {"approved": False})
 
     assert (folder.gone, run.status) == (["/b"], "completed")
-
-
-async def test_calls_of_the_same_turn_are_asked_about_though_one_answer_trusts() -> None:
-    folder = Folder()
-    calls = [call("delete", "c1", path="/a"), call("delete", "c2", path="/b")]
-    run, _ = await deleting(folder, Approval(), calls=calls)
-    await respond(run, "c1", "t")
-    assert (folder.gone, run.status) == (["/a"], "awaiting-input")
-    await respond(run, "c2", "n")
-
-    assert folder.gone == ["/a"]
 
 
 async def test_trust_that_a_call_gave_is_not_lost_when_a_hook_asks_about_its_result() -> None:

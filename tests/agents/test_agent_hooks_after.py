@@ -9,31 +9,14 @@ from agent_scripts import Folder, Script, call, respond, started
 from abeyance import (
     AfterToolCall,
     Agent,
-    BeforeToolCall,
     tool,
 )
-
-
-class Asking:
-    async def before_tool_call(self, event: BeforeToolCall) -> None:
-        await event.interrupt("sure")
 
 
 async def deleting(folder: Folder, *hooks: object, calls: Any = None, **about: Any) -> Any:
     script = Script(calls or [call("delete", "c1", path="/a")], "done")
     run = await started(Agent("clerk", model=script, tools=[folder.tool], hooks=hooks), **about)
     return run, script
-
-
-async def test_an_after_hook_changes_what_the_model_is_told() -> None:
-    class Hide:
-        async def after_tool_call(self, event: AfterToolCall) -> None:
-            event.result = f"{event.result} (quietly)"
-
-    folder = Folder()
-    _, script = await deleting(folder, Hide())
-
-    assert script.told() == {"c1": ("success", "deleted /a (quietly)")}
 
 
 async def test_an_after_hook_that_asks_does_not_have_the_tool_run_again() -> None:
@@ -57,27 +40,6 @@ async def test_an_after_hook_that_asks_does_not_have_the_tool_run_again() -> Non
 
     assert folder.gone == ["/a", "/b"]
     assert script.told() == {"c1": ("failed", "bad"), "c2": ("success", "good")}
-
-
-async def test_one_hook_asks_under_one_name_before_and_after() -> None:
-    class Both:
-        name = "both"
-
-        async def before_tool_call(self, event: BeforeToolCall) -> None:
-            event.args["path"] = await event.interrupt("ok")
-
-        async def after_tool_call(self, event: AfterToolCall) -> None:
-            event.result = await event.interrupt("ok")
-
-    folder = Folder()
-    run, script = await deleting(folder, Both())
-    first = (await run.interrupts())[0].id
-    await run.respond("ok", "/b")
-    second = (await run.interrupts())[0].id
-    await run.respond("ok", "fine")
-
-    assert (first != second, folder.gone) == (True, ["/b"])
-    assert script.told() == {"c1": ("success", "fine")}
 
 
 class Broken:

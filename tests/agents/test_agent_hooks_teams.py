@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from agent_scripts import Script, call, places, ran, started
+from agent_scripts import Script, call, ran, started
 
 from abeyance import AfterToolCall, Agent, BeforeToolCall, Refusal
 
@@ -82,15 +82,6 @@ async def test_a_hook_asks_before_an_agent_is_called_and_lets_it_through() -> No
     assert run.state.scopes.keys() == {"graph:g"}
 
 
-async def test_an_agent_is_not_entered_that_a_person_kept_out_through_a_hook() -> None:
-    team = Team(hooks=[Asking()])
-    run = await started(team.clerk)
-    await run.respond("sure", "no")
-
-    assert (run.status, team.inner.seen) == ("completed", [])
-    assert team.script.told() == {"c1": ("denied", "a person said no")}
-
-
 async def test_what_a_hook_makes_of_a_task_is_what_the_agent_is_told() -> None:
     class Edit:
         async def before_tool_call(self, event: BeforeToolCall) -> None:
@@ -117,37 +108,6 @@ async def test_a_hook_that_leaves_a_task_that_does_not_fit_keeps_the_agent_out()
     assert team.inner.seen == []
     outcome, text = team.script.told()["c1"]
     assert (outcome, "do not fit any more" in text) == ("denied", True)
-
-
-async def test_a_hook_that_fails_when_it_was_answered_keeps_the_agent_out() -> None:
-    class Fragile:
-        async def before_tool_call(self, event: BeforeToolCall) -> None:
-            if await event.interrupt("sure") == "yes":
-                message = "no connection"
-                raise OSError(message)
-
-    team = Team(hooks=[Fragile()])
-    run = await started(team.clerk)
-    await run.respond("sure", "yes")
-
-    assert (run.status, team.inner.seen) == ("completed", [])
-    text = "denied by hook Fragile: OSError: no connection"
-    assert team.script.told() == {"c1": ("denied", text)}
-
-
-async def test_a_hook_may_ask_one_thing_after_the_other_before_an_agent() -> None:
-    class Twice:
-        async def before_tool_call(self, event: BeforeToolCall) -> None:
-            first = await event.interrupt("first")
-            event.args["task"] = f"{first} {await event.interrupt('second')}"
-
-    team = Team(hooks=[Twice()])
-    run = await started(team.clerk)
-    await run.respond("first", "look")
-    assert (await places(run), team.inner.seen) == ([("process:Twice", "second")], [])
-    await run.respond("second", "well")
-
-    assert team.inner.heard(0) == ["look well"]
 
 
 @pytest.mark.parametrize(
@@ -218,15 +178,6 @@ async def test_who_answers_what_a_hook_asks_before_an_agent_needs_its_capability
     with pytest.raises(Refusal, match="helpers"):
         await run.respond("sure", "yes", principal=Principal(subject="eve"))
     assert team.inner.seen == []
-
-
-async def test_an_after_hook_sees_what_an_agent_came_to() -> None:
-    watching = Watching()
-    team = Team(hooks=[watching])
-    await started(team.clerk)
-
-    assert watching.seen == [("c1", {"task": "look"}, "helped", False, False)]
-    assert team.script.told() == {"c1": ("success", "helped")}
 
 
 async def test_an_after_hook_is_told_with_which_task_a_person_let_an_agent_be_called() -> None:

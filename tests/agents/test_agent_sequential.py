@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from agent_scripts import Script, call, failure, places, ran, started
 
-from abeyance import Agent, BeforeToolCall, Fatal, Principal, ToolContext, tool
+from abeyance import Agent, BeforeToolCall, Principal, ToolContext, tool
 from abeyance.core.state import Limits
 
 
@@ -97,25 +96,6 @@ async def test_calls_that_cannot_be_made_do_not_stop_a_sequence() -> None:
     assert len(script.seen) == 2
 
 
-async def test_what_a_call_remembers_is_known_to_the_hooks_of_the_next() -> None:
-    seen: list[dict[str, Any]] = []
-
-    class Trust:
-        async def before_tool_call(self, event: BeforeToolCall) -> None:
-            seen.append(dict(event.agent_state))
-            if not event.agent_state.get("trusted"):
-                event.agent_state["trusted"] = await event.interrupt("trust")
-
-    bench = Bench()
-    calls = [call("work", "c1", what="one"), call("work", "c2", what="two")]
-    run, _ = await one_by_one(calls, bench, hooks=[Trust()])
-    assert await places(run) == [("process:Trust", "trust")]
-    await run.respond("trust", True)
-
-    assert (run.status, bench.done) == ("completed", ["one", "two"])
-    assert seen[-1] == {"trusted": True}
-
-
 async def test_a_rejected_call_does_not_stop_a_sequence() -> None:
     bench = Bench()
     calls = [call("pay", "c1", what="one"), call("pay", "c2", what="two")]
@@ -126,21 +106,6 @@ async def test_a_rejected_call_does_not_stop_a_sequence() -> None:
 
     assert bench.done == ["two"]
     assert [outcome for outcome, _ in script.told().values()] == ["denied", "success"]
-
-
-async def test_a_fatal_call_ends_a_sequence_and_the_run() -> None:
-    bench = Bench()
-
-    @tool
-    async def fail() -> str:
-        message = "enough"
-        raise Fatal(message)
-
-    bench.tools.append(fail)
-    calls = [call("fail", "c1"), call("work", "c2", what="two")]
-    run, _ = await one_by_one(calls, bench)
-
-    assert (run.status, bench.done) == ("failed", [])
 
 
 async def test_max_turns_counts_the_turns_of_the_model_and_not_the_calls() -> None:
@@ -164,25 +129,15 @@ async def test_a_message_that_is_heard_in_a_sequence_is_read_once() -> None:
     assert list(script.told()) == ["c0", "c1", "c2"]
 
 
-async def test_calls_that_follow_one_another_are_no_rounds_of_a_loop() -> None:
-    bench = Bench()
-    calls = [call("work", f"c{number}", what=str(number)) for number in range(64)]
-    run, script = await one_by_one(calls, bench, Limits(max_visits=2))
-
-    assert (run.status, len(bench.done), len(script.seen)) == ("completed", 64, 2)
-
-
-@pytest.mark.parametrize("execution", ["sequential", "concurrent"])
-async def test_turns_of_the_model_are_rounds_of_a_loop(execution: Any) -> None:
+async def test_turns_of_the_model_are_rounds_of_a_loop() -> None:
     bench = Bench()
     script = Script(
         lambda messages: [
             call("work", f"{len(messages)}-{number}", what="it") for number in range(3)
         ]
     )
-    agent = Agent("clerk", model=script, tools=bench.tools, tool_execution=execution)
+    agent = Agent("clerk", model=script, tools=bench.tools, tool_execution="sequential")
     run = await started(agent, limits=Limits(max_visits=4))
-
     assert (failure(run)[0], len(script.seen)) == ("max_visits", 4)
 
 

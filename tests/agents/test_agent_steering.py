@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from agent_scripts import Script, call, places, ran, started, with_agent
+from agent_scripts import Script, call, started, with_agent
 
 from abeyance import Agent, Principal, ToolContext, tool
 from abeyance.core.state import Limits
@@ -124,40 +124,6 @@ async def test_the_guard_has_a_bound_and_reports_what_it_leaves() -> None:
     assert [(each.message_id, each.reason) for each in run.state.mailbox.undelivered] == [
         ("late-3", "guard")
     ]
-
-
-async def test_a_pause_takes_effect_between_calls_and_the_next_turn() -> None:
-    run, script = await waiting()
-    await run.pause()
-    await run.respond("colour", "red")
-    assert (run.status, len(script.seen), await ran(run)) == ("paused", 1, ["tool:ask:c1"])
-    await run.send("use blue")
-    await run.resume()
-
-    assert (run.status, len(script.seen)) == ("completed", 2)
-    assert script.told() == {"c1": ("success", "red")}
-    assert len(texts(script)) == 1
-
-
-async def test_a_cancelled_agent_leaves_its_conversation_and_no_open_question() -> None:
-    run, _ = await waiting()
-    await run.send("unread")
-    await run.cancel("enough")
-
-    assert (run.status, await run.interrupts()) == ("cancelled", [])
-    assert [each.reason for each in run.state.mailbox.undelivered] == ["cancelled"]
-    from abeyance.core.items import transcripts
-
-    assert list(transcripts(run.state)) == [CLERK]
-
-
-async def test_a_person_edits_the_values_around_an_agent_while_it_waits() -> None:
-    run, _ = await waiting()
-    await run.edit_values({"rounds": 7})
-
-    assert (run.values["rounds"], await places(run)) == (7, [("tool:ask:c1", "colour")])
-    await run.respond("colour", "red")
-    assert (run.status, run.values["rounds"]) == ("completed", 7)
 
 
 @pytest.mark.parametrize("target", ["review", "clerk", "model", CLERK, "graph:g;node:review"])

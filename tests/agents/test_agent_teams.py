@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import pytest
-from agent_scripts import Script, answered, call, places, ran, respond, started
+from agent_scripts import Script, answered, call, ran, respond, started
 from pydantic import BaseModel, Field
 
 from abeyance import (
@@ -86,29 +86,6 @@ async def test_what_is_asked_three_levels_deep_is_asked_at_the_root_with_all_its
     assert scripts["helper"].heard(0) == ["get in"]
 
 
-async def test_a_rejection_three_levels_deep_is_read_by_the_one_that_called() -> None:
-    vault = Vault()
-    clerk, scripts = team(vault)
-    run = await started(clerk)
-    await run.respond("approve", {"approved": False, "reason": "not at night"})
-
-    assert vault.opened == []
-    assert scripts["expert"].told()["e1"][0] == "denied"
-    assert "not at night" in run.values["report"]
-
-
-async def test_an_agent_that_comes_to_no_end_is_an_error_for_its_caller() -> None:
-    vault = Vault(approve=False)
-    count = iter(range(1_000))
-    endless = Script(lambda messages: call("unlock", f"e{next(count)}", door="x"))
-    clerk, scripts = team(vault, deepest=endless)
-    run = await started(clerk)
-
-    outcome, text = scripts["helper"].told()["h1"]
-    assert (outcome, "max_turns=50" in text) == ("failed", True)
-    assert run.status == "completed"
-
-
 async def test_an_agent_may_have_to_be_approved_and_its_task_may_be_edited() -> None:
     script = Script("done as told")
     helper = Agent("helper", model=script)
@@ -129,17 +106,6 @@ async def test_an_agent_may_have_to_be_approved_and_its_task_may_be_edited() -> 
 
     assert script.heard() == ["sell nothing"]
     assert run.values["report"] == "done as told"
-
-
-async def test_an_agent_that_is_rejected_takes_no_turn() -> None:
-    script = Script("never")
-    helper = Agent("helper", model=script)
-    caller = Script(call("helper", "c1", task="sell all"), "as you like")
-    clerk = Agent("clerk", model=caller, tools=[helper.as_tool(description="Helps.", approve=True)])
-    run = await started(clerk)
-    await run.respond("approve", {"approved": False})
-
-    assert (script.seen, caller.told()["c1"][0], run.status) == ([], "denied", "completed")
 
 
 async def test_agents_are_called_side_by_side_and_wait_for_themselves() -> None:
@@ -245,62 +211,6 @@ async def test_a_writer_and_a_reviewer_go_round_until_the_reviewer_is_content() 
         for ordinal in ("", ":2", ":3")
         for node, agent in (("write", "writer"), ("judge", "reviewer"))
     ]
-
-
-async def test_plan_execute_and_replan_with_a_person_in_the_middle() -> None:
-    class Plan(BaseModel):
-        steps: list[str]
-
-    class Work(BaseModel):
-        goal: str = "a trip"
-        plan: Plan | None = None
-        done: Annotated[list[str], append] = Field(default_factory=list)
-        result: str = ""
-
-    booked: list[str] = []
-
-    @tool(approve=lambda args: "flight" in args["what"])
-    async def book(what: str) -> str:
-        """Book something."""
-        booked.append(what)
-        return f"booked {what}"
-
-    plans = iter([["book a flight", "book a hotel"], ["book a hotel"], []])
-    planner = Agent(
-        "planner",
-        model=Script(lambda messages: call("final_result", "p1", steps=next(plans))),
-        output=Plan,
-    )
-
-    def executing(messages: Any) -> Any:
-        from agent_scripts import heard
-
-        return call("book", "x1", what=heard(messages)[-1].removeprefix("book a "))
-
-    executor = Agent("executor", model=Script(executing, answered("x1")), tools=[book])
-    graph = Graph("travel", state=Work)
-    graph.agent(
-        "plan", planner, input=lambda state: f"{state.goal}; done: {state.done}", output="plan"
-    )
-    graph.agent("execute", executor, input=lambda state: state.plan.steps[0], output="result")
-
-    @graph.node
-    async def note(state: Work) -> dict[str, Any]:
-        return {"done": [state.result]}
-
-    graph.edge(START, "plan")
-    graph.route("plan", lambda state: "execute" if state.plan.steps else END, to=["execute", END])
-    graph.edge("execute", "note")
-    graph.edge("note", "plan")
-    run = InMemoryRun(graph)
-    await run.start()
-    assert await places(run) == [("tool:book:x1", "approve")]
-    assert booked == []
-    await run.respond("approve", {"approved": True, "arguments": {"what": "flight by day"}})
-
-    assert run.status == "completed"
-    assert booked == ["flight by day", "hotel"]
-    assert run.values["done"] == ["booked flight by day", "booked hotel"]
 
 
 async def test_an_agent_is_entered_for_every_item_of_a_fan_out() -> None:

@@ -45,26 +45,3 @@ async def test_a_run_waits_for_the_person_and_goes_on_with_the_answer(tmp_path: 
     done = await testing.run(graph, {}, answers=answers)
     assert (done.status, done.values["found"]) == ("completed", "transferred")
     assert deeds(tmp_path) == ["transferred 9"]
-
-
-async def test_what_is_asked_at_once_is_answered_one_by_one_and_the_tool_acts_once(
-    tmp_path: Path,
-) -> None:
-    graph = _graph(started(tmp_path), "reserve", {})
-    done = await testing.run(
-        graph,
-        {},
-        answers={
-            "elicit": {"action": "accept", "content": {"seat": "7A"}},
-            "elicit.2": {"action": "accept", "content": {"meal": "soup"}},
-        },
-    )
-    assert (done.status, done.values["found"]) == ("completed", "{'seat': '7A'} {'meal': 'soup'}")
-    assert deeds(tmp_path) == ["reserved", "paid for reservation 7"]
-
-
-async def test_who_declines_is_heard(tmp_path: Path) -> None:
-    graph = _graph(started(tmp_path, older=True), "transfer", {"amount": 9})
-    done = await testing.run(graph, {}, answers={"elicit": {"action": "decline"}})
-    assert done.values["found"] == "not transferred: decline"
-    assert deeds(tmp_path) == []

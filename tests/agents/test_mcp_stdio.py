@@ -68,16 +68,6 @@ async def test_a_question_gives_the_call_up_and_the_answer_makes_it_again(tmp_pa
     assert pool_of(server).connections == 1
 
 
-@pytest.mark.parametrize("action", ["decline", "cancel"])
-async def test_declining_and_cancelling_are_answers(tmp_path: Path, action: str) -> None:
-    server = started(tmp_path, older=True)
-    found = await server.call(
-        "transfer", {"amount": 5}, ask=People(elicit={"action": action, "content": {"sure": True}})
-    )
-    assert found.text == f"not transferred: {action}"
-    assert deeds(tmp_path) == []
-
-
 async def test_questions_one_after_the_other_are_asked_one_by_one(tmp_path: Path) -> None:
     server = started(tmp_path, older=True)
     people, saved = People(), None
@@ -104,14 +94,6 @@ async def test_another_question_than_the_one_that_was_answered_is_a_new_one(tmp_
     words.write_text("Now?", encoding="utf-8")
     found = await server.call("moody", {}, ask=people, saved=second.value.state)
     assert found.text == "Now? accept"
-
-
-async def test_a_tool_that_acts_before_it_asks_acts_again(tmp_path: Path) -> None:
-    server = started(tmp_path, older=True)
-    with pytest.raises(Suspended) as caught:
-        await server.call("hasty", {}, ask=People())
-    await server.call("hasty", {}, ask=People(elicit=YES), saved=caught.value.state)
-    assert deeds(tmp_path) == ["acted", "acted"]
 
 
 async def test_a_person_may_take_longer_than_a_call(tmp_path: Path) -> None:
