@@ -155,24 +155,6 @@ async def test_it_holds_over_the_hand_over_to_a_new_history(place: Office) -> No
     assert await ended(place, case) == ["assessed 250", "PAID 300 to A-7"]
 
 
-async def test_who_may_not_approve_cannot_change_what_was_shown_by_answering_something_else(
-    place: Office,
-) -> None:
-    case = await place.asking(await place.start("beside"))
-    asked = {entry["name"]: entry for entry in (await place.view(case))["interrupts"]}
-    assert asked["approve"]["prompt"] == "Refund 250 for A-7?"
-    for who, name, answer in (("approver", "approve", YES), ("clerk", "note", 888_888)):
-        await place.done(
-            who, "POST", f"/interrupts/{asked[name]['id']}/respond", {"response": answer}
-        )
-    again = await next_question(place, case, {"interrupts": list(asked.values())})
-
-    assert again["prompt"] == "Refund 888888 for A-7?"
-    assert case.run_id not in place.paid
-    await place.approve(case)
-    assert await ended(place, case) == ["PAID 888888 to A-7"]
-
-
 async def test_whoever_is_quicker_what_is_paid_was_shown_to_who_approved_it(place: Office) -> None:
     """An answer and an edit under way together: either the answer is to what the edit made, or it is
     stale, or what it allowed is asked again.

@@ -202,10 +202,7 @@ async def test_an_ended_run_of_another_deployment_is_unknown_too(two: Two) -> No
 @pytest.mark.parametrize(
     ("operation", "body"),
     [
-        ("pause", {}),
-        ("resume", {}),
         ("cancel", {}),
-        ("steer", {"text": "hello"}),
         ("respond", {"response": YES}),
     ],
 )

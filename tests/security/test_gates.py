@@ -104,22 +104,6 @@ async def test_an_edit_takes_control_and_the_capability_of_the_gate(
                     await place.refused(who, missing(who), "PATCH", f"/interrupts/{id_}", change)
 
 
-@pytest.mark.parametrize("graph", ["coded", "nested", "staffed"])
-async def test_it_is_the_same_whoever_asks_for_the_approval(place: Office, graph: str) -> None:
-    """Code, a graph in the graph, and an agent about a call, before anybody is asked."""
-    case = await place.standing(graph, "before")
-    version = (await place.view(case))["version"]
-    patch = {"patch": {"amount": 999_999}, "version": version}
-    async with place.untouched(case):
-        for who in ("intern", "operator"):
-            lacking = missing(who)
-            await place.refused(who, lacking, *led_by("pause", case, "assess"))
-            await place.refused(who, lacking, "PATCH", f"/runs/{case.run_id}/values", patch)
-            for id_ in case.interrupts:
-                change = {"timeout": "PT1S"}
-                await place.refused(who, lacking, "PATCH", f"/interrupts/{id_}", change)
-
-
 @pytest.mark.parametrize("door", DOORS)
 async def test_a_message_takes_the_right_to_steer_whatever_its_action(
     place: Office, door: str

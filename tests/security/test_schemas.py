@@ -361,18 +361,6 @@ async def test_an_answer_over_a_real_server_is_refused_and_the_worker_goes_on(
     await site.replays(run_id)
 
 
-async def test_a_question_with_an_endless_schema_fails_its_visit_on_a_real_server(
-    temporal: TemporalClient,
-) -> None:
-    site = Site(temporal, asking(doubled(34)))
-    async with site.worker():
-        ended = await site.ended(await site.start())
-
-    assert ended.status == "failed"
-    assert ended.error is not None
-    assert TOO_MANY in ended.error.message
-
-
 class Model:
     """A model that makes one call, and then says what came of it."""
 

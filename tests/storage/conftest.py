@@ -1,12 +1,10 @@
 from __future__ import annotations
 
-import base64
-import os
-
 import pytest
+from sealed_site import a_key
 
 
 @pytest.fixture
 def keys() -> str:
     """A setting with one key, which nobody else has."""
-    return f"first:{base64.b64encode(os.urandom(32)).decode()}"
+    return a_key("first")

@@ -14,6 +14,7 @@ import httpx
 import pytest
 import pytest_asyncio
 from google.protobuf.json_format import MessageToDict
+from sealed_site import a_key
 from stack import Api, problem, served
 from stored import LARGE, SECRET, connected, letters, shows
 from temporal_cli import Operator
@@ -28,9 +29,12 @@ from abeyance.settings import Settings
 UI = "http://127.0.0.1:8233"
 
 
-@pytest_asyncio.fixture
-async def api(temporal: TemporalClient, tmp_path: Path, keys: str) -> AsyncIterator[Api]:
-    settings = Settings(storage=str(tmp_path), encryption_keys=keys, ui_origin=(UI,))
+@pytest_asyncio.fixture(scope="module")
+async def api(
+    temporal: TemporalClient, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Api]:
+    folder = tmp_path_factory.mktemp("codec")
+    settings = Settings(storage=str(folder), encryption_keys=a_key("first"), ui_origin=(UI,))
     client = Client(connected(temporal, settings))
     async with served(create_app(settings, {}, client)) as api:
         yield api

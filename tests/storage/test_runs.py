@@ -150,7 +150,7 @@ async def followed(site: Site, run_id: str) -> list[views.Event]:
     return [event async for event in site.client.feed.follow(run_id, None)]
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", ["stored", "required"])
 async def test_why_a_run_failed_is_told_and_is_not_in_its_history_if_that_is_encrypted(
     temporal: TemporalClient, tmp_path: Path, keys: str, way: str
 ) -> None:
@@ -368,7 +368,7 @@ async def test_a_worker_that_cannot_read_a_run_breaks_nothing_and_another_goes_o
     assert ended.values["log"] == LOGGED
 
 
-@pytest.mark.parametrize("way", ["stored", "both", "required"])
+@pytest.mark.parametrize("way", [pytest.param("stored", marks=pytest.mark.slow), "required"])
 async def test_what_a_run_refuses_leaves_nothing_in_the_storage(
     temporal: TemporalClient, tmp_path: Path, keys: str, way: str
 ) -> None:
