@@ -102,7 +102,7 @@ async def test_a_model_is_offered_the_tools_of_a_server_and_calls_them(tmp_path:
 
 @pytest.mark.parametrize("asks", [False, True], ids=["free", "approved"])
 async def test_the_server_judges_the_arguments_of_its_tools(tmp_path: Path, asks: bool) -> None:
-    said = {
+    said: dict[str, list[dict[str, Any]]] = {
         "success: 3": [{"a": "1", "b": 2}, {"a": 1, "b": 2, "note": "soon"}],
         "failed: Error executing tool add: .*valid integer": [{"a": "x", "b": 2}],
         "failed: Error executing tool add: .*Field required": [{}],

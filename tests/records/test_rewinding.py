@@ -115,7 +115,8 @@ def test_what_happened_after_the_point_stays_readable_and_is_marked(recorded: Re
 
 def test_the_report_has_each_answer_to_a_question_that_is_asked_again(recorded: Recorded) -> None:
     def answered(number: int, by: str, before: int) -> Batch:
-        answer = {"status": "answered", "settled_at": NOON, "answered_by": by, "answer": True}
+        answer: dict[str, Any] = {"status": "answered", "settled_at": NOON, "answer": True}
+        answer["answered_by"] = by
         about: dict[str, Any] = {"types": ["interrupt.answered"], "after": number - 1}
         return batch(number, question("r", "q", **answer), before=before, **about)
 

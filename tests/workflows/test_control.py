@@ -130,7 +130,7 @@ async def test_edited_values_are_held_against_the_model_of_the_worker_which_writ
     temporal: TemporalClient,
 ) -> None:
     def limited(most: int, type_: Any = str) -> Graph:
-        amount = (Annotated[int, Field(le=most)], 1)
+        amount: Any = (Annotated[int, Field(le=most)], 1)
         graph = Graph("limited", state=create_model("Limited", name=(type_, ""), amount=amount))
         graph.interrupt("ask", prompt="Who is {name}?")
         graph.edge(START, "ask")
