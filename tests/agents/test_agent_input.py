@@ -90,12 +90,6 @@ async def test_a_url_of_any_other_host_is_refused_before_the_model_is_asked(url:
     assert "allowed_media_hosts" in message
 
 
-async def test_no_url_is_allowed_unless_somebody_allows_its_host() -> None:
-    run, told = await asked([linked("https://a.example/p.png")])
-
-    assert (failure(run)[0], told) == ("node_failed", None)
-
-
 async def test_a_part_that_is_wrong_is_told_with_its_place() -> None:
     run, told = await asked([TEXT, {**PICTURE, "data": "?"}])
 

@@ -10,9 +10,8 @@ import pytest
 from agent_scripts import Script, call, started
 from tool_visits import ended, visiting
 
-from abeyance import Agent, BeforeToolCall, Interrupt, Principal, Refusal, ToolContext, tool
+from abeyance import Agent, BeforeToolCall, Interrupt, Principal, ToolContext, tool
 from abeyance.agents.tool_errors import ToolDeclarationError
-from abeyance.errors import Code
 from abeyance.testing import InMemoryRun
 
 ADA, BOB = Principal(subject="ada"), Principal(subject="bob")
@@ -107,31 +106,6 @@ async def test_the_call_of_an_agent_has_a_preview_too_and_is_asked_anew_when_it_
     assert script.heard()[-1].startswith("ada changed the arguments of your call 'c1' of 'helper'")
 
 
-async def test_the_call_of_an_agent_with_a_preview_may_be_rejected() -> None:
-    async def costs(ctx: ToolContext, arguments: dict[str, Any]) -> dict[str, Any]:
-        return {"summary": "much"}
-
-    helper = Script("helped")
-    script = Script(call("helper", "c1", task="look"), "done")
-    as_tool = Agent("helper", model=helper).as_tool(
-        description="Helps.", approve=True, preview=costs
-    )
-    run = await started(Agent("clerk", model=script, tools=[as_tool]))
-    await run.respond("approve", {"approved": False, "reason": "too dear"})
-
-    assert (helper.seen, run.status) == ([], "completed")
-    assert script.told()["c1"][0] == "denied"
-    assert "too dear" in script.told()["c1"][1]
-
-
-async def test_the_digest_covers_the_preview() -> None:
-    rich, poor = Purse(), Purse()
-    poor.balance = 10
-    digests = {(await (await asking(purse))[0].interrupts())[0].digest for purse in (rich, poor)}
-
-    assert len(digests) == 2
-
-
 async def test_a_preview_that_differs_right_before_the_call_voids_the_approval() -> None:
     purse = Purse()
     run, _ = await asking(purse)
@@ -183,19 +157,6 @@ async def test_a_call_that_is_asked_anew_may_be_rejected_or_edited_back() -> Non
 
     assert (purse.paid, run.status) == ([], "completed")
     assert script.told()["c1"][0] == "denied"
-
-
-async def test_an_answer_to_the_question_before_is_no_answer_to_the_one_after() -> None:
-    purse = Purse()
-    run, _ = await asking(purse)
-    (first,) = await run.interrupts()
-    purse.balance = 50
-    await run.respond(first.id, YES)
-    (second,) = await run.interrupts()
-    with pytest.raises(Refusal) as refused:
-        await run.respond(second.id, YES, digests={second.id: str(first.digest)})
-
-    assert refused.value.code is Code.STALE
 
 
 def failing(*outcomes: Any) -> Callable[..., Any]:

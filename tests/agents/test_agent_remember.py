@@ -175,21 +175,6 @@ async def refused(purse: Purse, answer: Any, principal: Principal = ADA) -> Refu
     return error.value
 
 
-@pytest.mark.parametrize(
-    ("answer", "principal", "why"),
-    [
-        ({**YES, "arguments": {"amount": 3, "to": "bob"}}, ADA, "changes the arguments"),
-        (YES, Principal(subject="root", capabilities=("*",)), "'root' has '\\*' in place of"),
-    ],
-)
-async def test_what_cannot_be_remembered_is_refused(
-    answer: Any, principal: Principal, why: str
-) -> None:
-    refusal = await refused(Purse(), answer, principal)
-    assert refusal.code is Code.NOT_REMEMBERABLE
-    assert why.replace("\\", "") in refusal.message
-
-
 async def test_nothing_is_remembered_of_a_tool_unless_its_author_allows_it() -> None:
     purse = Purse(remember=None)
     refusal = await refused(purse, YES)
@@ -203,16 +188,6 @@ async def test_nothing_is_remembered_of_a_tool_unless_its_author_allows_it() -> 
         None,
         False,
     )
-
-
-@pytest.mark.parametrize(
-    "remember", [{"for": "8d", "where": "run"}, {"for": "1h", "where": "graph"}]
-)
-async def test_more_than_the_author_allows_is_too_wide(remember: Any) -> None:
-    purse = Purse(remember=Remember(most="7d"))
-    refusal = await refused(purse, {"approved": True, "remember": remember})
-    assert refusal.code is Code.GRANT_TOO_WIDE
-    assert refusal.details["where"] == ["run"]
 
 
 @pytest.mark.parametrize(
@@ -265,31 +240,6 @@ def test_a_declaration_that_lets_nobody_remember_anything_is_a_fault(
         async def pay(amount: int, to: str) -> None: ...
 
     assert fault in str(error.value)
-
-
-class Own(BaseModel):
-    approved: bool
-    remember: dict[str, str] | None = None
-
-
-@pytest.mark.parametrize(("response", "status"), [(None, "awaiting-input"), (Own, "completed")])
-async def test_only_approvals_of_calls_are_remembered_but_a_field_may_have_that_name(
-    response: type[Own] | None, status: str
-) -> None:
-    gate = Graph("gate", state=Wished)
-    gate.interrupt("decide", prompt="Go on?", response=response)
-    gate.edge(START, "decide")
-    run = InMemoryRun(gate, {})
-    await run.start()
-    answer = {"approved": True, "remember": {"for": "8h", "where": "run"}}
-    if response is None:
-        with pytest.raises(Refusal, match="it is no approval of a tool call") as refused:
-            await run.respond("decide", answer, principal=ADA)
-        assert refused.value.code is Code.NOT_REMEMBERABLE
-    else:
-        await run.respond("decide", answer, principal=ADA)
-
-    assert run.status == status
 
 
 def test_an_agent_as_a_tool_has_no_approvals_that_are_remembered() -> None:

@@ -222,13 +222,6 @@ async def test_a_token_comes_from_the_environment_and_is_shown_nowhere(
         assert "n0thing" not in str(caught.value)
 
 
-async def test_nobody_there_is_told(tmp_path: Path) -> None:
-    with site(tmp_path) as remote:
-        server = remote.server()
-    with pytest.raises(McpDown, match="cannot be reached"):
-        await server.list_tools()
-
-
 async def test_a_tool_that_is_new_is_seen_when_the_server_tells(tmp_path: Path) -> None:
     with site(tmp_path) as remote:
         server = remote.server()

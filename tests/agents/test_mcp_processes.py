@@ -69,12 +69,6 @@ async def test_a_server_that_is_killed_while_idle_is_started_anew(tmp_path: Path
     assert pool_of(server).connections == 1
 
 
-async def test_a_tool_that_ends_its_server_is_told(tmp_path: Path) -> None:
-    with pytest.raises(McpDown, match="the tool 'crash' of local: the server died") as caught:
-        await started(tmp_path).call("crash", {}, ask=People())
-    assert caught.value.sent
-
-
 async def test_calls_beside_each_other_get_a_process_each_up_to_a_bound(tmp_path: Path) -> None:
     server = started(tmp_path, older=True, connections=2)
     calls = [server.call("dinner", {}, ask=_city(number)) for number in range(4)]

@@ -7,9 +7,7 @@ import pytest
 from pydantic import BaseModel, Field, JsonValue, TypeAdapter
 from pydantic_ai.messages import (
     FinishReason,
-    ModelMessage,
     ModelMessagesTypeAdapter,
-    ModelRequest,
     ModelResponse,
     ModelResponsePart,
     RetryFeedbackPart,
@@ -17,12 +15,9 @@ from pydantic_ai.messages import (
     ThinkingPart,
     ToolCallPart,
     ToolReturnPart,
-    UserPromptPart,
 )
-from pydantic_ai.models.function import AgentInfo
 
 from abeyance.agents.model_errors import ModelRefused
-from abeyance.agents.model_request import request
 from abeyance.agents.output import FINAL_RESULT, TOO_EARLY, Calls, Correction, Output, OutputType
 
 
@@ -230,31 +225,3 @@ def test_a_type_without_a_schema_cannot_be_an_output() -> None:
 
     with pytest.raises(TypeError, match="is not a valid output"):
         OutputType(Thing)
-
-
-async def test_a_model_reads_what_was_wrong_and_corrects_it() -> None:
-    read: list[str] = []
-
-    def scripted(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        match len(messages):
-            case 1:
-                return ModelResponse(parts=[TextPart("All is well.")])
-            case 3:
-                read.append(str(messages[-1].parts))
-                return ModelResponse(parts=[final(BAD)])
-            case _:
-                read.append(str(messages[-1].parts))
-                return ModelResponse(parts=[final(GOOD)])
-
-    kind = OutputType(Report)
-    messages: list[ModelMessage] = [ModelRequest(parts=[UserPromptPart("How is it?")])]
-    reading: Any = None
-    for _ in range(3):
-        response = await request(scripted, messages, output=kind.tool)
-        reading = kind.read(response)
-        if isinstance(reading, Correction):
-            messages += [response, reading.message]
-
-    assert reading == Output(value=GOOD)
-    assert "Give the result by calling final_result" in read[0]
-    assert "String should have at least 3 characters" in read[1]

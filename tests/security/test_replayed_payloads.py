@@ -6,7 +6,6 @@ What is not sealed at all is tested in `test_encryption.py`.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -132,18 +131,6 @@ async def test_a_run_that_is_started_again_by_a_copy_asks_again_and_takes_no_old
     assert error.type == Code.NOT_SEALED
     assert "for the execution" in error.message
     await stays(site, run_id)
-
-
-async def test_a_repeat_by_its_sender_has_the_effect_of_one(site: Site) -> None:
-    run_id, asked = await asking(site)
-    first = await site.client.run(run_id).respond(response="yes", principal=ANYBODY, key="k")
-    again = await site.client.run(run_id).respond(response="yes", principal=ANYBODY, key="k")
-    by_id = await site.client.run(run_id).respond({asked.id: "yes"}, principal=ANYBODY)
-
-    assert [replace(receipt, replayed=True) for receipt in first] == again == by_id
-    message = commands.SteerMessage(message_id="m", text="hello")
-    receipts = [await site.client.run(run_id).send_message(message) for _ in range(2)]
-    assert [receipt.duplicate for receipt in receipts] == [False, True]
 
 
 async def test_a_reference_leads_to_a_blob_only_if_it_is_sealed_and_of_the_run(
