@@ -123,8 +123,7 @@ async def test_a_pause_with_a_message_takes_what_both_take(place: Office) -> Non
         await place.refused("clerk", (CONTROL, "runs:steer"), *call)
 
 
-@pytest.mark.parametrize("who", ["starter", "clerk", "chief"])
-async def test_who_starts_a_run_chooses_no_way_through_it(place: Office, who: str) -> None:
+async def test_who_starts_a_run_chooses_no_way_through_it(place: Office) -> None:
     run_id = new_id()
     body = {
         "graph": "refund",
@@ -132,8 +131,7 @@ async def test_who_starts_a_run_chooses_no_way_through_it(place: Office, who: st
         "on_error": "goto:pay",
         "run_id": run_id,
     }
-    found = problem(await place.call(who, "POST", "/runs", body), 422, "invalid_body")
-
+    found = problem(await place.call("chief", "POST", "/runs", body), 422, "invalid_body")
     assert [entry["pointer"] for entry in found["errors"]] == ["/on_error"]
     problem(await place.call("chief", "GET", f"/runs/{run_id}"), 404, "unknown_run")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from changed_graphs import Payments
-from rewound import APPROVER, answer, events, opened, refused
+from rewound import answer, events, opened, refused
 from sample_graphs import Held, State, gated
 from temporal_site import ANYBODY, Site, eventually
 from temporalio.api.common.v1 import WorkflowExecution
@@ -19,7 +19,7 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import Client as TemporalClient
 from temporalio.service import RPCError
 
-from abeyance import START, Graph, Limits, Principal, commands, views
+from abeyance import START, Graph, Limits, commands, views
 from abeyance.errors import Code
 from abeyance.history import resets
 from abeyance.runtime import retries
@@ -129,29 +129,6 @@ async def test_a_call_that_was_cut_off_before_its_patch_is_repeated_with_its_key
         assert [entry.prompt for entry in view.interrupts] == ["Pay 4?"]
         assert await run.view() == view
         assert [each.type for each in await events(site, run_id)].count("run.rewound") == 1
-
-
-async def test_a_rewind_that_is_refused_changes_nothing(temporal: TemporalClient) -> None:
-    site = Site(temporal, gated(capability="pay"))
-    async with site.worker():
-        run_id = await site.start()
-        run = site.client.run(run_id)
-        question = await answer(site, run_id, {"approved": True})
-        await site.ended(run_id)
-        before = await events(site, run_id, discarded=True)
-        controller = Principal(subject="carl", capabilities=("runs:control",))
-        reader = Principal(subject="rita", capabilities=("runs:read",))
-
-        unknown = await refused(run.rewind(to=f"{run_id}.0123456789abcdef", principal=APPROVER))
-        lacking = await refused(run.rewind(to=question.id, principal=controller))
-        await run.rewind(to=question.id, principal=reader, dry_run=True)
-        blind = await refused(run.rewind(to=question.id, principal=controller, dry_run=True))
-
-        assert unknown.code is Code.UNKNOWN_INTERRUPT
-        assert lacking.details["capabilities"] == ["pay"]
-        assert blind.details["capabilities"] == ["runs:read"]
-        assert await events(site, run_id, discarded=True) == before
-        assert (await run.view()).status == "completed"
 
 
 async def test_a_run_at_which_nothing_has_happened_since_stays_as_it_is(
