@@ -48,6 +48,7 @@ class Message:
     said: dict[str, Any]
     thread_ts: str | None = None
     revisions: list[dict[str, Any]] = field(default_factory=list)
+    posted_at: float = field(default_factory=time.time)
 
     @property
     def text(self) -> str:
