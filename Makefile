@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constrain
 EXTRAS := agents,agent-framework,cluster,dev,langgraph,openai-agents,test
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo dev check test test-all core histories bench capacity browser image chaos chaos-long simulate mutate soak lock manifests clean
+.PHONY: help venv demo dev check test test-all core histories bench capacity browser image chaos chaos-long simulate mutate soak lock manifests clean pictures
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -90,6 +90,10 @@ bench: $(VENV)/installed-bench  ## compare with Temporal by hand and with peers 
 
 capacity: venv  ## measure what one of each thing costs, and compute what loads need (WRITE=1)
 	$(BIN)/python benchmarks/run_capacity.py $(if $(WRITE),--write)
+
+pictures: $(VENV)/installed-browser  ## take the pictures of the pages that the documentation shows (FOLDER=out/pictures takes all pages at both sizes, light and dark)
+	$(if $(FOLDER),mkdir -p $(FOLDER))
+	$(BIN)/python docs/pictures/take_inbox.py $(FOLDER)
 
 .PHONY: docs
 docs: $(VENV)/installed-docs  ## build the documentation as a site, into out/site
