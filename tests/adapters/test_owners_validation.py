@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import pytest
 from foreign_hooks import PLACES, Guard, hooked
 from foreign_office import FRAMEWORKS, Office, desk
+from pydantic import NaiveDatetime
 
 from abeyance import Refusal
 from abeyance.testing import InMemoryRun
@@ -41,6 +45,60 @@ async def test_a_framework_takes_the_arguments_that_it_takes_alone_and_they_are_
 
     assert ours.lines == alone.lines
     assert run.status == "completed"
+
+
+TYPED: dict[str, tuple[Any, list[Any]]] = {
+    "datetime": (datetime, ["2026-01-31T10:00:00", "2026-01-31T10:00:00Z", 1769853600, "soon"]),
+    "naive": (NaiveDatetime, ["2026-01-31T10:00:00", "2026-01-31T10:00:00Z"]),
+    "date": (date, ["2026-01-31", "2026-01-31T00:00:00", "31.1."]),
+    "time": (time, ["10:00", "10:00:00Z", "late"]),
+    "timedelta": (timedelta, ["PT1H", "-PT1H", "01:00:00", 60, 0.5, "an hour"]),
+    "bool": (bool, [True, "true", "no", 1, "perhaps"]),
+    "Decimal": (Decimal, ["12.50", 12.5, "12345678901234567.89", "much"]),
+    "UUID": (UUID, ["6ba7b8109dad11d180b400c04fd430c8", "none"]),
+}
+"""By type: what models send of it."""
+
+
+def office_for(type_: Any, given: list[Any]) -> Office:
+    """An office whose payments take one argument of a type, where each of these is sent once."""
+
+    class Typed(Office):
+        def pay(self, x: Any) -> str:
+            self.note(f"pay {x!r}")
+            return f"paid {x!r}"
+
+    Typed.pay.__annotations__["x"] = type_
+    calls = [(f"c{number}", "pay", {"x": each}) for number, each in enumerate(given)]
+    return Typed(calls, "Done.")
+
+
+@pytest.mark.parametrize("type_", TYPED)
+@pytest.mark.parametrize("framework", sorted(FRAMEWORKS))
+async def test_a_framework_reads_what_models_write_of_a_type_as_it_does_alone(
+    framework: str, type_: str
+) -> None:
+    its, (alone, ours) = hooked(framework), (office_for(*TYPED[type_]) for _ in range(2))
+    place = next(iter(PLACES[framework]))
+    await its.alone(its.agent(alone, place, Guard("nothing")))
+    rules = {"pay": {"approve": True}}
+    agent = its.wrap(lambda: its.agent(ours, place, Guard("nothing")), tools=rules)
+    run = InMemoryRun(desk(agent))
+    await run.start()
+    while questions := await run.interrupts():
+        for question in questions:
+            arguments = question.reason["arguments"]
+            await run.respond(question.id, {"approved": True, "arguments": arguments})
+
+    assert sorted(ours.lines) == sorted(alone.lines)
+    assert run.status == "completed"
+    if framework == "agent_framework":
+        # Alone, it tells its model no more than that the arguments do not fit.
+        assert str(ours.heard).count("because its arguments do not fit") == str(alone.heard).count(
+            "Error: "
+        )
+    else:
+        assert sorted(ours.heard) == sorted(alone.heard)
 
 
 @pytest.mark.parametrize("framework", sorted(FRAMEWORKS))

@@ -18,6 +18,7 @@ import asyncio
 import os
 import socket
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -37,7 +38,7 @@ from mcp_types import (
     InputRequiredResult,
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from pydantic import BaseModel
+from pydantic import BaseModel, NaiveDatetime
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -72,6 +73,11 @@ def server_of(  # noqa: PLR0915 - one tool after the other
     def add(a: int, b: int) -> int:
         """Add two numbers."""
         return a + b
+
+    @server.tool()
+    def book(at: NaiveDatetime, sure: bool = True, spell: timedelta = timedelta(0)) -> str:
+        """Book a room."""
+        return f"{at} {sure} {spell}"
 
     @server.tool()
     def who() -> int:

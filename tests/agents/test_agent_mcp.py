@@ -100,23 +100,32 @@ async def test_a_model_is_offered_the_tools_of_a_server_and_calls_them(tmp_path:
     ]
 
 
+AT = "2026-01-31T10:00"
+
+
 @pytest.mark.parametrize("asks", [False, True], ids=["free", "approved"])
 async def test_the_server_judges_the_arguments_of_its_tools(tmp_path: Path, asks: bool) -> None:
-    said: dict[str, list[dict[str, Any]]] = {
-        "success: 3": [{"a": "1", "b": 2}, {"a": 1, "b": 2, "note": "soon"}],
-        "failed: Error executing tool add: .*valid integer": [{"a": "x", "b": 2}],
-        "failed: Error executing tool add: .*Field required": [{}],
+    said: dict[str, list[tuple[str, dict[str, Any]]]] = {
+        "success: 3": [("add", {"a": "1", "b": 2}), ("add", {"a": 1, "b": 2, "note": "soon"})],
+        "failed: Error executing tool add: .*valid integer": [("add", {"a": "x", "b": 2})],
+        "failed: Error executing tool add: .*Field required": [("add", {})],
+        "success: 2026-01-31 10:00:00 True 0:00:00": [("book", {"at": AT})],
+        "success: .* False 0:01:00": [("book", {"at": AT, "sure": "no", "spell": 60})],
+        "success: .* False 1:00:00": [("book", {"at": AT, "sure": 0, "spell": "PT1H"})],
+        "failed: .*should not have timezone info": [("book", {"at": f"{AT}Z"})],
+        "failed: .*valid boolean": [("book", {"at": AT, "sure": "perhaps"})],
+        "failed: .*valid timedelta": [("book", {"at": AT, "spell": "an hour"})],
     }
-    given = [(told, each) for told, every in said.items() for each in every]
-    server = started(tmp_path, tools=["add"], approve=asks)
-    model = Calls(*(("add", each) for _, each in given))
+    given = [(told, *each) for told, every in said.items() for each in every]
+    server = started(tmp_path, tools=["add", "book"], approve=asks)
+    model = Calls(*((name, arguments) for _, name, arguments in given))
     run = await testing.run(graph_of(model, server), {"task": "add"})
-    for question, (_, arguments) in zip(await run.interrupts(), given, strict=asks):
-        assert question.reason == {"tool": "add", "arguments": arguments}
+    for question, (_, name, arguments) in zip(await run.interrupts(), given, strict=asks):
+        assert question.reason == {"tool": name, "arguments": arguments}
         await run.respond(question.id, {"approved": True, "arguments": arguments})
     results = run.values["said"].split(" | ")
     assert all(
-        re.match(told, result, re.DOTALL) for (told, _), result in zip(given, results, strict=True)
+        re.match(told, result, re.DOTALL) for (told, *_), result in zip(given, results, strict=True)
     ), results
 
 

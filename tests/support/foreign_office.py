@@ -11,7 +11,7 @@ import signal
 from collections.abc import Awaitable, Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_type_hints
 
 from pydantic import BaseModel
 
@@ -424,6 +424,8 @@ def _named(name: str, function: Callable[[int], str]) -> Callable[[int], str]:
         return function(x)
 
     called.__name__ = name
+    # An office may take an argument of another type.
+    called.__annotations__ = get_type_hints(function)
     called.__doc__ = f"{name.capitalize()}."
     return called
 
