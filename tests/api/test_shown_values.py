@@ -24,7 +24,8 @@ from talked import agui, chat, events_in
 from temporal_site import Site
 from temporalio.client import Client as TemporalClient
 
-from abeyance import START, Agent, Graph, tool
+from abeyance import START, Agent, Graph, tool, views
+from abeyance.contrib.talk.posted import unrounded
 from abeyance.core.json import Json
 from abeyance.notifications.links import PersonalLink
 
@@ -34,8 +35,9 @@ links: {base: "https://abeyance.example.com", key_env: LINK_KEY}
 people:
   ada: {capabilities: ["*"]}
 """
+RECORD = 1161888007138312193
 MORE: Mapping[str, Any] = {
-    "record": 1161888007138312193,
+    "record": RECORD,
     "free": {"a": [1, 2.5, None, "1.0", 1e-7]},
     "text": "<b>{record}</b>",
 }
@@ -204,6 +206,25 @@ class Mcp(Http):
         assert not result.is_error, result
 
 
+def from_a_browser(seen: Seen, answer: Json) -> Json:
+    """An answer as JavaScript writes it, if it gives back what it was shown at the same place."""
+
+    def rounded(value: Json) -> Json:
+        match value:
+            case bool():
+                return value
+            case int():
+                return int(Decimal(repr(float(value))))
+            case dict():
+                return {name: rounded(each) for name, each in value.items()}
+            case list():
+                return [rounded(each) for each in value]
+            case _:
+                return value
+
+    return rounded(answer) if seen.kind in {"approval", "static"} else answer
+
+
 class AgUi(Http):
     """The interrupts of AG-UI, and `resume`."""
 
@@ -214,6 +235,7 @@ class AgUi(Http):
         return self.of([{**about, "id": shown["id"]}])
 
     async def answer(self, seen: Seen, answer: Json) -> None:
+        answer = from_a_browser(seen, answer)
         if seen.kind == "approval":
             answer = {"approved": True, "editedArgs": answer["arguments"]}
         entry = {
@@ -248,7 +270,8 @@ class AiSdk(Http):
             approval = {"id": seen.name["approvalId"], "approved": True}
             part |= {"type": "tool-use", "state": "approval-responded", "approval": approval}
         else:
-            about = {"toolName": "ask", "state": "output-available", "output": answer}
+            output = from_a_browser(seen, answer)
+            about = {"toolName": "ask", "state": "output-available", "output": output}
             part |= {"type": "dynamic-tool", **about}
         parts = [{"type": "step-start"}, part]
         message = {"id": "a1", "role": "assistant", "parts": parts}
@@ -310,3 +333,33 @@ async def test_a_decimal_gets_all_the_digits_that_were_typed_in_a_terminal(api: 
 
     values = {"total": "-0.10000000000000000000001", "fee": "1234567890123456789.10"}
     assert view["values"] == values
+
+
+@pytest.mark.parametrize(
+    ("shown", "sent", "kept"),
+    [
+        (RECORD, 1161888007138312200, RECORD),
+        (-RECORD, -1161888007138312200, -RECORD),
+        (10**21 + 1, 1e21, 10**21 + 1),
+        (
+            [RECORD, RECORD + 1],
+            [1161888007138312200] * 3,
+            [RECORD, RECORD + 1, 1161888007138312200],
+        ),
+        (RECORD, RECORD + 1, RECORD + 1),
+        (RECORD, "1161888007138312200", "1161888007138312200"),
+        (10**400, 1e300, 1e300),
+        (True, 1, 1),
+        (1, True, True),
+        (5, 5.0, 5.0),
+        (None, [1161888007138312200], [1161888007138312200]),
+    ],
+)
+def test_only_what_a_browser_makes_of_a_number_that_was_shown_is_taken_for_it(
+    shown: Json, sent: Json, kept: Json
+) -> None:
+    asked = views.InterruptView.model_construct(kind="question", reason=None, payload={"it": shown})
+
+    found = unrounded({"it": sent, "more": sent}, asked)
+
+    assert (repr(found["it"]), found["more"]) == (repr(kept), sent)

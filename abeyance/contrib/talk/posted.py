@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
+from itertools import zip_longest
 from types import EllipsisType
 from typing import Any, Final
 
@@ -50,6 +52,9 @@ TALK_CODES: Final = (
 )
 """What a message or an answer of a user interface may be refused with."""
 _SHOWN_CHARS: Final = 100
+_SMALLEST: Final = 2**53
+_LARGEST: Final = 10**308
+"""Integers between these are near to a number of a browser, and not always one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +112,32 @@ def one_each(answers: Iterable[Answer]) -> tuple[Answer, ...]:
             )
         by_question[id_] = answer
     return tuple(by_question.values())
+
+
+def unrounded(answer: Json, question: views.InterruptView) -> Json:
+    """Return an answer with the integers that were shown where a browser has rounded them.
+
+    Its numbers have 53 bits: a user interface that gives back what it was shown would change a long id.
+    """
+    reason, shown = question.reason, question.payload
+    if question.kind == "approval" and isinstance(reason, Mapping):
+        shown = {"arguments": reason.get("arguments")}
+    return _unrounded(answer, shown)
+
+
+def _unrounded(value: Json, shown: Json) -> Json:
+    match value, shown:
+        case bool(), _:
+            return value
+        case (int() | float(), int()) if _SMALLEST < abs(shown) < _LARGEST:
+            return shown if Decimal(repr(value)) == Decimal(repr(float(shown))) else value
+        case Mapping(), Mapping():
+            return {name: _unrounded(each, shown.get(name)) for name, each in value.items()}
+        case list(), list():
+            pairs = zip_longest(value, shown[: len(value)])
+            return [_unrounded(each, beside) for each, beside in pairs]
+        case _:
+            return value
 
 
 def ids_of(messages: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ from abeyance.api.schemas import StartBody
 from abeyance.authoring.graph import Graph
 from abeyance.client.run import TemporalRun
 from abeyance.contrib.talk.parts import Part
-from abeyance.contrib.talk.posted import Posted, UserMessage
+from abeyance.contrib.talk.posted import Posted, UserMessage, unrounded
 from abeyance.contrib.talk.segments import Found, Segment, agent_of, call_of, may_end, needs
 from abeyance.core import authority, mailbox
 from abeyance.core.json import Json
@@ -293,7 +293,7 @@ class Thread:
             value = answer.value(question)
             if value is ... or (answer.is_history and question.status != "open"):
                 continue
-            responses[answer.interrupt_id] = value
+            responses[answer.interrupt_id] = unrounded(value, question)
             if answer.digest is not None:
                 digests[answer.interrupt_id] = answer.digest
         place = await self._now(run_id, posted, is_new=True)
