@@ -1,10 +1,12 @@
 """The wheel, in an environment of its own, beside a package that owns the name `workflows`.
 
-One build and one environment serve all tests: run `pytest tests/packaging`.
+One build serves all tests, and one environment all but those of the README: run `pytest tests/packaging`.
 """
 
 import json
 import os
+import re
+import shlex
 import shutil
 import stat
 import subprocess
@@ -13,10 +15,13 @@ import tarfile
 import tomllib
 import venv
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from dev_stack import ANY_PORTS, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -32,11 +37,28 @@ class Built(NamedTuple):
     sdist: Path
 
 
-def run(*command: str | Path, cwd: Path) -> str:
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    done = subprocess.run(
-        command, cwd=cwd, env=clean, capture_output=True, text=True, timeout=500, check=False
+def tried(*command: str | Path, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command,
+        cwd=cwd,
+        env=clean(**variables),
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
     )
+
+
+def clean(**variables: str) -> dict[str, str]:
+    """The variables of a user who has set none of ours."""
+    ours = ("ABEYANCE_", "PYTHON", "TEMPORAL_")
+    return {
+        name: value for name, value in os.environ.items() if not name.startswith(ours)
+    } | variables
+
+
+def run(*command: str | Path, cwd: Path, **variables: str) -> str:
+    done = tried(*command, cwd=cwd, **variables)
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 
@@ -125,3 +147,121 @@ def test_the_console_script_explains_itself(scripts: Path) -> None:
     said = run(scripts / "abeyance", "--help", cwd=scripts)
 
     assert "Usage" in said
+
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+LETTERS = """\
+from agents import Agent, function_tool
+
+
+@function_tool(needs_approval=True)
+def refund(order: str) -> str:
+    return "paid"
+
+
+clerk = Agent(name="clerk", model="gpt-5", tools=[refund])
+"""
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+
+
+class Reader:
+    """Somebody who has Python, the wheel and the README, and types what it says in a folder."""
+
+    def __init__(self, folder: Path, wheel: Path) -> None:
+        self.folder = folder / "work"
+        self.folder.mkdir()
+        self._wheel = wheel
+        self._programs = folder / "environment" / "bin"
+        venv.create(folder / "environment", with_pip=False, symlinks=True)
+
+    def install(self, line: str) -> None:
+        """What a line says to install of this package, as the wheel has it."""
+        command, verb, what = shlex.split(line)
+        extras = what.removeprefix("abeyance")
+        assert (command, verb, f"abeyance{extras}") == ("pip", "install", what)
+        pip = (sys.executable, "-m", "pip", "--python", self._programs / "python")
+        wanted = ("-c", ROOT / "constraints.txt", f"{self._wheel}{extras}")
+        run(*pip, "install", "--quiet", "--no-compile", *wanted, cwd=self.folder)
+
+    def type(self, line: str, **variables: str) -> str:
+        """What a command says, which has to succeed."""
+        return run(*self._words(line), cwd=self.folder, **variables)
+
+    def is_refused(self, line: str) -> str:
+        """The error of a command that has to fail."""
+        done = tried(*self._words(line), cwd=self.folder)
+        assert done.returncode == 2, done
+        return done.stderr
+
+    def write(self, name: str, text: str) -> None:
+        (self.folder / name).write_text(text, encoding="utf-8")
+
+    @contextmanager
+    def serving(self, line: str) -> Iterator[str]:
+        """Where the API is of the stack that a line starts, here on free ports."""
+        with (
+            (self.folder / "stack.txt").open("wb") as log,
+            subprocess.Popen(
+                [*self._words(line), *ANY_PORTS],
+                cwd=self.folder,
+                env=clean(),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            ) as process,
+        ):
+            assert process.stdout is not None
+            try:
+                said = process.stdout.readline()
+                assert "API " in said, (self.folder / "stack.txt").read_text()
+                yield said.split("API ")[1].split(",")[0]
+                process.terminate()
+                assert process.wait(timeout=30) == 0
+            finally:
+                process.kill()
+
+    def _words(self, line: str) -> list[str]:
+        program, *words = shlex.split(line)
+        return [str(self._programs / program), *words]
+
+
+def test_the_readme_is_true_from_its_first_line_to_its_last_with_the_wheel_alone(
+    built: Built, tmp_path: Path
+) -> None:
+    install, _, serve, session = blocks("console")
+    graph, test, agent, brought = blocks("python")
+    reader = Reader(tmp_path, built.wheel)
+
+    reader.install(install)
+    reader.write("refunds.py", graph)
+    said = []
+    with reader.serving(serve) as url:
+
+        def is_listed() -> bool:
+            return "Refund 250 for A-7?" in reader.type("abeyance inbox", ABEYANCE_URL=url)
+
+        for line in session.splitlines():
+            if line == "abeyance inbox":
+                # It is a moment behind.
+                until(is_listed, "the question to be listed")
+            said.append(reader.type(line, ABEYANCE_URL=url))
+    assert "paid 250 for order A-7" in said[-1]
+
+    reader.write("try_it.py", test)
+    reader.type("python try_it.py")
+
+    reader.write("complaints.py", agent)
+    assert "extras: agents\n" in reader.type("abeyance worker complaints:graph --check")
+
+    reader.write("letters.py", LETTERS)
+    reader.write("desk.py", brought.replace("from letters import clerk", "", 1))
+    (needed,) = re.findall(
+        r"pip install '.*'", reader.is_refused("abeyance graph check desk:graph")
+    )
+    reader.install(needed)
+    reader.write("desk.py", brought)
+    assert "extras: openai-agents\n" in reader.type("abeyance worker desk:graph --check")
