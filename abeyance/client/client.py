@@ -59,8 +59,9 @@ class Client:
     that of the environment's settings if it is not given. `signing_key` signs audits. With
     `notifications`, the runs that the client starts publish notifications from their first event on.
 
-    The parts are `runs` (start, list, session, evict, erase), `inbox` (list) and `conversations`; `run`
-    returns the handle of one run, `events` the events of all runs, `approvals` a page of the report.
+    The parts are `runs` (start, list, session, evict, erase), `inbox` (list), `conversations`,
+    `delegations` and `grants`; `run` returns the handle of one run, `events` the events of all runs,
+    `approvals` a page of the report.
     """
 
     def __init__(
