@@ -67,8 +67,8 @@ image: venv  ## build the image and run it, as root (apt-get install podman runc
 chaos: venv  ## only the tests that kill processes
 	$(PYTEST) tests/chaos
 
-simulate: venv  ## play random schedules of runs against a simulated Temporal (SEEDS=20000 for more, GRANTS=1 for grants)
-	$(BIN)/python tests/simulation/run.py $(if $(SEEDS),--seeds $(SEEDS)) $(if $(GRANTS),--grants)
+simulate: venv  ## play random schedules of runs against a simulated Temporal (SEEDS=20000 for more, KIND=grants or migrations)
+	$(BIN)/python tests/simulation/run.py $(if $(SEEDS),--seeds $(SEEDS)) $(if $(KIND),--kind $(KIND))
 
 mutate: $(VENV)/installed-mutation  ## change one thing in the core at a time, and see whether a test fails (MODULE=ledger, or all)
 	$(BIN)/python tests/mutation/run.py $(MODULE) $(if $(TESTS),--tests $(TESTS)) $(if $(AGAIN),--again)

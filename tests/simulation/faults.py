@@ -15,17 +15,19 @@ from sqlalchemy import ColumnElement, text
 
 from abeyance import wire
 from abeyance.activities import attempt, heartbeat
-from abeyance.core import events, gates, idempotency, ledger
+from abeyance.core import events, gates, idempotency, ledger, migration
 from abeyance.core import grants as core_grants
 from abeyance.core.grants import Grant
 from abeyance.core.outcome import Finished, Stopped
 from abeyance.core.policy import Principal
 from abeyance.core.state import RunState, parted
+from abeyance.core.visit import Visit
 from abeyance.records import event_rows, grants, question_rows, tables, writing
 from abeyance.records.batch import Written
 from abeyance.temporal.workarounds import payloads
 from abeyance.workflows import continue_as_new, run, visibility
 from abeyance.workflows.recording import Recorder, Spawn
+from tests.simulation.schedule import Kind
 
 _swap = mock.patch.object
 
@@ -65,6 +67,25 @@ def _a_second_attempt_returns_nothing() -> AbstractContextManager[Any]:
         return outcome if is_first or not isinstance(outcome, Finished) else Finished()
 
     return _swap(attempt.Attempt, "run", forgetful)
+
+
+def _a_migration_forgets_answers() -> AbstractContextManager[Any]:
+    move = migration._Move._visit
+
+    def forgetful(self: migration._Move, visit: Visit) -> Visit:
+        moved = move(self, visit)
+        return replace(moved, questions=replace(moved.questions, answers={}))
+
+    return _swap(migration._Move, "_visit", forgetful)
+
+
+def _keys_are_those_of_names() -> AbstractContextManager[Any]:
+    move = migration._Move._visit
+
+    def forgetful(self: migration._Move, visit: Visit) -> Visit:
+        return replace(move(self, visit), first_address=None)
+
+    return _swap(migration._Move, "_visit", forgetful)
 
 
 def _every_fifth_batch_is_lost() -> AbstractContextManager[Any]:
@@ -133,13 +154,13 @@ _NO_QUESTION: Final = text("SELECT :run WHERE :after > :number")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
     """A wrong variant of the product, and a seed whose schedule shows it. `is_compared` if only the
-    comparison with a run to which nothing happens does, and `has_grants` if only a run with grants does.
+    comparison with a run to which nothing happens does. Only runs of its `kind` show it.
     """
 
     change: Callable[[], AbstractContextManager[Any]]
     seed: int
     is_compared: bool = False
-    has_grants: bool = False
+    kind: Kind = "any"
 
 
 FAULTS: Final[Mapping[str, Fault]] = {
@@ -183,16 +204,16 @@ FAULTS: Final[Mapping[str, Fault]] = {
         change=lambda: _swap(payloads, "_details_of", return_value=()), seed=149
     ),
     "a grant that was revoked lets calls run": Fault(
-        change=lambda: _swap(grants, "_counts", _whether_revoked_or_not), seed=11, has_grants=True
+        change=lambda: _swap(grants, "_counts", _whether_revoked_or_not), seed=11, kind="grants"
     ),
     "a grant has no end of uses": Fault(
-        change=lambda: _swap(grants, "_uses", return_value=[]), seed=23, has_grants=True
+        change=lambda: _swap(grants, "_uses", return_value=[]), seed=23, kind="grants"
     ),
     "a grant covers every call of its tool": Fault(
-        change=lambda: _swap(Grant, "covers", return_value=True), seed=1, has_grants=True
+        change=lambda: _swap(Grant, "covers", return_value=True), seed=1, kind="grants"
     ),
     "a grant may be wider than who makes it": Fault(
-        change=_whoever_may_approve_may_grant, seed=3, has_grants=True
+        change=_whoever_may_approve_may_grant, seed=3, kind="grants"
     ),
     "a batch is lost, and said to be written": Fault(change=_every_fifth_batch_is_lost, seed=0),
     "a batch that comes late is written over a later one": Fault(change=_no_batch_is_later, seed=2),
@@ -209,6 +230,12 @@ FAULTS: Final[Mapping[str, Fault]] = {
     "an answer to what people saw before a rewind counts": Fault(change=_no_era_is_shown, seed=25),
     "what a rewind has discarded stays": Fault(
         change=lambda: _swap(writing, "_DISCARD_EVENTS", _NO_EVENT), seed=25
+    ),
+    "a visit has another idempotency key once it is migrated": Fault(
+        change=_keys_are_those_of_names, seed=11, kind="migrations"
+    ),
+    "a migration forgets what was answered": Fault(
+        change=_a_migration_forgets_answers, seed=38, kind="migrations"
     ),
     "no event tells that code begins": Fault(
         change=lambda: _swap(Recorder, "started", return_value=None), seed=0

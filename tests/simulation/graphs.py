@@ -30,6 +30,13 @@ from tests.simulation.chance import Chance
 _SEEDS = 200
 _GRAPHS = 16
 _PATIENT = RetryPolicy(retries=99)
+SUFFIX = "_new"
+"""What the names of nodes end with in the second version of a graph."""
+
+
+def plain(text: str) -> str:
+    """Return a name or an address as the first version has it."""
+    return text.replace(SUFFIX, "")
 
 
 class Wanted(ValueError):
@@ -94,7 +101,8 @@ class Effects:
     `recorded` are the steps after which the code went on, by activity and attempt, as far as no rewind
     has discarded them; `answers` are those that it was given. `repeated` are recorded steps that were
     done again, by an attempt that `is_awaited`: what a worker still does after the server has given it
-    up, nobody can prevent.
+    up, nobody can prevent. `keys` are the idempotency keys of each visit, by its first
+    address.
     """
 
     is_awaited: Callable[[bytes], bool] = lambda _: True
@@ -102,6 +110,7 @@ class Effects:
 
     recorded: dict[tuple[str, str], tuple[str, bytes]] = field(default_factory=dict)
     repeated: list[tuple[str, str, str]] = field(default_factory=list)
+    keys: dict[str, set[str]] = field(default_factory=dict)
     answers: dict[tuple[str, str], list[Json]] = field(default_factory=dict)
     runs: Counter[str] = field(default_factory=Counter)
     read: dict[str, list[str]] = field(default_factory=dict)
@@ -113,7 +122,7 @@ class Effects:
 
 class RandomGraph(Graph):
     """A graph with a given spec, and code of chance. If it `is_patient`, no node runs out of attempts, or
-    of time.
+    of time. All its names end with the `suffix`.
     """
 
     def __init__(
@@ -123,9 +132,11 @@ class RandomGraph(Graph):
         effects: Effects,
         plans: dict[str, Plan],
         *,
+        suffix: str = "",
         is_patient: bool = False,
     ) -> None:
         super().__init__(spec.name)
+        self._suffix = suffix
         self.states = _STATES
         self._chance, self._effects, self._plans = chance, effects, plans
         nodes: dict[str, Node] = {}
@@ -140,7 +151,7 @@ class RandomGraph(Graph):
                     self.code[node.id] = NodeCode(function=self._run, takes=2)
                 case SubgraphNode(graph=inner):
                     self.subgraphs[node.id] = RandomGraph(
-                        inner, chance, effects, plans, is_patient=is_patient
+                        inner, chance, effects, plans, suffix=suffix, is_patient=is_patient
                     )
                     nodes[node.id] = replace(node, graph=self.subgraphs[node.id].build())
                 case _:
@@ -158,6 +169,12 @@ class RandomGraph(Graph):
             )
         }
 
+    def retire(self, earlier: RandomGraph) -> None:
+        """Keep the code of an earlier version, for runs that are not migrated."""
+        self.code.update(earlier.code)
+        self.route_code.update(earlier.route_code)
+        self.subgraphs.update(earlier.subgraphs)
+
     def build(self, **_: Any) -> GraphSpec:
         return self._given
 
@@ -169,7 +186,8 @@ class RandomGraph(Graph):
         return lambda state: target
 
     def _plan(self, ctx: Context) -> Plan:
-        if ctx.address not in self._plans:
+        address = plain(ctx.address)
+        if address not in self._plans:
             draw = self._chance
             acts = (
                 []
@@ -183,18 +201,19 @@ class RandomGraph(Graph):
                 ]
             )
             targets = self._given.declared_by(ctx.node)
-            self._plans[ctx.address] = Plan(
+            self._plans[address] = Plan(
                 acts=acts,
                 fails=draw.choice([1, 1, 2, 9]) if "fail" in acts else 0,
                 patch=draw.choice(GOOD_PATCHES),
-                way=draw.choice(["", *targets]),
+                way=plain(draw.choice(["", *targets])),
                 sends=draw.choice([2, 1, 3, 0]) if ctx.node in self._senders else 0,
             )
-        return self._plans[ctx.address]
+        return self._plans[address]
 
     async def _run(self, state: State, ctx: Context) -> Any:
         plan, effects = self._plan(ctx), self._effects
         effects.runs[ctx.address] += 1
+        effects.keys.setdefault(plain(ctx.address), set()).add(ctx.idempotency_key)
         for waiting in ctx.input.inbox:
             effects.read.setdefault(waiting.message_id, []).append(ctx.address)
         for number, act in enumerate(plan.acts):
@@ -218,7 +237,7 @@ class RandomGraph(Graph):
         if ctx.node in self._senders:
             return [Send(self._given.declared_by(ctx.node)[0], n) for n in range(plan.sends)]
         if plan.way and plan.way != END:
-            return Goto(plan.way, plan.patch)
+            return Goto(plan.way + self._suffix, plan.patch)
         return plan.patch
 
     async def _step(self, ctx: Context, name: str) -> None:

@@ -6,8 +6,9 @@ calls again, with the same key.
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any, Final, Literal
@@ -25,6 +26,7 @@ from abeyance.commands import REWIND_TO_START
 from abeyance.core.json import Json
 from abeyance.core.ledger import Interrupt
 from abeyance.core.policy import EVERYTHING, Principal
+from abeyance.core.spec import GraphSpec
 from abeyance.core.state import Status
 from abeyance.errors import Unavailable
 from tests.simulation import purse
@@ -32,6 +34,7 @@ from tests.simulation.chance import Chance
 from tests.simulation.promises import Promises
 from tests.simulation.purse import Purse
 from tests.simulation.server import Server
+from tests.simulation.versions import Versions
 
 _WEIGHTS: Final = {
     "answer": 12,
@@ -48,7 +51,7 @@ _WEIGHTS: Final = {
     "wait": 1,
 }
 _OF_GRANTS: Final = {"answer": 40, "revoke": 4}
-
+_OF_MIGRATIONS: Final = {"migrate": 14}
 _OF_REWINDS: Final = {"rewind": 6, "terminate": 1}
 _AWAITED: Final[Sequence[Status]] = (Status.AWAITING_INPUT, Status.PAUSED, Status.ENDING)
 _OWNER: Final = Principal(subject="owner", capabilities=(EVERYTHING,))
@@ -69,12 +72,14 @@ class People:
         promises: Promises,
         *,
         purse: Purse | None = None,
+        versions: Versions | None = None,
     ) -> None:
-        self._purse = purse
+        self._purse, self._versions = purse, versions
         self._server, self._chance = server, chance
         self._client, self._run = client, client.run(run_id)
         self._promises = promises
         self._keys = 0
+        self._rewinding = asyncio.Lock()
 
     def act(self) -> tuple[str, Callable[[], Awaitable[Any]]]:
         """Something that somebody does."""
@@ -82,8 +87,12 @@ class People:
         weights = _WEIGHTS | (_OF_REWINDS if self._server.has_rewinds else {})
         if self._purse is not None:
             weights |= _OF_GRANTS
+        if self._versions is not None:
+            weights |= _OF_MIGRATIONS
         (name,) = chance.choices([*weights], [*weights.values()])
         often = [BOSS, BOSS] if self._purse is None else [purse.APPROVER, _OWNER] * 4
+        if self._versions is not None:
+            often += [_OWNER] * 6
         who = chance.choice([BOSS, *PEOPLE, *often, DEPUTY])
         return name, getattr(self, f"_{name.replace(' ', '_')}")(who)
 
@@ -118,8 +127,10 @@ class People:
     # How every run comes to its end
 
     async def do_their_part(self) -> None:
-        """Answer all that is asked, and resume."""
-        state = self._promises.state
+        """Answer all that is asked, resume, and migrate a run of which no worker has the code."""
+        state, versions = self._promises.state, self._versions
+        if state is not None and versions is not None and versions.lacks(state.spec):
+            await self.tried("migrate", self._migrates(versions, _OWNER))
         if state is not None and state.pause is not None:
             await self.tried("resume", self._run.resume)
         for who in (BOSS, DEPUTY):
@@ -232,7 +243,55 @@ class People:
 
     def _rewind(self, who: Principal) -> Callable[[], Awaitable[Any]]:
         del who
-        return self.rewinds()
+        rewind = self.rewinds()
+        if self._versions is None:
+            return rewind
+
+        async def call() -> Any:
+            # Of two at once, the second goes back to what the first has discarded.
+            async with self._rewinding:
+                return await rewind()
+
+        return call
+
+    def _migrate(self, who: Principal) -> Callable[[], Awaitable[Any]]:
+        versions, chance = self._versions, self._chance
+        assert versions is not None
+        return self._migrates(
+            versions,
+            who,
+            renames=versions.drawn_renames(chance),
+            patch=chance.choice([None, None, {"flag": True}, {"count": 1}, {"nope": 1}]),
+            pause=chance.happens(0.7),
+            dry_run=chance.happens(0.1),
+        )
+
+    def _migrates(
+        self,
+        versions: Versions,
+        who: Principal,
+        *,
+        renames: Callable[[GraphSpec], Mapping[str, str]] | None = None,
+        patch: Mapping[str, Json] | None = None,
+        pause: bool = True,
+        dry_run: bool = False,
+    ) -> Callable[[], Awaitable[Any]]:
+        """Migrate the run to today's version, with these names or the right ones."""
+        mapped, key = renames or versions.renames, self._key()
+        order: list[Mapping[str, str]] = []
+
+        async def call() -> Any:
+            state = self._promises.state
+            if not order:
+                order.append({} if state is None else mapped(state.spec))
+            done = await self._run.migrate(
+                renames=order[0], patch=patch, pause=pause, dry_run=dry_run, principal=who, key=key
+            )
+            if done.before != done.after and not dry_run:
+                self._promises.migrated_to.add(done.after)
+            return f"from {done.before} to {done.after}, {len(done.obstacles)} obstacles"
+
+        return call
 
     def _terminate(self, who: Principal) -> Callable[[], Awaitable[Any]]:
         del who

@@ -26,13 +26,14 @@ from abeyance.core.state import RunState, Status, copied
 from abeyance.core.visit import Nested
 from abeyance.storage.converter import of_run
 from tests.simulation.execution import Execution
-from tests.simulation.graphs import Effects
+from tests.simulation.graphs import Effects, plain
 from tests.simulation.payloads import CLEAR, SEALED, opened_job
 from tests.simulation.purse import Purse
 from tests.simulation.recorded import Recorded
 from tests.simulation.resets import Reset, line, stands
 from tests.simulation.server import Broken
 from tests.simulation.tasks import Attempt
+from tests.simulation.versions import moved
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,9 @@ class Steps:
 
 
 class Promises:
-    """The promises to one run. `accepted` are the answers that got a receipt, `admitted` the messages."""
+    """The promises to one run. `accepted` are the answers that got a receipt, `admitted` the messages,
+    and `migrated_to` the versions to which callers have migrated it.
+    """
 
     def __init__(self, effects: Effects) -> None:
         self.watch = Watch()
@@ -99,6 +102,7 @@ class Promises:
         self.accepted: list[tuple[str, str, Json]] = []
         self.answered: set[tuple[str, str, str]] = set()
         self.admitted: set[str] = set()
+        self.migrated_to: set[str] = set()
         self.steps = 0
         self.order = Order()
         self.recorded = Recorded()
@@ -106,6 +110,7 @@ class Promises:
         self.purse: Purse | None = None
         self._point: Reset | None = None
         """The reset of which the run has not been told yet."""
+        self._versions: set[str] = set()
         self._ever: set[str] = set()
         """The messages that the run had before it was rewound."""
         self._shown: set[tuple[str, str]] = set()
@@ -133,6 +138,8 @@ class Promises:
         repeated = self.effects.repeated
         if again := [each for each in repeated if forgotten.isdisjoint(each[:2])]:
             raise Broken(f"a step that was done is done again: {again}")
+        if other := {at: keys for at, keys in self.effects.keys.items() if len(keys) > 1}:
+            raise Broken(f"attempts at a visit have different keys: {other}")
         self.recorded.is_committed(execution)
         if self.state is not None:
             self.recorded.at_rest(execution, self.state)
@@ -150,6 +157,12 @@ class Promises:
                 self.recorded.was_rewound(event.salt)
             return
         self._counts_once(event, effects)
+        if isinstance(event, events.Migrated):
+            self._versions.add(event.versions[1])
+            # What begins later begins under its name of then, as it may not have before a rewind.
+            begun = {plain(at) for at, visit in before.visits.items() if visit.activations}
+            self.effects.keys = {k: v for k, v in self.effects.keys.items() if k in begun}
+            self.watch.moved(lambda address: moved(address, after.spec))
         self.watch.saw(before, event, after, effects)
         self.shown.saw(before, event, after, effects)
         if self.purse is not None:
@@ -263,6 +276,8 @@ class Promises:
                 raise Broken(f"the answer of {who} to {id_} was accepted, and is lost")
         if lost := self.admitted - {*self.watch.accepted} - self._ever:
             raise Broken(f"messages were accepted, and are lost: {lost}")
+        if lost := self.migrated_to - self._versions:
+            raise Broken(f"the run was said to be migrated, and was not: {lost}")
         self.recorded.at_rest(execution, state)
 
     def same_as_without_faults(self, other: Promises) -> None:

@@ -68,12 +68,14 @@ class Recorded:
         self._excused: set[str] = set()
         self._kinds: dict[str, str] = {}
         self._starts: dict[str, wire.StartRun] = {}
+        self._version: str | None = None
+        """The version of its graph to which the run was migrated."""
         self._resets: Sequence[Reset] = ()
 
     def begins_anew(self, resets: Sequence[Reset]) -> None:
         """The run was reset, and what stands is told from its beginning on."""
         self._told, self._ended_at, self._before = [], None, 0
-        self._kinds, self._resets = {}, resets
+        self._kinds, self._resets, self._version = {}, resets, None
 
     def was_rewound(self, salt: str) -> None:
         """The run was told of a reset."""
@@ -87,6 +89,8 @@ class Recorded:
             self._answered.update(event.answers)
         if isinstance(event, events.Started):
             self._told.append(("run.started", None))
+        if isinstance(event, events.Migrated):
+            self._version = event.versions[1]
         if isinstance(event, events.VisitEnded) and self._kinds.get(event.visit) == "visit":
             told = [*_of_code(event.visit, event.outcome)]
             self._told[self._before : self._before] = told
@@ -195,7 +199,10 @@ class Recorded:
             (payload,) = opened_payloads(execution.input[:1], converter)
             start = converter.payload_converter.from_payload(payload, wire.StartRun)
             self._starts[execution.run_id] = start
-        return self._starts[execution.run_id]
+        start = self._starts[execution.run_id]
+        if self._version is None:
+            return start
+        return start.model_copy(update={"graph_version": self._version})
 
 
 def _what(address: str) -> str:

@@ -19,6 +19,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.simulation.schedule import Kind
 
 _CHUNK = 200
 """Schedules of one process: those that have their graphs in common."""
@@ -48,29 +52,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, help="play this one, and tell what happens in it")
     parser.add_argument("--draws", help="play what was drawn so, as 0,3,1: a shorter schedule")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="how many processes")
-    parser.add_argument("--grants", action="store_true", help="runs of an agent with grants")
+    kinds = {
+        "any": "random graphs",
+        "grants": "an agent whose approvals may be remembered",
+        "migrations": "random graphs that are deployed anew, and migrated",
+    }
+    told_kinds = "; ".join(f"{kind}: {what}" for kind, what in kinds.items())
+    parser.add_argument("--kind", choices=kinds, default="any", help=told_kinds)
     options = parser.parse_args(arguments)
     # Code of the graphs fails on purpose, and the worker tells of each.
     logging.disable(logging.CRITICAL)
     if options.seed is not None:
         draws = None if options.draws is None else [int(each) for each in options.draws.split(",")]
-        played = play(options.seed, draws, has_grants=options.grants)
+        played = play(options.seed, draws, kind=options.kind)
         print("\n".join(played.log))
         print(played.fault or f"every promise is kept, in {played.steps} steps")
         return bool(played.fault)
     # It takes every processor for minutes, and must not make those late who go by the clock.
     os.nice(_NICE)
-    return _simulate(options.first, options.seeds, options.jobs, has_grants=options.grants)
+    return _simulate(options.first, options.seeds, options.jobs, options.kind)
 
 
-def _simulate(first: int, count: int, jobs: int, *, has_grants: bool) -> int:
+def _simulate(first: int, count: int, jobs: int, kind: Kind) -> int:
     began = time.monotonic()
     steps = done = 0
-    for batch in batches(first, count, jobs, has_grants=has_grants):
+    for batch in batches(first, count, jobs, kind):
         done, steps = done + batch.played, steps + batch.steps
         if batch.broken is not None:
             print(f"The schedule of seed {batch.broken} breaks a promise.")
-            print(told(batch.broken, has_grants=has_grants))
+            print(told(batch.broken, kind))
             return 1
     seconds = time.monotonic() - began
     print(
@@ -80,9 +90,7 @@ def _simulate(first: int, count: int, jobs: int, *, has_grants: bool) -> int:
     return 0
 
 
-def batches(
-    first: int, count: int, jobs: int | None, *, has_grants: bool = False
-) -> Iterator[Batch]:
+def batches(first: int, count: int, jobs: int | None, kind: Kind = "any") -> Iterator[Batch]:
     """Play schedules in so many processes."""
     from tests.simulation.schedule import play
 
@@ -94,33 +102,33 @@ def batches(
     gc.freeze()
     forks = multiprocessing.get_context("fork")
     with forks.Pool(jobs, initializer=gc.disable, maxtasksperchild=1) as processes:
-        played = partial(play_batch, has_grants=has_grants)
+        played = partial(play_batch, kind=kind)
         yield from processes.imap_unordered(played, chunks)
 
 
-def play_batch(seeds: Sequence[int], *, has_grants: bool = False) -> Batch:
+def play_batch(seeds: Sequence[int], kind: Kind = "any") -> Batch:
     """Play these schedules, up to the first that breaks a promise."""
     from tests.simulation.schedule import play
 
     steps = 0
     for number, seed in enumerate(seeds, 1):
-        found = play(seed, has_grants=has_grants)
+        found = play(seed, kind=kind)
         steps += found.steps
         if found.fault:
             return Batch(number, steps, seed)
     return Batch(len(seeds), steps)
 
 
-def told(broken: int, *, has_grants: bool = False) -> str:
+def told(broken: int, kind: Kind = "any") -> str:
     """Return the shortest schedule that shows what is wrong with this one, and how to repeat both."""
     from tests.simulation.schedule import play
     from tests.simulation.shrink import shrunk
 
-    again = partial(play, has_grants=has_grants)
+    again = partial(play, kind=kind)
     shortest = shrunk(again(broken), again=again)
     draws = ",".join(map(str, shortest.draws))
-    kind = " --grants" if has_grants else ""
-    command = f"python tests/simulation/run.py{kind} --seed {broken}"
+    about = "" if kind == "any" else f" --kind {kind}"
+    command = f"python tests/simulation/run.py{about} --seed {broken}"
     return "\n".join(
         [
             "The shortest schedule that shows it:\n",

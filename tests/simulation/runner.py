@@ -18,7 +18,7 @@ from temporalio.converter import DataConverter
 from temporalio.exceptions import ApplicationError, CancelledError
 
 from abeyance import Graph, names, wire
-from abeyance.activities.maintenance import read_journals
+from abeyance.activities.maintenance import GraphActivities, read_journals
 from abeyance.activities.node import NodeActivities
 from abeyance.activities.recording import HandOver, RecordingActivities
 from abeyance.client import Client
@@ -72,6 +72,7 @@ class Runner:
             enable_metrics=False,
             find_grant=GrantedCalls(client.records, None).find,
         )
+        self._graphs = GraphActivities(graphs)
         self.handed_over = HandOver()
         self._recording = RecordingActivities(temporal, QUEUE, records, self.handed_over)
         self._contexts: dict[bytes, sdk._Context] = {}
@@ -217,6 +218,9 @@ class Runner:
         if order.activity_type == names.READ_JOURNALS_ACTIVITY:
             (which,) = await converter.decode(order.arguments, [wire.ReadJournals])
             return await read_journals(which)
+        if order.activity_type == names.READ_GRAPH_ACTIVITY:
+            (wanted,) = await converter.decode(order.arguments, [wire.ReadGraph])
+            return await self._graphs.read(wanted)
         if order.activity_type == names.RECORD_ACTIVITY:
             kinds: list[Any] = [Batch | int, float]
             given, patience = await converter.decode(order.arguments, kinds)

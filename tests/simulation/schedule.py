@@ -7,13 +7,14 @@ import traceback
 import warnings
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import drawn_orders as drawn
 
 from abeyance import Graph
 from abeyance.client import Client
 from abeyance.commands import REWIND_TO_START
+from abeyance.core.spec import GraphSpec
 from tests.simulation.chance import Chance
 from tests.simulation.clock import VirtualLoop, virtual_time
 from tests.simulation.graphs import Effects, Plan, RandomGraph, graphs_for
@@ -24,6 +25,7 @@ from tests.simulation.records import LATEST
 from tests.simulation.runner import QUEUE
 from tests.simulation.server import Broken, Server
 from tests.simulation.service import connected
+from tests.simulation.versions import Versions
 from tests.simulation.worker import Worker, task_factory
 
 _ROUNDS = 40
@@ -31,6 +33,10 @@ _STEPS = 80
 QUIET = 0.15
 """The share of the schedules that are compared with a run to which nothing happens, if they can be."""
 _PATIENCE = 86_400.0
+Kind: TypeAlias = Literal["any", "grants", "migrations"]
+"""What a schedule is of: a random graph, an agent whose approvals may be remembered, or a random graph of
+which another version is deployed.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,14 +60,13 @@ def play(
     draws: Sequence[int] | None = None,
     *,
     quiet: float = QUIET,
-    has_grants: bool = False,
+    kind: Kind = "any",
 ) -> Played:
     """Play the schedule of a seed, or the one that was drawn so. A share of them is `quiet`: what such a
-    run comes to is compared with a run to which nothing happens. With `has_grants` it is one of an agent
-    whose approvals may be remembered.
+    run comes to is compared with a run to which nothing happens, if its `kind` is any.
     """
     chance = Chance(seed, draws)
-    site, fault = _played(chance, {}, 0.0 if has_grants else quiet, has_grants=has_grants)
+    site, fault = _played(chance, {}, quiet if kind == "any" else 0.0, kind=kind)
     if not fault and site.is_quiet and site.promises.order.is_of_no_matter:
         again = Chance(seed, chance.draws[: site.drawn])
         alone, fault = _played(again, site.plans, quiet, is_alone=True)
@@ -84,13 +89,14 @@ def _played(
     quiet: float,
     *,
     is_alone: bool = False,
-    has_grants: bool = False,
+    kind: Kind = "any",
 ) -> tuple[Site, str]:
     with virtual_time() as loop:
         loop.set_task_factory(task_factory)
         site = Site(loop, chance, plans, quiet)
         site.server.is_calm = is_alone
-        if has_grants:
+        site.kind = kind
+        if kind == "grants":
             site.promises.purse = Purse(chance, site.server.records)
         fault = ""
         try:
@@ -134,6 +140,8 @@ class Site:
         self.main: asyncio.Task[None] | None = None
         self.error: BaseException | None = None
         self.graph = Graph("")
+        self.kind: Kind = "any"
+        self.versions: Versions | None = None
         self.plans = {} if plans is None else plans
         self.is_quiet, self._quiet = False, quiet
         self.drawn = 0
@@ -167,9 +175,7 @@ class Site:
         else:
             spec = chance.choice(graphs_for(chance.origin))
             self.is_quiet = chance.happens(self._quiet)
-            self.graph = RandomGraph(
-                spec, chance, self.effects, self.plans, is_patient=self.is_quiet
-            )
+            self._declare(spec)
             values = chance.choice([{}, {"flag": True}])
         visits = chance.choice([3, 6]) if purse is None else 60
         limits = replace(drawn.limits(chance), max_visits=visits)
@@ -181,7 +187,9 @@ class Site:
         client = Client(temporal, task_queue=QUEUE, patience=30, records=records)
         # It has threads of its own, and ours waits for none.
         client.records._writer = records
-        people = People(server, chance, client, "r", self.promises, purse=purse)
+        people = People(
+            server, chance, client, "r", self.promises, purse=purse, versions=self.versions
+        )
         server.note(f"a run of {spec.name} with {', '.join(spec.nodes)}")
         self.worker_comes()
         await client.runs.start(
@@ -192,8 +200,8 @@ class Site:
             request="key.body",
         )
         acting = []
-        often = [4, 1, 2, 3, 6, 8, 0] if purse is None else [10, 14, 20]
-        for _ in range(0 if server.is_calm else chance.choice(often)):
+        often = {"any": [4, 1, 2, 3, 6, 8, 0], "grants": [10, 14, 20], "migrations": [8, 5, 12]}
+        for _ in range(0 if server.is_calm else chance.choice(often[self.kind])):
             await asyncio.sleep(server.delay() * 3)
             if self.is_quiet or chance.happens(0.25):
                 self._mishap()
@@ -220,10 +228,36 @@ class Site:
         if purse is not None:
             server.note(f"{purse.granted} calls ran under a grant")
 
+    def _declare(self, spec: GraphSpec) -> None:
+        """Make the graph of this schedule, or both of its versions."""
+        chance, patient = self.chance, self.is_quiet
+        if self.kind != "migrations":
+            self.graph = RandomGraph(spec, chance, self.effects, self.plans, is_patient=patient)
+            return
+
+        def made(spec: GraphSpec, suffix: str) -> RandomGraph:
+            return RandomGraph(spec, chance, self.effects, self.plans, suffix=suffix)
+
+        self.versions = Versions(spec, chance, made)
+        self.graph = self.versions.today
+
+    def _deploy(self, versions: Versions) -> None:
+        """Deploy the other version: workers come that have it, and the others shut down."""
+        versions.deploy()
+        self.graph = versions.today
+        self.server.note(f"the version {self.graph.build().version} is deployed")
+        for worker in (each for each in self.server.workers if each.is_up):
+            self.server.later(self.server.delay(), worker.leave)
+            self.server.later(self.server.delay() + 1.0, worker.kill)
+        self.server.later(self.server.delay(), self.worker_comes)
+        # There may have been too many.
+        self.server.later(14.0, self.worker_comes)
+
     def _mishap(self) -> None:
         server, chance = self.server, self.chance
         up = [each for each in server.workers if each.is_up]
         kinds = ["kill", "leave", "come", "jump", "drop", *(["kill"] * 3 if self.is_quiet else [])]
+        kinds += ["deploy"] * 4 if self.versions is not None else []
         match chance.choice(kinds):
             case "kill" if up:
                 worker = chance.choice(up)
@@ -236,6 +270,8 @@ class Site:
                 worker.leave()
                 server.later(1.0, worker.kill)
                 server.later(server.delay(), self.worker_comes)
+            case "deploy" if self.versions is not None:
+                self._deploy(self.versions)
             case "jump":
                 server.jump(chance.choice([1.0, 30.0, 7200.0, -0.5]))
             case "drop":

@@ -12,7 +12,7 @@ import pytest
 
 from tests.simulation import run
 from tests.simulation.faults import FAULTS
-from tests.simulation.schedule import QUIET, play
+from tests.simulation.schedule import QUIET, Kind, play
 from tests.simulation.shrink import shrunk
 
 
@@ -32,18 +32,18 @@ def test_a_seed_is_the_same_schedule_each_time_and_so_are_its_draws() -> None:
         assert play(seed, first.draws).log == first.log
 
 
-@pytest.mark.parametrize(("many", "has_grants"), [(25, False), (8, True)])
-def test_whatever_happens_every_promise_is_kept(many: int, has_grants: bool) -> None:
-    batch = run.play_batch(range(many), has_grants=has_grants)
+@pytest.mark.parametrize(("many", "kind"), [(25, "any"), (8, "grants"), (12, "migrations")])
+def test_whatever_happens_every_promise_is_kept(many: int, kind: Kind) -> None:
+    batch = run.play_batch(range(many), kind)
 
-    assert batch.broken is None, run.told(batch.broken, has_grants=has_grants)
+    assert batch.broken is None, run.told(batch.broken, kind)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("kind", [["--seeds", "1000"], ["--seeds", "300", "--grants"]])
-def test_whatever_happens_every_promise_is_kept_in_many_schedules(kind: list[str]) -> None:
-    command = [sys.executable, run.__file__, *kind]
+@pytest.mark.parametrize(("many", "kind"), [(1000, "any"), (300, "grants"), (300, "migrations")])
+def test_whatever_happens_every_promise_is_kept_in_many_schedules(many: int, kind: Kind) -> None:
+    command = [sys.executable, run.__file__, "--seeds", str(many), "--kind", kind]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
 
     assert done.returncode == 0, done.stdout + done.stderr
@@ -63,7 +63,7 @@ def test_a_fault_is_found(name: str) -> None:
     # table names that one.
     fault = FAULTS[name]
     quiet = 1.0 if fault.is_compared else QUIET
-    played = partial(play, quiet=quiet, has_grants=fault.has_grants)
+    played = partial(play, quiet=quiet, kind=fault.kind)
     with fault.change():
         seeds = range(fault.seed, fault.seed + 600)
         found = next(seed for seed in seeds if played(seed).fault)

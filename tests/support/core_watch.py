@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from abeyance.core import events, machine
 from abeyance.core.effects import Effect, Finish, Publish, RunNode, StopNode, VisitInput, Yield
@@ -75,6 +75,14 @@ class Watch:
                     assert after.yielding
                 case Finish():
                     self._finishes += 1
+
+    def moved(self, new: Callable[[str], str]) -> None:
+        """The run is at rest, and is migrated: what has an address gets the new one."""
+        assert not self.orders, "a run is migrated at rest"
+        self.over = [*map(new, self.over)]
+        self._done = {*map(new, self._done)}
+        self._told_to = {new(visit): known for visit, known in self._told_to.items()}
+        self._starts = Counter({new(visit): n for visit, n in self._starts.items()})
 
     def graph_of(self, order: VisitInput) -> GraphSpec:
         """The graph that the node of an order is of."""
@@ -177,6 +185,8 @@ class Watch:
                 self.undelivered.append(str(fact.data["message_id"]))
             case "run.values_edited":
                 self._are_edited = True
+            case "run.migrated":
+                self._are_edited |= bool(fact.data["fields"])
             case _:
                 pass
 
