@@ -27,7 +27,8 @@ def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
         env={**os.environ, "PYTHONPATH": str(_ROOT)},
         capture_output=True,
         text=True,
-        timeout=100,
+        # It is no benchmark of the machine, which may be busy.
+        timeout=300,
         check=False,
     )
 
@@ -43,7 +44,7 @@ def tables(printed: str) -> list[dict[str, dict[str, str]]]:
     return found
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(330)
 def test_every_run_of_ours_and_of_the_floor_completes_and_has_its_row() -> None:
     done = bench("--contenders", ",".join(_TITLES))
 
@@ -60,7 +61,7 @@ def test_every_run_of_ours_and_of_the_floor_completes_and_has_its_row() -> None:
     assert int(local["events a run"]) < int(ordinary["events a run"])
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(330)
 def test_what_a_database_of_its_own_takes_has_a_column() -> None:
     done = bench("--contenders", "by-hand,abeyance", "--database", "postgres")
 
