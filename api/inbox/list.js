@@ -93,9 +93,10 @@ export function entry(question, {isShown, isPicked, pick}) {
     element("span", {class: "sign"}, SIGNS[priority] ? icon(...SIGNS[priority]) : null),
     element("span", {class: "prompt"}, promptLine(question)),
     isPresent(risk) ? element("span", {class: `risk ${risk >= 70 ? "alarm" : risk >= 40 ? "warn" : "quiet"}`}, icon("shield-alert", "risk"), String(risk)) : null,
-    element("small", {}, ...separated(line.filter(Boolean))),
-    people.length || count ? element("span", {class: "people"}, count, ...people.slice(0, 3).map(avatar), people.length > 3 ? `+${people.length - 3}` : null,
-      people.length ? element("span", {class: "hidden"}, ` for ${people.join(", ")}`) : null) : null,
+    element("span", {class: "second"},
+      element("small", {}, ...separated(line.filter(Boolean))),
+      people.length || count ? element("span", {class: "people"}, count, ...people.slice(0, 3).map(avatar), people.length > 3 ? `+${people.length - 3}` : null,
+        people.length ? element("span", {class: "hidden"}, ` for ${people.join(", ")}`) : null) : null),
   );
   if (isBarred) link.classList.add("barred");
   const box = pick && element("input", {type: "checkbox", "data-stay": `select ${question.id}`, "aria-label": `Select ${visible(question.prompt)}`, onclick: (event) => pick(question.id, event.target.checked, event.shiftKey)});

@@ -1,11 +1,11 @@
 """Take the pictures of docs/how-to/inbox.md: a real stack, real runs, every page in Chromium.
 
     pip install -e '.[agents,dev,people]' selenium        # and Chromium with its driver, from the system
-    python docs/pictures/take_inbox.py [FOLDER]
+    python docs/pictures/take_inbox.py [FOLDER]           # or: make pictures [FOLDER=...]
 
 It starts `abeyance dev` on free ports with the graphs below. Each page is taken on a laptop and on a
-phone, light and dark, as `FOLDER/<page>-<width>-<scheme>.png`; without a folder, the pictures of the
-documentation are written beside this file.
+phone, light and dark, as `FOLDER/<page>-<width>-<scheme>.png`; without a folder, only the pictures of the
+documentation are taken, and written beside this file.
 """  # noqa: INP001 this folder is no package
 
 from __future__ import annotations
@@ -180,7 +180,8 @@ def main() -> None:
         browser() as look,
         stack("take_inbox:graphs", temporary) as (api, _),
     ):
-        folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(temporary)
+        takes_all = len(sys.argv) > 1
+        folder = Path(sys.argv[1]) if takes_all else Path(temporary)
         started = prepare(api)
         look.at(f"{api}/inbox", "open question")
         look.run("sessionStorage.setItem('name', 'ada')")
@@ -190,12 +191,14 @@ def main() -> None:
             for scheme in SCHEMES:
                 look.scheme(scheme)
                 for name, (path, text) in pages.items():
+                    if not takes_all and f"{name}-{width}-{scheme}" not in IN_THE_DOCS:
+                        continue
                     look.at("about:blank", "")
                     look.at(f"{api}{path}", text)
                     if name == "together":
                         together(look)
                     look.whole(folder / f"{name}-{width}-{scheme}.png")
-        if len(sys.argv) == 1:
+        if not takes_all:
             for name, shown in IN_THE_DOCS.items():
                 (folder / f"{name}.png").rename(HERE / f"{shown}.png")
 

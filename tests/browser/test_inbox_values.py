@@ -7,11 +7,16 @@ from typing import Any
 import httpx
 import pytest
 from dev_stack import Stack, until
-from inbox_page import Page, asked, ended, question_of
+from inbox_page import Page, asked, ended, question_of, respond
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(240), pytest.mark.xdist_group("inbox")]
 
 RECORD = "1161888007138312193"
+# What keys do in a picker depends on the reader's own language.
+TYPE = """
+arguments[0].value = arguments[1];
+arguments[0].dispatchEvent(new Event("input", {bubbles: true}));
+"""
 
 
 def answer_to(api: str, id_: str) -> Any:
@@ -124,6 +129,52 @@ def test_a_number_in_json_that_somebody_writes_arrives_digit_by_digit(
     assert (kept["record_id"], kept["balance"]) == (9007199254740993, "1234567890123456789.89")
 
 
+def test_a_time_is_picked_in_the_zone_of_the_reader_and_sent_with_one(
+    page: Page, running: Stack
+) -> None:
+    page.driver.execute_cdp_cmd("Emulation.setTimezoneOverride", {"timezoneId": "America/New_York"})
+    try:
+        id_ = question_of(running.api, asked(running.api, "go", graph="shipping"))
+        page.open("Ship?")
+        page.press("Edit")
+        # The call says 10:00:00.250+01:00, and a picker shows no zone.
+        assert page.field("At").get_attribute("value").startswith("2026-12-24T04:00")
+        page.says("article small", "In your own time zone.")
+        page.driver.execute_script(TYPE, page.field("At"), "2026-12-24T05:30")
+        page.says(".changes", "2026-12-24T10:30:00.000Z (Dec 24, 2026, 5:30")
+        # What is as it was before is no edit.
+        page.driver.execute_script(TYPE, page.field("At"), "2026-12-24T04:00:00")
+        until(lambda: page.texts(".changes") == [""], "no changes")
+        page.driver.execute_script(TYPE, page.field("At"), "")
+        page.press("Approve")
+        page.says(".fault", "At: enter a value")
+        page.driver.execute_script(TYPE, page.field("At"), "2026-12-24T05:30")
+        page.press("Approve")
+        page.says("article [role=status]", "You approved ship with at 2026-12-24T10:30:00.000Z")
+    finally:
+        page.driver.execute_cdp_cmd("Emulation.setTimezoneOverride", {"timezoneId": ""})
+    sent = answer_to(running.api, id_)["arguments"]
+    assert sent["at"] == "2026-12-24T10:30:00Z"
+    assert (sent["gate"], sent["weight"]) == ("09:30:00+01:00", 3.141592653589793)
+
+
+def test_a_time_of_day_is_typed_with_its_zone(page: Page, running: Stack) -> None:
+    id_ = question_of(running.api, asked(running.api, "go", graph="shipping"))
+    page.open("Ship?")
+    page.press("Edit")
+    page.field("Gate").clear()
+    page.field("Gate").send_keys("noon")
+    page.press("Approve")
+    page.says(".fault:not([hidden])", "time")
+    page.sees_focus("Gate")
+    page.field("Gate").clear()
+    page.field("Gate").send_keys("12:00:00-05:00")
+    page.press("Approve")
+    page.says("article [role=status]", "with gate 12:00:00-05:00 (was 09:30:00+01:00)")
+    sent = answer_to(running.api, id_)["arguments"]
+    assert (sent["gate"], sent["at"]) == ("12:00:00-05:00", "2026-12-24T10:00:00.250000+01:00")
+
+
 def test_a_breakpoint_gets_only_the_values_that_somebody_changed(
     page: Page, running: Stack
 ) -> None:
@@ -221,6 +272,28 @@ def test_a_vote_is_shown_in_full_and_who_has_yet_to_vote(page: Page, running: St
     page.says("article [aria-label=Votes]", "as agreed")
     page.says("article [aria-label=Votes]", "1 missing, of bob")
     assert answer_to(running.api, id_) is None
+
+
+def test_a_vote_for_something_else_asks_those_again_who_have_voted(
+    page: Page, running: Stack
+) -> None:
+    id_ = question_of(running.api, asked(running.api, "Grant it?", graph="granting"))
+    respond(running.api, id_, "bob", {"approved": True, "amount": 90})
+    page.open("Grant it?")
+    page.says("article [aria-label=Votes]", "bob approved")
+    page.says("article [aria-label=Votes] dd", "90")
+    page.field("Amount").clear()
+    page.field("Amount").send_keys("200")
+    page.press("Approve")
+    page.says("article h2", "'ada' approves with another answer")
+    page.says("article [role=status]", "It is one vote: 1 more person has to approve.")
+    votes = "article [aria-label=Votes]"
+    until(lambda: "bob approved" not in "".join(page.texts(votes)), "one vote")
+    page.says(votes, "ada (you) approved")
+    page.says(f"{votes} dd", "200")
+    respond(running.api, id_, "bob", {"approved": True, "amount": 200})
+    page.says("article [role=status]", "This question is answered by bob")
+    assert answer_to(running.api, id_) == {"approved": True, "amount": 200}
 
 
 @pytest.mark.parametrize(
