@@ -190,22 +190,6 @@ class Link(Http):
         assert done.status_code == 200, done.text
 
 
-class Mcp(Http):
-    """The tools `pending` and `answer` of the MCP server."""
-
-    async def seen(self) -> Seen:
-        async with connected(self.api, "2025") as client:
-            result = await client.call("pending", run_id=self.run_id)
-        assert result.structured_content is not None
-        return self.of(result.structured_content["questions"])
-
-    async def answer(self, seen: Seen, answer: Json) -> None:
-        shown = {"interrupt_id": seen.name["interrupt_id"], "digest": seen.name["digest"]}
-        async with connected(self.api, "2025") as client:
-            result = await client.call("answer", **shown, answer=answer)
-        assert not result.is_error, result
-
-
 def from_a_browser(seen: Seen, answer: Json) -> Json:
     """An answer as JavaScript writes it, if it gives back what it was shown at the same place."""
 
@@ -223,6 +207,22 @@ def from_a_browser(seen: Seen, answer: Json) -> Json:
                 return value
 
     return rounded(answer) if seen.kind in {"approval", "static"} else answer
+
+
+class Mcp(Http):
+    """The tools `pending` and `answer` of the MCP server."""
+
+    async def seen(self) -> Seen:
+        async with connected(self.api, "2025") as client:
+            result = await client.call("pending", run_id=self.run_id)
+        assert result.structured_content is not None
+        return self.of(result.structured_content["questions"])
+
+    async def answer(self, seen: Seen, answer: Json) -> None:
+        shown = {"interrupt_id": seen.name["interrupt_id"], "digest": seen.name["digest"]}
+        async with connected(self.api, "2025") as client:
+            result = await client.call("answer", **shown, answer=from_a_browser(seen, answer))
+        assert not result.is_error, result
 
 
 class AgUi(Http):

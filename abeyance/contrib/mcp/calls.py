@@ -33,6 +33,7 @@ from abeyance.api.schemas import StartBody
 from abeyance.authoring.graph import Graph
 from abeyance.contrib.mcp import forms, tools
 from abeyance.contrib.talk import segments
+from abeyance.contrib.talk.posted import unrounded
 from abeyance.contrib.talk.threads import open_questions
 from abeyance.core import authority
 from abeyance.core.json import Json, sha256
@@ -385,8 +386,10 @@ class Caller:
         run_id = run_of_interrupt(id_)
         if not await may_read(self._client, self._reads, run_id):
             raise unknown_interrupt(id_)
-        shown = segments.shown_as(id_, arguments.digest)
-        (receipt,) = await self._respond(run_id, {shown: arguments.answer}, note=arguments.note)
+        shown, answer = segments.shown_as(id_, arguments.digest), arguments.answer
+        if (question := await self._client.run(run_id).interrupt(id_)) is not None:
+            answer = unrounded(answer, question)
+        (receipt,) = await self._respond(run_id, {shown: answer}, note=arguments.note)
         moment = await self._settled(run_id)
         return forms.answered(receipt, moment.view, moment.questions, self._base)
 
