@@ -30,6 +30,10 @@ LARGEST_IN_MEMO: Final = 1_500
 """In bytes, of one list or name: Temporal's lists carry the memo of each run."""
 _ROW_BYTES: Final = 500
 """What ids, addresses and times of an interrupt take."""
+_REPEATED: Final = (
+    "This is asked again because what it shows was changed. Code that the earlier answer led to has "
+    "already begun; it may have had effects, and after a new answer it begins once more."
+)
 _OWN_SHAPE: Final = {"escalations", "calendar", "remember"}
 _IN_VIEW: Final = views.InterruptView.model_fields.keys() - _OWN_SHAPE
 _SHOWN: Final = [entry.name for entry in fields(Interrupt) if entry.name in _IN_VIEW]
@@ -204,9 +208,14 @@ def _view(state: RunState, entry: Interrupt, *, abridged: bool = False) -> views
         run_id=state.run_id,
         graph=state.spec.name,
         abridged=abridged,
-        warnings=four_eyes.warnings(state, entry) if entry.status == "open" else [],
+        warnings=_warnings(state, entry) if entry.status == "open" else [],
         **shown,
     )
+
+
+def _warnings(state: RunState, entry: Interrupt) -> list[str]:
+    repeated = [_REPEATED] if entry.repeats else []
+    return [*repeated, *four_eyes.warnings(state, entry)]
 
 
 def question_of(view: views.InterruptView) -> Interrupt:

@@ -379,6 +379,8 @@ def ask_again(step: Step, gate: Gate, *, before: str, misfit: str | None = None)
     )
     if misfit is not None:
         again.misfits = {gate.key: misfit}
+    if gate.has_led:
+        again.repeats = (gate.key,)
 
 
 def _retrace(step: Step, gate: Gate, reason: str) -> None:

@@ -196,7 +196,8 @@ def edited(step: Step, scope: str, fields: Collection[str]) -> None:
     """
     for gate in step.run.gates.found(IN_SCOPE, scope):
         if gate.is_restricted and any(_field_of(path) in fields for path in gate.shown):
-            step.run.gates[gate.question] = replace(gate, begun=0)
+            has_led = gate.has_led or gate.begun > 0
+            step.run.gates[gate.question] = replace(gate, begun=0, has_led=has_led)
 
 
 def joined(step: Step, scope: str, edge: str, tokens: Mapping[str, Token]) -> tuple[str, ...]:

@@ -84,7 +84,8 @@ def open_question(
     fields = gates.shown_by(question, values)
     step.move(visit, "ask", Waiting(stage="rules" if kind == "rule" else "body"))
     asked = _filled(question, values, kind)
-    ask(step, visit, replace(asked, misfit=visit.misfits.get(asked.key)), fields=fields)
+    asked = replace(asked, misfit=visit.misfits.get(asked.key))
+    ask(step, visit, asked, fields=fields, repeats=asked.key in visit.repeats)
 
 
 def _filled(question: InterruptSpec, values: Mapping[str, Json], kind: Kind) -> Asked:
@@ -101,8 +102,10 @@ def ask(
     *,
     parents: tuple[Parent, ...] = (),
     fields: Mapping[str, str] | None = None,
+    repeats: bool = False,
 ) -> None:
-    """Open an interrupt of a visit, with a question that is shown as it is.
+    """Open an interrupt of a visit, with a question that is shown as it is. It `repeats` one whose answer
+    led to code that has begun.
 
     A retried visit may ask a withdrawn question again: that is another question, with an id of its own.
     """
@@ -143,6 +146,7 @@ def ask(
         remember=asked.remember,
         parents=(*parents, *_units_around(step, visit.scope)),
         fields=fields or {},
+        repeats=repeats,
         barred=four_eyes.barred(step.run, visit, question.terms),
     )
     if question.terms is not None:

@@ -60,7 +60,8 @@ class Interrupt(InterruptSpec):
 
     `key` is the question's among those of its visit. `prompt_values` is where the prompt has values.
     `number` is that of the fact which opened it: it breaks ties of time. `parents` go from the nearest
-    to the outermost. `fields` are hashes of what the question shows of the values, by their paths.
+    to the outermost. `fields` are hashes of what the question shows of the values, by their paths. It
+    `repeats` one whose answer led to code that has begun, and that an answer lets begin again.
 
     `reminders` are the moments at which those who are asked are reminded, those of the past included, and
     `escalations` those of `terms.escalate`, in its order. `notice_at` is the next of both that is not
@@ -91,6 +92,7 @@ class Interrupt(InterruptSpec):
     number: int = 0
     parents: tuple[Parent, ...] = ()
     fields: Mapping[str, str] = field(default_factory=dict)
+    repeats: bool = False
     reminders: tuple[datetime, ...] = ()
     escalations: tuple[datetime, ...] = ()
     notice_at: datetime | None = None

@@ -207,7 +207,8 @@ class Gate:
     with all of it: these are then the visit that the graph was walked for, or that sent the item.
 
     `shown` are hashes of the values that people saw, by path. `begun` counts the visits whose code has
-    begun because of the answer. `capability` is None if everybody could have answered. `is_restricted`:
+    begun because of the answer; `has_led`: some has, although the answer is held against the values
+    again. `capability` is None if everybody could have answered. `is_restricted`:
     not everybody with the capability could have, or not alone. `answer_to` is the field that holds the
     answer. `before` are the gates that had led to it. `routing` is the routing decision of a visit whose
     rule asked. `taken` are the tokens of other branches that joins have taken together with its own.
@@ -224,6 +225,7 @@ class Gate:
     shown: Mapping[str, str] = field(default_factory=dict)
     answer_to: str | None = None
     begun: int = 0
+    has_led: bool = False
     before: tuple[str, ...] = ()
     routing: RoutingDecision | None = None
     taken: tuple[TakenToken, ...] = ()
@@ -333,7 +335,8 @@ class Visit:
 
     `activations` counts the starts of its code, after stops and answers too. `gates` are the ids of the
     questions whose answers led to it, the oldest first. `misfits` says, by the key of a question, why the
-    answer that was given before cannot be read any more.
+    answer that was given before cannot be read any more. `repeats` are the keys of questions of which an
+    earlier answer led to code that has begun, and will begin again.
 
     How it ends: `pending` is what it comes to without running its code: what its nested graph changed, or
     what a person put in place of a failed body; its patch is empty once merged. `routing` is set once the
@@ -353,6 +356,7 @@ class Visit:
     gates: tuple[str, ...] = ()
     questions: Questions = field(default_factory=Questions)
     misfits: Mapping[QuestionKey, str] = field(default_factory=dict)
+    repeats: tuple[QuestionKey, ...] = ()
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     inbox: Inbox = field(default_factory=Inbox)
     pending: Finished | None = None

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from core_gated import APPROVER, BOSS, CLERK, OPERATOR, Gated, approving, refund
 
+from abeyance import projections
 from abeyance.core import events
 from abeyance.core.json import Json
 from abeyance.core.run_retry import retried
@@ -99,6 +100,27 @@ def test_what_others_had_to_approve_is_shown_to_them_again(
 
     assert (run.reopened, run.running) == (["ask"], [])
     assert run.open("ask").prompt == "Refund 999 for A-7?"
+    (warning,) = projections.question(run.state, run.open("ask")).warnings
+    assert "after a new answer it begins once more" in warning
+
+
+def test_who_is_asked_again_before_anything_has_begun_is_warned_of_nothing() -> None:
+    run = Gated(refund(approving(terms=RESTRICTED[0], schema={"type": "boolean"}), "pay"))
+    run.pause()
+    run.says(APPROVER, "ask")
+    run.edit(BOSS, **LARGE)
+    run.resume()
+
+    assert (run.reopened, run.open("ask").repeats) == (["ask"], False)
+
+
+def test_a_second_change_before_the_code_begins_again_is_warned_of_too() -> None:
+    run = edited_in_a_pause(RESTRICTED[0], **LARGE)
+    run.edit(BOSS, amount=700)
+
+    assert run.open("ask").repeats
+    run.says(APPROVER, "ask")
+    assert run.ran_with("pay", "amount")[-1] == (700,)
 
 
 @pytest.mark.parametrize("edited", DOORS)
