@@ -100,6 +100,46 @@ def test_every_problem_stands_at_its_own_status(document: dict[str, Any]) -> Non
             assert {statuses[code] for code in listed} <= {int(status)}, name
 
 
+_OF_A_QUESTION = "unknown_run unknown_interrupt capability_required idempotency_conflict"
+REFUSED: dict[str, str] = {
+    "POST /runs": "unknown_graph unknown_node invalid_run_id invalid_input run_exists too_many_runs "
+    "conversation_busy idempotency_conflict payload_too_large capability_required outside_reads",
+    "POST /runs/{run_id}/respond": f"{_OF_A_QUESTION} already_answered withdrawn expired stale "
+    "invalid_answer ambiguous_interrupt nothing_open run_finished not_root_cause",
+    "POST /interrupts/{interrupt_id}/respond": f"{_OF_A_QUESTION} already_answered withdrawn stale "
+    "expired invalid_answer run_finished not_root_cause not_assigned separation_of_duties claimed "
+    "ambiguous_delegation not_rememberable grant_too_wide",
+    "PATCH /interrupts/{interrupt_id}": f"{_OF_A_QUESTION} already_answered withdrawn not_running "
+    "unknown_node natively_paused",
+    "PATCH /runs/{run_id}/values": "unknown_run unknown_graph not_running stale invalid_input "
+    "read_only_field capability_required idempotency_conflict",
+    "POST /interrupts/{interrupt_id}/claim": f"{_OF_A_QUESTION} claimed not_claimable not_running",
+    "POST /interrupts/{interrupt_id}/take-back": f"{_OF_A_QUESTION} not_held not_running",
+    "POST /runs/{run_id}/pause": "unknown_run not_running unknown_node idempotency_conflict",
+    "POST /runs/{run_id}/cancel": "unknown_run not_running idempotency_conflict",
+    "POST /runs/{run_id}/messages": "unknown_run not_running unknown_node invalid_message queue_full "
+    "action_not_allowed message_conflict",
+    "POST /runs/{run_id}/retry": "unknown_run not_finished run_finished capability_required "
+    "cannot_migrate invalid_input",
+    "POST /runs/{run_id}/rewind": "unknown_run unknown_interrupt invalid_input gone",
+    "GET /runs/{run_id}/events": "unknown_run gone too_many_runs",
+    "GET /runs/{run_id}/result": "unknown_run not_finished",
+    "POST /delegations": "capability_required idempotency_conflict",
+    "DELETE /delegations/{delegation_id}": "unknown_delegation idempotency_conflict",
+}
+"""What these calls may refuse, shown to happen by tests of the core."""
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_call_says_with_which_codes_it_is_refused(document: dict[str, Any], name: str) -> None:
+    answers = dict(calls(document))[name]["responses"].values()
+    listed = {
+        code for each in answers for code in each["content"].get(MEDIA_TYPE, {}).get("examples", {})
+    }
+
+    assert {*REFUSED[name].split()} - listed == set()
+
+
 @pytest.mark.parametrize(
     ("model", "example"),
     [

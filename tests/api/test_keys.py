@@ -79,68 +79,6 @@ async def test_a_key_is_known_after_the_history_was_handed_over(api: Api, site: 
     assert (again.status_code, again.json()["run_id"]) == (200, run_id)
 
 
-async def test_a_key_makes_an_answer_without_an_id_safe_to_repeat(api: Api) -> None:
-    run_id, gates = await api.waiting("gates")
-    await api.http.post(f"/interrupts/{gates[0]}/respond", json={"response": 1})
-    headers = {"Idempotency-Key": new_id("key")}
-    body = {"response": 2}
-    first = await api.http.post(f"/runs/{run_id}/respond", json=body, headers=headers)
-    await api.until(run_id, "completed")
-    again = await api.http.post(f"/runs/{run_id}/respond", json=body, headers=headers)
-
-    (receipt,) = first.json()["receipts"]
-    assert (first.status_code, again.status_code) == (200, 200), again.text
-    assert receipt["interrupt_id"] == gates[1]
-    assert again.json()["receipts"] == [{**receipt, "replayed": True}]
-
-
-@pytest.mark.parametrize("change", ["answer", "interrupt", "principal"])
-async def test_a_key_that_comes_with_something_else_is_refused(api: Api, change: str) -> None:
-    run_id, (gate, other) = await api.waiting("gates")
-    headers = {"Idempotency-Key": "once", "X-Abeyance-Principal": "ada"}
-    body = {"interrupt_id": gate, "response": 1}
-    await api.http.post(f"/runs/{run_id}/respond", json=body, headers=headers)
-    match change:
-        case "answer":
-            body["response"] = 2
-        case "interrupt":
-            body["interrupt_id"] = other
-        case _:
-            headers["X-Abeyance-Principal"] = "bob"
-    response = await api.http.post(f"/runs/{run_id}/respond", json=body, headers=headers)
-
-    problem(response, 409, "idempotency_conflict")
-    assert (await api.interrupt(other))["status"] == "open"
-    assert (await api.interrupt(gate))["answered_by"] == "ada"
-
-
-async def test_the_key_of_an_edit_is_none_of_an_answer(api: Api) -> None:
-    run_id, (gate,) = await api.waiting("gated", {"amount": 3})
-    headers = {"Idempotency-Key": "once"}
-    version = (await api.http.get(f"/runs/{run_id}")).json()["version"]
-    edited = await api.http.patch(
-        f"/runs/{run_id}/values",
-        json={"patch": {"amount": 4}, "version": version},
-        headers=headers,
-    )
-    moved = await api.http.patch(
-        f"/interrupts/{gate}", json={"timeout": "1h"}, headers={"Idempotency-Key": "other"}
-    )
-    answers = [
-        await api.http.post(
-            f"/interrupts/{gate}/respond",
-            json={"response": YES},
-            headers={"Idempotency-Key": key},
-        )
-        for key in ("once", "other")
-    ]
-
-    assert (edited.status_code, moved.status_code) == (200, 200)
-    for response in answers:
-        problem(response, 409, "idempotency_conflict")
-    assert (await api.interrupt(gate))["status"] == "open"
-
-
 async def test_one_key_sent_twice_at_once_with_two_answers_is_one_answer(api: Api) -> None:
     run_id, (gate, _) = await api.waiting("gates")
     calls = [
@@ -154,20 +92,6 @@ async def test_one_key_sent_twice_at_once_with_two_answers_is_one_answer(api: Ap
     codes = sorted(response.status_code for response in await asyncio.gather(*calls))
 
     assert codes == [200, 409]
-
-
-async def test_the_key_of_a_refused_answer_is_free_again(api: Api) -> None:
-    _, (gate,) = await api.waiting("gated")
-    headers = {"Idempotency-Key": "again"}
-    refused = await api.http.post(
-        f"/interrupts/{gate}/respond", json={"response": 5}, headers=headers
-    )
-    accepted = await api.http.post(
-        f"/interrupts/{gate}/respond", json={"response": YES}, headers=headers
-    )
-
-    problem(refused, 422, "invalid_answer")
-    assert accepted.status_code == 200
 
 
 @pytest.mark.parametrize("key", ["", "x" * 201, "a b", "a\u00e4"])

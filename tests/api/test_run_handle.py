@@ -188,6 +188,7 @@ async def test_an_ended_run_refuses_every_call_in_the_same_words(begin: Begin) -
         code, message, details = await faults(call)
         assert (code, details) == (Code.NOT_RUNNING, ["ended_at", "run_status"])
         assert message.endswith(" (completed), so nothing can be done to it.")
+    assert await run.messages() == []
     assert await refused(run.respond(response={"approved": True})) == Code.RUN_FINISHED
     _, _, details = await faults(run.edit_deadline(asked.id, timeout=60))
     assert details == ["ended_at", "interrupt_id", "run_status", "status"]

@@ -188,6 +188,18 @@ def test_the_key_of_an_answer_is_no_use_to_somebody_else() -> None:
     assert run.refused(events.Responded, **about).code == "idempotency_conflict"
 
 
+def test_the_key_of_a_refused_answer_is_free_again() -> None:
+    run = waiting()
+    id_ = run.open("ask").id
+    answers = {id_: 5}
+    stale = {**run.response(answers, principal=ADA, key="k1"), "digests": {id_: "sha256:0"}}
+    refusal = run.refused(events.Responded, **stale)
+    assert run.state.keys == {}
+    run.feed(events.Responded, **run.response(answers, principal=ADA, key="k1"))
+
+    assert (refusal.code, len(run.state.keys)) == ("stale", 1)
+
+
 def test_a_deadline_that_is_moved_by_so_long_is_the_same_call_at_another_time() -> None:
     run = waiting()
     about: dict[str, Any] = {
