@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest_asyncio
-from sample_graphs import filed, gated, gates, named_people
+from sample_graphs import filed, gated, gates
 from stack import Api, app_for, served
 from temporal_site import Site
 from temporalio.client import Client as TemporalClient
@@ -17,8 +17,6 @@ async def site(temporal: TemporalClient) -> AsyncIterator[Site]:
         temporal,
         gated(),
         gated("guarded", capability="payments:approve"),
-        gated("brief", timeout="300ms"),
-        gated("defaulting", timeout="300ms", on_timeout={"default": {"approved": False}}),
         gated("held", hold="1h"),
         gated("dated", calendar="DE", timeout="2bd", remind=["3bh", "-1bd"]),
         gated("voted", quorum=2, hold="1h", assignees=["group:finance"], priority="high", risk=80),
@@ -30,8 +28,6 @@ async def site(temporal: TemporalClient) -> AsyncIterator[Site]:
             risk=70,
         ),
         gated("other-eyes", not_by="@starter"),
-        named_people(),
-        gated("claimed"),
         gated("capable", capability="refunds:approve"),
         gates(2),
         filed(),

@@ -36,14 +36,6 @@ async def test_a_second_agent_gets_409_with_the_id_of_the_first(api: Api) -> Non
     assert again.json() == {"count": 0, "runs": []}
 
 
-async def test_a_run_is_reached_in_the_moment_after_its_start(api: Api) -> None:
-    for _ in range(5):
-        talk = new_id("talk")
-        run_id = await api.start("gated", {}, conversation_id=talk)
-        ended = await post(api, f"/conversations/{talk}/interrupt")
-        assert ended.json() == {"count": 1, "runs": [run_id]}
-
-
 async def test_an_idempotent_start_in_a_busy_conversation_finds_its_own_run(api: Api) -> None:
     talk = new_id("talk")
     key = {"Idempotency-Key": new_id("key")}
@@ -81,19 +73,6 @@ async def test_the_agent_is_steered_once_whatever_the_call_is_repeated(api: Api)
     assert second == first
 
 
-async def test_all_runs_are_paused_and_go_on(api: Api) -> None:
-    talk = new_id("talk")
-    runs = [await api.start("gated", {}, conversation_id=talk, allow_concurrent=True) for _ in "12"]
-    paused = await post(api, f"/conversations/{talk}/pause", {"reason": "audit"})
-    views = [(await api.http.get(f"/runs/{run_id}")).json() for run_id in runs]
-    resumed = await post(api, f"/conversations/{talk}/resume")
-
-    assert paused.json() == resumed.json() == {"count": 2, "runs": runs}
-    assert [view["status"] for view in views] == ["paused"] * 2
-    for run_id in runs:
-        await api.until(run_id, "awaiting-input")
-
-
 @pytest.mark.parametrize(
     ("path", "body", "pointer"),
     [
@@ -102,6 +81,7 @@ async def test_all_runs_are_paused_and_go_on(api: Api) -> None:
         ("/conversations/c/resume", {"why": "so"}, "/why"),
         ("/conversations/c/steer", {"priority": "urgent"}, "/priority"),
         (f"/conversations/{'c' * 257}/resume", {}, "/conversation_id"),
+        (f"/conversations/{quote('two' + chr(10) + 'lines')}/interrupt", {}, "/conversation_id"),
         ("/runs", {"graph": "gated", "input": {}, "allow_concurrent": 1}, "/allow_concurrent"),
     ],
 )
@@ -111,11 +91,6 @@ async def test_what_cannot_be_used_is_refused(
     refused = problem(await post(api, path, body), 422, "invalid_body")
 
     assert [error["pointer"] for error in refused["errors"]] == [pointer]
-
-
-async def test_a_name_that_cannot_be_printed_is_refused_in_the_path_too(api: Api) -> None:
-    answer = await post(api, f"/conversations/{quote('two' + chr(10) + 'lines')}/interrupt")
-    problem(answer, 422, "invalid_body")
 
 
 async def test_a_conversation_may_have_any_name(api: Api) -> None:

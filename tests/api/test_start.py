@@ -6,8 +6,8 @@ import asyncio
 from typing import Any
 
 import pytest
-from stack import Api, new_id, problem
-from temporal_site import eventually
+from stack import Api, app_for, new_id, problem, served
+from temporal_site import Site, eventually
 
 from abeyance.util import RUN_ID_RULE
 
@@ -35,53 +35,11 @@ async def test_a_started_run_is_told_with_its_place(api: Api) -> None:
     assert (await api.http.get(response.headers["location"])).json()["run_id"] == run_id
 
 
-async def test_a_run_without_an_id_gets_one_that_names_its_graph(api: Api) -> None:
-    response = await api.http.post("/runs", json={"graph": "gated", "input": {}})
+async def test_a_start_needs_no_more_than_its_graph(api: Api) -> None:
+    response = await api.http.post("/runs", json={"graph": "gated"})
 
     assert response.status_code == 201
     assert response.json()["run_id"].startswith("gated-")
-
-
-async def test_starting_the_same_again_is_the_same_run(api: Api) -> None:
-    body = {"graph": "gated", "input": {"amount": 3}, "run_id": new_id()}
-    first = await api.http.post("/runs", json=body)
-    again = await api.http.post("/runs", json=body)
-
-    assert (first.status_code, again.status_code) == (201, 200)
-    assert again.json()["run_id"] == first.json()["run_id"]
-
-
-async def test_a_start_that_waits_is_answered_with_the_run_as_it_is_then(api: Api) -> None:
-    query = {"wait": "PT30S", "until": "awaiting-input"}
-    started = await api.http.post("/runs", json={"graph": "gated", "input": {}}, params=query)
-
-    view = started.json()
-    assert (started.status_code, view["status"]) == (201, "awaiting-input")
-    assert [entry["name"] for entry in view["interrupts"]] == ["approve"]
-
-
-async def test_a_running_id_is_not_given_to_another_run(api: Api) -> None:
-    run_id = await api.start("gated", {"amount": 3})
-    response = await api.http.post(
-        "/runs", json={"graph": "gated", "input": {"amount": 4}, "run_id": run_id}
-    )
-
-    found = problem(response, 409, "run_exists")
-    assert found["run_id"] == run_id
-    assert found["run_status"] in ("running", "awaiting-input")
-
-
-async def test_the_id_of_an_ended_run_is_given_away_only_on_demand(api: Api) -> None:
-    run_id, _ = await api.waiting("gated")
-    await api.http.post(f"/runs/{run_id}/cancel", json={})
-    await api.until(run_id, "cancelled")
-    body = {"graph": "gated", "input": {}, "run_id": run_id}
-    refused = await api.http.post("/runs", json=body)
-    reused = await api.http.post("/runs", json={**body, "reuse": True})
-
-    assert problem(refused, 409, "run_exists")["run_status"] == "cancelled"
-    assert reused.status_code == 201
-    assert reused.json()["status"] != "cancelled"
 
 
 async def test_a_service_starts_the_run_of_a_person_who_is_its_starter(api: Api) -> None:
@@ -136,7 +94,7 @@ async def test_nobody_starts_runs_for_others_without_its_own_capability(api: Api
     assert (started.json()["started_by"], started.json()["sent_by"]) == ("svc", None)
 
 
-@pytest.mark.parametrize("name", ["temporal", "timeout", "group:finance", " carol", ""])
+@pytest.mark.parametrize("name", ["timeout", "group:finance", " carol"])
 async def test_a_run_is_started_for_nobody_who_can_be_no_person(api: Api, name: str) -> None:
     body = {"graph": "gated", "input": {}, "on_behalf_of": name}
     found = problem(await api.http.post("/runs", json=body), 422, "invalid_body")
@@ -151,39 +109,26 @@ def caller(who: str, *capabilities: str) -> dict[str, str]:
     }
 
 
-async def test_a_start_without_input_has_an_empty_one(api: Api) -> None:
-    response = await api.http.post("/runs", json={"graph": "gated"})
-
-    assert response.status_code == 201
-
-
 @pytest.mark.parametrize(
     ("change", "status", "code", "pointers"),
     [
         ({"graph": "nope"}, 404, "unknown_graph", None),
-        ({"run_id": "a b"}, 422, "invalid_run_id", None),
-        ({"run_id": ""}, 422, "invalid_run_id", None),
-        ({"run_id": "x" * 201}, 422, "invalid_run_id", None),
+        ({"graph": None}, 422, "invalid_body", ["/graph"]),
+        ({"run_id": "größe 1"}, 422, "invalid_run_id", None),
         ({"input": {"amount": "much"}}, 422, "invalid_input", ["/amount"]),
-        ({"input": {"colour": 1}}, 422, "invalid_input", ["/colour"]),
         ({"input": []}, 422, "invalid_input", [""]),
         ({"input": None}, 422, "invalid_input", [""]),
         ({"colour": 1}, 422, "invalid_body", ["/colour"]),
         ({"interrupt_before": [7]}, 422, "invalid_body", ["/interrupt_before/0"]),
-        ({"interrupt_between": ["a"]}, 422, "invalid_body", ["/interrupt_between"]),
-        ({"graph": 7}, 422, "invalid_body", ["/graph"]),
-        ({"run_id": 7}, 422, "invalid_body", ["/run_id"]),
+        ({"interrupt_before": ["nope"]}, 404, "unknown_node", None),
+        ({"on_error": "perhaps"}, 422, "invalid_body", None),
         ({"reuse": "yes"}, 422, "invalid_body", ["/reuse"]),
         ({"labels": {"a=b": "c"}}, 422, "invalid_body", None),
         ({"labels": {"a": 1}}, 422, "invalid_body", ["/labels/a"]),
-        ({"labels": {str(n): "" for n in range(21)}}, 422, "invalid_body", ["/labels"]),
-        ({"conversation_id": "a\nb"}, 422, "invalid_body", ["/conversation_id"]),
         ({"conversation_id": ".."}, 422, "invalid_body", ["/conversation_id"]),
         ({"limits": {"max_visits": 1001}}, 422, "invalid_body", ["/limits/max_visits"]),
-        ({"limits": {"max_visits": 0}}, 422, "invalid_body", ["/limits/max_visits"]),
         ({"limits": {"max_visits": "5"}}, 422, "invalid_body", ["/limits/max_visits"]),
         ({"limits": {"patience": 1}}, 422, "invalid_body", ["/limits/patience"]),
-        ({"limits": {"grace": "1h"}}, 422, "invalid_body", ["/limits/grace"]),
         ({"limits": {"grace": "soon"}}, 422, "invalid_body", ["/limits/grace"]),
         (
             {"limits": {"max_queue_size": 101, "continue_as_new_after": 1501}},
@@ -191,51 +136,57 @@ async def test_a_start_without_input_has_an_empty_one(api: Api) -> None:
             "invalid_body",
             ["/limits/continue_as_new_after", "/limits/max_queue_size"],
         ),
+        (
+            {"limits": {"allowed_media_hosts": ["evil.example"]}},
+            422,
+            "invalid_body",
+            ["/limits/allowed_media_hosts"],
+        ),
     ],
 )
 async def test_a_start_that_cannot_be_is_refused_and_starts_nothing(
     api: Api, change: dict[str, Any], status: int, code: str, pointers: list[str] | None
 ) -> None:
     run_id = new_id()
-    response = await api.http.post(
-        "/runs", json={"graph": "gated", "input": {"amount": 3}, "run_id": run_id, **change}
-    )
+    body = {"graph": "gated", "input": {"amount": 3}, "run_id": run_id, **change}
+    found = problem(await api.http.post("/runs", json=body), status, code)
 
-    found = problem(response, status, code)
     if pointers is not None:
         assert [entry["pointer"] for entry in found["errors"]] == pointers
     problem(await api.http.get(f"/runs/{run_id}"), 404, "unknown_run")
 
 
-async def test_a_limit_is_told_with_all_its_digits(api: Api) -> None:
+async def test_what_is_wrong_with_a_start_is_told_with_the_rule(api: Api) -> None:
+    async def told(code: str, **body: Any) -> dict[str, Any]:
+        return problem(await api.http.post("/runs", json=body), 422, code)
+
     limits = {"max_message_length": 1_234_567}
-    response = await api.http.post("/runs", json={"graph": "gated", "input": {}, "limits": limits})
+    (limit,) = (await told("invalid_body", graph="gated", limits=limits))["errors"]
+    named = await told("invalid_run_id", graph="gated", run_id="größe 1")
+    missing = await told("invalid_body", run_id="x")
 
-    (found,) = problem(response, 422, "invalid_body")["errors"]
-    assert "1234567 is more than the 10000" in found["message"]
-
-
-async def test_a_bad_run_id_is_told_what_is_wrong_with_it(api: Api) -> None:
-    response = await api.http.post(
-        "/runs", json={"graph": "gated", "input": {}, "run_id": "größe 1"}
-    )
-
-    found = problem(response, 422, "invalid_run_id")
-    assert found["invalid_characters"] == [" ", "ß", "ö"]
-    assert found["rule"] == RUN_ID_RULE
+    assert "1234567 is more than the 10000" in limit["message"]
+    assert (named["invalid_characters"], named["rule"]) == ([" ", "ß", "ö"], RUN_ID_RULE)
+    assert missing["errors"] == [{"pointer": "/graph", "message": "is missing"}]
 
 
-async def test_a_body_that_misses_a_field_is_told_which(api: Api) -> None:
-    response = await api.http.post("/runs", json={"run_id": "x"})
+async def test_a_start_narrows_which_actions_its_messages_may_have_and_never_widens_them(
+    site: Site, api: Api
+) -> None:
+    run_id, _ = await api.waiting("gated", limits={"allowed_actions": ["sing"]})
+    path = f"/runs/{run_id}/messages"
+    fine = await api.http.post(path, json={"text": "x", "action": "sing"})
+    refused = await api.http.post(path, json={"text": "x", "action": "dance"})
+    async with served(app_for(site, allowed_actions=("sing",))) as strict:
+        for actions in (["dance"], []):
+            body = {"graph": "gated", "input": {}, "limits": {"allowed_actions": actions}}
+            (fault,) = problem(await strict.http.post("/runs", json=body), 422, "invalid_body")[
+                "errors"
+            ]
+            assert fault["pointer"] == "/limits/allowed_actions"
 
-    found = problem(response, 422, "invalid_body")
-    assert found["errors"] == [{"pointer": "/graph", "message": "is missing"}]
-
-
-async def test_lower_limits_hold_for_the_run(api: Api) -> None:
-    run_id = await api.start("gated", {}, limits={"max_queue_size": 7, "grace": "PT1S"})
-
-    assert (await api.http.get(f"/runs/{run_id}")).json()["max_queue_size"] == 7
+    assert fine.status_code == 201
+    assert "'dance'" in problem(refused, 422, "action_not_allowed")["detail"]
 
 
 async def test_a_read_may_wait_for_what_the_run_comes_to(api: Api) -> None:
@@ -297,25 +248,8 @@ async def test_a_query_that_means_nothing_is_refused(
     assert (fault["pointer"], fault["in"]) == (pointer, "query")
 
 
-async def test_a_result_is_there_when_the_run_has_ended(api: Api) -> None:
-    run_id, (gate,) = await api.waiting("gated", {"amount": 3})
-    early = await api.http.get(f"/runs/{run_id}/result")
-    await api.http.post(f"/interrupts/{gate}/respond", json={"response": {"approved": True}})
-    await api.until(run_id, "completed")
-    result = (await api.http.get(f"/runs/{run_id}/result")).json()
-
-    assert problem(early, 409, "not_finished")["run_status"] == "awaiting-input"
-    assert (result["run_id"], result["status"], result["outcome"]) == (
-        run_id,
-        "completed",
-        "completed",
-    )
-    assert result["values"]["log"] == ["before", "after {'approved': True}"]
-    assert result["undelivered"] == []
-    assert [entry["status"] for entry in result["interrupts"]] == ["answered"]
-
-
 @pytest.mark.parametrize("run_id", ["nobody-has-this-id", "not%20an%20id", "x" * 300, "a.b"])
-@pytest.mark.parametrize("part", ["", "/result", "/interrupts"])
-async def test_an_id_that_no_run_has_is_unknown(api: Api, run_id: str, part: str) -> None:
-    problem(await api.http.get(f"/runs/{run_id}{part}"), 404, "unknown_run")
+async def test_an_id_that_no_run_has_is_unknown(api: Api, run_id: str) -> None:
+    for part in ("", "/result", "/interrupts", "/messages", "/events"):
+        problem(await api.http.get(f"/runs/{run_id}{part}"), 404, "unknown_run")
+    problem(await api.http.post(f"/runs/{run_id}/pause", json={}), 404, "unknown_run")
