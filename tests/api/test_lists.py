@@ -1,10 +1,15 @@
-"""Reading graphs and interrupts over HTTP."""
+"""Lists over HTTP: of graphs, of runs, of the inbox, and of what a rewind has discarded."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
 import pytest
 from sample_graphs import gated
-from stack import Api, problem
+from stack import Api, new_id, problem
+from temporal_site import Site, eventually
+from temporalio.api.workflowservice.v1 import PauseWorkflowExecutionRequest
 
 from abeyance.api.app import create_app
 from abeyance.errors import Refusal
@@ -17,7 +22,7 @@ async def test_graphs_tell_what_they_take(api: Api) -> None:
 
     names = [entry["name"] for entry in listed["items"]]
     assert names == sorted(names)
-    assert {"brief", "guarded"} < {*names}
+    assert {"guarded", "held"} < {*names}
     assert listed["next_cursor"] is None
     assert set(listed["items"][0]) == {"name", "version", "description", "input_schema"}
     guarded = listed["items"][names.index("guarded")]
@@ -31,9 +36,6 @@ async def test_an_unknown_graph_is_told_which_there_are(api: Api) -> None:
 
     assert "gated" in found["graphs"]
     assert "'nope'" in found["detail"]
-
-
-def test_an_unknown_graph_is_told_how_many_more_there_are_than_are_listed() -> None:
     app = create_app(Settings(), {f"g{number:02}": gated() for number in range(23)})
     with pytest.raises(Refusal, match=r"choose one of g00, g01, .*, g19 and 3 more\."):
         app.state.backend.graph("nope")
@@ -48,32 +50,144 @@ async def test_a_graph_is_drawn(api: Api) -> None:
     problem(await api.http.get("/graphs/nope/diagram"), 404, "unknown_graph")
 
 
-async def test_interrupts_are_listed_by_status(api: Api) -> None:
-    run_id, (gate, other) = await api.waiting("gates")
-    await api.http.post(f"/interrupts/{gate}/respond", json={"response": 1})
+async def pages(api: Api, path: str, **query: Any) -> list[list[str]]:
+    """The ids on all pages of a filter."""
+    found: list[list[str]] = []
+    while True:
+        response = await api.http.get(path, params=query)
+        assert response.status_code == 200, response.text
+        page = response.json()
+        found.append([entry["run_id" if path == "/runs" else "id"] for entry in page["items"]])
+        if page["next_cursor"] is None:
+            return found
+        query["cursor"] = page["next_cursor"]
 
-    async def listed(query: str) -> list[str]:
-        body = (await api.http.get(f"/runs/{run_id}/interrupts{query}")).json()
-        assert body["next_cursor"] is None
-        return [entry["id"] for entry in body["items"]]
 
-    assert await listed("") == [other]
-    assert await listed("?status=open") == [other]
-    assert await listed("?status=answered") == [gate]
-    assert await listed("?status=all") == [other, gate]
-    assert await listed("?status=expired") == []
-    found = problem(
-        await api.http.get(f"/runs/{run_id}/interrupts?status=pending"), 422, "invalid_body"
+async def test_runs_and_questions_are_filtered_searched_and_read_page_by_page(api: Api) -> None:
+    # A value of a filter is a value, whatever stands in it.
+    talk = new_id("o'b\"r\\e%n ü?")
+    about = {"conversation_id": talk, "session_type": "listed"}
+    labels = {"mark": talk, "team": "a"}
+    first, (seven,) = await api.waiting("guarded", {"amount": 7}, labels=labels, **about)
+    second, (eight,) = await api.waiting("gated", labels={"mark": talk}, **about)
+    moved = await api.http.patch(f"/interrupts/{seven}", json={"timeout": "2d"})
+    assert moved.status_code == 200
+
+    async def are_listed() -> bool:
+        inbox = await pages(api, "/interrupts", conversation_id=talk)
+        query = {"conversation_id": talk, "status": "awaiting-input"}
+        return inbox == [[seven, eight]] and await pages(api, "/runs", **query) == [[second, first]]
+
+    await eventually(are_listed)
+
+    async def runs(**query: Any) -> list[list[str]]:
+        return await pages(api, "/runs", **query)
+
+    assert await runs(conversation_id=talk, page_size=1) == [[second], [first]]
+    assert await runs(conversation_id=talk, status="paused,awaiting-input", graph="gated") == [
+        [second]
+    ]
+    assert await runs(label=[f"mark={talk}", "team=a"]) == [[first]]
+    assert await runs(conversation_id=talk.upper()) == [[]]
+    page = (await api.http.get("/runs", params={"q": first, "limit": 1})).json()
+    assert (page["items"][0]["run_id"], page["total"], page["searched"]) == (first, 1, "all")
+
+    async def inbox(**query: Any) -> list[list[str]]:
+        return await pages(api, "/interrupts", conversation_id=talk, **query)
+
+    later = (datetime.now(UTC) + timedelta(days=3)).isoformat()
+    assert await inbox(limit=1) == [[seven], [eight]]
+    assert await inbox(order="-deadline") == [[eight, seven]]
+    assert await inbox(before=later) == [[seven]]
+    assert await inbox(before="0001-01-01T00:00:00Z") == [[]]
+    assert await inbox(capability=["x", "payments:approve"]) == [[seven]]
+    assert await inbox(capability='pay"\\') == [[]]
+    assert await inbox(graph="gated") == [[eight]]
+    assert await inbox(q="PAY 7?") == [[seven]]
+    query: dict[str, Any] = {"conversation_id": talk, "limit": 1}
+    page = (await api.http.get("/interrupts", params=query)).json()
+    (entry,) = page["items"]
+    assert (entry["prompt"], entry["response_schema"], page["total"]) == ("Pay 7?", None, 2)
+    assert entry["digest"] == (await api.interrupt(seven))["digest"]
+
+    # A cursor belongs to one list, whose pages may have another size.
+    cursor = page["next_cursor"]
+    for path, other in (("/interrupts", {}), ("/runs", {"conversation_id": talk})):
+        refused = await api.http.get(path, params={**other, "cursor": cursor})
+        assert cursor[:50] in problem(refused, 422, "invalid_body")["detail"]
+    rest = await api.http.get("/interrupts", params={**query, "limit": 7, "cursor": cursor})
+    assert [each["id"] for each in rest.json()["items"]] == [eight]
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "pointer"),
+    [
+        ("/runs", {"color": "red"}, "/color"),
+        ("/runs", {"status": "paused,sleeping"}, "/status"),
+        ("/runs", {"label": "te am=x"}, "/label/0"),
+        ("/runs", {"graph": ""}, "/graph"),
+        ("/runs", {"conversation_id": "a\x00b"}, "/conversation_id"),
+        ("/runs", {"page_size": 1001}, "/page_size"),
+        ("/runs", {"limit": "all"}, "/limit"),
+        ("/runs", {"cursor": ""}, "/cursor"),
+        ("/runs", {"cursor": "ü.1"}, "/cursor"),
+        ("/interrupts", {"status": "answered"}, "/status"),
+        ("/interrupts", {"before": "1772442000"}, "/before"),
+        ("/interrupts", {"before": "2026-03-02T09:00:00"}, "/before"),
+        ("/interrupts", {"capability": ""}, "/capability/0"),
+        ("/interrupts", {"limit": 0}, "/limit"),
+        ("/interrupts", {"cursor": "nonsense"}, "/cursor"),
+    ],
+)
+async def test_a_filter_that_there_is_not_is_refused(
+    api: Api, path: str, query: dict[str, Any], pointer: str
+) -> None:
+    found = problem(await api.http.get(path, params=query), 422, "invalid_body")
+    assert [entry["pointer"] for entry in found["errors"]] == [pointer]
+
+
+async def test_a_run_that_is_paused_through_temporal_breaks_no_list(api: Api, site: Site) -> None:
+    talk = new_id("talk")
+    run_id, (gate,) = await api.waiting("gated", conversation_id=talk)
+    await site.temporal.workflow_service.pause_workflow_execution(
+        PauseWorkflowExecutionRequest(
+            namespace=site.temporal.namespace, workflow_id=run_id, request_id=new_id()
+        )
     )
-    assert found["errors"][0]["pointer"] == "/status"
+
+    async def blocked() -> bool:
+        await site.client.janitor.round()
+        query = {"conversation_id": talk, "status": "awaiting-input"}
+        found = (await api.http.get("/runs", params=query)).json()["items"]
+        return [why["code"] for entry in found for why in entry["blocked"]] == ["natively_paused"]
+
+    await eventually(blocked)
+    assert await pages(api, "/interrupts", conversation_id=talk) == [[gate]]
 
 
-async def test_an_interrupt_tells_what_is_asked(api: Api) -> None:
-    run_id, (gate,) = await api.waiting("guarded", {"amount": 3})
-    found = await api.interrupt(gate)
+async def test_what_a_rewind_has_discarded_is_listed_only_when_it_is_asked_for(api: Api) -> None:
+    run_id, (gate,) = await api.waiting("gated", {"amount": 3})
+    yes = {"response": {"approved": True}}
+    await api.http.post(f"/interrupts/{gate}/respond", json=yes)
+    await api.until(run_id, "completed")
+    await api.http.post(f"/runs/{run_id}/rewind", json={"to": "start"})
+    await api.until(run_id, "awaiting-input")
 
-    assert (found["id"], found["run_id"], found["name"]) == (gate, run_id, "approve")
-    assert found["prompt"] == "Pay 3?"
-    assert found["address"] == "graph:guarded;node:approve"
-    assert found["requested_capability"] == "payments:approve"
-    assert found["response_schema"]["required"] == ["approved"]
+    query: dict[str, Any] = {"status": "all"}
+    listed = (await api.http.get(f"/runs/{run_id}/interrupts", params=query)).json()["items"]
+    query["discarded"] = True
+    discarded = (await api.http.get(f"/runs/{run_id}/interrupts", params=query)).json()["items"]
+
+    path = f"/runs/{run_id}/events"
+    standing = (await api.http.get(path)).json()["items"]
+    every = (await api.http.get(path, params={"discarded": True})).json()["items"]
+
+    assert standing[0]["type"] == "run.rewound"
+    assert not any("rewound_by" in each for each in standing)
+    by = {each["rewound_by"] for each in every if "rewound_by" in each}
+    assert by == {int(standing[0]["id"])}
+    assert discarded[:-1] == listed
+    assert (discarded[-1]["id"], discarded[-1]["status"]) == (gate, "answered")
+    assert {(await api.interrupt(gate))["rewound_by"], discarded[-1]["rewound_by"]} == by
+    assert [each["status"] for each in listed] == ["open"]
+    assert listed[0]["id"] != gate

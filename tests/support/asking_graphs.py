@@ -6,52 +6,12 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel
 
-from abeyance import START, CompositeInterrupt, Context, Graph, Interrupt, Send, append
+from abeyance import START, Context, Graph, Send, append
 
 
 class Log(BaseModel):
     count: int = 0
     log: Annotated[list[str], append] = []
-
-
-class Account(BaseModel):
-    iban: str
-
-
-def asking() -> Graph:
-    """One node that asks for an account, whoever may choose one."""
-    graph = Graph("asking", state=Log)
-
-    @graph.node(asks="accounts:choose")
-    async def work(state: Log, ctx: Context) -> dict[str, Any]:
-        account = await ctx.interrupt(
-            "account",
-            prompt="Which account?",
-            response=Account,
-            requested_capability="accounts:choose",
-            payload={"form": 7},
-        )
-        return {"log": [account.iban]}
-
-    graph.edge(START, "work")
-    return graph
-
-
-def batch() -> Graph:
-    """One node that runs two processes, each with a question."""
-    graph = Graph("batch", state=Log)
-
-    @graph.node
-    async def work(state: Log, ctx: Context) -> dict[str, Any]:
-        open_ = [p for p in ("p1", "p2") if f"{p}/ok" not in ctx.targets]
-        if open_:
-            raise CompositeInterrupt(
-                [Interrupt("ok", process=process) for process in open_], reason="a batch of two"
-            )
-        return {"log": sorted(ctx.targets)}
-
-    graph.edge(START, "work")
-    return graph
 
 
 def nested() -> Graph:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, Literal, Unpack
 
 from pydantic import BaseModel
 
-from abeyance import END, START, Context, FromStart, Graph, append
+from abeyance import END, START, Context, Graph, append
 from abeyance.authoring.terms import TermsOptions
 
 
@@ -20,19 +20,6 @@ class State(BaseModel):
     amount: float = 0
     log: Annotated[list[str], append] = []
     decision: Decision | None = None
-
-
-class Purchase(BaseModel):
-    requester: Annotated[str, FromStart]
-    amount: int = 0
-
-
-def named_people() -> Graph:
-    """Asks for the approval of anybody but the one whom the start names."""
-    graph = Graph("named-people", state=Purchase)
-    graph.interrupt("approve", prompt="Buy for {amount}?", response=Decision, not_by="{requester}")
-    graph.edge(START, "approve")
-    return graph
 
 
 def gated(
