@@ -153,28 +153,6 @@ async def test_a_thread_is_asked_and_goes_on_with_the_answer(talks: Api) -> None
     assert messages[0]["id"] == "m1"
 
 
-async def test_a_budget_is_asked_about_and_raised(talks: Api) -> None:
-    thread = new_id("thread")
-    interrupt = await asked(talks, thread, graph="metered")
-    raised = {
-        "interruptId": interrupt["id"],
-        "status": "resolved",
-        "payload": {"raise_to": {"turns": 5}},
-        "metadata": {"abeyance": {"digest": interrupt["metadata"]["abeyance"]["digest"]}},
-    }
-    low = {**raised, "payload": {"raise_to": {"turns": 1}}}
-    refused = await agui(talks, thread, MUCH, resume=[low], graph="metered")
-    rest = events_in((await agui(talks, thread, MUCH, resume=[raised], graph="metered")).text)
-
-    assert (interrupt["reason"], interrupt["metadata"]["abeyance"]["kind"]) == (
-        "input_required",
-        "budget",
-    )
-    assert interrupt["responseSchema"]["properties"]["raise_to"]["required"] == ["turns"]
-    problem(refused, 422, "invalid_answer")
-    assert one(rest, "RUN_FINISHED")["outcome"] == {"type": "success"}
-
-
 async def test_of_the_history_that_is_posted_nothing_is_believed(talks: Api) -> None:
     thread = new_id("thread")
     call = {"id": "call_2", "type": "function", "function": {"name": "transfer", "arguments": "{}"}}
@@ -256,17 +234,6 @@ async def test_a_message_that_the_run_does_not_take_is_refused_before_the_stream
     problem(other, 409, "message_conflict")
 
 
-async def test_another_text_under_the_id_of_the_first_message_is_refused(talks: Api) -> None:
-    thread = new_id("thread")
-    interrupt = await asked(talks, thread)
-    other = user("pay nobody")
-
-    problem(await agui(talks, thread, other), 409, "message_conflict")
-    refused = await agui(talks, thread, other, resume=[yes(interrupt)])
-    problem(refused, 409, "message_conflict")
-    assert (await talks.interrupt(interrupt["id"]))["status"] == "open"
-
-
 async def test_a_message_beside_an_answer_that_ends_the_run_starts_another_one(talks: Api) -> None:
     thread, body = new_id("thread"), (user("a poem"), user("a letter", "m2"))
     interrupt = await asked(talks, thread, graph="declined")
@@ -282,15 +249,6 @@ async def test_a_message_beside_an_answer_that_ends_the_run_starts_another_one(t
     assert again[0]["metadata"] == first[0]["metadata"]
 
 
-async def test_two_answers_to_a_question_are_refused(talks: Api) -> None:
-    thread = new_id("thread")
-    interrupt = await asked(talks, thread)
-    no = {**yes(interrupt), "payload": {"approved": False}}
-
-    problem(await agui(talks, thread, MUCH, resume=[no, yes(interrupt)]), 400, "malformed_body")
-    assert (await talks.interrupt(interrupt["id"]))["status"] == "open"
-
-
 async def test_who_only_answers_may_repeat_the_message_that_started_the_run(talks: Api) -> None:
     thread = new_id("thread")
     answer = [yes(await asked(talks, thread))]
@@ -302,17 +260,7 @@ async def test_who_only_answers_may_repeat_the_message_that_started_the_run(talk
     assert one(rest, "RUN_FINISHED")["outcome"] == {"type": "success"}
 
 
-async def test_a_cancelled_approval_is_a_rejection(talks: Api) -> None:
-    thread = new_id("thread")
-    no = {"interruptId": (await asked(talks, thread))["id"], "status": "cancelled"}
-    events = events_in((await agui(talks, thread, MUCH, resume=[no])).text)
-
-    assert one(events, "TOOL_CALL_RESULT")["metadata"]["abeyance"]["status"] == "denied"
-    assert "rejected" in one(events, "TEXT_MESSAGE_CONTENT")["delta"]
-    assert one(events, "RUN_FINISHED")["outcome"]["type"] == "success"
-
-
-async def test_answers_that_cannot_count_are_refused_as_by_the_api(talks: Api) -> None:
+async def test_what_the_api_would_refuse_is_refused_before_the_stream(talks: Api) -> None:
     thread, other = new_id("thread"), new_id("thread")
     interrupt = await asked(talks, thread)
     foreign = await asked(talks, other)
@@ -331,6 +279,10 @@ async def test_answers_that_cannot_count_are_refused_as_by_the_api(talks: Api) -
         problem(await agui(talks, thread, MUCH, resume=[entry]), status, code)
     refused = await agui(talks, thread, MUCH, resume=[yes(interrupt)], headers=nobody)
     assert problem(refused, 403, "capability_required")["capability"] == "runs:respond"
+    # Another text under the id of the first message, and a thread whose run is of another graph.
+    changed = await agui(talks, thread, user("pay nobody"), resume=[yes(interrupt)])
+    problem(changed, 409, "message_conflict")
+    problem(await agui(talks, thread, MUCH, graph="writing"), 409, "conversation_busy")
     assert (await talks.interrupt(interrupt["id"]))["status"] == "open"
 
 
@@ -344,20 +296,6 @@ async def test_a_request_that_says_nothing_is_refused(talks: Api) -> None:
     problem(await agui(talks, thread, MUCH, graph="gated"), 404, "unknown_graph")
     missing = problem(await agui(talks, thread, MUCH, headers=reader), 403, "capability_required")
     assert missing["capability"] == "runs:start"
-
-
-async def test_a_thread_whose_run_is_of_another_graph_is_busy(talks: Api) -> None:
-    thread = new_id("thread")
-    await asked(talks, thread)
-
-    problem(await agui(talks, thread, MUCH, graph="writing"), 409, "conversation_busy")
-
-
-async def test_a_run_that_fails_is_an_error_with_its_code(talks: Api) -> None:
-    events = events_in((await agui(talks, new_id("thread"), MUCH, graph="broken")).text)
-
-    assert events[-1]["type"] == "RUN_ERROR"
-    assert (events[-1]["code"], "on fire" in events[-1]["message"]) == ("node_failed", True)
 
 
 async def test_an_agent_that_another_one_calls_is_a_subagent(talks: Api) -> None:

@@ -8,13 +8,12 @@ import json
 from typing import Any
 
 import pytest
-from stack import Api, app_for, problem, served
+from stack import Api, problem
 from temporal_site import Site, eventually
 
 from abeyance import ApprovalsFilter
 from abeyance.http import HttpClient
 from abeyance.records import approvals
-from abeyance.token_file import add_token
 
 FIELDS = {"fields": "answer.approved,answer.amount", "sum": "answer.amount"}
 
@@ -121,20 +120,3 @@ async def test_what_no_report_has_is_refused_with_the_value(
 
     assert found["errors"][0]["pointer"] == pointer
     assert words in found["detail"]
-
-
-async def test_who_is_bound_to_labels_reads_a_part_and_is_told(
-    site: Site, api: Api, tmp_path: Any
-) -> None:
-    gate = await answered(api, {"approved": True}, labels={"team": "finance"})
-    await answered(api, {"approved": True}, labels={"team": "legal"})
-    since = (await api.interrupt(gate))["created_at"]
-    tokens = tmp_path / "tokens.json"
-    fay = add_token(tokens, "fay", ["runs:read"], reads={"team": ["finance"]})
-    async with served(app_for(site, tokens_file=tokens)) as bound:
-        headers = {"Authorization": f"Bearer {fay}"}
-        query = {"from": since, "graph": "guarded"}
-        page = (await bound.http.get("/approvals", params=query, headers=headers)).json()
-        problem(await bound.http.get("/approvals"), 401, "unauthenticated")
-
-    assert ([row["id"] for row in page["items"]], page["partial"]) == ([gate], True)

@@ -12,7 +12,6 @@ import httpx
 import pytest
 import pytest_asyncio
 from command_line import called
-from recorded import batch, fact, run_view
 from scripted_agents import desk, scripted, told
 from stack import Api, app_for, new_id, problem, served
 from temporal_site import Site
@@ -21,10 +20,8 @@ from temporalio.client import Client as TemporalClient
 from abeyance import Agent, Principal, Remember, commands, tool
 from abeyance.api.auth import Credentials
 from abeyance.api.rights import vouched
-from abeyance.core.grants import MOST, Grant, as_json
 from abeyance.http import HttpClient
 from abeyance.notifications.links import PersonalLink
-from abeyance.records.writing import write
 from abeyance.token_file import add_token
 
 PAY = "pay"
@@ -153,24 +150,6 @@ async def test_refusals_leave_the_question_open(api: Api) -> None:
     assert faults["errors"][0]["pointer"] == "/remember/for"
     assert (await api.interrupt(id_))["status"] == "open"
     assert (await api.http.get("/grants")).json()["items"] == []
-
-
-async def test_one_person_has_so_many_grants_at_most(site: Site, api: Api) -> None:
-    ada, now = f"ada-{new_id()}", datetime.now(UTC)
-    id_ = await asking(api)
-    about: dict[str, Any] = {"tool": "look", "declaration": "d", "graph": "desk", "by": ada}
-    made = [
-        Grant(id=new_id(), **about, made_at=now, until=now + timedelta(hours=1))
-        for _ in range(MOST)
-    ]
-    facts = [
-        fact(number, "approval.remembered", data={"grant": each.id}, audit={"grant": as_json(each)})
-        for number, each in enumerate(made, start=1)
-    ]
-    await site.client.records.write(write, [batch(run_view(new_id()), facts=facts)])
-    refused = problem(await answer(api, id_, ada), 422, "not_rememberable")
-    assert f"{MOST} grants" in refused["detail"]
-    assert (await answer(api, id_, f"bob-{new_id()}", {"for": "1h", "where": "run"})).is_success
 
 
 async def test_the_terminal_remembers_lists_and_revokes(api: Api) -> None:

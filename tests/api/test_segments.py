@@ -319,8 +319,9 @@ def test_what_code_emits_is_passed_on() -> None:
 # AG-UI
 
 
-def test_a_question_that_is_no_approval_is_answered_by_its_payload_or_left_open() -> None:
-    asked = question("question", address="graph:g;node:a", response_schema={"type": "integer"})
+@pytest.mark.parametrize("kind", ["question", "budget"])
+def test_a_question_that_is_no_approval_is_answered_by_its_payload_or_left_open(kind: str) -> None:
+    asked = question(kind, address="graph:g;node:a", response_schema={"type": "integer"})
     shown = agui.interrupt_of(asked)
 
     assert (shown.reason, shown.tool_call_id) == ("input_required", None)
@@ -343,15 +344,22 @@ def test_an_approval_takes_the_names_of_the_protocol_and_our_own() -> None:
     assert agui.schema_of(asked) is None
 
 
-def test_a_cancelled_and_a_halted_run_end_differently() -> None:
-    ends = [Ended(view=view("cancelled")), Ended(view=view("halted", reason="too late"))]
-    first, second = [
+def test_a_cancelled_a_halted_and_a_failed_run_end_differently() -> None:
+    failed = view("failed", error=views.ErrorView(code="node_failed", message="on fire"))
+    halted = view("halted", reason="too late")
+    ends = [Ended(view=each) for each in (view("cancelled"), halted, failed)]
+    first, second, third = [
         [*agui.events_of(part, thread_id="t", segment_id="1")][-1].model_dump(by_alias=True)
         for part in ends
     ]
 
     assert first["outcome"] == {"type": "cancelled"}
     assert (second["code"], second["message"]) == ("halted", "too late")
+    assert (third["type"], third["code"], third["message"]) == (
+        "RUN_ERROR",
+        "node_failed",
+        "on fire",
+    )
 
 
 def test_messages_of_several_agents_come_by_their_time() -> None:

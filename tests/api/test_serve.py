@@ -49,18 +49,7 @@ async def answers(port: int) -> bool:
     return response.status_code == 200
 
 
-async def test_it_serves_until_it_is_cancelled(settings: Settings) -> None:
-    port = free_port()
-    serving = asyncio.create_task(serve(settings, "127.0.0.1", port))
-    await eventually(lambda: answers(port))
-    serving.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await serving
-
-    assert not await answers(port)
-
-
-async def test_the_log_names_the_port_that_was_free(
+async def test_it_serves_on_the_free_port_that_its_log_names_until_it_is_cancelled(
     settings: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "abeyance.api")
@@ -75,6 +64,8 @@ async def test_the_log_names_the_port_that_was_free(
     serving.cancel()
     with pytest.raises(asyncio.CancelledError):
         await serving
+
+    assert not await answers(int(port))
 
 
 async def test_it_ends_quietly_when_its_process_is_told_to(settings: Settings) -> None:

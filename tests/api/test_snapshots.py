@@ -116,35 +116,3 @@ async def test_a_failed_run_is_retried_once_for_each_key(today: Api) -> None:
         followed = [event.type async for event in client.run(run_id).events()]
     assert followed.count("run.retried") == 2
     assert followed[-1] == "run.completed"
-
-
-async def test_a_retry_with_a_patch_is_told_every_capability_that_it_lacks(today: Api) -> None:
-    run_id = await failed(today)
-    path, reader = f"/runs/{run_id}/retry", {**AS_OPERATOR, "X-Abeyance-Capabilities": "runs:read"}
-    plain = await today.http.post(path, json={}, headers=reader)
-    patched = await today.http.post(path, json={"patch": {"amount": 4}}, headers=reader)
-
-    found = problem(plain, 403, "capability_required")
-    assert found["capabilities"] == ["runs:control"]
-    found = problem(patched, 403, "capability_required")
-    assert found["capabilities"] == [CAPABILITY, "runs:control"]
-
-
-async def test_a_retry_with_a_patch_that_does_not_fit_is_refused_as_an_edit_is(today: Api) -> None:
-    run_id = await failed(today)
-    refused = await today.http.post(f"/runs/{run_id}/retry", json={"patch": {"nothing": 1}})
-    moved = {"patch": {"nothing": 1}, "graph": "today"}
-
-    (fault,) = problem(refused, 422, "invalid_input")["errors"]
-    assert fault["pointer"] == "/nothing"
-    response = await today.http.post(f"/runs/{run_id}/retry", json=moved)
-    problem(response, 409, "cannot_migrate")
-
-
-async def test_an_open_run_is_not_retried(today: Api) -> None:
-    run_id, _ = await today.waiting("payment", {"amount": 3})
-    found = problem(await today.http.post(f"/runs/{run_id}/retry", json={}), 409, "not_finished")
-
-    assert found["run_status"] == "awaiting-input"
-    body = {"map": {"a": "b"}}
-    problem(await today.http.post(f"/runs/{run_id}/retry", json=body), 422, "invalid_body")

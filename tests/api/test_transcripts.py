@@ -17,7 +17,6 @@ from temporalio.client import Client as TemporalClient
 
 from abeyance.storage.blobs import MemoryBlobs
 
-CLERK = "graph:payments;node:pay;agent:clerk"
 WRITER = "graph:writers;node:write;agent:writer"
 CRITIC = "graph:writers;node:check;agent:critic"
 MUCH = {"task": "pay much"}
@@ -100,20 +99,6 @@ async def test_a_reader_goes_on_where_they_were_when_the_agent_does(agents: Api)
     assert (await read(agents, run_id))["items"] == before["items"] + after["items"]
 
 
-async def test_a_transcript_is_read_in_pages_of_any_size(agents: Api) -> None:
-    run_id, _ = await agents.waiting("counters", {"task": "5"})
-    whole = (await read(agents, run_id))["items"]
-    pages: list[Any] = []
-    cursor: dict[str, Any] = {}
-    while found := (page := await read(agents, run_id, limit=4, **cursor))["items"]:
-        assert len(found) <= 4
-        pages += found
-        cursor = {"cursor": page["next_cursor"]}
-
-    assert pages == whole
-    assert len(whole) == 12
-
-
 async def test_a_message_is_told_with_who_sent_it(agents: Api) -> None:
     run_id, (gate,) = await agents.waiting("payments", MUCH)
     await agents.http.post(
@@ -143,30 +128,14 @@ async def test_of_several_transcripts_one_has_to_be_named(agents: Api, written: 
     assert (await read(agents, written, cursor=critic["next_cursor"]))["items"] == []
 
 
-async def test_an_agent_that_another_calls_has_a_transcript_of_its_own(agents: Api) -> None:
-    run_id, (gate,) = await agents.waiting("teams")
-    listed = (await refused(agents, run_id, 422, "invalid_body"))["addresses"]
-    lead, clerk = listed
-    asked = (await agents.interrupt(gate))["address"]
-
-    assert lead == "graph:teams;node:work;agent:lead"
-    assert clerk.startswith(f"{lead};tool:clerk:call_9;")
-    assert (await read(agents, run_id, address=lead))["items"][1]["calls"][0]["tool"] == "clerk"
-    assert (await read(agents, run_id, address=asked)) == await read(agents, run_id, address=clerk)
-
-
 @pytest.mark.parametrize(
     ("query", "status", "code"),
     [
         ({"address": "graph:writers;node:nobody;agent:x"}, 404, "unknown_node"),
-        ({"address": f"{CRITIC}2"}, 404, "unknown_node"),
         ({"address": f"{CRITIC};nonsense"}, 404, "unknown_node"),
-        ({"address": f"{CRITIC};tool:x:1;agent:y"}, 404, "unknown_node"),
         ({"address": ""}, 404, "unknown_node"),
         ({"address": "a" * 5_000}, 422, "invalid_body"),
-        ({"cursor": "nonsense"}, 422, "invalid_body"),
         ({"cursor": "é.0"}, 422, "invalid_body"),
-        ({"address": CRITIC, "limit": 0}, 422, "invalid_body"),
         ({"address": CRITIC, "limit": 1001}, 422, "invalid_body"),
         ({"address": CRITIC, "page": 1}, 422, "invalid_body"),
     ],
@@ -179,10 +148,8 @@ async def test_what_is_asked_for_wrongly_is_refused(
 
 async def test_the_cursor_of_another_transcript_is_refused(agents: Api, written: str) -> None:
     cursor = (await read(agents, written, address=CRITIC))["next_cursor"]
-    run_id, _ = await agents.waiting("writers")
 
     await refused(agents, written, 422, "invalid_body", address=WRITER, cursor=cursor)
-    await refused(agents, run_id, 422, "invalid_body", address=CRITIC, cursor=cursor)
 
 
 async def test_unknown_runs_and_runs_without_agents_have_nothing_to_read(
@@ -234,12 +201,23 @@ async def test_a_cancelled_run_has_what_was_said_up_to_then(agents: Api) -> None
     assert found["next_cursor"] is None
 
 
-async def test_a_run_that_failed_has_what_was_said_up_to_then(agents: Api) -> None:
+async def test_a_run_that_failed_has_what_was_said_up_to_then_in_pages_of_any_size(
+    agents: Api,
+) -> None:
     run_id = await agents.start("counters", {"task": "50"})
     view = await agents.until(run_id, "failed")
+    whole = (await read(agents, run_id))["items"]
+    pages: list[Any] = []
+    cursor: dict[str, Any] = {}
+    while cursor.get("cursor", "") is not None:
+        page = await read(agents, run_id, limit=9, **cursor)
+        assert len(page["items"]) <= 9
+        pages += page["items"]
+        cursor = {"cursor": page["next_cursor"]}
 
     assert view["error"]["code"] == "max_turns"
-    assert roles(await read(agents, run_id)).count("assistant") == 20
+    assert [item["role"] for item in whole].count("assistant") == 20
+    assert pages == whole
 
 
 async def test_without_a_worker_the_history_tells_where_transcripts_are(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from stack import Api, new_id
+from stack import Api
 from temporal_site import ANYBODY, Site
 
 from abeyance import (
@@ -24,6 +24,8 @@ from abeyance import (
 from abeyance.http import HttpClient
 
 ODD: Any = 5
+NONE: Any = None
+TEXT: Any = "5"
 HUGE = 10**400
 LATE = datetime(2026, 3, 2, tzinfo=UTC)
 NAIVE = LATE.replace(tzinfo=None)
@@ -41,42 +43,36 @@ async def refusal(call: Awaitable[object]) -> tuple[str, str]:
     return caught.value.code, caught.value.message
 
 
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        (lambda run: run.interrupt(ODD), "/interrupt_id: input should be a valid string (got 5)"),
-        (lambda run: run.interrupt(None), "/interrupt_id: input should be a valid string"),
-        (lambda run: run.transcript(ODD), "/address: input should be a valid string (got 5)"),
-        (lambda run: run.file(ODD), "/file: input should be a valid object (got 5)"),
-        (lambda run: run.file({"$file": ODD}), "/file/$file: input should be a valid string"),
-        (lambda run: run.wait(timeout=float("nan")), "/timeout: nan is not a number of seconds"),
-        (lambda run: run.wait(timeout="5"), "/timeout: '5' is not a number of seconds"),
-    ],
-)
 async def test_a_run_refuses_arguments_of_a_wrong_type(
-    site: Site,
-    api: Api,
-    http: HttpClient,
-    call: Callable[[RunHandle], Awaitable[object]],
-    words: str,
+    site: Site, standing: tuple[str, str], http: HttpClient
 ) -> None:
-    run_id = new_id()
+    run_id, _ = standing
     memory = testing.InMemoryRun(site.graphs["gated"], {"amount": 1})
     await memory.start()
-    await http.runs.start("gated", {"amount": 1}, run_id=run_id)
-    found = {
-        await refusal(call(run)) for run in (site.client.run(run_id), http.run(run_id), memory)
+    calls: dict[str, Callable[[RunHandle], Awaitable[object]]] = {
+        "/interrupt_id: input should be a valid string (got 5)": lambda run: run.interrupt(ODD),
+        "/interrupt_id: input should be a valid string": lambda run: run.interrupt(NONE),
+        "/address: input should be a valid string (got 5)": lambda run: run.transcript(ODD),
+        "/file: input should be a valid object (got 5)": lambda run: run.file(ODD),
+        "/file/$file: input should be a valid string": lambda run: run.file({"$file": ODD}),
+        "/timeout: '5' is not a number of seconds": lambda run: run.wait(timeout=TEXT),
     }
+    for words, call in calls.items():
+        found = {
+            await refusal(call(run)) for run in (site.client.run(run_id), http.run(run_id), memory)
+        }
 
-    ((code, message),) = found
-    assert (code, words in message) == ("invalid_body", True), message
+        ((code, message),) = found
+        assert (code, words in message) == ("invalid_body", True), message
 
 
-async def test_a_wait_may_be_longer_than_a_clock_can_say(site: Site, http: HttpClient) -> None:
+async def test_a_wait_may_be_longer_than_a_clock_can_say(
+    site: Site, standing: tuple[str, str], http: HttpClient
+) -> None:
     until = frozenset({"awaiting-input"})
     memory = testing.InMemoryRun(site.graphs["gated"], {"amount": 1})
     await memory.start()
-    run_id = (await http.runs.start("gated", {"amount": 1}, run_id=new_id())).run_id
+    run_id, _ = standing
     for run in (site.client.run(run_id), http.run(run_id), memory):
         assert (await run.wait(until=until, timeout=HUGE)).status == "awaiting-input"
         assert (await run.wait(until=frozenset({"failed"}), timeout=-HUGE)).ended_at is None
