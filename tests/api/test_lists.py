@@ -66,7 +66,7 @@ async def pages(api: Api, path: str, **query: Any) -> list[list[str]]:
 async def test_runs_and_questions_are_filtered_searched_and_read_page_by_page(api: Api) -> None:
     # A value of a filter is a value, whatever stands in it.
     talk = new_id("o'b\"r\\e%n ü?")
-    about = {"conversation_id": talk, "session_type": "listed"}
+    about: dict[str, Any] = {"conversation_id": talk, "session_type": "listed"}
     labels = {"mark": talk, "team": "a"}
     first, (seven,) = await api.waiting("guarded", {"amount": 7}, labels=labels, **about)
     second, (eight,) = await api.waiting("gated", labels={"mark": talk}, **about)

@@ -373,3 +373,35 @@ async def test_version_and_initial_values_are_the_same_in_every_process() -> Non
 
     first, second = await asyncio.gather(said(1), said(2))
     assert first == second
+
+
+def test_a_nested_graph_with_faults_is_told_with_its_name() -> None:
+    inner = Graph("inner", state=State)
+    inner.edge(START, "nowhere")
+    graph = Graph("outer", state=State)
+    graph.subgraph("part", inner, input={"nope": "amount"})
+    graph.subgraph("self", graph)
+    graph.edge(START, "part")
+    graph.edge(START, "self")
+    with pytest.raises(GraphError) as caught:
+        graph.build()
+    told = str(caught.value)
+    assert "the nested graph 'part': the edge from 'START' to 'nowhere'" in told
+    assert "the nested graph 'self' contains this graph" in told
+
+
+def test_a_nested_graph_needs_values_for_the_fields_that_have_no_default() -> None:
+    class Strict(BaseModel):
+        needed: str
+
+    inner = Graph("inner", state=Strict)
+
+    @inner.node
+    async def work(state: Strict) -> None: ...
+
+    inner.edge(START, "work")
+    graph = Graph("outer", state=State)
+    graph.subgraph("part", inner)
+    graph.edge(START, "part")
+    with pytest.raises(GraphError, match="gets no value for 'needed'"):
+        graph.build()

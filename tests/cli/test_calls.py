@@ -143,12 +143,8 @@ def test_json_is_no_command_to_the_terminal_and_means_what_it_meant(
     [
         (["show", "nobody"], "unknown_run"),
         (["show", "no body"], "invalid_run_id"),
-        (["result", "refusing"], "not_finished"),
-        (["run", "nothing"], "unknown_graph"),
         (["run", "sum", "--input", '{"amount": "many"}'], "invalid_input"),
-        (["run", "sum", "--run-id", "refusing"], "run_exists"),
         (["respond", "refusing", '"a text"'], "invalid_answer"),
-        (["respond", "refusing.0123456789abcdef", "1"], "unknown_interrupt"),
         (["pause", "refusing", "--on-timeout", "later"], "invalid_body"),
         (["run", "sum", "--on-error", ""], "invalid_body"),
         (["claim", "refusing.0123456789abcdef", "--for", ""], "invalid_body"),

@@ -122,17 +122,19 @@ def test_faults_that_a_module_raises_itself_are_faults(terminal: Terminal) -> No
         ("./charted.py", "does not name graphs"),
     ],
 )
-@pytest.mark.parametrize("command", [("graph", "check"), ("graph", "show"), ("worker", "--check")])
 def test_what_cannot_be_loaded_is_told_without_a_trace(
-    terminal: Terminal, app: str, told: str, command: tuple[str, str]
+    terminal: Terminal, app: str, told: str
 ) -> None:
-    code, out, err = terminal.call(*command, app)
+    # Each command loads graphs in the same way, and says so.
+    others = [("graph", "show"), ("worker", "--check")] if app.startswith("raising") else []
+    for command in (("graph", "check"), *others):
+        code, out, err = terminal.call(*command, app)
 
-    assert (code, out.removeprefix("imported\n")) == (2, "")
-    line = err.splitlines()[-1]
-    assert line.startswith(f"abeyance: '{app}'")
-    assert told in line
-    assert "Traceback" not in err
+        assert (code, out.removeprefix("imported\n")) == (2, "")
+        line = err.splitlines()[-1]
+        assert line.startswith(f"abeyance: '{app}'")
+        assert told in line
+        assert "Traceback" not in err
 
 
 def test_where_a_module_raised_is_told(terminal: Terminal) -> None:

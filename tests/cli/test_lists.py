@@ -129,40 +129,18 @@ def test_a_filter_that_cannot_be_used_is_told(
     assert hint in err
 
 
+FILTERS = {
+    "list": "status graph conversation label cursor from to order",
+    "approvals": "from to person capability graph outcome fields sum cursor",
+    "inbox": "capability graph conversation before assignee priority order cursor",
+    "events": "type graph capability after",
+    "events --follow": "after",
+}
+
+
 @pytest.mark.parametrize(
     "command",
-    [
-        "list --status",
-        "list --graph",
-        "list --conversation",
-        "list --label",
-        "list --cursor",
-        "list --from",
-        "list --to",
-        "list --order",
-        "approvals --from",
-        "approvals --to",
-        "approvals --person",
-        "approvals --capability",
-        "approvals --graph",
-        "approvals --outcome",
-        "approvals --fields",
-        "approvals --sum",
-        "approvals --cursor",
-        "inbox --capability",
-        "inbox --graph",
-        "inbox --conversation",
-        "inbox --before",
-        "inbox --assignee",
-        "inbox --priority",
-        "inbox --order",
-        "inbox --cursor",
-        "events --type",
-        "events --graph",
-        "events --capability",
-        "events --after",
-        "events --follow --after",
-    ],
+    [f"{command} --{name}" for command, names in FILTERS.items() for name in names.split()],
 )
 def test_an_empty_filter_is_refused_and_is_not_left_out(terminal: Terminal, command: str) -> None:
     code, out, err = terminal.call(*command.split(), "")

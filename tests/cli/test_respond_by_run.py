@@ -74,29 +74,6 @@ async def test_the_repeat_of_an_answer_that_was_lost_with_its_worker_is_a_receip
     assert (late[0], json.loads(late[2])["code"]) == (3, "run_finished")
 
 
-async def test_where_nothing_is_open_an_answer_is_refused_with_the_last_one(
-    temporal: TemporalClient,
-) -> None:
-    site = Site(temporal, questions())
-    async with served(app_for(site)) as api, site.worker():
-        run_id = await api.start("questions", {}, interrupt_before=[])
-        first = await open_id(api, run_id, "first")
-        await api.http.post(f"/runs/{run_id}/pause", json={})
-        assert (await respond(api, run_id, "true"))[0] == 0
-        again = await respond(api, run_id, "true")
-        other = await respond(api, run_id, "false", "--json")
-
-    assert (again[0], again[1].split(",")[0]) == (0, f"unchanged  {first}")
-    problem = json.loads(other[2])
-    assert (other[0], problem["code"]) == (3, "nothing_open")
-    last = problem["last"]
-    assert (last["interrupt_id"], last["answered_by"], last["same_answer"]) == (
-        first,
-        "local",
-        False,
-    )
-
-
 async def test_two_people_give_the_same_answer_to_one_question_after_the_other(
     temporal: TemporalClient, tmp_path: Path
 ) -> None:

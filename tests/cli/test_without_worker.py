@@ -42,18 +42,8 @@ async def test_show_tells_forms_and_consequences_and_that_no_worker_is_up(
             assert f"abeyance respond {id_} 0" in out
             assert "then goto:late" in out
             assert ("no worker is up" in out) == (command == "show")
+        for status in ("answered", "all"):
+            told = await called("interrupts", run_id, "--status", status, ABEYANCE_URL=api.url)
+            assert (told[0], id_ in told[1]) == (0, status == "all")
 
     assert "no worker is up" not in with_worker
-
-
-async def test_questions_are_listed_by_status(temporal: TemporalClient) -> None:
-    site = Site(temporal, deciding(), patience=1.0)
-    async with served(app_for(site)) as api:
-        async with site.worker():
-            run_id, (id_,) = await api.waiting("deciding", {})
-        for status in ("answered", "all"):
-            code, out, _ = await called(
-                "interrupts", run_id, "--status", status, ABEYANCE_URL=api.url
-            )
-
-            assert (code, id_ in out) == (0, status == "all")

@@ -41,17 +41,6 @@ async def whole(feed: Feed, run_id: str) -> list[views.Event]:
     return events
 
 
-async def rotated(site: Site) -> str:
-    """A run that waits at its gates, and was handed over at least once on its way."""
-    run_id = await site.start(limits=SMALL)
-    await site.until(run_id, "awaiting-input")
-    for _ in range(20):
-        if await is_rotated(site.temporal, run_id):
-            return run_id
-        await site.pause_and_resume(run_id)
-    raise AssertionError("twenty pauses, and no hand-over")
-
-
 async def is_rotated(temporal: TemporalClient, run_id: str) -> bool:
     described = await temporal.get_workflow_handle(run_id).describe()
     return await first_execution(temporal, run_id) != described.run_id
@@ -85,33 +74,6 @@ async def test_an_ended_run_is_read_again_from_any_of_its_events_over_its_hand_o
         assert await feed.page(run_id, id_, 100) == (events[number:], None)
 
 
-async def test_pages_of_any_size_put_together_are_the_whole(temporal: TemporalClient) -> None:
-    site = Site(temporal, gates(3))
-    async with site.worker():
-        run_id = await rotated(site)
-        feed = site.client.feed
-        events = await whole(feed, run_id)
-        for size in (1, 2, 7, len(events), 100):
-            read: list[views.Event] = []
-            cursor: str | None = None
-            while len(read) < len(events):
-                page, cursor = await feed.page(run_id, cursor, size)
-                assert len(page) == min(size, len(events) - len(read))
-                read += page
-            assert read == events
-            assert cursor == events[-1].id
-            assert await feed.page(run_id, cursor, size) == ([], cursor)
-        await site.client.run(run_id).cancel()
-        await site.ended(run_id)
-        last, cursor = await feed.page(run_id, events[-1].id, 100)
-
-    assert last[-1].type == "run.cancelled"
-    assert cursor is None
-    assert await feed.page(run_id, last[-1].id, 1) == ([], None)
-    with pytest.raises(ValueError, match="limit=0"):
-        await feed.page(run_id, None, 0)
-
-
 async def test_a_reader_who_reconnects_after_every_event_misses_and_repeats_nothing(
     temporal: TemporalClient,
 ) -> None:
@@ -139,27 +101,6 @@ async def test_a_reader_who_reconnects_after_every_event_misses_and_repeats_noth
     assert await is_rotated(temporal, run_id)
     assert len(events) > 16
     assert read == [events] * 4
-
-
-async def test_what_is_to_come_is_told_when_it_comes_and_the_last_event_is_the_end(
-    temporal: TemporalClient,
-) -> None:
-    site = Site(temporal, gated())
-    async with site.worker():
-        run_id = await site.start()
-        await site.until(run_id, "awaiting-input")
-        events = await site.client.feed.opened(run_id, None)
-        before = [await asyncio.wait_for(anext(events), 30) for _ in range(5)]
-        coming = asyncio.create_task(anext(events))
-        await asyncio.wait({coming}, timeout=0.3)
-        assert not coming.done()
-        await site.client.run(run_id).respond(response={"approved": True}, principal=ANYBODY)
-        answered = await asyncio.wait_for(coming, 30)
-        rest = [event async for event in events]
-
-    assert before[-1].type == "run.awaiting_input"
-    assert answered.type == "interrupt.answered"
-    assert [event.type for event in rest] == ["node.started", "node.finished", "run.completed"]
 
 
 async def test_a_start_is_told_at_once_while_the_node_still_runs(temporal: TemporalClient) -> None:
@@ -217,26 +158,6 @@ async def test_a_run_of_which_nothing_is_recorded_yet_is_followed_from_its_first
         assert (await asyncio.wait_for(first, 30)).type == "run.started"
     await events.aclose()
     elsewhere.close()
-
-
-async def test_an_id_that_is_used_again_is_another_feed(temporal: TemporalClient) -> None:
-    site = Site(temporal, gates(1))
-    async with site.worker():
-        run_id = await site.start()
-        await site.until(run_id, "awaiting-input")
-        await site.client.run(run_id).cancel()
-        await site.ended(run_id)
-        old = await whole(site.client.feed, run_id)
-        await site.start(run_id=run_id, reuse=True)
-        await site.until(run_id, "awaiting-input")
-        new = await whole(site.client.feed, run_id)
-
-    assert [event.type for event in old][-1] == "run.cancelled"
-    assert [event.type for event in new] == [
-        "run.started",
-        "interrupt.opened",
-        "run.awaiting_input",
-    ]
 
 
 async def test_who_follows_reads_what_took_the_place_of_an_event_that_was_taken_back(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sample_graphs import Decision, State, chain, gated, gates
 
-from abeyance import START, Context, Graph, Principal, Refusal, testing
+from abeyance import START, Context, Graph, Refusal, testing
 from abeyance.core.state import Limits
 from abeyance.errors import Code
 from abeyance.views import InterruptView
@@ -84,20 +84,6 @@ async def test_a_run_waits_where_no_answer_is_given() -> None:
     assert waiting.values["log"] == ["done1 1"]
 
 
-async def test_an_answer_that_is_not_accepted_is_a_refusal() -> None:
-    with pytest.raises(Refusal) as invalid:
-        await testing.run(gated(), answers={"approve": "perhaps"})
-    with pytest.raises(Refusal) as forbidden:
-        await testing.run(
-            gated(capability="pay"),
-            answers={"approve": {"approved": True}},
-            principal=Principal(subject="bob"),
-        )
-
-    assert invalid.value.code is Code.INVALID_ANSWER
-    assert forbidden.value.code is Code.CAPABILITY_REQUIRED
-
-
 async def test_a_flaky_node_is_tried_again_and_a_hopeless_one_fails_the_run() -> None:
     attempts: list[int] = []
     graph = Graph("flaky", state=State)
@@ -138,26 +124,6 @@ async def test_an_answer_may_be_an_instance_of_the_type_that_was_asked_for() -> 
     assert trial.status == "completed"
 
 
-async def test_several_answers_are_all_accepted_or_none_of_them() -> None:
-    trial = testing.InMemoryRun(gates(3))
-    await trial.start()
-    first = (await trial.interrupts())[0]
-    with pytest.raises(Refusal) as unknown:
-        await trial.respond({"gate0": 1, "nope": 2})
-    with pytest.raises(Refusal) as stale:
-        await trial.respond({"gate0": 1, "gate1": 2}, digests={"gate0": "sha256:00"})
-    with pytest.raises(Refusal) as stray:
-        await trial.respond({"gate1": 2}, digests={"gate0": str(first.digest)})
-    assert len(await trial.interrupts()) == 3
-    await trial.respond({"gate0": 1, "gate1": 2}, digests={"gate0": str(first.digest)})
-    (left,) = await trial.interrupts()
-    await trial.respond("gate2", 3, digests={"gate2": str(left.digest)})
-
-    assert (unknown.value.code, stale.value.code) == (Code.UNKNOWN_INTERRUPT, Code.STALE)
-    assert stray.value.code == Code.STALE
-    assert trial.status == "completed"
-
-
 async def test_a_name_that_several_questions_have_names_none() -> None:
     graph = Graph("twice")
     for name in ("left", "right"):
@@ -194,15 +160,6 @@ async def test_a_deadline_is_moved_by_the_working_days_of_the_question() -> None
     assert "'other' has no calendar, so 1bd means nothing for it" in refused.value.message
 
 
-async def test_a_pause_may_end_by_itself() -> None:
-    trial = testing.InMemoryRun(gated())
-    await trial.start()
-    await trial.pause("audit", timeout="1h", on_timeout="halt")
-    await trial.advance("1h")
-
-    assert (trial.status, trial.reason) == ("halted", "pause-timeout")
-
-
 async def test_a_run_is_started_as_a_start_says() -> None:
     looked = await testing.run(gated(), interrupt_before=["before"], run_id="mine")
 
@@ -211,20 +168,6 @@ async def test_a_run_is_started_as_a_start_says() -> None:
     with pytest.raises(Refusal) as refused:
         await testing.run(gated(), limits=Limits(max_visits=0))
     assert refused.value.code is Code.INVALID_BODY
-
-
-async def test_a_deadline_that_has_passed_already_is_taken_at_once() -> None:
-    async def late(state: Any, ctx: Context) -> dict[str, Any]:
-        long_ago = datetime(2020, 1, 1, tzinfo=UTC)
-        return {"said": await ctx.interrupt("q", deadline=long_ago, on_timeout={"default": "no"})}
-
-    graph = Graph("late")
-    graph.node(late)
-    graph.edge(START, "late")
-
-    trial = testing.InMemoryRun(graph)
-    await trial.start()
-    assert trial.values["said"] == "no"
 
 
 async def test_a_run_that_was_not_started_is_not_taken_for_a_completed_one() -> None:

@@ -70,27 +70,6 @@ async def test_code_that_asks_reads_the_votes_on_its_own_question() -> None:
     assert run.values["log"] == ["ada True", "bob False", "False"]
 
 
-async def test_a_nested_graph_reads_who_answered_around_it() -> None:
-    inner = Graph("inner", state=State)
-
-    @inner.node
-    async def work(state: State, ctx: Context) -> dict[str, Any]:
-        answered = ctx.answered_by("approve") or {}
-        return {"log": [f"{answered['by']} and {len(ctx.votes('approve'))}"]}
-
-    inner.edge(START, "work")
-    graph = Graph("outer", state=State)
-    graph.interrupt("approve", prompt="Pay?", response=bool)
-    graph.subgraph("inner", inner, output={"log": "log"})
-    graph.edge(START, "approve")
-    graph.edge("approve", "inner")
-    run = testing.InMemoryRun(graph)
-    await run.start()
-    await run.respond("approve", True, principal=ADA)
-
-    assert run.values["log"] == ["ada and 0"]
-
-
 async def test_a_tool_reads_the_votes_on_its_own_call() -> None:
     @tool(approve=True, quorum=2)
     async def pay(ctx: ToolContext, amount: int) -> str:
