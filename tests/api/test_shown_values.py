@@ -358,7 +358,8 @@ async def test_a_decimal_gets_all_the_digits_that_were_typed_in_a_terminal(api: 
 def test_only_what_a_browser_makes_of_a_number_that_was_shown_is_taken_for_it(
     shown: Json, sent: Json, kept: Json
 ) -> None:
-    asked = views.InterruptView.model_construct(kind="question", reason=None, payload={"it": shown})
+    about: dict[str, Any] = {"kind": "question", "reason": None, "payload": {"it": shown}}
+    asked = views.InterruptView.model_construct(**about)
 
     found = unrounded({"it": sent, "more": sent}, asked)
 
