@@ -150,8 +150,8 @@ async def carry_out(
 ) -> None:
     """Reset the run, and wait a moment until people can read that.
 
-    An ended run takes its place among the active runs and in its conversation again. Raises
-    `conversation_busy`, `too_many_runs`, `gone`, and Unavailable.
+    `described` is from before the plan. An ended run takes its place among the active runs and in its
+    conversation again. Raises `conversation_busy`, `too_many_runs`, `gone`, and Unavailable.
     """
     run_id, line = described.run_id, deployment.line
     if plan.event is None:
@@ -161,6 +161,12 @@ async def carry_out(
     if not described.is_running:
         await deployment.executions.capacity.make_room(run_id, room)
         await _claim(deployment, start)
+    if (await line.describe(run_id)).execution != described.execution:
+        # Temporal would go back to a history that somebody else's rewind has discarded.
+        raise Unavailable(
+            f"the run {run_id!r} was rewound, or continued as new, while its rewind was planned: repeat "
+            "the call"
+        )
     request = ResetWorkflowExecutionRequest(
         namespace=line.temporal.namespace,
         workflow_execution=WorkflowExecution(workflow_id=run_id, run_id=plan.execution),

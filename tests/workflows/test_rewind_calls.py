@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from changed_graphs import Payments
 from rewound import answer, events, opened, refused
 from sample_graphs import Held, State, gated
@@ -20,7 +21,8 @@ from temporalio.client import Client as TemporalClient
 from temporalio.service import RPCError
 
 from abeyance import START, Graph, Limits, commands, views
-from abeyance.errors import Code
+from abeyance.client import rewinds
+from abeyance.errors import Code, Unavailable
 from abeyance.history import resets
 from abeyance.runtime import retries
 
@@ -129,6 +131,33 @@ async def test_a_call_that_was_cut_off_before_its_patch_is_repeated_with_its_key
         assert [entry.prompt for entry in view.interrupts] == ["Pay 4?"]
         assert await run.view() == view
         assert [each.type for each in await events(site, run_id)].count("run.rewound") == 1
+
+
+async def test_a_rewind_that_was_planned_before_another_one_is_not_carried_out(
+    temporal: TemporalClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Site(temporal, gated())
+    async with site.worker():
+        run_id = await site.start({"amount": 3})
+        question = await answer(site, run_id, {"approved": True})
+        await site.ended(run_id)
+        run = site.client.run(run_id)
+        planned = rewinds.planned
+
+        async def interrupted(*about: Any) -> rewinds.Plan:
+            plan = await planned(*about)
+            monkeypatch.setattr(rewinds, "planned", planned)
+            await run.rewind(to="start")
+            return plan
+
+        monkeypatch.setattr(rewinds, "planned", interrupted)
+        with pytest.raises(Unavailable, match="while its rewind was planned: repeat the call"):
+            await run.rewind(to=question.id)
+
+        again = await opened(site, run_id)
+        rewound = [each for each in await events(site, run_id) if each.type == "run.rewound"]
+        assert (again.id != question.id, [each.data["to"] for each in rewound]) == (True, ["start"])
+        await site.replays(run_id)
 
 
 async def test_a_run_at_which_nothing_has_happened_since_stays_as_it_is(
