@@ -6,6 +6,7 @@ from other hosts, and writes data as text; what it writes as markup is what `pro
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from pathlib import Path
 from string import Template
@@ -47,6 +48,20 @@ _PAGES: Final = {
     "/grants": "grants",
 }
 """The script of each page. They have no data and require no capability."""
+_IMPORT: Final = re.compile(r'^import .*"\./([\w.]+)";$', re.MULTILINE)
+
+
+def _imported(script: str) -> list[str]:
+    """Return what a script imports, and all that this imports: a browser asks for all of it at once."""
+    found = [script]
+    for name in found:
+        found += [each for each in _IMPORT.findall(_FILES[name]) if each not in found]
+    return found[1:]
+
+
+def _page(name: str) -> str:
+    links = (f'<link rel="modulepreload" href="{PATH}/{each}">' for each in _imported(f"{name}.js"))
+    return Template(_FILES["page.html"]).substitute(page=name, modules="\n  ".join(links))
 
 
 @router.get("/")
@@ -66,8 +81,7 @@ def _served(content: str, kind: str) -> Response:
 
 
 for _path, _name in _PAGES.items():
-    _content = Template(_FILES["page.html"]).substitute(page=_name)
-    router.add_api_route(f"{PATH}{_path}", partial(_served, _content, "html"))
+    router.add_api_route(f"{PATH}{_path}", partial(_served, _page(_name), "html"))
 
 for _name, _content in _FILES.items():
     if not _name.endswith(".html"):

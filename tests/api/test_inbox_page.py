@@ -55,6 +55,22 @@ async def test_its_files_come_with_their_type_and_run_nothing_that_is_not_ours(
     assert "unsafe" not in policy
 
 
+@pytest.mark.parametrize("path", ["/inbox", "/inbox/runs/r"])
+async def test_a_page_names_all_that_its_script_imports_so_that_nothing_is_asked_for_late(
+    api: Api, path: str
+) -> None:
+    page = (await api.http.get(path)).text
+    named = set(re.findall(r'="/inbox/(\w+\.js)"', page))
+
+    imported = {
+        name
+        for each in named
+        for name in re.findall(r'from "\./([\w.]+)"', (FOLDER / each).read_text("utf-8"))
+    }
+    assert imported
+    assert imported <= named
+
+
 async def test_the_page_needs_no_token_and_what_it_asks_for_does(
     site: Site, tmp_path: Path
 ) -> None:
