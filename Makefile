@@ -23,7 +23,7 @@ $(VENV)/installed-%: $(VENV)/installed
 	$(PIP) -e ".[$(EXTRAS),$*]"
 	@touch $@
 
-demo: venv  ## run three examples on a stack of their own (ANSWER=approve answers for you)
+demo: venv  ## run four examples on a stack of their own (ANSWER=approve answers for you)
 	$(BIN)/python -m examples.demo $(if $(ANSWER),--answer $(ANSWER))
 
 dev: venv  ## keep Temporal, a worker and the API up (APP=module:name says what to serve)

@@ -1,4 +1,4 @@
-"""What the demo serves: the payment run, an agent that tidies a folder, and a payout by two."""
+"""What the demo serves: the payment run, two agents that ask, and a payout by two."""
 
 from __future__ import annotations
 
@@ -13,5 +13,6 @@ graphs: Final[list[Graph]] = [invoices, payout]
 
 if find_spec("pydantic_ai") is not None:
     from examples.agents import deleting_files
+    from examples.support_desk import desk
 
-    graphs.append(deleting_files.graph)
+    graphs.extend((deleting_files.graph, desk.graph))

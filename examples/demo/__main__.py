@@ -1,4 +1,4 @@
-"""`make demo`: three example runs on a temporary stack."""
+"""`make demo`: four example runs on a temporary stack."""
 
 from __future__ import annotations
 
@@ -38,6 +38,7 @@ from examples.demo.acts import (
     short,
     wait_for,
 )
+from examples.demo.refunds import Refunding
 
 _HOME: Final = Path(__file__).resolve().parents[2]
 _APP: Final = "examples.demo:graphs"
@@ -80,9 +81,12 @@ async def run_demo(answer: str | None, *, ui: bool) -> bool | None:
     async def story(stack: Stack) -> None:
         async with HttpClient(stack.api_url) as client:
             sample = _HOME / "examples" / _GRAPH / "sample"
-            acts: list[_Paying | Tidying | PayingOut] = [_Paying(stack, client, sample, out)]
+            acts: list[_Paying | Tidying | Refunding | PayingOut] = [
+                _Paying(stack, client, sample, out)
+            ]
             if _has_agents():
                 acts.append(Tidying(client, out / "litter"))
+                acts.append(Refunding(client, stack.api_url))
             if webhooks is not None:
                 acts.append(PayingOut(client, stack.api_url, webhooks))
             ended.append(all([await act.play(answer) for act in acts]))
@@ -118,11 +122,11 @@ def _has_people() -> bool:
 
 def _say_what_is_missing() -> None:
     for extra, is_there, what in (
-        ("agents", _has_agents(), "an agent that asks before it deletes files"),
+        ("agents", _has_agents(), "agents that ask before they delete files and pay money back"),
         ("people", _has_people(), "a payout by two people, announced by a webhook"),
     ):
         if not is_there:
-            say(extra, f"without an extra one act is left out, {what}:")
+            say(extra, f"without an extra this is left out: {what}")
             say("", f"pip install 'abeyance[{extra}]'", gap=True)
 
 

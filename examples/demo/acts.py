@@ -1,4 +1,4 @@
-"""The later acts of the demo, an agent and a payout, and what every act prints and waits by."""
+"""Two of the later acts of the demo, an agent and a payout, and what every act prints and waits by."""
 
 from __future__ import annotations
 
@@ -105,6 +105,29 @@ async def ask_which(*choices: str, whose: str = "Your") -> str:
             if typed.lower() in (choice, choice[0]):
                 return choice
         print(f"Please type {named}.")
+
+
+class RefusedCall(Unavailable):
+    """The API refused a call, with a code."""
+
+    def __init__(self, message: str, response: httpx.Response) -> None:
+        self.code = response.json().get("code")
+        super().__init__(message)
+
+
+async def as_caller(
+    name: str, api_url: str, path: str, body: Mapping[str, Any], **about: str
+) -> Any:
+    """Post as somebody, of whom more headers tell, and return the response. Raises RefusedCall.
+
+    Without authentication the API takes a caller's word for who they are, and what they may do.
+    """
+    caller = {f"X-Abeyance-{name}": text for name, text in {"Principal": name, **about}.items()}
+    async with httpx.AsyncClient(trust_env=False, headers=caller, timeout=_PATIENCE) as http:
+        response = await http.post(f"{api_url}{path}", json=dict(body))
+    if response.is_error:
+        raise RefusedCall(f"POST {path} by {name} was refused: {response.text}", response)
+    return response.json()
 
 
 def is_complete(view: RunView) -> bool:
@@ -268,16 +291,8 @@ class Webhooks:
         return await wait_for(look, "the webhook")
 
 
-class _Refused(Unavailable):
-    """The API refused a call, with a code."""
-
-    def __init__(self, message: str, response: httpx.Response) -> None:
-        self.code = response.json().get("code")
-        super().__init__(message)
-
-
 class PayingOut:
-    """The third act: a webhook is received, two managers vote, and a yes is held and taken back."""
+    """The last act: a webhook is received, two managers vote, and a yes is held and taken back."""
 
     def __init__(self, client: HttpClient, api_url: str, webhooks: Webhooks) -> None:
         self._client = client
@@ -287,9 +302,7 @@ class PayingOut:
 
     async def play(self, answer: str | None) -> bool:
         """Play the act. Return True if it was paid exactly if both managers approved in the end."""
-        say(
-            "people", "third act: a payout takes two managers, and a webhook announces the question"
-        )
+        say("people", "last act: a payout takes two managers, and a webhook announces the question")
         say("", "this stack has a file of rules, in ABEYANCE_NOTIFICATIONS:")
         quote(self._webhooks.file.read_text("utf-8"))
         run = await self._held_back()
@@ -349,7 +362,7 @@ class PayingOut:
         path = f"/interrupts/{question.id}/take-back"
         try:
             await self._as(name, path, {"note": "the invoice came twice"})
-        except _Refused as refused:
+        except RefusedCall as refused:
             if refused.code in _TOO_LATE:
                 return False
             raise
@@ -369,10 +382,4 @@ class PayingOut:
         return True
 
     async def _as(self, name: str, path: str, body: Mapping[str, Any]) -> Any:
-        # Without authentication the API takes a caller's word for who they are.
-        caller = {"X-Abeyance-Principal": name, "X-Abeyance-Groups": "managers"}
-        async with httpx.AsyncClient(trust_env=False, headers=caller, timeout=_PATIENCE) as http:
-            response = await http.post(f"{self._api_url}{path}", json=dict(body))
-        if response.is_error:
-            raise _Refused(f"POST {path} by {name} was refused: {response.text}", response)
-        return response.json()
+        return await as_caller(name, self._api_url, path, body, Groups="managers")

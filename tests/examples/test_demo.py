@@ -58,6 +58,11 @@ def test_it_ends_as_it_was_answered(place: Place, answer: str) -> None:
     assert sorted(each.name for each in files["litter"].glob("*.log")) == logs
     assert (files["litter"] / "notes.txt").exists()
     assert "interrupt.opened received; the signature of msg_" in done.stdout
+    is_yes = answer == "approve"
+    assert ("approves 90 instead of 120; that is what runs" in done.stdout) is is_yes
+    assert ("a yes by ada; calls that ran unasked: 1" in done.stdout) is is_yes
+    assert ("40  granted   under what is remembered of ada" in done.stdout) is is_yes
+    assert "asked for in all: 190 euros" in done.stdout
     api = done.stdout.split("ready: API ")[1].split(",")[0].split("\n")[0]
     assert f"for group:managers: {api}/inbox#payout-" in done.stdout
     assert "ada: yes; 1 missing" in done.stdout
@@ -103,6 +108,8 @@ def test_without_an_answer_it_asks_in_the_terminal_and_stays_up_until_enter(plac
             os.write(ours, b"maybe\n")
             until(lambda: says("Please type yes or no."), "another try")
             os.write(ours, b"n\n")
+            until(lambda: says("Ada's answer, approve or reject: "), "the refunds")
+            os.write(ours, b"a\n")
             until(lambda: says("Bob's answer, approve or reject: "), "the vote taken back")
             os.write(ours, b"approve\n")
             until(lambda: says("Press Enter to stop it."), "the end")
