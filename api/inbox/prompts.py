@@ -15,11 +15,14 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 from abeyance.core.text import UNSEEN, visible
+from abeyance.views import InterruptView
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
     from markdown_it.token import Token
 
+_BY_AUTHORS: Final = frozenset({"question", "rule", "approval"})
+"""Kinds whose prompts authors write, perhaps in Markdown. Those of a run and of a server are texts."""
 _TAGS: Final = frozenset(
     {"a", "b", "bdi", "blockquote", "br", "code", "del", "em", "h3", "h4", "h5", "h6", "hr", "i"}
     | {"li", "ol", "p", "pre", "s", "strong", "table", "tbody", "td", "th", "thead", "tr", "ul"}
@@ -30,6 +33,13 @@ _UNUSED: Final = range(0xF0000, 0xFFFFE)
 """Characters without a meaning, of which a prompt cannot have all."""
 _MARKS: Final = frozenset(string.punctuation + string.whitespace)
 """What Markdown is made of: a prompt that is rendered may lack some of these."""
+
+
+def html_of(question: InterruptView) -> str | None:
+    """Return the prompt of a question as safe HTML; None if it is a plain text, or cannot be rendered."""
+    if question.kind not in _BY_AUTHORS or question.abridged or question.degraded:
+        return None
+    return safe_html(question.prompt, question.prompt_values)
 
 
 def safe_html(prompt: str, values: Sequence[tuple[int, int]] = ()) -> str | None:

@@ -22,6 +22,7 @@ from pydantic import Field, JsonValue
 from abeyance import commands, views, wire
 from abeyance.api.dependencies import Backend, BackendDep
 from abeyance.api.inbox import PATH as INBOX
+from abeyance.api.inbox import prompts
 from abeyance.api.problems import PROBLEMS, retry_header
 from abeyance.api.routers.runs import PICTURES, sent
 from abeyance.api.sessions import SIGN_IN
@@ -255,13 +256,8 @@ def _page(token: str, link: PersonalLink, question: views.InterruptView) -> Resp
         "Answer until": question.deadline and f"{question.deadline:%Y-%m-%d %H:%M} UTC",
         "You are": link.person,
     }
-    facts = "".join(
-        f"<div><dt>{_text(name)}</dt><dd>{_text(value)}</dd></div>"
-        for name, value in shown.items()
-        if value
-    )
     details = "".join(
-        f"<h2>{title}</h2><pre tabindex='0'>{_text(value)}</pre>"
+        f"<h2>{title}</h2>{_value(value)}"
         for title, value in {"Reason": question.reason, "Details": question.payload}.items()
         if value is not None
     )
@@ -271,8 +267,8 @@ def _page(token: str, link: PersonalLink, question: views.InterruptView) -> Resp
     status = _claimed(link, question) if is_open else f"You have answered this{when}."
     return _filled(
         title=_text(question.name),
-        prompt=_text(question.prompt),
-        body=f"<dl>{facts}</dl>{details}",
+        prompt=prompts.html_of(question) or _plain(question.prompt),
+        body=f"{_value({name: value for name, value in shown.items() if value})}{details}",
         status=_text(status),
         question=html.escape(question.model_dump_json()) if is_open else "",
         sign_in=_sign_in(question.id),
@@ -284,7 +280,7 @@ def _void(why: Code, message: str) -> Response:
     status, title = PROBLEMS[why]
     return _filled(
         title=_text(title),
-        prompt=_text(message),
+        prompt=_plain(message),
         body="",
         status="",
         question="",
@@ -301,6 +297,19 @@ def _sign_in(question: str | None) -> str:
 def _filled(*, code: int = 200, **parts: str) -> Response:
     content = _PAGE.substitute(parts)
     return Response(content, status_code=code, media_type="text/html", headers=_HEADERS)
+
+
+def _plain(text: str) -> str:
+    return f"<p class='plain'>{_text(text)}</p>"
+
+
+def _value(value: Json) -> str:
+    """Return a value as a part of a page: each entry of an object in a line of its own."""
+    if isinstance(value, Mapping) and value:
+        lines = (f"<dt>{_text(name)}</dt><dd>{_value(each)}</dd>" for name, each in value.items())
+        return f"<dl>{''.join(f'<div>{line}</div>' for line in lines)}</dl>"
+    text = _text(value)
+    return f"<pre tabindex='0'>{text}</pre>" if "\n" in text else text
 
 
 def _text(value: object) -> str:

@@ -21,7 +21,7 @@ from abeyance.api.dependencies import (
     RunId,
     unknown_interrupt,
 )
-from abeyance.api.inbox.prompts import safe_html
+from abeyance.api.inbox import prompts
 from abeyance.api.rights import Reads, seen_by, vouched
 from abeyance.api.routers.control import require_course
 from abeyance.api.schemas import (
@@ -65,8 +65,6 @@ Render: TypeAlias = Annotated[
     Query(description="`html`: with the prompt, which may be Markdown, as safe HTML."),
 ]
 
-_BY_AUTHORS: Final = frozenset({"question", "rule", "approval"})
-"""Kinds whose prompts authors write, perhaps in Markdown. Those of a run and of a server are texts."""
 _ANSWER_CODES: Final = (
     Code.UNKNOWN_RUN,
     Code.UNKNOWN_INTERRUPT,
@@ -143,9 +141,7 @@ async def read_interrupt(
     if interrupt is None:
         raise unknown_interrupt(interrupt_id.id)
     (interrupt,) = await seen_by(caller, [interrupt], client)
-    html = None
-    if render and interrupt.kind in _BY_AUTHORS and not (interrupt.abridged or interrupt.degraded):
-        html = safe_html(interrupt.prompt, interrupt.prompt_values)
+    html = prompts.html_of(interrupt) if render else None
     return Question(**dict(interrupt), prompt_html=html)
 
 

@@ -33,7 +33,7 @@ def asking() -> Graph:
     graph = Graph("asking", state=State)
     graph.interrupt(
         "approve",
-        prompt="Pay <b>{amount}</b>?",
+        prompt="Pay <b>{amount}</b>, **once**?",
         payload={"to": "<script>"},
         response=bool,
         requested_capability="refunds:approve",
@@ -156,7 +156,8 @@ async def test_a_link_shows_its_question_to_somebody_who_has_no_token(site: Site
     assert page.status_code == 200
     assert page.headers["referrer-policy"] == "no-referrer"
     assert page.headers["cache-control"] == "no-store"
-    assert "Pay &lt;b&gt;3&lt;/b&gt;?" in page.text
+    assert "Pay &lt;b&gt;<bdi>3</bdi>&lt;/b&gt;, <strong>once</strong>?" in page.text
+    assert "<dt>to</dt><dd>&lt;script&gt;</dd>" in page.text
     assert '<script>"' not in page.text
     assert "You are</dt><dd>ada" in page.text
     assert read.json()["id"] == question.id
