@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constrain
 EXTRAS := agents,agent-framework,cluster,dev,langgraph,openai-agents,test
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo dev check test test-all core histories bench capacity browser image chaos chaos-long simulate mutate soak lock manifests clean pictures
+.PHONY: help venv demo dev check test test-all core histories bench capacity browser image chaos chaos-long simulate mutate soak lock manifests clean pictures release
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -113,6 +113,10 @@ lock: venv  ## write down, with their hashes, the packages that the image is mad
 
 manifests: venv  ## write the manifests of deploy/kubernetes anew, as Helm makes them of the chart
 	$(BIN)/python tests/support/chart.py
+
+release: venv  ## build what this commit releases, check it, and tag it (publishes nothing)
+	$(BIN)/pytest tests/packaging/test_wheel.py
+	$(BIN)/python deploy/release.py
 
 clean:  ## remove what builds and tools leave behind (not .abeyance: that is your data)
 	rm -rf $(VENV) build dist out *.egg-info .coverage htmlcov
