@@ -145,6 +145,9 @@ def _write(
         if run.latest <= batch.after and facts_known <= run.tail.number:
             # There is nothing to take back, and nothing new.
             return Written(status="written")
+        if facts_known < (run.rewound_by or 0):
+            # The run is not told yet that it was rewound, and its next batch is.
+            return Written(status="written")
         batch = _of_strays(connection, run, batch)
     rewound = batch.rewound
     by = None if rewound is None else _rewind(connection, run, batch, rewound)

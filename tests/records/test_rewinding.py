@@ -113,6 +113,26 @@ def test_what_happened_after_the_point_stays_readable_and_is_marked(recorded: Re
     assert (said.actor, said.time, said.data) == ("ada", NOON, {"to": "r.q", "kept": 2})
 
 
+def test_a_replay_that_does_not_know_of_the_rewind_yet_takes_back_nothing(
+    recorded: Recorded,
+) -> None:
+    run_once(recorded)
+    again = batch(4, question("r", "q"), after=1, before=2, rewound=rewound(2))
+    written(recorded, again)
+    before = events(recorded, discarded=True)
+
+    # The task that recorded the rewind came to nothing, and the next one replays what was before it.
+    whole = batch(5, question("r", "q"), after=1, before=2, is_whole=True)
+    assert written(recorded, whole).status == "written"
+    assert events(recorded, discarded=True) == before
+    written(recorded, again.model_copy(update={"number": 6}))
+
+    assert events(recorded, discarded=True) == before
+    stands = recorded.read(discards.standing, "r")
+    assert stands is not None
+    assert stands.rewound_by == 7
+
+
 def test_the_report_has_each_answer_to_a_question_that_is_asked_again(recorded: Recorded) -> None:
     def answered(number: int, by: str, before: int) -> Batch:
         answer: dict[str, Any] = {"status": "answered", "settled_at": NOON, "answer": True}
