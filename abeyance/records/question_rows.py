@@ -92,7 +92,7 @@ def write(
     ]
     ids = [view.id for view in batch.questions]
     if is_rewound:
-        _set_aside(connection, row, ids)
+        _set_aside(connection, row, ids, before=batch.number)
     connection.execute(_put_questions(connection.dialect.name), rows)
     which = {"run": row, "ids": ids, "number": batch.number}
     found = connection.execute(_KEYS, which)
@@ -138,14 +138,17 @@ def discard(connection: Connection, row: int, batch: Batch, *, by: int) -> None:
     connection.execute(since.values(listed=None, rewound_by=by, status=status))
 
 
-def _set_aside(connection: Connection, row: int, ids: Sequence[str]) -> None:
-    """Keep what a rewind has discarded of questions that are asked again under their ids."""
+def _set_aside(connection: Connection, row: int, ids: Sequence[str], *, before: int) -> None:
+    """Keep what a rewind has discarded of questions that are asked again under their ids. `before` is the
+    number of the batch that replaces them.
+    """
     columns = [each for each in questions.c if each is not questions.c.id]
     by = cast(questions.c.rewound_by, Text)
     kept = {"interrupt_id": questions.c.interrupt_id + _DISCARDED + by}
     discarded = select(*(kept.get(each.name, each) for each in columns)).where(
         questions.c.run == row,
         questions.c.interrupt_id.in_(ids),
+        questions.c.batch < before,
         questions.c.rewound_by.is_not(None),
         questions.c.settled_at.is_not(None),
     )

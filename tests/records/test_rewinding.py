@@ -247,6 +247,26 @@ def test_a_question_that_was_open_when_it_was_discarded_is_withdrawn(recorded: R
     assert statuses(recorded) == {"r.q": "open"}
 
 
+def test_what_is_made_anew_beside_the_records_puts_no_answer_in_the_report_twice(
+    recorded: Recorded,
+) -> None:
+    answer: dict[str, Any] = {"status": "answered", "settled_at": NOON, "answer": True}
+    told = [
+        batch(1, question("r", "q"), after=0, types=["run.started", OPENED]),
+        batch(2, question("r", "q", **answer), after=1, types=["interrupt.answered"], before=2),
+        batch(3, question("r", "p"), after=0, types=[OPENED], before=1, rewound=rewound(1)),
+    ]
+    for each in told:
+        written(recorded, each)
+    for each in told:
+        with recorded.database.writing() as connection:
+            fill(connection, recorded.database.documents, recorded.deployment, each)
+
+    reported = ApprovalsFilter(since=NOON - timedelta(days=1), until=at(60))
+    page = recorded.read(approvals.page, reported)
+    assert [(row.id, row.rewound_by) for row in page.items] == [("r.q", 4)]
+
+
 def test_a_question_may_be_asked_again_under_its_id_later(
     recorded: Recorded,
 ) -> None:
