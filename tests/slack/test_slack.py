@@ -22,11 +22,8 @@ from temporal_site import ANYBODY, Site, eventually
 from temporalio.client import Client as TemporalClient
 
 from abeyance import START, Agent, Graph, Principal, Remember, tool
-from abeyance.cli.doctor import examine
 from abeyance.contrib.slack import hearing, presses
-from abeyance.errors import SettingsError, Unavailable
 from abeyance.records.tables import followers
-from abeyance.settings import Settings
 
 
 class Refund(BaseModel):
@@ -420,65 +417,6 @@ async def test_what_is_asked_while_nobody_posts_is_posted_later_but_not_what_was
 def has_cursor(connection: Connection, documents: object, deployment: int) -> bool:
     found = select(followers.c.cursor).where(followers.c.deployment == deployment)
     return bool(connection.scalar(found))
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (
-            {"replies": {"auth.test": [{"ok": False, "error": "invalid_auth"}]}},
-            "ABEYANCE_SLACK_BOT_TOKEN",
-        ),
-        (
-            {"replies": {"apps.connections.open": [{"ok": False, "error": "invalid_auth"}]}},
-            "ABEYANCE_SLACK_APP_TOKEN",
-        ),
-        ({"scopes": {"channels:read"}}, "the app lacks the scope chat:write"),
-        ({"channels": {}}, "there is no channel #refunds"),
-        ({"not_in": {"refunds"}}, "the app is not in #refunds: invite it"),
-    ],
-)
-async def test_what_slack_lacks_is_said_at_the_start_in_one_line(
-    temporal: TemporalClient,
-    slack: FakeSlack,
-    tmp_path: Path,
-    change: dict[str, Any],
-    said: str,
-) -> None:
-    for name, value in change.items():
-        setattr(slack, name, value)
-
-    with pytest.raises(SettingsError) as raised:
-        async with slack.desk(Site(temporal, refund()), in_slack(), tmp_path):
-            pass
-
-    assert said in str(raised.value)
-    assert "\n" not in str(raised.value)
-
-
-async def test_a_limit_at_the_start_and_a_missing_history_are_said(
-    temporal: TemporalClient, slack: FakeSlack, tmp_path: Path
-) -> None:
-    site = Site(temporal, refund())
-    slack.replies["auth.test"] = [429]
-    with pytest.raises(Unavailable, match="Slack asks to wait 1 s"):
-        async with slack.desk(site, in_slack(), tmp_path):
-            pass
-    slack.scopes -= {"channels:history", "im:history"}
-    async with slack.desk(site, in_slack(), tmp_path) as announced:
-        assert "a crash may post a question a second time" in announced[0]
-
-
-async def test_doctor_says_whether_slack_can_be_used(
-    temporal: TemporalClient, slack: FakeSlack, tmp_path: Path
-) -> None:
-    with slack.environment(Site(temporal, refund()), in_slack(), tmp_path):
-        good = {each.check: each async for each in examine(Settings())}
-        slack.scopes -= {"chat:write"}
-        bad = {each.check: each async for each in examine(Settings())}
-
-    assert (good["slack"].status, good["slack"].text) == ("ok", "the app may post (#refunds)")
-    assert (bad["slack"].status, "chat:write" in bad["slack"].text) == ("fail", True)
 
 
 async def test_signed_requests_do_what_the_socket_does_and_others_nothing(
