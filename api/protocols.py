@@ -27,6 +27,9 @@ class Protocol:
     `install` finds the `Backend` in `app.state.backend`, and returns a `Serving` if it needs one. It adds
     nothing if its library is not installed, and raises SettingsError if a setting asks for it.
 
+    The guard authenticates the caller of whatever changes something. A route that only reads has to take
+    the caller itself (`abeyance.api.auth.CredentialsDep`): else anybody may read it.
+
     Pages of ABEYANCE_ALLOWED_ORIGINS may call the path with a token, and these `headers`. Its bodies may
     have `largest_body` bytes, if that is more than ABEYANCE_MAX_BODY_SIZE.
     """

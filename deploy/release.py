@@ -31,7 +31,7 @@ class ReleaseError(Exception):
 def released(root: Path, out: Path) -> list[str]:
     """Build the release of a checkout into the folder `out`, tag it, and return what was done.
 
-    Raises ReleaseError. Then there is no tag, and `out` is as it was.
+    Raises ReleaseError. Then there is no tag.
     """
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     version = project["version"]

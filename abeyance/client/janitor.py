@@ -81,8 +81,9 @@ class Janitor:
                 await self.settle(described.run_id)
 
     async def lose(self, *, among: Collection[str], at: datetime) -> int:
-        """Record the ends of those of these open runs that Temporal does not have, and return how many
-        these are. Raises Unavailable.
+        """Record as ended those of these open runs that Temporal does not have. Return their number.
+
+        Raises Unavailable.
         """
         run_ids = [*among]
         are_there = await gather_limited(run_ids, self._is_there)
