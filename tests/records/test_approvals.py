@@ -18,7 +18,7 @@ from abeyance.keyring import Keyring
 from abeyance.records import approvals
 from abeyance.records.batch import Batch
 from abeyance.records.database import Database
-from abeyance.records.report import Approvals, csv_head, csv_lines
+from abeyance.records.report import Approvals, Total, csv_head, csv_lines
 
 KEYS = Keyring({"one": bytes(32)})
 DAY = {"since": at(-60), "until": at(1_000)}
@@ -301,6 +301,44 @@ def test_sums_are_exact_of_the_whole_report_and_on_its_first_page(recorded: Reco
     assert rejected.unknown_fields == []
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("reason", "reason.a", "reason.b.a", "reason.é", "reason.a-b", "reason.a b", 'reason."'),
+        *(
+            "reason.1",
+            "reason.0.a",
+            "reason.00.a",
+            "reason.-1.a",
+            "reason.b.0",
+            "reason.4294967296.a",
+        ),
+        *("prompt", "payload.a", "answer", "answer.a", "answer.b.0"),
+    ],
+)
+def test_a_sum_has_the_number_at_its_path_and_nothing_else(recorded: Recorded, path: str) -> None:
+    documents: list[Any] = [
+        {"a": 0.1, "b": {"a": 2}, "é": 3, "a-b": 4, "a b": 5, '"': 6, "1": 7, "a.b": 8},
+        {"a": -(10**40), "b": [9, 1], "note": '\ud800\x00 "a":5', "A": 10},
+        [{"a": 11}, 12, {"a": 13}],
+        *({"a": "0.10"}, {"a": "1e3"}, {"a": 1e300}, {"a": None}, {"a": True}, {"b": None}),
+        *(14, "15", "sealed:16", None, True, 5e-324),
+    ]
+    for number, each in enumerate(documents):
+        recorded.write(*decided(f"q{number}", answer=each, reason=each, payload=each))
+        shown = {"reason": each, "payload": each, "prompt": "17"}
+        recorded.write(granted(f"c{number}", audit={"shown": shown}))
+    recorded.write(granted("bare"), granted("empty", audit={}))
+
+    expected, rows = Total(), report(recorded, fields=[path], limit=100)
+    for row in rows.items:
+        expected.add(row.fields[path])
+    added = report(recorded, sums=[path])
+
+    assert added.sums == {path: expected.shown}
+    assert added.unknown_fields == rows.unknown_fields
+
+
 def test_a_sum_of_too_many_rows_is_refused_with_what_to_do(
     recorded: Recorded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -388,6 +426,11 @@ def test_what_no_key_opens_is_a_row_without_its_documents(database_url: str) -> 
     call, row = page.items
     assert (row.id, row.outcome, row.degraded, row.by) == ("a.pay", "approved", True, None)
     assert (call.outcome, call.degraded, call.grant) == ("granted", True, None)
+    Recorded(opening).write(*decided("open", reason=4))
+    both = report(sealed, sums=["reason", "answer"])
+    assert (both.sums["reason"].sum, both.partial) == ("7", False)
+    part = report(Recorded(opening), sums=["reason", "answer"])
+    assert (part.sums["reason"].sum, part.sums["reason"].rows, part.partial) == ("4", 1, True)
     sealing.close()
     opening.close()
 
