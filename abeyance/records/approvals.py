@@ -36,7 +36,7 @@ from abeyance.filters import ApprovalsFilter
 from abeyance.keyring import WrongKey
 from abeyance.records import cursors, report, selecting
 from abeyance.records.documents import Documents
-from abeyance.records.question_rows import asked_id
+from abeyance.records.question_rows import STANDS
 from abeyance.records.report import MISSING, Approval, Approvals, Sum, Total
 from abeyance.records.selecting import AnyRow, Condition
 from abeyance.records.tables import GRANTED, events, micros, moment, questions, runs
@@ -89,8 +89,7 @@ _QUESTION: Final = _Kind(
         questions.c.created_at,
     ),
     documents=(questions.c.shown, questions.c.view),
-    standing=questions.c.rewound_by.is_(None)
-    & or_(questions.c.outcome != "withdrawn", questions.c.status != "answered"),
+    standing=STANDS & or_(questions.c.outcome != "withdrawn", questions.c.status != "answered"),
 )
 _CALL: Final = _Kind(
     rank=0,
@@ -311,10 +310,10 @@ class _Found:
             "requested_capability": row.capability,
             "graph": row.graph,
             "run_id": row.run_id,
-            "rewound_by": row.rewound_by,
+            "rewound_by": row.rewound_by or None,
         }
         if kind is _QUESTION:
-            about |= {"id": asked_id(row.interrupt_id), "asked_at": moment(row.created_at)}
+            about |= {"id": row.interrupt_id, "asked_at": moment(row.created_at)}
         else:
             about["by"] = row.actor
         try:

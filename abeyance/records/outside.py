@@ -208,7 +208,8 @@ def undelivered(
     asked = select(questions.c.capability).where(
         questions.c.run == found.id, questions.c.interrupt_id == failed.interrupt
     )
-    capability = connection.execute(asked).scalar_one_or_none()
+    # As it stands, if it does.
+    capability = connection.execute(asked.order_by(questions.c.rewound_by)).scalar()
     told = [
         {"event": failed.about, **each.model_dump(mode="json"), "id": failed.interrupt}
         for each in failed.undelivered

@@ -11,11 +11,9 @@ from typing import Any, Final, TypeAlias
 from sqlalchemy import (
     Connection,
     Executable,
-    Text,
     and_,
     bindparam,
     case,
-    cast,
     delete,
     func,
     or_,
@@ -38,18 +36,19 @@ Row: TypeAlias = dict[str, Any]
 LISTED: Final = ("open", "held")
 """The statuses of a question that waits for somebody, or to begin."""
 PRIORITIES: Final[Mapping[Priority, int]] = {"high": 0, "normal": 1, "low": 2}
+STANDS: Final = questions.c.rewound_by == 0
+"""No rewind has discarded it. Beside such a row of a question there is one for each rewind that did."""
 _ANSWERED: Final = "interrupt.answered"
-_DISCARDED: Final = "\n"
-"""No id has it. Behind it is the rewind that has discarded the row, if its question was asked again."""
 _UNKNOWN: Final = select(questions.c.interrupt_id).where(
     questions.c.run == bindparam("run"),
     questions.c.batch > bindparam("after"),
     questions.c.batch < bindparam("number"),
-    questions.c.rewound_by.is_(None),
+    STANDS,
 )
 _NAMED: Final = (
     questions.c.run == bindparam("run"),
     questions.c.interrupt_id.in_(bindparam("ids", expanding=True)),
+    STANDS,
 )
 _DELETE: Final = delete(questions).where(*_NAMED)
 _VIEWS: Final = select(questions.c.interrupt_id, questions.c.view).where(*_NAMED)
@@ -69,11 +68,8 @@ def write(
     *,
     row: int,
     is_newest: bool,
-    is_rewound: bool,
 ) -> None:
-    """Write the questions of a batch. `row` is that of their run; lists have them if it `is_newest`, and
-    it `is_rewound` if it ever was.
-    """
+    """Write the questions of a batch. `row` is that of their run; lists have them if it `is_newest`."""
     if batch.gone:
         connection.execute(_DELETE, {"run": row, "ids": batch.gone})
     if not batch.questions:
@@ -90,10 +86,8 @@ def write(
         }
         for view in batch.questions
     ]
-    ids = [view.id for view in batch.questions]
-    if is_rewound:
-        _set_aside(connection, row, ids, before=batch.number)
     connection.execute(_put_questions(connection.dialect.name), rows)
+    ids = [view.id for view in batch.questions]
     which = {"run": row, "ids": ids, "number": batch.number}
     found = connection.execute(_KEYS, which)
     keys = {interrupt_id: key for interrupt_id, key in found}  # noqa: C416 (rows are no pairs to mypy)
@@ -125,40 +119,36 @@ def discard(connection: Connection, row: int, batch: Batch, *, by: int) -> None:
     told = [view.id for view in batch.questions]
     asked = [view.id for view in batch.questions if view.status in LISTED]
     waits = questions.c.status.in_(LISTED)
-    since = update(questions).where(
+    since = (
         questions.c.run == row,
         questions.c.batch > batch.after,
         questions.c.batch < batch.number,
-        questions.c.rewound_by.is_(None),
+        STANDS,
         or_(
             questions.c.interrupt_id.not_in(told), and_(questions.c.interrupt_id.in_(asked), ~waits)
         ),
     )
+    # A history may tell more of one than was recorded when it was discarded first.
+    before = delete(questions).where(questions.c.run == row, questions.c.rewound_by == by)
+    named = select(questions.c.interrupt_id).where(*since)
+    connection.execute(before.where(questions.c.interrupt_id.in_(named)))
     status = case((waits, "cancelled"), else_=questions.c.status)
-    connection.execute(since.values(listed=None, rewound_by=by, status=status))
+    discarded = update(questions).where(*since)
+    connection.execute(discarded.values(listed=None, rewound_by=by, status=status))
 
 
-def _set_aside(connection: Connection, row: int, ids: Sequence[str], *, before: int) -> None:
-    """Keep what a rewind has discarded of questions that are asked again under their ids. `before` is the
-    number of the batch that replaces them.
-    """
-    columns = [each for each in questions.c if each is not questions.c.id]
-    by = cast(questions.c.rewound_by, Text)
-    kept = {"interrupt_id": questions.c.interrupt_id + _DISCARDED + by}
-    discarded = select(*(kept.get(each.name, each) for each in columns)).where(
+def without_discarded(connection: Connection, row: int, batch: Batch) -> Batch:
+    """Return a batch of a history without the questions that a rewind has discarded since."""
+    ids = [view.id for view in batch.questions]
+    since = select(questions.c.interrupt_id).where(
         questions.c.run == row,
         questions.c.interrupt_id.in_(ids),
-        questions.c.batch < before,
-        questions.c.rewound_by.is_not(None),
-        questions.c.settled_at.is_not(None),
+        questions.c.batch >= batch.number,
+        ~STANDS,
     )
-    copies = insert(questions, connection.dialect.name).from_select(columns, discarded)
-    connection.execute(copies.on_conflict_do_nothing())
-
-
-def asked_id(stored: str) -> str:
-    """Return the id of the question of a row."""
-    return stored.partition(_DISCARDED)[0]
+    discarded = {*connection.execute(since).scalars()}
+    standing = [view for view in batch.questions if view.id not in discarded]
+    return batch.model_copy(update={"questions": standing})
 
 
 def _told(facts: Sequence[Fact]) -> Mapping[str, Row]:
@@ -216,7 +206,7 @@ def _question(
         "settled_at": micros_or_none(view.settled_at),
         "deadline": deadline,
         "due": FAR if deadline is None else deadline,
-        "rewound_by": None,
+        "rewound_by": 0,
         "search": search_texts.of_question(of, view, is_sealed=documents.are_sealed),
         "view": documents.write_view(view),
         "shown": shown and documents.write({name: shown.get(name) for name in SHOWN}, view.run_id),
@@ -247,7 +237,8 @@ def _people(question: int, view: views.InterruptView) -> Iterator[Row]:
 
 @functools.cache
 def _put_questions(dialect: str) -> Executable:
-    made, key = insert(questions, dialect), [questions.c.run, questions.c.interrupt_id]
+    made = insert(questions, dialect)
+    key = [questions.c.run, questions.c.interrupt_id, questions.c.rewound_by]
     written = [each for each in questions.c if each not in key and each is not questions.c.id]
     return made.on_conflict_do_update(
         index_elements=key,
@@ -255,7 +246,5 @@ def _put_questions(dialect: str) -> Executable:
             **{each.name: made.excluded[each.name] for each in written},
             "shown": func.coalesce(made.excluded.shown, questions.c.shown),
         },
-        # What comes again does not bring back what a rewind has discarded.
-        where=(questions.c.batch < made.excluded.batch)
-        | ((questions.c.batch == made.excluded.batch) & questions.c.rewound_by.is_(None)),
+        where=questions.c.batch <= made.excluded.batch,
     )

@@ -21,9 +21,9 @@ from abeyance.keyring import WrongKey
 from abeyance.records import cursors, selecting
 from abeyance.records.cursors import Page
 from abeyance.records.documents import Documents
-from abeyance.records.question_rows import LISTED, PRIORITIES, asked_id
+from abeyance.records.question_rows import LISTED, PRIORITIES, STANDS
 from abeyance.records.selecting import AnyRow, Condition
-from abeyance.records.tables import micros, moment, people, questions, runs
+from abeyance.records.tables import FAR, micros, moment, people, questions, runs
 
 _BY_DEADLINE: Final = (questions.c.due, questions.c.interrupt_id)
 _KEYS: Final[Mapping[str, Sequence[Column[Any]]]] = {
@@ -49,7 +49,7 @@ _STARTED_BY: Final = (
 _AMOUNT: Final = re.compile(r"(^|_)(amount|total|sum|price|cost)(_|$)", re.IGNORECASE)
 _ABOUT_CHARS: Final = 80
 _COUNTS: Final = and_(
-    questions.c.rewound_by.is_(None),
+    STANDS,
     or_(questions.c.listed.is_not(None), questions.c.status.not_in(LISTED)),
 )
 """What is settled counts, and of the rest what is listed: not what an ended run has left open."""
@@ -157,15 +157,15 @@ def _of_runs(deployment: int, filters: InboxFilter) -> Iterator[Condition]:
 def question(
     connection: Connection, documents: Documents, deployment: int, run_id: str, interrupt_id: str
 ) -> views.InterruptView | None:
-    """Return one question, whole; None if the run has none of that id."""
+    """Return one question, whole, as it stands or else as a rewind has discarded it last; None if the run
+    has none of that id.
+    """
     if not interrupt_id.isprintable():
         # No id has such characters, and not every database takes them.
         return None
-    wanted = [
-        questions.c.interrupt_id == interrupt_id,
-        _COUNTS | questions.c.rewound_by.is_not(None),
-    ]
-    return next(iter(_read(connection, documents, deployment, run_id, wanted)), None)
+    wanted = [questions.c.interrupt_id == interrupt_id, _COUNTS | ~STANDS]
+    found = _read(connection, documents, deployment, run_id, wanted)
+    return max(found, key=lambda view: view.rewound_by or FAR, default=None)
 
 
 def of_run(
@@ -183,7 +183,7 @@ def of_run(
     Those that wait come first, in the order in which they were asked, then the settled ones as they were
     settled.
     """
-    wanted = [questions.c.rewound_by.is_not(None) if discarded else _COUNTS]
+    wanted = [~STANDS if discarded else _COUNTS]
     if status != "all":
         wanted.append(questions.c.status == status)
     return _read(connection, documents, deployment, run_id, wanted)
@@ -225,7 +225,7 @@ def listed_of(
 def _view(documents: Documents, row: AnyRow) -> views.InterruptView:
     try:
         view = views.InterruptView.model_validate(documents.read(row.view))
-        if row.rewound_by is None:
+        if not row.rewound_by:
             return view
         changes: dict[str, Any] = {"rewound_by": row.rewound_by}
         if view.status in LISTED:
@@ -233,7 +233,7 @@ def _view(documents: Documents, row: AnyRow) -> views.InterruptView:
         return view.model_copy(update=changes)
     except WrongKey as error:
         return views.InterruptView(
-            id=asked_id(row.interrupt_id),
+            id=row.interrupt_id,
             run_id=row.interrupt_id.rpartition(".")[0],
             graph="",
             name="",
@@ -244,6 +244,7 @@ def _view(documents: Documents, row: AnyRow) -> views.InterruptView:
             created_at=moment(row.created_at),
             deadline=None if row.deadline is None else moment(row.deadline),
             status=row.status,
+            rewound_by=row.rewound_by or None,
             degraded=True,
         )
 

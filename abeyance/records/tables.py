@@ -144,13 +144,13 @@ questions: Final = Table(
     Column("deadline", BigInteger),
     # The deadline, or the end of time: so an index orders those without one last.
     Column("due", BigInteger, nullable=False),
-    # The number of the event by which it was discarded.
-    Column("rewound_by", Integer),
+    # The number of the event by which it was discarded, 0 if it stands. Nulls would not be unique.
+    Column("rewound_by", Integer, nullable=False),
     Column("search", Text, nullable=False),
     Column("view", Text, nullable=False),
     # What people were shown, of which a settled question keeps little.
     Column("shown", Text),
-    UniqueConstraint("run", "interrupt_id"),
+    UniqueConstraint("run", "interrupt_id", "rewound_by"),
     *(
         # Each has what is listed only: few of all the questions that were ever asked.
         Index(None, "deployment", "listed", *key, "interrupt_id", **_IS_LISTED)

@@ -122,7 +122,8 @@ def fill(connection: Connection, documents: Documents, deployment: int, batch: B
         revoked_at=batch.active_at,
     )
     connection.execute(_UPDATE_RUN.values(told=tail.number, hash=tail.hash), {"key": run.id})
-    _write_questions(connection, documents, deployment, run, batch)
+    standing = question_rows.without_discarded(connection, run.id, batch)
+    _write_questions(connection, documents, deployment, run, standing)
     if connection.execute(_HAS_ENDED, {"run": run.id}).scalar_one():
         question_rows.take_off_lists(connection, [run.id])
 
@@ -297,8 +298,5 @@ def _write_questions(
     if batch.view.ended_at is not None:
         question_rows.take_off_lists(connection, [run.id], by=batch)
     question_rows.write(
-        *(connection, documents, deployment, batch),
-        row=run.id,
-        is_newest=run.is_newest,
-        is_rewound=run.rewound_by is not None or batch.rewound is not None,
+        *(connection, documents, deployment, batch), row=run.id, is_newest=run.is_newest
     )

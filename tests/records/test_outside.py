@@ -6,8 +6,8 @@ from recorded import Recorded, at, batch, fact, question, run_view
 
 from abeyance import wire
 from abeyance.filters import EventFilter
-from abeyance.records import events, outside
-from abeyance.records.batch import Fact
+from abeyance.records import events, outside, questions
+from abeyance.records.batch import Fact, Rewound
 
 FAILED = wire.NotificationFailed(
     about="run.completed",
@@ -58,6 +58,24 @@ def test_who_was_not_notified_after_the_end_is_recorded_once_for_each_attempt_to
     }
     only = EventFilter(capabilities=("payments:*",))
     assert len(recorded.read(events.of_all, only).items) == 4
+
+
+def test_a_notification_is_about_the_question_as_it_was_asked_after_a_rewind(
+    recorded: Recorded,
+) -> None:
+    ended(recorded, fact(1, "run.started"), fact(2, "run.completed"))
+    again = question("a", "pay", requested_capability="refunds:approve", status="answered")
+    rewound = {"after": 0, "rewound": Rewound(at=1, salt="b", execution="b")}
+    recorded.write(
+        batch(run_view("a"), number=2).model_copy(update=rewound),
+        batch(run_view("a", status="completed"), again, number=3),
+    )
+    tell(recorded, "a", 5)
+
+    only = EventFilter(capabilities=("refunds:*",))
+    assert len(recorded.read(events.of_all, only).items) == 2
+    discarded = recorded.read(questions.of_run, "a", status="all", discarded=True)
+    assert [each.requested_capability for each in discarded] == ["payments:approve"]
 
 
 def test_an_open_run_is_told_itself(recorded: Recorded) -> None:

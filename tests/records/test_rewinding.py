@@ -153,7 +153,6 @@ def test_the_report_has_each_answer_to_a_question_that_is_asked_again(recorded: 
         ("r.q", "bob", True, 6),
         ("r.q", "ada", True, 4),
     ]
-    assert recorded.read(asked.question, "r", "r.q\n4") is None
     now = recorded.read(asked.question, "r", "r.q")
     assert now is not None
     assert (now.status, now.rewound_by) == ("open", None)
@@ -246,6 +245,12 @@ def test_a_question_that_was_open_when_it_was_discarded_is_withdrawn(recorded: R
     assert recorded.read(asked.of_run, "r", status="open", discarded=True) == []
     assert statuses(recorded) == {"r.q": "open"}
 
+    recorded.write(batch(4, question("r", "later"), after=3, types=[OPENED], before=4))
+    again = recorded.read(asked.question, "r", "r.later")
+    assert again is not None
+    assert (again.status, again.rewound_by) == ("open", None)
+    assert statuses(recorded, discarded=True) == {"r.later": "cancelled"}
+
 
 def test_what_is_made_anew_beside_the_records_puts_no_answer_in_the_report_twice(
     recorded: Recorded,
@@ -259,12 +264,39 @@ def test_what_is_made_anew_beside_the_records_puts_no_answer_in_the_report_twice
     for each in told:
         written(recorded, each)
     for each in told:
-        with recorded.database.writing() as connection:
-            fill(connection, recorded.database.documents, recorded.deployment, each)
+        recorded.change(fill, each)
+        assert statuses(recorded) == {"r.p": "open"}
 
     reported = ApprovalsFilter(since=NOON - timedelta(days=1), until=at(60))
     page = recorded.read(approvals.page, reported)
     assert [(row.id, row.rewound_by) for row in page.items] == [("r.q", 4)]
+
+
+@pytest.mark.parametrize("lost", [2, 3])
+def test_an_answer_that_a_rewind_has_discarded_before_it_was_recorded_is_made_anew_once(
+    recorded: Recorded, lost: int
+) -> None:
+    def answered(number: int, by: str, before: int) -> Batch:
+        answer: dict[str, Any] = {"status": "answered", "settled_at": NOON, "answered_by": by}
+        about: dict[str, Any] = {"types": ["interrupt.answered"], "after": number - 1}
+        return batch(number, question("r", "q", **answer), before=before, **about)
+
+    told = [
+        batch(1, question("r", "q"), after=0, types=["run.started", OPENED]),
+        answered(2, "ada", before=2),
+        answered(3, "bob", before=3),
+        batch(4, question("r", "p"), after=0, types=[OPENED], before=1, rewound=rewound(1)),
+    ]
+    recorded.write(*(each for each in told if each.number < lost or each.number == 4))
+    for _ in range(2):
+        for each in told:
+            recorded.change(fill, each)
+
+    reported = ApprovalsFilter(since=NOON - timedelta(days=1), until=at(60))
+    page = recorded.read(approvals.page, reported)
+    assert [(row.id, row.by) for row in page.items] == [("r.q", "bob")]
+    assert statuses(recorded) == {"r.p": "open"}
+    assert statuses(recorded, discarded=True) == {"r.q": "answered"}
 
 
 def test_a_question_may_be_asked_again_under_its_id_later(

@@ -134,12 +134,11 @@ class Recorded:
             self._hold_run(kept.view, projections.bare_view(state, self._start(execution)))
         entries = {**state.ledger.settled, **state.ledger.open}
         asked = {id_: projections.question(state, entry) for id_, entry in entries.items()}
-        standing = {id_: kept.questions[id_] for id_ in kept.questions if id_ not in kept.discarded}
-        if standing != asked:
-            differences = _differences(standing, asked)
+        if kept.questions != asked:
+            differences = _differences(kept.questions, asked)
             raise Broken(f"the records have other questions: {differences}")
-        if waiting := [id_ for id_ in kept.discarded if kept.listed[id_] is not None]:
-            raise Broken(f"questions that a rewind has discarded wait for an answer: {waiting}")
+        if still := kept.listed_still:
+            raise Broken(f"questions that a rewind has discarded wait for an answer: {still}")
         for id_, entry in entries.items():
             lists = entry.status if entry.status in ("open", "held") else None
             if kept.listed[id_] != lists:

@@ -63,14 +63,15 @@ class Hanging(Exception):
 class Kept:
     """What the database has of one run.
 
-    `listed` says which list has a question, and `discarded` are those that the run knows no more. An
-    event is its number, that of the event which discards it, its type, address, actor, time and data.
+    `listed` says which list has a question, and `listed_still` are those that a list has although a
+    rewind has discarded them. An event is its number, that of the event which discards it, its type,
+    address, actor, time and data.
     """
 
     view: views.RunView
     questions: Mapping[str, views.InterruptView]
     listed: Mapping[str, str | None]
-    discarded: frozenset[str]
+    listed_still: list[str]
     events: list[tuple[Any, ...]]
 
 
@@ -194,15 +195,16 @@ class Records:
         about = {"deployment": self._deployment}
         view = self._connection.execute(_VIEW, about).scalar_one()
         asked = self._connection.execute(_ASKED, about).all()
+        standing = [each for each in asked if not each.rewound_by]
         told = self._connection.execute(_TOLD, about).all()
         return Kept(
             view=views.RunView.model_validate(read(view)),
             questions={
                 each.interrupt_id: views.InterruptView.model_validate(read(each.view))
-                for each in asked
+                for each in standing
             },
-            listed={each.interrupt_id: each.listed for each in asked},
-            discarded=frozenset(each.interrupt_id for each in asked if each.rewound_by is not None),
+            listed={each.interrupt_id: each.listed for each in standing},
+            listed_still=[each.interrupt_id for each in asked if each.rewound_by and each.listed],
             events=[(*each[:-1], read(each.data)) for each in told],
         )
 

@@ -154,14 +154,17 @@ def upgrade() -> None:
         sa.Column("settled_at", sa.BigInteger()),
         sa.Column("deadline", sa.BigInteger()),
         sa.Column("due", sa.BigInteger(), nullable=False),
-        sa.Column("rewound_by", sa.Integer()),
+        sa.Column("rewound_by", sa.Integer(), nullable=False),
         sa.Column("search", sa.Text(), nullable=False),
         sa.Column("view", sa.Text(), nullable=False),
         sa.Column("shown", sa.Text()),
         sa.ForeignKeyConstraint(["deployment"], ["deployments.id"], name="fk_questions_deployment"),
         sa.ForeignKeyConstraint(["run"], ["runs.id"], name="fk_questions_run", ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("id", name="pk_questions"),
-        sa.UniqueConstraint("run", "interrupt_id", name="uq_questions_run_interrupt_id"),
+        sa.UniqueConstraint(
+            *("run", "interrupt_id", "rewound_by"),
+            name="uq_questions_run_interrupt_id_rewound_by",
+        ),
     )
     op.create_index(
         "ix_questions_deployment_listed_created_at_due_interrupt_id",
