@@ -3,6 +3,7 @@
 import {call, may, me, problemText} from "./api.js";
 import {isNumber, isObject} from "./json.js";
 import {at, avatar, badge, button, clock, dayTime, duration, element, promptLine, shownValue, spoken} from "./markup.js";
+import {PERIODS, period} from "./period.js";
 import {begin, say} from "./shell.js";
 
 const OUTCOMES = ["approved", "rejected", "answered", "expired", "withdrawn", "granted"];
@@ -34,13 +35,31 @@ function drawForm(given) {
   const options = OUTCOMES.map((each) => element("option", {value: each, selected: each === given.get("outcome")}, each));
   const outcome = element("label", {}, "Outcome", element("select", {name: "outcome"}, element("option", {value: ""}, "any"), ...options));
   const form = at("criteria");
-  form.replaceChildren(...fields, outcome, element("p", {class: "buttons"}, element("button", {class: "send"}, "Show"), button("Print", () => window.print())));
+  const periods = PERIODS.map((name) => button(name, () => choose(name), {class: "chip", name}));
+  form.replaceChildren(element("div", {class: "periods", role: "group", "aria-label": "Time"}, ...periods), ...fields, outcome, element("p", {class: "buttons"}, element("button", {class: "send"}, "Show"), button("Print", () => window.print())));
+  form.addEventListener("change", markPeriod);
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     // The address has the report, so that it can be sent to somebody.
     history.replaceState(null, "", `?${new URLSearchParams(chosen())}`);
     show();
   });
+}
+
+// The dates that a time has today, as if one had typed them.
+function choose(name) {
+  const {elements} = at("criteria");
+  [elements.from.value, elements.to.value] = period(name);
+  at("criteria").requestSubmit();
+}
+
+function markPeriod() {
+  const {from, to} = at("criteria").elements;
+  for (const each of at("criteria").querySelectorAll(".periods button")) {
+    const isOn = String(period(each.name)) === String([from.value, to.value]);
+    each.classList.toggle("on", isOn);
+    each.setAttribute("aria-pressed", isOn);
+  }
 }
 
 const chosen = () => [...new FormData(at("criteria"))].map(([name, value]) => [name, value.trim()]).filter(([, value]) => value);
@@ -56,6 +75,7 @@ function query() {
 const pathOf = (text) => (/^(reason|payload|preview|answer)(\.|$)/.test(text) ? text : `reason.${text}`);
 
 async function show() {
+  markPeriod();
   rows = [];
   report = null;
   at("report").replaceChildren();

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import UTC, date, datetime
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 from inbox_page import Page, asked, browser, ended, question_of, respond, stack
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
+
+_MORNING = 11
+TAB = "\ue004"
+ENTER = "\ue007"
 
 
 def test_the_report_shows_what_was_settled_with_columns_that_one_picks_and_their_sum(
@@ -35,3 +41,53 @@ def test_the_report_shows_what_was_settled_with_columns_that_one_picks_and_their
         page.one("[name=fields]").send_keys("..")
         page.press("Show")
         page.says("[role=alert]", "reason.iban..")
+
+
+def test_a_time_is_chosen_by_its_name_and_is_of_the_readers_own_zone(tmp_path: Path) -> None:
+    def dates() -> tuple[str, str]:
+        first, last = (page.one(f"[name={name}]").get_attribute("value") for name in ("from", "to"))
+        return first, last
+
+    # It is another day there than in UTC, and for an hour no other one begins.
+    zone = "Etc/GMT+12" if datetime.now(UTC).hour < _MORNING else "Etc/GMT-14"
+    today = datetime.now(ZoneInfo(zone)).date()
+
+    with stack(tmp_path) as running, browser(tmp_path / "profile") as driver:
+        run_id = asked(running.api, "Pay?")
+        answer = {"approved": True, "how": "by bank", "amount": 1}
+        respond(running.api, question_of(running.api, run_id), "ada", answer)
+        ended(running.api, run_id)
+        driver.set_window_size(1200, 900)
+        driver.execute_cdp_cmd("Emulation.setTimezoneOverride", {"timezoneId": zone})
+        page = Page(driver, running.api, "/inbox/approvals")
+        page.says("#state", "1 row")
+        assert page.texts(".periods [aria-pressed=true]") == []
+        page.press("Today")
+        page.says("#state", "1 row")
+        page.says(".periods [aria-pressed=true]", "Today")
+        assert dates() == (str(today), str(today))
+        # By keyboard, and so that the address has it.
+        page.keys(TAB, TAB)
+        page.keys(TAB)
+        page.sees_focus("Last month")
+        page.keys(ENTER)
+        page.says("#state", "0 rows")
+        first, last = map(date.fromisoformat, dates())
+        assert first.day == 1
+        assert (first.year, first.month) == (last.year, last.month)
+        assert (today.replace(day=1) - last).days == 1
+        page.driver.refresh()
+        page.says(".periods [aria-pressed=true]", "Last month")
+        page.says("#state", "0 rows")
+        page.press("This quarter")
+        page.says("#state", "1 row")
+        first, last = map(date.fromisoformat, dates())
+        assert (first.day, first.month % 3, last) == (1, 1, today)
+        page.one("[name=from]").clear()
+        assert page.texts(".periods [aria-pressed=true]") == []
+        # No name is cut off, and nothing is beside the screen of a phone.
+        size = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
+        driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        assert not page.scrolls_sideways()
+        for each in page.all(".periods button"):
+            assert 0 <= each.rect["x"] <= 390 - each.rect["width"]
