@@ -8,6 +8,8 @@ import {topic} from "./list.js";
 import {badge, button, confirmed, element, promptLine, shownValue, spoken, visible} from "./markup.js";
 import {decided, final, respond} from "./question.js";
 
+const EFFECT = "What would happen";
+
 /**
  * Create the page for some questions, which it reads first. `answered(id)` is called for each that took the
  * answer, and `over()` once all were sent. Throws a Problem if one cannot be read.
@@ -55,6 +57,8 @@ function table(questions, results) {
   const values = questions.map(({reason, ...question}) => (isCall({reason, ...question}) ? reason.arguments : isObject(reason) ? reason : reason === null ? {} : {why: reason}));
   const names = [...new Set(values.flatMap((each) => Object.keys(each)))];
   const kinds = new Map(names.map((name) => [name, values.every((each) => !(name in each) || isNumber(each[name])) ? "number" : null]));
+  // A phone has no room for a head above: there each value has its name beside it.
+  const titles = new Map(names.map((name) => [name, visible(spoken(name))]));
   const hasPreview = questions.some(({preview}) => preview);
   const total = (name) => (kinds.get(name) && !/(^|_)(id|number|no|year|age)$/i.test(name) ? sum(values.map((each) => each[name] ?? 0)) : null);
   const totals = names.map(total);
@@ -62,14 +66,14 @@ function table(questions, results) {
   const body = questions.map((question, index) => element("tr", {},
     element("td", {}, element("span", {class: "short"}, promptLine(question))),
     element("td", {}, element("a", {href: `/inbox/runs/${encodeURIComponent(question.run_id)}`}, question.run_id)),
-    ...names.map((name) => element("td", {class: kinds.get(name)}, name in values[index] ? shownValue(values[index][name], 2) : "")),
-    hasPreview ? element("td", {class: "effect"}, question.preview ? shownValue(question.preview.summary ?? question.preview, 1) : "") : null,
+    ...names.map((name) => element("td", {class: kinds.get(name), "data-name": titles.get(name)}, name in values[index] ? shownValue(values[index][name], 2) : "")),
+    hasPreview ? element("td", {class: "effect", "data-name": EFFECT}, question.preview ? shownValue(question.preview.summary ?? question.preview, 1) : "") : null,
     results.get(question.id)));
   const foot = element("tr", {}, element("th", {scope: "row", colspan: 2}, `${questions.length} questions, in total`),
-    ...totals.map((each) => element("td", {class: "number"}, each ?? "")), hasPreview ? element("td", {}) : null, element("td", {}));
+    ...totals.map((each, index) => element("td", {class: "number", "data-name": titles.get(names[index])}, each ?? "")), hasPreview ? element("td", {}) : null, element("td", {}));
   return element("div", {class: "wide", tabindex: "0", role: "region", "aria-label": "The questions"}, element("table", {class: "together"},
-    element("thead", {}, element("tr", {}, ...head, ...names.map((name) => element("th", {scope: "col", class: kinds.get(name)}, spoken(name))),
-      hasPreview ? element("th", {scope: "col"}, "What would happen") : null, element("th", {scope: "col"}, "Result"))),
+    element("thead", {}, element("tr", {}, ...head, ...names.map((name) => element("th", {scope: "col", class: kinds.get(name)}, titles.get(name))),
+      hasPreview ? element("th", {scope: "col"}, EFFECT) : null, element("th", {scope: "col"}, "Result"))),
     element("tbody", {"aria-live": "polite"}, ...body), element("tfoot", {}, totals.some(Boolean) ? foot : null)));
 }
 

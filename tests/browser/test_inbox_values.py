@@ -11,6 +11,9 @@ from inbox_page import Page, asked, ended, question_of, respond
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(240), pytest.mark.xdist_group("inbox")]
 
+BESIDE = "return arguments[0].scrollWidth > arguments[0].clientWidth"
+"""Whether a part of an element is cut off at its side."""
+
 RECORD = "1161888007138312193"
 # What keys do in a picker depends on the reader's own language.
 TYPE = """
@@ -259,6 +262,16 @@ def test_equal_calls_are_shown_each_with_its_arguments_and_its_run(
     assert all("20 EUR are left" in row for row in rows)
     assert page.texts("table.together tfoot tr") == ["2 questions, in total960"]
     assert page.all("form.answer h3") == []
+    # A phone shows each amount in whole, with its name, and no part of the table is beside the screen.
+    size = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
+    page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    try:
+        amounts = page.all("table.together td.number")
+        assert [each.text for each in amounts] == ["480", "480", "960"]
+        assert [each.get_attribute("data-name") for each in amounts] == ["Amount"] * 3
+        assert not page.driver.execute_script(BESIDE, page.one("[aria-label='The questions']"))
+    finally:
+        page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
 def test_a_vote_is_shown_in_full_and_who_has_yet_to_vote(page: Page, running: Stack) -> None:
