@@ -67,15 +67,15 @@ def write(
     batch: Batch,
     *,
     row: int,
-    is_newest: bool,
+    is_live: bool,
 ) -> None:
-    """Write the questions of a batch. `row` is that of their run; lists have them if it `is_newest`."""
+    """Write the questions of a batch. `row` is that of their run; lists have them if it `is_live`."""
     if batch.gone:
         connection.execute(_DELETE, {"run": row, "ids": batch.gone})
     if not batch.questions:
         return
     told, of = _kept(connection, documents, row, batch, _told(batch.facts)), batch.view
-    is_listed = is_newest and of.ended_at is None
+    is_listed = is_live and of.ended_at is None
     rows = [
         {
             "run": row,

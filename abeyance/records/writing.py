@@ -54,7 +54,7 @@ _ID: Final = (
 _RUN: Final = (
     select(
         *(runs.c.id, runs.c.batch, runs.c.told, runs.c.hash, runs.c.is_newest),
-        *(runs.c.rewind, runs.c.rewound_by),
+        *(runs.c.rewind, runs.c.rewound_by, runs.c.ended_at),
     )
     .where(*_ID, runs.c.origin == bindparam("origin"))
     .with_for_update()
@@ -63,7 +63,6 @@ _BY_AGE: Final = select(runs.c.id).where(*_ID).order_by(runs.c.created_at.desc()
 _ERASED: Final = select(erased.c.at).where(
     erased.c.deployment == bindparam("deployment"), erased.c.run_id == bindparam("run_id")
 )
-_HAS_ENDED: Final = select(runs.c.ended_at.is_not(None)).where(runs.c.id == bindparam("run"))
 _UPDATE_RUN: Final = update(runs).where(runs.c.id == bindparam("key"))
 _DISCARD_EVENTS: Final = (
     update(events)
@@ -122,10 +121,12 @@ def fill(connection: Connection, documents: Documents, deployment: int, batch: B
         revoked_at=batch.active_at,
     )
     connection.execute(_UPDATE_RUN.values(told=tail.number, hash=tail.hash), {"key": run.id})
-    standing = question_rows.without_discarded(connection, run.id, batch)
-    _write_questions(connection, documents, deployment, run, standing)
-    if connection.execute(_HAS_ENDED, {"run": run.id}).scalar_one():
-        question_rows.take_off_lists(connection, [run.id])
+    question_rows.write(
+        *(connection, documents, deployment),
+        question_rows.without_discarded(connection, run.id, batch),
+        row=run.id,
+        is_live=run.is_newest and not run.has_ended,
+    )
 
 
 def _write(
@@ -170,7 +171,11 @@ def _write(
             run = replace(run, is_newest=_newest(connection, deployment, batch) == run.id)
         if batch.claim is not None:
             connection.execute(_DELETE_CLAIM, {"taken": batch.claim})
-        _write_questions(connection, documents, deployment, run, batch)
+        if batch.view.ended_at is not None:
+            question_rows.take_off_lists(connection, [run.id], by=batch)
+        question_rows.write(
+            *(connection, documents, deployment, batch), row=run.id, is_live=run.is_newest
+        )
     shift = 0 if rewound is None or by is None else by - rewound.at
     # Nobody may have heard of them when it came for the first time.
     strays = question_rows.strays(connection, run.id, batch) if run.latest > batch.after else []
@@ -208,18 +213,19 @@ def _discard(connection: Connection, run: _Run, batch: Batch, rewound: Rewound, 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """The row of a run, the number of its latest batch, its latest event, and whether no later run has
-    its id.
+    """What the records have of a run: its row, the number of its latest batch, and its latest event.
 
-    `rewind` is the latest of its rewinds, and `rewound_by` the number of its event.
+    It `is_newest` if no later run has its id. `rewind` is the latest of its rewinds, and `rewound_by` the
+    number of its event.
     """
 
     id: int
     latest: int
     tail: Tail
     is_newest: bool
-    rewind: str | None = None
-    rewound_by: int | None = None
+    has_ended: bool
+    rewind: str | None
+    rewound_by: int | None
 
 
 def _run(
@@ -245,7 +251,15 @@ def _run(
         number=found.told,
         hash=found.hash,
     )
-    return _Run(found.id, found.batch, tail, found.is_newest, found.rewind, found.rewound_by)
+    return _Run(
+        id=found.id,
+        latest=found.batch,
+        tail=tail,
+        is_newest=found.is_newest,
+        has_ended=found.ended_at is not None,
+        rewind=found.rewind,
+        rewound_by=found.rewound_by,
+    )
 
 
 def _newest(connection: Connection, deployment: int, batch: Batch) -> int:
@@ -289,14 +303,4 @@ def _write_run(
         connection,
         labels,
         [{"run": run, "label": f"{name}={value}"} for name, value in batch.view.labels.items()],
-    )
-
-
-def _write_questions(
-    connection: Connection, documents: Documents, deployment: int, run: _Run, batch: Batch
-) -> None:
-    if batch.view.ended_at is not None:
-        question_rows.take_off_lists(connection, [run.id], by=batch)
-    question_rows.write(
-        *(connection, documents, deployment, batch), row=run.id, is_newest=run.is_newest
     )

@@ -272,6 +272,19 @@ def test_what_is_made_anew_beside_the_records_puts_no_answer_in_the_report_twice
     assert [(row.id, row.rewound_by) for row in page.items] == [("r.q", 4)]
 
 
+def test_what_is_made_anew_of_an_end_that_was_discarded_takes_nothing_off_the_lists(
+    recorded: Recorded,
+) -> None:
+    completed = run_view("r", status="completed")
+    end = batch(2, after=1, types=["run.completed"], before=2, view=completed)
+    recorded.write(batch(1, question("r", "q"), after=0, types=["run.started", OPENED]), end)
+    recorded.write(batch(3, question("r", "q"), after=1, before=2, rewound=rewound(2)))
+
+    recorded.change(fill, end)
+
+    assert [each.id for each in recorded.read(asked.inbox, InboxFilter()).items] == ["r.q"]
+
+
 @pytest.mark.parametrize("lost", [2, 3])
 def test_an_answer_that_a_rewind_has_discarded_before_it_was_recorded_is_made_anew_once(
     recorded: Recorded, lost: int
