@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from hashlib import sha256
-from itertools import takewhile
 from typing import Any, Final
 
 from sqlalchemy import Connection, bindparam, delete, insert, select, update
@@ -26,10 +25,7 @@ from abeyance.records.tables import events, micros, runs
 HASHED: Final = ("number", "at", "type", "address", "actor", "capability", "data", "audit")
 """What the hash of an event covers, beside that of the event before."""
 _LATER: Final = (
-    select(
-        *(events.c.number, events.c.at, events.c.type, events.c.address, events.c.actor),
-        events.c.hash,
-    )
+    select(events.c.number, events.c.at, events.c.type, events.c.address, events.c.actor)
     .where(events.c.run == bindparam("run"), events.c.number > bindparam("before"))
     .order_by(events.c.number)
 )
@@ -43,7 +39,6 @@ _LATEST: Final = (
     .limit(1)
 )
 _INSERT: Final = insert(events)
-_LARGEST: Final = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,13 +59,11 @@ def take_back(connection: Connection, tail: Tail, before: int, facts: Sequence[F
     """
     due = {(each.number, micros(each.time), each.type, each.address, each.actor) for each in facts}
     later = connection.execute(_LATER, {"run": tail.run, "before": before}).all()
-    kept = [*takewhile(lambda row: tuple(row[:-1]) in due, later)]
-    if len(kept) < len(later):
-        unknown = later[len(kept)].number
-        connection.execute(_UNKNOWN, {"run": tail.run, "first": unknown})
-    if kept or not later:
-        return replace(tail, number=kept[-1].number, hash=kept[-1].hash) if kept else tail
-    return _latest(connection, tail)
+    unknown = next((row.number for row in later if tuple(row) not in due), None)
+    if unknown is None:
+        return tail
+    connection.execute(_UNKNOWN, {"run": tail.run, "first": unknown})
+    return _latest(connection, tail, before=unknown)
 
 
 def write(connection: Connection, documents: Documents, tail: Tail, facts: Sequence[Fact]) -> Tail:
@@ -94,7 +87,7 @@ def write(connection: Connection, documents: Documents, tail: Tail, facts: Seque
     return _chained(connection, tail, min(missing)) if missing else tail
 
 
-def _latest(connection: Connection, tail: Tail, *, before: int = _LARGEST) -> Tail:
+def _latest(connection: Connection, tail: Tail, *, before: int) -> Tail:
     found = connection.execute(_LATEST, {"run": tail.run, "number": before}).one_or_none()
     if found is None:
         return replace(tail, number=0, hash="")
