@@ -18,11 +18,10 @@ from abeyance.core.grants import Grant
 from abeyance.records.batch import Batch, Fact
 from abeyance.records.documents import Documents
 from abeyance.records.engines import add_missing
-from abeyance.records.tables import grant_uses, grants, micros, micros_or_none
+from abeyance.records.tables import GRANTED, grant_uses, grants, micros, micros_or_none
 
 JSON: Final = TypeAdapter(Grant)
 REMEMBERED: Final = "approval.remembered"
-_USED: Final = "approval.granted"
 
 
 def record(
@@ -55,7 +54,7 @@ def record(
                 "document": documents.write(fact.audit["grant"], batch.view.run_id),
             }
             add_missing(connection, grants, [values])
-        elif fact.type == _USED:
+        elif fact.type == GRANTED:
             used = {
                 "deployment": deployment,
                 "grant_id": fact.data["grant"],
