@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
@@ -25,7 +24,7 @@ from abeyance import views
 from abeyance.core.terms import Priority
 from abeyance.keyring import WrongKey
 from abeyance.records import report, search_texts
-from abeyance.records.batch import Batch, Fact
+from abeyance.records.batch import Batch
 from abeyance.records.documents import Documents
 from abeyance.records.engines import add_missing, insert
 from abeyance.records.report import SHOWN
@@ -74,7 +73,7 @@ def write(
         connection.execute(_DELETE, {"run": row, "ids": batch.gone})
     if not batch.questions:
         return
-    told, of = _kept(connection, documents, row, batch, _told(batch.facts)), batch.view
+    told, of = _told(connection, documents, row, batch), batch.view
     is_listed = is_live and of.ended_at is None
     rows = [
         {
@@ -82,7 +81,7 @@ def write(
             "deployment": deployment,
             "batch": batch.number,
             "listed": view.status if is_listed and view.status in LISTED else None,
-            **_question(documents, view, of=of, told=told.get(view.id, {})),
+            **_question(documents, view, of=of, told=told[view.id]),
         }
         for view in batch.questions
     ]
@@ -151,34 +150,29 @@ def without_discarded(connection: Connection, row: int, batch: Batch) -> Batch:
     return batch.model_copy(update={"questions": standing})
 
 
-def _told(facts: Sequence[Fact]) -> Mapping[str, Row]:
-    """Return what events tell of questions beyond their views: what was shown last, and the answer. A
-    settled question keeps nothing of the first, and of a long answer nothing either.
-    """
-    told: dict[str, Row] = defaultdict(dict)
-    for fact in facts:
-        audit, id_ = fact.audit or {}, str(fact.data.get("id"))
-        if "shown" in audit:
-            told[id_]["shown"] = audit["shown"]
-        if fact.type == _ANSWERED:
-            told[id_]["answer"] = audit.get("answer")
-    return told
-
-
-def _kept(
-    connection: Connection, documents: Documents, row: int, batch: Batch, told: Mapping[str, Row]
+def _told(
+    connection: Connection, documents: Documents, row: int, batch: Batch
 ) -> Mapping[str, Row]:
-    """Return what is told of questions, and the long answers that their run does not know any more."""
-    views_ = (view for view in batch.questions if view.status == "answered" and view.answer is None)
-    ids = [view.id for view in views_ if "answer" not in told.get(view.id, {})]
-    if not ids:
-        return told
-    kept = dict(told)
-    for found in connection.execute(_VIEWS, {"run": row, "ids": ids}).all():
-        with contextlib.suppress(WrongKey):
-            answer = documents.read(found.view).get("answer")
-            kept[found.interrupt_id] = {**told.get(found.interrupt_id, {}), "answer": answer}
-    return kept
+    """Return what is known of the questions of a batch beyond their views: what was shown last, which a
+    settled question does not keep, and the answer, which a run does not keep if it is long.
+    """
+    told: dict[str, Row] = {view.id: {} for view in batch.questions}
+    for fact in batch.facts:
+        audit, of = fact.audit or {}, told.get(str(fact.data.get("id")), {})
+        if "shown" in audit:
+            of["shown"] = audit["shown"]
+        if fact.type == _ANSWERED:
+            of["answer"] = audit.get("answer")
+    lacking = [
+        view.id
+        for view in batch.questions
+        if view.status == "answered" and view.answer is None and "answer" not in told[view.id]
+    ]
+    if lacking:
+        for found in connection.execute(_VIEWS, {"run": row, "ids": lacking}).all():
+            with contextlib.suppress(WrongKey):
+                told[found.interrupt_id]["answer"] = documents.read(found.view).get("answer")
+    return told
 
 
 def _question(
