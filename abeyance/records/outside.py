@@ -101,93 +101,6 @@ def lose(
     return end(connection, documents, deployment, lost)
 
 
-def _batch(
-    connection: Connection, documents: Documents, deployment: int, ended: End
-) -> Batch | None:
-    # A later run may have the id.
-    own = (runs.c.ended_at.is_(None), runs.c.created_at <= micros(ended.at))
-    found = _newest(connection, deployment, ended.run_id, *own)
-    if found is None:
-        return _unknown(connection, deployment, ended)
-    facts, settled = list[Fact](), [*ended.questions]
-    if ended.view is None:
-        waiting = listed_of(connection, documents, [found.id])
-        settled = [_withdrawn(question, ended) for _, question in waiting]
-        facts = [_withdrawal(question, ended) for question in settled]
-    view = ended.view or views.RunView.model_validate(documents.read(found.view))
-    changes: dict[str, Any] = {
-        "status": ended.status,
-        "outcome": ended.status,
-        "reason": ended.reason,
-        "updated_at": ended.at,
-        "ended_at": ended.at,
-        "open": 0,
-        "running": [],
-        "blocked": [],
-    }
-    facts.append(
-        Fact(
-            number=0,
-            time=ended.at,
-            type=f"run.{ended.status}".replace("-", "_"),
-            actor="temporal" if ended.view is None else None,
-            data={"reason": ended.reason},
-        )
-    )
-    return _behind(found, view.model_copy(update=changes), facts, settled)
-
-
-def _newest(
-    connection: Connection, deployment: int, run_id: str, *conditions: Condition
-) -> AnyRow | None:
-    """The newest run of an id, and the number of its latest event."""
-    last = select(func.max(events.c.number)).where(events.c.run == runs.c.id).scalar_subquery()
-    columns = (runs.c.id, runs.c.origin, runs.c.batch, runs.c.active_at, runs.c.view)
-    query = select(*columns, func.coalesce(last, 0).label("last")).where(
-        *the_run(deployment, run_id), *conditions
-    )
-    return connection.execute(query).one_or_none()
-
-
-def _behind(
-    found: AnyRow,
-    view: views.RunView,
-    facts: Sequence[Fact],
-    settled: Sequence[views.InterruptView] = (),
-) -> Batch:
-    """The batch of events behind all that are recorded, which are numbered here."""
-    return Batch(
-        number=found.batch + 1,
-        after=found.batch,
-        origin=found.origin,
-        view=view,
-        active_at=moment(found.active_at),
-        facts_before=found.last,
-        facts=[
-            fact.model_copy(update={"number": number})
-            for number, fact in enumerate(facts, found.last + 1)
-        ],
-        questions=[*settled],
-    )
-
-
-def _withdrawn(question: views.InterruptView, ended: End) -> views.InterruptView:
-    changes = {"status": "cancelled", "settled_at": ended.at, "settled_reason": ended.reason}
-    return question.model_copy(update=changes)
-
-
-def _withdrawal(question: views.InterruptView, ended: End) -> Fact:
-    return Fact(
-        number=0,
-        time=ended.at,
-        type="interrupt.cancelled",
-        address=question.address,
-        actor="temporal",
-        data={"id": question.id, "name": question.name, "reason": ended.reason},
-        capability=question.requested_capability,
-    )
-
-
 def undelivered(
     connection: Connection,
     documents: Documents,
@@ -224,6 +137,60 @@ def undelivered(
         write(connection, documents, deployment, [_behind(found, view, facts)])
 
 
+def hinder(
+    connection: Connection,
+    documents: Documents,
+    deployment: int,
+    hindered: Mapping[str, Sequence[views.BlockedView]],
+) -> None:
+    """Record which open runs their workers cannot go on with, and why; no others are."""
+    own = (runs.c.deployment == deployment, runs.c.is_newest, runs.c.ended_at.is_(None))
+    freed = update(runs).where(*own, runs.c.hindered.is_not(None), runs.c.run_id.not_in(hindered))
+    connection.execute(freed.values(hindered=None))
+    for run_id, why in hindered.items():
+        written = documents.write([each.model_dump(mode="json") for each in why], run_id)
+        connection.execute(
+            update(runs).where(*own, runs.c.run_id == run_id).values(hindered=written)
+        )
+
+
+def _batch(
+    connection: Connection, documents: Documents, deployment: int, ended: End
+) -> Batch | None:
+    """Return the batch that records an end; None if there is one in the records, or a later run."""
+    # A later run may have the id.
+    own = (runs.c.ended_at.is_(None), runs.c.created_at <= micros(ended.at))
+    found = _newest(connection, deployment, ended.run_id, *own)
+    if found is None:
+        return _unknown(connection, deployment, ended)
+    facts, settled = list[Fact](), [*ended.questions]
+    if ended.view is None:
+        waiting = listed_of(connection, documents, [found.id])
+        settled = [_withdrawn(question, ended) for _, question in waiting]
+        facts = [_withdrawal(question, ended) for question in settled]
+    view = ended.view or views.RunView.model_validate(documents.read(found.view))
+    changes: dict[str, Any] = {
+        "status": ended.status,
+        "outcome": ended.status,
+        "reason": ended.reason,
+        "updated_at": ended.at,
+        "ended_at": ended.at,
+        "open": 0,
+        "running": [],
+        "blocked": [],
+    }
+    facts.append(
+        Fact(
+            number=0,
+            time=ended.at,
+            type=f"run.{ended.status}".replace("-", "_"),
+            actor="temporal" if ended.view is None else None,
+            data={"reason": ended.reason},
+        )
+    )
+    return _behind(found, view.model_copy(update=changes), facts, settled)
+
+
 def _unknown(connection: Connection, deployment: int, ended: End) -> Batch | None:
     """Return the batch of a run that the records lack: it ended before it handed anything over."""
     later = select(func.count()).where(
@@ -243,18 +210,49 @@ def _unknown(connection: Connection, deployment: int, ended: End) -> Batch | Non
     )
 
 
-def hinder(
-    connection: Connection,
-    documents: Documents,
-    deployment: int,
-    hindered: Mapping[str, Sequence[views.BlockedView]],
-) -> None:
-    """Record which open runs their workers cannot go on with, and why; no others are."""
-    own = (runs.c.deployment == deployment, runs.c.is_newest, runs.c.ended_at.is_(None))
-    freed = update(runs).where(*own, runs.c.hindered.is_not(None), runs.c.run_id.not_in(hindered))
-    connection.execute(freed.values(hindered=None))
-    for run_id, why in hindered.items():
-        written = documents.write([each.model_dump(mode="json") for each in why], run_id)
-        connection.execute(
-            update(runs).where(*own, runs.c.run_id == run_id).values(hindered=written)
-        )
+def _newest(
+    connection: Connection, deployment: int, run_id: str, *conditions: Condition
+) -> AnyRow | None:
+    """Return the newest run of an id, and the number of its latest event."""
+    columns = (runs.c.id, runs.c.origin, runs.c.batch, runs.c.told, runs.c.active_at, runs.c.view)
+    query = select(*columns).where(*the_run(deployment, run_id), *conditions)
+    return connection.execute(query).one_or_none()
+
+
+def _behind(
+    found: AnyRow,
+    view: views.RunView,
+    facts: Sequence[Fact],
+    settled: Sequence[views.InterruptView] = (),
+) -> Batch:
+    """Return the batch of events behind all that are recorded, which are numbered here."""
+    return Batch(
+        number=found.batch + 1,
+        after=found.batch,
+        origin=found.origin,
+        view=view,
+        active_at=moment(found.active_at),
+        facts_before=found.told,
+        facts=[
+            fact.model_copy(update={"number": number})
+            for number, fact in enumerate(facts, found.told + 1)
+        ],
+        questions=[*settled],
+    )
+
+
+def _withdrawn(question: views.InterruptView, ended: End) -> views.InterruptView:
+    changes = {"status": "cancelled", "settled_at": ended.at, "settled_reason": ended.reason}
+    return question.model_copy(update=changes)
+
+
+def _withdrawal(question: views.InterruptView, ended: End) -> Fact:
+    return Fact(
+        number=0,
+        time=ended.at,
+        type="interrupt.cancelled",
+        address=question.address,
+        actor="temporal",
+        data={"id": question.id, "name": question.name, "reason": ended.reason},
+        capability=question.requested_capability,
+    )
