@@ -325,5 +325,5 @@ class _Recorded(InOrderWorkflowInstance):
             # The eviction cancels the workflow, which changes its state.
             run = self._recorder.runs.pop(run_id, None)
             if run is not None:
-                self._recorder.states[run_id] = copied(run.state)
+                self._recorder.states[run_id] = copied(run.known)
         return super().activate(act)

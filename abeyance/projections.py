@@ -6,8 +6,10 @@ of it. A field that the core's `Interrupt` and `views.InterruptView` both have i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, fields
+from itertools import islice
 from typing import Any, Final
 
 from abeyance import views, wire
@@ -20,16 +22,17 @@ from abeyance.core.spec import Default, GoTo, Halt, OnPauseTimeout, OnTimeout, R
 from abeyance.core.state import RunState
 from abeyance.core.tables import ALL
 from abeyance.core.terms import DECISIONS, Escalation, Terms
+from abeyance.core.text import truncate
 from abeyance.core.visit import BLOCKED, Failure, Running
 
 _MAX_BLOCKED: Final = 20
+_AMOUNT: Final = re.compile(r"(^|_)(amount|total|sum|price|cost)(_|$)", re.IGNORECASE)
+_ABOUT_CHARS: Final = 80
+_MAX_OPEN: Final = 50
 _MAX_AGENTS: Final = 50
 """In a view: most of its readers want something else of it."""
-_ABRIDGED_CHARS: Final = 200
 LARGEST_IN_MEMO: Final = 1_500
 """In bytes, of one list or name: Temporal's lists carry the memo of each run."""
-_ROW_BYTES: Final = 500
-"""What ids, addresses and times of an interrupt take."""
 _REPEATED: Final = (
     "This is asked again because what it shows was changed. Code that the earlier answer led to has "
     "already begun; it may have had effects, and after a new answer it begins once more."
@@ -44,8 +47,22 @@ _TERMS: Final = [entry.name for entry in fields(Terms) if entry.name in _IN_VIEW
 
 def run_view(state: RunState, start: wire.StartRun) -> views.RunView:
     """The whole view of a run."""
-    shown = open_interrupts(state, beside=state.root.size)
+    shown = open_interrupts(state)
     return bare_view(state, start).model_copy(update={"interrupts": shown})
+
+
+def short_view(state: RunState, start: wire.StartRun) -> views.RunView:
+    """The view of a run for operators: with the first of its open interrupts, in short.
+
+    Temporal takes no more than some megabytes, so it has no large values.
+    """
+    shown = [
+        short(_view(state, each)).model_copy(update={"answer": None, "preview": None})
+        for each in islice(state.ledger.open.values(), _MAX_OPEN)
+    ]
+    view = bare_view(state, start)
+    values = view.values if state.root.size <= state.limits.visit_bytes // 2 else {}
+    return view.model_copy(update={"interrupts": shown, "values": values})
 
 
 def bare_view(state: RunState, start: wire.StartRun) -> views.RunView:
@@ -146,29 +163,44 @@ def agents(state: RunState) -> list[views.AgentView]:
     return shown
 
 
-def open_interrupts(state: RunState, *, beside: int = 0) -> list[views.InterruptView]:
-    """The open interrupts, in the order in which they were opened.
-
-    Temporal fails a run whose worker returns too much at once, so the interrupts for which there is no
-    room are abridged; `beside` is how many bytes are returned with them.
-    """
-    room = state.limits.visit_bytes - beside
-    shown = []
-    for entry in state.ledger.open.values():
-        if room > 0:
-            room -= size(_bulk_of(entry)) + _ROW_BYTES
-        shown.append(_view(state, entry, abridged=room <= 0))
-    return shown
+def open_interrupts(state: RunState) -> list[views.InterruptView]:
+    """The open interrupts, in the order in which they were opened."""
+    return [_view(state, entry) for entry in state.ledger.open.values()]
 
 
 def interrupt(state: RunState, id_: str) -> views.InterruptView:
-    """One interrupt, open or settled; abridged only if it is too large on its own.
+    """One interrupt, open or settled. Raises KeyError if there is none."""
+    return _view(state, state.ledger.open.get(id_) or state.ledger.settled[id_])
 
-    Raises KeyError if there is none.
-    """
-    entry = state.ledger.open.get(id_) or state.ledger.settled[id_]
-    is_large = entry.status == "open" and size(_bulk_of(entry)) > state.limits.visit_bytes
-    return _view(state, entry, abridged=is_large)
+
+def short(view: views.InterruptView) -> views.InterruptView:
+    """Return a question as lists show it: what is large is left out, and `about` says the gist of it."""
+    left_out = ("reason", "payload", "response_schema", "on_timeout", "answered_at")
+    also = ("hold", "decisions", "calendar")
+    empty: dict[str, Any] = {"votes": [], "reminders": [], "warnings": [], "abridged": True}
+    about = {"about": _about(view.reason)}
+    return view.model_copy(update={**dict.fromkeys((*left_out, *also)), **empty, **about})
+
+
+def _about(reason: Any) -> dict[str, Any] | None:
+    """Return the amount that a reason shows, else its first argument, None if it has neither."""
+    match reason:
+        case {"tool": str(), "arguments": Mapping() as arguments}:
+            shown: Mapping[str, Any] = arguments
+        case Mapping():
+            shown = reason
+        case _:
+            return None
+    said = {name: value for name, value in shown.items() if _is_short(value)}
+    name = next(filter(_AMOUNT.search, said), next(iter(said), None))
+    if name is None:
+        return None
+    value = said[name]
+    return {name: truncate(value, _ABOUT_CHARS) if isinstance(value, str) else value}
+
+
+def _is_short(value: Any) -> bool:
+    return isinstance(value, str | int | float) and not isinstance(value, bool) and value != ""
 
 
 def question(state: RunState, entry: Interrupt) -> views.InterruptView:
@@ -181,35 +213,12 @@ def settled_interrupts(state: RunState) -> list[views.InterruptView]:
     return [_view(state, entry) for entry in state.ledger.settled.values()]
 
 
-def _bulk_of(entry: Interrupt) -> Json:
-    reasons = [parent.reason for parent in entry.parents]
-    shown = [entry.prompt, entry.reason, entry.payload, entry.preview, reasons]
-    shown += [entry.response_schema, None if entry.held is None else entry.held.answer]
-    return [*shown, on_timeout_text(entry.on_timeout)]
-
-
-def _view(state: RunState, entry: Interrupt, *, abridged: bool = False) -> views.InterruptView:
-    if abridged:
-        entry = replace(
-            entry,
-            prompt=entry.prompt[:_ABRIDGED_CHARS],
-            reason=None,
-            payload=None,
-            preview=None,
-            response_schema=None,
-            parents=tuple(replace(parent, reason=None) for parent in entry.parents),
-        )
-    shown = public(entry)
-    if abridged and entry.held is not None:
-        shown["answer"] = None
-    if abridged and isinstance(entry.on_timeout, Default):
-        shown["on_timeout"] = None
+def _view(state: RunState, entry: Interrupt) -> views.InterruptView:
     return views.InterruptView(
         run_id=state.run_id,
         graph=state.spec.name,
-        abridged=abridged,
         warnings=_warnings(state, entry) if entry.status == "open" else [],
-        **shown,
+        **public(entry),
     )
 
 

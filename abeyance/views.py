@@ -78,14 +78,14 @@ UNREADABLE: Final = "unreadable"
 class InterruptView(Record):
     """An interrupt as callers see it.
 
-    `abridged`: the response has no reason, payload and schema, because there is no room for them, and the
-    prompt is truncated; read the interrupt by its id. An interrupt of the kind `unreadable` cannot be
-    read here: it is `degraded`, and the prompt says why. `prompt_values` are the places of values in the
-    prompt, `[begin, end]` in characters: these are text, even if the prompt is Markdown. In the
-    inbox `started_by` is who started the run, and `about` the amount that the reason shows, or else its
-    first argument. `assignees` to `decisions` are the terms of the question; `hold` is in seconds,
-    `decisions` are those of an approval, and `preview` describes what the call would do. `remember` is
-    what may be remembered of a yes to an open approval. `votes` are the votes that count, and `missing`
+    `abridged`: it is in a list, which has no reason, payload and schema; read the interrupt by its id. An
+    interrupt of the kind `unreadable` cannot be read here: it is `degraded`, and the prompt says why.
+    `prompt_values` are the places of values in the prompt, `[begin, end]` in characters: these are text,
+    even if the prompt is Markdown. In the inbox `started_by` is who started the run, and `about` the
+    amount that the reason shows, or else its first argument. `assignees` to `decisions` are the terms of
+    the question; `hold` is in seconds, `decisions` are those of an approval, and `preview` describes what
+    the call would do. `remember` is what may be remembered of a yes to an open approval. `votes` are the
+    votes that count, and `missing`
     is how many approvals an open question still needs. While the interrupt is `held`, until `held_until`,
     `answer` and `note` are those that will count then; no deadline is shown, because none applies.
     `reminders` and `escalations` are the times of an open question, and `calendar` is the name of its
@@ -217,8 +217,8 @@ class RunView(Record):
 
     `sent_by` is who sent the start on behalf of `started_by`, if they did not start it themselves.
     `guarded_by` are the capabilities that its graph can ask for; changing its course requires them all.
-    `open` counts the open interrupts. `degraded`: no worker could be asked, and the view is as it was
-    recorded last.
+    `open` counts the open interrupts. `degraded`: the view may be old, because no worker has processed
+    what was sent to the run, or lacks something, because this process cannot read it all.
     """
 
     run_id: str

@@ -12,7 +12,7 @@ from typing import cast
 from temporalio import activity
 from temporalio.common import MetricMeter, RawValue
 
-from abeyance import commands, views, wire
+from abeyance import commands, wire
 from abeyance.activities.attempt import Attempt, is_stopped_by_run
 from abeyance.activities.heartbeat import (
     BlockageReporter,
@@ -28,10 +28,13 @@ from abeyance.authoring.graph import Graph
 from abeyance.client import Client
 from abeyance.core.effects import VisitInput
 from abeyance.core.events import Message
+from abeyance.core.state import Status
 from abeyance.errors import BlockedCode, Refusal, StillPaused
+from abeyance.history.description import ENDINGS, Standing
 from abeyance.notifications.config import Notifications
 from abeyance.storage.blobs import Blobs
 from abeyance.storage.converter import is_all_sealed
+from abeyance.temporal.retry import attempts
 from abeyance.temporal.workarounds.payloads import UNREADABLE_COUNT, DecodedPayloads
 
 
@@ -152,9 +155,6 @@ def _took(info: activity.Info) -> float | None:
     return max(0.0, (datetime.now(UTC) - info.scheduled_time).total_seconds())
 
 
-_CANCELLED = "cancelled"
-
-
 class RunChannel:
     """The channel from a visit to its run. `default_timeout` is in seconds."""
 
@@ -171,7 +171,7 @@ class RunChannel:
         run_id, has_all = self._visit.run_id, self._has_all
         order = commands.TakeMessages(visit=self._visit.address, start=number, upto=number + 1)
         try:
-            if has_all and not await self._client.run(run_id).may_have_messages():
+            if has_all and not (await self._client.run(run_id).standing()).queue_depth:
                 return None
             # Messages whose response was lost are taken, so ask again until a response arrives.
             self._has_all = False
@@ -185,23 +185,23 @@ class RunChannel:
     async def wait_if_paused(self, timeout: float | None) -> bool:
         """Wait until the run is not paused. Raises StillPaused."""
         seconds = self._default_timeout if timeout is None else timeout
-        run_id = self._visit.run_id
-        view = await self._client.run(run_id).view()
-        if view.paused:
-            others = frozenset({"running", "awaiting-input", "ending"})
-            view = await self._client.run(run_id).wait(until=others, timeout=seconds)
+        run, end = self._client.run(self._visit.run_id), time.monotonic() + seconds
+        # Temporal is asked: the records may be away, and code must not go on because of that.
+        async for pause in attempts():
+            standing = await run.standing(caught_up=True)
+            if standing.status != Status.PAUSED:
+                break
+            if time.monotonic() > end:
+                raise StillPaused(still_paused(self._visit.run_id, standing, seconds))
+            await asyncio.sleep(pause)
         # A run that is ending does not resume either.
-        is_over = activity.is_cancelled() or view.outcome is not None
-        if view.paused and not is_over:
-            raise StillPaused(still_paused(view, seconds))
-        return not is_over
+        return not (activity.is_cancelled() or standing.status in {Status.ENDING, *ENDINGS})
 
 
-def still_paused(view: views.RunView, seconds: float) -> str:
+def still_paused(run_id: str, standing: Standing, seconds: float) -> str:
     """Return the error text for a run that is still paused."""
     return (
-        f"The run {view.run_id!r} is still paused after {seconds:g} s, and waits for a person: resume it "
+        f"The run {run_id!r} is still paused after {seconds:g} s, and waits for a person: resume it "
         "(POST /runs/{id}/resume, `abeyance resume`, or the signal `resume`) or cancel it. "
-        f"paused={view.paused}, cancelled={view.outcome == _CANCELLED}, "
-        f"queue_depth={view.queue_depth} of {view.max_queue_size}."
+        f"paused=True, cancelled=False, queue_depth={standing.queue_depth} of {standing.max_queue_size}."
     )

@@ -25,12 +25,13 @@ from temporalio.worker import (
 )
 
 with workflow.unsafe.imports_passed_through():
-    from abeyance import names, projections, wire
+    from abeyance import names, projections, views, wire
+    from abeyance.core import items
     from abeyance.core.effects import Publish
     from abeyance.core.ledger import Interrupt
     from abeyance.core.state import RunState, Status
     from abeyance.records import steps
-    from abeyance.records.batch import BEGINNING, Batch, Fact, Rewound, Written
+    from abeyance.records.batch import BEGINNING, Batch, Extras, Fact, Rewound, Written
     from abeyance.records.steps import Step
     from abeyance.workflows.activity_calls import LocalFailed, local_result
 
@@ -347,6 +348,7 @@ class Recorder:
             after=self._after,
             origin=start.origin or workflow.info().first_execution_run_id,
             view=projections.bare_view(state, start),
+            extras=extras(state, start),
             active_at=state.last_activity_at,
             claim=start.claim if state.finished else None,
             facts_before=self.facts - len(facts),
@@ -360,6 +362,19 @@ class Recorder:
         yield from (entry for id_, entry in ledger.open.items() if known.get(id_) is not entry)
         known, self._settled = self._settled, dict(ledger.settled)
         yield from (entry for id_, entry in ledger.settled.items() if known.get(id_) is not entry)
+
+
+def extras(state: RunState, start: wire.StartRun) -> Extras:
+    """Return what is read of a run beside its view."""
+    # Of a run that completed nobody makes a retry.
+    has_snapshot = state.finished and state.status is not Status.COMPLETED
+    snapshot = views.Snapshot.of(state, start).model_dump(mode="json") if has_snapshot else None
+    return Extras(
+        messages=[views.MessageView.of(message) for message in state.mailbox.queue],
+        transcripts=items.transcripts(state),
+        results=items.call_results(state),
+        snapshot=snapshot,
+    )
 
 
 def workflow_task() -> str:

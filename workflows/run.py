@@ -21,7 +21,7 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
-    from abeyance import commands, names, views, wire
+    from abeyance import commands, names, projections, views, wire
     from abeyance.commands import as_events
     from abeyance.core import (
         effects,
@@ -47,7 +47,6 @@ with workflow.unsafe.imports_passed_through():
     from abeyance.workflows.metrics import MeteredRun
     from abeyance.workflows.notification import Announcer
     from abeyance.workflows.questions import QuestionUpdates
-    from abeyance.workflows.reads import RunReads
     from abeyance.workflows.recording import Recorder, workflow_task
     from abeyance.workflows.rewinding import Rewinds
     from abeyance.workflows.timers import DeadlineTimer
@@ -64,7 +63,7 @@ _node_logger.workflow_info_on_message = False
 
 @of_any_type
 @workflow.defn
-class AgentRun(QuestionUpdates, MessageUpdates, RunReads):
+class AgentRun(QuestionUpdates, MessageUpdates):
     """A run of a graph. `values` are by scope; `carried` is the snapshot of a continue-as-new."""
 
     @workflow.init
@@ -127,8 +126,14 @@ class AgentRun(QuestionUpdates, MessageUpdates, RunReads):
         self._advance(event)
         self._spawn(self._recorder.take_back(lambda: (self._state, self._start)))
 
+    @workflow.query(
+        description="The run as people see it, with the first of its open interrupts in short.",
+    )
+    def state(self) -> views.RunView:
+        return projections.short_view(self._state, self._start)
+
     @property
-    def state(self) -> RunState:
+    def known(self) -> RunState:
         """The state of the run, for who replays its history."""
         return self._state
 
@@ -396,6 +401,10 @@ class AgentRun(QuestionUpdates, MessageUpdates, RunReads):
 
     def _has_to_act(self) -> bool:
         return self._is_dirty or self._crash is not None or self._may_continue_as_new
+
+    @property
+    def _continues_as_new(self) -> bool:
+        return continue_as_new.is_now(self._state, self._history)
 
     @property
     def _may_continue_as_new(self) -> bool:

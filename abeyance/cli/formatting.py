@@ -163,7 +163,7 @@ def run_lines(view: Mapping[str, Any], now: datetime | None = None) -> list[Line
             Line(
                 "note",
                 "no worker is up, or none can read the run (its log says why): this is the last state "
-                "recorded in Temporal",
+                "that was recorded",
             )
         )
     lines.extend(interrupt_lines(view.get("interrupts") or [], now))

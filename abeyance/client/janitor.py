@@ -105,8 +105,8 @@ class Janitor:
     async def settle(self, *run_ids: str) -> int:
         """Record the ends of those of these runs that have ended, and return how many were new."""
         missed = await self._records.read(outside.unsettled, run_ids)
-        ended = [await self._end(run_id) for run_id in sorted(missed)]
-        return await self._records.write(outside.end, [*filter(None, ended)])
+        ended = [*filter(None, [await self._end(run_id) for run_id in sorted(missed)])]
+        return await self._records.write(outside.end, ended) if ended else 0
 
     async def _hindered(self) -> dict[str, list[BlockedView]]:
         # Temporal before 1.30 has no such attribute.

@@ -1,38 +1,35 @@
-"""Reading one run: from its worker, from Temporal, and from the records."""
+"""Reading one run: from the records, and from Temporal what it alone knows."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
+from functools import partial
 from typing import Final
-
-from temporalio.api.history.v1 import HistoryEvent
 
 from abeyance import commands, views
 from abeyance.agents.tool_results import load
 from abeyance.agents.transcript_view import TranscriptItem
 from abeyance.client.deployment import Deployment
 from abeyance.client.listing import listed_view
-from abeyance.client.waiting import watch_status
-from abeyance.core.events import Message
 from abeyance.core.json import Json
 from abeyance.core.policy import Principal
-from abeyance.core.state import Status
-from abeyance.errors import AbeyanceError, Code, Refusal, Unavailable, Unreadable
+from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.history import transcripts
-from abeyance.history.closing_record import closing_record_in
-from abeyance.history.deleted_runs import DELETED
-from abeyance.history.description import RunDescription
+from abeyance.history.description import ENDINGS, RunDescription, Standing
 from abeyance.history.hindrance import hindered
-from abeyance.history.transcripts import MAX_ITEMS, heads
+from abeyance.history.transcripts import MAX_ITEMS
 from abeyance.orders import CommandedRun, awaited, order_of
 from abeyance.records import audit, audit_chain, questions, runs
+from abeyance.records.batch import Extras
 from abeyance.storage import run_files
 from abeyance.storage.run_files import RunFile
-from abeyance.temporal.workarounds.calls import PAUSED_NATIVELY
 
 _PAGE: Final = 1_000
+_LOOK_AGAIN: Final = 1.0
+"""In seconds: of a change of status that no event tells nobody is told."""
+_ASK_TEMPORAL: Final = 5.0
 
 
 class RunReader(CommandedRun):
@@ -48,33 +45,27 @@ class RunReader(CommandedRun):
         return self._run_id
 
     async def view(self) -> views.RunView:
-        """Return the run as it is now; without a worker, as it was recorded last (`degraded`); after
-        Temporal has deleted it, as it ended.
+        """Return the run as it is now; after Temporal has deleted it, as it ended.
 
-        Raises the refusals `unknown_run` and `erased`, and RecordsUnavailable.
+        No worker has to be up. Raises the refusals `unknown_run` and `erased`, and RecordsUnavailable.
         """
         try:
-            described = await self._line.described(self.run_id)
+            described, is_current = await self._line.processed(self.run_id)
         except Refusal as refusal:
             return await self._kept(refusal)
-        if not described.is_running:
-            return await self._left(described)
-        if described.status == PAUSED_NATIVELY:
-            return await self._as_recorded(described, "paused through Temporal")
-        try:
-            view = await self._line.query(self.run_id, "view", views.RunView)
-        except Unavailable:
-            return await self._as_recorded(described)
-        return described.with_attempts(view)
-
-    async def _as_recorded(
-        self, described: RunDescription, reason: str | None = None
-    ) -> views.RunView:
-        """The view of an open run that cannot be asked, with what hinders it."""
-        recorded = await self._deployment.records.read(runs.run, self.run_id)
-        return await hindered(
-            self._line.temporal, described, described.with_what_blocks(recorded, reason)
+        read = partial(
+            self._deployment.records.read, runs.run, self.run_id, origin=described.origin
         )
+        recorded = await read()
+        if not described.is_running and (recorded is None or recorded.ended_at is None):
+            await self._deployment.janitor.settle(self.run_id)
+            recorded = await read()
+        shown = _shown(described, recorded)
+        if not is_current:
+            shown = shown.model_copy(update={"degraded": True})
+        elif shown.ended_at is not None and described.is_running:
+            await self._line.closed(self.run_id)
+        return await hindered(self._line.temporal, described, shown)
 
     async def labels(self) -> Mapping[str, str]:
         """Return the labels of the run, also of one that Temporal has deleted.
@@ -122,70 +113,27 @@ class RunReader(CommandedRun):
         """Return the name of the run's graph, None if it is unreadable. Raises `unknown_run`."""
         return (await self._line.cached_run(self.run_id)).graph
 
-    async def _seen(self) -> views.RunView:
-        """The view of a run that had not ended a moment ago."""
-        try:
-            view = await self._line.query(self.run_id, "view", views.RunView)
-        except AbeyanceError:
-            return await self.view()
-        if view.status == Status.AWAITING_INPUT:
-            # None of its code runs, so no attempt of it is known to Temporal alone.
-            return view
-        described = await self._line.described(self.run_id)
-        if not described.is_running:
-            return await self._left(described)
-        return described.with_attempts(view)
-
-    async def _left(self, described: RunDescription) -> views.RunView:
-        try:
-            return (await self._line.record(described)).view
-        except Unreadable as error:
-            view = listed_view(described, unreadable=error)
-        recorded = await self._deployment.records.read(runs.run, self.run_id)
-        if described.unreadable is None or recorded is None:
-            return view
-        # No key is needed for these.
-        found_by = {"labels": recorded.labels, "conversation_id": recorded.conversation_id}
-        return view.model_copy(update=found_by)
-
     async def interrupts(self, *, status: str = "open") -> list[views.InterruptView]:
-        """Return a run's interrupts of one status, or of `all`, the open ones first.
-
-        If many are open, the later ones are `abridged`; `interrupt` reads one of them in full. Without a
-        worker they are as they were recorded last. Raises as `view`.
-        """
+        """Return a run's interrupts of one status, or of `all`, the open ones first. Raises as `view`."""
         order_of(commands.Interrupts, {"status": status})
-        return await self._interrupts(status)
+        origin = await self._origin()
+        return await self._deployment.records.read(
+            questions.of_run, self.run_id, status=status, origin=origin
+        )
 
-    async def _interrupts(self, status: str) -> list[views.InterruptView]:
+    async def _origin(self) -> str | None:
+        """The first execution of the run, once the records have what was sent to it before.
+
+        None if Temporal has deleted it. Raises as `view`.
+        """
         try:
-            described = await self._line.described(self.run_id)
+            described = await self._line.caught_up(self.run_id)
         except Refusal as refusal:
             await self._kept(refusal)
-            return await self._deployment.records.read(questions.of_run, self.run_id, status=status)
-        if not described.is_running and status == "open":
-            return []
+            return None
         if not described.is_running:
-            shown = await self._settled(described)
-        elif described.status == PAUSED_NATIVELY:
-            shown = await self._recorded_interrupts()
-        else:
-            try:
-                shown = await self._line.query(self.run_id, "interrupts", list[views.InterruptView])
-            except Unavailable:
-                shown = await self._recorded_interrupts()
-        return [entry for entry in shown if status in ("all", entry.status)]
-
-    async def _settled(self, described: RunDescription) -> list[views.InterruptView]:
-        record = await self._line.record(described)
-        if record.outcome not in views.ENDED_OUTSIDE:
-            return record.interrupts
-        # Such a run leaves no record of its own.
-        await self._deployment.janitor.found(described)
-        return await self._recorded_interrupts()
-
-    async def _recorded_interrupts(self) -> list[views.InterruptView]:
-        return await self._deployment.records.read(questions.of_run, self.run_id, status="all")
+            await self._deployment.janitor.settle(self.run_id)
+        return described.origin
 
     async def discarded(self, *, status: str = "open") -> list[views.InterruptView]:
         """Return the interrupts of one status, or of `all`, that a rewind has discarded.
@@ -199,22 +147,11 @@ class RunReader(CommandedRun):
         )
 
     async def interrupt(self, interrupt_id: str) -> views.InterruptView | None:
-        which = order_of(commands.WhichInterrupt, {"interrupt_id": interrupt_id})
-        listed = await self._interrupts("all")
-        view = next((entry for entry in listed if entry.id == interrupt_id), None)
-        if view is None:
-            # The run does not know what was discarded.
-            found = await self._deployment.records.read(
-                questions.question, self.run_id, interrupt_id
-            )
-            return None if found is None or found.rewound_by is None else found
-        if not view.abridged:
-            return view
-        try:
-            return await self._line.query(self.run_id, "interrupt", views.InterruptView, which)
-        except (Refusal, Unavailable):
-            # Its worker has gone.
-            return view
+        order_of(commands.WhichInterrupt, {"interrupt_id": interrupt_id})
+        origin = await self._origin()
+        return await self._deployment.records.read(
+            questions.question, self.run_id, interrupt_id, origin=origin
+        )
 
     async def events(
         self, *, after: str | None = None, follow: bool = True
@@ -272,18 +209,15 @@ class RunReader(CommandedRun):
     async def messages(self) -> list[views.MessageView]:
         """Return the unread messages, in the order of reading; none of an ended run, which reports them.
 
-        Raises the refusals `unknown_run` and `natively_paused`, and Unavailable: only the run has the
-        messages.
+        Raises as `view`.
         """
-        described = await self._line.described(self.run_id)
-        if not described.is_running:
-            return []
-        try:
-            unread = await self._line.query(self.run_id, "messages", list[Message])
-        except Unavailable:
-            await self._line.refuse_natively_paused(self.run_id)
-            raise
-        return [views.MessageView.of(message) for message in unread]
+        described = await self._line.caught_up(self.run_id)
+        return (await self._extras(described)).messages if described.is_running else []
+
+    async def _extras(self, described: RunDescription) -> Extras:
+        return await self._deployment.records.read(
+            runs.extras, self.run_id, origin=described.origin
+        )
 
     async def queue_depth(self) -> int:
         """How many messages are unread."""
@@ -293,14 +227,14 @@ class RunReader(CommandedRun):
         """Return whether a message is unread."""
         return await self.queue_depth() > 0
 
-    async def may_have_messages(self) -> bool:
-        """Return whether a message is unread by the run's memo, without a worker.
+    async def standing(self, *, caught_up: bool = False) -> Standing:
+        """Return how the run stands by its memo, which changes as soon as the run does.
 
-        The memo changes as soon as a message is accepted. Raises the refusal `unknown_run`, and
-        Unavailable.
+        With `caught_up` it has processed what came before. The records are not needed. Raises the refusal
+        `unknown_run`, and Unavailable.
         """
-        described = await self._line.described(self.run_id)
-        return described.is_running and bool(described.summary.get("queue_depth"))
+        describe = self._line.caught_up if caught_up else self._line.described
+        return (await describe(self.run_id)).standing
 
     async def transcript_page(
         self,
@@ -313,18 +247,18 @@ class RunReader(CommandedRun):
 
         The cursor stays valid while the transcript grows, and is None once the run has ended and all
         was read: until then an empty page means that there is nothing new yet. A page may be shorter
-        than `limit` (at most 1000). Without a worker, the transcripts are found by the run's history.
+        than `limit` (at most 1000).
 
         `address` is that of the agent, or of something in it; None in a run with one transcript. Raises
         `unknown_run`, `unknown_node` for an address without a transcript, `invalid_body` if several match
         and for a cursor of another one, `gone` if what was read up to the cursor was replaced since,
         Unavailable, and SettingsError if the extra `agents` is not installed.
         """
-        described = await self._line.described(self.run_id)
+        described = await self._line.caught_up(self.run_id)
         return await transcripts.page(
             self._deployment.blobs,
             self.run_id,
-            await self._transcripts(described),
+            (await self._extras(described)).transcripts,
             address=address,
             cursor=cursor,
             limit=limit,
@@ -345,40 +279,25 @@ class RunReader(CommandedRun):
         """Return the transcripts of all agents of the run, by their addresses. Raises as
         `transcript_page`.
         """
-        found = await self._transcripts(await self._line.described(self.run_id))
+        found = await self._extras(await self._line.caught_up(self.run_id))
         blobs = self._deployment.blobs
         return {
-            address: await transcripts.read_items(blobs, head) for address, head in found.items()
+            address: await transcripts.read_items(blobs, head)
+            for address, head in found.transcripts.items()
         }
 
     async def call_results(self) -> dict[str, dict[str, dict[str, Json]]]:
         """Return the results of tool calls that are in no transcript yet, by agent and call: no turn has
         ended that has read them.
 
-        Raises the refusals `unknown_run` and `natively_paused`, and Unavailable: only the run has them.
+        Raises as `view`.
         """
-        found = await self._line.query(
-            self.run_id, "call_results", dict[str, dict[str, dict[str, Json]]]
-        )
+        found = await self._extras(await self._line.caught_up(self.run_id))
         blobs = self._deployment.blobs
         return {
             agent: {call_id: await load(blobs, result) for call_id, result in results.items()}
-            for agent, results in found.items()
+            for agent, results in found.results.items()
         }
-
-    async def _transcripts(self, described: RunDescription) -> dict[str, str]:
-        """The references of a run's transcripts, by the run, its closing record, or its history."""
-        if not described.is_running:
-            if (left := (await self._line.record(described)).transcripts) is not None:
-                return left
-        elif described.status != PAUSED_NATIVELY:
-            try:
-                return await self._line.query(self.run_id, "transcripts", dict[str, str])
-            except Unavailable:
-                pass
-        return await heads(
-            self._line.temporal, self._line.task_queue, self.run_id, patience=self._line.patience
-        )
 
     async def result(self) -> views.ClosingRecord:
         """Return the closing record of an ended run, also after Temporal has deleted it.
@@ -417,31 +336,34 @@ class RunReader(CommandedRun):
         `blocked` in `until` stands for a blocked run of any status.
         """
         until, timeout = awaited(until, timeout)
-        try:
-            async with (
-                asyncio.timeout(timeout),
-                aclosing(watch_status(self._line, self.run_id, until)) as read,
-            ):
-                async for event in read:
-                    if event is None:
-                        view = await self._seen()
-                    else:
-                        await self._line.deleted.refuse_erased(self.run_id)
-                        # A terminated run has no record, and its worker still answers queries.
-                        record = await self._record_in(event)
-                        view = await self.view() if record is None else record.view
+        clock = asyncio.get_running_loop().time
+        end, looked = clock() + timeout, clock()
+        with suppress(Refusal), self._deployment.records.following.changes(self.run_id) as changes:
+            await self._line.admit(self.run_id)
+            while (left := end - clock()) > 0:
+                await changes.next(min(left, _LOOK_AGAIN))
+                # Of what ended it outside nobody but Temporal may know yet.
+                if await self._has_arrived(until) or clock() - looked > _ASK_TEMPORAL:
+                    looked, view = clock(), await self.view()
                     if view.is_awaited(until):
                         return view
-        except TimeoutError:
-            pass
-        except Refusal as refusal:
-            # The records may have it.
-            if refusal.code not in DELETED:
-                raise
+        # If Temporal has deleted it, the records may have it.
         return await self.view()
 
-    async def _record_in(self, event: HistoryEvent) -> views.ClosingRecord | None:
-        try:
-            return await closing_record_in(self._line.temporal, self.run_id, event)
-        except Unreadable:
-            return None
+    async def _has_arrived(self, until: frozenset[str]) -> bool:
+        """Return whether the run may have a status of `until`, or has ended, as far as it is recorded."""
+        statuses = await self._deployment.records.read(runs.statuses, self.run_id)
+        return bool(statuses & (until | ENDINGS))
+
+
+def _shown(described: RunDescription, recorded: views.RunView | None) -> views.RunView:
+    """A run as it was recorded last, as far as Temporal does not know better."""
+    if recorded is None:
+        return listed_view(described)
+    if recorded.ended_at is None and described.is_running:
+        return described.with_what_blocks(recorded)
+    if recorded.ended_at is not None and recorded.ended_at >= described.started_at:
+        return recorded
+    # It was retried since, and no worker has it yet; or this process cannot read how it has ended.
+    found_by = {"labels": recorded.labels, "conversation_id": recorded.conversation_id}
+    return listed_view(described).model_copy(update=found_by)

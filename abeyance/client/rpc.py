@@ -1,7 +1,8 @@
-"""Queries, signals and updates of runs: bounded in time, and retried.
+"""Signals and updates of runs: bounded in time, and retried.
 
 The module does not know the meaning of a call. Every call is retried while that may help, updates of one
-run pass a limiter, equal queries share one call, and a call to an ended run raises RunEnded.
+run pass a limiter, and a call to an ended run raises RunEnded. Nobody is asked how a run is: that is read
+from the records, once the run has processed what came to it before.
 
 It reaches the runs of one deployment, which are those of its task queue; any other is an `unknown_run`.
 The task queue of a run is in its description and in the first event of its history, and never changes,
@@ -18,53 +19,44 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.api.enums.v1 import HistoryEventFilterType
-from temporalio.api.workflowservice.v1 import (
-    GetWorkflowExecutionHistoryRequest,
-    GetWorkflowExecutionHistoryResponse,
-)
 from temporalio.client import Client as TemporalClient
 from temporalio.client import (
-    WithStartWorkflowOperation,
-    WorkflowHandle,
-    WorkflowQueryFailedError,
     WorkflowUpdateFailedError,
 )
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from abeyance import commands, names, views, wire
+from abeyance import names, views, wire
 from abeyance.client.pending_signals import PendingSignals
 from abeyance.client.update_errors import is_lost, is_rejected, refusal_of
 from abeyance.core.idempotency import conflict
-from abeyance.core.state import Status
 from abeyance.errors import Code, Refusal, Unavailable
-from abeyance.history.client import unknown_run
 from abeyance.history.closing_record import closing_record
 from abeyance.history.deleted_runs import DeletedRuns
-from abeyance.history.description import RPC, NotOurs, RunDescription, RunEnded, describe, is_run
+from abeyance.history.description import RPC, NotOurs, RunDescription, RunEnded, describe
 from abeyance.storage.converter import is_all_sealed, storing_for_update
 from abeyance.temporal.retry import (
-    LOOKED_AHEAD,
     NotFound,
     RetryableError,
-    hedged,
-    is_retryable,
+    attempts,
     retry_until,
 )
-from abeyance.temporal.update_limiter import SingleFlight, Turn, UpdateLimiter
-from abeyance.temporal.workarounds.calls import PAUSED_NATIVELY, is_unknown_status
+from abeyance.temporal.update_limiter import Turn, UpdateLimiter
+from abeyance.temporal.workarounds.calls import PAUSED_NATIVELY
 
 T = TypeVar("T")
 
 _POLL: Final = timedelta(seconds=70)
 """Longer than the server holds a long poll before it answers that there is nothing new."""
-_READ_PATIENCE: Final = 3.0
+_CAUGHT_UP: Final = 3.0
+"""In seconds: how long who reads a run waits for its worker."""
+_CLOSED_WITHIN: Final = 5.0
+_STUCK: Final = timedelta(seconds=3)
+"""A workflow task of this age is not waited for."""
 _LARGEST: Final = 1_900_000
 """In bytes: Temporal's server takes 2 MB."""
 _CACHED_FOR: Final = 600.0
@@ -111,7 +103,6 @@ class WorkflowRpc:
         self._sent: OrderedDict[tuple[str, str], str] = OrderedDict()
         self._pending = PendingSignals(temporal, patience=patience)
         self._limiter = UpdateLimiter()
-        self._reads: SingleFlight[Any] = SingleFlight()
 
     async def described(self, run_id: str) -> RunDescription:
         """Describe a run. Raises `unknown_run`, `erased`, and `gone` if only the records have it."""
@@ -181,52 +172,16 @@ class WorkflowRpc:
         except NotFound:
             raise await self.deleted.refusal(described.run_id) from None
 
-    async def poll(
-        self, run_id: str, token: bytes, *, only_the_end: bool
-    ) -> GetWorkflowExecutionHistoryResponse | None:
-        """Return the next events of the run's newest history, or its last event, once there are any.
+    async def closed(self, run_id: str) -> None:
+        """Wait until Temporal has closed a run that has recorded its end, for some seconds at most.
 
-        The page is empty after some seconds. None if the server cannot be reached or has no room for
-        another long poll. Raises the refusal `unknown_run`.
+        So who reads that a run has ended can make a retry, or use its id. Raises as `described`.
         """
-        event_filter = (
-            HistoryEventFilterType.HISTORY_EVENT_FILTER_TYPE_CLOSE_EVENT
-            if only_the_end
-            else HistoryEventFilterType.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT
-        )
-        request = GetWorkflowExecutionHistoryRequest(
-            namespace=self.temporal.namespace,
-            execution=WorkflowExecution(workflow_id=run_id),
-            next_page_token=token,
-            wait_new_event=True,
-            history_event_filter_type=event_filter,
-            skip_archival=True,
-        )
-        if only_the_end and not token:
-            await self.admit(run_id)
-        service = self.temporal.workflow_service
-        try:
-            page = await service.get_workflow_execution_history(request, timeout=_POLL)
-        except RPCError as error:
-            if token and error.status == RPCStatusCode.INVALID_ARGUMENT:
-                # The run has another history since the token was made.
-                return None
-            try:
-                is_retryable(error)
-            except NotFound:
-                raise unknown_run(run_id) from None
-            return None
-        if not (only_the_end or token):
-            self._admit_by_history(run_id, page)
-        return page
-
-    def _admit_by_history(self, run_id: str, page: GetWorkflowExecutionHistoryResponse) -> None:
-        begun = page.history.events[0].workflow_execution_started_event_attributes
-        if not is_run(begun) or begun.task_queue.name != self.task_queue:
-            raise unknown_run(run_id)
-        cached = self._cache.get(run_id)
-        if cached is None or cached.first != begun.first_execution_run_id:
-            self.learn(run_id, begun.first_execution_run_id, execution="", start={})
+        until = time.monotonic() + _CLOSED_WITHIN
+        async for pause in attempts(0.01, 0.2):
+            if time.monotonic() > until or not (await self.described(run_id)).is_running:
+                return
+            await asyncio.sleep(pause)
 
     async def refuse_natively_paused(self, run_id: str) -> None:
         """Raise the refusal `natively_paused` if an operator has paused the workflow in Temporal."""
@@ -238,46 +193,42 @@ class WorkflowRpc:
                 run_id=run_id,
             )
 
-    async def query(
-        self, run_id: str, name: str, result_type: type[T], argument: wire.Request | None = None
-    ) -> T:
-        """Query a run. Raises `unknown_run`, and Unavailable within seconds if no worker answers."""
-        await self.admit(run_id)
-        async with self.deleted.explained(run_id):
-            return await self._ask(run_id, name, result_type, argument)
+    async def caught_up(self, run_id: str) -> RunDescription:
+        """Describe a run once it has processed what came to it before this call, so that it is recorded.
 
-    async def _ask(
-        self, run_id: str, name: str, result_type: type[T], argument: wire.Request | None
-    ) -> T:
-        about = f"the run {run_id!r}"
-        handle = self.temporal.get_workflow_handle(run_id)
+        A run that no worker processes is described after three seconds, or at once if it waits for longer
+        already. Raises as `described`.
+        """
+        return (await self.processed(run_id))[0]
 
-        async def ask() -> Any:
-            try:
-                arguments = [] if argument is None else [argument]
-                return await handle.query(
-                    name, args=arguments, result_type=result_type, rpc_timeout=RPC
-                )
-            except ValueError as error:
-                # It was paused a moment ago.
-                if not is_unknown_status(error):
-                    raise
-                raise Unavailable(f"{about} is paused through Temporal") from error
-            except WorkflowQueryFailedError as error:
-                if LOOKED_AHEAD in error.message:
-                    raise RetryableError(error.message) from error
-                raise Unavailable(
-                    f"the worker of {about} could not answer the query: {error.message}"
-                ) from error
-
-        seconds = min(self.patience, _READ_PATIENCE)
-        same = f"{run_id} {name} {'' if argument is None else argument.model_dump_json()}"
-        try:
-            fetch = partial(retry_until, about, partial(hedged, ask), seconds=seconds)
-            result: T = await self._reads.read(same, fetch)
-        except NotFound:
-            raise unknown_run(run_id) from None
-        return result
+    async def processed(
+        self, run_id: str, *, seconds: float | None = None
+    ) -> tuple[RunDescription, bool]:
+        """Describe a run as `caught_up`, after so many seconds at most, and say whether it has processed
+        what came before. Raises as `described`.
+        """
+        described = await self.described(run_id)
+        until = time.monotonic() + (_CAUGHT_UP if seconds is None else seconds)
+        tasks: set[datetime] = set()
+        awaited, has_worker = 1, False
+        async for pause in attempts(0.01, 0.1):
+            if described.task is None:
+                return described, True
+            scheduled, is_begun = described.task
+            if not tasks and is_begun:
+                # What came since it was begun is in the task after it.
+                awaited = 2
+            tasks.add(scheduled)
+            # One that no worker has begun may have been scheduled anew.
+            has_worker |= is_begun
+            if has_worker and len(tasks) > awaited:
+                return described, True
+            is_old = datetime.now(UTC) - scheduled > _STUCK or described.is_retried
+            if time.monotonic() > until or (seconds is None and is_old and not is_begun):
+                break
+            await asyncio.sleep(pause)
+            described = await self.described(run_id)
+        return described, False
 
     async def signal(
         self,
@@ -359,36 +310,6 @@ class WorkflowRpc:
 
         result: T = await retry_until(f"the run {run_id!r}", send, seconds=self.patience)
         return result
-
-    async def start_and_wait(
-        self, starting: WithStartWorkflowOperation[Any, Any], until: frozenset[str]
-    ) -> tuple[WorkflowHandle[Any, Any], asyncio.Task[views.RunView]]:
-        """Start a run and wait for one of its statuses, by one call. Return once the run has started.
-
-        Whoever gets the task awaits or cancels it. It fails if the run has ended at once, or another
-        worker has it by now.
-        """
-        waiting = asyncio.create_task(
-            self.temporal.execute_update_with_start_workflow(
-                "wait",
-                commands.Wait(until=[Status(each) for each in sorted(until)]),
-                start_workflow_operation=starting,
-                result_type=views.RunView,
-                rpc_timeout=RPC,
-            )
-        )
-        # So that asyncio does not log a failure that nobody needs.
-        waiting.add_done_callback(lambda task: task.cancelled() or task.exception())
-        started = asyncio.ensure_future(starting.workflow_handle())
-        try:
-            await asyncio.wait({started, waiting}, return_when=asyncio.FIRST_COMPLETED)
-            if not started.done():
-                await waiting
-            return await started, waiting
-        except BaseException:
-            started.cancel()
-            waiting.cancel()
-            raise
 
     def stamped(self, name: str, order: wire.Request, execution: str) -> wire.Request:
         """The command with the stamp of its name and run, if runs accept only sealed ones."""

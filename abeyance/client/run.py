@@ -9,6 +9,7 @@ A retry is made of the snapshot of a run, which is in its closing record.
 
 from __future__ import annotations
 
+import asyncio
 import time
 import uuid
 from collections.abc import Mapping
@@ -34,9 +35,9 @@ from abeyance.core.spec import GraphSpec
 from abeyance.core.state import Called
 from abeyance.errors import Code, RecordsUnavailable, Refusal, Unavailable
 from abeyance.history.after_the_end import edit_after_the_end, respond_after_the_end
-from abeyance.history.description import RunEnded
+from abeyance.history.description import RunDescription, RunEnded
 from abeyance.orders import SIGNALS, order_of
-from abeyance.records import events, outside
+from abeyance.records import events, outside, runs
 from abeyance.runtime import retries
 from abeyance.schemas.state_model import ValuesError
 from abeyance.storage.converter import is_all_sealed
@@ -55,6 +56,7 @@ _EDITS: Final[Mapping[type[commands.Edit], str]] = {
 """The updates that change an open run or one of its questions, and have no receipt."""
 _MICROSECONDS: Final = 1_000_000
 _RECORDED_WITHIN: Final = 2.0
+_RECORDED_POLL: Final = 0.05
 _REFUSED: Final = frozenset({"signal.refused", "message.rejected"})
 
 
@@ -102,7 +104,11 @@ class TemporalRun(RunReader):
         """The command, with the digests of the interrupts that are open now: a copy of it answers no
         later version of them. With a key, the run knows a copy.
         """
-        digests = {entry.id: entry.digest or "" for entry in await self.interrupts()}
+        try:
+            digests = {entry.id: entry.digest or "" for entry in await self.interrupts()}
+        except RecordsUnavailable:
+            # By its key the run knows a copy, but not after a rewind.
+            return order.model_copy(update={"key": uuid.uuid4().hex})
         answered = set(order.responses or filter(None, [order.interrupt_id]))
         if not answered and len(digests) == 1:
             answered = set(digests)
@@ -139,28 +145,29 @@ class TemporalRun(RunReader):
             return None
         return 0 if part is None else part.newest
 
-    async def raise_refused(self, since: int, about: Mapping[str, str]) -> None:
-        """Raise the refusal of a signal that the run has processed, if it refused it.
+    async def is_processed(self, since: int, about: Mapping[str, str], *, seconds: float) -> bool:
+        """Wait until the run has processed a signal, and raise its refusal if it refused it.
 
         `since` is from before the signal was sent. `about` is what the event of a refusal has of it: the
-        `signal`, or the `message_id`. Raises Unavailable if no worker is up, and RecordsUnavailable if
-        the events are not recorded within two seconds.
+        `signal`, or the `message_id`. Return False if no worker has processed it within so many seconds.
+        Raises RecordsUnavailable if what came of it is not recorded two seconds later.
         """
-        records, until = self._deployment.records, time.monotonic() + _RECORDED_WITHIN
-        part = await records.read(events.part_of_run, self.run_id, limit=1)
-        if part is None or not part.has_ended:
-            latest = await self._line.query(self.run_id, "events_so_far", int)
-            with records.following.changes(self.run_id) as changes:
-                while (await self.present() or 0) < latest:
-                    if (left := until - time.monotonic()) <= 0:
-                        raise RecordsUnavailable(
-                            f"the run {self.run_id!r} has the call, but its events, which say whether it "
-                            "refused it, are not recorded yet"
-                        )
-                    await changes.next(left)
-        for event in await records.read(events.of_run, self.run_id, after=since):
+        described, is_done = await self._line.processed(self.run_id, seconds=seconds)
+        if not is_done:
+            return False
+        until = time.monotonic() + _RECORDED_WITHIN
+        while described.is_running and described.is_being_recorded:
+            if time.monotonic() > until:
+                raise RecordsUnavailable(
+                    f"the run {self.run_id!r} has the call, but its events, which say whether it refused "
+                    "it, are not recorded yet"
+                )
+            await asyncio.sleep(_RECORDED_POLL)
+            described = await self._line.described(self.run_id)
+        for event in await self._deployment.records.read(events.of_run, self.run_id, after=since):
             if event.type in _REFUSED and about.items() <= event.data.items():
                 raise Refusal(Code(event.data["code"]), event.data["reason"])
+        return True
 
     async def checked_patch(self, patch: Mapping[str, Any]) -> dict[str, Json]:
         if self._graph is None:
@@ -232,15 +239,8 @@ class TemporalRun(RunReader):
         record = await self._line.record(described)
         # Such a record has no snapshot.
         run_retry.refuse_completed(record.outcome)
-        snapshot = await self._snapshot(record)
+        snapshot = await self._snapshot(described, record)
         state = snapshot.joined()
-        if not state.finished:
-            raise Refusal(
-                Code.GONE,
-                f"The run {self.run_id!r} was ended by Temporal ({described.ended_as()}) and not by "
-                "itself, so there is nothing to go on from: start a new one.",
-                run_id=self.run_id,
-            )
         now = datetime.now(UTC)
         start = await self._counting(snapshot.start)
         retried, version = retries.retried(
@@ -318,6 +318,11 @@ class TemporalRun(RunReader):
         self, to: str, patch: Mapping[str, Json], principal: Principal, mark: str | None
     ) -> None:
         view = await self.view()
+        if view.degraded:
+            raise Unavailable(
+                f"no worker has rewound the run {self.run_id!r} yet, so its values are not set: repeat "
+                "the call with the same key"
+            )
         if to not in [entry.id for entry in view.interrupts]:
             # The call is repeated, and somebody has answered since.
             return
@@ -329,12 +334,30 @@ class TemporalRun(RunReader):
             if mark is None or refusal.code is not Code.IDEMPOTENCY_CONFLICT:
                 raise
 
-    async def _snapshot(self, record: views.ClosingRecord) -> views.Snapshot:
-        """The snapshot of an ended run. Raises Unavailable if only a worker has it, and none responds."""
+    async def _snapshot(
+        self, described: RunDescription, record: views.ClosingRecord
+    ) -> views.Snapshot:
+        """The snapshot of an ended run. Raises `gone` if Temporal ended it, and Unavailable."""
         if record.snapshot is not None:
             return views.Snapshot.model_validate(record.snapshot)
-        # A worker replays its history.
-        return await self._line.query(self.run_id, "snapshot", views.Snapshot)
+        if record.outcome in views.ENDED_OUTSIDE:
+            raise Refusal(
+                Code.GONE,
+                f"The run {self.run_id!r} was ended by Temporal ({described.ended_as()}) and not by "
+                "itself, so there is nothing to go on from: start a new one.",
+                run_id=self.run_id,
+            )
+        # The closing record had no room for it.
+        kept = (await self._extras(described)).snapshot
+        if kept is None:
+            raise Unavailable(
+                f"the records do not have what a retry of the run {self.run_id!r} needs: `abeyance "
+                "reindex` makes it anew"
+            )
+        snapshot = views.Snapshot.model_validate(kept)
+        batch, latest = await self._deployment.records.read(runs.standing, self.run_id)
+        recorded = {"batch": batch, "facts": latest, "told": 0, "unrecorded": (), "rewound": None}
+        return snapshot.model_copy(update={"start": snapshot.start.model_copy(update=recorded)})
 
     async def report_blocked(
         self,

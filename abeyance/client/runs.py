@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -24,11 +24,11 @@ from abeyance.client.start import StartPlan
 from abeyance.commands import lists
 from abeyance.core.policy import Principal
 from abeyance.core.state import Limits
-from abeyance.errors import AbeyanceError, Code, Refusal
+from abeyance.errors import AbeyanceError, Code, RecordsUnavailable, Refusal
 from abeyance.filters import RunFilter
 from abeyance.handle import Started
 from abeyance.history.deleted_runs import DELETED
-from abeyance.history.description import ENDINGS, RPC, RunDescription
+from abeyance.history.description import RunDescription
 from abeyance.orders import awaited, check_page
 from abeyance.records import runs
 from abeyance.records.cursors import Page
@@ -90,12 +90,13 @@ class Runs:
         limit), the policy applies.
 
         With `wait` it returns the view once the run has a status of `until` or has ended, after so many
-        seconds at the latest. That is `RunHandle.wait`, in the same call to Temporal. Raises the
+        seconds at the latest, as `RunHandle.wait` does. Raises the
         refusals `invalid_run_id`, `invalid_input`, `unknown_node`, `invalid_body`, `payload_too_large`,
         `run_exists`, `erased`, `idempotency_conflict`, `conversation_busy` and `too_many_runs`.
         """
         until, wait = awaited(until, wait)
-        deadline = asyncio.get_running_loop().time() + wait
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + wait
         plan = StartPlan.of(
             graph,
             input or {},
@@ -117,36 +118,28 @@ class Runs:
         # First, so that what the worker would refuse is refused here, and starts nothing.
         view = plan.view(datetime.now(UTC))
         room = Room(bound=max_active_runs, policy=max_active_runs_policy)
-        # Without a worker a call that also waits tells only after `RPC` that the run has started. And who
-        # waits for the end alone adds nothing to the history.
-        is_long = RPC.total_seconds() <= min(wait, self._line.patience)
-        is_one_call = is_long and views.UNTIL_BLOCKED not in until and not until <= ENDINGS
-        started, reached = await self._begin(
-            plan,
-            room,
-            until if is_one_call else frozenset(),
-            is_named=run_id is not None,
-            reuse=reuse,
-        )
+        started = await self._begin(plan, room, is_named=run_id is not None, reuse=reuse)
         if wait:
-            view = await self._awaited(started.run_id, reached, until, deadline)
+            # Without the records the run has started all the same.
+            with suppress(RecordsUnavailable):
+                run = TemporalRun(self._deployment, started.run_id)
+                view = await run.wait(until=until, timeout=deadline - clock())
         return replace(started, view=view if wait or started.created else None)
 
     async def _begin(
         self,
         plan: StartPlan,
         room: Room,
-        until: frozenset[str],
         *,
         is_named: bool,
         reuse: bool,
-    ) -> tuple[Started, asyncio.Future[views.RunView] | None]:
-        """Start a run, and with `until` also return its view to come, unless it was started before."""
+    ) -> Started:
+        """Start a run, unless it was started before."""
         run_id = plan.start.run_id
         if reuse and plan.start.request is not None:
             described = await self._found(run_id)
             if described is not None and plan.repeats(described):
-                return Started(run_id=run_id, created=False), None
+                return Started(run_id=run_id, created=False)
         is_new = reuse or not is_named
         if is_named:
             await self._line.deleted.refuse_erased(run_id)
@@ -156,7 +149,7 @@ class Runs:
             # The conversation may be full because this very run was started before.
             if is_new or await self._found(run_id) is None:
                 raise
-            return await self._executions.already_started(plan), None
+            return await self._executions.already_started(plan)
         try:
             if room.bound and (is_new or await self._found(run_id) is None):
                 await self._executions.capacity.make_room(run_id, room)
@@ -164,47 +157,26 @@ class Runs:
             await self._executions.give_back(plan)
             raise
         try:
-            reached = await self._send(plan, until, reuse=reuse)
+            await self._send(plan, reuse=reuse)
         except (WorkflowAlreadyStartedError, Refusal) as error:
             # Not if the outcome of the start is unknown: such a claim expires if there is no run.
             await self._executions.give_back(plan)
             if isinstance(error, Refusal):
                 raise
-            return await self._executions.already_started(plan), None
-        return Started(run_id=run_id, created=True), reached
+            return await self._executions.already_started(plan)
+        return Started(run_id=run_id, created=True)
 
-    async def _awaited(
-        self,
-        run_id: str,
-        reached: asyncio.Future[views.RunView] | None,
-        until: frozenset[str],
-        deadline: float,
-    ) -> views.RunView:
-        clock = asyncio.get_running_loop().time
-        if reached is not None:
-            try:
-                await asyncio.wait({reached}, timeout=deadline - clock())
-            finally:
-                reached.cancel()
-            is_told = reached.done() and reached.exception() is None
-            if is_told and (view := reached.result()).is_awaited(until):
-                return view
-        run = TemporalRun(self._deployment, run_id)
-        return await run.wait(until=until, timeout=deadline - clock())
-
-    async def _send(
-        self, plan: StartPlan, until: frozenset[str], *, reuse: bool
-    ) -> asyncio.Future[views.RunView] | None:
+    async def _send(self, plan: StartPlan, *, reuse: bool) -> None:
         try:
-            return await self._executions.send(
-                plan, WorkflowIDReusePolicy.REJECT_DUPLICATE, until=until
-            )
+            await self._executions.send(plan, WorkflowIDReusePolicy.REJECT_DUPLICATE)
         except WorkflowAlreadyStartedError:
             # Only an ended run of this deployment may be replaced.
             described = await self._found(plan.start.run_id) if reuse else None
             if described is None or described.is_running:
                 raise
-        return await self._executions.send(plan, WorkflowIDReusePolicy.ALLOW_DUPLICATE, until=until)
+        else:
+            return
+        await self._executions.send(plan, WorkflowIDReusePolicy.ALLOW_DUPLICATE)
 
     async def _found(self, run_id: str) -> RunDescription | None:
         """Describe the run of this deployment that has the id, None if there is none."""

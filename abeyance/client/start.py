@@ -8,7 +8,6 @@ run.
 
 from __future__ import annotations
 
-import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,8 +16,6 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
-from temporalio.client import WithStartWorkflowOperation
-from temporalio.client import WorkflowUpdateRPCTimeoutOrCancelledError as UpdateTimeout
 from temporalio.common import (
     SearchAttributeKey,
     SearchAttributePair,
@@ -210,6 +207,7 @@ class StartPlan:
             **({} if state is None else {"created_at": state.created_at.isoformat()}),
             "graph": self.spec.name,
             "guarded_by": guards_for_memo(guards),
+            "max_queue_size": self.start.limits.max_queue_size,
         }
 
     @property
@@ -333,29 +331,17 @@ class Executions:
         policy: WorkflowIDReusePolicy,
         *,
         check: Callable[[], Awaitable[None]] | None = None,
-        until: frozenset[str] = frozenset(),
-    ) -> asyncio.Future[views.RunView] | None:
-        """Start the workflow. `check` is called before each attempt.
-
-        With `until`, which are statuses of an open run, the same call waits for one of them, and this
-        returns the view to come. None if a start cannot wait: without a worker, and if runs accept only
-        sealed requests, because a seal names the execution, which has no name yet.
-
-        Raises WorkflowAlreadyStartedError, and Unavailable.
+    ) -> None:
+        """Start the workflow. `check` is called before each attempt. Raises
+        WorkflowAlreadyStartedError, and Unavailable.
         """
         # A database that cannot be named refuses the start, before there is a run.
         self._records.database  # noqa: B018
         plan = plan.announcing(self._notify(plan.spec.name))
-        is_sealed = is_all_sealed(self._line.temporal.data_converter)
-        if is_sealed:
+        if is_all_sealed(self._line.temporal.data_converter):
             plan = plan.stamped()
         run_id = plan.start.run_id
-        # By which a start is known whose response did not come in time, as none does without a worker.
-        call = uuid.uuid4().hex
-        is_one_call = bool(until) and not is_sealed
         memo = {**plan.memo, names.MEMO_QUEUE: self._line.task_queue}
-        if is_one_call:
-            memo[names.MEMO_START] = {**plan.memo_of_start, "call": call}
         options: dict[str, Any] = {
             "args": plan.arguments,
             "id": run_id,
@@ -367,39 +353,20 @@ class Executions:
             "id_conflict_policy": WorkflowIDConflictPolicy.FAIL,
         }
 
-        async def send() -> asyncio.Future[views.RunView] | None:
+        async def send() -> None:
             if check is not None:
                 await check()
-            reached = None
-            if is_one_call:
-                starting = WithStartWorkflowOperation[Any, Any](plan.spec.name, **options)
-                try:
-                    started, reached = await self._line.start_and_wait(starting, until)
-                except (UpdateTimeout, WorkflowAlreadyStartedError):
-                    if await self._call_of(run_id) != call:
-                        raise
-                    return None
-            else:
-                started = await self._line.temporal.start_workflow(
-                    plan.spec.name, **options, rpc_timeout=RPC
-                )
+            started = await self._line.temporal.start_workflow(
+                plan.spec.name, **options, rpc_timeout=RPC
+            )
             first = started.first_execution_run_id or ""
             self._line.learn(run_id, first, execution=first, start=plan.memo_of_start)
-            return reached
 
         with refusals(f"the start of the run {run_id!r}"):
-            reached = await retry_until(f"the run {run_id!r}", send, seconds=self._line.patience)
+            await retry_until(f"the run {run_id!r}", send, seconds=self._line.patience)
         if plan.carried is None:
             first = (await self._line.cached_run(run_id)).first
             await self._records.started(plan.view(datetime.now(UTC)), first)
-        return reached
-
-    async def _call_of(self, run_id: str) -> str | None:
-        """The call that started a run, None if there is no run, or its start did not wait."""
-        try:
-            return (await self._line.described(run_id)).start.get("call")
-        except Refusal:
-            return None
 
     async def again(self, plan: StartPlan, ended: RunDescription, mark: str, room: Room) -> None:
         """Start the next execution of an ended run. `mark` is that of this call, by which it is known.

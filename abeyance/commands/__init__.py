@@ -29,7 +29,6 @@ from abeyance.commands.fields import (
 )
 from abeyance.core.delegations import Delegation
 from abeyance.core.policy import TEMPORAL, Principal
-from abeyance.core.state import Status
 from abeyance.core.terms import Priority
 from abeyance.duration import OptionalSeconds, OptionalSpan, Seconds
 from abeyance.wire import BY_NAME_AND_ALIAS, Keyed, Moment, Request, Value, is_empty, is_none
@@ -188,12 +187,6 @@ class TakeMessages(Request):
     visit: str
     start: int = Field(default=0, ge=0)
     upto: int = Field(default=1, ge=1, le=100_000)
-
-
-class Wait(Request):
-    """Wait until the run has a status of `until`, or has ended."""
-
-    until: list[Status] = Field(max_length=len(Status))
 
 
 class ClearMessages(Keyed):

@@ -1,3 +1,3 @@
-"""What only Temporal has of a run, read without a worker: its description, its closing record, the
-transcripts of its agents, and what its models say.
+"""What only Temporal has of a run: its description, its closing record, and what its models say; and the
+transcripts of its agents.
 """

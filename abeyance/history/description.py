@@ -1,14 +1,15 @@
 """Description of a run by Temporal alone: its status, its memo, and its pending activities.
 
-It needs no worker, so it serves runs that have ended and runs without a worker, which are shown by their
-memo and marked `degraded`. If this process cannot read the memo, because it lacks the key or the storage,
-the search attribute and the workflow type are used: they are never encrypted.
+A run that no worker has had yet is shown by its memo, and marked `degraded`. If this process cannot read
+the memo, because it lacks the key or the storage, the search attribute and the workflow type are used:
+they are never encrypted.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -66,16 +67,6 @@ def is_visit(activity: str, address: Any) -> bool:
     return place.segments[-1].type in {"node", "tool"} and activity == place.label
 
 
-def statuses_of(summary: Mapping[str, Any]) -> frozenset[str]:
-    """What a caller can wait for, by a run's summary: its status, and `blocked` if it is."""
-    return frozenset(
-        {
-            str(summary.get("status", "running")),
-            *([views.UNTIL_BLOCKED] if summary.get("blocked") else []),
-        }
-    )
-
-
 def is_run(started: WorkflowExecutionInfo | WorkflowExecutionStartedEventAttributes) -> bool:
     """Return whether a workflow was started as a run. Its type may be any name, as that of a graph."""
     return names.STATUS in started.search_attributes.indexed_fields
@@ -83,6 +74,15 @@ def is_run(started: WorkflowExecutionInfo | WorkflowExecutionStartedEventAttribu
 
 class NotOurs(NotFound):
     """The id is that of another workflow, or of a run of another deployment."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """How a run stands: its status, and how many messages are unread, of how many there may be."""
+
+    status: str
+    queue_depth: int
+    max_queue_size: int = 0
 
 
 class RunDescription:
@@ -97,6 +97,7 @@ class RunDescription:
     ) -> None:
         self._info = raw.workflow_execution_info
         self._pending = raw.pending_activities
+        self._has_task = raw.HasField("pending_workflow_task")
         self._task = raw.pending_workflow_task
         self._unread = unread
         self.run_id = run_id
@@ -124,6 +125,19 @@ class RunDescription:
         return self.is_running and (self._task.attempt > 1 or self._has_problems)
 
     @property
+    def task(self) -> tuple[datetime, bool] | None:
+        """When the workflow task that is under way was scheduled, and whether a worker has begun it."""
+        if not self._has_task:
+            return None
+        is_begun = self._task.HasField("started_time")
+        return self._task.original_scheduled_time.ToDatetime(tzinfo=UTC), is_begun
+
+    @property
+    def is_being_recorded(self) -> bool:
+        """Whether the database did not take at once what the run has told last."""
+        return any(pending.activity_type.name == names.RECORD_ACTIVITY for pending in self._pending)
+
+    @property
     def is_retried_often(self) -> bool:
         """Whether a workflow task was tried so often that no worker seems to complete it."""
         return self._task.attempt > _TRIED or self._has_problems
@@ -131,6 +145,13 @@ class RunDescription:
     @property
     def _has_problems(self) -> bool:
         return names.REPORTED_PROBLEMS in self._info.search_attributes.indexed_fields
+
+    @property
+    def origin(self) -> str | None:
+        """The first execution of the run, before all retries; None if it is unreadable."""
+        if self.unreadable is not None:
+            return None
+        return str(self.start.get("origin") or self.first)
 
     @property
     def start(self) -> Mapping[str, Any]:
@@ -148,9 +169,15 @@ class RunDescription:
         return str(self.summary.get("status", "running"))
 
     @property
-    def shown_statuses(self) -> frozenset[str]:
-        """The latest status in the memo, and `blocked` if the run is."""
-        return statuses_of(self.summary)
+    def standing(self) -> Standing:
+        """How the run stands now; one that has ended reads no messages."""
+        if not self.is_running:
+            return Standing(status=self.ended_as(), queue_depth=0)
+        return Standing(
+            status=self.shown_status,
+            queue_depth=self.summary.get("queue_depth", 0),
+            max_queue_size=self.start.get("max_queue_size", 0),
+        )
 
     @property
     def labels(self) -> Mapping[str, str]:
@@ -174,13 +201,6 @@ class RunDescription:
         """When the run started, as far as its memo can be read."""
         created = (self.memo.get(names.MEMO_START) or {}).get("created_at")
         return self.started_at if created is None else datetime.fromisoformat(created)
-
-    def with_attempts(self, view: views.RunView) -> views.RunView:
-        """The view that a run gave of itself, with the latest attempts at its blocked visits."""
-        if view.ended_at is not None:
-            # Its activities are pending until they are cancelled, and block nothing any more.
-            return view
-        return view.model_copy(update={"blocked": self._blocked(view.blocked)})
 
     def _blocked(self, recorded: Sequence[views.BlockedView]) -> list[views.BlockedView]:
         """The blocked visits: those that the run has `recorded`, with the latest attempts by Temporal.
@@ -214,21 +234,12 @@ class RunDescription:
             by_address[address] = known.model_copy(update=latest)
         return [*by_address.values()]
 
-    def with_what_blocks(
-        self, recorded: views.RunView | None, reason: str | None = None
-    ) -> views.RunView:
-        """The view of an open run as it was recorded last, with what blocks it now as far as Temporal
-        knows; None as `recorded` if there is no record of it yet. `reason` is why it cannot be asked.
-        """
-        if recorded is None:
-            return self.degraded_view(reason)
-        return recorded.model_copy(
-            update={
-                "degraded": True,
-                "reason": reason or recorded.reason,
-                "blocked": [*self._blocking(self.unreadable, recorded.blocked)],
-            }
-        )
+    def with_what_blocks(self, recorded: views.RunView) -> views.RunView:
+        """An open run as it was recorded last, with what blocks it now as far as Temporal knows."""
+        reason = "paused through Temporal" if self.status == PAUSED_NATIVELY else recorded.reason
+        blocked = [*self._blocking(self.unreadable, recorded.blocked)]
+        changes = {"reason": reason, "blocked": blocked, "degraded": self.unreadable is not None}
+        return recorded.model_copy(update=changes)
 
     def closing(self) -> Any:
         """The closing record in the memo of a run cancelled through Temporal. Raises Unreadable."""

@@ -1,115 +1,20 @@
-"""Transcripts of a run's agents: finding them in the run's history, and reading them page by page.
-
-A run answers a query for its transcripts, and its closing record has them. The history is for a run that
-has neither, because no worker is up or an operator terminated it. Its newest history begins with what was
-carried over, then has the outcome of each model turn with the latest reference of its transcript.
-"""
+"""Transcripts of a run's agents, which are read page by page."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from importlib.util import find_spec
-from typing import Any, Final
-
-from temporalio.api.enums.v1 import EventType
-from temporalio.api.history.v1 import HistoryEvent
-from temporalio.client import Client as TemporalClient
-from temporalio.converter import DataConverter
+from typing import Final
 
 from abeyance.agents import transcript
 from abeyance.agents.transcript_view import TranscriptItem, transcript_items
 from abeyance.core.address import Address
-from abeyance.core.items import TRANSCRIPT_FIELD
 from abeyance.core.text import truncate
 from abeyance.errors import Code, Refusal, SettingsError, Unavailable
-from abeyance.history.client import HistoryClient, unknown_run
-from abeyance.history.description import is_visit
 from abeyance.records import cursors
 from abeyance.storage.blobs import Blobs
-from abeyance.temporal.retry import NotFound
 from abeyance.util import checked_text
-
-
-async def heads(
-    temporal: TemporalClient, task_queue: str, run_id: str, *, patience: float
-) -> dict[str, str]:
-    """Return the references of a run's transcripts by the addresses of the agents.
-
-    Raises the refusal `unknown_run`, and Unavailable.
-    """
-    source = HistoryClient(temporal, task_queue, patience=patience)
-    reader = _Heads(source.converter(run_id))
-    token = b""
-    try:
-        newest = await source.newest(run_id)
-        while True:
-            page = await source.history(run_id, newest.id, token)
-            for event in page.history.events:
-                await reader.read(event)
-            token = page.next_page_token
-            if not token:
-                return reader.by_address
-    except NotFound:
-        raise unknown_run(run_id) from None
-
-
-class _Heads:
-    """The references in the events of a history so far."""
-
-    def __init__(self, converter: DataConverter) -> None:
-        self.by_address: dict[str, str] = {}
-        self._converter = converter
-        self._turns: dict[int, str] = {}
-        """The addresses of agents by the events that scheduled their model turns."""
-
-    async def read(self, event: HistoryEvent) -> None:
-        match event.event_type:
-            case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
-                begun = event.workflow_execution_started_event_attributes
-                self._carried(await self._decoded(begun.input.payloads))
-            case EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
-                name = event.activity_task_scheduled_event_attributes.activity_type.name
-                metadata = event.user_metadata
-                summary = [metadata.summary] if metadata.HasField("summary") else []
-                (address,) = await self._decoded(summary) or (None,)
-                if is_visit(name, address) and (agent := _around(str(address))) is not None:
-                    self._turns[event.event_id] = agent
-            case EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
-                completed = event.activity_task_completed_event_attributes
-                if (agent := self._turns.get(completed.scheduled_event_id)) is not None:
-                    report = _mapping(await self._decoded(completed.result.payloads[:1]))
-                    self._learn(agent, (report.get("outcome") or {}).get("patch"))
-            case _:
-                pass
-
-    def _carried(self, arguments: list[Any]) -> None:
-        """Read the arguments of a run: `start`, the graph, the values of its scopes, and the snapshot."""
-        values, snapshot = _mapping(arguments[2:]), _mapping(arguments[3:])
-        for address, ref in (snapshot.get("transcripts") or {}).items():
-            self._learn(address, {TRANSCRIPT_FIELD: ref})
-        for address, fields in values.items():
-            if Address.parse(address).is_agent:
-                self._learn(address, fields)
-
-    def _learn(self, agent: str, patch: Any) -> None:
-        if isinstance(patch, Mapping) and isinstance(head := patch.get(TRANSCRIPT_FIELD), str):
-            self.by_address[agent] = head
-
-    async def _decoded(self, payloads: Any) -> list[Any]:
-        return await self._converter.decode(payloads) if payloads else []
-
-
-def _mapping(values: Sequence[Any]) -> Mapping[str, Any]:
-    """The first value if it is a mapping, as ours all are; other writers may write anything."""
-    return values[0] if values and isinstance(values[0], Mapping) else {}
-
-
-def _around(address: str) -> str | None:
-    """The agent that directly contains a visit, if any."""
-    around = Address.parse(address).parent
-    return str(around) if around is not None and around.is_agent else None
-
 
 MAX_ITEMS: Final = 1_000
 """Most items of a page."""

@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, TypeAlias
 from pydantic import Field
 
 from abeyance import views
+from abeyance.core.json import Json
 from abeyance.wire import Record, is_empty, is_none
 
 BEGINNING: Final = 1
@@ -52,13 +53,29 @@ class Rewound(Record):
     by: int | None = Field(default=None, exclude_if=is_none)
 
 
+class Extras(Record):
+    """What is read of a run beside its view, and is in no list.
+
+    `messages` are unread, in reading order. `transcripts` are the references of its agents' transcripts
+    by address, and `results` those of tool calls that no model has read yet, by agent and call.
+    `snapshot` is the JSON of a `views.Snapshot`, which a retry needs: of an ended run that has not
+    completed.
+    """
+
+    messages: list[views.MessageView] = Field(default_factory=list, exclude_if=is_empty)
+    transcripts: dict[str, str] = Field(default_factory=dict, exclude_if=is_empty)
+    results: dict[str, dict[str, Json]] = Field(default_factory=dict, exclude_if=is_empty)
+    snapshot: Any = Field(default=None, exclude_if=is_none)
+
+
 class Batch(Record):
     """What has changed in a run since its last batch.
 
     `number` is larger than that of every batch before, and `origin` is the first of the run's executions
     in Temporal, which tells it from other runs of its id. `after` is the number of the batch before in
     the same execution, `BEGINNING` for the first, and `facts_before` is how many events earlier batches
-    had. `view` is the run without its questions, and `questions` are those that have changed, in full;
+    had. `view` is the run without its questions, with its `extras` beside it (None leaves those that are
+    recorded), and `questions` are those that have changed, in full;
     `gone` are those that the run has never asked. With `is_whole` it is told after a replay with every
     question, for those that have to be put right. `active_at` is when somebody or some code
     last did something. `claim` is the claim on a conversation that the end of the run takes back. With
@@ -69,6 +86,7 @@ class Batch(Record):
     after: int
     origin: str
     view: views.RunView
+    extras: Extras | None = None
     active_at: datetime
     questions: list[views.InterruptView] = Field(default_factory=list)
     gone: list[str] = Field(default_factory=list, exclude_if=is_empty)

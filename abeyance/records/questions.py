@@ -5,17 +5,15 @@ What counts as waiting is a column, `listed`, which a batch writes: so the inbox
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from sqlalchemy import Column, Connection, and_, func, or_, select
 
-from abeyance import views
+from abeyance import projections, views
 from abeyance.core.policy import Principal
 from abeyance.core.terms import GROUP
-from abeyance.core.text import truncate
 from abeyance.filters import InboxFilter, Order
 from abeyance.keyring import WrongKey
 from abeyance.records import cursors, selecting
@@ -46,8 +44,6 @@ _STARTED_BY: Final = (
     .scalar_subquery()
     .label("started_by")
 )
-_AMOUNT: Final = re.compile(r"(^|_)(amount|total|sum|price|cost)(_|$)", re.IGNORECASE)
-_ABOUT_CHARS: Final = 80
 _COUNTS: Final = and_(
     STANDS,
     or_(questions.c.listed.is_not(None), questions.c.status.not_in(LISTED)),
@@ -90,7 +86,7 @@ def inbox(
         limit=limit,
     )
     items = [
-        short(_view(documents, row)).model_copy(update={"started_by": row.started_by})
+        projections.short(_view(documents, row)).model_copy(update={"started_by": row.started_by})
         for row in found.items
     ]
     return Page(items=items, next_cursor=found.next_cursor, total=found.total)
@@ -155,16 +151,26 @@ def _of_runs(deployment: int, filters: InboxFilter) -> Iterator[Condition]:
 
 
 def question(
-    connection: Connection, documents: Documents, deployment: int, run_id: str, interrupt_id: str
+    connection: Connection,
+    documents: Documents,
+    deployment: int,
+    run_id: str,
+    interrupt_id: str,
+    *,
+    origin: str | None = None,
 ) -> views.InterruptView | None:
     """Return one question, whole, as it stands or else as a rewind has discarded it last; None if the run
-    has none of that id.
+    has none of that id, or is not of this `origin`.
     """
     if not interrupt_id.isprintable():
         # No id has such characters, and not every database takes them.
         return None
-    wanted = [questions.c.interrupt_id == interrupt_id, _COUNTS | ~STANDS]
-    found = _read(connection, documents, deployment, run_id, wanted)
+    wanted = [
+        *selecting.the_run(deployment, run_id, origin),
+        questions.c.interrupt_id == interrupt_id,
+        _COUNTS | ~STANDS,
+    ]
+    found = _read(connection, documents, wanted)
     return max(found, key=lambda view: view.rewound_by or FAR, default=None)
 
 
@@ -176,6 +182,7 @@ def of_run(
     *,
     status: str = "open",
     discarded: bool = False,
+    origin: str | None = None,
 ) -> list[views.InterruptView]:
     """Return the questions of a run that have a status, or `all`, whole; with `discarded` those that a
     rewind has discarded.
@@ -183,23 +190,22 @@ def of_run(
     Those that wait come first, in the order in which they were asked, then the settled ones as they were
     settled.
     """
-    wanted = [~STANDS if discarded else _COUNTS]
+    wanted = [
+        *selecting.the_run(deployment, run_id, origin),
+        ~STANDS if discarded else _COUNTS,
+    ]
     if status != "all":
         wanted.append(questions.c.status == status)
-    return _read(connection, documents, deployment, run_id, wanted)
+    return _read(connection, documents, wanted)
 
 
 def _read(
-    connection: Connection,
-    documents: Documents,
-    deployment: int,
-    run_id: str,
-    wanted: Sequence[Condition],
+    connection: Connection, documents: Documents, wanted: Sequence[Condition]
 ) -> list[views.InterruptView]:
     query = (
         select(*_SHOWN)
         .join(runs, questions.c.run == runs.c.id)
-        .where(*selecting.the_run(deployment, run_id), *wanted)
+        .where(*wanted)
         .order_by(
             questions.c.settled_at.is_not(None),
             questions.c.settled_at,
@@ -247,33 +253,3 @@ def _view(documents: Documents, row: AnyRow) -> views.InterruptView:
             rewound_by=row.rewound_by or None,
             degraded=True,
         )
-
-
-def short(view: views.InterruptView) -> views.InterruptView:
-    """Return a question as lists show it: what is large is left out, and `about` says the gist of it."""
-    left_out = ("reason", "payload", "response_schema", "on_timeout", "answered_at")
-    also = ("hold", "decisions", "calendar")
-    empty: dict[str, Any] = {"votes": [], "reminders": [], "warnings": [], "abridged": True}
-    about = {"about": _about(view.reason)}
-    return view.model_copy(update={**dict.fromkeys((*left_out, *also)), **empty, **about})
-
-
-def _about(reason: Any) -> dict[str, Any] | None:
-    """Return the amount that a reason shows, else its first argument, None if it has neither."""
-    match reason:
-        case {"tool": str(), "arguments": Mapping() as arguments}:
-            shown: Mapping[str, Any] = arguments
-        case Mapping():
-            shown = reason
-        case _:
-            return None
-    said = {name: value for name, value in shown.items() if _is_short(value)}
-    name = next(filter(_AMOUNT.search, said), next(iter(said), None))
-    if name is None:
-        return None
-    value = said[name]
-    return {name: truncate(value, _ABOUT_CHARS) if isinstance(value, str) else value}
-
-
-def _is_short(value: Any) -> bool:
-    return isinstance(value, str | int | float) and not isinstance(value, bool) and value != ""

@@ -13,16 +13,17 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, func, select
 
-from abeyance import views
+from abeyance import projections, views
 from abeyance.core.policy import ReadRights
 from abeyance.core.state import Status
 from abeyance.errors import BlockedCode
 from abeyance.filters import RunFilter
 from abeyance.keyring import WrongKey
 from abeyance.records import cursors, selecting
+from abeyance.records.batch import Extras
 from abeyance.records.cursors import Page
 from abeyance.records.documents import Documents
-from abeyance.records.questions import listed_of, short
+from abeyance.records.questions import listed_of
 from abeyance.records.selecting import AnyRow, Condition, Order
 from abeyance.records.tables import micros, moment, questions, runs
 
@@ -49,15 +50,63 @@ class ActiveRun:
 
 
 def run(
-    connection: Connection, documents: Documents, deployment: int, run_id: str
+    connection: Connection,
+    documents: Documents,
+    deployment: int,
+    run_id: str,
+    *,
+    origin: str | None = None,
 ) -> views.RunView | None:
-    """Return a run with the questions that wait in it, whole; None if there is none of this id."""
-    query = select(*_SHOWN).where(*selecting.the_run(deployment, run_id))
+    """Return a run with the questions that wait in it, whole.
+
+    None if there is none of this id, or, with its `origin`, if the newest is another one.
+    """
+    query = select(*_SHOWN).where(*selecting.the_run(deployment, run_id, origin))
     found = connection.execute(query).one_or_none()
     if found is None:
         return None
     waiting = [view for _, view in listed_of(connection, documents, [found.id])]
     return _view(connection, documents, found, interrupts=waiting)
+
+
+def extras(
+    connection: Connection,
+    documents: Documents,
+    deployment: int,
+    run_id: str,
+    *,
+    origin: str | None = None,
+) -> Extras:
+    """Return what is read of a run beside its view, nothing of one that `run` does not find.
+
+    Raises WrongKey.
+    """
+    query = select(runs.c.extras).where(*selecting.the_run(deployment, run_id, origin))
+    found = connection.execute(query).scalar()
+    return Extras() if found is None else Extras.model_validate(documents.read(found))
+
+
+def statuses(
+    connection: Connection, documents: Documents, deployment: int, run_id: str
+) -> frozenset[str]:
+    """Return what one can wait for that a run has: its status, and `blocked` if it is."""
+    del documents
+    query = select(runs.c.status, runs.c.is_blocked | runs.c.hindered.is_not(None))
+    found = connection.execute(query.where(*selecting.the_run(deployment, run_id))).one_or_none()
+    if found is None:
+        return frozenset()
+    status, is_blocked = found
+    return frozenset({status, views.UNTIL_BLOCKED} if is_blocked else {status})
+
+
+def standing(
+    connection: Connection, documents: Documents, deployment: int, run_id: str
+) -> tuple[int, int]:
+    """Return the numbers of the latest batch and of the latest event of a run, or zeros."""
+    del documents
+    query = select(runs.c.batch, runs.c.told).where(*selecting.the_run(deployment, run_id))
+    found = connection.execute(query).one_or_none()
+    return (0, 0) if found is None else (found.batch, found.told)
 
 
 def page(
@@ -86,7 +135,7 @@ def page(
     waiting: dict[int, list[views.InterruptView]] = defaultdict(list)
     ids = [row.id for row in found.items]
     for id_, view in listed_of(connection, documents, ids, most=_MOST):
-        waiting[id_].append(short(view))
+        waiting[id_].append(projections.short(view))
     items = [
         _view(connection, documents, row, interrupts=waiting[row.id], values={}, result=None)
         for row in found.items

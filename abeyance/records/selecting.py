@@ -108,9 +108,13 @@ def _may_be_of(column: Column[Any], value: object) -> bool:
     return isinstance(value, str) and value.isprintable()
 
 
-def the_run(deployment: int, run_id: str) -> tuple[Condition, ...]:
-    """Return what makes a row of `runs` the run of an id, which is the newest that had it."""
-    return runs.c.deployment == deployment, runs.c.run_id == run_id, runs.c.is_newest
+def the_run(deployment: int, run_id: str, origin: str | None = None) -> tuple[Condition, ...]:
+    """Return what makes a row of `runs` the run of an id, which is the newest that had it.
+
+    With an `origin` it is none if a run with another one is the newest that is recorded.
+    """
+    own = (runs.c.deployment == deployment, runs.c.run_id == run_id, runs.c.is_newest)
+    return own if origin is None else (*own, runs.c.origin == origin)
 
 
 def readable(run: Column[int], reads: ReadRights) -> Iterator[Condition]:

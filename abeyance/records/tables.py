@@ -101,6 +101,8 @@ runs: Final = Table(
     Column("hindered", Text),
     Column("search", Text, nullable=False),
     Column("view", Text, nullable=False),
+    # What no list has: unread messages, and where transcripts are.
+    Column("extras", Text, nullable=False),
     UniqueConstraint("deployment", "run_id", "origin"),
     # SQLite looks at the row for every column that its index lacks.
     Index(None, "deployment", "created_at", "id", "is_newest", **_IS_NEWEST),

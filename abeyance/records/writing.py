@@ -26,7 +26,7 @@ from sqlalchemy import (
 )
 
 from abeyance.records import engines, event_rows, grant_rows, question_rows, search_texts
-from abeyance.records.batch import BEGINNING, Batch, Rewound, Written, numbered
+from abeyance.records.batch import BEGINNING, Batch, Extras, Rewound, Written, numbered
 from abeyance.records.documents import Documents
 from abeyance.records.engines import add_missing
 from abeyance.records.event_rows import Tail
@@ -239,7 +239,7 @@ def _run(
         erased_at = connection.execute(_ERASED, namesakes).scalar()
         if erased_at is not None and micros(batch.view.created_at) <= erased_at:
             return None
-        columns = {"batch": 0, "told": 0, "hash": "", "is_newest": True}
+        columns = {"batch": 0, "told": 0, "hash": "", "is_newest": True, "extras": "{}"}
         columns |= _columns(documents, batch)
         add_missing(connection, runs, [{**identity, **columns}])
         _newest(connection, deployment, batch)
@@ -290,7 +290,16 @@ def _columns(documents: Documents, batch: Batch) -> Row:
         "hindered": None,
         "search": search_texts.of_run(view),
         "view": documents.write_view(view),
+        **(
+            {}
+            if batch.extras is None
+            else {"extras": _written(documents, batch.extras, view.run_id)}
+        ),
     }
+
+
+def _written(documents: Documents, extras: Extras, run_id: str) -> str:
+    return documents.write(extras.model_dump(mode="json"), run_id)
 
 
 def _write_run(

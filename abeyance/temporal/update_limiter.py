@@ -1,9 +1,8 @@
 """Limit concurrent updates of one run, and share concurrent reads.
 
-The server admits ten updates in flight per run and buffers one query while a task is pending; beyond
-that it aborts or refuses. So a process sends at most four updates to one run at a time, answers first,
-and callers that come during a read share the next one. The current read may have begun before the
-caller's last change.
+The server admits ten updates in flight per run, and aborts those beyond that. So a process sends at most
+four updates to one run at a time, answers first, and callers that come during a read share the next one.
+The current read may have begun before the caller's last change.
 """
 
 from __future__ import annotations

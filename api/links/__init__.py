@@ -28,6 +28,7 @@ from abeyance.api.routers.runs import PICTURES, sent
 from abeyance.api.sessions import SIGN_IN
 from abeyance.client.run import TemporalRun
 from abeyance.core.json import Json, sha256
+from abeyance.core.policy import TIMEOUT
 from abeyance.core.text import visible
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.notifications import links
@@ -210,7 +211,9 @@ def _run(link: PersonalLink, backend: Backend) -> TemporalRun:
 
 def _check(link: PersonalLink, file: Notifications, question: views.InterruptView) -> None:
     """Raise `link_expired` if the question is not as it was when the link was made."""
-    if (why := _VOID.get(question.status)) is not None:
+    # By a default the deadline has answered it.
+    status = "expired" if question.answered_by == TIMEOUT else question.status
+    if (why := _VOID.get(status)) is not None:
         raise link_expired(why)
     link.refuse_late(question.deadline, now=datetime.now(UTC))
     if question.status in _ANSWERED:

@@ -7,11 +7,9 @@ run deduplicates signals by their `Idempotency-Key`.
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Annotated, Any, Final, TypeAlias
 
 from fastapi import APIRouter, Body, Depends, Request, Response
@@ -29,7 +27,6 @@ from abeyance.api.dependencies import (
     ServiceStopping,
     Wait,
     long_poll,
-    sleep_unless,
 )
 from abeyance.api.rights import without_others
 from abeyance.api.schemas import Accepted, RunStatus, fields_set
@@ -107,8 +104,7 @@ class Signal:
             return accepted
         run, stopping = self.backend.connection.client.run(accepted.run_id), self.backend.stopping
         longest = min(self.wait, self.backend.settings.default_timeout)
-        refused = partial(run.raise_refused, since, about=about)
-        waiting = _wait_for_effect(run, longest, stopping, refused, is_end=is_end)
+        waiting = _effect(run, longest, since, about, is_end=is_end)
         try:
             view = await long_poll(self.request, waiting, stopping=stopping)
         except ServiceStopping:
@@ -394,24 +390,12 @@ def view_for(caller: Principal, view: views.RunView) -> views.RunView | RunStatu
     return view if caller.may(authority.READ) else RunStatus(run_id=view.run_id, status=view.status)
 
 
-async def _wait_for_effect(
-    run: TemporalRun,
-    longest: float,
-    stopping: asyncio.Event,
-    raise_refused: Callable[[], Awaitable[None]],
-    *,
-    is_end: bool,
+async def _effect(
+    run: TemporalRun, longest: float, since: int, about: Mapping[str, str], *, is_end: bool
 ) -> views.RunView:
+    """Return the run once it has processed a signal; after `longest` seconds it is `degraded`."""
     until = time.monotonic() + longest
-    while True:
-        # A worker that answers the query has processed every earlier signal.
-        view = await run.view()
-        left = until - time.monotonic()
-        if not view.degraded or view.ended_at is not None or left <= 0:
-            break
-        await sleep_unless(stopping, min(left, _POLL_SECONDS))
-    if not view.degraded:
-        await raise_refused()
-    if is_end and left > 0 and view.ended_at is None:
+    is_processed = await run.is_processed(since, about, seconds=longest)
+    if is_processed and is_end and (left := until - time.monotonic()) > 0:
         return await run.wait(timeout=left)
-    return view
+    return await run.view()

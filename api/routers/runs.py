@@ -285,8 +285,8 @@ async def read_run(
 ) -> views.RunView | Response:
     """Retrieve a run. With `wait`, the response is delayed until the run has a status of `until`.
 
-    If no worker responds, `degraded` is true and the run is as it was recorded last. A run that Temporal
-    has deleted is as it ended.
+    No worker has to be up. If none has processed what was sent to the run, `degraded` is true and the run
+    is as it was recorded last. A run that Temporal has deleted is as it ended.
     """
     if not wait:
         return await client.run(run_id).view()

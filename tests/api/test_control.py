@@ -83,11 +83,11 @@ async def test_a_refusal_is_read_across_a_hand_over_and_another_one_is_not(
         await eventually(lambda: _is_other(site, run_id, before))
         await run.pause(timeout=3600, on_timeout="goto:nowhere")
         with pytest.raises(Refusal) as refused:
-            await run.raise_refused(since, {"signal": "pause"})
-        await run.raise_refused(since, {"signal": "cancel"})
+            await run.is_processed(since, {"signal": "pause"}, seconds=10)
+        assert await run.is_processed(since, {"signal": "cancel"}, seconds=10)
         now = await run.present()
         assert now is not None
-        await run.raise_refused(now, {"signal": "pause"})
+        assert await run.is_processed(now, {"signal": "pause"}, seconds=10)
 
     assert refused.value.code is Code.UNKNOWN_NODE
 

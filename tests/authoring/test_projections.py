@@ -86,7 +86,7 @@ def test_all_that_is_asked_is_shown() -> None:
     assert asked - views.InterruptView.model_fields.keys() == hidden
 
 
-def test_a_held_question_shows_the_whole_answer_that_will_count_if_there_is_room() -> None:
+def test_a_held_question_shows_the_whole_answer_that_will_count() -> None:
     schema = {"properties": {"approved": {"type": "boolean"}}}
     run = Drive(chain(gate("ask", terms=Terms(hold=600.0), schema=schema), "work"))
     answer = {"approved": True, "arguments": {"text": "x" * 1_000}}
@@ -97,7 +97,7 @@ def test_a_held_question_shows_the_whole_answer_that_will_count_if_there_is_room
     assert (shown.status, shown.answered_by) == ("held", ADA.subject)
     assert (shown.answer, shown.note) == (answer, "half of it")
     assert shown.answer_sha256 == sha256(answer)
-    short = projections.open_interrupts(run.state, beside=run.state.limits.visit_bytes)[0]
+    short = projections.short_view(run.state, RUN).interrupts[0]
     assert (short.abridged, short.answer, short.answered_by) == (True, None, ADA.subject)
     run.tick(600)
     assert projections.interrupt(run.state, id_).answer is None
@@ -159,20 +159,21 @@ def test_a_cancelled_run_says_by_whom() -> None:
     assert view.result == {"x": 5}
 
 
-def test_what_is_more_than_temporal_takes_at_once_is_told_in_short() -> None:
+def test_operators_are_shown_no_more_than_temporal_takes() -> None:
     shown: dict[str, Any] = {"reason": ["{text}"] * 40, "schema": {"type": "boolean"}}
     run = Drive(
         graph(
-            gate("first"),
             gate("large", **shown, timeout=60, on_timeout=Default(answer=False)),
-            ways=[(START, "first"), (START, "large")],
+            *(gate(f"other{number}") for number in range(60)),
+            ways=[(START, "large"), *((START, f"other{number}") for number in range(60))],
         ),
-        values={"text": "x" * 100_000},
+        values={"text": "x" * 1_500_000},
     )
-    first, large = projections.run_view(run.state, RUN).interrupts
+    view = projections.short_view(run.state, RUN)
+    large = view.interrupts[0]
 
-    assert (first.abridged, large.abridged) == (False, True)
-    assert projections.interrupt(run.state, first.id) == first
-    assert projections.interrupt(run.state, large.id) == large
-    assert (large.reason, large.response_schema, large.on_timeout) == (None, None, None)
+    assert (view.open, len(view.interrupts), view.values) == (61, 50, {})
+    assert (large.abridged, large.reason, large.response_schema) == (True, None, None)
     assert (large.digest, large.deadline) == (run.open("large").digest, at(60))
+    assert len(view.model_dump_json()) < 100_000
+    assert len(projections.run_view(run.state, RUN).interrupts[0].reason) == 40

@@ -27,7 +27,7 @@ def deciding() -> Graph:
     return graph
 
 
-async def test_show_tells_forms_and_consequences_and_that_no_worker_is_up(
+async def test_show_tells_forms_and_consequences_and_that_no_worker_has_heard_what_was_sent(
     temporal: TemporalClient,
 ) -> None:
     site = Site(temporal, deciding(), patience=1.0)
@@ -41,9 +41,12 @@ async def test_show_tells_forms_and_consequences_and_that_no_worker_is_up(
             assert code == 0
             assert f"abeyance respond {id_} 0" in out
             assert "then goto:late" in out
-            assert ("no worker is up" in out) == (command == "show")
         for status in ("answered", "all"):
             told = await called("interrupts", run_id, "--status", status, ABEYANCE_URL=api.url)
             assert (told[0], id_ in told[1]) == (0, status == "all")
+        _, without, _ = await called("show", run_id, ABEYANCE_URL=api.url)
+        await called("pause", run_id, ABEYANCE_URL=api.url)
+        _, unheard, _ = await called("show", run_id, ABEYANCE_URL=api.url)
 
-    assert "no worker is up" not in with_worker
+    shown = ["no worker is up" in each for each in (with_worker, without, unheard)]
+    assert shown == [False, False, True]

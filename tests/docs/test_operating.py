@@ -44,7 +44,7 @@ def test_a_command_names_what_a_run_has_and_what_it_can_read(words: list[str]) -
 def test_the_page_has_commands_for_all_that_people_do() -> None:
     shown = {named(words, "--name") for words in _COMMANDS}
 
-    assert {"pause", "resume", "cancel", "steer", "respond", "interrupts"} <= shown
+    assert {"pause", "resume", "cancel", "steer", "respond", "state"} <= shown
 
 
 def test_every_search_attribute_of_the_page_exists() -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
 
-import pytest
 from temporalio.api.common.v1 import ActivityType
 from temporalio.api.enums.v1 import WorkflowExecutionStatus
 from temporalio.api.failure.v1 import ApplicationFailureInfo, Failure
@@ -17,13 +15,7 @@ from abeyance.history.description import RunDescription
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 
-@pytest.mark.parametrize(
-    ("status", "ended_at", "blocked"),
-    [("running", None, ["code_missing"]), ("cancelled", NOON, [])],
-)
-def test_an_activity_that_is_still_pending_blocks_a_run_that_goes_on_but_none_that_has_ended(
-    status: str, ended_at: datetime | None, blocked: list[str]
-) -> None:
+def test_an_activity_that_is_pending_between_two_attempts_blocks_the_run() -> None:
     missing = ApplicationFailureInfo(type="code_missing")
     pending = PendingActivityInfo(
         activity_id="graph:g;node:n",
@@ -37,7 +29,7 @@ def test_an_activity_that_is_still_pending_blocks_a_run_that_goes_on_but_none_th
         pending_activities=[pending],
     )
     described = RunDescription("r", raw, {}, {})
-    own: dict[str, Any] = {"status": status, "ended_at": ended_at, "blocked": []}
-    shown = described.with_attempts(described.degraded_view().model_copy(update=own))
+    recorded = described.degraded_view().model_copy(update={"blocked": []})
+    shown = described.with_what_blocks(recorded)
 
-    assert [each.code for each in shown.blocked] == blocked
+    assert [each.code for each in shown.blocked] == ["code_missing"]

@@ -78,7 +78,6 @@ async def test_a_run_that_timed_out_in_temporal_ends_so(temporal: TemporalClient
         )
         await site.until("timed-out", "awaiting-input")
     await site.ended("timed-out")
-    await eventually(site.client.janitor.round)
     events = await followed(site.client.feed, "timed-out")
 
     assert ends(events) == ["run.timed_out"]

@@ -54,8 +54,8 @@ def events(recorded: Recorded, **options: bool) -> list[tuple[int, str, int | No
     return [(int(event.id), event.type, event.rewound_by) for event in found]
 
 
-def statuses(recorded: Recorded, **options: bool) -> dict[str, str]:
-    found = recorded.read(asked.of_run, "r", status="all", **options)
+def statuses(recorded: Recorded, *, discarded: bool = False) -> dict[str, str]:
+    found = recorded.read(asked.of_run, "r", status="all", discarded=discarded)
     return {view.id: view.status for view in found}
 
 

@@ -222,5 +222,5 @@ async def test_it_is_known_where_no_worker_is_up(place: Office) -> None:
             await alone.approve(await alone.asking(case))
             log = (await alone.view(case, "completed"))["values"]["log"]
 
-    assert (view["degraded"], view["guarded_by"]) == (True, [APPROVE])
+    assert (view["degraded"], view["guarded_by"]) == (False, [APPROVE])
     assert log == ["assessed 250", "PAID 250 to A-7"]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import timedelta
 from functools import partial
 from typing import Any, Final, Literal
 
@@ -17,7 +16,6 @@ import drawn_orders as drawn
 from core_people import PEOPLE
 from core_runs import BOSS, DEPUTY
 from temporalio.client import WorkflowUpdateFailedError
-from temporalio.client import WorkflowUpdateRPCTimeoutOrCancelledError as UpdateTimeout
 from temporalio.service import RPCError
 
 from abeyance import Refusal, commands
@@ -27,7 +25,6 @@ from abeyance.core.json import Json
 from abeyance.core.ledger import Interrupt
 from abeyance.core.policy import EVERYTHING, Principal
 from abeyance.core.spec import GraphSpec
-from abeyance.core.state import Status
 from abeyance.errors import Unavailable
 from tests.simulation import purse
 from tests.simulation.chance import Chance
@@ -48,12 +45,10 @@ _WEIGHTS: Final = {
     "clear": 1,
     "cancel": 1,
     "junk": 1,
-    "wait": 1,
 }
 _OF_GRANTS: Final = {"answer": 40, "revoke": 4}
 _OF_MIGRATIONS: Final = {"migrate": 14}
 _OF_REWINDS: Final = {"rewind": 6, "terminate": 1}
-_AWAITED: Final[Sequence[Status]] = (Status.AWAITING_INPUT, Status.PAUSED, Status.ENDING)
 _OWNER: Final = Principal(subject="owner", capabilities=(EVERYTHING,))
 """Who may do whatever the graph can ask for, as a rewind has to."""
 _MODES: Final[Sequence[Literal["after-node", "now"]]] = ("after-node", "now")
@@ -379,20 +374,6 @@ class People:
             return await call(asked[0], key)
 
         return about
-
-    def _wait(self, who: Principal) -> Callable[[], Awaitable[Any]]:
-        del who
-        handle = self._client.temporal.get_workflow_handle(self._run.run_id)
-        order = commands.Wait(until=[self._chance.choice(_AWAITED)])
-        patience = timedelta(seconds=self._chance.choice([1, 30]))
-
-        async def call() -> Any:
-            try:
-                return await handle.execute_update("wait", order, rpc_timeout=patience)
-            except UpdateTimeout:
-                return "waited in vain"
-
-        return call
 
     def _junk(self, who: Principal) -> Callable[[], Awaitable[Any]]:
         del who

@@ -86,7 +86,7 @@ async def test_a_run_that_fails_with_the_largest_values_is_retried(
         run_id = await site.start({}, limits=settings.limits())
         assert (await site.ended(run_id)).status == "failed"
         record = await site.client.run(run_id).result()
-        # Without storage the record has no room for it, and a worker reads it from the history.
+        # Without storage the record has no room for it, and the records of the deployment have it.
         assert (record.snapshot is None) != is_stored
         await site.client.run(run_id).retry(principal=ANYBODY)
         ended = await site.ended(run_id)

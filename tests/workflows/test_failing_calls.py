@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from mishaps import Mishaps, failed_update
 from sample_graphs import gates
-from temporal_site import ANYBODY, Site, eventually
+from temporal_site import ANYBODY, Site
 from temporalio.api.enums.v1 import WorkflowExecutionStatus
 from temporalio.api.workflowservice.v1 import (
     DescribeWorkflowExecutionResponse,
@@ -81,12 +79,12 @@ async def test_an_update_that_went_under_is_sent_again_and_has_one_effect(
         (receipt,) = await client.run(run_id).respond({gate: 1}, principal=ANYBODY, key="k")
         mishaps.come(UPDATE, mishap, mishap)
         told = await client.run(run_id).send_message(HELLO)
-        messages = await temporal.get_workflow_handle(run_id).query("messages")
+        messages = await client.run(run_id).messages()
 
     assert mishaps.calls[UPDATE] == 6
     assert (receipt.interrupt_id, receipt.answered_by) == (gate, ANYBODY.subject)
     assert told.message_id == "m1"
-    assert [message["message_id"] for message in messages] == ["m1"]
+    assert [message.message_id for message in messages] == ["m1"]
 
 
 @pytest.mark.parametrize("mishap", [LOST, CUT_OFF, GONE], ids=["lost", "cut off", "gone"])
@@ -141,22 +139,6 @@ async def test_a_worker_that_does_not_know_an_update_makes_it_unavailable_at_onc
     assert mishaps.calls[UPDATE] == 1
 
 
-async def test_a_worker_that_cannot_tell_of_its_run_leaves_the_view_degraded(
-    temporal: TemporalClient,
-) -> None:
-    site = Site(temporal, gates(2))
-    client, mishaps = over(site)
-    async with site.worker():
-        run_id, gate_ids = await asked(site)
-        failed = RPCError("no such query", RPCStatusCode.INVALID_ARGUMENT, b"")
-        mishaps.come("query_workflow", failed, failed)
-        view = await client.run(run_id).view()
-        shown = await client.run(run_id).interrupts()
-
-    assert (view.degraded, view.status) == (True, "awaiting-input")
-    assert sorted(entry.id for entry in shown) == sorted(gate_ids)
-
-
 async def test_a_signal_that_is_lost_in_a_hand_over_is_sent_again(temporal: TemporalClient) -> None:
     site = Site(temporal, gates(2))
     client, mishaps = over(site)
@@ -192,45 +174,19 @@ async def test_a_history_that_was_handed_over_is_not_the_end_of_its_run(
     assert not receipt.replayed
 
 
-async def test_who_waits_goes_on_when_the_history_has_become_another_one(
+async def test_a_run_that_is_deleted_while_its_end_is_read_is_told_as_gone(
     temporal: TemporalClient,
-) -> None:
-    site = Site(temporal, gates(2))
-    client, mishaps = over(site)
-    read = "get_workflow_execution_history"
-    async with site.worker():
-        run_id, _ = await asked(site)
-        stale = RPCError("branch tokens do not match", RPCStatusCode.INVALID_ARGUMENT, b"")
-        mishaps.come(read, None, stale)
-        waiting = asyncio.create_task(client.run(run_id).wait(until=frozenset({"paused"})))
-        await eventually(lambda: mishaps.calls[read] > 2)
-        await site.client.run(run_id).pause()
-        view = await waiting
-
-    assert view.status == "paused"
-
-
-@pytest.mark.parametrize(
-    ("rpc", "call"),
-    [
-        ("query_workflow", lambda client, run_id: client.run(run_id).view()),
-        ("get_workflow_execution_history", lambda client, run_id: client.run(run_id).result()),
-    ],
-    ids=["while it is asked", "while its end is read"],
-)
-async def test_a_run_that_is_deleted_meanwhile_is_told_as_gone(
-    temporal: TemporalClient, rpc: str, call: Callable[[Client, str], Any]
 ) -> None:
     site = Site(temporal, gates(2))
     client, mishaps = over(site)
     async with site.worker():
         run_id, gate_ids = await asked(site)
-        if rpc != "query_workflow":
-            await site.client.run(run_id).respond(dict.fromkeys(gate_ids, 1), principal=ANYBODY)
-            await site.ended(run_id)
-        mishaps.come(rpc, RPCError("workflow not found", RPCStatusCode.NOT_FOUND, b""))
+        await site.client.run(run_id).respond(dict.fromkeys(gate_ids, 1), principal=ANYBODY)
+        await site.ended(run_id)
+        missing = RPCError("workflow not found", RPCStatusCode.NOT_FOUND, b"")
+        mishaps.come("get_workflow_execution_history", missing)
         with pytest.raises(Refusal) as caught:
-            await call(client, run_id)
+            await client.run(run_id).result()
 
     assert caught.value.code is Code.GONE
 

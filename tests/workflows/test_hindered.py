@@ -133,7 +133,7 @@ async def test_lists_readiness_and_doctor_tell_of_a_run_that_no_worker_can_repla
     assert found == {run_id: ["cannot_replay"]}
     assert others == {well: []}
     assert every == found | others
-    assert ready.status_code == 200
+    assert ready.status_code == 200, ready.text
     (warning,) = ready.json()["warnings"]
     assert warning.startswith("1 open run cannot be read or replayed")
     assert findings["blocked runs"].status == "warn"

@@ -1,15 +1,13 @@
-"""Questions to runs that no worker has in memory, while something else comes to them."""
+"""Queries of operators to runs that no worker has in memory, while something else comes to them."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
+from contextlib import suppress
 from datetime import timedelta
-from typing import Any
 
 import pytest
-from mishaps import Mishaps
 from rpc_counter import counted
 from sample_graphs import gates
 from temporal_site import ANYBODY, Site, eventually
@@ -20,12 +18,10 @@ from temporalio.api.workflowservice.v1 import (
     RespondWorkflowTaskFailedRequest,
 )
 from temporalio.client import Client as TemporalClient
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.client import WorkflowQueryFailedError
 
-from abeyance import commands, views
-from abeyance.client import Client, rpc
-from abeyance.errors import Unavailable
-from abeyance.temporal.retry import LOOKED_AHEAD
+from abeyance import commands
+from abeyance.client import Client
 
 _RUNS = 8
 _ROUNDS = 5
@@ -44,11 +40,20 @@ async def _cold(site: Site) -> list[str]:
     return run_ids
 
 
-async def _asked_and_told(site: Site, run_ids: list[str]) -> list[views.RunView]:
-    """Ask each run how it is; before a worker is there for that, leave it two messages."""
+async def _asked_and_told(site: Site, run_ids: list[str]) -> None:
+    """Ask each run how it is; before a worker is there for that, leave it two messages.
+
+    The server may give a query to a worker ahead of a task that is pending: that one is refused.
+    """
     temporal, counter = counted(site.temporal)
     client = Client(temporal, task_queue=site.settings.task_queue, patience=40)
-    asked = [asyncio.create_task(client.run(run_id).view()) for run_id in run_ids]
+
+    async def ask(run_id: str) -> None:
+        with suppress(WorkflowQueryFailedError):
+            handle = temporal.get_workflow_handle(run_id)
+            await handle.query("state", rpc_timeout=timedelta(seconds=30))
+
+    asked = [asyncio.create_task(ask(run_id)) for run_id in run_ids]
     await eventually(lambda: counter.calls["query_workflow"] >= len(run_ids))
     for run_id in run_ids:
         await temporal.get_workflow_handle(run_id).signal("steer", _said("signalled"))
@@ -57,81 +62,20 @@ async def _asked_and_told(site: Site, run_ids: list[str]) -> list[views.RunView]
     ]
     await eventually(lambda: counter.calls["update_workflow_execution"] >= len(run_ids))
     async with site.worker():
-        await asyncio.gather(*sent)
-        return await asyncio.gather(*asked)
-
-
-TOO_EARLY = RPCError(LOOKED_AHEAD, RPCStatusCode.INVALID_ARGUMENT, b"")
-
-
-def hindered(temporal: TemporalClient, site: Site, **about: Any) -> tuple[Mishaps, Client]:
-    """What may happen to the calls of a client, and this client."""
-    mishaps = Mishaps(temporal)
-    return mishaps, Client(mishaps.client, task_queue=site.settings.task_queue, **about)
-
-
-async def test_a_question_that_came_too_early_is_asked_again(temporal: TemporalClient) -> None:
-    site = Site(temporal, gates(2))
-    mishaps, client = hindered(temporal, site)
-    async with site.worker():
-        run_id = await site.start()
-        await site.until(run_id, "awaiting-input")
-        mishaps.come("query_workflow", TOO_EARLY, TOO_EARLY)
-        view = await client.run(run_id).view()
-        mishaps.come("query_workflow", TOO_EARLY, None, TOO_EARLY)
-        unread = await client.run(run_id).messages()
-
-    assert (view.degraded, len(view.interrupts)) == (False, 2)
-    assert unread == []
-
-
-async def test_a_run_that_is_always_asked_too_early_is_shown_as_temporal_knows_it(
-    temporal: TemporalClient,
-) -> None:
-    site = Site(temporal, gates(2))
-    mishaps, client = hindered(temporal, site, patience=0.3)
-    async with site.worker():
-        run_id = await site.start()
-        await site.until(run_id, "awaiting-input")
-        mishaps.come("query_workflow", *[TOO_EARLY] * 100)
-        view = await client.run(run_id).view()
-        with pytest.raises(Unavailable, match="repeat it"):
-            await client.run(run_id).messages()
-
-    assert (view.degraded, view.status) == (True, "awaiting-input")
-
-
-async def test_an_audit_has_what_was_answered_though_the_run_cannot_be_asked(
-    temporal: TemporalClient,
-) -> None:
-    site = Site(temporal, gates(2))
-    mishaps, client = hindered(temporal, site, patience=0.3)
-    async with site.worker():
-        run_id = await site.start()
-        asked = (await site.until(run_id, "awaiting-input")).interrupts
-        await site.client.run(run_id).respond({asked[0].id: 1}, principal=ANYBODY)
-        mishaps.come("query_workflow", None, *[TOO_EARLY] * 100)
-        last = json.loads((await client.run(run_id).audit()).splitlines()[-1])
-
-    assert [(each["id"], each["status"]) for each in last["interrupts"]] == [
-        (asked[0].id, "answered")
-    ]
+        await asyncio.gather(*sent, *asked)
 
 
 async def test_a_question_that_comes_before_what_came_after_it_leaves_a_history_that_replays(
-    temporal: TemporalClient, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    temporal: TemporalClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "abeyance.lookahead")
-    # However long the worker takes to come: its answers are what this is about.
-    monkeypatch.setattr(rpc, "_READ_PATIENCE", 30.0)
     failed = EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED
     # Whether the question or the task comes to the worker first is the server's choice.
     for _ in range(_ROUNDS):
         site = Site(temporal, gates(2))
         run_ids = await _cold(site)
-        shown = await _asked_and_told(site, run_ids)
+        await _asked_and_told(site, run_ids)
 
-        assert {(view.status, view.degraded) for view in shown} == {("awaiting-input", False)}
         for run_id in run_ids:
             await site.replays(run_id)
             assert failed not in [event.event_type for event in (await site.history(run_id)).events]
@@ -155,7 +99,7 @@ async def _begun_elsewhere(site: Site, run_id: str) -> bytes | None:
     """
     temporal, counter = counted(site.temporal)
     handle = temporal.get_workflow_handle(run_id)
-    asking = asyncio.create_task(handle.query("view", rpc_timeout=timedelta(seconds=30)))
+    asking = asyncio.create_task(handle.query("state", rpc_timeout=timedelta(seconds=30)))
     await eventually(lambda: counter.calls["query_workflow"] > 0)
     await handle.signal("steer", _said("first"))
     polled = await temporal.workflow_service.poll_workflow_task_queue(

@@ -46,7 +46,8 @@ async def recorded(site: Site, *run_ids: str) -> dict[str, Any]:
         view = await client.records.read(runs.run, run_id)
         asked = await client.records.read(questions.of_run, run_id, status="all")
         told = await client.records.read(numbered, run_id)
-        found[run_id] = (view, asked, told)
+        extras = await client.records.read(runs.extras, run_id)
+        found[run_id] = ((view, extras), asked, told)
     return found
 
 
@@ -154,7 +155,7 @@ async def test_a_run_that_no_worker_has_had_is_recorded_as_it_was_started(
     lose(site)
     await eventually(lambda: all_listed(site, 1))
 
-    ((view, asked, told),) = (await recorded(site, run_id)).values()
+    (((view, _), asked, told),) = (await recorded(site, run_id)).values()
     assert (view.status, view.labels, view.graph, asked, told) == (
         "running",
         {"team": "blue"},

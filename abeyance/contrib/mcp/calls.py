@@ -34,7 +34,6 @@ from abeyance.authoring.graph import Graph
 from abeyance.contrib.mcp import forms, tools
 from abeyance.contrib.talk import segments
 from abeyance.contrib.talk.posted import unrounded
-from abeyance.contrib.talk.threads import open_questions
 from abeyance.core import authority
 from abeyance.core.json import Json, sha256
 from abeyance.core.ledger import Receipt
@@ -242,7 +241,7 @@ class Caller:
     async def _moment(self, view: views.RunView) -> Moment:
         if view.ended_at is not None:
             return Moment(view=view)
-        asked = segments.answerable(await open_questions(self._client.run(view.run_id)))
+        asked = segments.answerable(await self._client.run(view.run_id).interrupts())
         seen = await seen_by(self._principal, asked, self._client)
         return Moment(view=view, questions=tuple(seen))
 

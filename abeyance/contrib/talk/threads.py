@@ -36,7 +36,6 @@ from abeyance.records.claims import EXCLUSIVE
 
 _PAGE: Final = 1_000
 _PAUSE: Final = 0.2
-_MAX_ABRIDGED: Final = 50
 _MAX_EARLIER: Final = 50
 _SHOWN_CHARS: Final = 100
 _END_SECONDS: Final = 10.0
@@ -398,14 +397,14 @@ class Thread:
         view = await run.view()
         if view.ended_at is not None:
             return view, []
-        return view, await open_questions(run)
+        return view, await run.interrupts()
 
     async def _found(self, run: TemporalRun, event: views.Event) -> Found:
         match needs(event):
             case None:
                 return Found()
             case "interrupts":
-                return Found(interrupts=await open_questions(run))
+                return Found(interrupts=await run.interrupts())
             case "transcript":
                 return Found(items=await self._items(run, agent_of(event.address)))
             case "result":
@@ -450,15 +449,6 @@ class Thread:
         with suppress(Refusal, Unavailable):
             said = replace(said, results=await run.call_results())
         return said
-
-
-async def open_questions(run: TemporalRun) -> list[views.InterruptView]:
-    """Return the open questions of a run, each in full."""
-    asked = await run.interrupts()
-    for at, each in enumerate(asked[:_MAX_ABRIDGED]):
-        if each.abridged and not each.degraded:
-            asked[at] = await run.interrupt(each.id) or each
-    return asked
 
 
 async def _result(run: TemporalRun, agent: str, call_id: str) -> tuple[str, Json] | None:

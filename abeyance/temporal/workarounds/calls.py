@@ -10,14 +10,9 @@ from temporalio.client import WorkflowUpdateRPCTimeoutOrCancelledError
 PAUSED_NATIVELY: Final = 8
 """The status of a workflow that an operator has paused.
 
-Since server 1.30 and SDK 1.35.0 at least: the SDK's enumeration has no such value. A query of a paused
-workflow raises ValueError (`is_unknown_status`), and a description has the number.
+Since server 1.30 and SDK 1.35.0 at least: the SDK's enumeration has no such value, and a description has
+the number.
 """
-
-
-def is_unknown_status(error: ValueError) -> bool:
-    """Return True if a query failed because the SDK does not have the status of its workflow."""
-    return "WorkflowExecutionStatus" in str(error)
 
 
 def raise_if_cancelled(error: WorkflowUpdateRPCTimeoutOrCancelledError) -> None:

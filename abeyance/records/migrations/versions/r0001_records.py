@@ -63,6 +63,7 @@ def upgrade() -> None:
         sa.Column("hindered", sa.Text()),
         sa.Column("search", sa.Text(), nullable=False),
         sa.Column("view", sa.Text(), nullable=False),
+        sa.Column("extras", sa.Text(), nullable=False),
         sa.ForeignKeyConstraint(["deployment"], ["deployments.id"], name="fk_runs_deployment"),
         sa.PrimaryKeyConstraint("id", name="pk_runs"),
         sa.UniqueConstraint(
