@@ -264,6 +264,10 @@ class AgentRun(QuestionUpdates, MessageUpdates):
                 patch=today.patch,
                 versions=(self._start.graph_version, today.version),
             )
+            if not order.dry_run and idempotency.earlier(self._state.keys, event) is not None:
+                # The same call came beside this one, and another version may have been deployed since.
+                self._history.updates += 1
+                return self._unmoved()
             outcome = graph_today.migration(
                 self._state, self._start, today, event, dry_run=order.dry_run
             )
@@ -284,11 +288,13 @@ class AgentRun(QuestionUpdates, MessageUpdates):
             self._orders.check("migrate", order.stamp)
             called = None if order.dry_run else idempotency.earlier(self._state.keys, event)
         if called is not None:
-            version = self._start.graph_version
-            again = views.Migration(run_id=self._state.run_id, before=version, after=version)
-            raise requests.replayed(again)
+            raise requests.replayed(self._unmoved())
         with requests.refusals_as_application_errors():
             machine.check(self._state, replace(event, renames={}, key=None))
+
+    def _unmoved(self) -> views.Migration:
+        version = self._start.graph_version
+        return views.Migration(run_id=self._state.run_id, before=version, after=version)
 
     def _reset(self, seed: int) -> None:
         # The SDK calls this outside of the loop, and wakes nobody.
