@@ -135,8 +135,19 @@ async def _served(
         for beat in beats
         if beat.status in _ALIVE and now - beat.heartbeat_time.ToDatetime(tzinfo=UTC) < _lease(beat)
     ]
+
+    def has_told(poller: PollerInfo) -> bool:
+        # In a container that was restarted a worker has the identity of the one before, which has left.
+        return any(
+            beat.worker_identity == poller.identity
+            and (
+                beat.status in _ALIVE
+                or beat.heartbeat_time.ToNanoseconds() > poller.last_access_time.ToNanoseconds()
+            )
+            for beat in beats
+        )
+
     # A worker that has just started has polled, and not told anything yet.
-    heard = {beat.worker_identity for beat in beats}
     alive += [
         LiveWorker(
             identity=poller.identity,
@@ -145,7 +156,7 @@ async def _served(
             is_versioned=is_versioned(poller.identity, poller.worker_version_capabilities.build_id),
         )
         for poller in polled
-        if poller.identity not in heard
+        if not has_told(poller)
         and now - poller.last_access_time.ToDatetime(tzinfo=UTC) < _POLL_INTERVAL
     ]
     return sorted(alive, key=lambda worker: (worker.identity, worker.seen_at)), deployment
