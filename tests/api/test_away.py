@@ -211,6 +211,38 @@ async def test_records_that_were_away_are_told_as_behind_for_some_seconds(
     assert 0 <= int(listed.headers["abeyance-behind"]) < 60
 
 
+async def test_an_api_without_records_still_starts_controls_and_answers_runs(
+    temporal: TemporalClient, tmp_path: Path
+) -> None:
+    file = tmp_path / "records.db"
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("CREATE TABLE other (id INTEGER)")
+    site, seeing = Site(temporal, gated()), Site(temporal, gated())
+    seeing.client = Client(temporal, task_queue=site.settings.task_queue)
+    site.client = Client(
+        temporal, task_queue=site.settings.task_queue, records=Database(f"sqlite:///{file}")
+    )
+    # Its worker has the records.
+    async with site.worker(), served(app_for(site)) as api:
+        started = await api.http.post("/runs", json={"graph": "gated", "input": {"amount": 3}})
+        run_id = started.json()["run_id"]
+        (asked,) = (await seeing.until(run_id, "awaiting-input")).interrupts
+        read = await api.http.get(f"/runs/{run_id}")
+        waited = await api.http.post(f"/runs/{run_id}/pause", json={}, params={"wait": "1s"})
+        resumed = await api.http.post(f"/runs/{run_id}/resume", json={})
+        steered = await api.http.post(f"/runs/{run_id}/steer", json={"text": "mind the VAT"})
+        answered = await api.http.post(f"/interrupts/{asked.id}/respond", json={"response": YES})
+        ended = await seeing.ended(run_id)
+
+    assert started.status_code == 201
+    problem(read, 503, "records_unavailable")
+    # Nobody can tell what came of it.
+    assert (waited.status_code, waited.json()) == (202, {"run_id": run_id})
+    assert (resumed.status_code, steered.status_code) == (202, 202)
+    assert (answered.status_code, len(answered.json()["receipts"])) == (200, 1)
+    assert (ended.status, ended.metrics and ended.metrics.pause_count) == ("completed", 1)
+
+
 async def test_an_api_that_is_killed_in_the_middle_costs_nothing_but_a_repeat(
     temporal: TemporalClient,
 ) -> None:
