@@ -53,6 +53,17 @@ class RunReader(CommandedRun):
             described, is_current = await self._line.processed(self.run_id)
         except Refusal as refusal:
             return await self._kept(refusal)
+        return await self._view(described, is_current=is_current)
+
+    async def as_recorded(self) -> views.RunView:
+        """Return the run as `view` does, but wait for no worker to process what was sent to it."""
+        try:
+            described = await self._line.described(self.run_id)
+        except Refusal as refusal:
+            return await self._kept(refusal)
+        return await self._view(described, is_current=described.task is None)
+
+    async def _view(self, described: RunDescription, *, is_current: bool) -> views.RunView:
         read = partial(
             self._deployment.records.read, runs.run, self.run_id, origin=described.origin
         )

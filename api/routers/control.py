@@ -395,7 +395,7 @@ async def _effect(
 ) -> views.RunView:
     """Return the run once it has processed a signal; after `longest` seconds it is `degraded`."""
     until = time.monotonic() + longest
-    is_processed = await run.is_processed(since, about, seconds=longest)
-    if is_processed and is_end and (left := until - time.monotonic()) > 0:
-        return await run.wait(timeout=left)
-    return await run.view()
+    if not await run.is_processed(since, about, seconds=longest):
+        return await run.as_recorded()
+    left = until - time.monotonic()
+    return await (run.wait(timeout=left) if is_end and left > 0 else run.view())
