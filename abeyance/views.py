@@ -218,7 +218,8 @@ class RunView(Record):
     `sent_by` is who sent the start on behalf of `started_by`, if they did not start it themselves.
     `guarded_by` are the capabilities that its graph can ask for; changing its course requires them all.
     `open` counts the open interrupts. `degraded`: the view may be old, because no worker has processed
-    what was sent to the run, or lacks something, because this process cannot read it all.
+    what was sent to the run, or because the database was away; or it lacks something, because this
+    process cannot read it all.
     """
 
     run_id: str

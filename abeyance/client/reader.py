@@ -72,7 +72,7 @@ class RunReader(CommandedRun):
             await self._deployment.janitor.settle(self.run_id)
             recorded = await read()
         shown = _shown(described, recorded)
-        if not is_current:
+        if not is_current or described.is_being_recorded:
             shown = shown.model_copy(update={"degraded": True})
         elif shown.ended_at is not None and described.is_running:
             await self._line.closed(self.run_id)
