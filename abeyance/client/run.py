@@ -349,12 +349,13 @@ class TemporalRun(RunReader):
             )
         # The closing record had no room for it.
         kept = (await self._extras(described)).snapshot
-        if kept is None:
+        snapshot = None if kept is None else views.Snapshot.model_validate(kept)
+        # That of an earlier end would do again what a retry has done since.
+        if snapshot is None or snapshot.joined().updated_at != record.view.ended_at:
             raise Unavailable(
                 f"the records do not have what a retry of the run {self.run_id!r} needs: `abeyance "
                 "reindex` makes it anew"
             )
-        snapshot = views.Snapshot.model_validate(kept)
         batch, latest = await self._deployment.records.read(runs.standing, self.run_id)
         recorded = {"batch": batch, "facts": latest, "told": 0, "unrecorded": (), "rewound": None}
         return snapshot.model_copy(update={"start": snapshot.start.model_copy(update=recorded)})

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+from sqlalchemy import select, update
 from stored import LARGE, LOGGED, SECRET, State, connected, letters, shows
 from temporal_site import ANYBODY, Site
 from temporalio.client import Client as TemporalClient
 
 from abeyance import START, Graph
-from abeyance.errors import Refusal
+from abeyance.errors import Refusal, Unavailable
+from abeyance.records.selecting import the_run
+from abeyance.records.tables import runs
 from abeyance.settings import Settings
 from abeyance.storage.blobs import FolderBlobs
 
@@ -93,3 +97,38 @@ async def test_a_run_that_fails_with_the_largest_values_is_retried(
 
     assert ended.values["log"] == ["1200000"]
     assert done == ["collect", "fails_once", "fails_once"]
+
+
+async def test_what_was_recorded_of_an_earlier_end_is_no_ground_for_a_retry(
+    temporal: TemporalClient,
+) -> None:
+    graph = Graph("earlier", state=State)
+
+    @graph.node(retries=0)
+    async def fail(state: State) -> dict[str, str]:
+        raise RuntimeError(f"with {len(state.text)}")
+
+    graph.edge(START, "fail")
+    site = Site(temporal, graph)
+    async with site.worker():
+        run_id = await site.start({"text": "x" * 1_200_000})
+        assert (await site.ended(run_id)).status == "failed"
+        run = site.client.run(run_id)
+        assert (await run.result()).snapshot is None
+        earlier = await site.client.records.read(stored_extras, run_id)
+        await run.retry(principal=ANYBODY)
+        await site.ended(run_id)
+        await site.client.records.write(store_extras, run_id, earlier)
+        with pytest.raises(Unavailable, match="reindex"):
+            await run.retry(principal=ANYBODY)
+
+
+def stored_extras(connection: Any, documents: Any, deployment: int, run_id: str) -> str:
+    query = select(runs.c.extras).where(*the_run(deployment, run_id))
+    return str(connection.execute(query).scalar_one())
+
+
+def store_extras(
+    connection: Any, documents: Any, deployment: int, run_id: str, extras: str
+) -> None:
+    connection.execute(update(runs).where(*the_run(deployment, run_id)).values(extras=extras))
