@@ -33,10 +33,10 @@ from abeyance.authoring.context import Context, FindGrant, RunChannel, VisitRunt
 from abeyance.authoring.graph import Graph
 from abeyance.authoring.journal import Journal
 from abeyance.core import outcome as outcomes
+from abeyance.core.bounds import Attempts
 from abeyance.core.effects import VisitInput
 from abeyance.core.json import Json, size
 from abeyance.core.outcome import AttemptFailed, Failed, Stopped, VisitOutcome
-from abeyance.core.retries import Attempts
 from abeyance.errors import Blocked, BlockedCode, FailureCode
 from abeyance.runtime.node_runner import TimedOut, failed_attempt, graph_for, run_visit
 from abeyance.storage.blobs import Blobs

@@ -10,7 +10,7 @@ from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
     from abeyance import names
-    from abeyance.core import rewinding
+    from abeyance.core import run_retry
     from abeyance.core.state import RunState
     from abeyance.workflows.recording import Recorder
 
@@ -28,13 +28,13 @@ class Rewinds:
     def begin(self, state: RunState) -> bool:
         """Tell a run that begins, and return whether it is one that was reset to its beginning."""
         if self._salt:
-            rewinding.begin_era(state, self._salt, workflow.now())
+            run_retry.begin_era(state, self._salt, workflow.now())
         return bool(self._salt)
 
     def notice(self, state: RunState) -> None:
         """Tell the run before anything else that comes with the same workflow task."""
         if self._is_new():
-            rewinding.begin_era(state, self._salt, workflow.now())
+            run_retry.begin_era(state, self._salt, workflow.now())
 
     def settle(self, state: RunState) -> None:
         """Tell the run once everything has been applied that came with the task.
@@ -42,7 +42,7 @@ class Rewinds:
         If the task is the one that asked, the question comes with it again, and keeps its id.
         """
         if self._salt:
-            rewinding.take_salt(state, self._salt)
+            run_retry.take_salt(state, self._salt)
             self._salt = ""
 
     def _is_new(self) -> bool:

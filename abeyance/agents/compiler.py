@@ -23,7 +23,7 @@ from abeyance.agents.turn import Prompt, Turn
 from abeyance.authoring.callables import NodeCode, call, can_take, refuses, summary
 from abeyance.authoring.compiler import placeholder_spec
 from abeyance.authoring.graph import Graph
-from abeyance.core.retries import RetryPolicy
+from abeyance.core.bounds import RetryPolicy
 from abeyance.core.spec import START, FunctionNode, ReturnErrorToCaller, SubgraphNode
 from abeyance.schemas.json_types import misfit
 from abeyance.schemas.state_model import StateModel

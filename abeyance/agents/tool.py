@@ -22,9 +22,9 @@ from abeyance.agents.tool_schema import Arguments
 from abeyance.authoring.callables import call
 from abeyance.authoring.context import Context
 from abeyance.authoring.interrupts import suspended_by
+from abeyance.core.bounds import RetryPolicy
 from abeyance.core.grants import Remember
 from abeyance.core.json import Json, canonical, size
-from abeyance.core.retries import RetryPolicy
 from abeyance.core.spec import InterruptSpec
 from abeyance.core.text import truncate
 from abeyance.errors import Fatal

@@ -9,9 +9,9 @@ from typing import Final, Unpack
 from abeyance.authoring.declarations import DeclarationErrors, question_of
 from abeyance.authoring.terms import TermsOptions, approval_fault, terms_of, time_faults
 from abeyance.core import budgets as core
+from abeyance.core.bounds import LIMITS, Amounts, Use
 from abeyance.core.json import Json
 from abeyance.core.spec import BudgetSpec
-from abeyance.core.usage import LIMITS, Amounts, Use
 from abeyance.duration import Duration
 from abeyance.schemas.state_model import StateModel
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from abeyance.core.retries import RetryPolicy
+from abeyance.core.bounds import RetryPolicy
 from abeyance.duration import Duration, seconds
 
 

@@ -14,12 +14,12 @@ from dataclasses import asdict, replace
 from typing import Any, Final
 
 from abeyance.core import interrupts, routing
+from abeyance.core.bounds import Account, Amounts, Limit, Use
 from abeyance.core.json import Json
 from abeyance.core.outcome import Asked, Finished, VisitOutcome, key_of
 from abeyance.core.spec import BudgetSpec, Default, FunctionNode, InterruptSpec
 from abeyance.core.state import RunState, Scope
 from abeyance.core.step import Step
-from abeyance.core.usage import Account, Amounts, Limit, Use
 from abeyance.core.visit import Failure, Ready, Running, Visit, Waiting
 from abeyance.errors import FailureCode
 

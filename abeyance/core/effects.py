@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, TypeAlias
 
+from abeyance.core.bounds import Attempts, RetryPolicy
 from abeyance.core.events import Message
 from abeyance.core.json import Json
 from abeyance.core.outcome import Call
-from abeyance.core.retries import Attempts, RetryPolicy
 from abeyance.core.spec import Rule
 from abeyance.core.who_may_answer import Answerer
 

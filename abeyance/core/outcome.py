@@ -8,9 +8,9 @@ from datetime import datetime
 from typing import Final, Literal, TypeAlias
 
 from abeyance.core.address import TargetNode
+from abeyance.core.bounds import Attempts, RetryPolicy
 from abeyance.core.grants import Remember
 from abeyance.core.json import Json, Spans
-from abeyance.core.retries import Attempts, RetryPolicy
 from abeyance.core.spec import InterruptSpec
 from abeyance.core.terms import Kind
 from abeyance.errors import FailureCode

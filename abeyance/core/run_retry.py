@@ -1,4 +1,6 @@
-"""Retry: put an ended run together for a second try, by its graph or by another.
+"""Retry and rewind: what tells a run from what it was before it ended, or before it was rewound.
+
+*Retry* puts an ended run together for a second try, by its graph or by another.
 
 `retried` takes a whole run and returns a whole run, and has no effects. Start the result with the event
 `Restored`: it publishes what has happened, and starts what can start (`RunState.resumption`).
@@ -13,7 +15,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 
-from abeyance.core import authority, deadlines, interrupts, items, migration, operator_questions
+from abeyance.core import (
+    authority,
+    deadlines,
+    interrupts,
+    items,
+    ledger,
+    migration,
+    operator_questions,
+)
 from abeyance.core.effects import Publish
 from abeyance.core.json import Json, rfc3339
 from abeyance.core.outcome import (
@@ -208,3 +218,25 @@ def _done_again(
             is_asked = visit.call is not None and visit.call.once
             is_over = visit.routing is not None
             yield visit, began and not (is_asked or is_over)
+
+
+# A run that was rewound: what tells it from the time that was discarded
+
+
+def begin_era(run: RunState, era: str, now: datetime) -> None:
+    """Renew the digests of what is open, so that an answer to what people were shown before is stale.
+
+    Open questions have the time that they had left: else one beside could expire now, and end the run.
+    """
+    run.era = era
+    for entry in list(run.ledger.open.values()):
+        digest = ledger.digest_of(entry.address, entry, era)
+        again = replace(entry, digest=digest)
+        if entry.held is None:
+            again = deadlines.with_time_left(again, run.updated_at, now)
+        run.ledger.open[entry.id] = again
+
+
+def take_salt(run: RunState, salt: str) -> None:
+    """Give what the run asks from now on ids that none of its questions has had."""
+    run.salt = salt

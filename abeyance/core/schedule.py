@@ -28,11 +28,11 @@ from abeyance.core import (
     routing,
     visits,
 )
+from abeyance.core.bounds import RetryPolicy
 from abeyance.core.effects import RunNode, VisitInput, Yield
 from abeyance.core.json import Json, differing, size, size_of_all
 from abeyance.core.ledger import Interrupt
 from abeyance.core.outcome import Finished, key_of
-from abeyance.core.retries import RetryPolicy
 from abeyance.core.spec import FunctionNode, InterruptNode, SubgraphNode
 from abeyance.core.state import RunState
 from abeyance.core.step import Step

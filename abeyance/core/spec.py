@@ -11,10 +11,9 @@ from functools import cached_property
 from typing import Literal, TypeAlias, assert_never
 
 from abeyance.core.address import TargetNode
+from abeyance.core.bounds import Amounts, RetryPolicy
 from abeyance.core.json import Json, fill_by, sha256, size
-from abeyance.core.retries import RetryPolicy
 from abeyance.core.terms import Span, Terms
-from abeyance.core.usage import Amounts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

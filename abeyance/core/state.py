@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import Final, Literal, TypeAlias
 
 from abeyance.core.address import AddressText, AnswerName, EdgeKey, NodeName
+from abeyance.core.bounds import Account
 from abeyance.core.effects import Publish
 from abeyance.core.events import CancelMode, PauseMode
 from abeyance.core.json import Json
@@ -23,7 +24,6 @@ from abeyance.core.mailbox import Mailbox
 from abeyance.core.outcome import VisitOutcome
 from abeyance.core.spec import GraphSpec, Node, OnPauseTimeout, SubgraphNode
 from abeyance.core.tables import ALL, Index, Table
-from abeyance.core.usage import Account
 from abeyance.core.visit import (
     BY_STATE,
     PAUSED,

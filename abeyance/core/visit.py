@@ -25,10 +25,10 @@ from abeyance.core.address import (
     QuestionKey,
     VisitedNode,
 )
+from abeyance.core.bounds import Attempts
 from abeyance.core.events import Message
 from abeyance.core.json import Json
 from abeyance.core.outcome import Call, Finished
-from abeyance.core.retries import Attempts
 from abeyance.core.spec import Decision
 from abeyance.core.tables import ALL, Index, Table
 

@@ -29,8 +29,8 @@ from abeyance.authoring.callables import can_take
 from abeyance.authoring.declarations import DeclarationErrors
 from abeyance.authoring.retries import DEFAULT_BACKOFF, Backoff, retry_policy
 from abeyance.authoring.terms import decisions_of
+from abeyance.core.bounds import RetryPolicy
 from abeyance.core.json import Json, canonical
-from abeyance.core.retries import RetryPolicy
 from abeyance.core.terms import Decision
 from abeyance.duration import Duration, seconds
 from abeyance.mcp.elicitation import Ask, Record

@@ -22,6 +22,7 @@ from abeyance.clips import engine
 from abeyance.clips.engine import ClipsError, ClipsMissing
 from abeyance.core import authority
 from abeyance.core import outcome as outcomes
+from abeyance.core.bounds import Attempts
 from abeyance.core.effects import VisitInput
 from abeyance.core.json import Json, size, why_not_json
 from abeyance.core.lifecycle import unpinned_target
@@ -34,7 +35,6 @@ from abeyance.core.outcome import (
     VisitOutcome,
 )
 from abeyance.core.patch import PatchError, merged
-from abeyance.core.retries import Attempts
 from abeyance.core.spec import END, Clips
 from abeyance.core.text import truncate
 from abeyance.core.visits import unknown_targets, why_unknown

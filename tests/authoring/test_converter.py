@@ -8,8 +8,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from abeyance.core.bounds import RetryPolicy
 from abeyance.core.effects import VisitInput
-from abeyance.core.retries import RetryPolicy
 from abeyance.core.spec import FunctionNode, GraphSpec, HaltRun, Matches, Rule
 from abeyance.storage.converter import PayloadConverter
 from abeyance.temporal.converter import data_converter

@@ -22,6 +22,7 @@ from core_budgets import (
 from core_drive import ADA, Drive, graph, restored
 
 from abeyance.core import events, run_retry
+from abeyance.core.bounds import Account, Use
 from abeyance.core.budgets import why_stopped
 from abeyance.core.outcome import Failed, Finished
 from abeyance.core.spec import (
@@ -33,7 +34,6 @@ from abeyance.core.spec import (
     SubgraphNode,
 )
 from abeyance.core.terms import Terms
-from abeyance.core.usage import Account, Use
 
 
 def test_an_agent_within_its_budget_is_not_asked_about() -> None:

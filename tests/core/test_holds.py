@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from core_drive import Drive, asked, at, chain, gate, graph, restored
 
-from abeyance.core import events, idempotency, replies, rewinding
+from abeyance.core import events, idempotency, replies, run_retry
 from abeyance.core.events import Responded
 from abeyance.core.json import Json, rfc3339, sha256
 from abeyance.core.ledger import Interrupt, InterruptTable, Ledger
@@ -372,6 +372,6 @@ def test_code_that_asks_the_same_again_leaves_the_answer_held() -> None:
 def test_a_rewind_changes_nothing_of_a_yes_that_is_held() -> None:
     run = holding()
 
-    rewinding.begin_era(run.state, "1", at(1_000))
+    run_retry.begin_era(run.state, "1", at(1_000))
 
     assert (run.open("ask").status, run.open("ask").held_until) == ("held", at(600))

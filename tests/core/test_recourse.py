@@ -9,9 +9,9 @@ import pytest
 from core_drive import ADA, Drive, chain, edge, gate, graph, nested, restored
 
 from abeyance.core import events
+from abeyance.core.bounds import Attempts
 from abeyance.core.json import Json
 from abeyance.core.outcome import Failed, Finished, Send
-from abeyance.core.retries import Attempts
 from abeyance.core.spec import (
     START,
     Ask,

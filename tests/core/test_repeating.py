@@ -12,9 +12,9 @@ from core_gated import APPROVER, BOSS, FIELDS, OPERATOR, SHOWN, Gated, approving
 from core_rules import rule
 
 from abeyance.core import events, machine
+from abeyance.core.bounds import RetryPolicy
 from abeyance.core.outcome import Failed, Finished, Stopped, VisitOutcome
 from abeyance.core.policy import Principal
-from abeyance.core.retries import RetryPolicy
 from abeyance.core.run_retry import retried
 from abeyance.core.spec import START, AskHuman, Fail, FunctionNode, HaltRun, Node
 from abeyance.core.state import Limits

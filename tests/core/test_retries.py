@@ -9,8 +9,8 @@ from core_drive import Drive, at, chain, graph
 from core_rules import rule
 
 from abeyance.core import events
+from abeyance.core.bounds import Attempts, RetryPolicy
 from abeyance.core.outcome import Stopped, lost_for_good
-from abeyance.core.retries import Attempts, RetryPolicy
 from abeyance.core.spec import END, START, AskHuman, FunctionNode, Retry
 from abeyance.core.state import Limits
 from abeyance.core.visit import Ready

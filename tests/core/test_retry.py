@@ -13,10 +13,10 @@ from core_agents import CLERK, asks, failed, gated, question, reviewing, said, t
 from core_drive import ADA, Drive, asked, at, chain, edge, gate, graph, nested, reader, restored
 
 from abeyance.core import events
+from abeyance.core.bounds import RetryPolicy
 from abeyance.core.effects import Publish
 from abeyance.core.outcome import Blocked, Failed, Finished, Interrupted, Stopped
 from abeyance.core.policy import TEMPORAL, Principal
-from abeyance.core.retries import RetryPolicy
 from abeyance.core.run_retry import retried
 from abeyance.core.spec import (
     END,

@@ -6,7 +6,7 @@ import pytest
 from core_askers import ADA, asking, refusal_of
 from core_drive import Drive, at, chain, gate
 
-from abeyance.core import authority, events, machine, rewinding
+from abeyance.core import authority, events, machine, run_retry
 from abeyance.core.policy import TEMPORAL, Principal
 from abeyance.errors import Code, Refusal
 
@@ -15,7 +15,7 @@ def test_an_answer_to_what_was_shown_before_a_rewind_is_stale() -> None:
     run = asking()
     before = run.open("ask")
 
-    rewinding.begin_era(run.state, "1", at(0))
+    run_retry.begin_era(run.state, "1", at(0))
 
     after = run.open("ask")
     assert (after.id, after.prompt) == (before.id, before.prompt)
@@ -27,7 +27,7 @@ def test_an_answer_to_what_was_shown_before_a_rewind_is_stale() -> None:
 
 def test_what_is_shown_anew_is_told_only_if_it_has_changed() -> None:
     run = asking()
-    rewinding.begin_era(run.state, "1", at(0))
+    run_retry.begin_era(run.state, "1", at(0))
     digest = run.open("ask").digest
 
     machine.advance(run.state, events.Ticked(now=at(1)))
@@ -40,7 +40,7 @@ def test_a_question_beside_has_the_time_left_that_it_had_at_that_moment() -> Non
     run = Drive(chain(gate("ask", timeout=60)))
     machine.advance(run.state, events.Paused(now=at(20), actor="ada"))
 
-    rewinding.begin_era(run.state, "1", at(1_000))
+    run_retry.begin_era(run.state, "1", at(1_000))
     machine.advance(run.state, events.Ticked(now=at(1_000)))
 
     assert run.open("ask").deadline == at(1_040)
@@ -50,7 +50,7 @@ def test_what_is_asked_after_a_rewind_has_an_id_of_its_own() -> None:
     ids = set()
     for salt in ("", "1", "2"):
         run = Drive(chain(gate("ask"), gate("then")))
-        rewinding.take_salt(run.state, salt)
+        run_retry.take_salt(run.state, salt)
         run.answer("ask", "yes")
         ids.add(run.open("then").id)
     assert len(ids) == 3

@@ -10,10 +10,10 @@ from core_fans import sending, sent
 from core_looks import AFTER, edit
 
 from abeyance.core import events
+from abeyance.core.bounds import Attempts
 from abeyance.core.effects import RunNode, StopNode, VisitInput, Yield
 from abeyance.core.json import Json, size
 from abeyance.core.outcome import Stopped
-from abeyance.core.retries import Attempts
 from abeyance.core.spec import START, Clips, FunctionNode, GoTo, HaltRun, Matches, Route, Rule
 from abeyance.core.state import Limits
 from abeyance.core.visit import Running

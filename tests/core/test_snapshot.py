@@ -8,7 +8,7 @@ import pytest
 from core_drive import CONTROL, Drive, chain, gate, graph, restored
 
 from abeyance.core import events
-from abeyance.core.retries import RetryPolicy
+from abeyance.core.bounds import RetryPolicy
 from abeyance.core.spec import START, Default, FunctionNode, GoTo
 from abeyance.core.state import FORMAT, joined, parted
 

@@ -8,8 +8,8 @@ from core_fans import results, sending, sent
 from core_gated import APPROVER, BOSS, CLERK, OPERATOR, Gated, approving, forked, refund
 
 from abeyance.core import events
+from abeyance.core.bounds import RetryPolicy
 from abeyance.core.outcome import Call
-from abeyance.core.retries import RetryPolicy
 from abeyance.core.spec import AskHuman, FunctionNode, GoTo
 
 WATCHED = FunctionNode(id="pay", on_error=AskHuman())

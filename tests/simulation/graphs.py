@@ -21,8 +21,8 @@ from temporalio import activity
 
 from abeyance import Context, Goto, Graph, Send, add, append
 from abeyance.authoring.callables import NodeCode
+from abeyance.core.bounds import RetryPolicy
 from abeyance.core.json import Json
-from abeyance.core.retries import RetryPolicy
 from abeyance.core.spec import END, FunctionNode, GraphSpec, Node, SubgraphNode
 from abeyance.schemas.state_model import StateModel
 from tests.simulation.chance import Chance

@@ -17,7 +17,7 @@ from core_shown import Shown
 from core_watch import Watch
 
 from abeyance.commands import REWIND_TO_START
-from abeyance.core import events, machine, rewinding
+from abeyance.core import events, machine, run_retry
 from abeyance.core.effects import Effect, Publish
 from abeyance.core.json import Json, sha256
 from abeyance.core.ledger import Receipt
@@ -63,7 +63,7 @@ class Steps:
     def watched(self) -> Iterator[None]:
         """Be told of each step, meanwhile."""
         advance = machine.advance
-        begin_era, take_salt = rewinding.begin_era, rewinding.take_salt
+        begin_era, take_salt = run_retry.begin_era, run_retry.take_salt
 
         def telling(tell: Callable[..., None], *, is_era: bool) -> Any:
             def telling_of(state: RunState, salt: str, *now: datetime) -> None:
@@ -80,13 +80,13 @@ class Steps:
             return effects
 
         machine.advance = told
-        rewinding.begin_era = telling(begin_era, is_era=True)
-        rewinding.take_salt = telling(take_salt, is_era=False)
+        run_retry.begin_era = telling(begin_era, is_era=True)
+        run_retry.take_salt = telling(take_salt, is_era=False)
         try:
             yield
         finally:
             machine.advance = advance
-            rewinding.begin_era, rewinding.take_salt = begin_era, take_salt
+            run_retry.begin_era, run_retry.take_salt = begin_era, take_salt
 
 
 class Promises:

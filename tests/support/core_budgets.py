@@ -9,6 +9,7 @@ from core_agents import agent, agent_node
 from core_drive import Drive, graph
 
 from abeyance.core import events
+from abeyance.core.bounds import Amounts
 from abeyance.core.budgets import why_stopped
 from abeyance.core.json import Json
 from abeyance.core.outcome import Failed, Finished, Send, Stopped
@@ -19,7 +20,6 @@ from abeyance.core.spec import (
     InterruptSpec,
     SubgraphNode,
 )
-from abeyance.core.usage import Amounts
 
 BOSS = Principal(subject="boss", capabilities=("runs:control", "money"))
 
