@@ -1,7 +1,8 @@
 """What installed packages add to the product, by entry points.
 
-The groups are `abeyance.protocols` (`abeyance.api.protocols`) and `abeyance.storage`
-(`abeyance.storage.backends`). What we add ourselves is in `abeyance.contrib`.
+The groups are `abeyance.protocols` (`abeyance.api.protocols`), `abeyance.routers`
+(`abeyance.authoring.routers`) and `abeyance.storage` (`abeyance.storage.backends`). What we add ourselves
+is in `abeyance.contrib`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any, Final
 from abeyance.errors import SettingsError
 
 PROTOCOLS: Final = "abeyance.protocols"
+ROUTERS: Final = "abeyance.routers"
 STORAGE: Final = "abeyance.storage"
 
 
@@ -21,8 +23,13 @@ def names_in(group: str) -> list[str]:
 
 
 def load(group: str, name: str) -> Any:
-    """Return what an extension names. Raises SettingsError if it cannot be imported."""
-    point = entry_points(group=group)[name]
+    """Return what an extension names. Raises SettingsError if it is not there, or cannot be imported."""
+    try:
+        point = entry_points(group=group)[name]
+    except KeyError as error:
+        raise SettingsError(
+            f"no installed package has the entry point {name!r} of {group}: install abeyance again"
+        ) from error
     try:
         return point.load()
     except (AttributeError, ImportError) as error:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 from abeyance.authoring.declarations import DeclarationErrors, question_of, with_rule_question
+from abeyance.authoring.routers import AT_NODE, router
 from abeyance.authoring.terms import TERMS, terms_of
-from abeyance.clips import engine, source
-from abeyance.clips.source import TextError
 from abeyance.core.json import Json
 from abeyance.core.spec import (
     Ask,
@@ -35,7 +34,7 @@ from abeyance.schemas.written import WrittenValues
 NODE: Final = "node"
 """The key of a condition that names the visited node instead of a field."""
 
-_AT_NODE: Final = re.compile(rf"\s*(\?\w+\s*<-\s*)?{source.AT_NODE.pattern}\s*")
+_AT_NODE: Final = re.compile(rf"\s*(\?\w+\s*<-\s*)?{AT_NODE.pattern}\s*")
 _QUESTION_KEYS: Final = frozenset(
     {
         "prompt",
@@ -160,7 +159,7 @@ class RuleParser:
             self._intake.note(f"{place}, slots=: {slots!r} is not a mapping of slots to values")
             return None
         values = self._intake.json(dict(slots), f"{place}, slots=")
-        return None if values is None else Assert(fact=source.fact_text(fact, values))
+        return None if values is None else Assert(fact=router().fact(fact, values))
 
     def _ask(self, id_: str, options: dict[str, Any], label: str) -> Ask:
         if "interrupt_payload" in options:
@@ -231,29 +230,9 @@ def compile_rules(
             case _:
                 remaining.append(rule)
     if any(isinstance(rule.condition, Clips) for rule in remaining):
-        for fault in engine.faults_of(engine.clips_rules(remaining)) or _unknown_facts(
-            remaining, states
-        ):
+        for fault in router().faults_of(remaining, WrittenValues(states).path_fault):
             intake.note(fault)
     return compiled, tuple(remaining)
-
-
-def _unknown_facts(rules: Sequence[Rule], states: StateModel) -> Iterator[str]:
-    values = WrittenValues(states)
-    asserted = {
-        name
-        for rule in rules
-        for action in rule.actions
-        if isinstance(action, Assert)
-        for name in source.assertion(action.fact).slots
-    }
-    for rule in rules:
-        part = source.condition(rule.condition.text) if isinstance(rule.condition, Clips) else None
-        for name in sorted(part.slots if part else ()):
-            if name in asserted or name == source.NODE:
-                continue
-            if (fault := values.path_fault(name)) is not None:
-                yield f"the rule {rule.id!r} looks at {name!r}, {fault}, and no rule asserts it"
 
 
 def _needs_a_binding(action: RuleAction) -> bool:
@@ -266,8 +245,4 @@ def node_of(when: str | Mapping[str, Json]) -> str | None:
     if not isinstance(when, str):
         node = when.get(NODE)
         return node if isinstance(node, str) else None
-    try:
-        return source.condition(when).node
-    except TextError:
-        # Reported with the faults of all rules, when the graph is built.
-        return None
+    return router().node_of(when)

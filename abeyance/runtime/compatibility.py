@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from abeyance.authoring.graph import Graph
-from abeyance.clips import engine
-from abeyance.clips.engine import ClipsMissing
+from abeyance.authoring.routers import RouterMissing, router
 from abeyance.core import authority, items
 from abeyance.core.renaming import Path
 from abeyance.core.spec import END, FunctionNode, GraphSpec, InterruptNode, Node, SubgraphNode
@@ -184,8 +183,8 @@ class _Comparison:
                 assert_never(node)
         if spec.has_clips_on(name):
             try:
-                engine.library(name)
-            except ClipsMissing:
+                router().require(name)
+            except RouterMissing:
                 self.add(
                     path,
                     BlockedCode.EXTRA_MISSING,

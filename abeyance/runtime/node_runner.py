@@ -18,8 +18,7 @@ from abeyance.authoring.callables import INBOX, call
 from abeyance.authoring.context import Context, Goto, Send
 from abeyance.authoring.graph import Graph
 from abeyance.authoring.interrupts import suspended_by
-from abeyance.clips import engine
-from abeyance.clips.engine import ClipsError, ClipsMissing
+from abeyance.authoring.routers import RouterError, RouterMissing, router
 from abeyance.core import authority
 from abeyance.core import outcome as outcomes
 from abeyance.core.bounds import Attempts
@@ -119,7 +118,7 @@ async def run_visit(graph: Graph, context: Context) -> VisitOutcome:
         outcome = _failed(FailureCode.NODE_FAILED, described(error), fatal=True)
     except AgentFailed as error:
         outcome = _failed(error.code, str(error))
-    except ClipsError as error:
+    except RouterError as error:
         message = f"the rules cannot be evaluated after {visit_input.node!r}: {error}"
         outcome = _failed(FailureCode.NODE_FAILED, message)
     return _with_journal(graph, outcome, context)
@@ -378,8 +377,8 @@ def _require_clips(visit_input: VisitInput) -> None:
     rule = next((rule for rule in visit_input.rules if isinstance(rule.condition, Clips)), None)
     if rule is not None:
         try:
-            engine.library(rule.id)
-        except ClipsMissing as error:
+            router().require(rule.id)
+        except RouterMissing as error:
             message = f"this worker lacks a library for rules: {error}"
             raise Blocked(message, code=BlockedCode.EXTRA_MISSING) from error
 
@@ -388,10 +387,9 @@ async def _fired(visit_input: VisitInput, values: Mapping[str, Json]) -> tuple[s
     """Return the rules with CLIPS text that fire on the values, in the order of firing."""
     if not visit_input.rules:
         return ()
-    rules = engine.clips_rules(visit_input.rules, values)
-    fired = await call(partial(engine.evaluate, rules, node=visit_input.node, values=values))
-    with_text = {rule.id for rule in visit_input.rules if isinstance(rule.condition, Clips)}
-    return tuple(id_ for id_ in fired if id_ in with_text)
+    evaluate = partial(router().evaluate, visit_input.rules, node=visit_input.node, values=values)
+    fired: tuple[str, ...] = await call(evaluate)
+    return fired
 
 
 def _failed(code: FailureCode, message: str, *, fatal: bool = False) -> Failed:

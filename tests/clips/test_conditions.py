@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from abeyance.clips.engine import ClipsError, ClipsRule, evaluate, faults_of
-from abeyance.clips.source import fact_text
+from abeyance.authoring.routers import RouterError
+from abeyance.contrib.clips.engine import ClipsRule, evaluate, faults_of
+from abeyance.contrib.clips.source import fact_text
 
 
 def holds(when: str, *, node: str = "work", **values: Any) -> bool:
@@ -123,7 +124,7 @@ def test_a_function_that_cannot_take_a_value_is_an_error_that_names_the_rule(
     ]
 
     assert evaluate(rules, node="work", values={"a": "4"}) == ("fine", "large")
-    with pytest.raises(ClipsError, match="the rule 'large' cannot be evaluated") as raised:
+    with pytest.raises(RouterError, match="the rule 'large' cannot be evaluated") as raised:
         evaluate(rules, node="work", values={"a": "much"})
 
     assert "expected argument #1 to be of type integer or float" in str(raised.value)

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-from abeyance.clips.engine import ClipsRule, evaluate
+from abeyance.contrib.clips.engine import ClipsRule, evaluate
 from abeyance.core.spec import Assert, Retract
 
 RULES = [
@@ -22,14 +22,14 @@ RULES = [
 MISSING = """
 import sys
 sys.modules["clips"] = None
-from abeyance.clips.engine import ClipsRule, evaluate, faults_of
-from abeyance.clips.engine import ClipsMissing
+from abeyance.contrib.clips.engine import ClipsRule, evaluate, faults_of
+from abeyance.authoring.routers import RouterMissing
 rules = [ClipsRule(id="r1", when="(a)")]
 assert evaluate([], node="work", values={}) == ()
 (fault,) = faults_of(rules)
 try:
     evaluate(rules, node="work", values={})
-except ClipsMissing as error:
+except RouterMissing as error:
     assert str(error) == fault
     print(fault)
 """
@@ -55,15 +55,15 @@ except abeyance.GraphError as error:
 
 UNUSED = """
 import sys
-from abeyance.clips.engine import evaluate
+from abeyance.contrib.clips.engine import evaluate
 evaluate([], node="work", values={})
 print("clips" in sys.modules)
 """
 
 MANY = """
 import resource
-from abeyance.clips.engine import ClipsRule, evaluate
-from abeyance.clips.engine import ClipsError
+from abeyance.contrib.clips.engine import ClipsRule, evaluate
+from abeyance.authoring.routers import RouterError
 rules = [ClipsRule(id=str(n), when="(a (value ?v)) (test (numberp ?v))") for n in range(20)]
 wrong = [ClipsRule(id="wrong", when="(a (value ?v)) (test (> (string-to-field ?v) 1))")]
 def peak():
@@ -73,7 +73,7 @@ def some(count):
         evaluate(rules, node="work", values={"a": f"x{number}" * 5000})
         try:
             evaluate(wrong, node="work", values={"a": f"x{number}" * 5000})
-        except ClipsError:
+        except RouterError:
             pass
 some(20)
 before = peak()

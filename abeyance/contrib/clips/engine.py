@@ -29,11 +29,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final, TypeAlias, assert_never
 
-from abeyance.clips import source
-from abeyance.clips.source import NODE, Part, TextError
+from abeyance.authoring.routers import RouterError, RouterMissing
+from abeyance.contrib.clips import source
+from abeyance.contrib.clips.source import NODE, Part, TextError
 from abeyance.core.json import Json, look_up, matches
 from abeyance.core.spec import Assert, Clips, Matches, Retract, Rule
-from abeyance.errors import AbeyanceError
 
 _FIRED: Final = "!fired"
 """The fact that records a rule's firing. No author text can name it."""
@@ -43,21 +43,13 @@ _FIRST: Final = 10_000
 """The highest salience in CLIPS."""
 
 
-class ClipsError(AbeyanceError):
-    """Rules cannot be evaluated; the message names the rule, the problem and the fix."""
-
-
-class ClipsMissing(ClipsError):
-    """The library that evaluates CLIPS text is not installed."""
-
-
 def library(id_: str) -> Any:
-    """Return the library. Raise ClipsMissing, which names a rule that needs it."""
+    """Return the library. Raise RouterMissing, which names a rule that needs it."""
     try:
         return importlib.import_module("clips")
     except ModuleNotFoundError as error:
         message = f"the rule {id_!r} has CLIPS text as its condition: pip install 'abeyance[rules]'"
-        raise ClipsMissing(message) from error
+        raise RouterMissing(message) from error
 
 
 class Engine:
@@ -114,7 +106,7 @@ class Engine:
     def run(self, node: str, values: Mapping[str, Json], limit: int) -> tuple[str, ...]:
         """Assert the facts, let the rules fire, and return their ids in the order of firing.
 
-        Raise ClipsError if CLIPS complains, or if rules still fire after `limit` firings.
+        Raise RouterError if CLIPS complains, or if rules still fire after `limit` firings.
         """
         self._put(NODE, id=self._clips.Symbol(node))
         for name in self._facts:
@@ -128,7 +120,7 @@ class Engine:
                 f"the rules still fire after {limit} firings, next {pending}: change what they assert "
                 "or retract"
             )
-            raise ClipsError(message)
+            raise RouterError(message)
         facts = self._environment.find_template(_FIRED).facts()
         return tuple(self._ids[fact["rule"]] for fact in facts)
 
@@ -152,7 +144,7 @@ class Engine:
             f"{subject} cannot be evaluated on these values; CLIPS says: {_complaint(output)} "
             f"({_STRINGS}, check it with numberp)"
         )
-        raise ClipsError(message)
+        raise RouterError(message)
 
 
 @cache
@@ -239,7 +231,7 @@ def faults_of(rules: Sequence[ClipsRule]) -> list[str]:
     """
     try:
         faults, _ = _built(rules, is_graph=True)
-    except ClipsMissing as error:
+    except RouterMissing as error:
         return [str(error)]
     return faults
 
@@ -253,14 +245,14 @@ def evaluate(
 ) -> tuple[str, ...]:
     """Return the ids of the rules that fire after a visit of `node`, in order, each once.
 
-    Raise ClipsMissing without the extra `rules`, and ClipsError if a text is faulty, a function cannot
+    Raise RouterMissing without the extra `rules`, and RouterError if a text is faulty, a function cannot
     take a value, or rules still fire after `limit` firings (at least 1).
     """
     if not rules:
         return ()
     faults, engine = _built(rules, is_graph=False)
     if engine is None:
-        raise ClipsError("; ".join(faults))
+        raise RouterError("; ".join(faults))
     return engine.run(node, values, limit)
 
 

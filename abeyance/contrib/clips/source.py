@@ -15,12 +15,11 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, Literal
 
+from abeyance.authoring.routers import AT_NODE
 from abeyance.core.json import Json, canonical
 
 NODE: Final = "node-id"
 """The fact that names the node after whose visit rules are evaluated."""
-AT_NODE: Final = re.compile(r"\(\s*node-id\s*\(\s*id\s+(?P<node>[\w.+\-]+)\s*\)\s*\)")
-"""The pattern that holds after the visits of one node only."""
 
 # fmt: off
 FUNCTIONS: Final = frozenset({
