@@ -9,7 +9,7 @@ from temporal_site import ANYBODY, Site, eventually
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client as TemporalClient
 
-from abeyance import AfterToolCall, Agent, BeforeToolCall, tool, views
+from abeyance import AfterToolCall, Agent, BeforeToolCall, views
 from abeyance.core.state import Limits
 
 CLERK = "graph:desk;node:clerk;agent:clerk"
@@ -75,28 +75,3 @@ async def test_what_hooks_ask_around_an_agent_is_answered_while_no_worker_is_the
         await site.replays(run_id)
 
     assert ended.values["report"] == "helper: success: well done"
-
-
-async def test_a_worker_that_shuts_down_costs_a_tool_no_attempt(temporal: TemporalClient) -> None:
-    begun: list[int] = []
-
-    @tool(retries=1)
-    async def look() -> str:
-        begun.append(len(begun) + 1)
-        if begun[-1] == 1:
-            await asyncio.Event().wait()
-        if begun[-1] == 2:
-            message = "no connection"
-            raise OSError(message)
-        return "found"
-
-    clerk = Agent("clerk", model=scripted([("look", {})], told), tools=[look])
-    site = Site(temporal, desk(clerk))
-    run_id = await site.start()
-    async with site.worker():
-        await eventually(lambda: begun == [1])
-    async with site.worker():
-        ended = await site.ended(run_id)
-
-    assert ended.values["report"] == "look: success: found"
-    assert begun == [1, 2, 3]

@@ -69,27 +69,6 @@ async def types(site: Site, run_id: str) -> list[str]:
     return [event.type for event in events]
 
 
-async def test_a_cancel_stops_a_model_that_speaks_and_keeps_what_it_had_said(
-    temporal: TemporalClient,
-) -> None:
-    speaker = Speaker()
-    site = Site(temporal, speaker.graph())
-    async with site.worker():
-        run_id = await site.start({"question": "Tell me."})
-        await eventually(lambda: speaker.heard)
-        await site.client.run(run_id).cancel(reason="enough")
-        ended = await site.ended(run_id)
-        messages = await kept(site, run_id)
-        await site.replays(run_id)
-
-    assert (ended.status, ended.reason) == ("cancelled", "enough")
-    assert speaker.heard == [["Tell me."]]
-    assert prompts(messages) == ["Tell me."]
-    last = messages[-1]
-    assert isinstance(last, ModelResponse)
-    assert (last.text, last.state) == ("Once", "interrupted")
-
-
 async def test_a_cancel_through_temporal_keeps_what_agents_in_agents_had_said(
     temporal: TemporalClient,
 ) -> None:
@@ -134,36 +113,6 @@ async def test_a_cancel_stops_a_tool_that_runs_and_keeps_what_led_to_its_call(
     last = messages[-1]
     assert isinstance(last, ModelResponse)
     assert [call.tool_name for call in last.tool_calls] == ["bore"]
-
-
-async def test_a_model_that_is_paused_now_goes_on_as_the_same_visit_and_says_nothing_twice(
-    temporal: TemporalClient,
-) -> None:
-    speaker = Speaker()
-    site = Site(temporal, speaker.graph())
-    async with site.worker():
-        run_id = await site.start({"question": "Tell me."})
-        await eventually(lambda: speaker.heard)
-        await site.client.run(run_id).pause(mode="now")
-
-        async def is_stopped() -> bool:
-            return not (await site.client.run(run_id).view()).running
-
-        await eventually(is_stopped)
-        await site.client.run(run_id).resume()
-        await eventually(lambda: len(speaker.heard) == 2)
-        speaker.go.set()
-        ended = await site.ended(run_id)
-        messages = await kept(site, run_id)
-        events, _ = await site.client.feed.page(run_id, None, 1_000)
-        await site.replays(run_id)
-
-    assert speaker.heard == [["Tell me."], ["Tell me."]]
-    assert ended.values["report"] == "Once more."
-    assert ended.metrics is not None
-    assert ended.metrics.visits == 2  # that of the agent's node, and that of the turn
-    assert {e.address for e in events if e.type.startswith("node.")} == {f"{CLERK};node:model"}
-    assert [message.kind for message in messages] == ["request", "response"]
 
 
 async def test_what_is_said_while_the_model_speaks_is_heard_once_and_before_the_agent_ends(

@@ -12,7 +12,6 @@ from temporal_site import ANYBODY, Site, eventually
 from temporalio.client import Client as TemporalClient
 
 from abeyance import (
-    END,
     Agent,
     Refusal,
     ToolContext,
@@ -140,39 +139,3 @@ async def test_a_model_that_speaks_at_the_hard_mark_is_asked_again_and_heard_onc
     assert [f"hint {number}." in text for number, text in enumerate(said)] == [True] * sent
     assert ended.values["report"] == "Once more."
     assert ended.undelivered == []
-
-
-async def test_what_an_agent_remembers_outlives_hand_overs_and_its_visits(
-    temporal: TemporalClient,
-) -> None:
-    ledger = Ledger()
-    seen: list[list[str]] = []
-
-    def last(messages: list[ModelMessage]) -> str:
-        seen.append(prompts(messages))
-        return f"{len(messages)} messages"
-
-    clerk = Agent(
-        "clerk",
-        model=scripted([("pay", {"to": "bob", "amount": 1})], last),
-        tools=[ledger.pay],
-        memory="run",
-    )
-    graph = desk(clerk)
-    graph.interrupt("more", prompt="Once more?")
-    graph.edge("clerk", "more")
-    graph.edge("more", "clerk", when={"report": "3 messages"})
-    graph.edge("more", END, when="else")
-    site = Site(temporal, graph)
-    async with site.worker():
-        run_id = await site.start({"question": "Pay bob."}, limits=SMALL)
-        for _ in range(2):
-            await site.until(run_id, "awaiting-input")
-            await pushed_on(site, run_id)
-            await site.until(run_id, "awaiting-input")
-            await site.client.run(run_id).respond(response="yes", principal=ANYBODY)
-        ended = await site.ended(run_id)
-
-    assert ledger.paid == ["bob"]
-    assert seen == [["Pay bob."], ["Pay bob.", "Pay bob."]]
-    assert ended.values["report"] == "5 messages"

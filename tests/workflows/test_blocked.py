@@ -209,6 +209,7 @@ async def test_a_route_to_a_renamed_node_waits_for_one_to_the_old_name_and_the_n
     assert logged(caplog, run_id) == ["target_unknown"]
 
 
+@pytest.mark.slow
 async def test_a_blocked_finally_node_blocks_the_end_for_longer_than_its_timeout(
     temporal: TemporalClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,4 +1,4 @@
-"""What pausing and cancelling mean for code that runs: stopped, asked again, waiting, and cleaned up."""
+"""What pausing and cancelling mean for code that runs: stopped, asked again, waiting, and told."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sample_graphs import State
 from temporal_site import ANYBODY, Site, eventually
 from temporalio.client import Client as TemporalClient
 
-from abeyance import START, Context, Graph, commands
+from abeyance import START, Context, Graph
 from abeyance.core.events import Message
 from abeyance.errors import StillPaused
 
@@ -158,51 +158,6 @@ async def test_a_node_that_waits_too_long_is_told_all_that_helps(temporal: Tempo
         "queue_depth=1 of 100",
     ):
         assert told in str(error)
-
-
-async def test_a_run_that_fails_tidies_up_and_reports_what_nobody_read(
-    temporal: TemporalClient,
-) -> None:
-    go = threading.Event()
-    graph = Graph("ending", state=State)
-
-    @graph.node(retries=0)
-    async def work(state: State) -> dict[str, Any]:
-        while not go.is_set():
-            await asyncio.sleep(0.02)
-        raise ValueError("it broke")
-
-    @graph.node(retries=0)
-    async def tidy(state: State, ctx: Context) -> dict[str, Any]:
-        raise ValueError(f"no broom after {ctx.outcome}")
-
-    @graph.node
-    async def lights(state: State, ctx: Context) -> dict[str, Any]:
-        return {"log": [f"lights off: {ctx.outcome}"]}
-
-    graph.edge(START, "work")
-    graph.finally_("tidy", "lights")
-    site = Site(temporal, graph)
-    async with site.worker():
-        run_id = await site.start()
-        for number in range(2):
-            message = commands.SteerMessage(message_id=f"m{number}", text="x" * 60)
-            await site.client.run(run_id).signal_message(message)
-        go.set()
-        ended = await site.ended(run_id)
-        result = await site.client.run(run_id).result()
-        await site.replays(run_id)
-    told = await site.events(run_id, "message.undelivered")
-    assert (ended.status, ended.reason) == ("failed", "ValueError: it broke")
-    assert ended.values["log"] == ["lights off: failed"]
-    assert result.values == ended.values
-    assert [failure.message for failure in ended.beside] == ["ValueError: no broom after failed"]
-    left = [(f"m{number}", "failed", "x" * 50 + "...") for number in range(2)]
-    for reported in (ended.undelivered, result.undelivered):
-        assert [(each.message_id, each.reason, each.preview) for each in reported] == left
-    assert [(each["message_id"], each["reason"]) for each in told] == [row[:2] for row in left]
-    assert ended.metrics is not None
-    assert (ended.metrics.messages_queued, ended.metrics.messages_delivered) == (2, 0)
 
 
 async def test_a_message_of_a_visit_that_never_began_is_reported(temporal: TemporalClient) -> None:

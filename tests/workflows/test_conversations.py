@@ -32,43 +32,6 @@ async def refused(call: Any) -> Refusal:
     return refusal.value
 
 
-async def test_a_second_agent_is_refused_with_the_id_of_the_first(temporal: TemporalClient) -> None:
-    site = Site(temporal, gated())
-    talk = new_conversation()
-    async with site.worker():
-        first = await site.start(conversation_id=talk)
-        refusal = await refused(site.start(conversation_id=talk))
-        helper = await site.start(conversation_id=talk, session_type="helper")
-        beside = await site.start(conversation_id=talk, allow_concurrent=True)
-
-        assert refusal.code is Code.CONVERSATION_BUSY
-        assert refusal.details["run_id"] == first
-        assert first in refusal.message
-        assert await site.client.conversations.runs(talk) == [first, helper, beside]
-        assert await site.client.conversations.interrupt(talk) == [first, helper, beside]
-        for run_id in (first, helper, beside):
-            assert (await site.ended(run_id)).status == "cancelled"
-            await site.replays(run_id)
-        # No sooner than they have ended: their last task has told of it.
-        again = await site.start(conversation_id=talk)
-        assert await site.client.conversations.runs(talk) == [again]
-
-
-async def test_runs_that_started_a_millisecond_ago_are_all_cancelled(
-    temporal: TemporalClient,
-) -> None:
-    site = Site(temporal, gated())
-    talk = new_conversation()
-    async with site.worker():
-        for _ in range(2):
-            started = [await site.start(conversation_id=talk, allow_concurrent=True) for _ in "12"]
-            assert await site.client.conversations.interrupt(talk) == started
-            for run_id in started:
-                assert (await site.ended(run_id)).status == "cancelled"
-        assert await site.client.conversations.interrupt(talk) == []
-        assert await site.client.conversations.interrupt(new_conversation()) == []
-
-
 async def test_the_next_run_may_start_the_moment_after_one_has_ended(
     temporal: TemporalClient,
 ) -> None:

@@ -87,6 +87,7 @@ async def test_a_run_that_todays_code_cannot_replay_is_blocked_and_the_worker_sa
     assert "temporal workflow reset" in line
 
 
+@pytest.mark.slow
 async def test_a_run_whose_code_has_a_bug_is_blocked_until_a_worker_has_the_fix(
     temporal: TemporalClient,
 ) -> None:

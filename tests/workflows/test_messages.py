@@ -117,36 +117,6 @@ async def test_messages_are_taken_once_in_order_and_the_rest_is_reported(
         await site.replays(run_id)
 
 
-async def test_a_repeat_is_known_across_hand_overs_and_in_both_ways_of_sending(
-    temporal: TemporalClient,
-) -> None:
-    site = Site(temporal, reading(pause=0.005))
-    async with site.worker():
-        run_id = await site.start(limits=Limits(continue_as_new_after=20))
-        handle = temporal.get_workflow_handle(run_id)
-        generation = (await handle.describe()).run_id
-        await site.client.run(run_id).signal_message(message(1))
-
-        async def is_handed_over() -> bool:
-            return (await handle.describe()).run_id != generation
-
-        await eventually(is_handed_over)
-        await site.client.run(run_id).signal_message(message(1))
-        sent = await site.client.run(run_id).send_message(message(1))
-        with pytest.raises(Refusal) as conflict:
-            await site.client.run(run_id).send_message(message(1, text="another"))
-        await handle.signal("steer", message(1, text="another"))
-        await site.client.run(run_id).signal_message(message(2, text="enough"))
-        ended = await site.ended(run_id)
-
-        assert sent.duplicate
-        assert conflict.value.code is Code.MESSAGE_CONFLICT
-        assert [(note.message_id, note.code) for note in ended.rejected] == [
-            ("m1", Code.MESSAGE_CONFLICT)
-        ]
-        assert ended.values["log"] == ["m1", "m2"]
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 async def test_every_message_of_hundreds_is_taken_once_or_reported_whatever_happens(

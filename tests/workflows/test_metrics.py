@@ -6,14 +6,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import pytest
 from ports import free_port
-from sample_graphs import State, gated, gates
+from sample_graphs import State, gated
 from scraped import Scraped, scraped
-from temporal_site import ANYBODY, Site, eventually
+from temporal_site import ANYBODY, Site
 from temporalio.client import Client as TemporalClient
 
-from abeyance import START, Context, Graph, Refusal, commands, metrics
+from abeyance import START, Context, Graph, commands, metrics
 from abeyance.core.state import Limits
 from abeyance.temporal.connection import connect_temporal
 from abeyance.temporal.workers import process_runtime
@@ -154,57 +153,6 @@ async def test_steps_and_hand_overs_are_checkpoints(temporal: TemporalClient) ->
         assert checkpoints("hand-over") >= 2
         assert told.total("checkpoint_latency_milliseconds_sum", kind="journal") > 0
         assert await site.operations("pause") == 3
-
-
-async def test_the_counters_of_a_run_are_the_same_after_a_restart_and_after_a_hand_over(
-    temporal: TemporalClient,
-) -> None:
-    site = Site(temporal, gates(2))
-    async with site.worker():
-        run_id = await site.start(limits=Limits(continue_as_new_after=40, max_queue_size=2))
-        await site.until(run_id, "awaiting-input")
-        execution = await newest(site, run_id)
-        await site.client.run(run_id).resume()
-        for _ in range(2):
-            await site.client.run(run_id).pause()
-        for number in (0, 1, 0):
-            await site.client.run(run_id).send(message_id=f"m{number}", text="hello")
-        with pytest.raises(Refusal, match="bound is 2"):
-            await site.client.run(run_id).send(message_id="x", text="no")
-        counted = (await site.client.run(run_id).view()).metrics
-        assert await newest(site, run_id) == execution
-    async with site.worker():
-        restarted = (await site.client.run(run_id).view()).metrics
-
-        async def is_handed_over() -> bool:
-            # What is refused leaves its trace in the history, and nothing in the counters.
-            handle = temporal.get_workflow_handle(run_id)
-            await handle.signal("steer", {"message_id": "x", "text": "no"})
-            return await newest(site, run_id) != execution
-
-        await eventually(is_handed_over)
-        handed_over = (await site.client.run(run_id).view()).metrics
-        await site.client.run(run_id).cancel()
-        ended = await site.ended(run_id)
-
-    assert counted is not None
-    assert counted.model_dump(exclude={"last_activity_at"}) == {
-        "messages_queued": 2,
-        "messages_delivered": 0,
-        "pause_count": 2,
-        "resume_count": 1,
-        "cancel_count": 0,
-        "max_queue_depth": 2,
-        "visits": 2,
-    }
-    assert restarted == counted
-    assert handed_over == counted
-    assert ended.metrics is not None
-    assert ended.metrics.cancel_count == 1
-
-
-async def newest(site: Site, run_id: str) -> str | None:
-    return (await site.temporal.get_workflow_handle(run_id).describe()).run_id
 
 
 async def test_metrics_can_be_turned_off_and_the_sdk_keeps_its_own(

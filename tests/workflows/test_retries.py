@@ -1,4 +1,4 @@
-"""Retries on a real server: how often, how long, and what a pause or a hand-over between them leaves."""
+"""Retries on a real server: how often, how long, and what a pause between them leaves."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from temporal_site import Site, eventually
 from temporalio.client import Client as TemporalClient
 
 from abeyance import START, Backoff, Context, Graph
-from abeyance.core.state import Limits
 
 QUICK = Backoff(first="100ms", factor=1, most="100ms")
 
@@ -77,22 +76,6 @@ async def test_the_pauses_grow_by_the_factor_up_to_the_longest(temporal: Tempora
         ]
         assert {each["message"] for each in told} == {"ConnectionError: away"}
         assert len(await site.events(run_id, "node.started")) == 5
-
-
-async def test_a_hand_over_between_two_attempts_repeats_no_step_and_forgets_no_attempt(
-    temporal: TemporalClient,
-) -> None:
-    away = Away(9)
-    site = Site(temporal, alone(away.work, retries=2, backoff=QUICK))
-    async with site.worker():
-        run_id = await site.start(limits=Limits(continue_as_new_after=6))
-        first = await temporal.get_workflow_handle(run_id).describe()
-        ended = await site.ended(run_id)
-        last = await temporal.get_workflow_handle(run_id).describe()
-
-        assert first.run_id != last.run_id
-        assert ended.error is not None
-        assert (len(away.calls), away.steps, len(away.keys)) == (3, ["once"], 1)
 
 
 @pytest.mark.slow

@@ -54,22 +54,6 @@ async def test_a_failed_run_goes_on_and_runs_no_finished_node_or_step_again(
         await site.replays(run_id)
 
 
-async def test_a_repeat_with_the_same_key_starts_nothing_more(temporal: TemporalClient) -> None:
-    payments = Payments(fails=2)
-    site = Site(temporal, payments.graph())
-    async with site.worker():
-        run_id = await failed(site)
-        run = site.client.run(run_id, site.graphs["payment"])
-        await run.retry(key="once")
-        assert (await site.ended(run_id)).status == "failed"
-        await run.retry(key="once")
-        with pytest.raises(Refusal) as other:
-            await run.retry(key="once", patch={"amount": 4})
-
-        assert (await run.view()).status == "failed"
-        assert other.value.code is Code.IDEMPOTENCY_CONFLICT
-
-
 async def test_a_patch_is_a_change_of_course_and_has_to_fit_the_model(
     temporal: TemporalClient,
 ) -> None:

