@@ -116,25 +116,6 @@ async def test_each_run_of_a_batch_knows_the_key(api: Api) -> None:
     assert [await status(api, run_id) for run_id in runs] == ["awaiting-input"] * 2
 
 
-async def test_to_pause_and_send_again_pauses_and_sends_once(api: Api) -> None:
-    run_id, _ = await api.waiting("gated")
-    first = await post(api, f"/runs/{run_id}/pause-and-send", "m1", text="wait")
-    await post(api, f"/runs/{run_id}/resume")
-    again = await post(api, f"/runs/{run_id}/pause-and-send", "m1", text="wait")
-
-    assert (first.status_code, first.json()["queue_depth"]) == (202, 1)
-    assert (first.json()["duplicate"], again.json()["duplicate"]) == (False, True)
-    assert await status(api, run_id) == "awaiting-input"
-
-
-async def test_an_eviction_takes_a_key_and_refuses_what_is_none(api: Api) -> None:
-    evicted = await post(api, "/admin/evict", "k1", inactive_for="36500d")
-    refused = await post(api, "/admin/evict", "a b", inactive_for="36500d")
-
-    assert (evicted.status_code, evicted.json()["runs"]) == (200, [])
-    problem(refused, 422, "invalid_body")
-
-
 KEYLESS = {
     # Twice is the same as once.
     "POST /signin",

@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from itertools import pairwise
-from typing import Any
 
-import httpx
 import pytest
-from stack import Api, app_for, new_id, problem, served
-from temporal_site import Site, eventually
-from temporalio.client import Client as TemporalClient
-
-from abeyance import START, Graph
+from stack import Api, new_id, problem
+from temporal_site import Site
 
 YES = {"approved": True}
 
@@ -107,53 +101,3 @@ async def test_a_key_that_cannot_be_one_is_refused(
 
     problem(response, 422, "invalid_body")
     assert (await api.interrupt(gate))["status"] == "open"
-
-
-async def test_a_key_of_an_update_is_known_after_the_history_was_handed_over(
-    temporal: TemporalClient,
-) -> None:
-    graph = Graph("three")
-    for before, name in pairwise([START, "one", "two", "three"]):
-        graph.interrupt(name, prompt="?")
-        graph.edge(before, name)
-    site = Site(temporal, graph)
-    async with site.worker(), served(app_for(site)) as api:
-        run_id, _ = await api.waiting("three", limits={"continue_as_new_after": 3})
-        path = f"/runs/{run_id}"
-
-        async def call(method: str, key: str, place: str, **body: Any) -> httpx.Response:
-            headers = {"Idempotency-Key": key}
-            return await api.http.request(method, f"{path}{place}", json=body, headers=headers)
-
-        async def handed_over(before: str) -> bool:
-            return (await site.history(run_id)).run_id != before
-
-        version = (await api.http.get(path)).json()["version"]
-        edit = {"patch": {"x": 1}, "version": version}
-        execution = (await site.history(run_id)).run_id
-        await call("POST", "m1", "/messages", text="old")
-        first = [
-            await call("DELETE", "c", "/messages"),
-            await call("PATCH", "e", "/values", **edit),
-            await call("POST", "r", "/respond", response=1),
-        ]
-        await call("POST", "m2", "/messages", text="new")
-        await eventually(lambda: handed_over(execution))
-        again = [
-            await call("DELETE", "c", "/messages"),
-            await call("PATCH", "e", "/values", **edit),
-            await call("POST", "r", "/respond", response=1),
-        ]
-        others = [
-            await call("PATCH", "e", "/values", **{**edit, "patch": {"x": 2}}),
-            await call("POST", "c", "/respond", response=1),
-        ]
-        view = (await api.http.get(path)).json()
-
-    assert [answer.status_code for answer in (*first, *again)] == [200] * 6
-    assert again[0].json() == {"cleared": 1}
-    assert [receipt["replayed"] for receipt in again[2].json()["receipts"]] == [True]
-    for other in others:
-        problem(other, 409, "idempotency_conflict")
-    assert (view["queue_depth"], view["values"]) == (1, {"x": 1})
-    assert [entry["name"] for entry in view["interrupts"]] == ["two"]

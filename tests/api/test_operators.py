@@ -149,28 +149,6 @@ async def test_what_is_signalled_to_a_natively_paused_run_takes_effect_when_it_g
     assert ended["reason"] == "enough"
 
 
-async def test_a_key_that_was_used_before_the_native_pause_is_refused_like_any_answer(
-    api: Api, site: Site
-) -> None:
-    run_id, (gate, other) = await api.waiting("gates")
-
-    async def send() -> Any:
-        return await api.http.post(
-            f"/interrupts/{gate}/respond", json={"response": 1}, headers={"Idempotency-Key": "k"}
-        )
-
-    first = await send()
-    await pause_natively(site.temporal, run_id)
-    meanwhile = await send()
-    await unpause_natively(site.temporal, run_id)
-    after = await send()
-    await api.http.post(f"/interrupts/{other}/respond", json={"response": 1})
-
-    problem(meanwhile, 409, "natively_paused")
-    (receipt,) = first.json()["receipts"]
-    assert after.json()["receipts"] == [{**receipt, "replayed": True}]
-
-
 async def test_a_terminated_run_is_seen_as_that_everywhere(api: Api, site: Site) -> None:
     talk = new_id("talk")
     run_id, (gate,) = await api.waiting("gated", conversation_id=talk)

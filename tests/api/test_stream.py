@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 from sample_graphs import chain, gated, gates
 from stack import PLAIN, Api, app_for, problem, served, stream_events
-from temporal_site import ANYBODY, Site, eventually
+from temporal_site import Site, eventually
 from temporalio.client import Client as TemporalClient
 
 from abeyance import EventFilter, Refusal
@@ -209,24 +209,6 @@ async def test_a_filter_selects_by_type_graph_and_capability(
         whole = await everything(api)
         rest = whole[[each["id"] for each in whole].index(event["id"]) + 1 :]
         assert await everything(api, after=event["id"]) == rest
-
-
-async def test_an_interrupt_keeps_its_capability_over_a_hand_over(
-    temporal: TemporalClient,
-) -> None:
-    site = Site(temporal, gated("guarded", capability="payments:approve"))
-    async with site.worker():
-        run_id = await site.start(limits=SMALL)
-        await site.until(run_id, "awaiting-input")
-        first = (await temporal.get_workflow_handle(run_id).describe()).run_id
-        while (await temporal.get_workflow_handle(run_id).describe()).run_id == first:
-            await site.pause_and_resume(run_id)
-        await site.client.run(run_id).respond(response=YES, principal=ANYBODY)
-        await site.ended(run_id)
-    only = EventFilter(capabilities=("payments:approve",))
-    found = [event async for event in site.client.events(only, follow=False)]
-
-    assert [event.type for event in found] == ["interrupt.opened", "interrupt.answered"]
 
 
 async def test_what_happens_to_runs_that_wait_comes_within_moments_and_then_nothing_is_polled(

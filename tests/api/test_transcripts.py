@@ -234,28 +234,6 @@ async def test_without_a_worker_the_history_tells_where_transcripts_are(
     assert left == {**known, "next_cursor": None}
 
 
-async def test_a_hand_over_takes_transcripts_along_with_and_without_a_worker(
-    temporal: TemporalClient,
-) -> None:
-    async with lonely(temporal) as (site, api):
-        async with site.worker():
-            limits = {"continue_as_new_after": 20}
-            run_id, (gate,) = await api.waiting("counters", {"task": "8"}, limits=limits)
-            execution = (await site.history(run_id)).events[0]
-            known = await read(api, run_id)
-        without = await read(api, run_id)
-        async with site.worker():
-            await eventually(lambda: _answered(api, gate))
-            await api.until(run_id, "completed")
-        ended = await read(api, run_id)
-
-    attributes = execution.workflow_execution_started_event_attributes
-    assert attributes.continued_execution_run_id
-    assert roles(known).count("assistant") == 9
-    assert without == known
-    assert ended == {**known, "next_cursor": None}
-
-
 async def test_a_run_that_was_cancelled_through_temporal_can_be_read(
     agents: Api, bank: Site
 ) -> None:
@@ -268,8 +246,3 @@ async def test_a_run_that_was_cancelled_through_temporal_can_be_read(
     for each in (run_id, long):
         found = await read(agents, each, address=WRITER)
         assert (roles(found), found["next_cursor"]) == (["user", "assistant"], None)
-
-
-async def _answered(api: Api, gate: str) -> bool:
-    answer = await api.http.post(f"/interrupts/{gate}/respond", json={"response": True})
-    return answer.status_code == 200
