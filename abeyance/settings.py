@@ -109,17 +109,14 @@ class Settings(BaseSettings):
 
     HTTP: `tokens_file` turns authentication on. So do `jwt_issuer`, `jwt_audience` and `jwt_jwks` (the
     URL of the keys), for JSON Web Tokens. The claim `jwt_capabilities` (a path with dots) lists the
-    capabilities of the caller; `*` in it counts only with `jwt_allow_everything`. The claim
-    `jwt_subject` names the caller, `jwt_groups` the groups of the caller, and `jwt_reads` the labels of
-    the runs that the caller may see.
-    A caller sends requests on one of `max_connections`, which stays open for `keep_alive` between two.
+    capabilities of the caller, `jwt_subject` names the caller, and `jwt_groups` the groups of the caller.
     `allowed_hosts` are further hosts (`name` or `name:port`) of the API, such as a proxy. Pages of
     `allowed_origins` may talk to the graphs with a token. `mcp` offers all graphs as tools of MCP, not
     only those that are built for it.
 
     Sign-in: people sign in at `oidc_issuer`, an OpenID provider that knows this service as
-    `oidc_client_id`. `signin_keys` (as `encryption_keys`) seal their sessions, which last for
-    `signin_timeout`. `public_url` is where browsers reach the service.
+    `oidc_client_id`. `signin_keys` (as `encryption_keys`) seal their sessions. `public_url` is where
+    browsers reach the service.
 
     Records: `database_url` is the database that people read, `sqlite:///path` or
     `postgresql://user:password@host/name`.
@@ -159,14 +156,11 @@ class Settings(BaseSettings):
     jwt_capabilities: str = Field(default="capabilities", min_length=1)
     jwt_subject: str = Field(default="sub", min_length=1)
     jwt_groups: str = Field(default="groups", min_length=1)
-    jwt_reads: str = Field(default="reads", min_length=1)
-    jwt_allow_everything: bool = False
     oidc_issuer: str | None = Field(default=None, min_length=1)
     oidc_client_id: str | None = Field(default=None, min_length=1)
     oidc_client_secret: str | None = Field(default=None, min_length=1, repr=False)
     oidc_scopes: str = Field(default="openid", pattern=r"^[!-~]+( [!-~]+)*$")
     signin_keys: str | None = Field(default=None, repr=False)
-    signin_timeout: Seconds = Field(default=28_800.0, gt=0)
     public_url: str | None = None
     allowed_hosts: Hosts = ()
     allowed_origins: Hosts = ()
@@ -196,13 +190,9 @@ class Settings(BaseSettings):
     allowed_actions: Words = ()
     allowed_media_hosts: Hosts = ()
     max_body_size: int = Field(default=1_000_000, ge=1_000)
-    keep_alive: Seconds = Field(default=75.0, gt=0)
-    max_connections: int = Field(default=800, ge=1)
     max_visits: int = Field(default=1_000, ge=1)
-    max_guard_turns: int = Field(default=10, ge=0)
     max_parallel_visits: int = Field(default=50, ge=1, le=1_000)
     pause_timeout: OptionalSeconds = Field(default=None, gt=0)
-    grace: Seconds = Field(default=30.0, ge=0)
     default_timeout: Seconds = Field(default=300.0, gt=0)
     shutdown_grace: Seconds = Field(default=5.0, ge=0)
     continue_as_new_after: int = Field(default=1_500, ge=3)

@@ -180,7 +180,7 @@ async def serve(settings: Settings, host: str, port: int) -> None:
     with contextlib.closing(listen(host, port)) as listener:
         name = f"[{host}]" if ":" in host else host
         _logger.info("url=http://%s:%d | the API listens", name, listener.getsockname()[1])
-        server = Server(app, settings, grace=_SHUTDOWN_SECONDS)
+        server = Server(app, grace=_SHUTDOWN_SECONDS)
         backend: Backend = app.state.backend
         await _run(server, listener, backend.stopping)
 

@@ -46,6 +46,8 @@ CAPABILITIES_HEADER: Final = "X-Abeyance-Capabilities"
 GROUPS_HEADER: Final = "X-Abeyance-Groups"
 
 _MAX_CAPABILITIES: Final = 200
+_READS: Final = "reads"
+"""The claim with the labels of the runs that the owner of a token may see."""
 _logger = logging.getLogger("abeyance.api")
 
 
@@ -226,19 +228,19 @@ def issued_credentials(claims: Mapping[str, Any], issuer: JwtVerifier) -> Creden
     capabilities = _names(claims, issuer.claim, "capabilities", _MAX_CAPABILITIES)
     if _claim_value(claims, issuer.claim) is None:
         _hint(issuer.claim)
-    if EVERYTHING in capabilities and not issuer.may_allow_everything:
-        # Refuse rather than drop it, so that the caller learns why a capability is missing.
+    if EVERYTHING in capabilities:
+        # An issuer may copy the scopes that a client asks for. Refuse rather than drop it, so that the
+        # caller learns why a capability is missing.
         raise invalid_token(
-            f"grants every capability ({issuer.claim}: {EVERYTHING!r}): the issuer must list each one, "
-            "unless the operator sets ABEYANCE_JWT_ALLOW_EVERYTHING"
+            f"grants every capability ({issuer.claim}: {EVERYTHING!r}): the issuer must list each one"
         )
     groups = _names(claims, issuer.groups, "groups", MAX_GROUPS)
-    reads = _claim_value(claims, issuer.reads)
+    reads = claims.get(_READS)
     try:
         rights = ALL_RUNS if reads is None else read_rights(reads)
     except ValidationError:
         raise invalid_token(
-            f"has unusable read rights: {issuer.reads} takes at most 20 labels, each with a value or a "
+            f"has unusable read rights: {_READS} takes at most 20 labels, each with a value or a "
             "list of at most 20"
         ) from None
     return Credentials(

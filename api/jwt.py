@@ -55,10 +55,8 @@ _logger = logging.getLogger("abeyance.api")
 class JwtVerifier:
     """The issuer, the audience and the keys that tokens are verified against.
 
-    `claim` is the name of the claim with the capabilities, or a path to it with dots; `subject`, `groups`
-    and `reads` are those of the claims with the subject, the groups and the read rights.
-    `may_allow_everything` accepts `*` in it. An issuer that copies the requested scopes would grant it to
-    every client.
+    `claim` is the name of the claim with the capabilities, or a path to it with dots; `subject` and
+    `groups` are those of the claims with the subject and the groups.
     """
 
     name: str
@@ -67,8 +65,6 @@ class JwtVerifier:
     keys: JwksCache
     subject: str = "sub"
     groups: str = "groups"
-    reads: str = "reads"
-    may_allow_everything: bool = False
 
     @classmethod
     def read(cls, settings: Settings) -> Self | None:
@@ -98,9 +94,7 @@ class JwtVerifier:
             claim=settings.jwt_capabilities,
             subject=settings.jwt_subject,
             groups=settings.jwt_groups,
-            reads=settings.jwt_reads,
             keys=JwksCache(source),
-            may_allow_everything=settings.jwt_allow_everything,
         )
 
     async def claims(self, token: str) -> Mapping[str, Any]:

@@ -1,31 +1,32 @@
-"""The server of the API: uvicorn's, with the settings of this service and no signal handlers."""
+"""The server of the API: uvicorn's, with bounds and without signal handlers."""
 
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Iterator
 from typing import Final
 
 import uvicorn
 from starlette.types import ASGIApp
 
-from abeyance.settings import Settings
-
 _MAX_HEAD_BYTES: Final = 32_768
+_MAX_CONNECTIONS: Final = 800
+"""Beyond so many a process answers 503. A system allows a process 1,024 open files at first."""
+_KEEP_ALIVE: Final = 75
+"""In seconds: a proxy closes an idle connection before, so that none of its requests is lost."""
 
 
 class Server(uvicorn.Server):
     """A server of the API. Running requests get `grace` seconds when it stops."""
 
-    def __init__(self, app: ASGIApp, settings: Settings, *, grace: int) -> None:
+    def __init__(self, app: ASGIApp, *, grace: int) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
                 http="h11",
                 h11_max_incomplete_event_size=_MAX_HEAD_BYTES,
-                limit_concurrency=settings.max_connections,
-                timeout_keep_alive=math.ceil(settings.keep_alive),
+                limit_concurrency=_MAX_CONNECTIONS,
+                timeout_keep_alive=_KEEP_ALIVE,
                 lifespan="on",
                 ws="none",
                 log_config=None,

@@ -38,6 +38,8 @@ _ON_HOST: Final = "__Host-"
 """A browser accepts a cookie of this name only over https, from this host itself, and for all paths."""
 _MAX_COOKIE: Final = 4_000
 """In characters: browsers keep 4,096 bytes of a cookie, with its name and attributes."""
+_MOST_SECONDS: Final = 28_800.0
+"""How long a session lasts at most."""
 _MAX_ENDED: Final = 10_000
 _KEY_BYTES: Final = 32
 _logger = logging.getLogger("abeyance.api")
@@ -76,27 +78,26 @@ class Pending(Sealed):
 
 
 class Sessions:
-    """The cookies of one process, sealed with `keys`. `length` is how long a session lasts, in seconds.
+    """The cookies of one process, sealed with `keys`.
 
     Without keys the process makes one, and logs a warning once it is used: no other process opens its
     cookies, nor does this one after a restart.
     """
 
-    def __init__(self, keys: Keyring, *, length: float) -> None:
+    def __init__(self, keys: Keyring) -> None:
         self._is_warned = bool(keys)
         self._keys = keys or Keyring({"process": secrets.token_bytes(_KEY_BYTES)})
-        self._length = length
         self._ended: dict[str, float] = {}
 
     @classmethod
     def read(cls, settings: Settings) -> Self:
         text = settings.signin_keys
-        keys = Keyring({}) if text is None else Keyring.parse(text)
-        return cls(keys, length=settings.signin_timeout)
+        return cls(Keyring({}) if text is None else Keyring.parse(text))
 
-    def until(self, expires_at: float | None) -> float:
+    @staticmethod
+    def until(expires_at: float | None) -> float:
         """Return when a session ends that begins now, with a token that expires then."""
-        latest = time.time() + self._length
+        latest = time.time() + _MOST_SECONDS
         return latest if expires_at is None else min(latest, expires_at)
 
     def begin(self, response: Response, session: Session, *, is_https: bool) -> None:

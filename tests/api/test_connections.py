@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import httpx
-import pytest
 from stack import app_for, head_of, served, status_of
 from temporal_site import Site
 
-from abeyance.api.server import Server
-from abeyance.settings import Settings
-
 
 async def test_a_caller_too_many_is_refused_and_nobody_is_cut(site: Site) -> None:
-    async with served(app_for(site, max_connections=5)) as api:
+    async with served(app_for(site)) as api:
+        api.server.config.limit_concurrency = 5
         run_id, _ = await api.waiting("gated")
         query = {"wait": "30s", "until": "cancelled"}
 
@@ -35,17 +31,9 @@ async def test_a_caller_too_many_is_refused_and_nobody_is_cut(site: Site) -> Non
     assert {view["status"] for view in views} <= {"cancelled", "cancelling"}
 
 
-@pytest.mark.parametrize(("given", "seconds"), [({}, 75), ({"keep_alive": 0.2}, 1)])
-def test_a_connection_stays_open_as_long_as_it_is_set(
-    site: Site, given: dict[str, Any], seconds: int
-) -> None:
-    server = Server(app_for(site, **given), Settings(**given), grace=1)
-
-    assert server.config.timeout_keep_alive == seconds
-
-
 async def test_a_connection_takes_one_request_after_another_until_it_is_idle(site: Site) -> None:
-    async with served(app_for(site, keep_alive=0.2)) as api:
+    async with served(app_for(site)) as api:
+        api.server.config.timeout_keep_alive = 1
         reader, writer = await asyncio.open_connection("127.0.0.1", api.port)
         for _ in range(2):
             writer.write(head_of(api, "/healthz", method="GET"))

@@ -138,7 +138,6 @@ async def installation(folder: Path) -> AsyncIterator[Installation]:
         "ABEYANCE_STORAGE": str(folder / "storage"),
         "ABEYANCE_STORAGE_SHARED": "true",
         "ABEYANCE_SHUTDOWN_GRACE": "0.5s",
-        "ABEYANCE_MAX_CONNECTIONS": "2000",
         "FAULTS": str(faults),
         LEDGER: str(ledger),
         TOOLS_URL: f"http://127.0.0.1:{ports[2]}/mcp",

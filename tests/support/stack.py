@@ -34,7 +34,7 @@ class Api:
         self.app = app
         self.port = port
         self.url = f"http://127.0.0.1:{port}"
-        self._server = server
+        self.server = server
         self.http = httpx.AsyncClient(
             base_url=self.url,
             timeout=40,
@@ -46,19 +46,19 @@ class Api:
     @property
     def under_way(self) -> int:
         """How many calls are being answered."""
-        return len(self._server.server_state.tasks)
+        return len(self.server.server_state.tasks)
 
     def narrow(self) -> None:
         """Let little of what is sent wait on its way to those who are connected."""
-        for connection in list(self._server.server_state.connections):
+        for connection in list(self.server.server_state.connections):
             wire = connection.transport.get_extra_info("socket")
             wire.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
 
     def kill(self) -> None:
         """Cut every connection and stop, whatever is under way."""
-        self._server.should_exit = True
-        self._server.force_exit = True
-        for connection in list(self._server.server_state.connections):
+        self.server.should_exit = True
+        self.server.force_exit = True
+        for connection in list(self.server.server_state.connections):
             connection.transport.abort()
 
     async def raw(self, request: bytes) -> bytes:
@@ -165,7 +165,7 @@ async def served(app: FastAPI) -> AsyncIterator[Api]:
     # As in production. A listener of `socket.create_server` says nothing of TCP, so asyncio would leave
     # Nagle's algorithm on, and each answer would wait 40 ms for an acknowledgement.
     listener = listen("127.0.0.1", 0)
-    server = Server(app, app.state.backend.settings, grace=2)
+    server = Server(app, grace=2)
     api = Api(app, server, listener.getsockname()[1])
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     try:
