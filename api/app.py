@@ -102,6 +102,7 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
+        responses=openapi.REFUSALS,
     )
     app.state.backend = backend
     app.add_middleware(health.BehindMiddleware, backend=backend)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container
 from typing import Any, Final
 
 from fastapi import FastAPI
@@ -10,6 +10,7 @@ from fastapi.openapi.utils import get_openapi
 
 from abeyance.api.problems import MEDIA_TYPE, PROBLEMS
 from abeyance.errors import Code
+from abeyance.util import PROBLEM_TYPE
 
 _NOTES: Final = """\
 Start agent graphs, answer their questions and control their runs.
@@ -26,21 +27,6 @@ request without a body can send the header `X-Abeyance-Request` instead.
 """
 
 _JSON: Final = "application/json"
-_PUBLIC_CODES: Final = (Code.FOREIGN_ORIGIN,)
-_READ_CODES: Final = (
-    *_PUBLIC_CODES,
-    Code.UNAUTHENTICATED,
-    Code.CAPABILITY_REQUIRED,
-    Code.INVALID_BODY,
-    Code.UNAVAILABLE,
-    Code.RECORDS_UNAVAILABLE,
-)
-_CHANGE_CODES: Final = (
-    *_READ_CODES,
-    Code.MALFORMED_BODY,
-    Code.PAYLOAD_TOO_LARGE,
-    Code.UNSUPPORTED_MEDIA_TYPE,
-)
 
 _PROBLEM: Final = {
     "type": "object",
@@ -71,44 +57,28 @@ _PROBLEM: Final = {
     "additionalProperties": True,
 }
 
-_DELETED: Final = (Code.GONE, Code.ERASED)
-"""What a route refuses a run with that Temporal had, if it refuses others as unknown."""
-_RETRYABLE: Final = frozenset({429, 503})
 _RETRY_AFTER: Final = {
-    "description": "The number of seconds to wait before a retry.",
+    "description": "The number of seconds to wait before a retry, with 429 and 503.",
     "schema": {"type": "integer", "minimum": 1},
 }
 
 Responses = dict[int | str, dict[str, Any]]
 """The `responses` of a FastAPI route."""
 
-
-def read(description: str, example: Any, *refusals: Code, media_type: str = _JSON) -> Responses:
-    """Return the responses of a route that changes nothing."""
-    success = _success(description, example, media_type)
-    return {200: success, **_problems(*_READ_CODES, *refusals)}
-
-
-def change(status: int, description: str, example: Any, *refusals: Code) -> Responses:
-    """Return the responses of a route that changes something."""
-    return {status: _success(description, example), **_problems(*_CHANGE_CODES, *refusals)}
+_REFUSED: Final = "The call is refused, and nothing has changed: `code` says why."
+_AWAY: Final = "Something that the call needs is away: repeat it later."
+REFUSALS: Final[Responses] = {
+    "4XX": {"$ref": "#/components/responses/Refused", "description": _REFUSED},
+    "503": {"$ref": "#/components/responses/Unavailable", "description": _AWAY},
+}
+"""What every call may answer instead: described once, with an example of each code."""
 
 
-def check(description: str, example: Any, *refusals: Code) -> Responses:
-    """Return the responses of a public route."""
-    return {200: _success(description, example), **_problems(*_PUBLIC_CODES, *refusals)}
-
-
-def page(description: str, example: str, *refusals: Code) -> Responses:
-    """Return the responses of a public page."""
-    success = _success(description, example, "text/html")
-    return {200: success, **_problems(*_PUBLIC_CODES, *refusals)}
-
-
-def talk(description: str, example: str, *refusals: Code) -> Responses:
-    """Return the responses of a route that answers with a stream of server-sent events."""
-    success = _success(description, example, "text/event-stream")
-    return {200: success, **_problems(*_CHANGE_CODES, *refusals)}
+def answer(
+    description: str, example: Any, *, status: int = 200, media_type: str = _JSON
+) -> Responses:
+    """Return the response of a route to a call that it does not refuse."""
+    return {status: _success(description, example, media_type)}
 
 
 def also(description: str, example: Any, model: Any) -> dict[str, Any]:
@@ -130,6 +100,10 @@ def install(app: FastAPI) -> None:
             )
             components = document.setdefault("components", {})
             components.setdefault("schemas", {})["Problem"] = _PROBLEM
+            components["responses"] = {
+                "Refused": _problems(_REFUSED, range(400, 500)),
+                "Unavailable": _problems(_AWAY, range(500, 600)),
+            }
             components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
             document["security"] = [{"token": []}, {}]
             app.openapi_schema = document
@@ -149,30 +123,22 @@ def _success(description: str, example: Any, media_type: str = _JSON) -> dict[st
     return {"description": description, "content": content(example, media_type)}
 
 
-def _problems(*codes: Code) -> Responses:
-    by_status: dict[int, list[Code]] = {}
-    for code in dict.fromkeys([*codes, *(_DELETED if Code.UNKNOWN_RUN in codes else ())]):
-        by_status.setdefault(PROBLEMS[code][0], []).append(code)
-    return {status: _refusal(by_status[status]) for status in sorted(by_status)}
-
-
-def _refusal(codes: list[Code]) -> dict[str, Any]:
-    examples: Mapping[str, Any] = {str(code): {"value": _example(code)} for code in codes}
-    response: dict[str, Any] = {
-        "description": "; ".join(PROBLEMS[code][1] for code in codes),
-        "content": {
-            MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}, "examples": examples}
-        },
+def _problems(description: str, statuses: Container[int]) -> dict[str, Any]:
+    examples = {
+        str(code): {"value": _example(code)} for code in Code if PROBLEMS[code][0] in statuses
     }
-    if PROBLEMS[codes[0]][0] in _RETRYABLE:
-        response["headers"] = {"Retry-After": _RETRY_AFTER}
-    return response
+    schema = {"$ref": "#/components/schemas/Problem"}
+    return {
+        "description": description,
+        "content": {MEDIA_TYPE: {"schema": schema, "examples": examples}},
+        "headers": {"Retry-After": _RETRY_AFTER},
+    }
 
 
 def _example(code: Code) -> dict[str, Any]:
     status, title = PROBLEMS[code]
     return {
-        "type": f"urn:abeyance:problem:{code}",
+        "type": f"{PROBLEM_TYPE}{code}",
         "title": title,
         "status": status,
         "detail": f"{title}: the value that caused it, and the fix.",

@@ -115,7 +115,8 @@ def http_reference(document: Mapping[str, Any]) -> str:
 def _lines(document: Mapping[str, Any]) -> Iterator[str]:
     yield from ("# HTTP", "", *document["info"]["description"].splitlines(), "")
     yield "This page is made from the OpenAPI document that the API itself serves, `GET /openapi.json`."
-    yield "[HTTP](../how-to/http.md) shows the same calls in the order in which you need them."
+    yield "[HTTP](../how-to/http.md) shows the same calls in the order in which you need them, and"
+    yield "[refusals](refusals.md) has every code that a call may be refused with."
     tag = None
     calls = [
         (call["tags"][0], method.upper(), path, call)
@@ -133,7 +134,9 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
             yield from (f"Body: {_kind(form['schema'])}", "")
             yield from _example(_body_example(document, form))
         for status, answer in call["responses"].items():
-            yield from _answer(status, answer)
+            # What every call may refuse is on a page of its own.
+            if "$ref" not in answer:
+                yield from _answer(status, answer)
     yield from ("", "## Shapes")
     for name, schema in document["components"]["schemas"].items():
         yield from ("", f"### {name}", "", schema.get("description", ""), "")
@@ -162,11 +165,7 @@ def _fields(schema: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _answer(status: str, answer: Mapping[str, Any]) -> Iterator[str]:
-    for media, form in (answer.get("content") or {"": {}}).items():
-        if media == "application/problem+json":
-            codes = ", ".join(f"[`{code}`](refusals.md)" for code in form["examples"])
-            yield from (f"**{status}** {codes}", "")
-            continue
+    for form in (answer.get("content") or {"": {}}).values():
         kind = f": {_kind(form['schema'])}" if form.get("schema") else ""
         yield from (f"**{status}** {answer['description'].rstrip('.')}{kind}", "")
         yield from _example(form.get("example"))

@@ -18,7 +18,6 @@ from abeyance.api.rights import ALL_RUNS_ONLY
 from abeyance.api.schemas import MAX_FILTERS, Listed
 from abeyance.commands.fields import Name
 from abeyance.duration import OptionalSeconds
-from abeyance.errors import Code
 from abeyance.filters import AuditFilter
 from abeyance.records import audit
 from abeyance.records.audit_chain import redacted
@@ -84,10 +83,8 @@ class AuditQuery(BaseModel):
     "/audit",
     dependencies=[READ],
     response_model=Listed[dict[str, Any]],
-    responses=openapi.read(
-        "A page of lines.",
-        examples.listed(examples.AUDIT_LINE, "000000000005-6528a4a2f8400"),
-        Code.CURSOR_EXPIRED,
+    responses=openapi.answer(
+        "A page of lines.", examples.listed(examples.AUDIT_LINE, "000000000005-6528a4a2f8400")
     ),
 )
 async def read_audits(
@@ -118,9 +115,7 @@ async def read_audits(
     "/runs/{run_id}/audit",
     dependencies=[READ],
     response_class=Response,
-    responses=openapi.read(
-        "The audit.", examples.AUDIT, Code.UNKNOWN_RUN, Code.ERASED, media_type=_NDJSON
-    ),
+    responses=openapi.answer("The audit.", examples.AUDIT, media_type=_NDJSON),
 )
 async def read_audit(run_id: RunId, caller: Caller, client: ClientDep) -> Response:
     """Retrieve who did what in a run and when, what they were shown, and what they answered, as lines of
@@ -138,13 +133,7 @@ async def read_audit(run_id: RunId, caller: Caller, client: ClientDep) -> Respon
     "/runs/{run_id}",
     status_code=202,
     dependencies=[ADMIN, VALID_KEY],
-    responses=openapi.change(
-        202,
-        "The run is being erased.",
-        examples.ERASING,
-        Code.UNKNOWN_RUN,
-        Code.NOT_FINISHED,
-    ),
+    responses=openapi.answer("The run is being erased.", examples.ERASING, status=202),
 )
 async def erase_run(run_id: RunId, client: ClientDep) -> ErasedRun:
     """Erase a run that has ended: its records, its histories, and what is stored of it.
@@ -177,7 +166,7 @@ class Evicted(BaseModel):
 @router.post(
     "/evict",
     dependencies=[VALID_KEY],
-    responses=openapi.change(200, "The runs were halted.", examples.EVICTED, Code.OUTSIDE_READS),
+    responses=openapi.answer("The runs were halted.", examples.EVICTED),
 )
 async def evict(
     caller: Caller,

@@ -61,7 +61,7 @@ class ApprovalsQuery(lists.ApprovalsPage):
 
 
 def _report() -> openapi.Responses:
-    responses = openapi.read("A page of the report.", _EXAMPLE)
+    responses = openapi.answer("A page of the report.", _EXAMPLE)
     responses[200]["content"] |= openapi.content("at,outcome,by\r\n", "text/csv")
     return responses
 

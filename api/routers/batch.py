@@ -146,7 +146,7 @@ class BatchOutcome(BaseModel):
     next_cursor: str | None = None
 
 
-_RESPONSES: Final = openapi.change(200, "The result for each run.", examples.DONE_TO_MANY)
+_RESPONSES: Final = openapi.answer("The result for each run.", examples.DONE_TO_MANY)
 
 
 @router.post("/pause", dependencies=[CONTROL], responses=_RESPONSES)

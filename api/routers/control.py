@@ -34,7 +34,7 @@ from abeyance.client import Client, TemporalRun
 from abeyance.client.eviction import Room
 from abeyance.core import authority
 from abeyance.core.policy import Principal
-from abeyance.errors import Code, Refusal
+from abeyance.errors import Refusal
 from abeyance.orders import SIGNALS, control_order
 
 router = APIRouter(prefix="/runs/{run_id}", tags=["control"])
@@ -51,8 +51,6 @@ SignalResponse: TypeAlias = Accepted | views.RunView | RunStatus
 _GOTO: Final = "goto:"
 _POLL_SECONDS: Final = 0.5
 """The interval of queries while no worker processes the signal."""
-_CODES: Final = (Code.UNKNOWN_RUN, Code.NOT_RUNNING, Code.IDEMPOTENCY_CONFLICT)
-_OF_STARTS: Final = (Code.TOO_MANY_RUNS, Code.GONE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,25 +131,20 @@ async def _signal(
 SignalDep: TypeAlias = Annotated[Signal, Depends(_signal)]
 
 
-def signal_responses(example: Any, with_wait: Any, *refusals: Code) -> openapi.Responses:
+def signal_responses(example: Any, with_wait: Any) -> openapi.Responses:
     """Return the OpenAPI responses of a route that sends a signal to one run."""
     return {
         200: openapi.also(
             "The run after the signal took effect, with `wait`.", with_wait, views.RunView
         ),
-        **openapi.change(
-            202,
-            "Temporal has accepted the signal.",
-            example,
-            *dict.fromkeys((*refusals, Code.QUEUE_FULL)),
-        ),
+        **openapi.answer("Temporal has accepted the signal.", example, status=202),
     }
 
 
 @router.post(
     "/pause",
     status_code=202,
-    responses=signal_responses(examples.ACCEPTED, examples.PAUSED_RUN, *_CODES, Code.UNKNOWN_NODE),
+    responses=signal_responses(examples.ACCEPTED, examples.PAUSED_RUN),
 )
 async def pause(run_id: RunId, signal: SignalDep, body: PauseBody = None) -> SignalResponse:
     """Pause a run: running nodes finish, or with `mode: now` stop at once, and no new nodes start.
@@ -172,14 +165,14 @@ async def pause(run_id: RunId, signal: SignalDep, body: PauseBody = None) -> Sig
     "/resume",
     status_code=202,
     dependencies=[CONTROL],
-    responses=signal_responses(examples.ACCEPTED, examples.RUN, *_CODES),
+    responses=signal_responses(examples.ACCEPTED, examples.RUN),
 )
 async def resume(run_id: RunId, signal: SignalDep, body: ResumeBody = None) -> SignalResponse:
     """Resume a paused run. Resuming a run that is not paused changes nothing."""
     return await signal.control(run_id, commands.Resume, body)
 
 
-_CANCELLED: Final = signal_responses(examples.ACCEPTED, examples.ENDING_RUN, *_CODES)
+_CANCELLED: Final = signal_responses(examples.ACCEPTED, examples.ENDING_RUN)
 
 
 @router.post("/cancel", status_code=202, dependencies=[CONTROL], responses=_CANCELLED)
@@ -196,18 +189,7 @@ async def cancel(run_id: RunId, signal: SignalDep, body: CancelBody = None) -> S
 
 @router.patch(
     "/values",
-    responses=openapi.change(
-        200,
-        "The run with its new values.",
-        examples.RUN,
-        *_CODES,
-        Code.NATIVELY_PAUSED,
-        Code.UNKNOWN_GRAPH,
-        Code.NOT_STOPPED,
-        Code.STALE,
-        Code.INVALID_INPUT,
-        Code.READ_ONLY_FIELD,
-    ),
+    responses=openapi.answer("The run with its new values.", examples.RUN),
 )
 async def edit_values(run_id: RunId, body: ValuesBody, call: CallDep) -> views.RunView | RunStatus:
     """Set fields of a run's values, if they are still at `version`.
@@ -225,17 +207,8 @@ async def edit_values(run_id: RunId, body: ValuesBody, call: CallDep) -> views.R
 
 @router.post(
     "/migrate",
-    responses=openapi.change(
-        200,
-        "What the migration did, or with `dry_run` would do.",
-        examples.MIGRATION,
-        Code.UNKNOWN_RUN,
-        Code.NOT_RUNNING,
-        Code.IDEMPOTENCY_CONFLICT,
-        Code.NATIVELY_PAUSED,
-        Code.CANNOT_MIGRATE,
-        Code.VERSIONS_DIFFER,
-        Code.READ_ONLY_FIELD,
+    responses=openapi.answer(
+        "What the migration did, or with `dry_run` would do.", examples.MIGRATION
     ),
 )
 async def migrate(run_id: RunId, call: CallDep, body: MigrateBody = None) -> views.Migration:
@@ -264,21 +237,7 @@ async def migrate(run_id: RunId, call: CallDep, body: MigrateBody = None) -> vie
 
 @router.post(
     "/retry",
-    responses=openapi.change(
-        200,
-        "The run, which goes on.",
-        examples.RUN,
-        Code.UNKNOWN_RUN,
-        Code.UNKNOWN_GRAPH,
-        Code.NOT_FINISHED,
-        Code.RUN_FINISHED,
-        Code.IDEMPOTENCY_CONFLICT,
-        Code.CONVERSATION_BUSY,
-        Code.CANNOT_MIGRATE,
-        Code.INVALID_INPUT,
-        Code.READ_ONLY_FIELD,
-        *_OF_STARTS,
-    ),
+    responses=openapi.answer("The run, which goes on.", examples.RUN),
 )
 async def retry(run_id: RunId, call: CallDep, body: RetryBody = None) -> views.RunView | RunStatus:
     """Let a run that failed, was halted or was cancelled go on from where it ended, under its id.
@@ -305,21 +264,8 @@ async def retry(run_id: RunId, call: CallDep, body: RetryBody = None) -> views.R
 
 @router.post(
     "/rewind",
-    responses=openapi.change(
-        200,
-        "What the rewind discarded, or with `dry_run` would discard.",
-        examples.REWOUND,
-        Code.UNKNOWN_RUN,
-        Code.UNKNOWN_GRAPH,
-        Code.UNKNOWN_INTERRUPT,
-        Code.NOT_RUNNING,
-        Code.NATIVELY_PAUSED,
-        Code.NOT_STOPPED,
-        Code.IDEMPOTENCY_CONFLICT,
-        Code.CONVERSATION_BUSY,
-        Code.INVALID_INPUT,
-        Code.READ_ONLY_FIELD,
-        *_OF_STARTS,
+    responses=openapi.answer(
+        "What the rewind discarded, or with `dry_run` would discard.", examples.REWOUND
     ),
 )
 async def rewind(run_id: RunId, call: CallDep, body: RewindBody) -> views.Rewind:

@@ -26,7 +26,6 @@ from abeyance.api.routers.messages import to_signal
 from abeyance.api.schemas import fields_set
 from abeyance.commands import fields
 from abeyance.core import authority
-from abeyance.errors import Code
 from abeyance.orders import control_order
 
 
@@ -62,12 +61,7 @@ class Steered(Reached):
     "/interrupt",
     status_code=202,
     dependencies=[CONTROL],
-    responses=openapi.change(
-        202,
-        "The runs that are being cancelled.",
-        examples.REACHED,
-        Code.IDEMPOTENCY_CONFLICT,
-    ),
+    responses=openapi.answer("The runs that are being cancelled.", examples.REACHED, status=202),
 )
 async def interrupt(
     conversation_id: ConversationId, call: CallDep, body: CancelBody = None
@@ -79,12 +73,7 @@ async def interrupt(
 @router.post(
     "/pause",
     status_code=202,
-    responses=openapi.change(
-        202,
-        "The runs that are being paused.",
-        examples.REACHED,
-        Code.IDEMPOTENCY_CONFLICT,
-    ),
+    responses=openapi.answer("The runs that are being paused.", examples.REACHED, status=202),
 )
 async def pause(conversation_id: ConversationId, call: CallDep, body: PauseBody = None) -> Reached:
     """Pause every active run of a conversation."""
@@ -99,9 +88,7 @@ async def pause(conversation_id: ConversationId, call: CallDep, body: PauseBody 
     "/resume",
     status_code=202,
     dependencies=[CONTROL],
-    responses=openapi.change(
-        202, "The runs that are being resumed.", examples.REACHED, Code.IDEMPOTENCY_CONFLICT
-    ),
+    responses=openapi.answer("The runs that are being resumed.", examples.REACHED, status=202),
 )
 async def resume(
     conversation_id: ConversationId, call: CallDep, body: ResumeBody = None
@@ -122,15 +109,7 @@ async def _control(
     "/steer",
     status_code=202,
     dependencies=[STEER],
-    responses=openapi.change(
-        202,
-        "The run that gets the message.",
-        examples.STEERED,
-        Code.NO_ACTIVE_RUN,
-        Code.AMBIGUOUS_RUN,
-        Code.MESSAGE_CONFLICT,
-        Code.INVALID_MESSAGE,
-    ),
+    responses=openapi.answer("The run that gets the message.", examples.STEERED, status=202),
 )
 async def steer(conversation_id: ConversationId, body: MessageBody, call: CallDep) -> Steered:
     """Send a message to the one active run of the type `agent`.

@@ -12,7 +12,6 @@ from abeyance.api.auth import RESPOND, RESPONDS, Caller, require
 from abeyance.api.dependencies import ClientDep, Key
 from abeyance.api.schemas import Listed
 from abeyance.core.delegations import ADMIN
-from abeyance.errors import Code
 
 router = APIRouter(prefix="/delegations", tags=["delegations"])
 
@@ -26,9 +25,7 @@ DelegationId: TypeAlias = Annotated[
     "",
     status_code=201,
     dependencies=[RESPOND],
-    responses=openapi.change(
-        201, "The delegation.", examples.DELEGATION, Code.IDEMPOTENCY_CONFLICT
-    ),
+    responses=openapi.answer("The delegation.", examples.DELEGATION, status=201),
 )
 async def delegate(
     body: DelegateBody, caller: Caller, client: ClientDep, key: Key
@@ -51,7 +48,7 @@ async def delegate(
 
 @router.get(
     "",
-    responses=openapi.read("The delegations.", examples.listed(examples.DELEGATION)),
+    responses=openapi.answer("The delegations.", examples.listed(examples.DELEGATION)),
 )
 async def list_delegations(caller: Caller, client: ClientDep) -> Listed[views.DelegationView]:
     """List the delegations that the caller made or may use and that have not ended. With `admin`, all.
@@ -65,13 +62,7 @@ async def list_delegations(caller: Caller, client: ClientDep) -> Listed[views.De
 
 @router.delete(
     "/{delegation_id}",
-    responses=openapi.change(
-        200,
-        "The delegation, which counts no more.",
-        examples.DELEGATION,
-        Code.UNKNOWN_DELEGATION,
-        Code.IDEMPOTENCY_CONFLICT,
-    ),
+    responses=openapi.answer("The delegation, which counts no more.", examples.DELEGATION),
 )
 async def delete_delegation(
     delegation_id: DelegationId, caller: Caller, client: ClientDep, key: Key

@@ -14,7 +14,6 @@ from abeyance.api.schemas import Listed
 from abeyance.core.authority import CONTROL
 from abeyance.core.delegations import ADMIN
 from abeyance.core.policy import Principal, ReadRights
-from abeyance.errors import Code
 from abeyance.records.grant_views import GrantView
 
 router = APIRouter(prefix="/grants", tags=["grants"])
@@ -56,7 +55,7 @@ Status: TypeAlias = Annotated[
 ]
 
 
-@router.get("", responses=openapi.read("The grants.", examples.listed(_EXAMPLE)))
+@router.get("", responses=openapi.answer("The grants.", examples.listed(_EXAMPLE)))
 async def list_grants(
     caller: Caller, client: ClientDep, reads: Reads, status: Status = "standing"
 ) -> Listed[GrantView]:
@@ -74,7 +73,7 @@ async def list_grants(
 @router.delete(
     "/{grant_id}",
     dependencies=[VALID_KEY],
-    responses=openapi.change(200, "The grant, which counts no more.", _REVOKED, Code.UNKNOWN_GRANT),
+    responses=openapi.answer("The grant, which counts no more.", _REVOKED),
 )
 async def revoke_grant(
     grant_id: GrantId, caller: Caller, client: ClientDep, reads: Reads

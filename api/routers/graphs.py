@@ -13,7 +13,6 @@ from abeyance.api.auth import READ
 from abeyance.api.dependencies import BackendDep
 from abeyance.api.schemas import GraphSummary, Listed
 from abeyance.authoring.diagram import mermaid
-from abeyance.errors import Code
 
 router = APIRouter(prefix="/graphs", tags=["graphs"], dependencies=[READ])
 
@@ -76,7 +75,7 @@ flowchart TD
 
 @router.get(
     "",
-    responses=openapi.read("The graphs, sorted by name.", examples.listed(EXAMPLE)),
+    responses=openapi.answer("The graphs, sorted by name.", examples.listed(EXAMPLE)),
 )
 async def list_graphs(backend: BackendDep) -> Listed[GraphSummary]:
     """List the graphs that this service can start."""
@@ -87,7 +86,7 @@ async def list_graphs(backend: BackendDep) -> Listed[GraphSummary]:
 
 @router.get(
     "/{name}",
-    responses=openapi.read("The graph.", SPEC_EXAMPLE, Code.UNKNOWN_GRAPH),
+    responses=openapi.answer("The graph.", SPEC_EXAMPLE),
 )
 async def read_graph(name: str, backend: BackendDep) -> dict[str, Any]:
     """Retrieve a graph: its nodes, edges and interrupts, and in `guarded_by` the capabilities that its
@@ -100,9 +99,7 @@ async def read_graph(name: str, backend: BackendDep) -> dict[str, Any]:
 @router.get(
     "/{name}/diagram",
     response_class=PlainTextResponse,
-    responses=openapi.read(
-        "The Mermaid flowchart.", _DIAGRAM, Code.UNKNOWN_GRAPH, media_type="text/plain"
-    ),
+    responses=openapi.answer("The Mermaid flowchart.", _DIAGRAM, media_type="text/plain"),
 )
 async def draw_graph(name: str, backend: BackendDep) -> PlainTextResponse:
     """Render a graph as a Mermaid flowchart."""

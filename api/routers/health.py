@@ -98,7 +98,7 @@ class Readiness(BaseModel):
 
 # Load balancers probe with HEAD, too.
 @router.head("/healthz", include_in_schema=False)
-@router.get("/healthz", responses=openapi.check("The process responds.", {"status": "ok"}))
+@router.get("/healthz", responses=openapi.answer("The process responds.", {"status": "ok"}))
 async def healthz() -> Health:
     """Check that this process responds. Requires no capability."""
     return Health()
@@ -108,10 +108,8 @@ async def healthz() -> Health:
 @router.get(
     "/readyz",
     response_model=Readiness,
-    responses=openapi.check(
-        "The service is ready.",
-        {"ready": True, "workers": 2, "records": "current", "warnings": []},
-        Code.UNAVAILABLE,
+    responses=openapi.answer(
+        "The service is ready.", {"ready": True, "workers": 2, "records": "current", "warnings": []}
     ),
 )
 async def readyz(backend: BackendDep) -> Readiness | Response:
@@ -245,7 +243,7 @@ def _outcome(status: int, code: str, query: bytes) -> metrics.Outcome:
 @metrics_router.get(
     "/metrics",
     response_class=Response,
-    responses=openapi.read(
+    responses=openapi.answer(
         "The metrics of this process, for Prometheus.", _EXAMPLE, media_type="text/plain"
     ),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 from fastapi import APIRouter, Body, Query
 from pydantic import BaseModel, Field
@@ -38,7 +38,7 @@ from abeyance.api.schemas import (
 from abeyance.commands.fields import Name
 from abeyance.core import authority
 from abeyance.core.terms import GROUP
-from abeyance.errors import Code, Unavailable
+from abeyance.errors import Unavailable
 from abeyance.filters import InboxFilter, Order
 
 router = APIRouter(tags=["interrupts"])
@@ -65,36 +65,12 @@ Render: TypeAlias = Annotated[
     Query(description="`html`: with the prompt, which may be Markdown, as safe HTML."),
 ]
 
-_ANSWER_CODES: Final = (
-    Code.UNKNOWN_RUN,
-    Code.UNKNOWN_INTERRUPT,
-    Code.RUN_FINISHED,
-    Code.ALREADY_ANSWERED,
-    Code.NOT_ROOT_CAUSE,
-    Code.NOT_ASSIGNED,
-    Code.SEPARATION_OF_DUTIES,
-    Code.CLAIMED,
-    Code.AMBIGUOUS_DELEGATION,
-    Code.WITHDRAWN,
-    Code.STALE,
-    Code.IDEMPOTENCY_CONFLICT,
-    Code.NATIVELY_PAUSED,
-    Code.EXPIRED,
-    Code.INVALID_ANSWER,
-    Code.READ_ONLY_FIELD,
-    Code.DECISION_NOT_ALLOWED,
-    Code.NOT_REMEMBERABLE,
-    Code.GRANT_TOO_WIDE,
-)
-
 
 @router.get(
     "/runs/{run_id}/interrupts",
     dependencies=[READ],
-    responses=openapi.read(
-        "The interrupts, open ones first.",
-        examples.listed(examples.INTERRUPT),
-        *(Code.UNKNOWN_RUN, Code.NATIVELY_PAUSED, Code.ERASED),
+    responses=openapi.answer(
+        "The interrupts, open ones first.", examples.listed(examples.INTERRUPT)
     ),
 )
 async def list_interrupts(
@@ -124,11 +100,7 @@ async def list_interrupts(
 @router.get(
     "/interrupts/{interrupt_id}",
     dependencies=[READ],
-    responses=openapi.read(
-        "The interrupt.",
-        examples.INTERRUPT,
-        *(Code.UNKNOWN_RUN, Code.UNKNOWN_INTERRUPT, Code.NATIVELY_PAUSED, Code.ERASED),
-    ),
+    responses=openapi.answer("The interrupt.", examples.INTERRUPT),
 )
 async def read_interrupt(
     interrupt_id: InterruptId, caller: Caller, client: ClientDep, render: Render = None
@@ -198,7 +170,7 @@ class InboxQuery(ListQuery):
 @router.get(
     "/interrupts",
     dependencies=[READ],
-    responses=openapi.read(
+    responses=openapi.answer(
         "A page of open or held interrupts.",
         examples.listed({**examples.LISTED_INTERRUPT, "started_by": "sam"}, "eyJub3ci.2c26b46b"),
     ),
@@ -238,14 +210,7 @@ async def list_open_interrupts(
 @router.post(
     "/runs/{run_id}/respond",
     dependencies=[RESPOND],
-    responses=openapi.change(
-        200,
-        "A receipt for each answer.",
-        examples.RECEIPTS,
-        *_ANSWER_CODES,
-        Code.NOTHING_OPEN,
-        Code.AMBIGUOUS_INTERRUPT,
-    ),
+    responses=openapi.answer("A receipt for each answer.", examples.RECEIPTS),
 )
 async def respond(
     run_id: RunId, body: AnswersBody, call: CallDep, *, view: WithView = False
@@ -266,7 +231,7 @@ async def respond(
 @router.post(
     "/interrupts/{interrupt_id}/respond",
     dependencies=[RESPOND],
-    responses=openapi.change(200, "A receipt for the answer.", examples.RECEIPTS, *_ANSWER_CODES),
+    responses=openapi.answer("A receipt for the answer.", examples.RECEIPTS),
 )
 async def respond_to_interrupt(
     interrupt_id: InterruptId, body: AnswerBody, call: CallDep, *, view: WithView = False
@@ -297,19 +262,7 @@ async def _answer(
 
 @router.patch(
     "/interrupts/{interrupt_id}",
-    responses=openapi.change(
-        200,
-        "The interrupt with its new deadline.",
-        examples.INTERRUPT,
-        Code.UNKNOWN_RUN,
-        Code.NOT_RUNNING,
-        Code.IDEMPOTENCY_CONFLICT,
-        Code.NATIVELY_PAUSED,
-        Code.UNKNOWN_INTERRUPT,
-        Code.UNKNOWN_NODE,
-        Code.ALREADY_ANSWERED,
-        Code.WITHDRAWN,
-    ),
+    responses=openapi.answer("The interrupt with its new deadline.", examples.INTERRUPT),
 )
 async def edit_deadline(
     interrupt_id: InterruptId, body: DeadlineBody, call: CallDep
@@ -324,31 +277,10 @@ async def edit_deadline(
     return await _edit(call, interrupt_id, commands.EditDeadline, body, "its deadline was changed")
 
 
-_CLAIM_CODES: Final = (
-    Code.UNKNOWN_RUN,
-    Code.NOT_RUNNING,
-    Code.UNKNOWN_INTERRUPT,
-    Code.ALREADY_ANSWERED,
-    Code.WITHDRAWN,
-    Code.IDEMPOTENCY_CONFLICT,
-    Code.NATIVELY_PAUSED,
-)
-
-
 @router.post(
     "/interrupts/{interrupt_id}/claim",
     dependencies=[RESPOND],
-    responses=openapi.change(
-        200,
-        "The interrupt, with the claim.",
-        examples.INTERRUPT,
-        *_CLAIM_CODES,
-        Code.NOT_ASSIGNED,
-        Code.SEPARATION_OF_DUTIES,
-        Code.AMBIGUOUS_DELEGATION,
-        Code.CLAIMED,
-        Code.NOT_CLAIMABLE,
-    ),
+    responses=openapi.answer("The interrupt, with the claim.", examples.INTERRUPT),
 )
 async def claim(
     interrupt_id: InterruptId, call: CallDep, body: ClaimBody = None
@@ -364,9 +296,7 @@ async def claim(
 
 @router.post(
     "/interrupts/{interrupt_id}/release",
-    responses=openapi.change(
-        200, "The interrupt, without a claim.", examples.INTERRUPT, *_CLAIM_CODES
-    ),
+    responses=openapi.answer("The interrupt, without a claim.", examples.INTERRUPT),
 )
 async def release(
     interrupt_id: InterruptId, call: CallDep
@@ -383,9 +313,7 @@ async def release(
 
 @router.post(
     "/interrupts/{interrupt_id}/reassign",
-    responses=openapi.change(
-        200, "The interrupt, with its new assignees.", examples.INTERRUPT, *_CLAIM_CODES
-    ),
+    responses=openapi.answer("The interrupt, with its new assignees.", examples.INTERRUPT),
 )
 async def reassign(
     interrupt_id: InterruptId, body: ReassignBody, call: CallDep
@@ -403,17 +331,7 @@ async def reassign(
 
 @router.post(
     "/interrupts/{interrupt_id}/take-back",
-    responses=openapi.change(
-        200,
-        "The interrupt, which is open again.",
-        examples.INTERRUPT,
-        Code.UNKNOWN_RUN,
-        Code.NOT_RUNNING,
-        Code.UNKNOWN_INTERRUPT,
-        Code.NOT_HELD,
-        Code.IDEMPOTENCY_CONFLICT,
-        Code.NATIVELY_PAUSED,
-    ),
+    responses=openapi.answer("The interrupt, which is open again.", examples.INTERRUPT),
 )
 async def take_back(
     interrupt_id: InterruptId, call: CallDep, body: TakeBackBody = None

@@ -47,15 +47,6 @@ _MAX_PAGE_SIZE: Final = 1_000
 _DEFAULT_PAGE_SIZE: Final = 50
 _MIN_BACKOFF: Final = 0.1
 _MAX_BACKOFF: Final = 1.0
-_CODES: Final = (
-    Code.UNKNOWN_RUN,
-    Code.NOT_RUNNING,
-    Code.UNKNOWN_NODE,
-    Code.MESSAGE_CONFLICT,
-    Code.INVALID_MESSAGE,
-    Code.ACTION_NOT_ALLOWED,
-    Code.QUEUE_FULL,
-)
 
 
 class MessagePage(BaseModel):
@@ -81,7 +72,7 @@ Timeout: TypeAlias = Annotated[
     "/steer",
     status_code=202,
     dependencies=[STEER],
-    responses=signal_responses(examples.ACCEPTED_MESSAGE, examples.RUN, *_CODES),
+    responses=signal_responses(examples.ACCEPTED_MESSAGE, examples.RUN),
 )
 async def steer(
     run_id: RunId, body: MessageBody, call: CallDep, signal: SignalDep
@@ -104,13 +95,7 @@ async def steer(
     status_code=201,
     dependencies=[STEER],
     response_model=views.MessageReceipt,
-    responses=openapi.change(
-        201,
-        "The message is queued.",
-        examples.MESSAGE_RECEIPT,
-        *_CODES,
-        Code.NATIVELY_PAUSED,
-    ),
+    responses=openapi.answer("The message is queued.", examples.MESSAGE_RECEIPT, status=201),
 )
 async def send_message(
     run_id: RunId, body: MessageBody, call: CallDep, request: Request, timeout: Timeout = None
@@ -129,12 +114,7 @@ async def send_message(
 @router.get(
     "/messages",
     dependencies=[READ],
-    responses=openapi.read(
-        "A page of messages.",
-        examples.MESSAGE_PAGE,
-        Code.UNKNOWN_RUN,
-        Code.NATIVELY_PAUSED,
-    ),
+    responses=openapi.answer("A page of messages.", examples.MESSAGE_PAGE),
 )
 async def list_messages(
     run_id: RunId,
@@ -160,15 +140,7 @@ async def list_messages(
 @router.delete(
     "/messages",
     dependencies=[STEER],
-    responses=openapi.change(
-        200,
-        "The number of deleted messages.",
-        examples.CLEARED,
-        Code.UNKNOWN_RUN,
-        Code.NOT_RUNNING,
-        Code.IDEMPOTENCY_CONFLICT,
-        Code.NATIVELY_PAUSED,
-    ),
+    responses=openapi.answer("The number of deleted messages.", examples.CLEARED),
 )
 async def clear_messages(run_id: RunId, call: CallDep) -> views.Cleared:
     """Delete the unread messages of a run. They are listed as undelivered, with the reason `cleared`.
@@ -182,13 +154,7 @@ async def clear_messages(run_id: RunId, call: CallDep) -> views.Cleared:
 @router.post(
     "/pause-and-send",
     status_code=202,
-    responses=openapi.change(
-        202,
-        "The message is queued.",
-        examples.MESSAGE_RECEIPT,
-        *_CODES,
-        Code.IDEMPOTENCY_CONFLICT,
-    ),
+    responses=openapi.answer("The message is queued.", examples.MESSAGE_RECEIPT, status=202),
 )
 async def pause_and_send(run_id: RunId, body: MessageBody, call: CallDep) -> views.MessageReceipt:
     """Pause a run and send it a message, which it reads after the resume.

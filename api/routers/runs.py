@@ -84,21 +84,7 @@ Until: TypeAlias = Annotated[
         200: openapi.also(
             "The run, which an earlier request started.", examples.RUN, views.RunView
         ),
-        **openapi.change(
-            201,
-            "The new run.",
-            examples.RUN,
-            Code.UNKNOWN_GRAPH,
-            Code.UNKNOWN_NODE,
-            Code.RUN_EXISTS,
-            Code.ERASED,
-            Code.IDEMPOTENCY_CONFLICT,
-            Code.CONVERSATION_BUSY,
-            Code.TOO_MANY_RUNS,
-            Code.OUTSIDE_READS,
-            Code.INVALID_RUN_ID,
-            Code.INVALID_INPUT,
-        ),
+        **openapi.answer("The new run.", examples.RUN, status=201),
     },
 )
 async def start_run(
@@ -237,9 +223,8 @@ class RunsQuery(ListQuery):
 @router.get(
     "",
     dependencies=[READ],
-    responses=openapi.read(
-        "A page of runs.",
-        examples.listed(examples.LISTED_RUN, "eyJzdGFy.9b74c989"),
+    responses=openapi.answer(
+        "A page of runs.", examples.listed(examples.LISTED_RUN, "eyJzdGFy.9b74c989")
     ),
 )
 async def list_runs(
@@ -272,7 +257,7 @@ async def list_runs(
     "/{run_id}",
     dependencies=[READ],
     response_model=views.RunView,
-    responses=openapi.read("The run.", examples.RUN, Code.UNKNOWN_RUN, Code.ERASED),
+    responses=openapi.answer("The run.", examples.RUN),
 )
 async def read_run(
     *,
@@ -312,11 +297,7 @@ async def _awaited(
 @router.get(
     "/{run_id}/result",
     dependencies=[READ],
-    responses=openapi.read(
-        "The result of the run.",
-        examples.RESULT,
-        *(Code.UNKNOWN_RUN, Code.NOT_FINISHED, Code.ERASED, Code.GONE),
-    ),
+    responses=openapi.answer("The result of the run.", examples.RESULT),
 )
 async def read_result(run_id: RunId, client: ClientDep) -> RunResult:
     """Retrieve the result of a run that has ended, also after Temporal has deleted it."""
@@ -328,7 +309,7 @@ PICTURES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp
 
 
 def _file() -> openapi.Responses:
-    responses = openapi.read("The file.", None, Code.UNKNOWN_RUN, Code.UNKNOWN_FILE, Code.ERASED)
+    responses = openapi.answer("The file.", None)
     binary = {"schema": {"type": "string", "format": "binary"}, "example": "%PDF-1.7 ..."}
     responses[200]["content"] = {"*/*": binary}
     return responses
@@ -396,12 +377,9 @@ class TranscriptQuery(BaseModel):
 @router.get(
     "/{run_id}/transcript",
     dependencies=[READ],
-    responses=openapi.read(
+    responses=openapi.answer(
         "A page of the transcript, oldest first.",
         examples.listed(examples.SAID, "eyJhZGRy.2c26b46b68ffc68f"),
-        Code.UNKNOWN_RUN,
-        Code.UNKNOWN_NODE,
-        Code.GONE,
     ),
 )
 async def read_transcript(

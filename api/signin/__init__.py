@@ -24,7 +24,7 @@ from abeyance.api.auth import LOCAL, Credentials, CredentialsDep
 from abeyance.api.dependencies import DECLARED_PARAMETERS, KNOWN_PARAMETERS, Backend, BackendDep
 from abeyance.api.problems import PROBLEMS
 from abeyance.api.sessions import CALLBACK, SIGN_IN
-from abeyance.errors import Code, Refusal, Unavailable
+from abeyance.errors import Refusal, Unavailable
 from abeyance.util import invalid
 
 router = APIRouter(tags=["sign-in"])
@@ -105,7 +105,7 @@ class Me(BaseModel):
 @router.get(
     "/me",
     dependencies=[KNOWN_PARAMETERS],
-    responses=openapi.read("The caller.", examples.ME),
+    responses=openapi.answer("The caller.", examples.ME),
 )
 async def read_me(credentials: CredentialsDep, backend: BackendDep) -> Me:
     """Retrieve who the caller is: the subject, its capabilities, its groups, and the runs that it may
@@ -117,7 +117,7 @@ async def read_me(credentials: CredentialsDep, backend: BackendDep) -> Me:
 @router.post(
     SIGN_IN,
     dependencies=[DECLARED_PARAMETERS],
-    responses=openapi.change(200, "The caller, who has a session from now on.", examples.SIGNED_IN),
+    responses=openapi.answer("The caller, who has a session from now on.", examples.SIGNED_IN),
 )
 async def sign_in(
     body: Annotated[SignIn, Body(examples=[examples.SIGN_IN])],
@@ -140,7 +140,7 @@ async def sign_in(
 @router.post(
     "/signout",
     dependencies=[DECLARED_PARAMETERS],
-    responses=openapi.change(200, "The caller has no session.", examples.SIGNED_OUT),
+    responses=openapi.answer("The caller has no session.", examples.SIGNED_OUT),
 )
 async def sign_out(request: Request, response: Response, backend: BackendDep) -> SignedOut:
     """Sign out: end the session of the caller's cookie, and have the browser forget it."""
@@ -151,7 +151,7 @@ async def sign_out(request: Request, response: Response, backend: BackendDep) ->
 @router.get(
     SIGN_IN,
     response_class=HTMLResponse,
-    responses=openapi.page("The page.", "<!doctype html> ...", Code.INVALID_BODY),
+    responses=openapi.answer("The page.", "<!doctype html> ...", media_type="text/html"),
 )
 async def page(backend: BackendDep, next: Next = _HOME) -> Response:  # noqa: A002
     """Serve the page on which people sign in and out. It has no data and requires no capability."""

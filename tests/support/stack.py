@@ -112,16 +112,17 @@ class Api:
             return
         status = str(response.status_code)
         answer = f"{response.request.method} {response.request.url.path} answers {status}"
-        assert status in documented, f"{answer}, which the document does not say: {response.text}"
+        found = documented.get(status) or documented.get("4XX" if status < "500" else status)
+        assert found, f"{answer}, which the document does not say: {response.text}"
         if response.status_code == 204:
             return
+        content = resolved(_documented(self.app)[0], found)["content"]
         kind = response.headers["content-type"].partition(";")[0]
-        assert {kind, "*/*"} & {*documented[status]["content"]}, f"{answer} as {kind}"
+        assert {kind, "*/*"} & {*content}, f"{answer} as {kind}"
         if kind == MEDIA_TYPE:
-            codes = documented[status]["content"][kind]["examples"]
-            assert response.json()["code"] in codes, (
-                f"{answer} with an unknown code: {response.text}"
-            )
+            example = content[kind]["examples"].get(response.json()["code"])
+            assert example, f"{answer} with an unknown code: {response.text}"
+            assert example["value"]["status"] == response.status_code
 
     def _answers(self, request: httpx.Request) -> dict[str, Any] | None:
         method = request.method.lower()
@@ -130,6 +131,14 @@ class Api:
                 found: dict[str, Any] = calls[method]["responses"]
                 return found
         return None
+
+
+def resolved(document: dict[str, Any], part: dict[str, Any]) -> dict[str, Any]:
+    """A part of a document, or what it refers to."""
+    found = part
+    for name in part.get("$ref", "#").removeprefix("#").strip("/").split("/"):
+        found = document[name] if found is part and name else found[name] if name else found
+    return found
 
 
 def openapi_document() -> dict[str, Any]:

@@ -25,7 +25,7 @@ from abeyance.api.dependencies import CONNECTED, BackendDep
 from abeyance.api.routers.events import ServerSentEvents, place_of, stream_to
 from abeyance.commands.fields import ConversationId, Name
 from abeyance.contrib.talk import parts, segments
-from abeyance.contrib.talk.posted import TALK_CODES, Answer, Posted, ids_of, new_message, one_each
+from abeyance.contrib.talk.posted import Answer, Posted, ids_of, new_message, one_each
 from abeyance.contrib.talk.threads import GraphName, Place, Said, Thread, graph_of
 from abeyance.core.json import Json
 from abeyance.core.state import Status
@@ -114,7 +114,7 @@ class Offered(BaseModel):
 
 @router.get(
     "/{graph}",
-    responses=openapi.read("The graph.", _OFFERED, Code.UNKNOWN_GRAPH),
+    responses=openapi.answer("The graph.", _OFFERED),
 )
 async def describe(graph: GraphName, backend: BackendDep) -> Offered:
     """Say what an AG-UI client can do with a graph."""
@@ -125,10 +125,10 @@ async def describe(graph: GraphName, backend: BackendDep) -> Offered:
 @router.post(
     "/{graph}",
     dependencies=[CONNECTED],
-    responses=openapi.talk(
+    responses=openapi.answer(
         "The events of AG-UI 1.0, up to the next questions or the end.",
         _STREAM,
-        *TALK_CODES,
+        media_type="text/event-stream",
     ),
     response_class=ServerSentEvents,
 )

@@ -23,12 +23,11 @@ from abeyance.api.routers.conversations import ConversationId
 from abeyance.api.routers.events import ServerSentEvents, place_of, stream_to
 from abeyance.commands import fields
 from abeyance.contrib.talk import parts, segments
-from abeyance.contrib.talk.posted import TALK_CODES, Answer, Posted, ids_of, new_message, one_each
+from abeyance.contrib.talk.posted import Answer, Posted, ids_of, new_message, one_each
 from abeyance.contrib.talk.segments import Segment
 from abeyance.contrib.talk.threads import GraphName, Place, Thread, graph_of
 from abeyance.core.json import Json
 from abeyance.core.state import Status
-from abeyance.errors import Code
 from abeyance.util import invalid
 
 router = APIRouter(prefix="/chat", tags=["user interfaces"], dependencies=[READ, CONNECTED])
@@ -70,8 +69,10 @@ class ChatRequest(BaseModel):
 
 @router.post(
     "/{graph}",
-    responses=openapi.talk(
-        "The UI message stream, up to the next questions or the end.", _STREAM, *TALK_CODES
+    responses=openapi.answer(
+        "The UI message stream, up to the next questions or the end.",
+        _STREAM,
+        media_type="text/event-stream",
     ),
     response_class=ServerSentEvents,
 )
@@ -109,11 +110,10 @@ async def post_message(
     "/{graph}/{conversation_id:anytext}/stream",
     responses={
         204: {"description": "The conversation has no open run.", "content": {}},
-        **openapi.talk(
+        **openapi.answer(
             "The stream of the open run, from its beginning.",
             _STREAM,
-            *(Code.UNKNOWN_GRAPH, Code.AMBIGUOUS_RUN, Code.CONVERSATION_BUSY, Code.TOO_MANY_RUNS),
-            *(Code.UNKNOWN_RUN, Code.GONE, Code.ERASED),
+            media_type="text/event-stream",
         ),
     },
     response_class=ServerSentEvents,

@@ -15,42 +15,6 @@ from abeyance.core.text import LONGEST_ID, truncate
 from abeyance.errors import Code, Refusal
 from abeyance.util import invalid
 
-TALK_CODES: Final = (
-    Code.UNKNOWN_GRAPH,
-    Code.UNKNOWN_RUN,
-    Code.UNKNOWN_INTERRUPT,
-    Code.NO_ACTIVE_RUN,
-    Code.NOT_RUNNING,
-    Code.NOT_ASSIGNED,
-    Code.OUTSIDE_READS,
-    Code.RUN_EXISTS,
-    Code.RUN_FINISHED,
-    Code.ALREADY_ANSWERED,
-    Code.NOT_ROOT_CAUSE,
-    Code.WITHDRAWN,
-    Code.STALE,
-    Code.AMBIGUOUS_RUN,
-    Code.CONVERSATION_BUSY,
-    Code.IDEMPOTENCY_CONFLICT,
-    Code.MESSAGE_CONFLICT,
-    Code.NATIVELY_PAUSED,
-    Code.EXPIRED,
-    Code.GONE,
-    Code.ERASED,
-    Code.INVALID_INPUT,
-    Code.INVALID_ANSWER,
-    Code.READ_ONLY_FIELD,
-    Code.INVALID_MESSAGE,
-    Code.QUEUE_FULL,
-    Code.TOO_MANY_RUNS,
-    Code.SEPARATION_OF_DUTIES,
-    Code.CLAIMED,
-    Code.AMBIGUOUS_DELEGATION,
-    Code.DECISION_NOT_ALLOWED,
-    Code.NOT_REMEMBERABLE,
-    Code.GRANT_TOO_WIDE,
-)
-"""What a message or an answer of a user interface may be refused with."""
 _SHOWN_CHARS: Final = 100
 _SMALLEST: Final = 2**53
 _LARGEST: Final = 10**308
