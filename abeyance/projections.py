@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any, Final
 
 from abeyance import views, wire
-from abeyance.core import authority, four_eyes, grants, items, votes
+from abeyance.core import four_eyes, grants, items, policy, votes
 from abeyance.core.address import Address
 from abeyance.core.json import Json, size
 from abeyance.core.ledger import Interrupt, Ledger
@@ -94,7 +94,7 @@ def bare_view(state: RunState, start: wire.StartRun) -> views.RunView:
         max_queue_size=state.limits.max_queue_size,
         metrics=views.Metrics(**asdict(state.counters), last_activity_at=state.last_activity_at),
         blocked=blocked_visits(state),
-        guarded_by=list(authority.guarded_by(state)),
+        guarded_by=list(policy.guarded_by(state)),
         values=values,
         version=state.root.version,
         result=values if is_over else None,

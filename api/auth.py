@@ -22,7 +22,7 @@ from pydantic import ValidationError
 
 from abeyance.api.jwt import LEEWAY_SECONDS, JwtVerifier, invalid_token
 from abeyance.api.sessions import Session, Sessions
-from abeyance.core import authority
+from abeyance.core import policy
 from abeyance.core.policy import ALL_RUNS, EVERYTHING, Principal, ReadRights
 from abeyance.core.text import truncate
 from abeyance.errors import Code, Refusal, SettingsError
@@ -383,16 +383,16 @@ def _requires(capability: str) -> Dependency:
     return Dependency(check)
 
 
-RESPONDS: Final = authority.RESPOND
+RESPONDS: Final = policy.RESPOND
 """The capability to answer."""
 STARTS: Final = "runs:start"
 """The capability to start."""
 STARTS_FOR: Final = "runs:start-for"
 """The capability to start on behalf of somebody else."""
 START: Final = _requires(STARTS)
-READ: Final = _requires(authority.READ)
-CONTROL: Final = _requires(authority.CONTROL)
+READ: Final = _requires(policy.READ)
+CONTROL: Final = _requires(policy.CONTROL)
 RESPOND: Final = _requires(RESPONDS)
-STEER: Final = _requires(authority.STEER)
+STEER: Final = _requires(policy.STEER)
 ADMIN: Final = _requires("admin")
 """Route dependencies that require a capability."""

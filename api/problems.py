@@ -14,8 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 from starlette.types import Receive, Scope, Send
 
-from abeyance.core.authority import READ
-from abeyance.core.policy import Principal
+from abeyance.core.policy import READ, Principal
 from abeyance.errors import Code, RecordsUnavailable, Refusal, SettingsError, Unavailable
 from abeyance.schemas.requests import MOST_FAULTS, request_faults
 from abeyance.util import PROBLEM_TYPE, invalid

@@ -12,7 +12,7 @@ from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from abeyance import names, projections, wire
-    from abeyance.core import authority
+    from abeyance.core import policy
     from abeyance.core.json import Json, size
     from abeyance.core.ledger import DUE
     from abeyance.core.spec import FunctionNode, OnTimeout
@@ -105,7 +105,7 @@ class VisibilityWriter:
         self._graph_version = start.graph_version
         changed = {
             "graph_version": start.graph_version,
-            "guarded_by": projections.guards_for_memo(authority.guarded_by(state)),
+            "guarded_by": projections.guards_for_memo(policy.guarded_by(state)),
         }
         return {names.MEMO_START: {**workflow.memo().get(names.MEMO_START, {}), **changed}}
 

@@ -27,7 +27,7 @@ from abeyance.client.eviction import UNBOUNDED, Room
 from abeyance.client.reader import RunReader
 from abeyance.client.start import StartPlan, retry_marks
 from abeyance.commands import as_events
-from abeyance.core import authority, idempotency, ledger, mailbox, messages, run_retry
+from abeyance.core import idempotency, ledger, mailbox, messages, policy, run_retry
 from abeyance.core.events import Keyed, Message, MessagesCleared
 from abeyance.core.json import Json, why_not_json
 from abeyance.core.policy import TEMPORAL, Principal
@@ -284,14 +284,14 @@ class TemporalRun(RunReader):
         """Rewind by a command. Raises also `natively_paused`, and Unavailable."""
         described = await self._line.described(self.run_id)
         if order.dry_run:
-            authority.demand_only(
-                principal, authority.READ, doing="try a rewind of the run", why="It reads the run."
+            policy.demand_only(
+                principal, policy.READ, doing="try a rewind of the run", why="It reads the run."
             )
             plan = await rewinds.planned(self._deployment, self.run_id, order.to)
             return plan.view.model_copy(update={"dry_run": True})
         asked = [entry.requested_capability for entry in await self.interrupts()]
         guards = await self.guarded_by(anew=True)
-        authority.demand_by(principal, guards, filter(None, asked), "rewind the run")
+        policy.demand_by(principal, guards, filter(None, asked), "rewind the run")
         mark = None if key is None else retries.mark(order, principal, key)
         patch = await self.checked_patch(order.patch) if order.patch else {}
         if patch and self._graph is not None:

@@ -31,7 +31,7 @@ from abeyance.client.claims import Claims
 from abeyance.client.eviction import Capacity, Room
 from abeyance.client.records import Records
 from abeyance.client.rpc import WorkflowRpc
-from abeyance.core import authority, machine
+from abeyance.core import machine, policy
 from abeyance.core.json import Json, rfc3339, sha256, size, why_not_json
 from abeyance.core.spec import GraphSpec
 from abeyance.core.state import Limits, RunState, Status, parted
@@ -201,7 +201,7 @@ class StartPlan:
             },
         )
         state = self.carried
-        guards = self.spec.guarded_by if state is None else authority.guarded_by(state)
+        guards = self.spec.guarded_by if state is None else policy.guarded_by(state)
         return {
             **about,
             **({} if state is None else {"created_at": state.created_at.isoformat()}),

@@ -20,12 +20,12 @@ from datetime import datetime
 from typing import Final, Literal
 
 from abeyance.core import (
-    authority,
     edits,
     four_eyes,
     grants,
     interrupts,
     ledger,
+    policy,
     replies,
     votes,
     who_may_answer,
@@ -155,11 +155,11 @@ def refuse_take_back(state: RunState, event: TakenBack) -> None:
             interrupt_id=event.interrupt_id,
         )
     if not _own(entry, event.principal):
-        authority.refuse_without_control(
+        policy.refuse_without_control(
             event.principal,
             entry,
             f"{event.principal.subject!r} has not approved {entry.name!r}, and taking back the answer of "
-            f"somebody else requires {authority.CONTROL!r}.",
+            f"somebody else requires {policy.CONTROL!r}.",
         )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from abeyance.core import authority, gates, interrupts, ledger, routing
+from abeyance.core import gates, interrupts, ledger, policy, routing
 from abeyance.core.json import Json, why_not_json
 from abeyance.core.ledger import Parent
 from abeyance.core.outcome import Asked, Call, Interrupted
@@ -102,7 +102,7 @@ def _with_capabilities(
             each,
             question=replace(
                 each.question,
-                requested_capability=authority.asked_for(graph, visit.node, each.question),
+                requested_capability=policy.asked_for(graph, visit.node, each.question),
             ),
         )
         for each in asked
@@ -129,7 +129,7 @@ def _undeclared(graph: GraphSpec, visit: Visit, asked: Asked) -> str | None:
             f"the pattern {default!r}: set requested_capability=... to one that fits it"
         )
     for each in (*(() if capability is None else (capability,)), *later):
-        if not authority.declares(declared, each):
+        if not policy.declares(declared, each):
             return (
                 f"the question {name!r} of {visit.node!r} asks for the capability {each!r}, which "
                 f"{visit.node!r} does not declare: write asks=[{each!r}] where {visit.node!r} is "

@@ -1,7 +1,7 @@
 """What people edit: the values of a stopped run, and the deadline, claim and assignees of a question.
 
 Values decide what is asked and where the run goes, and a deadline moved to the next second yields the
-default. Both could bypass a gate, so both are changes of course (`authority`), and an answer by default
+default. Both could bypass a gate, so both are changes of course (`policy`), and an answer by default
 can only be declared in the graph.
 
 A claim keeps a question for one person for a while, and ends by itself: an answer compares its time. A
@@ -22,13 +22,13 @@ from abeyance.core import (
     interrupts,
     operator_questions,
     patch,
+    policy,
     who_may_answer,
 )
-from abeyance.core.authority import CONTROL, lacks, refuse_without_control
 from abeyance.core.deadlines import moment
 from abeyance.core.json import Json, rfc3339, why_not_json
 from abeyance.core.ledger import Interrupt, Ledger, digest_of
-from abeyance.core.policy import Principal
+from abeyance.core.policy import CONTROL, Principal, lacks, refuse_without_control
 from abeyance.core.replies import unknown
 from abeyance.core.spec import Default, GoTo
 from abeyance.core.state import RunState, Status
@@ -42,6 +42,7 @@ from abeyance.errors import Code, Refusal
 def refuse_values(state: RunState, event: events.ValuesEdited) -> None:
     """Refuse an edit of values that may not be made."""
     refuse_ended(state, "its values cannot be edited")
+    policy.demand(state, event.principal, "edit the values of the run")
     is_stopped = state.status in (Status.PAUSED, Status.AWAITING_INPUT)
     if not is_stopped or any(state.visits_in(Running)):
         # A pause of a paused run changes nothing.
@@ -117,7 +118,9 @@ def edit_values(step: Step, event: events.ValuesEdited) -> None:
 
 def refuse_deadline(state: RunState, event: events.DeadlineEdited) -> None:
     """Refuse an edit of a deadline that may not be made."""
+    # An unknown or settled interrupt takes precedence over missing capabilities.
     interrupt = open_interrupt(state.ledger, event.interrupt_id)
+    policy.demand(state, event.principal, "edit a deadline of the run")
     graph = state.graph_of(interrupt.scope)
     if isinstance(event.timeout, BusinessTime) and _calendar(interrupt) is None:
         raise _invalid(

@@ -6,7 +6,7 @@ whether or not its answer took a capability:
 1. Before the first code that the answer led to begins, the values that the question showed are compared
    with those at the answer. If one differs, whoever changed it, the question is asked again
    (`branches`). Once that code has begun, the answer is used up.
-2. After a person has changed the course of the run (`authority`), every answer that is not used up is
+2. After a person has changed the course of the run (`policy`), every answer that is not used up is
    held against the values in the same way. An answer that not everybody with the capability could have
    given, or not alone, is held against them again although it is used up.
 
@@ -24,7 +24,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from abeyance.core import authority, items
+from abeyance.core import items
 from abeyance.core.address import Address
 from abeyance.core.json import Json, look_up, paths, sha256
 from abeyance.core.ledger import Interrupt
@@ -47,7 +47,10 @@ def grant(step: Step, visit: Visit, interrupt: Interrupt, *, answer_to: str | No
     """Add the gate of an answered question of a visit, whose answer is written to a field."""
     if KINDS[interrupt.kind].asked_by != "author" or visit.call is not None:
         return
-    capability = authority.of_answer(interrupt)
+    capability = interrupt.requested_capability or None
+    if capability is None and is_restricted(interrupt.terms):
+        # No capability, and yet not everybody could have answered, or not alone.
+        capability = ""
     if capability is None and answer_to is None and not interrupt.fields:
         return
     gate = Gate(

@@ -11,13 +11,13 @@ from dataclasses import replace
 from typing import Final
 
 from abeyance.core import (
-    authority,
     deadlines,
     decisions,
     four_eyes,
     gates,
     items,
     ledger,
+    policy,
     who_may_answer,
 )
 from abeyance.core.address import below
@@ -45,7 +45,7 @@ def fault_of(step: Step, visit: Visit, question: InterruptSpec) -> Failure | Non
     values = items.values_of(step.run, visit)
     code = FailureCode.UNDECLARED_CAPABILITY
     try:
-        authority.filled(question.requested_capability or "", values)
+        policy.filled(question.requested_capability or "", values)
         code = FailureCode.UNKNOWN_PERSON
         who_may_answer.filled(question.terms, values)
     except ValueError as error:
@@ -76,9 +76,9 @@ def open_question(
     `fault_of` says whether the last two can be.
     """
     values = items.values_of(step.run, visit)
-    capability = authority.asked_for(step.run.graph_of(visit.scope), visit.node, question)
+    capability = policy.asked_for(step.run.graph_of(visit.scope), visit.node, question)
     if capability is not None:
-        capability = authority.filled(capability, values)
+        capability = policy.filled(capability, values)
     terms = who_may_answer.filled(question.terms, values)
     question = replace(question, requested_capability=capability, terms=terms)
     fields = gates.shown_by(question, values)

@@ -23,17 +23,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final, assert_never
 
-from abeyance.core import interrupts, items, messages, routing
+from abeyance.core import interrupts, items, messages, policy, routing
 from abeyance.core.effects import StopNode, StopReason
 from abeyance.core.events import CancelMode, CancelRequested, Evicted, Paused, Resumed, VisitBlocked
 from abeyance.core.json import rfc3339
 from abeyance.core.patch import PatchError
-from abeyance.core.policy import TIMEOUT
+from abeyance.core.policy import TIMEOUT, Principal
 from abeyance.core.spec import GoTo, Halt, ResumeRun
 from abeyance.core.state import Ending, Outcome, Pause, Rotation, RunState
 from abeyance.core.step import Step
 from abeyance.core.visit import Blockage, Failure, Running, Visit
-from abeyance.errors import FailureCode
+from abeyance.errors import Code, FailureCode, Refusal
 
 EVICTED: Final = "evicted"
 """The reason of a run that was halted by eviction."""
@@ -42,6 +42,20 @@ CANNOT_REPLAY_REMEDY: Final = (
     "workflow task before the fault (`temporal workflow reset`); or end it (`temporal workflow "
     "terminate`)"
 )
+
+
+def refuse_to_lead(state: RunState, event: Paused, node: str) -> None:
+    """Refuse a pause whose deadline would lead the run to a node, where or from whom it may not."""
+    if state.ending is None:
+        principal = Principal(subject=event.actor, capabilities=event.capabilities)
+        policy.demand(state, principal, f"lead the run to {node!r}")
+    targets = interrupts.ways_out(state, state.root.address)
+    if node not in targets:
+        raise Refusal(
+            Code.UNKNOWN_NODE,
+            f"The pause cannot go to {node!r} in {state.spec.name!r}: "
+            f"use one of {', '.join(map(repr, targets))}.",
+        )
 
 
 def paused(step: Step, event: Paused) -> None:

@@ -28,7 +28,6 @@ from typing import assert_never
 from abeyance.core import (
     answering,
     asking,
-    authority,
     branches,
     budgets,
     deadlines,
@@ -63,7 +62,7 @@ from abeyance.core.outcome import (
     has_begun,
 )
 from abeyance.core.policy import TIMEOUT
-from abeyance.core.spec import END, Default, GoTo, GraphSpec, Halt
+from abeyance.core.spec import Default, GoTo, GraphSpec, Halt
 from abeyance.core.state import (
     Ending,
     Limits,
@@ -168,8 +167,6 @@ def is_idle(state: RunState) -> bool:
 def _refuse(state: RunState, event: events.Event) -> None:
     if idempotency.earlier(state.keys, event) is not None:
         return
-    if not isinstance(event, events.Responded | events.DeadlineEdited):
-        authority.refuse(state, event)
     match event:
         case events.Responded():
             # Before the schema of the question, which says less.
@@ -177,27 +174,18 @@ def _refuse(state: RunState, event: events.Event) -> None:
             replies.check_answers(state.ledger, event)
             four_eyes.refuse_both(state, event)
             decisions.refuse(state, event)
-            authority.refuse(state, event)
+            operator_questions.refuse_changes(state, event)
             operator_questions.refuse_retries(state, event)
             operator_questions.refuse_edits(state, event)
             schedule.refuse_large_answers(state, event)
         case events.Paused(on_timeout=GoTo(node=node)):
-            targets = [*(n for n in state.spec.nodes if n not in state.spec.finally_nodes), END]
-            if node not in targets:
-                raise Refusal(
-                    Code.UNKNOWN_NODE,
-                    f"The pause cannot go to {node!r} in {state.spec.name!r}: "
-                    f"use one of {', '.join(map(repr, targets))}.",
-                )
+            lifecycle.refuse_to_lead(state, event, node)
         case events.MessageSent(signalled=False):
             messages.refuse(state, event.message)
         case events.ValuesEdited():
             edits.refuse_values(state, event)
             schedule.refuse_large_patch(state, event.taken)
         case events.DeadlineEdited():
-            # An unknown or settled interrupt takes precedence over missing capabilities.
-            edits.open_interrupt(state.ledger, event.interrupt_id)
-            authority.refuse(state, event)
             edits.refuse_deadline(state, event)
         case events.TakenBack():
             answering.refuse_take_back(state, event)
@@ -205,9 +193,7 @@ def _refuse(state: RunState, event: events.Event) -> None:
             edits.refuse_claims(state, event)
         case events.Migrated():
             edits.refuse_ended(state, "it cannot be migrated")
-            if not event.dry_run:
-                migration.refuse_while_code_runs(state)
-            migration.refuse(state, event.spec, changes=event.patch, renames=event.renames)
+            migration.refuse_event(state, event)
             schedule.refuse_large_patch(state, event.patch)
         case _:
             pass

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from abeyance.core import lifecycle, messages, operator_questions, patch, visits
+from abeyance.core import lifecycle, messages, operator_questions, patch, policy, visits
 from abeyance.core.events import Message, Migrated
 from abeyance.core.json import Json, why_not_json
 from abeyance.core.ledger import Interrupt, InterruptTable, Ledger
@@ -92,6 +92,17 @@ def refuse_while_code_runs(state: RunState) -> None:
             "code has ended, migrated, and resumed.",
             obstacles=found,
         )
+
+
+def refuse_event(state: RunState, event: Migrated) -> None:
+    """Refuse to move a run, or to try it, from whom may not, while code runs, or if it cannot be done."""
+    if event.dry_run:
+        doing, why = "try a migration of the run", "It reads the run."
+        policy.demand_only(event.principal, policy.READ, doing=doing, why=why)
+    else:
+        policy.demand(state, event.principal, "migrate the run")
+        refuse_while_code_runs(state)
+    refuse(state, event.spec, changes=event.patch, renames=event.renames)
 
 
 def migrated(step: Step, event: Migrated) -> None:

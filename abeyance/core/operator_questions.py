@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Final, Literal, assert_never
 
-from abeyance.core import authority, events, gates, interrupts, items, patch
+from abeyance.core import events, gates, interrupts, items, patch, policy
 from abeyance.core.json import Json, differing
 from abeyance.core.ledger import Interrupt
 from abeyance.core.outcome import Asked, key_of
@@ -129,6 +129,22 @@ def refuse_edits_in_items(state: RunState, event: events.Responded) -> None:
             )
 
 
+def refuse_changes(state: RunState, event: events.Responded) -> None:
+    """Refuse an answer that changes the course of the run, from whom may not do that."""
+    for id_, answer in event.answers.items():
+        entry = state.ledger.open.get(id_)
+        match entry, answer:
+            case Interrupt(kind="static"), None:
+                pass
+            case Interrupt(kind="static", name=name), _:
+                policy.demand(state, event.principal, f"edit the values of the run at {name!r}")
+            case Interrupt(kind="error"), {"action": "skip"}:
+                node = state.visits[entry.visit].node
+                policy.demand(state, event.principal, f"skip {node!r}")
+            case _:
+                pass
+
+
 def refuse_edits(state: RunState, event: events.Responded) -> None:
     """Refuse an edit that cannot be made, or of values that have changed since."""
     edited: set[str] = set()
@@ -186,21 +202,21 @@ def demand_repeat(
     Exactly what was approved takes control of the run and the right to answer, if it has not happened or
     its author lets it be retried. Everything else is a change of course.
     """
-    lacking = authority.missing(state, principal)
+    lacking = policy.missing(state, principal)
     if not lacking or not gates.are_guarded(state, visit):
         return
     doing = f"have {visit.node!r} done again, which was approved once"
     if not gates.are_unchanged(state, visit):
         why = "The values that were approved have changed since, so this requires all approvals."
-        raise authority.lacks(principal, doing, lacking, why=why)
+        raise policy.lacks(principal, doing, lacking, why=why)
     if may_have_happened and not _may_be_retried(state.node_of(visit)):
         why = (
             "It may have happened, and its author allows no retries of it (retries=0), so this requires "
             "all approvals."
         )
-        raise authority.lacks(principal, doing, lacking, why=why)
+        raise policy.lacks(principal, doing, lacking, why=why)
     why = "Nothing has changed since it was approved, so no approval is needed."
-    authority.demand_only(principal, authority.CONTROL, authority.RESPOND, doing=doing, why=why)
+    policy.demand_only(principal, policy.CONTROL, policy.RESPOND, doing=doing, why=why)
 
 
 def _may_be_retried(node: Node) -> bool:

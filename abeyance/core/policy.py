@@ -1,18 +1,42 @@
-"""Principals, their capabilities, and the runs that they may see.
+"""Principals, their capabilities, what takes which, and the runs that they may see.
 
 A principal acts with the capabilities that a trusted issuer vouched for. The rule is membership, and no
 capability implies another: an administrator who may stop every run may still not approve a payment.
+
+*A change of course* is anything that a person does to a run's values or routing other than answering a
+question as it was asked. It takes `runs:control` and every capability that the run's graph can ask for,
+for the whole life of the run and whether or not a question is open: what was approved must be what runs.
+
 Callers that bypass the API (Temporal's own UI or command line) have no principal; they act as
-`temporal`, without capabilities.
+`temporal`, without capabilities. They are trusted with the run, but may not touch an open question
+without its capability.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Self
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Final, Self
 
+from abeyance.core.json import Json, canonical, fill_by, look_up
+from abeyance.core.spec import GraphSpec, InterruptSpec
 from abeyance.core.terms import GROUP
+from abeyance.errors import Code, Refusal
+
+if TYPE_CHECKING:
+    from abeyance.core.ledger import Interrupt
+    from abeyance.core.state import RunState
+
+READ: Final = "runs:read"
+CONTROL: Final = "runs:control"
+STEER: Final = "runs:steer"
+RESPOND: Final = "runs:respond"
+
+_FILLING: Final = re.compile(r"[^\s*:,\x00-\x1f\x7f]+")
+
+_CHANGES: Final = "Changing what was approved requires permission to approve it."
 
 EVERYTHING = "*"
 """The capability that includes all others. It comes from a file of tokens, from an API without
@@ -89,3 +113,120 @@ TIMEOUT = "timeout"
 def is_reserved(subject: str) -> bool:
     """Return whether nobody may have this subject: the run acts under it, or it is that of a group."""
     return subject in {TEMPORAL.subject, TIMEOUT} or subject.startswith(GROUP)
+
+
+# Changes of course
+
+
+def guarded_by(state: RunState) -> tuple[str, ...]:
+    """Return every capability that the run can ask for, or asks for now."""
+    pinned = {*state.spec.guarded_by, *state.earlier_guards}
+    return tuple(sorted({*pinned, *state.ledger.capabilities}))
+
+
+def missing(state: RunState, principal: Principal) -> tuple[str, ...]:
+    """Return the capabilities that a principal lacks to change the course of a run."""
+    return _missing(principal, guarded_by(state), state.ledger.capabilities)
+
+
+def _missing(principal: Principal, guards: Iterable[str], asked: Iterable[str]) -> tuple[str, ...]:
+    return principal.lacks(asked if principal == TEMPORAL else (CONTROL, *guards))
+
+
+def demand(state: RunState, principal: Principal, doing: str) -> None:
+    """Refuse a change of course to a principal who may not approve everything the run asks."""
+    if lacking := missing(state, principal):
+        raise lacks(principal, doing, lacking)
+
+
+def demand_by(
+    principal: Principal, guards: Iterable[str], asked: Iterable[str], doing: str
+) -> None:
+    """Refuse the same by what a run can ask for, and what it asks for now."""
+    if lacking := _missing(principal, guards, asked):
+        raise lacks(principal, doing, lacking)
+
+
+def demand_only(principal: Principal, *capabilities: str, doing: str, why: str) -> None:
+    """Refuse what takes these capabilities, and no approval, to a principal without them."""
+    if principal != TEMPORAL and (lacking := principal.lacks(capabilities)):
+        raise lacks(principal, doing, lacking, why=why)
+
+
+def lacks(
+    principal: Principal, doing: str, lacking: tuple[str, ...], *, why: str = _CHANGES
+) -> Refusal:
+    """Return the Refusal that names every missing capability."""
+    return Refusal(
+        Code.CAPABILITY_REQUIRED,
+        f"{principal.subject!r} may not {doing}: missing {', '.join(map(repr, lacking))}. {why}",
+        capability=lacking[0],
+        capabilities=list(lacking),
+    )
+
+
+def refuse_without_control(principal: Principal, entry: Interrupt, problem: str) -> None:
+    """Refuse to a principal without `runs:control` what they may not do to this question otherwise."""
+    if principal == TEMPORAL or principal.may(CONTROL):
+        return
+    raise Refusal(
+        Code.CAPABILITY_REQUIRED,
+        problem,
+        interrupt_id=entry.id,
+        capability=CONTROL,
+        capabilities=[CONTROL],
+    )
+
+
+# Capabilities that graphs and nodes declare
+
+
+def declares(asks: Iterable[str], capability: str) -> bool:
+    """Return whether a node that declares `asks` may ask for a capability."""
+    return any(fits(capability, each) for each in asks)
+
+
+def fits(capability: str, declared: str) -> bool:
+    """Return whether a capability equals a declared one or fits its pattern.
+
+    `*` in a pattern matches one or more characters other than `:`.
+    """
+    parts, pattern = capability.split(":"), declared.split(":")
+    return len(parts) == len(pattern) and all(
+        part and fnmatchcase(part, each.replace("[", "[[]").replace("?", "[?]"))
+        for part, each in zip(parts, pattern, strict=True)
+    )
+
+
+def filled(template: str, values: Mapping[str, Json]) -> str:
+    """Return a capability with each `{field}` in it filled.
+
+    Raise ValueError for a value that could mean another capability than the author's: one that is not
+    text or a whole number, is empty, or contains `*`, `:`, `,` or a blank.
+    """
+
+    def value_of(path: str) -> str:
+        value = look_up(values, path)
+        is_whole = isinstance(value, int) and not isinstance(value, bool)
+        text = str(value) if is_whole else value
+        if not isinstance(text, str) or not _FILLING.fullmatch(text):
+            raise ValueError(
+                f"it requests the capability {template!r}, and {path!r} is {canonical(value)[:100]}: the "
+                "field must be text without '*', ':', ',' and blanks, and not empty"
+            )
+        return text
+
+    return fill_by(template, value_of)
+
+
+def asked_for(graph: GraphSpec, node: str, question: InterruptSpec) -> str | None:
+    """Return the capability that a question asks for: its own, else the first that its node declares
+    and that it does not escalate to.
+
+    None if there is none, or it is a pattern, which only the question itself can fill.
+    """
+    if question.requested_capability is not None:
+        return question.requested_capability
+    declared = (each for each in graph.asks_of(node) if each not in question.escalates_to)
+    first = next(declared, None)
+    return None if first is None or "*" in first else first

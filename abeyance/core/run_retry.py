@@ -16,13 +16,13 @@ from dataclasses import replace
 from datetime import datetime
 
 from abeyance.core import (
-    authority,
     deadlines,
     interrupts,
     items,
     ledger,
     migration,
     operator_questions,
+    policy,
 )
 from abeyance.core.effects import Publish
 from abeyance.core.json import Json, rfc3339
@@ -87,10 +87,10 @@ def retried(
     before.resumption = Resumption(outcomes=outcomes)
     spec = before.spec if spec is None else spec
     if patch or spec != before.spec:
-        authority.demand(before, principal, "retry the run")
+        policy.demand(before, principal, "retry the run")
     else:
         why = "Nothing that was approved changes."
-        authority.demand_only(principal, authority.CONTROL, doing="retry the run", why=why)
+        policy.demand_only(principal, policy.CONTROL, doing="retry the run", why=why)
         for visit, may_have_happened in _done_again(before, outcomes):
             operator_questions.demand_repeat(
                 before, visit, principal, may_have_happened=may_have_happened

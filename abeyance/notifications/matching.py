@@ -8,7 +8,7 @@ from typing import Any, assert_never
 from urllib.parse import urlsplit
 
 from abeyance import wire
-from abeyance.core import authority
+from abeyance.core import policy
 from abeyance.core.json import sha256
 from abeyance.core.policy import EVERYTHING
 from abeyance.core.terms import GROUP
@@ -42,7 +42,7 @@ def _fits_capability(patterns: list[str], moment: Moment) -> bool:
     asked = (moment.interrupt or {}).get("requested_capability")
     asked = moment.data.get("capability") if asked is None else asked
     return isinstance(asked, str) and any(
-        each == EVERYTHING or authority.fits(asked, each) for each in patterns
+        each == EVERYTHING or policy.fits(asked, each) for each in patterns
     )
 
 

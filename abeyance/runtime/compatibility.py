@@ -13,7 +13,7 @@ from typing import assert_never
 
 from abeyance.authoring.graph import Graph
 from abeyance.authoring.routers import RouterMissing, router
-from abeyance.core import authority, items
+from abeyance.core import items, policy
 from abeyance.core.renaming import Path
 from abeyance.core.spec import END, FunctionNode, GraphSpec, InterruptNode, Node, SubgraphNode
 from abeyance.core.state import RunState, Scope
@@ -229,7 +229,7 @@ class _Comparison:
 
     def _asks(self, path: Path, node: FunctionNode, today: FunctionNode) -> None:
         for capability in today.asks:
-            if capability not in node.asks and not authority.declares(node.asks, capability):
+            if capability not in node.asks and not policy.declares(node.asks, capability):
                 self.add(
                     path,
                     BlockedCode.UNDECLARED_CAPABILITY,

@@ -19,8 +19,8 @@ from abeyance.authoring.context import Context, Goto, Send
 from abeyance.authoring.graph import Graph
 from abeyance.authoring.interrupts import suspended_by
 from abeyance.authoring.routers import RouterError, RouterMissing, router
-from abeyance.core import authority
 from abeyance.core import outcome as outcomes
+from abeyance.core import policy
 from abeyance.core.bounds import Attempts
 from abeyance.core.effects import VisitInput
 from abeyance.core.json import Json, size, why_not_json
@@ -221,8 +221,8 @@ def _require_declared(graph: Graph, visit_input: VisitInput, asked: Interrupted)
         capability = part.question.requested_capability
         if (
             capability is not None
-            and not authority.declares(visit_input.asks, capability)
-            and authority.declares(current.asks_of(node), capability)
+            and not policy.declares(visit_input.asks, capability)
+            and policy.declares(current.asks_of(node), capability)
         ):
             message = (
                 f"the node {node!r} requests the capability {capability!r}, which the graph that the run "

@@ -32,7 +32,7 @@ from abeyance.api.rights import without_others
 from abeyance.api.schemas import Accepted, RunStatus, fields_set
 from abeyance.client import Client, TemporalRun
 from abeyance.client.eviction import Room
-from abeyance.core import authority
+from abeyance.core import policy
 from abeyance.core.policy import Principal
 from abeyance.errors import Refusal
 from abeyance.orders import SIGNALS, control_order
@@ -157,7 +157,7 @@ async def pause(run_id: RunId, signal: SignalDep, body: PauseBody = None) -> Sig
     if goes_to_node(body):
         await require_course(signal.caller, signal.backend.connection.client, run_id)
     # Before the client is used: a missing capability is refused even if Temporal is unavailable.
-    require(signal.caller, authority.CONTROL)
+    require(signal.caller, policy.CONTROL)
     return await signal.control(run_id, commands.Pause, body)
 
 
@@ -223,7 +223,7 @@ async def migrate(run_id: RunId, call: CallDep, body: MigrateBody = None) -> vie
     requires every capability in the run's `guarded_by`, and a dry run only `runs:read`.
     """
     if body is not None and body.dry_run:
-        require(call.caller, authority.READ)
+        require(call.caller, policy.READ)
     else:
         await require_course(call.caller, call.client, run_id)
     run = call.client.run(run_id)
@@ -253,7 +253,7 @@ async def retry(run_id: RunId, call: CallDep, body: RetryBody = None) -> views.R
         await require_course(call.caller, call.client, run_id)
         graph = call.backend.graph(await call.client.run(run_id).graph_of() or "")
     else:
-        require(call.caller, authority.CONTROL)
+        require(call.caller, policy.CONTROL)
     run = call.client.run(run_id, graph)
     try:
         await run.retry_by(order, principal=call.caller, key=call.key, room=_room(call.backend))
@@ -279,7 +279,7 @@ async def rewind(run_id: RunId, call: CallDep, body: RewindBody) -> views.Rewind
     """
     graph = None
     if body.dry_run:
-        require(call.caller, authority.READ)
+        require(call.caller, policy.READ)
     else:
         await require_course(call.caller, call.client, run_id)
         if body.patch:
@@ -290,7 +290,7 @@ async def rewind(run_id: RunId, call: CallDep, body: RewindBody) -> views.Rewind
         done = await run.rewind_by(body, principal=call.caller, key=call.key, room=room)
     except Refusal as refusal:
         raise await without_others(call.client, call.reads, refusal) from refusal
-    if call.caller.may(authority.READ):
+    if call.caller.may(policy.READ):
         return done
     return done.model_copy(update={"discards": [], "effects": []})
 
@@ -314,7 +314,7 @@ async def require_course(caller: Principal, client: Client, *run_ids: str) -> No
     if caller.lacks(guards):
         # The cache may be outdated: the id may belong to a run of another graph by now.
         guards = await _guards(caller, client, run_ids, anew=True)
-    require(caller, authority.CONTROL, *guards)
+    require(caller, policy.CONTROL, *guards)
 
 
 async def _guards(
@@ -326,14 +326,14 @@ async def _guards(
             guards.update(await client.run(run_id).guarded_by(anew=anew))
         except Refusal:
             # Without `runs:control` a caller does not learn which runs exist.
-            require(caller, authority.CONTROL)
+            require(caller, policy.CONTROL)
             raise
     return guards
 
 
 def view_for(caller: Principal, view: views.RunView) -> views.RunView | RunStatus:
     """Return the view of a run or, without `runs:read`, its id and status."""
-    return view if caller.may(authority.READ) else RunStatus(run_id=view.run_id, status=view.status)
+    return view if caller.may(policy.READ) else RunStatus(run_id=view.run_id, status=view.status)
 
 
 async def _effect(

@@ -25,7 +25,7 @@ from abeyance.api.routers.control import (
 from abeyance.api.routers.messages import to_signal
 from abeyance.api.schemas import fields_set
 from abeyance.commands import fields
-from abeyance.core import authority
+from abeyance.core import policy
 from abeyance.orders import control_order
 
 
@@ -80,7 +80,7 @@ async def pause(conversation_id: ConversationId, call: CallDep, body: PauseBody 
     if goes_to_node(body):
         run_ids = await call.client.conversations.runs(conversation_id, reads=call.reads)
         await require_course(call.caller, call.client, *run_ids)
-    require(call.caller, authority.CONTROL)
+    require(call.caller, policy.CONTROL)
     return await _control(conversation_id, commands.Pause, body, call)
 
 

@@ -11,9 +11,8 @@ from abeyance.api.auth import RESPONDS, Caller, require
 from abeyance.api.dependencies import VALID_KEY, ClientDep
 from abeyance.api.rights import Reads
 from abeyance.api.schemas import Listed
-from abeyance.core.authority import CONTROL
 from abeyance.core.delegations import ADMIN
-from abeyance.core.policy import Principal, ReadRights
+from abeyance.core.policy import CONTROL, Principal, ReadRights
 from abeyance.records.grant_views import GrantView
 
 router = APIRouter(prefix="/grants", tags=["grants"])

@@ -36,7 +36,7 @@ from abeyance.api.schemas import (
     fields_set,
 )
 from abeyance.commands.fields import Name
-from abeyance.core import authority
+from abeyance.core import policy
 from abeyance.core.terms import GROUP
 from abeyance.errors import Unavailable
 from abeyance.filters import InboxFilter, Order
@@ -250,7 +250,7 @@ async def _answer(
     call: Call, run_id: str, answers: Mapping[str, Any], *, view: bool
 ) -> Answered | views.Receipts:
     if view:
-        require(call.caller, authority.READ)
+        require(call.caller, policy.READ)
     run = call.client.run(run_id)
     order = commands.Respond(**answers, principal=call.caller, key=call.key)
     order = vouched(order, call.credentials)
@@ -307,7 +307,7 @@ async def release(
     `runs:respond` or `runs:control`. Without `runs:read` the response has only the interrupt's id and
     status.
     """
-    require(call.caller, RESPONDS, unless=authority.CONTROL)
+    require(call.caller, RESPONDS, unless=policy.CONTROL)
     return await _edit(call, interrupt_id, commands.ReleaseClaim, None, "the claim was ended")
 
 
@@ -325,7 +325,7 @@ async def reassign(
     requires `runs:respond` or `runs:control`. Without `runs:read` the response has only the interrupt's
     id and status.
     """
-    require(call.caller, RESPONDS, unless=authority.CONTROL)
+    require(call.caller, RESPONDS, unless=policy.CONTROL)
     return await _edit(call, interrupt_id, commands.Reassign, body, "it was reassigned")
 
 
@@ -342,7 +342,7 @@ async def take_back(
     `runs:control` anybody's yes can be taken back, which clears all votes. This requires `runs:respond`
     or `runs:control`. Without `runs:read` the response has only the interrupt's id and status.
     """
-    require(call.caller, RESPONDS, unless=authority.CONTROL)
+    require(call.caller, RESPONDS, unless=policy.CONTROL)
     return await _edit(call, interrupt_id, commands.TakeBack, body, "the answer was taken back")
 
 
@@ -362,6 +362,6 @@ async def _edit(
         changed = await run.interrupt(interrupt.id)
     if changed is None:
         raise Unavailable(f"the run {run.run_id!r} cannot be read now, but {done}: read it later")
-    if call.caller.may(authority.READ):
+    if call.caller.may(policy.READ):
         return (await seen_by(call.caller, [changed], call.client))[0]
     return InterruptStatus(id=changed.id, run_id=changed.run_id, status=changed.status)

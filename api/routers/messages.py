@@ -23,7 +23,7 @@ from abeyance.api.dependencies import (
 )
 from abeyance.api.routers.control import SignalDep, SignalResponse, signal_responses
 from abeyance.api.schemas import Accepted, fields_set
-from abeyance.core import authority
+from abeyance.core import policy
 from abeyance.errors import Code, Refusal
 from abeyance.util import invalid
 
@@ -162,7 +162,7 @@ async def pause_and_send(run_id: RunId, body: MessageBody, call: CallDep) -> vie
     If the message is refused, the run is not paused. A retry pauses once. This requires `runs:control`
     and `runs:steer`.
     """
-    require(call.caller, authority.STEER, authority.CONTROL)
+    require(call.caller, policy.STEER, policy.CONTROL)
     message = to_signal(body, call)
     command = commands.Pause(actor=call.caller.subject, key=call.key or body.message_id)
     return await call.client.run(run_id).pause_and_send_message(message, command)

@@ -13,7 +13,7 @@ from core_drive import Drive, asked, chain, gate, graph, nested
 from core_gated import Gated, approving, refund
 from core_rules import ask, rule
 
-from abeyance.core import authority, events
+from abeyance.core import events, policy
 from abeyance.core.json import Json
 from abeyance.core.policy import TEMPORAL, Principal
 from abeyance.core.spec import AskHuman, FunctionNode, GoTo, Halt
@@ -303,10 +303,10 @@ def test_a_graph_is_guarded_by_all_that_it_can_ask_for() -> None:
 
 def test_a_run_is_guarded_by_what_it_asks_for_too() -> None:
     run = Drive(chain(FunctionNode(id="work", asks=("tenant:*:approve",))))
-    assert authority.guarded_by(run.state) == ("tenant:*:approve",)
+    assert policy.guarded_by(run.state) == ("tenant:*:approve",)
     run.ask("work", asked("sure", requested_capability="tenant:7:approve"))
 
-    assert authority.guarded_by(run.state) == ("tenant:*:approve", "tenant:7:approve")
+    assert policy.guarded_by(run.state) == ("tenant:*:approve", "tenant:7:approve")
 
 
 def test_only_who_may_do_everything_may_change_what_a_pattern_guards() -> None:
@@ -317,4 +317,4 @@ def test_only_who_may_do_everything_may_change_what_a_pattern_guards() -> None:
         (("*",), ()),
     ):
         who = Principal(subject="ada", capabilities=capabilities)
-        assert authority.missing(run.state, who) == lacking
+        assert policy.missing(run.state, who) == lacking

@@ -9,7 +9,7 @@ from core_agents import agent_node, asks, call, question, tool, turn
 from core_drive import Drive, asked, chain, gate
 from core_rules import ask, rule
 
-from abeyance.core import authority
+from abeyance.core import policy
 from abeyance.core.policy import Principal
 from abeyance.core.spec import FunctionNode, Node
 from abeyance.core.terms import Escalation, Terms
@@ -36,7 +36,7 @@ from abeyance.core.terms import Escalation, Terms
 def test_what_a_declared_capability_stands_for(
     capability: str, declared: str, *, does_fit: bool
 ) -> None:
-    assert authority.fits(capability, declared) is does_fit
+    assert policy.fits(capability, declared) is does_fit
 
 
 def asking(*asks: str, **about: Any) -> Drive:

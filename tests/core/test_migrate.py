@@ -9,7 +9,7 @@ import pytest
 from core_drive import ADA, Drive, asked, chain, gate, graph
 from core_renamed import ROOT, migrate, obstacles, renamed, rest, sub
 
-from abeyance.core import authority, events
+from abeyance.core import events, policy
 from abeyance.core.json import Json
 from abeyance.core.spec import (
     START,
@@ -183,12 +183,12 @@ def test_the_name_of_a_node_that_was_visited_is_not_given_to_another() -> None:
 def test_the_capabilities_of_both_graphs_guard_the_run_from_then_on() -> None:
     run = Drive(chain("a", gate("ask", capability="approve")))
     run.finish("a")
-    before = authority.guarded_by(run.state)
+    before = policy.guarded_by(run.state)
     migrate(run, chain("a", gate("ask", capability="audit")))
-    assert (before, authority.guarded_by(run.state)) == (("approve",), ("approve", "audit"))
+    assert (before, policy.guarded_by(run.state)) == (("approve",), ("approve", "audit"))
     migrate(run, chain("a", gate("ask", capability="approve")))
 
-    assert authority.guarded_by(run.state) == ("approve", "audit")
+    assert policy.guarded_by(run.state) == ("approve", "audit")
 
 
 def test_a_migration_takes_every_capability_of_the_run_and_an_open_run() -> None:

@@ -6,7 +6,7 @@ import pytest
 from core_askers import ADA, asking, refusal_of
 from core_drive import Drive, at, chain, gate
 
-from abeyance.core import authority, events, machine, run_retry
+from abeyance.core import events, machine, policy, run_retry
 from abeyance.core.policy import TEMPORAL, Principal
 from abeyance.errors import Code, Refusal
 
@@ -59,12 +59,12 @@ def test_what_is_asked_after_a_rewind_has_an_id_of_its_own() -> None:
 def test_who_may_rewind_a_run_is_known_by_what_it_can_ask_for() -> None:
     controller = Principal(subject="carl", capabilities=("runs:control",))
     with pytest.raises(Refusal) as refused:
-        authority.demand_by(controller, ["pay"], [], "rewind the run")
+        policy.demand_by(controller, ["pay"], [], "rewind the run")
     assert refused.value.details["capabilities"] == ["pay"]
     with pytest.raises(Refusal):
         # Who comes by Temporal itself is trusted, but not with an open question.
-        authority.demand_by(TEMPORAL, ["pay"], ["pay"], "rewind the run")
+        policy.demand_by(TEMPORAL, ["pay"], ["pay"], "rewind the run")
 
-    authority.demand_by(TEMPORAL, ["pay"], [], "rewind the run")
+    policy.demand_by(TEMPORAL, ["pay"], [], "rewind the run")
     approver = Principal(subject="olga", capabilities=("runs:control", "pay"))
-    authority.demand_by(approver, ["pay"], ["pay"], "rewind the run")
+    policy.demand_by(approver, ["pay"], ["pay"], "rewind the run")

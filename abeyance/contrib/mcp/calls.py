@@ -34,7 +34,7 @@ from abeyance.authoring.graph import Graph
 from abeyance.contrib.mcp import forms, tools
 from abeyance.contrib.talk import segments
 from abeyance.contrib.talk.posted import unrounded
-from abeyance.core import authority
+from abeyance.core import policy
 from abeyance.core.json import Json, sha256
 from abeyance.core.ledger import Receipt
 from abeyance.core.state import Status
@@ -361,7 +361,7 @@ class Caller:
     async def cancel(self, task_id: str) -> None:
         """Cancel a task. One that has ended stays as it is. Raises as `POST /runs/{run_id}/cancel`."""
         await self._own(task_id)
-        require(self._principal, authority.CONTROL)
+        require(self._principal, policy.CONTROL)
         try:
             await self._client.run(task_id).control(commands.Cancel(actor=self._principal.subject))
         except Refusal as refusal:

@@ -28,7 +28,7 @@ from abeyance.client.run import TemporalRun
 from abeyance.contrib.talk.parts import Part
 from abeyance.contrib.talk.posted import Posted, UserMessage, unrounded
 from abeyance.contrib.talk.segments import Found, Segment, agent_of, call_of, may_end, needs
-from abeyance.core import authority, mailbox
+from abeyance.core import mailbox, policy
 from abeyance.core.json import Json
 from abeyance.core.text import truncate
 from abeyance.errors import Code, Refusal, SettingsError, Unavailable
@@ -266,7 +266,7 @@ class Thread:
 
     async def _steer(self, run_id: str, message: UserMessage) -> bool:
         """Send a message to a run, and return False if the run had it before."""
-        require(self._caller, authority.STEER)
+        require(self._caller, policy.STEER)
         order = commands.SteerMessage(
             message_id=message.id,
             text=message.text,
@@ -280,7 +280,7 @@ class Thread:
         run_id = await self._run_of_answers(posted)
         message = None if await self._has_started(run_id, posted) else posted.message
         if message is not None:
-            require(self._caller, authority.STEER)
+            require(self._caller, policy.STEER)
             self._refuse_too_long(message)
         run = self._client.run(run_id)
         asked = {each.id: each for each in await run.interrupts(status="all")}
