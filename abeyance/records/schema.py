@@ -43,12 +43,9 @@ def standing(connection: Connection) -> Standing:
     tables = {*inspect(connection).get_table_names()}
     if not tables:
         return Standing.EMPTY
-    if _VERSIONS not in tables or (tables != {_VERSIONS} and "deployments" not in tables):
+    if not tables >= {_VERSIONS, "deployments"}:
         return Standing.FOREIGN
     version = connection.execute(text(f"SELECT version_num FROM {_VERSIONS}")).scalar()  # noqa: S608
-    if version is None:
-        # What a migration back to the beginning leaves.
-        return Standing.EMPTY if tables == {_VERSIONS} else Standing.FOREIGN
     if version == HEAD:
         return Standing.CURRENT
     return Standing.OLDER if version in REVISIONS else Standing.NEWER
@@ -76,9 +73,9 @@ def create_or_upgrade(engine: Engine, place: str) -> Prepared:
         if connection.dialect.name == "postgresql":
             connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
         found = standing(connection)
-        if found is Standing.EMPTY and connection.dialect.name == "sqlite":
+        if found is Standing.EMPTY:
             _create(connection)
-        elif found in (Standing.EMPTY, Standing.OLDER):
+        elif found is Standing.OLDER:
             _migrate(connection)
         else:
             refuse(found, place)
@@ -125,11 +122,11 @@ def _has_indices(connection: Connection) -> bool:
 
 
 def _create(connection: Connection) -> None:
-    """Create all tables as Alembic would, which takes a second to import."""
+    """Create all tables as they are today: a database that has none needs no migration."""
     metadata.create_all(connection)
     connection.execute(
         text(
-            f"CREATE TABLE IF NOT EXISTS {_VERSIONS} (version_num VARCHAR(32) NOT NULL, "
+            f"CREATE TABLE {_VERSIONS} (version_num VARCHAR(32) NOT NULL, "
             f"CONSTRAINT {_VERSIONS}_pkc PRIMARY KEY (version_num))"
         )
     )

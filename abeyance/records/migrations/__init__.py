@@ -1,6 +1,5 @@
-"""Alembic's migrations of the records.
+"""Alembic's migrations of the records, from one release to the next.
 
-A change of `abeyance.records.tables` takes a new file in `versions`, and its number in
-`abeyance.records.schema.REVISIONS`; a test compares the tables that both make. While nothing is released,
-the first file is changed instead.
+A database without tables gets those of `abeyance.records.tables`, so a migration is for databases that
+are older. It takes a new file in `versions`, and its number in `abeyance.records.schema.REVISIONS`.
 """
