@@ -13,7 +13,6 @@ from importlib.util import find_spec
 from typing import Any, Final
 
 from temporalio import workflow
-from temporalio.api.history.v1 import HistoryEvent
 from temporalio.bridge.proto.workflow_activation import WorkflowActivation
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 from temporalio.client import Client as TemporalClient
@@ -41,8 +40,8 @@ from abeyance.core.state import RunState, copied
 from abeyance.core.terms import PLAIN
 from abeyance.core.text import truncate
 from abeyance.errors import BlockedCode, SettingsError, Unreadable
-from abeyance.history.client import HistoryClient
 from abeyance.history.description import RunDescription
+from abeyance.history.reading import events_of
 from abeyance.notifications.config import load_notifications, unreachable_links
 from abeyance.runtime.compatibility import Block, compare
 from abeyance.settings import Settings
@@ -238,7 +237,7 @@ class OpenRuns:
     """The open runs of a deployment, as their histories have them."""
 
     def __init__(self, temporal: TemporalClient, task_queue: str) -> None:
-        self._histories = HistoryClient(temporal, task_queue, patience=_PATIENCE)
+        self._events = partial(events_of, temporal, task_queue, patience=_PATIENCE)
         self._recorder = StateRecorder()
         self._replayer = Replayer(
             workflows=[AgentRun],
@@ -255,7 +254,7 @@ class OpenRuns:
         """Return what would block these runs of one pinned graph, by the first that is still open."""
         for run_id in run_ids:
             try:
-                history = await self._history(run_id)
+                history = WorkflowHistory(run_id, await self._events(run_id))
             except NotFound:
                 continue
             result = await self._replayer.replay_workflow(history, raise_on_replay_failure=False)
@@ -265,17 +264,6 @@ class OpenRuns:
             if not state.finished:
                 return compare(state, graphs, everywhere=everywhere)
         return ()
-
-    async def _history(self, run_id: str) -> WorkflowHistory:
-        """Return the newest history of a run. Raises NotFound and Unavailable."""
-        events: list[HistoryEvent] = []
-        token = b""
-        while True:
-            page = await self._histories.history(run_id, "", token)
-            events += page.history.events
-            token = page.next_page_token
-            if not token:
-                return WorkflowHistory(run_id, events)
 
 
 def _not_replayed(run_id: str, error: Exception | None) -> Block:

@@ -38,8 +38,7 @@ from abeyance.client.listing import EXECUTIONS, Listing, of_run
 from abeyance.core.text import truncate
 from abeyance.errors import Refusal
 from abeyance.history import resets
-from abeyance.history.client import HistoryClient
-from abeyance.history.closing_record import CLOSING_EVENTS
+from abeyance.history.reading import CLOSING_EVENTS, events_of
 from abeyance.records import runs as runs_
 from abeyance.records import strays
 from abeyance.records.batch import Batch, Written
@@ -126,7 +125,7 @@ async def reindex(
 class _Histories:
     def __init__(self, temporal: TemporalClient, client: Client) -> None:
         self._records = client.records
-        self._read = HistoryClient(temporal, client.task_queue, patience=_PATIENCE)
+        self._events = partial(events_of, temporal, client.task_queue, patience=_PATIENCE)
         self._handed_over = _HandedOver()
         # What the resets in each history say.
         self._resets: dict[str, Sequence[HistoryEvent]] = {}
@@ -198,16 +197,6 @@ class _Histories:
             told = self._resets.get(execution if is_own else rewound.execution, ())
             rewound = resets.explained(rewound, told) if told else rewound
         return batch.model_copy(update={"facts": facts, "rewound": rewound})
-
-    async def _events(self, run_id: str, execution: str) -> Sequence[HistoryEvent]:
-        events: list[HistoryEvent] = []
-        token = b""
-        while True:
-            page = await self._read.history(run_id, execution, token)
-            events += page.history.events
-            token = page.next_page_token
-            if not token:
-                return events
 
 
 def _committed(events: Sequence[HistoryEvent]) -> Sequence[HistoryEvent]:

@@ -24,7 +24,7 @@ from abeyance.core.delegations import Delegation
 from abeyance.core.policy import Principal, ReadRights
 from abeyance.core.who_may_answer import Request
 from abeyance.errors import Code, Refusal, Unavailable
-from abeyance.history.client import unknown_run
+from abeyance.history.deleted_runs import unknown_run
 
 V = TypeVar("V", bound=views.InterruptView)
 

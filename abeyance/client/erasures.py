@@ -24,7 +24,7 @@ from abeyance.client.records import Records
 from abeyance.client.rpc import WorkflowRpc
 from abeyance.core.json import rfc3339
 from abeyance.errors import Code, Refusal, SettingsError, Unavailable
-from abeyance.history.client import HistoryClient, unknown_run
+from abeyance.history.deleted_runs import unknown_run
 from abeyance.history.description import RPC, RunDescription
 from abeyance.keyring import SigningKey
 from abeyance.records import removing
@@ -61,7 +61,6 @@ class Erasures:
         self._notifications = Listing(
             line.temporal, notification_queue(line.task_queue), patience=line.patience
         )
-        self._histories = HistoryClient(line.temporal, line.task_queue, patience=line.patience)
 
     async def erase(self, run_id: str) -> wire.ErasureState:
         """Erase a run that has ended, and return whether something of it is left.
@@ -178,11 +177,10 @@ class Erasures:
             if row.HasField("close_time") and row.close_time.ToDatetime(tzinfo=UTC) <= until
         }
         # Visibility may not list the newest yet.
-        with suppress(NotFound):
-            newest = await self._histories.newest(run_id)
+        if (newest := await self._described(run_id)) is not None:
             if newest.ended_at is None or newest.ended_at > until:
                 return ids, True
-            ids.add(newest.id)
+            ids.add(newest.execution)
         return ids, False
 
     async def _delete_histories(self, run_id: str, until: datetime, ids: set[str]) -> None:

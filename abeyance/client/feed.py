@@ -16,7 +16,6 @@ from abeyance import live_text, views
 from abeyance.client.records import Records
 from abeyance.client.rpc import WorkflowRpc
 from abeyance.errors import Code, Refusal
-from abeyance.history.client import HistoryClient
 from abeyance.history.live_texts import TURN_ENDS, LiveTexts
 from abeyance.live_text import LiveText
 from abeyance.records import events
@@ -38,7 +37,6 @@ class Feed:
     def __init__(self, records: Records, line: WorkflowRpc) -> None:
         self._records = records
         self._line = line
-        self._source = HistoryClient(line.temporal, line.task_queue, patience=line.patience)
         self._flight: SingleFlight[Part | None] = SingleFlight()
         self._live: dict[str, LiveTexts] = {}
 
@@ -155,7 +153,7 @@ class Feed:
         if not hears_models:
             yield None
             return
-        live = self._live.setdefault(run_id, LiveTexts(self._source, run_id))
+        live = self._live.setdefault(run_id, LiveTexts(self._line.temporal, run_id))
         try:
             with live.watched(changes.wake):
                 yield _Hearing(run_id, live)

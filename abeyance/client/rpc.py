@@ -35,9 +35,9 @@ from abeyance.client.pending_signals import PendingSignals
 from abeyance.client.update_errors import is_lost, is_rejected, refusal_of
 from abeyance.core.idempotency import conflict
 from abeyance.errors import Code, Refusal, Unavailable
-from abeyance.history.closing_record import closing_record
 from abeyance.history.deleted_runs import DeletedRuns
 from abeyance.history.description import RPC, NotOurs, RunDescription, RunEnded, describe
+from abeyance.history.reading import closing_record
 from abeyance.storage.converter import is_all_sealed, storing_for_update
 from abeyance.temporal.retry import (
     NotFound,

@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from abeyance.errors import Code, RecordsUnavailable, Refusal
-from abeyance.history.client import unknown_run
 from abeyance.records.removing import Standing
 
 DELETED: Final = frozenset({Code.UNKNOWN_RUN, Code.GONE, Code.ERASED})
@@ -61,6 +60,15 @@ class DeletedRuns:
             if refusal.code is not Code.UNKNOWN_RUN:
                 raise
             raise await self.refusal(run_id) from refusal
+
+
+def unknown_run(run_id: str) -> Refusal:
+    """Return the refusal of a run that does not exist."""
+    return Refusal(
+        Code.UNKNOWN_RUN,
+        f"There is no run {run_id!r}, or its history is no longer kept.",
+        run_id=run_id,
+    )
 
 
 def _erased(run_id: str) -> Refusal:

@@ -8,15 +8,16 @@ from contextlib import contextmanager
 from typing import Final
 
 from temporalio.api.workflow.v1 import PendingActivityInfo
+from temporalio.client import Client as TemporalClient
 from temporalio.converter import DataConverter
 from temporalio.service import RPCError
 
 from abeyance import live_text, views, wire
 from abeyance.agents.agent import is_turn
 from abeyance.errors import Unreadable
-from abeyance.history.client import HistoryClient
-from abeyance.history.description import decoded
+from abeyance.history.description import decoded, described_by_server
 from abeyance.live_text import LiveText
+from abeyance.storage.converter import of_run
 from abeyance.storage.encryption import is_reference
 
 _PAUSE: Final = 0.35
@@ -39,10 +40,10 @@ class LiveTexts:
     nobody watches, or while no turn of a model is under way.
     """
 
-    def __init__(self, client: HistoryClient, run_id: str) -> None:
+    def __init__(self, temporal: TemporalClient, run_id: str) -> None:
         self.latest: dict[str, LiveText] = {}
         self.turns: dict[str, str] = {}
-        self._client = client
+        self._temporal = temporal
         self._run_id = run_id
         self._missed: dict[tuple[str, str], int] = {}
         self._heeded = ""
@@ -100,7 +101,7 @@ class LiveTexts:
         while True:
             began, asked = clock(), dict(self.turns)
             try:
-                said = await _said(self._client, self._run_id, asked.keys())
+                said = await _said(self._temporal, self._run_id, asked.keys())
             except RPCError:
                 # There is no text to see until Temporal is back.
                 said = None
@@ -130,13 +131,14 @@ class LiveTexts:
 
 
 async def _said(
-    client: HistoryClient, run_id: str, addresses: Collection[str]
+    temporal: TemporalClient, run_id: str, addresses: Collection[str]
 ) -> Mapping[str, LiveText | None]:
     """What the models say in those of these turns that are at work. Raises RPCError."""
-    converter = client.converter(run_id)
+    converter = of_run(temporal.data_converter, run_id)
+    described = await described_by_server(temporal, run_id)
     return {
         pending.activity_id: await _text_of(converter, pending)
-        for pending in await client.pending(run_id)
+        for pending in described.pending_activities
         if pending.activity_id in addresses
     }
 

@@ -40,7 +40,7 @@ from abeyance.core.ledger import Receipt
 from abeyance.core.state import Status
 from abeyance.errors import Code, Refusal
 from abeyance.filters import InboxFilter
-from abeyance.history.client import unknown_run
+from abeyance.history.deleted_runs import unknown_run
 from abeyance.schemas.state_model import at_pointer
 from abeyance.util import checked_key, invalid
 

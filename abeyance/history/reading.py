@@ -1,7 +1,7 @@
-"""Closing records of ended runs, and late answers checked by them.
+"""Reads histories: all events of one, and the closing record of an ended run, in the last event.
 
-The last event has the closing record; that of a cancelled run is in the memo, because Temporal gives it
-no result. A run that an operator terminated has none: its record is made of the memo and the status.
+The closing record of a cancelled run is in the memo, because Temporal gives it no result. A run that an
+operator terminated has none: its record is made of the memo and the status.
 """
 
 from __future__ import annotations
@@ -10,15 +10,16 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from temporalio.api.common.v1 import Payload, WorkflowExecution
-from temporalio.api.enums.v1 import EventType, HistoryEventFilterType
+from temporalio.api.common.v1 import Payload
+from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
-from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryRequest
 from temporalio.client import Client as TemporalClient
+from temporalio.client import WorkflowHistoryEventFilterType
 
 from abeyance import views
 from abeyance.history.description import RPC, RunDescription, decoded
 from abeyance.storage.converter import decode_message, of_run
+from abeyance.temporal.retry import NotFound, retry_until
 
 CLOSING_EVENTS: Final = frozenset(
     {
@@ -31,6 +32,28 @@ CLOSING_EVENTS: Final = frozenset(
     }
 )
 """The types of the last event of a history."""
+_PAGE: Final = 200
+"""In transactions of the server, each of one or more events."""
+
+
+async def events_of(
+    temporal: TemporalClient, task_queue: str, run_id: str, execution: str = "", *, patience: float
+) -> list[HistoryEvent]:
+    """Return the events of one execution of a run of this task queue; without its id, of the newest.
+
+    `patience` is how many seconds each page is tried. Raises NotFound and Unavailable.
+    """
+    handle = temporal.get_workflow_handle(run_id, run_id=execution)
+    pages = handle.fetch_history_events(page_size=_PAGE, skip_archival=True, rpc_timeout=RPC)
+    events: list[HistoryEvent] = []
+    while not events or pages.next_page_token is not None:
+        await retry_until(f"the history of {run_id!r}", pages.fetch_next_page, seconds=patience)
+        events += pages.current_page or ()
+    begun = events[0].workflow_execution_started_event_attributes
+    if begun.task_queue.name != task_queue:
+        # Another application's workflow, or a run of another deployment.
+        raise NotFound
+    return events
 
 
 async def closing_record(
@@ -101,13 +124,8 @@ def _record(value: Any, ended_at: datetime | None) -> views.ClosingRecord | None
 async def _closing_event(
     temporal: TemporalClient, described: RunDescription
 ) -> HistoryEvent | None:
-    response = await temporal.workflow_service.get_workflow_execution_history(
-        GetWorkflowExecutionHistoryRequest(
-            namespace=temporal.namespace,
-            execution=WorkflowExecution(workflow_id=described.run_id, run_id=described.execution),
-            history_event_filter_type=HistoryEventFilterType.HISTORY_EVENT_FILTER_TYPE_CLOSE_EVENT,
-        ),
-        retry=True,
-        timeout=RPC,
+    handle = temporal.get_workflow_handle(described.run_id, run_id=described.execution)
+    last = handle.fetch_history_events(
+        event_filter_type=WorkflowHistoryEventFilterType.CLOSE_EVENT, rpc_timeout=RPC
     )
-    return next(iter(response.history.events), None)
+    return await anext(last, None)
