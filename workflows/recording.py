@@ -11,7 +11,7 @@ happens: nobody waits for that, it may be lost, and the next batch has it again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeAlias
 
@@ -118,33 +118,6 @@ class Recorder:
         }
         return start.model_copy(update=changes)
 
-    def note(
-        self,
-        type_: str,
-        time: datetime,
-        *,
-        address: str | None = None,
-        actor: str | None = None,
-        data: Mapping[str, Any] | None = None,
-        capability: str | None = None,
-        audit: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Number an event, to be recorded with the next batch."""
-        self.facts += 1
-        self._pending.append(
-            Fact(
-                number=self.facts,
-                time=time,
-                type=type_,
-                address=address,
-                actor=actor,
-                data=dict(data or {}),
-                capability=capability,
-                audit=None if audit is None else dict(audit),
-                task=self._under_way_in(),
-            )
-        )
-
     def rewound(self, salt: str, count: int) -> None:
         """Note that everything is discarded which was recorded and is not known here."""
         execution = workflow.info().run_id
@@ -165,17 +138,16 @@ class Recorder:
     def published(self, fact: Publish, state: RunState) -> None:
         """Note what the core publishes."""
         self._is_quiet = False
-        id_ = str(fact.data.get("id"))
-        entry = _entry(state, id_)
-        self.note(
-            fact.type,
-            fact.time,
+        entry = _entry(state, str(fact.data.get("id")))
+        step = Step(
+            type=fact.type,
             address=fact.address,
             actor=fact.actor,
-            data=fact.data,
+            data=dict(fact.data),
             capability=None if entry is None else entry.requested_capability,
-            audit=fact.audit,
+            audit=None if fact.audit is None else dict(fact.audit),
         )
+        self._note(step, fact.time)
 
     def started(self, address: str, now: datetime) -> None:
         """Note that the code of a visit begins."""
@@ -186,21 +158,27 @@ class Recorder:
         for step in steps.reported(address, report.outcome):
             self._note(step, now)
 
-    def _note(self, step: Step, time: datetime) -> None:
-        self.note(
-            step.type,
-            time,
-            address=step.address,
-            actor=step.actor,
-            data=step.data,
-            capability=step.capability,
-            audit=step.audit,
-        )
-
     def ended(self, state: RunState) -> None:
         """Note the end of the run."""
         if state.ending is not None:
             self._note(steps.ended(state.ending), state.updated_at)
+
+    def _note(self, step: Step, time: datetime) -> None:
+        """Number an event, to be recorded with the next batch."""
+        self.facts += 1
+        self._pending.append(
+            Fact(
+                number=self.facts,
+                time=time,
+                type=step.type,
+                address=step.address,
+                actor=step.actor,
+                data=step.data,
+                capability=step.capability,
+                audit=step.audit,
+                task=self._under_way_in(),
+            )
+        )
 
     def changed(self, state: RunState, start: wire.StartRun, *, at: int) -> None:
         """Record the run as it is now, or as soon as the batch under way is written.
