@@ -40,9 +40,8 @@ from abeyance.errors import Refusal
 from abeyance.history import resets
 from abeyance.history.reading import CLOSING_EVENTS, events_of
 from abeyance.records import runs as runs_
-from abeyance.records import strays
 from abeyance.records.batch import Batch, Written
-from abeyance.records.writing import fill
+from abeyance.records.writing import fill, take_back
 from abeyance.temporal.retry import NotFound
 from abeyance.temporal.workarounds.any_type import AnyTypeRunner
 from abeyance.temporal.workarounds.in_order_runner import InOrderWorkflowRunner
@@ -182,7 +181,7 @@ class _Histories:
                 known[executions[-1]] = end.event_id
             over = None if is_restored else known
             until = datetime.now(UTC) if is_restored else end.event_time.ToDatetime(tzinfo=UTC)
-            await self._records.write(strays.take_back, latest, asked, over=over, until=until)
+            await self._records.write(take_back, latest, asked, over=over, until=until)
 
     def _explained(self, batch: Batch, execution: str) -> Batch:
         """Return a batch with what a replay does not know: its execution, and who has reset the run."""

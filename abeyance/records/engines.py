@@ -17,7 +17,18 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from sqlalchemy import URL, Connection, Engine, Executable, Table, create_engine, event, make_url
+from sqlalchemy import (
+    URL,
+    Connection,
+    Engine,
+    Executable,
+    Table,
+    create_engine,
+    event,
+    func,
+    make_url,
+    select,
+)
 from sqlalchemy.dialects import postgresql, sqlite
 
 from abeyance.settings import database_file
@@ -35,6 +46,9 @@ _CONNECTIONS: Final = 5
 _WRITES: Final = "abeyance_writes"
 CHANNEL: Final = "abeyance"
 """By which PostgreSQL tells that something was written."""
+_POSITIONS: Final = 0x6162_6579
+"""The lock under which events get their positions."""
+_LOCK: Final = select(func.pg_advisory_xact_lock(_POSITIONS), func.pg_notify(CHANNEL, ""))
 _HEARD_WITHIN: Final = 1.0
 _LOOKED_EVERY: Final = 0.05
 
@@ -75,6 +89,14 @@ def reading(connection: Connection) -> Connection:
 def writes(connection: Connection) -> bool:
     """Return True if the transactions of a connection may write."""
     return bool(connection.get_execution_options().get(_WRITES))
+
+
+def lock(connection: Connection) -> None:
+    """Let no other transaction write until the end of this one."""
+    # SQLite has one writer anyway. Readers go by the position: one that becomes visible after a later one
+    # would be missed. Who listens is told at the end of the transaction.
+    if connection.dialect.name == "postgresql":
+        connection.execute(_LOCK)
 
 
 def watch(connection: Connection) -> Callable[[], bool]:
@@ -198,8 +220,6 @@ def _use_wal(raw: sqlite3.Connection) -> None:
 
 
 def _postgres(url: str, *, is_patient: bool) -> Engine:
-    from abeyance.records.psycopg_connection import connection_class  # noqa: PLC0415  (SQLite needs none)
-
     options = (
         f"-c statement_timeout={0 if is_patient else _STATEMENT_SECONDS * 1000}"
         f" -c idle_in_transaction_session_timeout={0 if is_patient else _IDLE_SECONDS * 1000}"
@@ -222,10 +242,33 @@ def _postgres(url: str, *, is_patient: bool) -> Engine:
         max_overflow=_CONNECTIONS,
         pool_timeout=_STATEMENT_SECONDS,
     )
-    patience = None if is_patient else _PATIENCE
+    if not is_patient:
 
-    @event.listens_for(engine, "do_connect")
-    def connect(_dialect: object, _record: object, args: Any, options: Any) -> Any:
-        return connection_class(patience).connect(*args, **options)
+        @event.listens_for(engine, "do_connect")
+        def connect(_dialect: object, _record: object, args: Any, options: Any) -> Any:
+            return _impatient().connect(*args, **options)
 
     return engine
+
+
+@cache
+def _impatient() -> Any:
+    """Return the class of connections that give up on a server which has stopped to answer."""
+    from psycopg import Connection as Psycopg  # noqa: PLC0415  (SQLite needs none)
+    from psycopg import OperationalError, errors  # noqa: PLC0415
+
+    class Impatient(Psycopg[Any]):
+        def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
+            """Wait for the server; close the connection if it does not answer in time."""
+            if timeout is not None:
+                return super().wait(gen, interval, timeout)
+            try:
+                return super().wait(gen, interval, _PATIENCE)
+            except errors._WaitTimeout as error:  # noqa: SLF001  (it has no other name)
+                # The statement may be under way, and its result would be taken for that of the next.
+                self.close()
+                raise OperationalError(
+                    f"the server did not answer within {_PATIENCE:g} s"
+                ) from error
+
+    return Impatient

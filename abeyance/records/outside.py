@@ -12,10 +12,11 @@ from sqlalchemy import Connection, delete, func, select, update
 from abeyance import views, wire
 from abeyance.records.batch import BEGINNING, Batch, Fact
 from abeyance.records.documents import Documents
+from abeyance.records.engines import lock
 from abeyance.records.questions import listed_of
 from abeyance.records.selecting import AnyRow, Condition, the_run
 from abeyance.records.tables import claims, events, micros, moment, questions, runs
-from abeyance.records.writing import lock, write
+from abeyance.records.writing import write
 
 _AT_ONCE: Final = 500
 _UNDELIVERED: Final = "notification.failed"

@@ -23,11 +23,12 @@ from sqlalchemy import (
 from abeyance import views
 from abeyance.core.terms import Priority
 from abeyance.keyring import WrongKey
-from abeyance.records import report, search_texts
+from abeyance.records import report
 from abeyance.records.batch import Batch
 from abeyance.records.documents import Documents
 from abeyance.records.engines import add_missing, insert
 from abeyance.records.report import SHOWN
+from abeyance.records.selecting import search_text_of_question
 from abeyance.records.tables import FAR, micros, micros_or_none, people, questions
 
 Row: TypeAlias = dict[str, Any]
@@ -201,7 +202,7 @@ def _question(
         "deadline": deadline,
         "due": FAR if deadline is None else deadline,
         "rewound_by": 0,
-        "search": search_texts.of_question(of, view, is_sealed=documents.are_sealed),
+        "search": search_text_of_question(of, view, is_sealed=documents.are_sealed),
         "view": documents.write_view(view),
         "shown": shown and documents.write({name: shown.get(name) for name in SHOWN}, view.run_id),
     }

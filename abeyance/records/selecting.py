@@ -1,4 +1,4 @@
-"""What the lists of records have in common: conditions, and pages that go on after a key.
+"""What the lists of records have in common: conditions, texts to search, and pages after a key.
 
 A page goes on after the key of the last row of the one before. So what is answered meanwhile moves
 nothing from one page to another, and a late page is as quick as the first.
@@ -24,11 +24,11 @@ from sqlalchemy import (
     tuple_,
 )
 
+from abeyance import views
 from abeyance.core.json import Json
 from abeyance.core.policy import ReadRights
 from abeyance.records import cursors
 from abeyance.records.cursors import Page
-from abeyance.records.search_texts import searchable
 from abeyance.records.tables import deployments, labels, runs
 
 T = TypeVar("T")
@@ -139,6 +139,50 @@ def containing(column: Column[str], text: str | None) -> list[Condition]:
     # The longest is the rarest.
     words = sorted(searchable(text).split(), key=len, reverse=True)
     return [column.contains(word, autoescape=True) for word in words]
+
+
+def search_text(view: views.RunView) -> str:
+    """Return what a search of runs looks in."""
+    labelled = (f"{name}={value}" for name, value in view.labels.items())
+    return searchable(
+        view.run_id, view.graph, view.conversation_id, view.started_by, view.sent_by, *labelled
+    )
+
+
+def search_text_of_question(
+    of: views.RunView, view: views.InterruptView, *, is_sealed: bool
+) -> str:
+    """Return what a search of questions looks in; not in texts that are sealed elsewhere."""
+    named = [*view.assignees, view.answered_by, view.requested_capability]
+    clear = searchable(view.id, view.name, view.address, *named, search_text(of))
+    if is_sealed:
+        return clear
+    return f"{clear}\n{searchable(view.prompt, *_texts(view.reason))}"
+
+
+def _texts(value: Any) -> Iterator[str]:
+    match value:
+        case str():
+            yield value
+        case Mapping():
+            for each in value.values():
+                yield from _texts(each)
+        case list():
+            for each in value:
+                yield from _texts(each)
+        case bool() | None:
+            pass
+        case _:
+            yield str(value)
+
+
+def searchable(*texts: str | None) -> str:
+    """Return texts as a search compares them: without regard to upper and lower case.
+
+    What no database holds in a text, which JSON may, is a question mark.
+    """
+    folded = "\n".join(text.casefold() for text in texts if text)
+    return folded.replace("\0", "?").encode(errors="replace").decode()
 
 
 def alone(connection: Connection, deployment: int) -> None:

@@ -11,7 +11,7 @@ number of the event `run.rewound`, and its events are numbered after it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, TypeAlias
@@ -20,16 +20,17 @@ from sqlalchemy import (
     Connection,
     bindparam,
     delete,
-    func,
     select,
     update,
 )
 
-from abeyance.records import engines, event_rows, grant_rows, question_rows, search_texts
+from abeyance import views
+from abeyance.records import event_rows, grants, question_rows
 from abeyance.records.batch import BEGINNING, Batch, Extras, Rewound, Written, numbered
 from abeyance.records.documents import Documents
-from abeyance.records.engines import add_missing
+from abeyance.records.engines import add_missing, lock
 from abeyance.records.event_rows import Tail
+from abeyance.records.selecting import search_text
 from abeyance.records.tables import (
     claims,
     erased,
@@ -42,11 +43,7 @@ from abeyance.records.tables import (
 
 Row: TypeAlias = dict[str, Any]
 
-_POSITIONS: Final = 0x6162_6579
-"""The lock under which events get their positions."""
-
 # To make a statement takes longer than SQLite needs to carry it out, so each is made once.
-_LOCK: Final = select(func.pg_advisory_xact_lock(_POSITIONS), func.pg_notify(engines.CHANNEL, ""))
 _ID: Final = (
     runs.c.deployment == bindparam("deployment"),
     runs.c.run_id == bindparam("run_id"),
@@ -75,14 +72,6 @@ _DISCARD_EVENTS: Final = (
     .values(rewound_by=bindparam("by"))
 )
 _DELETE_CLAIM: Final = delete(claims).where(claims.c.token == bindparam("taken"))
-
-
-def lock(connection: Connection) -> None:
-    """Let no other transaction write until the end of this one."""
-    # SQLite has one writer anyway. Readers go by the position: one that becomes visible after a later one
-    # would be missed. Who listens is told at the end of the transaction.
-    if connection.dialect.name == "postgresql":
-        connection.execute(_LOCK)
 
 
 def write(
@@ -114,7 +103,7 @@ def fill(connection: Connection, documents: Documents, deployment: int, batch: B
             _discard(connection, run, batch, rewound, by=by)
     _, facts = numbered(batch, by)
     tail = event_rows.write(connection, documents, run.tail, facts)
-    grant_rows.record(
+    grants.record(
         *(connection, documents, deployment, batch),
         row=run.id,
         facts=facts,
@@ -127,6 +116,67 @@ def fill(connection: Connection, documents: Documents, deployment: int, batch: B
         row=run.id,
         is_live=run.is_newest and not run.has_ended,
     )
+
+
+def take_back(
+    connection: Connection,
+    documents: Documents,
+    deployment: int,
+    latest: Batch,
+    questions: Sequence[views.InterruptView],
+    *,
+    over: Mapping[str, float] | None,
+    until: datetime,
+) -> None:
+    """Take back what was recorded after the latest batch of a run, in tasks that began before `until`:
+    there all that the run has done is known. `questions` are all that it knows of.
+
+    Else its next batch does that, but a run that has ended has none, and one that waits for days may have
+    none so long.
+
+    Clocks differ, so the name of the task has to say it too: `over` has, for each execution, the length
+    of its history when the last task began that is over; None says that all are, of any execution.
+    """
+    lock(connection)
+    row = connection.execute(
+        select(runs.c.id, runs.c.batch, runs.c.rewind, runs.c.rewound_by).where(
+            runs.c.deployment == deployment,
+            runs.c.run_id == latest.view.run_id,
+            runs.c.origin == latest.origin,
+        )
+    ).one_or_none()
+    bound = micros(until)
+    if row is None or not latest.number < row.batch < bound:
+        return
+    shift = 0
+    if latest.rewound is not None:
+        if latest.rewound.salt != row.rewind:
+            return
+        shift = row.rewound_by - latest.rewound.at
+    last = latest.facts_before + len(latest.facts) + shift
+    task = connection.execute(
+        select(events.c.task)
+        .where(events.c.run == row.id, events.c.number > last, events.c.rewound_by.is_(None))
+        .order_by(events.c.number)
+        .limit(1)
+    ).scalar()
+    if task is None:
+        # It is recorded from outside, such as an end by Temporal.
+        return
+    execution, _, length = task.partition("/")
+    if over is not None and int(length) > over.get(execution, 0):
+        return
+    changes = {
+        "number": bound,
+        "after": latest.number,
+        "questions": [*questions],
+        "gone": [],
+        "is_whole": True,
+        "facts_before": last,
+        "facts": [],
+        "rewound": None,
+    }
+    write(connection, documents, deployment, [latest.model_copy(update=changes)])
 
 
 def _write(
@@ -157,9 +207,9 @@ def _write(
         before, facts = numbered(batch, by)
         if run.latest > batch.after:
             run = replace(run, tail=event_rows.take_back(connection, run.tail, before, facts))
-            grant_rows.take_back(connection, run.id, before, facts)
+            grants.take_back(connection, run.id, before, facts)
         tail = event_rows.write(connection, documents, run.tail, facts)
-        grant_rows.record(
+        grants.record(
             *(connection, documents, deployment, batch),
             row=run.id,
             facts=facts,
@@ -199,7 +249,7 @@ def _rewind(connection: Connection, run: _Run, batch: Batch, rewound: Rewound) -
         # The task in which this batch was made for the first time came to nothing.
         return run.rewound_by
     by = rewound.by or max(run.tail.number, rewound.at) + 1
-    grant_rows.discard(connection, run.id, rewound.at, batch.active_at, rewound.actor)
+    grants.discard(connection, run.id, rewound.at, batch.active_at, rewound.actor)
     _discard(connection, run, batch, rewound, by=by)
     return by
 
@@ -288,7 +338,7 @@ def _columns(documents: Documents, batch: Batch) -> Row:
         "ended_at": micros_or_none(view.ended_at),
         "is_blocked": bool(view.blocked),
         "hindered": None,
-        "search": search_texts.of_run(view),
+        "search": search_text(view),
         "view": documents.write_view(view),
         **(
             {}

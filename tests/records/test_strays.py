@@ -17,8 +17,8 @@ from abeyance.records import questions as asked
 from abeyance.records import runs
 from abeyance.records.batch import Batch, Rewound
 from abeyance.records.outside import End, end
-from abeyance.records.strays import take_back
 from abeyance.records.tables import micros
+from abeyance.records.writing import take_back
 
 OPENED, ANSWERED = "interrupt.opened", "interrupt.answered"
 EXECUTION = "e"

@@ -19,7 +19,7 @@ from abeyance.core.grants import Grant
 from abeyance.core.json import Json
 from abeyance.core.policy import Principal
 from abeyance.core.state import RunState
-from abeyance.records.grant_rows import JSON
+from abeyance.records.grants import JSON
 from abeyance.records.tables import grant_uses, grants, moment
 from tests.simulation.chance import Chance
 from tests.simulation.records import Records
