@@ -1,19 +1,12 @@
 """The conversation of an agent: a chain of immutable links outside the history, referred to by its last.
 
-    link = {"format": 1, "previous": <reference>, "turns": 1, "row": 3}     one line of JSON
-           <message>                                                        and one line for each message
+    link = {"format": 1, "previous": <reference>}     one line of JSON
+           <message>                                  and one line for each message
 
 Appending writes one link and changes none, so a reference always means the same conversation: an older
-one stays readable at no cost.
-
-A chain with one link per turn would be read one fetch at a time. So links fold, like the digits of a
-number to the base `FOLD`: the `FOLD`th link of equal size in a row is written as one link with the
-messages of all of them, whose `previous` is the link before. It is `FOLD` times as large, and folds in
-the same way, up to `MAX_TURNS`. After n turns there are at most (FOLD - 1) links of each size below the
-largest, and n / MAX_TURNS of the largest: up to 100 turns are read from at most 14 links. A message is
-written once for each size, three times in all. One turn writes at most the messages of MAX_TURNS turns,
-and reads at most the links that it folds. Links that would exceed `MAX_BYTES` are not folded: a
-conversation of such turns has more links, and writes each message once.
+one stays readable at no cost. A turn is written together with the turns of the last link, while they take
+`MAX_BYTES` at most. So one turn writes at most that beside itself, however long the conversation is, and
+reads one link; and a conversation is read from few of them.
 
 The process caches recent links as bytes, so a worker that continues a conversation fetches nothing. They
 are parsed at each read, because callers may change the messages.
@@ -34,9 +27,8 @@ from abeyance.storage.blobs import Blobs
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage
 
-FOLD: Final = 8
-MAX_TURNS: Final = 64
-MAX_BYTES: Final = 1_000_000
+MAX_BYTES: Final = 32_000
+"""A link of several turns is no larger."""
 _FORMAT: Final = 1
 _CACHE_BYTES: Final = 64_000_000
 
@@ -47,13 +39,9 @@ class TranscriptError(AbeyanceError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Link:
-    """`lines` are the messages of `turns` calls of `append`. `row` is its position among the consecutive
-    links of its size.
-    """
+    """`lines` are the messages of one or more turns."""
 
     previous: str | None
-    turns: int
-    row: int
     lines: tuple[bytes, ...]
 
     @property
@@ -61,12 +49,7 @@ class _Link:
         return sum(len(line) for line in self.lines)
 
     def encode(self) -> bytes:
-        header = {
-            "format": _FORMAT,
-            "previous": self.previous,
-            "turns": self.turns,
-            "row": self.row,
-        }
+        header = {"format": _FORMAT, "previous": self.previous}
         return b"\n".join((json.dumps(header).encode(), *self.lines))
 
 
@@ -128,17 +111,11 @@ async def append(
     """
     if not messages:
         raise ValueError("there is nothing to append: give at least one message")
-    link = _Link(previous=head, turns=1, row=1, lines=tuple(_lines(messages)))
-    while link.previous is not None:
-        before = await _get_link(blobs, link.previous)
-        if before.turns != link.turns or link.turns == MAX_TURNS:
-            break
-        folded = await _fold(blobs, before, link) if before.row >= FOLD - 1 else None
-        if folded is None:
-            # After a row that was too large to fold, a new row begins.
-            link = replace(link, row=1 if before.row >= FOLD - 1 else before.row + 1)
-            break
-        link = folded
+    link = _Link(previous=head, lines=tuple(_lines(messages)))
+    if head is not None:
+        last = await _get_link(blobs, head)
+        if last.size + link.size <= MAX_BYTES:
+            link = replace(last, lines=(*last.lines, *link.lines))
     ref = await blobs.put(run_id, link.encode())
     _cache.put(ref, link)
     return ref
@@ -191,26 +168,7 @@ def _decode(ref: str, data: bytes) -> _Link:
             f"the conversation {ref!r} has the format {header['format']}, and this version reads"
             f" {_FORMAT}: upgrade this worker"
         )
-    return _Link(
-        previous=header["previous"],
-        turns=header["turns"],
-        row=header["row"],
-        lines=tuple(lines),
-    )
-
-
-async def _fold(blobs: Blobs, before: _Link, last: _Link) -> _Link | None:
-    links = [last, before]
-    while len(links) < FOLD and links[-1].previous is not None:
-        links.append(await _get_link(blobs, links[-1].previous))
-    if sum(link.size for link in links) > MAX_BYTES:
-        return None
-    return _Link(
-        previous=links[-1].previous,
-        turns=last.turns * FOLD,
-        row=1,
-        lines=tuple(line for link in reversed(links) for line in link.lines),
-    )
+    return _Link(previous=header["previous"], lines=tuple(lines))
 
 
 def _lines(messages: Sequence[ModelMessage]) -> Iterator[bytes]:
