@@ -20,7 +20,7 @@ from abeyance.authoring.interrupts import Interrupt
 from abeyance.core.json import Json, sha256, size, why_not_json
 from abeyance.core.text import truncate
 from abeyance.mcp.errors import McpToolError
-from abeyance.schemas.json_schema import schema_of, without_lookaround
+from abeyance.schemas.json_schema import loop_in, schema_of, without_lookaround
 
 Action: TypeAlias = Literal["accept", "decline", "cancel"]
 
@@ -32,24 +32,8 @@ _MAX_ROUND_BYTES: Final = 200_000
 _MAX_QUESTIONS: Final = 20
 """The limit of questions in one call, against a server that never stops asking."""
 _MAX_REASON_CHARS: Final = 1_000
-_CHOICE_KEYS: Final[Mapping[str, str]] = {"string": "oneOf", "array": "anyOf"}
-"""The key of titled choices: in a text field, and in the items of a list field."""
-_FIELD_KEYS: Final[Mapping[str, frozenset[str]]] = {
-    "string": frozenset(
-        {"minLength", "maxLength", "format", "pattern", "enum", "enumNames", "oneOf"}
-    ),
-    "integer": frozenset(
-        {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}
-    ),
-    "number": frozenset(
-        {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}
-    ),
-    "boolean": frozenset(),
-    "array": frozenset({"items", "minItems", "maxItems", "uniqueItems"}),
-}
-"""The allowed keys of a field, by its type."""
-_COMMON_KEYS: Final = frozenset({"type", "title", "description", "default", "examples"})
-_FORM_KEYS: Final = frozenset({"type", "properties", "required", "title", "description", "$schema"})
+_FLAT: Final = frozenset({"array", "boolean", "integer", "number", "string"})
+"""The types of a field."""
 
 _log = logging.getLogger(__name__)
 
@@ -291,8 +275,12 @@ def _response_form(request: ElicitRequest) -> Json:
     if bytes_ > _MAX_QUESTION_BYTES:
         raise ValueError(f"it takes {bytes_} bytes of at most {_MAX_QUESTION_BYTES}")
     if request.url is None:
-        form = without_lookaround(_form(request.requested_schema))
-        schema_of(_response(form))
+        _refuse_nested(request.requested_schema)
+        form = without_lookaround(request.requested_schema)
+        schema = _response(form)
+        schema_of(schema)
+        if (reference := loop_in(schema)) is not None:
+            raise ValueError(f"the form refers to itself by {reference!r}")
         return form
     if not request.url.startswith(("https://", "http://")):
         raise ValueError(
@@ -302,46 +290,20 @@ def _response_form(request: ElicitRequest) -> Json:
     return None
 
 
-def _form(schema: Mapping[str, Json]) -> dict[str, Json]:
-    """Return the schema as the protocol restricts it: a flat object. Other keys are dropped, unless they
-    are nested, which is an error.
-    """
-    fields = schema.get("properties")
+def _refuse_nested(schema: Json) -> None:
+    """Raise ValueError for a form that is no flat object: no client can send its answer."""
+    fields = schema.get("properties") if isinstance(schema, Mapping) else None
     if not isinstance(fields, Mapping) or schema.get("type") != "object":
         raise ValueError("a form must be an object with properties: use a url for anything else")
-    form = _filtered("the form", schema, _FORM_KEYS)
-    return {**form, "properties": {name: _field(name, each) for name, each in fields.items()}}
-
-
-def _field(name: str, schema: Json) -> Json:
-    label = f"the field {name!r}"
-    kind = schema.get("type") if isinstance(schema, Mapping) else None
-    if not isinstance(kind, str) or kind not in _FIELD_KEYS:
-        raise ValueError(
-            f"{label} has the type {kind!r}: use one of {', '.join(sorted(_FIELD_KEYS))}, or a url for "
-            "anything else"
-        )
-    field = _filtered(label, schema, _FIELD_KEYS[kind] | _COMMON_KEYS)
-    if kind == "array":
-        items = schema.get("items")
+    for name, field in fields.items():
+        kind = field.get("type") if isinstance(field, Mapping) else None
+        if not isinstance(kind, str) or kind not in _FLAT:
+            raise ValueError(
+                f"the field {name!r} has the type {kind!r}: use one of {', '.join(sorted(_FLAT))}, or a "
+                "url for anything else"
+            )
+        items = field.get("items") if kind == "array" else {"enum": ()}
         if not isinstance(items, Mapping) or not {"enum", "anyOf"} & items.keys():
-            raise ValueError(f"{label} is a list without choices: give its items enum or anyOf")
-        field["items"] = items = _filtered(
-            f"{label}, items", items, frozenset({"type", "enum", "anyOf"})
-        )
-    holder = field["items"] if kind == "array" else field
-    choices = holder.get(_CHOICE_KEYS.get(kind, ""))
-    for choice in choices if isinstance(choices, list) else ():
-        if not isinstance(choice, Mapping) or not isinstance(choice.get("const"), str):
-            shown = truncate(str(choice), 200)
-            message = f"{label} has the choice {shown!r}, which is not a text with a title"
-            raise ValueError(message)  # noqa: TRY004 - as every error of a form
-        _filtered(f"{label}, a choice", choice, frozenset({"const", "title", "description"}))
-    return field
-
-
-def _filtered(label: str, schema: Mapping[str, Json], allowed: frozenset[str]) -> dict[str, Json]:
-    for key, value in schema.items():
-        if key not in allowed and isinstance(value, Mapping | list):
-            raise ValueError(f"{label} has {key!r}, which is not allowed in a form")
-    return {key: value for key, value in schema.items() if key in allowed}
+            raise ValueError(
+                f"the field {name!r} is a list without choices: give its items enum or anyOf"
+            )

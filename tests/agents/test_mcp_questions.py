@@ -138,10 +138,8 @@ async def test_a_form_has_the_fields_that_the_protocol_knows(
     assert faults_of(schema, {"action": "accept", "content": {"it": misses}})
 
 
-async def test_what_a_field_says_that_no_form_has_is_left_out() -> None:
-    asked = await shown(
-        form_of({"type": "string", "pattern": "^(?=.*a)", "x-more": 5, "$ref": "#"})
-    )
+async def test_a_pattern_that_may_take_for_ever_is_left_out_of_a_form() -> None:
+    asked = await shown(form_of({"type": "string", "pattern": "^(?=.*a)"}))
 
     assert asked.requested_schema == form_of({"type": "string"})
 
@@ -155,12 +153,12 @@ async def test_what_a_field_says_that_no_form_has_is_left_out() -> None:
             "an object",
         ),
         (
-            ElicitRequest(message="?", requested_schema={**CITY, "$defs": {"a": {}}}),
-            "the form has '$defs', which is not allowed in a form",
+            ElicitRequest(message="?", requested_schema={**CITY, "allOf": [{"$ref": "#/$defs/a"}]}),
+            "leads to no schema",
         ),
         (
-            ElicitRequest(message="?", requested_schema={**CITY, "allOf": [CITY]}),
-            "the form has 'allOf'",
+            ElicitRequest(message="?", requested_schema={**CITY, "allOf": [{"$ref": "#"}]}),
+            "the form refers to itself by '#'",
         ),
         (ElicitRequest(message="?", requested_schema={**CITY, "required": [5]}), "is not of type"),
         (
@@ -190,14 +188,9 @@ async def test_what_a_server_may_not_ask_is_declined_and_nobody_is_shown_it(
         ({"type": ["string", "null"]}, "has the type ['string', 'null']"),
         ({"$ref": "#/properties/it"}, "has the type None"),
         (True, "has the type None"),
-        ({"type": "string", "anyOf": [{}, {}]}, "has 'anyOf', which is not allowed in a form"),
-        ({"type": "string", "not": {}}, "has 'not'"),
-        ({"type": "string", "oneOf": [{"const": 5}]}, "which is not a text with a title"),
-        ({"type": "string", "oneOf": [{"const": "a", "allOf": [{}]}]}, "a choice has 'allOf'"),
         ({"type": "string", "minLength": "2"}, "is not of type"),
         ({"type": "string", "pattern": "("}, "not a regular expression"),
         ({"type": "array", "items": {"type": "string"}}, "is a list without choices"),
-        ({"type": "array", "items": {"enum": ["a"], "items": {}}}, "items has 'items'"),
         ({"type": "string", "enum": [f"{n}" for n in range(10_000)]}, "50000"),
     ],
 )

@@ -425,9 +425,7 @@ async def test_what_a_server_may_not_ask_is_declined_with_a_reason_and_the_call_
     run = await testing.run(graph, {"task": "ask"})
 
     assert run.status == "completed"
-    assert re.match(
-        "decline: the (form|field 'name') (has '\\$defs'|has the type)", run.values["said"]
-    )
+    assert re.match("decline: the field 'name' has the type", run.values["said"])
     assert any(
         each.getMessage().startswith("server=hostile tool=ask | declined an elicitation")
         for each in caplog.records
