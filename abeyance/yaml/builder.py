@@ -26,7 +26,6 @@ from abeyance.yaml.forms import REFERENCE
 from abeyance.yaml.schema import (
     ActionForm,
     AssertForm,
-    BackoffForm,
     EdgeForm,
     FunctionNodeForm,
     GotoForm,
@@ -239,11 +238,9 @@ class _Declaration:
         function = self._imported(form.kind, place)
         if function is not None and not callable(function):
             self._faults.note(place, f"{form.kind!r} is not a function, but {function!r}")
-        options = {
-            name: value for name, value in form.config if name in form.config.model_fields_set
-        }
-        if isinstance(backoff := form.config.backoff, BackoffForm):
-            options["backoff"] = Backoff(backoff.first, backoff.factor, backoff.most)
+        options = form.config.model_dump(exclude_unset=True, warnings=False)
+        if form.config.backoff is not None:
+            options["backoff"] = Backoff(**dict(form.config.backoff))
         options |= self._exceptions(form.config.retry_on, (*place[:-1], "config", "retry_on"))
         self._graph.node(name=form.id, **options)(function if callable(function) else _nothing)
 

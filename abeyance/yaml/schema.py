@@ -12,7 +12,6 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import AliasChoices, BeforeValidator, Discriminator, Field, Tag
 
-from abeyance.authoring.terms import Calendar, Escalation, Quorum
 from abeyance.core.json import Json
 from abeyance.core.terms import BusinessTime
 from abeyance.duration import OptionalSeconds, Seconds, span
@@ -140,15 +139,8 @@ class TermsForm(Form):
 
     def options(self) -> dict[str, Any]:
         """Return the keys that are set, as arguments of `Graph.interrupt`."""
-        options = {name: value for name, value in self if name in self.model_fields_set}
-        options.pop("kind", None)
-        if isinstance(self.on_timeout, DefaultAnswer):
-            options["on_timeout"] = {"default": self.on_timeout.default}
-        if isinstance(self.calendar, CalendarForm):
-            options["calendar"] = Calendar(**dict(self.calendar))
-        if self.escalate is not None:
-            options["escalate"] = [Escalation(**dict(each)) for each in self.escalate]
-        return options
+        # It warns of unions whose tag what was read no longer has.
+        return self.model_dump(exclude={"kind"}, exclude_unset=True, warnings=False)
 
 
 class ShownForm(Form):
@@ -176,13 +168,6 @@ class QuestionForm(TermsForm, ShownForm):
         | None
     ) = Field(None, description="how many people have to approve")
     hold: OptionalSeconds = Field(None, description="how long a yes can be taken back")
-
-    def options(self) -> dict[str, Any]:
-        """Return the keys that are set, as arguments of `Graph.interrupt`."""
-        options = super().options()
-        if isinstance(self.quorum, QuorumForm):
-            options["quorum"] = Quorum(**dict(self.quorum))
-        return options
 
 
 class BackoffForm(Form):
