@@ -19,6 +19,7 @@ from postgres import Cluster, running_cluster
 from sqlalchemy import select
 from temporal_site import ANYBODY, eventually, replay
 from temporalio.api.history.v1 import HistoryEvent
+from temporalio.client import Client as TemporalClient
 
 from abeyance import names, projections, views
 from abeyance.client import Client
@@ -96,9 +97,12 @@ def _records(event: HistoryEvent) -> bool:
 class Site:
     """A server, and workers that record in a database."""
 
-    def __init__(self, folder: Path, server: KillableServer, client: Client, url: str) -> None:
-        self._folder, self._server, self._client = folder, server, client
+    def __init__(
+        self, folder: Path, server: KillableServer, temporal: TemporalClient, url: str
+    ) -> None:
+        self._folder, self._server = folder, server
         self._database, self._variables = Database(url), {"ABEYANCE_DATABASE_URL": url}
+        self._client = Client(temporal, patience=30, records=self._database)
         self.names = [f"r{number}" for number in range(_RUNS)]
 
     def close(self) -> None:
@@ -114,6 +118,9 @@ class Site:
     def worker(self) -> contextlib.AbstractContextManager[subprocess.Popen[bytes]]:
         log = self._folder / "worker.log"
         return worker_process(self._server, "killed_graphs:graphs", log, variables=self._variables)
+
+    async def started(self, name: str) -> None:
+        await self._client.runs.start(asking, run_id=name)
 
     async def has_killed_workers(self) -> None:
         """Have some workers killed while they work, and one once the database was away for too long."""
@@ -206,18 +213,16 @@ async def test_at_rest_the_records_are_what_the_runs_say_and_their_histories_rep
         client = await server.client()
         with (
             harmed(kind, tmp_path) as (url, harm),
-            contextlib.closing(Site(tmp_path, server, client, url)) as site,
+            contextlib.closing(Site(tmp_path, server, client.temporal, url)) as site,
         ):
-            await _test_at_rest(site, client, harm)
+            await _test_at_rest(site, harm)
 
 
-async def _test_at_rest(
-    site: Site, client: Client, harm: Callable[[], AbstractContextManager[None]]
-) -> None:
+async def _test_at_rest(site: Site, harm: Callable[[], AbstractContextManager[None]]) -> None:
     with site.worker():
         await eventually(site.has_database, seconds=60)
     for name in site.names:
-        await client.runs.start(asking, run_id=name)
+        await site.started(name)
     with harm():
         await site.has_killed_workers()
     with site.worker():
