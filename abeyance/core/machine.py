@@ -308,10 +308,7 @@ def _visit_ended(step: Step, event: events.VisitEnded) -> None:
             visits.routes_chosen(step, visit, visit.routing, finished)
         case Finished() as finished:
             messages.give_back(step, visit, finished)
-            if (pending := visit.pending) is not None:
-                # Only routes and rules ran; what it came to was merged before.
-                finished = replace(finished, patch={}, result=pending.result)
-            visits.finish(step, visit, finished)
+            visits.finish(step, visit, finished, is_routed=True)
         case Interrupted() as interrupted:
             asking.interrupted(step, visit, running, interrupted)
         case Stopped() | AttemptFailed() | Blocked() as unfinished:

@@ -184,9 +184,7 @@ def refuse_retries(state: RunState, event: events.Responded) -> None:
             case Interrupt(kind="error"), {"action": "retry"}:
                 visit = state.visits[entry.visit]
                 # Its code may be over, and only the way out of its node have failed.
-                is_over = visit.routing is not None or (
-                    visit.pending is not None and not visit.pending.patch
-                )
+                is_over = visit.routing is not None
                 has_begun = visit.activations > 0 or isinstance(state.node_of(visit), SubgraphNode)
                 may_have_happened = has_begun and not is_over
                 demand_repeat(state, visit, event.principal, may_have_happened=may_have_happened)

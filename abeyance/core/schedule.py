@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Final, Literal, assert_never
+from typing import Final, assert_never
 
 from abeyance.core import (
     asking,
@@ -123,17 +123,15 @@ def _start(step: Step, visit: Visit, ready: Ready, *, has_place: bool) -> bool:
             return _recover(step, visit)
         case "after":
             assert route is not None  # noqa: S101 its code has ended
-            visits.breakpoint_answered(step, visit, route)
+            operator_questions.drop_breakpoint_answer(visit, "after")
+            visits.route_on(step, visit, route)
             return True
         case "rules":
             assert route is not None  # noqa: S101 its code has ended
             if not route.is_stale:
                 visits.rules_answered(step, visit, route)
-            elif has_place and _has_room_to_decide(step, visit, {}):
-                _decide(step, visit, "rules")
-            else:
-                return False
-            return True
+                return True
+            return has_place and _decide(step, visit)
         case _:
             assert_never(ready.stage)
     return _run_body(step, visit, has_place=has_place)
@@ -145,7 +143,8 @@ def _run_body(step: Step, visit: Visit, *, has_place: bool) -> bool:
             asking.before(step, visit, visit.call)
             return True
         if (refused := decisions.result_in_place(step.run, visit)) is not None:
-            visits.finish(step, visit, Finished(result=refused, patch=visit.checkpoint.patch))
+            finished = Finished(result=refused, patch=visit.checkpoint.patch)
+            visits.finish(step, visit, finished, is_routed=False)
             return True
     node = step.run.node_of(visit)
     runs_code = visit.pending is None and not isinstance(node, InterruptNode)
@@ -156,7 +155,8 @@ def _run_body(step: Step, visit: Visit, *, has_place: bool) -> bool:
         return True
     match node:
         case _ if visit.pending is not None:
-            return _go_out(step, visit, visit.pending, has_place=has_place)
+            visits.finish(step, visit, visit.pending, is_routed=False)
+            return True
         case FunctionNode() as node:
             return has_place and _run(step, visit, node)
         case InterruptNode(question=question) if question.name not in visit.questions.answers:
@@ -168,7 +168,8 @@ def _run_body(step: Step, visit: Visit, *, has_place: bool) -> bool:
         case InterruptNode(question=question, answer_to=field):
             answer = visit.questions.answers[question.name]
             finished = Finished(patch={} if field is None else {field: answer})
-            return _go_out(step, visit, finished, has_place=has_place)
+            visits.finish(step, visit, finished, is_routed=False)
+            return True
         case SubgraphNode() as node:
             branches.begin_nested(step, visit, node)
             return True
@@ -185,9 +186,6 @@ def _recover(step: Step, visit: Visit) -> bool:
         case "retry" if visit.routing is not None:
             # Its work is done; only its routing failed.
             visits.reroute(step, visit, visit.routing)
-        case "retry" if visit.pending is not None and not visit.pending.patch:
-            # The same, for a node whose routes run as code.
-            pass
         case "retry" if isinstance(step.run.node_of(visit), SubgraphNode):
             # Its graph begins again as another visit, so that its questions get new ids.
             step.drop_visit(visit.address)
@@ -334,27 +332,15 @@ def _bound(visit: Visit) -> Mapping[str, str]:
     }
 
 
-def _go_out(step: Step, visit: Visit, finished: Finished, *, has_place: bool) -> bool:
-    """Leave a node without code; its route functions run first, if it has any."""
-    graph = step.run.graph_of(visit.scope)
-    if not graph.routes_from(visit.node) and not graph.has_clips_on(visit.node):
-        visits.finish(step, visit, finished)
-        return True
-    # A route reads the values with the answer in them, so the answer is merged before the route runs:
-    # once, even if the route is stopped and runs again.
-    if not has_place or not _has_room_to_decide(step, visit, finished.patch):
-        return False
-    if visits.merge(step, visit, finished.patch):
-        visit.pending = replace(finished, patch={})
-        _decide(step, visit, "body")
-    return True
-
-
-def _decide(step: Step, visit: Visit, stage: Literal["body", "rules"]) -> None:
-    """Run the route functions and rules of a visit, whose code has ended or whose node has none."""
-    step.move(visit, "start", Running(stage=stage))
-    visit.activations += 1
+def _decide(step: Step, visit: Visit) -> bool:
+    """Run the route functions and rules of a visit, whose code has ended or whose node has none. Return
+    False if the task has no room for it.
+    """
     visit_input = _input(step, visit, items.answers_of(step.run, visit))
+    if not _has_room(step, size_of_all([visit_input.values, visit_input.answers])):
+        return False
+    step.move(visit, "start", Running(stage="rules"))
+    visit.activations += 1
     visit_input = replace(
         visit_input,
         kind="routes",
@@ -362,11 +348,7 @@ def _decide(step: Step, visit: Visit, stage: Literal["body", "rules"]) -> None:
         local=visit.blocked is None,
     )
     step.emit(RunNode(input=visit_input))
-
-
-def _has_room_to_decide(step: Step, visit: Visit, changes: Mapping[str, Json]) -> bool:
-    carried = [items.values_of(step.run, visit), items.answers_of(step.run, visit), changes]
-    return _has_room(step, size_of_all(carried))
+    return True
 
 
 def _has_room(step: Step, bytes_: int) -> bool:

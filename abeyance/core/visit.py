@@ -181,8 +181,8 @@ class Blockage:
 class RoutingDecision:
     """Next step of a finished visit: the decision of a rule, else what its code chose, else the edges.
 
-    `outcome` is that of its code, without what is merged already. `is_stale`: a person has edited the
-    values since its route functions chose, so they run again.
+    `outcome` is that of its code, without what is merged already. `is_stale`: its route functions have
+    not run on the current values, which a person has edited since, or its node has no code.
     """
 
     outcome: Finished
@@ -339,8 +339,8 @@ class Visit:
     earlier answer led to code that has begun, and will begin again.
 
     How it ends: `pending` is what it comes to without running its code: what its nested graph changed, or
-    what a person put in place of a failed body; its patch is empty once merged. `routing` is set once the
-    code has finished. `failure` is what an operator was last asked about.
+    what a person put in place of a failed body, until that is merged. `routing` is set once the code has
+    finished. `failure` is what an operator was last asked about.
     """
 
     address: AddressText

@@ -65,8 +65,11 @@ _RANK: Final = {HaltRun: 0, Retry: 1, GoTo: 2, Parallel: 3}
 """Precedence among the decisions of rules: the lowest counts."""
 
 
-def finish(step: Step, visit: Visit, finished: Finished) -> None:
-    """Merge the patch of a finished visit, and leave its node or ask what has to be asked before."""
+def finish(step: Step, visit: Visit, finished: Finished, *, is_routed: bool) -> None:
+    """Merge the patch of a finished visit, and leave its node or ask what has to be asked before.
+
+    `is_routed`: route functions have run with its code. Else they run on the merged values.
+    """
     graph = step.run.graph_of(visit.scope)
     # In case that the run refuses what it came to.
     visit.checkpoint = visit.checkpoint.after_failure(finished.journal, {})
@@ -103,14 +106,14 @@ def finish(step: Step, visit: Visit, finished: Finished) -> None:
         exempt_from_max_visits=is_exempt,
         journal=None,
     )
-    visit.routing = RoutingDecision(outcome=stored)
+    visit.routing, visit.pending = RoutingDecision(outcome=stored, is_stale=not is_routed), None
     visit.checkpoint = Checkpoint()
     if _read_unread(step, visit, finished):
         return
     if visit.node in graph.interrupt_after and not visit.is_finally:
         operator_questions.open_breakpoint(step, visit, "after")
     else:
-        _apply_rules(step, visit, visit.routing)
+        route_on(step, visit, visit.routing)
 
 
 def _read_unread(step: Step, visit: Visit, finished: Finished) -> bool:
@@ -134,16 +137,6 @@ def _read_unread(step: Step, visit: Visit, finished: Finished) -> bool:
     return True
 
 
-def breakpoint_answered(step: Step, visit: Visit, route: RoutingDecision) -> None:
-    """Continue routing a visit after the breakpoint after its node."""
-    operator_questions.drop_breakpoint_answer(visit, "after")
-    if route.is_stale:
-        # Its route functions saw the values before a person edited them.
-        reroute(step, visit, route)
-    else:
-        _apply_rules(step, visit, route)
-
-
 def rules_answered(step: Step, visit: Visit, route: RoutingDecision) -> None:
     """Continue routing a visit after the questions of its rules are answered."""
     _route_again_if_retried(step, visit)
@@ -160,20 +153,26 @@ def rules_answered(step: Step, visit: Visit, route: RoutingDecision) -> None:
     _leave(step, visit, route)
 
 
-def reroute(step: Step, visit: Visit, route: RoutingDecision) -> None:
-    """Choose the way out of a finished visit again, with the current values."""
+def route_on(step: Step, visit: Visit, route: RoutingDecision) -> None:
+    """Choose the way out of a finished visit. Route functions that have not seen the current values run
+    first, as soon as a workflow task has room.
+    """
     graph = step.run.graph_of(visit.scope)
     decides = graph.routes_from(visit.node) and not route.outcome.is_decided
-    if decides or graph.has_clips_on(visit.node):
-        # Its route functions run as soon as a workflow task has room.
-        visit.routing = replace(route, is_stale=True)
+    if route.is_stale and (decides or graph.has_clips_on(visit.node)):
+        visit.routing = route
         step.move(visit, "proceed", Ready(stage="rules"))
     else:
         _apply_rules(step, visit, replace(route, is_stale=False))
 
 
+def reroute(step: Step, visit: Visit, route: RoutingDecision) -> None:
+    """Choose the way out of a finished visit again, with the current values."""
+    route_on(step, visit, replace(route, is_stale=True))
+
+
 def routes_chosen(step: Step, visit: Visit, route: RoutingDecision, finished: Finished) -> None:
-    """Route a visit after its route functions ran again, because a person has edited its values."""
+    """Route a visit whose route functions ran apart from its code."""
     if step.run.ending is not None:
         step.drop_visit(visit.address)
         return
