@@ -1,8 +1,8 @@
 """What installed packages add to the product, by entry points.
 
-The groups are `abeyance.protocols` (`abeyance.api.protocols`), `abeyance.routers`
-(`abeyance.authoring.routers`) and `abeyance.storage` (`abeyance.storage.backends`). What we add ourselves
-is in `abeyance.contrib`.
+The groups are `abeyance.notifiers` (`abeyance.notifications.notifier`), `abeyance.protocols`
+(`abeyance.api.protocols`), `abeyance.routers` (`abeyance.authoring.routers`) and `abeyance.storage`
+(`abeyance.storage.backends`). What we add ourselves is in `abeyance.contrib`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from abeyance.errors import SettingsError
 
+NOTIFIERS: Final = "abeyance.notifiers"
 PROTOCOLS: Final = "abeyance.protocols"
 ROUTERS: Final = "abeyance.routers"
 STORAGE: Final = "abeyance.storage"

@@ -24,8 +24,7 @@ from abeyance.errors import Refusal
 from abeyance.notifications import matching
 from abeyance.notifications.config import Notifications
 from abeyance.notifications.moments import Announcement, Moment, Receiver, Receivers
-from abeyance.notifications.sending import Sender
-from abeyance.notifications.webhook import NotDelivered
+from abeyance.notifications.notifier import NotDelivered, notifier
 from abeyance.util import notification_queue
 
 _BEAT_SECONDS: Final = 2.0
@@ -71,7 +70,7 @@ class NotificationActivities:
     ) -> None:
         self._client = client
         self._file = file
-        self._sender = Sender(file, base=base)
+        self._notifier = notifier()(file, base=base)
         self._enable_metrics = enable_metrics
 
     @activity.defn(name=names.RECEIVERS_ACTIVITY)
@@ -110,7 +109,7 @@ class NotificationActivities:
 
     async def _attempt(self, moment: Moment, receiver: Receiver, notification: str) -> None:
         try:
-            await self._sender.send(moment, receiver, notification=notification)
+            await self._notifier.send(moment, receiver, notification=notification)
         except NotDelivered:
             raise
         except Exception as error:

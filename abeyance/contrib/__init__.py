@@ -1,5 +1,5 @@
 """What the product can do without: each room could be a package of its own.
 
-Nothing outside imports them. Entry points name the protocols of the API, the router of rules in CLIPS and
-the storage in S3, and the command line imports `slack` when it is asked for.
+Nothing outside imports them. Entry points name the protocols of the API, the delivery of notifications,
+the router of rules in CLIPS and the storage in S3. The command line imports `slack` when asked to.
 """

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 from base64 import b64decode
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeAlias
 from urllib.parse import urlsplit
@@ -26,6 +24,7 @@ from abeyance.core.policy import ALL_RUNS, Principal, ReadRights
 from abeyance.core.terms import GROUP
 from abeyance.errors import SettingsError
 from abeyance.notifications.moments import ABOUT_A_QUESTION, EVENTS, OWN, matches
+from abeyance.notifications.notifier import notifier
 from abeyance.settings import Settings
 from abeyance.storage.backends import is_on_this_machine, temporal_address
 from abeyance.util import is_loopback
@@ -357,8 +356,8 @@ def _faults_of(file: Notifications, *, delivers: bool) -> Iterator[_Fault]:
                     yield from _unasked(place, "slack", rule.when)
                 case Webhook():
                     pass
-    if delivers and file.is_delivered and (missing := _missing_libraries()):
-        yield ("rules",), f"{missing} is not installed: pip install 'abeyance[people]'"
+    if delivers and file.is_delivered and (missing := notifier().missing()) is not None:
+        yield ("rules",), missing
 
 
 def _unasked(place: Place, key: str, when: When) -> Iterator[_Fault]:
@@ -385,28 +384,13 @@ def _apprise_faults(
         yield (*place, "apprise_env"), "give either 'apprise' or 'apprise_env'"
     if entry.apprise is not None and "://" not in entry.apprise:
         yield (*place, "apprise"), "an address of apprise has a scheme, as in ntfy://topic"
-    elif delivers and entry.apprise is not None and not _is_understood(entry.apprise):
+    elif delivers and entry.apprise is not None and not notifier().understands(entry.apprise):
         yield (*place, "apprise"), _NOT_UNDERSTOOD
     if delivers and entry.apprise_env is not None:
         yield from _variable_faults((*place, "apprise_env"), entry.apprise_env)
-        if (url := os.environ.get(entry.apprise_env)) and not _is_understood(url):
+        if (url := os.environ.get(entry.apprise_env)) and not notifier().understands(url):
             text = f"the environment variable {entry.apprise_env}: {_NOT_UNDERSTOOD}"
             yield (*place, "apprise_env"), text
-
-
-def _is_understood(url: str) -> bool:
-    """Return whether apprise knows the service of an address, as far as it is installed."""
-    if find_spec("apprise") is None:
-        return True
-    import apprise  # noqa: PLC0415  (optional, and slow to import)
-
-    # What it logs of an address can have a password in it.
-    log = logging.getLogger("apprise")
-    was_off, log.disabled = log.disabled, True
-    try:
-        return apprise.Apprise.instantiate(url) is not None
-    finally:
-        log.disabled = was_off
 
 
 def _variable_faults(place: Place, name: str) -> Iterator[_Fault]:
@@ -435,8 +419,3 @@ def is_secret(text: str) -> bool:
     except ValueError:
         return False
     return len(secret) >= _SHORTEST_SECRET
-
-
-def _missing_libraries() -> str:
-    missing = [name for name in ("apprise", "standardwebhooks") if find_spec(name) is None]
-    return " and ".join(missing)

@@ -19,8 +19,8 @@ from temporalio.client import Client as TemporalClient
 from temporalio.envconfig import ClientConfig
 
 from abeyance import names
+from abeyance.contrib.people.webhook import signed_headers
 from abeyance.notifications.config import load_notifications
-from abeyance.notifications.webhook import signed_headers
 from abeyance.settings import Settings
 
 PAGE = "how-to/embed.md"

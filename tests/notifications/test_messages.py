@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sample_moments import moment
 
-from abeyance.notifications.sending import MOST_BYTES, text_of, webhook_body
+from abeyance.contrib.people.sending import MOST_BYTES, text_of, webhook_body
 
 URL = "https://abeyance.example.com/inbox#r.0123456789abcdef"
 

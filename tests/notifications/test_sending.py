@@ -13,11 +13,12 @@ import pytest
 from receiver import SECRET_ENV, Receiver, hook, receiver, rules
 from sample_moments import moment
 
-from abeyance.notifications import webhook
+from abeyance.contrib.people import webhook
+from abeyance.contrib.people.sending import Sender, mail_url
+from abeyance.contrib.people.webhook import is_public, post
 from abeyance.notifications.config import Notifications, Webhook
 from abeyance.notifications.matching import receivers
-from abeyance.notifications.sending import Sender, mail_url
-from abeyance.notifications.webhook import NotDelivered, is_public, post
+from abeyance.notifications.notifier import NotDelivered
 
 
 async def refused(url: str, **options: Any) -> NotDelivered:

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from abeyance.notifications.config import Webhook
+from abeyance.notifications.notifier import NotDelivered
 
 SECONDS: Final = 10.0
 """How long one attempt may take."""
@@ -39,19 +40,6 @@ _RESOLVERS: Final = ThreadPoolExecutor(16, thread_name_prefix="resolver")
 """Not the threads of nodes: a name server that does not answer must not hold those up."""
 
 Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
-
-
-class NotDelivered(Exception):
-    """An attempt failed. `final`: so would every further one. `retry_after`: the pause that the receiver
-    asks for.
-    """
-
-    def __init__(
-        self, reason: str, *, final: bool = False, retry_after: timedelta | None = None
-    ) -> None:
-        self.final = final
-        self.retry_after = retry_after
-        super().__init__(reason)
 
 
 async def post(webhook: Webhook, body: bytes, *, id_: str) -> None:

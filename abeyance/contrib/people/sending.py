@@ -6,14 +6,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from typing import Any, Final, Literal, assert_never
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
+from abeyance.contrib.people.webhook import post
 from abeyance.core.json import rfc3339, sha256
 from abeyance.core.terms import GROUP
 from abeyance.core.text import truncate, visible
@@ -28,7 +31,7 @@ from abeyance.notifications.config import (
 )
 from abeyance.notifications.matching import target_of
 from abeyance.notifications.moments import Moment, Receiver
-from abeyance.notifications.webhook import NotDelivered, post
+from abeyance.notifications.notifier import NotDelivered
 from abeyance.util import inbox_url
 
 _THREADS: Final = 8
@@ -61,15 +64,35 @@ class Text:
 
 
 class Sender:
-    """Sends the notices of one worker. `base` is where people reach the API."""
+    """The notifier: see `abeyance.notifications.notifier.Notifier`."""
 
     def __init__(self, file: Notifications, *, base: str) -> None:
         self._file = file
         self._base = base
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="notice")
 
+    @staticmethod
+    def missing() -> str | None:
+        names = [name for name in ("apprise", "standardwebhooks") if find_spec(name) is None]
+        if not names:
+            return None
+        return f"{' and '.join(names)} is not installed: pip install 'abeyance[people]'"
+
+    @staticmethod
+    def understands(address: str) -> bool:
+        if find_spec("apprise") is None:
+            return True
+        import apprise  # noqa: PLC0415  (optional, and slow to import)
+
+        # What it logs of an address can have a password in it.
+        log = logging.getLogger("apprise")
+        was_off, log.disabled = log.disabled, True
+        try:
+            return apprise.Apprise.instantiate(address) is not None
+        finally:
+            log.disabled = was_off
+
     async def send(self, moment: Moment, receiver: Receiver, *, notification: str) -> None:
-        """Make one attempt. `notification` is the id that all attempts share. Raises NotDelivered."""
         target = target_of(self._file, receiver)
         match target:
             case None | InSlack():
