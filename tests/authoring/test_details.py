@@ -12,7 +12,6 @@ from core_agents import gated, reviewing, turn
 from core_drive import Drive, gate, graph
 
 from abeyance import wire
-from abeyance.core import events
 from abeyance.core.spec import START, Default, GoTo
 from abeyance.core.state import Scope
 from abeyance.core.terms import Escalation, Terms
@@ -92,7 +91,7 @@ def test_a_default_answer_is_shown_to_nobody() -> None:
 
 def test_a_paused_run_says_who_and_why_and_how_it_goes_on() -> None:
     run = Drive(graph("n", ways=[(START, "n")]))
-    run.feed(events.Paused, actor="ada", reason="*lunch*", timeout=60)
+    run.pause(reason="*lunch*", timeout=60)
     paused = details(run.state, START_RUN)
 
     assert paused.startswith(

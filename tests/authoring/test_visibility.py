@@ -7,7 +7,6 @@ from typing import Any
 from core_drive import Drive, gate, graph
 
 from abeyance import wire
-from abeyance.core import events
 from abeyance.core.spec import START, Default, GoTo
 from abeyance.workflows import visibility
 
@@ -27,7 +26,7 @@ def test_a_timer_says_what_it_is_for() -> None:
     goto = asking(gate("a", timeout=60), gate("b", timeout=30, on_timeout=GoTo(node="a")))
     default = asking(gate("c", timeout=30, on_timeout=Default(answer={"secret": 1})))
     paused = Drive(graph("n", ways=[(START, "n")]))
-    paused.feed(events.Paused, actor="ada", timeout=60)
+    paused.pause(timeout=60)
     ending = Drive(graph("n", ways=[(START, "n")]))
     ending.cancel()
 

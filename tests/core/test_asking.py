@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from core_drive import ADA, Drive, asked, at, chain, gate, graph, nested, restored
+from core_drive import ADA, Drive, asked, at, chain, gate, graph, nested
 
 from abeyance.core import events
 from abeyance.core.outcome import Asked, Finished
@@ -150,7 +150,7 @@ def test_a_visit_goes_on_when_all_of_its_own_questions_are_answered() -> None:
     assert (run.status, run.started) == ("awaiting-input", ["a"])
     assert {name: run.open(name).id for name in ("two", "three")} == still
 
-    run.feed(events.Responded, **run.response({still["two"]: 2, still["three"]: 3}))
+    run.respond({still["two"]: 2, still["three"]: 3})
     assert run.running == ["a"]
     assert run.visit("a").questions.answers == {"one": 1, "two": 2, "three": 3}
     run.finish("a", {"x": 1})
@@ -163,7 +163,7 @@ def test_another_unit_does_not_wait() -> None:
     run.ask("b", "plan")
     assert len(run.state.ledger.open) == 2
     second = [each for each in run.state.ledger.open.values() if each.visit.endswith("b")]
-    run.feed(events.Responded, **run.response({second[0].id: 1}))
+    run.respond({second[0].id: 1})
     run.finish("b")
 
     assert (run.running, run.waiting) == (["c"], ["a"])
@@ -231,7 +231,7 @@ def test_a_default_is_the_answer_when_nobody_gave_one() -> None:
     id_ = run.open("plan").id
     run.tick(60)
     assert (run.status, run.settled("plan").by) == ("awaiting-input", "timeout")
-    assert run.refused(events.Responded, **run.response({id_: "A"})).code == "already_answered"
+    assert run.refused_response({id_: "A"}).code == "already_answered"
 
     run.answer("other", 1)
     assert run.orders("a")[-1].own_answers == {"plan": "B", "other": 1}
@@ -298,20 +298,20 @@ def test_a_goto_of_a_part_stops_the_code_that_runs() -> None:
 
 def test_an_answer_while_paused_is_taken_and_the_unit_goes_on_after_the_resume() -> None:
     run = asking("plan")
-    run.feed(events.Paused, actor="ada")
+    run.pause()
     run.answer("plan", 1)
     assert (run.status, run.running, run.ready) == ("paused", [], ["a"])
 
-    run.feed(events.Resumed, actor="ada")
+    run.resume()
     assert run.orders("a")[-1].own_answers == {"plan": 1}
 
 
 def test_code_that_asks_while_it_is_being_stopped_waits_for_its_answer() -> None:
     run = Drive(chain("a"))
-    run.feed(events.Paused, actor="ada", mode="now")
+    run.pause(mode="now")
     run.ask("a", "plan")
     assert (run.status, run.asking) == ("paused", [("plan", A)])
-    run.feed(events.Resumed, actor="ada")
+    run.resume()
     assert run.status == "awaiting-input"
 
     run.answer("plan", 1)
@@ -322,11 +322,11 @@ def test_code_that_asks_while_it_is_being_stopped_waits_for_its_answer() -> None
 def test_a_unit_of_several_processes_is_stopped_by_a_pause_with_its_questions_open() -> None:
     run = composite()
     run.answer("ok", 1)
-    run.feed(events.Paused, actor="ada", mode="now")
+    run.pause(mode="now")
     run.stopped("a", {"step": 2})
     run.answer("ok", 2)
     assert run.running == []
-    run.feed(events.Resumed, actor="ada")
+    run.resume()
 
     order = run.orders("a")[-1]
     assert (order.own_answers, order.journal) == ({"p1/ok": 1, "p2/ok": 2}, {"step": 2})
@@ -336,7 +336,7 @@ def test_a_rotation_in_the_middle_changes_nothing() -> None:
     run = composite()
     ids = list(run.state.ledger.open)
     run.feed(events.RotationDue, hard=False)
-    run.state = restored(run.state)
+    run.read_again()
     run.answer("ok", 1)
     assert run.running == []
     run.feed(events.Restored)
@@ -354,7 +354,7 @@ def test_an_ending_in_the_middle_closes_every_question() -> None:
     run.ask("a", asked("ok", "p2"), composite=True)
 
     assert (run.status, run.asking) == ("cancelled", [])
-    assert run.refused(events.Responded, **run.response({open_: 1})).code == "withdrawn"
+    assert run.refused_response({open_: 1}).code == "withdrawn"
 
 
 def test_a_finally_node_that_asks_is_told_beside_the_outcome() -> None:
@@ -370,10 +370,7 @@ def test_a_finally_node_that_asks_is_told_beside_the_outcome() -> None:
 def test_a_question_of_code_may_be_called_like_one_of_a_rule_or_an_operator() -> None:
     run = Drive(chain(FunctionNode(id="a", on_error=AskHuman()), "b"))
     run.ask("a", "error:error", "error")
-    run.feed(
-        events.Responded,
-        **run.response({run.open("error:error").id: "mine", run.open("error").id: "too"}),
-    )
+    run.respond({run.open("error:error").id: "mine", run.open("error").id: "too"})
     run.fail("a")
     run.answer("error", {"action": "retry"})
 

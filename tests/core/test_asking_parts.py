@@ -7,7 +7,6 @@ from typing import Any
 from core_drive import Drive, asked, at, chain
 from core_rules import GO, ask, rule, ruled
 
-from abeyance.core import events
 from abeyance.core.ledger import interrupt_id
 from abeyance.core.outcome import Asked
 from abeyance.core.spec import AskHuman, FunctionNode
@@ -37,7 +36,7 @@ def test_a_unit_of_several_processes_is_the_parent_of_what_is_asked_in_it() -> N
     assert two.parents == (parent,)
     assert (parent.address, parent.reason) == (A, "two checks")
     assert parent.id == interrupt_id("r", A, "")
-    refusal = run.refused(events.Responded, **run.response({parent.id: 1}))
+    refusal = run.refused_response({parent.id: 1})
     assert refusal.code == "not_root_cause"
     assert refusal.details == {"interrupt_id": parent.id, "root_causes": [one.id, two.id]}
     assert one.id in refusal.message
@@ -84,7 +83,7 @@ def test_what_the_code_asks_no_more_is_superseded() -> None:
 
     assert run.asking == [("else", f"{A};process:p3")]
     assert run.settled("ok").status == "superseded"
-    refusal = run.refused(events.Responded, **run.response({still.id: 1}))
+    refusal = run.refused_response({still.id: 1})
     assert (refusal.code, refusal.details["status"]) == ("withdrawn", "superseded")
     assert "(the visit asks this no more)" in refusal.message
 
@@ -96,9 +95,10 @@ def test_a_part_that_shows_something_else_stays_open_and_is_answered_as_it_is_sh
     run.ask("a", asked("ok", "p2", prompt="Still?"), composite=True)
     shown = run.open("ok")
     assert (shown.id, shown.prompt) == (before.id, "Still?")
-    assert run.refused(
-        events.Responded, **run.response({shown.id: 2}, digests={shown.id: before.digest})
-    ).details == {"interrupt_id": shown.id, "digest": shown.digest}
+    assert run.refused_response({shown.id: 2}, digests={shown.id: before.digest}).details == {
+        "interrupt_id": shown.id,
+        "digest": shown.digest,
+    }
     run.answer("ok", 2)
     run.ask("a", asked("ok", "p2", prompt="Still?"), composite=True)
 
@@ -125,7 +125,7 @@ def test_a_visit_that_finishes_leaves_no_question_open() -> None:
 
     assert (run.running, run.asking) == (["b"], [])
     assert run.settled("ok").status == "superseded"
-    assert run.refused(events.Responded, **run.response({open_: 1})).code == "withdrawn"
+    assert run.refused_response({open_: 1}).code == "withdrawn"
 
 
 def test_a_failing_visit_takes_its_questions_with_it() -> None:
@@ -152,7 +152,7 @@ def test_a_question_that_is_asked_again_after_a_retry_has_an_id_of_its_own() -> 
     run.ask("a", asked("ok", "p2"), composite=True)
 
     assert run.open("ok").id != first
-    assert run.refused(events.Responded, **run.response({first: 1})).code == "withdrawn"
+    assert run.refused_response({first: 1}).code == "withdrawn"
     run.answer("ok", 2)
     assert run.orders("a")[-1].own_answers == {"p1/ok": 1, "p2/ok": 2}
 

@@ -257,7 +257,7 @@ def test_several_answers_of_which_one_goes_too_far_are_all_refused() -> None:
         run.open("interrupt_before").id: {"values": {"x": 1}, "version": 1},
     }
     nobody = PEOPLE["nobody"]
-    refusal = run.refused(events.Responded, **run.response(answer, principal=nobody))
+    refusal = run.refused_response(answer, principal=nobody)
 
     assert refusal.details["capabilities"] == ["runs:control"]
     assert len(run.asking) == 2
@@ -272,7 +272,7 @@ def test_of_several_answers_every_missing_capability_is_named() -> None:
     )
     run = Drive(spec)
     answer = {run.open("one").id: True, run.open("two").id: True}
-    refusal = run.refused(events.Responded, **run.response(answer))
+    refusal = run.refused_response(answer)
 
     assert refusal.details["capabilities"] == ["approve", "audit"]
 

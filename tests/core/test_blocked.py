@@ -129,7 +129,7 @@ def test_values_that_block_a_visit_can_be_edited_after_any_pause(when: str) -> N
     if when == "before the pause":
         run.feed(events.VisitBlocked, **report)
         assert "pause it first, which" in run.refused(events.ValuesEdited, **edit).message
-    run.feed(events.Paused, actor="ada")
+    run.pause()
     if when == "during it":
         run.feed(events.VisitBlocked, **report)
     told = run.visit("work").state
@@ -137,14 +137,14 @@ def test_values_that_block_a_visit_can_be_edited_after_any_pause(when: str) -> N
     assert told.stopping
     run.end(Stopped, visit=WORK)
     run.feed(events.ValuesEdited, **edit)
-    run.feed(events.Resumed, actor="ada")
+    run.resume()
 
     assert (run.started, run.values["x"]) == (["work", "work"], 2)
 
 
 def test_a_cancelled_run_does_not_wait_for_a_blocked_visit() -> None:
     run = Drive(chain("work"))
-    run.feed(events.CancelRequested, actor="ada")
+    run.cancel(actor="ada")
     blocked(run, patch={"x": 7})
     assert (run.status, run.values["x"]) == ("cancelled", 7)
 
@@ -162,7 +162,7 @@ def test_a_goto_that_only_newer_code_knows_holds_the_visit_with_what_it_did() ->
     assert (run.status, run.values["x"]) == ("running", 7)
     run.feed(events.WorkerStarted)
     assert len(run.orders("work")) == 1
-    run.feed(events.CancelRequested, actor="ada")
+    run.cancel(actor="ada")
     assert run.status == "cancelled"
 
 
@@ -211,7 +211,7 @@ def test_a_target_that_no_code_declares_fails_the_visit(place: str) -> None:
 
 def test_a_visit_that_is_about_to_start_is_not_blocked() -> None:
     run = Drive(chain("work"))
-    run.feed(events.Paused, actor="ada", mode="now")
+    run.pause(mode="now")
     run.stopped("work")
     assert isinstance(run.state.visits[WORK].state, Ready)
     run.feed(events.VisitBlocked, visit=WORK, code="code_missing")

@@ -314,11 +314,11 @@ def test_a_rule_that_would_bar_nobody_fails_the_agent() -> None:
 def test_a_pause_and_continue_as_new_keep_the_account() -> None:
     run = one(budget(turns=2))
     took(run, goto="model")
-    run.feed(events.Paused, actor="ada")
+    run.pause()
     took(run, goto="model")
     assert run.asking == []
-    run.state = restored(run.state)
-    run.feed(events.Resumed, actor="ada")
+    run.read_again()
+    run.resume()
 
     assert asked(run)["used"]["turns"] == 2
 

@@ -26,7 +26,7 @@ def test_an_answer_that_its_visit_could_not_be_given_is_refused_and_a_shorter_on
     run.ask("work", "one", "two")
     run.answer("one", large(300))
     id_ = run.open("two").id
-    refusal = run.refused(events.Responded, **run.response({id_: large(500)}))
+    refusal = run.refused_response({id_: large(500)})
 
     assert refusal.code is Code.PAYLOAD_TOO_LARGE
     too_many = refusal.details["actual"] - 1_000
@@ -88,8 +88,8 @@ def test_an_answer_that_was_given_before_does_not_count_again() -> None:
     ids = {name: run.open(name).id for name in ("one", "two")}
     run.answer("one", large(400))
     both = {ids["one"]: large(400), ids["two"]: large(600)}
-    assert run.refused(events.Responded, **run.response(both)).code is Code.PAYLOAD_TOO_LARGE
-    run.feed(events.Responded, **run.response({**both, ids["two"]: large(400)}))
+    assert run.refused_response(both).code is Code.PAYLOAD_TOO_LARGE
+    run.respond({**both, ids["two"]: large(400)})
 
     assert run.running == ["work"]
 
@@ -99,7 +99,7 @@ def test_answers_that_come_together_count_together() -> None:
     run.ask("work", "one", "two")
     both = {run.open(name).id: large(600) for name in ("one", "two")}
 
-    assert run.refused(events.Responded, **run.response(both)).code is Code.PAYLOAD_TOO_LARGE
+    assert run.refused_response(both).code is Code.PAYLOAD_TOO_LARGE
     assert len(run.asking) == 2
 
 
@@ -107,9 +107,7 @@ def test_an_answer_that_is_written_to_a_field_counts_for_both() -> None:
     run = Drive(chain(gate("ask", answer_to="x"), "work"), limits=SMALL)
     id_ = run.open("ask").id
 
-    assert (
-        run.refused(events.Responded, **run.response({id_: large(600)})).details["actual"] > 1_200
-    )
+    assert run.refused_response({id_: large(600)}).details["actual"] > 1_200
     run.answer("ask", large(300))
     assert run.running == ["work"]
 
@@ -158,7 +156,7 @@ def test_an_operator_is_asked_about_what_is_too_large_where_the_node_says_so() -
     node = FunctionNode(id="work", on_error=AskHuman())
     run = Drive(chain(node), limits=SMALL, values={"x": large(2_000)})
     id_ = run.open("error").id
-    run.feed(events.Responded, **run.response({id_: {"action": "skip"}}))
+    run.respond({id_: {"action": "skip"}})
 
     assert run.status == "completed"
 

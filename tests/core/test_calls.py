@@ -20,7 +20,6 @@ from core_agents import (
 )
 from core_drive import Drive, restored
 
-from abeyance.core import events
 from abeyance.core.outcome import Finished
 from abeyance.core.state import Limits
 from abeyance.core.visit import Running
@@ -155,7 +154,7 @@ def test_an_id_that_comes_again_in_a_later_turn_is_another_place_to_ask_at() -> 
     second = run.open("approve")
 
     assert second.id != first
-    run.feed(events.Responded, **run.response({first: YES}))
+    run.respond({first: YES})
     assert run.open("approve") == second
     assert (len(run.orders("pay")), calls(run)) == (1, [])
 
@@ -229,13 +228,13 @@ def test_a_second_answer_runs_no_call_again() -> None:
     turn(run, gated("c1"))
     id_ = run.open("approve").id
     said(run, "c1", YES)
-    run.feed(events.Responded, **run.response({id_: YES}))
-    refusal = run.refused(events.Responded, **run.response({id_: {"approved": False}}))
+    run.respond({id_: YES})
+    refusal = run.refused_response({id_: {"approved": False}})
 
     assert refusal.code == "already_answered"
     assert len(run.orders("pay")) == 1
     done(run, "c1", {"content": 1})
-    run.feed(events.Responded, **run.response({id_: YES}))
+    run.respond({id_: YES})
     assert len(run.orders("pay")) == 1
 
 

@@ -20,7 +20,7 @@ from core_agents import (
     said,
     turn,
 )
-from core_drive import ADA, Drive, at, graph, restored
+from core_drive import ADA, Drive, at, graph
 
 from abeyance.core import events
 from abeyance.core.items import transcripts
@@ -221,10 +221,10 @@ def test_a_deadline_of_a_call_may_end_it_and_says_what_nobody_answered() -> None
     turn(run, call("c1"), call("c2"))
     away = question("sure", "question", timeout=60.0, on_timeout=GoTo(node=END))
     run.end(Interrupted, visit=run.visit("pay").address, interrupts=(away,))
-    run.feed(events.Paused, actor="ada")
+    run.pause()
     run.tick(60)
-    run.state = restored(run.state)
-    run.feed(events.Resumed, actor="ada")
+    run.read_again()
+    run.resume()
     assert len(run.orders("model")) == 1
     done(run, "c2", {"content": 2})
 
@@ -270,7 +270,7 @@ def test_three_levels_of_agents_give_what_the_deepest_came_to(deepest: str) -> N
         "graph:g;node:review",
     ]
     for parent in entry.parents:
-        refusal = run.refused(events.Responded, **run.response({parent.id: YES}))
+        refusal = run.refused_response({parent.id: YES})
         assert (refusal.code, refusal.details["root_causes"]) == ("not_root_cause", [entry.id])
     said(run, "e1", YES)
     if deepest == "answer":

@@ -40,7 +40,7 @@ def approved() -> Drive:
 def test_a_call_that_may_run_only_once_is_waited_for_where_others_are_stopped(how: str) -> None:
     run = approved()
     if how == "pause":
-        run.feed(events.Paused, actor="bob", mode="now")
+        run.pause(actor="bob", mode="now")
     else:
         run.feed(events.RotationDue, hard=True)
 
@@ -85,9 +85,9 @@ def test_what_a_turn_had_done_by_then_counts_when_the_run_ends() -> None:
 def test_what_a_turn_had_done_by_then_does_not_count_when_it_begins_again() -> None:
     run = reviewing()
     address = run.visit("model").address
-    run.feed(events.Paused, actor="bob", mode="now")
+    run.pause(actor="bob", mode="now")
     run.end(Stopped, visit=address, patch={"transcript": "half"})
-    run.feed(events.Resumed, actor="bob")
+    run.resume(actor="bob")
 
     assert run.orders("model")[-1].address == address
     assert "transcript" not in run.orders("model")[-1].values
@@ -106,11 +106,11 @@ def test_what_was_done_by_then_and_cannot_be_merged_hides_no_cancellation() -> N
 def test_a_pause_lets_calls_finish_and_holds_the_next_turn() -> None:
     run = reviewing()
     turn(run, call("c1"), gated("c2"))
-    run.feed(events.Paused, actor="bob")
+    run.pause(actor="bob")
     done(run, "c1", {"content": 1})
     said(run, "c2", {"approved": False})
     assert (run.status, run.running) == ("paused", [])
-    run.feed(events.Resumed, actor="bob")
+    run.resume(actor="bob")
 
     assert results(run) == [{"content": 1}, {"rejected": None}]
 
@@ -118,10 +118,10 @@ def test_a_pause_lets_calls_finish_and_holds_the_next_turn() -> None:
 def test_an_approval_that_comes_during_a_pause_runs_its_call_after_it() -> None:
     run = reviewing()
     turn(run, gated("c1"))
-    run.feed(events.Paused, actor="bob")
+    run.pause(actor="bob")
     said(run, "c1", YES)
     assert run.orders("pay") == []
-    run.feed(events.Resumed, actor="bob")
+    run.resume(actor="bob")
 
     assert calls(run) == ["c1"]
 
@@ -190,7 +190,7 @@ def test_what_a_turn_had_done_when_it_asked_counts_when_the_run_ends() -> None:
         assert transcripts(run.state) == {}
         if is_answered:
             (entry,) = run.state.ledger.open.values()
-            run.feed(events.Responded, **run.response({entry.id: True}))
+            run.respond({entry.id: True})
         run.cancel()
         if is_answered:
             run.end(Stopped, visit=model)
@@ -207,7 +207,7 @@ def test_what_was_done_when_it_asked_and_cannot_be_merged_hides_no_cancellation(
         run.end(Interrupted, visit=model, interrupts=(asked,), patch={"nonsense": 1})
         if is_answered:
             (entry,) = run.state.ledger.open.values()
-            run.feed(events.Responded, **run.response({entry.id: True}))
+            run.respond({entry.id: True})
         run.cancel()
         if is_answered:
             run.end(Stopped, visit=model)

@@ -40,7 +40,7 @@ def test_only_who_has_the_capability_that_was_filled_in_may_answer() -> None:
 
 def test_an_edit_of_the_field_does_not_hand_an_open_question_to_others() -> None:
     run = asking(team="red")
-    run.feed(events.ValuesEdited, patch={"team": "blue"}, version=1, principal=BOSS)
+    run.edit(BOSS, team="blue")
 
     assert run.open("ask").requested_capability == "approve:red"
 

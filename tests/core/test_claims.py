@@ -130,7 +130,7 @@ def test_a_question_that_shows_other_values_is_still_for_whom_people_named() -> 
     )
     boss = person("boss", "runs:control")
     reassign(run, boss, "bob")
-    run.feed(events.ValuesEdited, principal=boss, patch={"x": 2}, version=1)
+    run.edit(boss, x=2)
     entry = run.open("ask")
     assert (entry.prompt, entry.terms and entry.terms.assignees) == ("Pay 2?", ("bob",))
 
@@ -193,10 +193,10 @@ def test_who_votes_stays_as_people_named_it_if_the_question_shows_other_values()
     boss = person("boss", "runs:control")
     reassign(run, boss, "bob", "dora", votes=True)
     run.answer("ask", {"approved": True}, principal=BOB)
-    run.feed(events.ValuesEdited, principal=boss, patch={"x": 1}, version=1)
+    run.edit(boss, x=1)
     assert [vote.by for vote in run.open("ask").votes] == ["bob"]
 
-    run.feed(events.ValuesEdited, principal=boss, patch={"x": 2}, version=2)
+    run.edit(boss, x=2)
 
     entry = run.open("ask")
     assert (entry.prompt, entry.votes, entry.quorum and entry.quorum.of) == (

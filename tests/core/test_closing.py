@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from core_drive import Drive, busy, chain, gate, graph
 
-from abeyance.core import events
 from abeyance.core.effects import Finish, RunNode
 from abeyance.core.spec import START, FunctionNode
 from abeyance.core.state import Limits
@@ -110,7 +109,7 @@ def test_a_finally_node_may_not_lead_on() -> None:
 def test_neither_pause_nor_cancel_holds_up_a_finally_node() -> None:
     run = Drive(chain("a", finally_=["first", "second"]))
     run.finish("a")
-    run.feed(events.Paused, actor="ada", mode="now")
+    run.pause(mode="now")
     run.cancel(reason="too late")
     run.tick(3600)
     assert (run.stops, run.running) == ([], ["first"])

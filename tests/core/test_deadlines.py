@@ -142,7 +142,7 @@ def test_an_answer_at_the_deadline_is_late_although_nobody_has_noticed(
     run = asking(on_timeout)
     run.wait(seconds)
 
-    refusal = run.refused(events.Responded, **run.response({run.open("ask").id: 1}))
+    refusal = run.refused_answer("ask", 1)
     assert refusal.code is code
     assert run.waiting == ["ask"]
 
@@ -160,7 +160,7 @@ def test_an_answer_just_before_the_deadline_counts() -> None:
 def test_any_event_notices_a_deadline_and_happens_after_it() -> None:
     run = asking(Default(answer=1))
     run.wait(10)
-    run.feed(events.Paused, actor="ada")
+    run.pause()
 
     assert [fact.type for fact in run.facts("interrupt.answered") + run.facts("run.paused")] == [
         "interrupt.answered",
@@ -241,9 +241,7 @@ def paused(
     )
     run = Drive(spec, limits=limits)
     run.finish("came")
-    run.feed(
-        events.Paused, actor="ada", capabilities=CONTROL, timeout=timeout, on_timeout=on_timeout
-    )
+    run.pause(capabilities=CONTROL, timeout=timeout, on_timeout=on_timeout)
     return run
 
 
@@ -335,7 +333,7 @@ def test_a_pause_may_not_go_where_no_way_leads(node: str) -> None:
 
 def test_a_resumed_run_forgets_the_deadline_of_its_pause() -> None:
     run = paused(Halt())
-    run.feed(events.Resumed, actor="ada")
+    run.resume()
     run.tick(60)
 
     assert run.running == ["work"]
@@ -344,7 +342,7 @@ def test_a_resumed_run_forgets_the_deadline_of_its_pause() -> None:
 
 def test_a_pause_does_not_stretch_the_deadline_of_an_interrupt() -> None:
     run = Drive(HALTING)
-    run.feed(events.Paused, actor="ada", timeout=60)
+    run.pause(timeout=60)
     run.tick(10)
 
     assert run.status == "halted"
@@ -352,19 +350,17 @@ def test_a_pause_does_not_stretch_the_deadline_of_an_interrupt() -> None:
 
 def test_a_goto_of_an_interrupt_starts_its_node_only_after_the_pause() -> None:
     run = asking(GoTo(node="late"))
-    run.feed(events.Paused, actor="ada")
+    run.pause()
     run.tick(10)
     assert (run.status, run.ready) == ("paused", ["late"])
 
-    run.feed(events.Resumed, actor="ada")
+    run.resume()
     assert run.running == ["late"]
 
 
 def test_of_a_pause_and_an_interrupt_that_are_due_together_the_interrupt_is_first() -> None:
     run = asking(Default(answer=1))
-    run.feed(
-        events.Paused, actor="ada", capabilities=CONTROL, timeout=10, on_timeout=GoTo(node="late")
-    )
+    run.pause(capabilities=CONTROL, timeout=10, on_timeout=GoTo(node="late"))
     run.tick(10)
 
     assert run.settled("ask").status == "answered"
@@ -390,13 +386,13 @@ def test_a_length_of_time_that_no_calendar_holds_ends_with_the_calendar(
     run = Drive(chain("work"))
     assert Step(run.state, at(0)).after(seconds) == deadline
 
-    run.feed(events.Paused, actor="ada", timeout=seconds)
+    run.pause(timeout=seconds)
     assert run.state.next_deadline() == deadline
 
 
 def test_a_grace_that_is_over_before_it_began_is_over_at_the_next_look() -> None:
     run = Drive(chain("work"))
-    run.feed(events.CancelRequested, actor="ada", grace=-1)
+    run.cancel(actor="ada", grace=-1)
     assert run.status == "ending"
 
     run.tick()

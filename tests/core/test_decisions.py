@@ -20,8 +20,6 @@ from core_agents import (
 from core_askers import BOB, lent
 from core_drive import ADA, Drive, gate, graph
 
-from abeyance.core import events
-from abeyance.core.events import Responded
 from abeyance.core.json import Json
 from abeyance.core.ledger import content_digest
 from abeyance.core.outcome import Finished
@@ -57,7 +55,7 @@ def test_only_the_decisions_of_its_terms_are_answers_to_an_approval(
     others = [each for each in every if each != decision]
     run = approving(*others)
     id_ = run.open("approve").id
-    refusal = run.refused(events.Responded, **run.response({id_: answer}))
+    refusal = run.refused_response({id_: answer})
 
     assert refusal.code is Code.DECISION_NOT_ALLOWED
     assert refusal.details == {"interrupt_id": id_, "decision": decision, "decisions": others}
@@ -73,7 +71,7 @@ def test_a_result_in_place_of_a_call_may_be_as_large_as_one_of_the_call(
     turn(run, gated("c1", reason=CALL, **terms))
     large: Json = {"approved": False, "result": "x" * (limit - 1)}
     before, id_ = run.state, run.open("approve").id
-    refusal = run.refused(events.Responded, **run.response({id_: large}))
+    refusal = run.refused_response({id_: large})
 
     assert refusal.code is Code.PAYLOAD_TOO_LARGE
     assert refusal.details == {"interrupt_id": id_, "limit": limit, "actual": limit + 1}
@@ -86,11 +84,11 @@ def test_a_plain_question_has_no_decisions() -> None:
     run = Drive(graph(agent_node(), gate("ask"), ways=[(START, "review"), (START, "ask")]))
     turn(run, gated("c1", reason=CALL, terms=Terms(decisions=("reject",))))
     plain, approval = run.open("ask").id, run.open("approve").id
-    refusal = run.refused(Responded, **run.response({"r.unknown": YES}))
+    refusal = run.refused_response({"r.unknown": YES})
     assert refusal.code is Code.UNKNOWN_INTERRUPT
-    refusal = run.refused(Responded, **run.response({plain: YES, approval: YES}))
+    refusal = run.refused_response({plain: YES, approval: YES})
     assert refusal.details["interrupt_id"] == approval
-    run.feed(Responded, **run.response({plain: YES, approval: NO}))
+    run.respond({plain: YES, approval: NO})
 
 
 def test_equal_arguments_are_left_out_of_what_the_code_is_given() -> None:
@@ -109,7 +107,7 @@ def test_equal_arguments_are_left_out_of_what_the_code_is_given() -> None:
 def test_code_learns_who_approved_it_in_whose_place() -> None:
     run = approving()
     about = {"principal": BOB, "on_behalf_of": "ada", "delegations": (lent("ada"),)}
-    run.feed(Responded, **run.response({run.open("approve").id: YES}, **about))
+    run.answer("approve", YES, **about)
 
     assert run.orders("pay")[0].approver == {"by": "bob", "on_behalf_of": "ada"}
 

@@ -7,17 +7,16 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from core_drive import T0, at
+from core_drive import ROOT, T0, at
 from pydantic import TypeAdapter
 
 from abeyance.core.delegations import LONGEST, MOST, Delegations, Wanted
-from abeyance.core.policy import EVERYTHING, Principal
+from abeyance.core.policy import Principal
 from abeyance.errors import Code, Refusal
 
 ADA = Principal(
     subject="ada", capabilities=("refunds:approve", "runs:respond", "admin"), groups=("finance",)
 )
-ROOT = Principal(subject="root", capabilities=(EVERYTHING,))
 BOB = Principal(subject="bob")
 
 

@@ -64,7 +64,7 @@ def test_another_answer_hears_in_whose_place_the_first_was_given() -> None:
     run = asking()
     id_ = run.open("ask").id
     run.answer("ask", "yes", principal=BOB, on_behalf_of="ada", delegations=(lent("ada"),))
-    refusal = run.refused(Responded, **run.response({id_: "no"}, principal=CAROL))
+    refusal = run.refused_response({id_: "no"}, principal=CAROL)
     assert (refusal.details["answered_by"], refusal.details["on_behalf_of"]) == ("bob", "ada")
 
 

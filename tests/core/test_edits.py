@@ -10,7 +10,7 @@ from core_drive import ADA, Drive, asked, at, chain, gate, graph
 
 from abeyance.core import events
 from abeyance.core.deadlines import moment
-from abeyance.core.json import Json, rfc3339, why_not_json
+from abeyance.core.json import rfc3339, why_not_json
 from abeyance.core.policy import Principal
 from abeyance.core.spec import (
     START,
@@ -46,24 +46,16 @@ def moved(run: Drive, who: Principal, seconds: float | None, **more: Any) -> dic
     return {**about, **more}
 
 
-def move(run: Drive, who: Principal, seconds: float | None, **more: Any) -> None:
-    run.feed(events.DeadlineEdited, **moved(run, who, seconds, **more))
-
-
 def code_of(call: Any, *arguments: Any, **options: Any) -> Code:
     with pytest.raises(Refusal) as refused:
         call(*arguments, **options)
     return refused.value.code
 
 
-def edit(run: Drive, who: Principal, patch: dict[str, Json], version: int = 1) -> None:
-    run.feed(events.ValuesEdited, principal=who, patch=patch, version=version)
-
-
 def test_an_edit_sets_fields_whatever_their_reducers_and_makes_a_new_version() -> None:
     run = waiting()
-    edit(run, BOSS, {"log": ["one"]})
-    edit(run, BOSS, {"log": ["two"], "x": 3}, version=2)
+    run.edit(BOSS, log=["one"])
+    run.edit(BOSS, log=["two"], x=3)
 
     assert run.state.root.values == {"log": ["two"], "x": 3}
     assert run.state.root.version == 3
@@ -75,14 +67,14 @@ def test_an_edit_sets_fields_whatever_their_reducers_and_makes_a_new_version() -
 def test_an_edit_beside_an_open_gate_asks_for_the_gates_capability() -> None:
     run = waiting()
 
-    assert code_of(edit, run, ADA, {"x": 1}) is Code.CAPABILITY_REQUIRED
+    assert code_of(run.edit, ADA, x=1) is Code.CAPABILITY_REQUIRED
     assert run.state.root.version == 1
 
 
 def test_a_refused_edit_of_values_says_why() -> None:
     run = waiting()
     busy, paused = Drive(chain("work")), Drive(chain("work"))
-    paused.feed(events.Paused, actor="ada")
+    paused.pause()
     over = Drive(chain("work"))
     over.cancel()
     no_field = {"errors": [{"pointer": "/nope", "message": "no such field"}]}
@@ -124,8 +116,8 @@ def test_an_edit_that_the_graph_of_the_run_does_not_take_is_refused() -> None:
 @pytest.mark.parametrize("seconds", [60, 7200, None])
 def test_a_deadline_is_moved_by_those_who_may_approve(seconds: float | None) -> None:
     run = waiting()
-    assert code_of(move, run, ADA, seconds) is Code.CAPABILITY_REQUIRED
-    move(run, BOSS, seconds)
+    assert code_of(run.move, ADA, seconds) is Code.CAPABILITY_REQUIRED
+    run.move(BOSS, seconds)
 
     assert run.state.next_deadline() == (None if seconds is None else at(seconds))
     (fact,) = run.facts("interrupt.deadline_edited")
@@ -141,7 +133,7 @@ def test_a_deadline_is_moved_by_those_who_may_approve(seconds: float | None) -> 
 
 def test_a_deadline_can_be_removed() -> None:
     run = waiting()
-    move(run, BOSS, None)
+    run.move(BOSS, None)
     run.tick(10_000_000)
 
     assert run.state.ledger.open
@@ -159,7 +151,7 @@ def test_a_deadline_in_the_past_is_refused() -> None:
 
 def test_what_happens_at_the_deadline_can_be_changed_but_not_to_a_default() -> None:
     run = waiting()
-    assert code_of(move, run, ADA, 7200, on_timeout=Halt()) is Code.CAPABILITY_REQUIRED
+    assert code_of(run.move, ADA, 7200, on_timeout=Halt()) is Code.CAPABILITY_REQUIRED
     for seconds, on_timeout, code, said in (
         (60, GoTo(node="no"), Code.UNKNOWN_NODE, "cannot go to 'no' in 'g': use one of 'ask', "),
         (None, Halt(), Code.INVALID_BODY, "requires a deadline"),
@@ -169,7 +161,7 @@ def test_what_happens_at_the_deadline_can_be_changed_but_not_to_a_default() -> N
         refusal = run.refused(events.DeadlineEdited, **edit)
         assert refusal.code is code
         assert said in refusal.message
-    move(run, BOSS, 60, on_timeout=GoTo(node="next"))
+    run.move(BOSS, 60, on_timeout=GoTo(node="next"))
     run.tick(60)
 
     assert [visit.node for visit in run.state.visits.values()] == ["next"]
@@ -206,9 +198,9 @@ def test_what_is_not_there_cannot_be_moved() -> None:
 def test_an_edit_has_nothing_to_do_for_code_that_goes_on_anyway() -> None:
     run = Drive(chain("a"))
     run.ask("a", asked("ok", "p1"), asked("ok", "p2"), composite=True)
-    run.feed(events.Paused, actor="ada")
+    run.pause()
     first, second = run.state.ledger.open
-    run.feed(events.Responded, **run.response({first: True}))
-    edit(run, BOSS, {"x": 3})
+    run.respond({first: True})
+    run.edit(BOSS, x=3)
 
     assert (run.ready, list(run.state.ledger.open)) == (["a"], [second])

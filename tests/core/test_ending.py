@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from core_drive import Drive, at, busy, chain, gate, graph
 
-from abeyance.core import events
 from abeyance.core.effects import Finish, StopNode
 from abeyance.core.outcome import Finished
 from abeyance.core.spec import START
@@ -131,11 +130,11 @@ def test_what_a_visit_had_changed_when_it_asked_is_kept_or_told() -> None:
 
 def test_a_cancelled_pause_is_over() -> None:
     run = Drive(busy())
-    run.feed(events.Paused, actor="ada", timeout=100)
+    run.pause(timeout=100)
     run.cancel()
 
     assert (run.status, run.state.pause) == ("ending", None)
-    run.feed(events.Paused, actor="ada")
+    run.pause()
     assert (run.status, run.state.pause) == ("ending", None)
 
 
@@ -221,7 +220,7 @@ def test_cancel_now_is_not_made_weaker_again() -> None:
 
 def test_a_visit_that_a_pause_is_stopping_is_not_stopped_twice() -> None:
     run = Drive(chain("a"))
-    run.feed(events.Paused, actor="ada", mode="now")
+    run.pause(mode="now")
     run.cancel()
     assert run.stops == [("graph:g;node:a", "pause", False)]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from core_drive import CONTROL, Drive, asked, edge, gate, restored
+from core_drive import CONTROL, Drive, asked, edge, gate
 from core_fans import fan, results, sending, sent
 
 from abeyance.core import events
@@ -238,23 +238,21 @@ def test_code_in_items_asks_and_reads_its_own_answers() -> None:
 
 def test_a_pause_holds_items_and_gathers_nothing_new_into_motion() -> None:
     run = sent(fan(), ["a", "b"], limits=Limits(max_parallel_visits=1))
-    run.feed(events.Paused, actor="ada")
+    run.pause()
     run.finish("one", {"log": ["a"]})
     assert (run.running, run.ready) == ([], ["one"])
-    run.feed(events.Resumed, actor="ada")
-    run.feed(events.Paused, actor="ada")
+    run.resume()
+    run.pause()
     run.finish("one", {"log": ["b"]})
     assert run.running == []
-    run.feed(events.Resumed, actor="ada")
+    run.resume()
 
     assert run.running == ["c"]
 
 
 def test_a_goto_at_the_deadline_of_a_pause_withdraws_every_item() -> None:
     run = sent(fan(), ["a", "b"])
-    run.feed(
-        events.Paused, actor="ada", capabilities=CONTROL, timeout=60, on_timeout=GoTo(node="c")
-    )
+    run.pause(capabilities=CONTROL, timeout=60, on_timeout=GoTo(node="c"))
     run.finish("one", {"log": ["a"]})
     run.tick(60)
 
@@ -268,7 +266,7 @@ def test_a_rotation_in_the_middle_loses_no_item() -> None:
     run.finish("one", {"log": ["a"]})
     run.feed(events.RotationDue, hard=True)
     run.stopped("one:2")
-    run.state = restored(run.state)
+    run.read_again()
     run.feed(events.Restored)
     assert run.orders("one")[-1].item == "b"
     run.finish("one", {"log": ["b"]})
@@ -295,7 +293,7 @@ def test_five_hundred_items_ask_five_hundred_people() -> None:
         run.end(Interrupted, visit=address, interrupts=(asked("plan"),))
     assert len(run.state.ledger.open) == 500
     for id_ in list(run.state.ledger.open):
-        run.feed(events.Responded, **run.response({id_: True}))
+        run.respond({id_: True})
     for address in visits:
         run.end(Finished, visit=address, patch={"sum": 1})
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from core_askers import BOB, CAROL, ROOT, refusal_of
-from core_drive import Drive, chain, gate, graph, nested, restored
+from core_drive import Drive, chain, gate, graph, nested
 from core_rules import ask, rule
 
 from abeyance.core import events
@@ -82,7 +82,7 @@ def test_whom_the_start_named_stays_barred_whoever_answers_what() -> None:
     spec = graph(gate("first"), gate("ask", terms=terms), ways=ways, fields=FIELDS)
     run = Drive(spec, values=NAMED)
     run.answer("first", "yes", principal=BOB)
-    run.state = restored(run.state)
+    run.read_again()
 
     assert open_as(run)[1] == {"carol": "{requester}", "bob": "first"}
 
@@ -90,7 +90,7 @@ def test_whom_the_start_named_stays_barred_whoever_answers_what() -> None:
 def test_an_edit_asks_the_same_people_anew() -> None:
     terms = Terms(assignees=("{lead}",), not_by=("{requester}",))
     run = run_of(gate("ask", prompt="Buy {note}?", terms=terms), values={**NAMED, "note": "a"})
-    run.feed(events.ValuesEdited, principal=ROOT, patch={"note": "b"}, version=1)
+    run.edit(ROOT, note="b")
 
     assert run.open("ask").prompt == "Buy b?"
     assert open_as(run) == (("ada",), {"carol": "{requester}"})
@@ -101,7 +101,7 @@ def test_a_graph_that_names_people_by_a_field_that_is_new_leaves_them_as_they_we
     later = gate("ask", prompt="Buy {note}?", terms=Terms(assignees=("{owner}",)))
     spec = chain(later, fields={**FIELDS, "owner": "start"})
     run.feed(events.Migrated, principal=ROOT, spec=spec)
-    run.feed(events.ValuesEdited, principal=ROOT, patch={"note": "b"}, version=1)
+    run.edit(ROOT, note="b")
 
     assert (run.open("ask").prompt, open_as(run)[0]) == ("Buy b?", ("ada",))
 
@@ -122,8 +122,8 @@ def test_a_question_that_is_asked_anew_bars_whom_its_new_terms_bar() -> None:
     assert run.open("last").barred == {"bob": "ask"}
     later = spec(replace(terms, not_by=("first", "{requester}")))
     run.feed(events.Migrated, principal=ROOT, spec=later)
-    run.feed(events.ValuesEdited, principal=ROOT, patch={"note": "b"}, version=1)
-    run.state = restored(run.state)
+    run.edit(ROOT, note="b")
+    run.read_again()
 
     assert open_as(run)[1] == {"carol": "{requester}", "bob": "first"}
     # The vote was on what the question showed before, so it bars nobody from another one either.
@@ -167,9 +167,7 @@ def test_a_person_cannot_change_it_by_an_edit() -> None:
     assert refusal.code is Code.READ_ONLY_FIELD
     assert [each["pointer"] for each in refusal.details["errors"]] == ["/lead"]
 
-    run.feed(
-        events.ValuesEdited, principal=ROOT, patch={"note": "x", "lead": "ada"}, version=version
-    )
+    run.edit(ROOT, note="x", lead="ada")
     assert run.values == {**NAMED, "note": "x"}
 
 

@@ -162,7 +162,7 @@ def test_only_the_latest_settled_interrupts_are_remembered() -> None:
         run.answer(name)
 
     assert list(run.state.ledger.settled) == ids[1:]
-    refusal = run.refused(Responded, **run.response({ids[0]: None}))
+    refusal = run.refused_response({ids[0]: None})
     assert refusal.code is Code.UNKNOWN_INTERRUPT
 
 

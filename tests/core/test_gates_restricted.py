@@ -13,9 +13,7 @@ import pytest
 from core_gated import APPROVER, BOSS, CLERK, OPERATOR, Gated, approving, refund
 
 from abeyance import projections
-from abeyance.core import events
 from abeyance.core.json import Json
-from abeyance.core.run_retry import retried
 from abeyance.core.spec import AskHuman, FunctionNode
 from abeyance.core.terms import Quorum, Terms
 
@@ -68,9 +66,7 @@ def skipped_with_a_patch(terms: Terms | None, **patch: Json) -> Gated:
 def retried_with_a_patch(terms: Terms | None, **patch: Json) -> Gated:
     run = allowed(terms)
     run.fail("pay")
-    again: dict[str, Any] = {"spec": None, "versions": ("1", "1"), "renames": {}, "principal": BOSS}
-    run.state = retried(run.state, now=run.now, patch=patch, **again)
-    run.feed(events.Restored)
+    run.start_again(BOSS, patch=patch)
     return run
 
 

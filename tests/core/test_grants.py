@@ -150,7 +150,7 @@ def test_a_yes_to_a_question_that_is_no_approval_of_a_call_cannot_be_remembered(
     schema: Json,
 ) -> None:
     run = Drive(chain(gate("ask", schema=schema)))
-    refusal = run.refused(Responded, **run.response({run.open("ask").id: YES}, principal=ADA))
+    refusal = run.refused_answer("ask", YES, principal=ADA)
 
     assert refusal.code is Code.NOT_REMEMBERABLE
     assert "no approval of a tool call" in refusal.message
@@ -158,7 +158,7 @@ def test_a_yes_to_a_question_that_is_no_approval_of_a_call_cannot_be_remembered(
 
 def test_a_field_of_the_authors_may_have_the_name_of_what_is_remembered() -> None:
     run = Drive(chain(gate("ask", schema=OWN_FIELD)))
-    run.feed(Responded, **run.response({run.open("ask").id: YES}, principal=ADA))
+    run.answer("ask", YES, principal=ADA)
 
     assert granted(run) == []
     assert run.state.finished

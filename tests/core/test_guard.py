@@ -125,13 +125,12 @@ def test_the_turns_of_the_guard_are_counted_anew_in_another_visit() -> None:
 
 
 def test_an_agent_that_is_paused_takes_the_guards_turn_after_it() -> None:
-    from abeyance.core import events
 
     run = reviewing()
-    run.feed(events.Paused, actor="bob")
+    run.pause(actor="bob")
     run.send("m1")
     run.finish("model", {"output": 1})
     assert (run.status, run.running) == ("paused", [])
-    run.feed(events.Resumed, actor="bob")
+    run.resume(actor="bob")
 
     assert turns(run) == [[], ["m1"]]

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from core_drive import Drive, asked, at, chain, gate, graph, restored
+from core_drive import ROOT, Drive, asked, at, chain, gate, graph
 
 from abeyance.core import events, idempotency, replies, run_retry
 from abeyance.core.events import Responded
 from abeyance.core.json import Json, rfc3339, sha256
 from abeyance.core.ledger import Interrupt, InterruptTable, Ledger
 from abeyance.core.lifecycle import may_evict
-from abeyance.core.policy import EVERYTHING, TEMPORAL, TIMEOUT, Principal
+from abeyance.core.policy import TEMPORAL, TIMEOUT, Principal
 from abeyance.core.replies import addressee, check_answers
 from abeyance.core.run_retry import retried
 from abeyance.core.spec import START, Default, FunctionNode
@@ -25,18 +25,13 @@ YES: Json = {"approved": True}
 NO: Json = {"approved": False}
 ADA, BOB = (Principal(subject=name) for name in ("ada", "bob"))
 OPS = Principal(subject="ops", capabilities=("runs:control",))
-ROOT = Principal(subject="root", capabilities=(EVERYTHING,))
 
 
 def holding(answer: Json = YES, *, terms: Terms = HELD, **options: Any) -> Drive:
     """A run whose question `ask` Ada has answered, with `work` behind it."""
     run = Drive(chain(gate("ask", terms=terms, schema=APPROVAL, **options), "work"))
-    say(run, ADA, answer)
+    run.says(ADA, "ask", answer)
     return run
-
-
-def say(run: Drive, who: Principal, value: Json, **fields: Any) -> None:
-    run.feed(Responded, **run.response({run.open("ask").id: value}, principal=who, **fields))
 
 
 def take_back(run: Drive, who: Principal = ADA, **fields: Any) -> None:
@@ -46,11 +41,6 @@ def take_back(run: Drive, who: Principal = ADA, **fields: Any) -> None:
 def refused(run: Drive, who: Principal, id_: str | None = None) -> Refusal:
     about = {"principal": who, "interrupt_id": id_ or run.open("ask").id}
     return run.refused(events.TakenBack, **about)
-
-
-def answer_refused(run: Drive, who: Principal, value: Json) -> Refusal:
-    about = run.response({run.open("ask").id: value}, principal=who)
-    return run.refused(Responded, **about)
 
 
 def test_nothing_begins_before_the_hold_is_over() -> None:
@@ -113,7 +103,7 @@ def test_the_same_answer_again_is_a_repeat_and_that_of_somebody_else_comes_too_l
     assert run.seen() == before
     assert (receipt.status, receipt.accepted_at, receipt.held_until) == ("held", at(0), at(600))
     for who, value in [(BOB, YES), (BOB, NO), (ADA, NO)]:
-        refusal = answer_refused(run, who, value)
+        refusal = run.refused_answer("ask", value, principal=who)
         assert refusal.code is Code.ALREADY_ANSWERED
         assert refusal.details == {
             "interrupt_id": run.open("ask").id,
@@ -167,14 +157,14 @@ def test_taken_back_the_question_is_open_again_with_the_time_that_it_had() -> No
     )
     assert run.state.last_activity_at == at(100)
     run.tick(59)
-    say(run, ADA, YES)
+    run.says(ADA, "ask", YES)
     assert run.open("ask").held_until == at(159 + 600)
 
 
 def test_the_answer_that_was_taken_back_can_be_given_by_somebody_else() -> None:
     run = holding()
     take_back(run)
-    say(run, BOB, NO)
+    run.says(BOB, "ask", NO)
 
     assert (run.started, run.settled("ask").by) == (["work"], "bob")
 
@@ -206,7 +196,7 @@ def test_what_is_not_held_cannot_be_taken_back() -> None:
     assert refusal.message == (
         f"{id_!r} is not held: a yes can be taken back until `held_until` of its question."
     )
-    say(run, ADA, NO)
+    run.says(ADA, "ask", NO)
     assert refused(run, ADA, id_).code is Code.NOT_HELD
     run.finish("work")
     late = refused(run, ADA, id_)
@@ -220,7 +210,7 @@ def test_who_took_their_yes_back_is_barred_from_nothing() -> None:
     eyes = gate("other", terms=Terms(not_by=("ask",)))
     asks = gate("ask", terms=HELD, schema=APPROVAL)
     run = Drive(graph(asks, eyes, ways=[(START, "ask"), (START, "other")]))
-    say(run, ADA, YES)
+    run.says(ADA, "ask", YES)
     assert run.open("other").barred == {"ada": "ask"}
     take_back(run)
     assert run.open("other").barred == {}
@@ -271,14 +261,14 @@ def test_a_run_that_holds_an_answer_is_not_inactive() -> None:
 def test_a_vote_that_decides_is_held_and_each_who_approved_can_take_back_their_own() -> None:
     terms = Terms(hold=600.0, quorum=Quorum(count=2, veto=False))
     run = holding(terms=terms)
-    say(run, BOB, NO)
-    say(run, OPS, YES)
+    run.says(BOB, "ask", NO)
+    run.says(OPS, "ask", YES)
     assert run.open("ask").status == "held"
     assert refused(run, BOB).code is Code.CAPABILITY_REQUIRED
     take_back(run, ADA)
 
     assert [vote.by for vote in run.open("ask").votes] == ["bob", "ops"]
-    say(run, ADA, YES)
+    run.says(ADA, "ask", YES)
     assert [vote.by for vote in run.open("ask").votes] == ["bob", "ops", "ada"]
     run.tick(600)
     assert run.started == ["work"]
@@ -286,7 +276,7 @@ def test_a_vote_that_decides_is_held_and_each_who_approved_can_take_back_their_o
 
 def test_each_who_voted_repeats_their_vote_while_it_is_held() -> None:
     run = holding(terms=Terms(hold=600.0, quorum=Quorum(count=2)))
-    say(run, BOB, YES)
+    run.says(BOB, "ask", YES)
     event = Responded(now=run.now, **run.response({run.open("ask").id: YES}, principal=ADA))
     (receipt,) = replies.check_answers(run.state.ledger, event).values()
 
@@ -295,7 +285,7 @@ def test_each_who_voted_repeats_their_vote_while_it_is_held() -> None:
 
 def test_an_operator_who_takes_it_back_clears_all_votes() -> None:
     run = holding(terms=Terms(hold=600.0, quorum=Quorum(count=2)))
-    say(run, BOB, YES)
+    run.says(BOB, "ask", YES)
     take_back(run, OPS)
 
     assert (run.open("ask").status, run.open("ask").votes) == ("open", ())
@@ -306,10 +296,10 @@ def test_an_operator_who_takes_it_back_clears_all_votes() -> None:
 
 def test_a_hold_that_ends_in_a_pause_lets_nothing_begin_before_the_pause_is_over() -> None:
     run = holding()
-    run.feed(events.Paused, actor="ops")
+    run.pause(actor="ops")
     run.tick(600)
     assert (run.state.ledger.open, run.started) == ({}, [])
-    run.feed(events.Resumed, actor="ops")
+    run.resume(actor="ops")
 
     assert run.started == ["work"]
 
@@ -323,7 +313,7 @@ def test_a_cancel_ends_the_hold() -> None:
 
 def test_a_hold_is_part_of_the_snapshot() -> None:
     run = holding()
-    run.state = restored(run.state)
+    run.read_again()
     run.tick(600)
 
     assert run.started == ["work"]
@@ -332,7 +322,7 @@ def test_a_hold_is_part_of_the_snapshot() -> None:
 def test_a_retry_asks_again_for_an_answer_that_was_held() -> None:
     run = holding(terms=Terms(hold=600.0, quorum=Quorum(count=2)), timeout=60)
     run.wait(50)
-    say(run, BOB, YES)
+    run.says(BOB, "ask", YES)
     run.wait(50)
     run.cancel()
     run.wait(100)
@@ -348,8 +338,8 @@ def test_a_question_that_shows_something_else_is_open_again() -> None:
     run = Drive(
         chain(gate("ask", prompt="Pay {x}?", schema=APPROVAL, terms=terms), "work"), values={"x": 1}
     )
-    say(run, ADA, YES)
-    run.feed(events.ValuesEdited, principal=ROOT, patch={"x": 2}, version=1)
+    run.says(ADA, "ask", YES)
+    run.edit(ROOT, x=2)
 
     assert (run.open("ask").status, run.open("ask").prompt) == ("open", "Pay 2?")
     assert len(run.facts("interrupt.reopened")) == 1
@@ -360,8 +350,8 @@ def test_a_question_that_shows_something_else_is_open_again() -> None:
 def test_code_that_asks_the_same_again_leaves_the_answer_held() -> None:
     run = Drive(chain(FunctionNode(id="code", asks=()), "work"))
     run.ask("code", asked("ask", terms=HELD), composite=True)
-    say(run, ADA, YES)
-    run.feed(events.ValuesEdited, principal=ROOT, patch={"x": 2}, version=1)
+    run.says(ADA, "ask", YES)
+    run.edit(ROOT, x=2)
     run.ask("code", asked("ask", terms=HELD), composite=True)
     assert (run.open("ask").status, run.started) == ("held", ["code", "code"])
     run.tick(600)

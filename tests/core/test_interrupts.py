@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from core_agents import address_of, asks, call, question, reviewing, turn
-from core_drive import ADA, Drive, Ways, asked, chain, edge, gate, graph, nested
+from core_drive import ADA, ROOT, Drive, Ways, asked, chain, edge, gate, graph, nested
 from core_gated import APPROVER, BOSS, CLERK, FIELDS, Gated, approving, remark
-from core_renamed import ROOT, migrate
+from core_renamed import migrate
 
 from abeyance.core import events
 from abeyance.core.json import Json
@@ -18,11 +18,6 @@ from abeyance.core.ledger import Parent, interrupt_id
 from abeyance.core.policy import Principal
 from abeyance.core.spec import START, GoTo, GraphSpec
 from abeyance.core.terms import Quorum, Terms
-
-
-def edit(run: Drive, **patch: Json) -> None:
-    version = run.state.root.version
-    run.feed(events.ValuesEdited, principal=ROOT, patch=patch, version=version)
 
 
 def shown(**about: Any) -> GraphSpec:
@@ -33,7 +28,7 @@ def test_a_held_answer_to_what_has_changed_is_given_back_and_says_why() -> None:
     schema = {"properties": {"approved": {"type": "boolean"}}}
     run = Drive(shown(terms=Terms(hold=60.0), schema=schema), values={"x": 1})
     run.answer("ask", {"approved": True})
-    edit(run, x=2)
+    run.edit(ROOT, x=2)
 
     assert (run.open("ask").status, run.open("ask").prompt) == ("open", "Pay 2?")
     assert run.facts("interrupt.reopened")[0].data["reason"] == "what was approved has changed"
@@ -43,7 +38,7 @@ def test_a_held_answer_to_what_has_changed_is_given_back_and_says_why() -> None:
 def test_who_was_asked_in_place_of_others_is_asked_about_a_change_too(terms: Terms | None) -> None:
     run = Drive(shown(terms=terms), values={"x": 1})
     run.feed(events.Reassigned, principal=ROOT, interrupt_id=run.open("ask").id, to=("bob",))
-    edit(run, x=2)
+    run.edit(ROOT, x=2)
 
     assert run.open("ask").terms == replace(terms or Terms(), assignees=("bob",))
 
@@ -51,7 +46,7 @@ def test_who_was_asked_in_place_of_others_is_asked_about_a_change_too(terms: Ter
 def test_a_question_that_changes_after_a_migration_is_for_whom_the_new_graph_says() -> None:
     run = Drive(shown(terms=Terms(assignees=("ann",))), values={"x": 1})
     migrate(run, shown(terms=Terms(assignees=("bob",))), patch={}, renames={})
-    edit(run, x=2)
+    run.edit(ROOT, x=2)
 
     assert run.open("ask").terms == Terms(assignees=("bob",))
 
@@ -76,7 +71,7 @@ def test_an_edit_changes_every_question_that_shows_it_and_keeps_what_they_ask_fo
         before=["code"],
     )
     run = Drive(spec, values={"x": 1})
-    edit(run, x=2)
+    run.edit(ROOT, x=2)
 
     assert [(each.name, each.prompt[:6]) for each in run.state.ledger.open.values()] == [
         ("interrupt_before", "Before"),

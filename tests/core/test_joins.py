@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from core_drive import Drive, edge, gate, graph
 
-from abeyance.core import events
 from abeyance.core.spec import END, START
 from abeyance.core.visit import Token
 
@@ -108,10 +107,10 @@ def test_a_join_starves_only_when_nothing_else_can_happen() -> None:
     run.finish("a")
     assert run.status == "awaiting-input"
 
-    run.feed(events.Paused, actor="ada")
+    run.pause()
     run.answer("ask")
     assert run.status == "paused"
-    run.feed(events.Resumed, actor="ada")
+    run.resume()
     assert run.error[0] == "join_starved"
 
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from core_drive import ADA, CONTROL, T0, Drive, chain, gate, restored
+from core_drive import ADA, CONTROL, T0, Drive, chain, gate
 
 from abeyance.core import events, idempotency, ledger
 from abeyance.core.json import rfc3339
@@ -34,7 +34,7 @@ def waiting() -> Drive:
 def test_a_pause_that_comes_again_after_the_resume_does_not_pause_again() -> None:
     run = waiting()
     run.feed(events.Paused, **PAUSE)
-    run.feed(events.Resumed, actor="ada")
+    run.resume()
     before = run.seen()
     run.wait(5)
     run.feed(events.Paused, **PAUSE)
@@ -45,10 +45,10 @@ def test_a_pause_that_comes_again_after_the_resume_does_not_pause_again() -> Non
 
 def test_a_resume_that_comes_again_after_the_next_pause_does_not_resume() -> None:
     run = waiting()
-    run.feed(events.Paused, actor="ada")
-    run.feed(events.Resumed, actor="ada", key="k1")
-    run.feed(events.Paused, actor="ada")
-    run.feed(events.Resumed, actor="ada", key="k1")
+    run.pause()
+    run.resume(key="k1")
+    run.pause()
+    run.resume(key="k1")
 
     assert run.status == "paused"
 
@@ -56,7 +56,7 @@ def test_a_resume_that_comes_again_after_the_next_pause_does_not_resume() -> Non
 def test_a_cancel_that_comes_again_is_counted_once() -> None:
     run = Drive(chain("work"))
     for _ in "12":
-        run.feed(events.CancelRequested, actor="ada", key="k1")
+        run.cancel(actor="ada", key="k1")
 
     assert (run.status, run.state.counters.cancel_count) == ("ending", 1)
 
@@ -64,8 +64,8 @@ def test_a_cancel_that_comes_again_is_counted_once() -> None:
 def test_without_a_key_or_under_another_each_counts() -> None:
     run = waiting()
     for key in (None, None, "k1", "k2"):
-        run.feed(events.Paused, actor="ada", key=key)
-        run.feed(events.Resumed, actor="ada")
+        run.pause(key=key)
+        run.resume()
 
     assert run.state.counters.pause_count == 4
     assert len(run.facts("run.paused")) == 4
@@ -109,8 +109,8 @@ def test_the_key_of_a_refused_pause_is_free_again() -> None:
 def test_keys_are_known_after_a_hand_over() -> None:
     run = waiting()
     run.feed(events.Paused, **PAUSE)
-    run.feed(events.Resumed, actor="ada")
-    run.state = restored(run.state)
+    run.resume()
+    run.read_again()
     run.feed(events.Restored)
     run.feed(events.Paused, **PAUSE)
 
@@ -120,7 +120,7 @@ def test_keys_are_known_after_a_hand_over() -> None:
 def test_the_last_thousand_keys_are_remembered() -> None:
     run = waiting()
     for number in range(1001):
-        run.feed(events.Resumed, actor="ada", key=f"k{number}")
+        run.resume(key=f"k{number}")
     last = events.Resumed(now=run.now, actor="ada", key="k1000")
     second = events.Resumed(now=run.now, actor="ada", key="k1")
     first = events.Resumed(now=run.now, actor="ada", key="k0")
@@ -136,7 +136,7 @@ def test_the_receipts_of_two_thousand_answers_are_kept() -> None:
     for round_ in range(9):
         run.ask("work", *(f"q{round_}.{number}" for number in range(250)))
         answers = dict.fromkeys(run.state.ledger.open)
-        run.feed(events.Responded, **run.response(answers, key=f"k{round_}"))
+        run.respond(answers, key=f"k{round_}")
 
     assert (len(run.state.keys), run.state.receipts_kept) == (8, 2000)
 
@@ -144,7 +144,7 @@ def test_the_receipts_of_two_thousand_answers_are_kept() -> None:
 def test_a_run_that_is_over_takes_no_key_and_is_not_disturbed() -> None:
     run = Drive(chain("work"))
     run.finish("work")
-    run.feed(events.CancelRequested, actor="ada", key="k1")
+    run.cancel(actor="ada", key="k1")
 
     assert (run.status, run.state.keys) == ("completed", {})
 
@@ -182,7 +182,7 @@ def test_an_answer_under_a_key_comes_again_also_without_its_id() -> None:
 def test_the_key_of_an_answer_is_no_use_to_somebody_else() -> None:
     run = waiting()
     answers = {run.open("ask").id: 5}
-    run.feed(events.Responded, **run.response(answers, principal=ADA, key="k1"))
+    run.respond(answers, principal=ADA, key="k1")
     about = run.response(answers, principal=replace(ADA, subject="bob"), key="k1")
 
     assert run.refused(events.Responded, **about).code == "idempotency_conflict"
@@ -195,7 +195,7 @@ def test_the_key_of_a_refused_answer_is_free_again() -> None:
     stale = {**run.response(answers, principal=ADA, key="k1"), "digests": {id_: "sha256:0"}}
     refusal = run.refused(events.Responded, **stale)
     assert run.state.keys == {}
-    run.feed(events.Responded, **run.response(answers, principal=ADA, key="k1"))
+    run.respond(answers, principal=ADA, key="k1")
 
     assert (refusal.code, len(run.state.keys)) == ("stale", 1)
 
@@ -260,7 +260,7 @@ def test_a_call_from_before_a_deployment_is_known_again_after_it(
 
 def test_a_long_key_is_cut_in_its_refusal() -> None:
     run = waiting()
-    run.feed(events.Resumed, actor="ada", key="k" * 300)
+    run.resume(key="k" * 300)
     refusal = run.refused(events.Resumed, actor="bob", key="k" * 300)
 
     assert repr(truncate("k" * 300, 200)) in refusal.message

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from core_drive import ADA, Drive, at, chain, gate, graph
 
-from abeyance.core import events
 from abeyance.core.events import Responded, SchemaFault
 from abeyance.core.json import Json, rfc3339, sha256
 from abeyance.core.ledger import Ledger, Receipt
@@ -26,7 +25,7 @@ def asking(**options: Any) -> Drive:
 
 def refusal_of(run: Drive, answers: dict[str, Json], **fields: Any) -> Refusal:
     """Why answers are refused, which a person is told too."""
-    refusal = run.refused(Responded, **run.response(answers, **fields))
+    refusal = run.refused_response(answers, **fields)
     assert refusal.message
     return refusal
 
@@ -91,7 +90,7 @@ def test_a_repeat_beside_a_new_answer_changes_only_what_is_new() -> None:
     run = Drive(graph(gate("one"), gate("two"), ways=[(START, "one"), (START, "two")]))
     one, two = run.open("one").id, run.open("two").id
     run.answer("one", 1)
-    run.feed(Responded, **run.response({one: 1, two: 2}))
+    run.respond({one: 1, two: 2})
 
     assert [fact.data["name"] for fact in run.facts("interrupt.answered")] == ["one", "two"]
     assert run.status == "completed"
@@ -150,7 +149,7 @@ def test_an_expired_interrupt_is_gone() -> None:
 def test_a_cancelled_interrupt_is_withdrawn() -> None:
     run = asking()
     id_ = run.open("ask").id
-    run.feed(events.CancelRequested, actor="bob", reason="changed our minds")
+    run.cancel(reason="changed our minds")
 
     refusal = refusal_of(run, {id_: True})
     assert refusal.code is Code.WITHDRAWN
@@ -302,12 +301,12 @@ def test_the_default_is_told_however_long_it_is() -> None:
 
 def test_an_answer_while_the_run_is_paused_counts_and_the_run_goes_on_after_resume() -> None:
     run = Drive(chain(gate("ask"), "work"))
-    run.feed(events.Paused, actor="bob")
+    run.pause(actor="bob")
     run.answer("ask", True)
     assert run.settled("ask").status == "answered"
     assert run.started == []
 
-    run.feed(events.Resumed, actor="bob")
+    run.resume(actor="bob")
     assert run.started == ["work"]
 
 
@@ -416,7 +415,7 @@ def test_an_answer_without_an_id_is_ambiguous_where_several_are_open() -> None:
 
 def test_several_answers_are_taken_together() -> None:
     run = Drive(graph(gate("one"), gate("two"), ways=[(START, "one"), (START, "two")]))
-    run.feed(Responded, **run.response({run.open("two").id: 2, run.open("one").id: 1}))
+    run.respond({run.open("two").id: 2, run.open("one").id: 1})
 
     assert run.state.root.answers == {"one": 1, "two": 2}
     assert run.status == "completed"

@@ -82,9 +82,9 @@ def test_every_visit_is_looked_at_and_each_under_an_id_of_its_own() -> None:
 def test_a_node_that_is_stopped_or_asks_is_not_looked_at_again() -> None:
     run = Drive(before())
     run.answer(BEFORE)
-    run.feed(events.Paused, actor="ada", mode="now")
+    run.pause(mode="now")
     run.stopped("a")
-    run.feed(events.Resumed, actor="ada")
+    run.resume()
     run.ask("a", "plan")
     run.answer("plan", 1)
 
@@ -130,7 +130,7 @@ def test_an_edit_of_values_that_have_changed_since_is_stale() -> None:
     run.finish("b", {"x": 1})
     id_ = run.open(BEFORE).id
 
-    refusal = run.refused(events.Responded, **run.response({id_: edit(1, x=2)}))
+    refusal = run.refused_response({id_: edit(1, x=2)})
     assert (refusal.code, refusal.details) == (
         "stale",
         {"interrupt_id": id_, "version": 2, "values": {"x": 1}},
@@ -161,9 +161,9 @@ def test_of_two_edits_of_the_same_version_the_second_is_stale() -> None:
     assert (refusal.code, refusal.details["interrupt_id"]) == ("stale", two)
     assert "are at version 2" in refusal.message
 
-    run.feed(events.Responded, **run.response({one: edit(1, x=1)}))
-    assert run.refused(events.Responded, **run.response({two: edit(1, x=2)})).code == "stale"
-    run.feed(events.Responded, **run.response({two: edit(2, x=2)}))
+    run.respond({one: edit(1, x=1)})
+    assert run.refused_response({two: edit(1, x=2)}).code == "stale"
+    run.respond({two: edit(2, x=2)})
     assert run.values == {"x": 2}
 
 
@@ -172,7 +172,7 @@ def test_an_edit_beside_a_plain_look_is_one_answer() -> None:
     one, two = run.state.ledger.open
     stale = run.response({one: None, two: edit(7, x=2)})
     assert run.refused(events.Responded, **stale).code == "stale"
-    run.feed(events.Responded, **run.response({one: None, two: edit(1, x=2)}))
+    run.respond({one: None, two: edit(1, x=2)})
 
     assert [order.input.values for order in run.wanted(RunNode)] == [{"x": 2}, {"x": 2}]
 
@@ -180,13 +180,13 @@ def test_an_edit_beside_a_plain_look_is_one_answer() -> None:
 def test_an_edit_while_paused_holds_at_once_against_what_others_edit() -> None:
     run = two_looks()
     one, two = run.state.ledger.open
-    run.feed(events.Paused, actor="ada")
-    run.feed(events.Responded, **run.response({one: edit(1, x=1)}))
+    run.pause()
+    run.respond({one: edit(1, x=1)})
     assert (run.status, run.values) == ("paused", {"x": 1})
-    assert run.refused(events.Responded, **run.response({two: edit(1, x=2)})).code == "stale"
+    assert run.refused_response({two: edit(1, x=2)}).code == "stale"
 
-    run.feed(events.ValuesEdited, principal=ADA, patch={"x": 9}, version=2)
-    run.feed(events.Resumed, actor="ada")
+    run.edit(ADA, x=9)
+    run.resume()
     assert run.orders("a")[0].values == {"x": 9}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from core_drive import ADA, Drive, chain, edge, gate, graph, nested, restored
+from core_drive import ADA, Drive, chain, edge, gate, graph, nested
 from core_fans import fan
 from core_looks import AFTER, BEFORE, edit, routed
 
@@ -130,10 +130,10 @@ def test_asking_routes_again_is_stopped_and_begins_anew() -> None:
     run = Drive(routed())
     run.finish("a", routed=("b",))
     run.answer(AFTER, edit(1, x=5))
-    run.feed(events.Paused, actor="ada", mode="now")
+    run.pause(mode="now")
     run.stopped("a")
-    run.state = restored(run.state)
-    run.feed(events.Resumed, actor="ada")
+    run.read_again()
+    run.resume()
     assert run.decided == ["a", "a"]
     run.finish("a", routed=("c",))
 
@@ -180,7 +180,7 @@ def test_a_rotation_while_somebody_looks_changes_nothing() -> None:
     run = Drive(routed())
     run.finish("a", {"x": 1}, routed=("b",))
     run.feed(events.RotationDue, hard=True)
-    run.state = restored(run.state)
+    run.read_again()
     run.answer(AFTER, edit(2, x=5))
     assert run.decided == []
     run.feed(events.Restored)
@@ -212,7 +212,7 @@ def test_a_look_is_not_asked_again_when_the_way_out_is_sought_again() -> None:
     run.finish("a", {"log": ["done"]})
     run.answer(AFTER)
     assert run.open("error").reason["code"] == "no_way_out"
-    run.feed(events.ValuesEdited, principal=ADA, patch={"x": 1}, version=2)
+    run.edit(ADA, x=1)
     run.answer("error", {"action": "retry"})
 
     assert (run.started, run.values) == (["a", "b"], {"x": 1, "log": ["done"]})
@@ -226,5 +226,5 @@ def test_what_code_had_changed_when_it_asked_is_not_merged_again_after_it_has_fi
     run.finish("a", {"log": ["half", "done"]})
     assert run.asking == [(AFTER, "graph:g;node:a")]
 
-    run.feed(events.CancelRequested, actor="ada")
+    run.cancel(actor="ada")
     assert run.state.root.values["log"] == ["half", "done"]

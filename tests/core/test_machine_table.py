@@ -49,16 +49,16 @@ def _in_status(status: Status) -> Drive:
         case Status.AWAITING_INPUT:
             run.finish("work")
         case Status.PAUSED:
-            run.feed(events.Paused, actor="ada")
+            run.pause()
         case Status.ENDING:
-            run.feed(events.CancelRequested, actor="ada")
+            run.cancel(actor="ada")
         case Status.COMPLETED:
             run.finish("work")
             run.answer("ask", "yes", principal=BOSS)
         case Status.FAILED:
             run.fail("work")
         case Status.CANCELLED:
-            run.feed(events.CancelRequested, actor="ada", mode="now")
+            run.cancel(actor="ada", mode="now")
         case Status.HALTED:
             run.finish("work")
             run.tick(3600)

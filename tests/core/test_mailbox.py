@@ -163,7 +163,7 @@ def test_only_the_last_hundred_rejections_are_kept() -> None:
 
 def test_a_run_that_is_ending_reads_no_more_messages() -> None:
     run = working()
-    run.feed(events.CancelRequested, actor="ada")
+    run.cancel(actor="ada")
 
     refusal = run.refused(events.MessageSent, message=message())
     assert refusal.code is Code.NOT_RUNNING
@@ -184,7 +184,7 @@ def test_what_nobody_read_is_reported_with_the_outcome(outcome: str) -> None:
         case "failed":
             run.fail("work")
         case _:
-            run.feed(events.CancelRequested, actor="ada", mode="now")
+            run.cancel(actor="ada", mode="now")
 
     assert run.status == outcome
     assert run.state.mailbox.queue == ()

@@ -287,9 +287,9 @@ def test_a_visit_that_is_tried_again_takes_the_same_messages_in_the_same_order()
         run.send(f"m{number}")
     assert run.take("work", upto=1) == ["m0"]
     assert run.take("work", upto=2) == ["m0", "m1"]
-    run.feed(events.Paused, actor="ada", mode="now")
+    run.pause(mode="now")
     run.stopped("work")
-    run.feed(events.Resumed, actor="ada")
+    run.resume()
 
     assert run.take("work", upto=1) == ["m0", "m1"]
     assert run.take("work", upto=3) == ["m0", "m1", "m2"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from core_drive import Drive, chain, gate, graph, reader, restored
+from core_drive import Drive, chain, gate, graph, reader
 
 from abeyance.core import events
 from abeyance.core.outcome import Stopped
@@ -37,11 +37,11 @@ def test_a_visit_that_is_stopped_gets_its_inbox_again_and_nobody_else_does() -> 
     run = Drive(chain("first", reader(), reader("after")))
     run.send("m")
     run.finish("first")
-    run.feed(events.Paused, actor="ada", mode="now")
+    run.pause(mode="now")
     run.send("new")
     run.stopped("work")
-    run.state = restored(run.state)
-    run.feed(events.Resumed, actor="ada")
+    run.read_again()
+    run.resume()
 
     assert [[m.message_id for m in order.inbox] for order in run.orders("work")] == [["m"], ["m"]]
     run.finish("work")
@@ -56,10 +56,10 @@ def test_what_a_visit_was_handed_is_reported_if_its_code_never_begins(
     run.send("m")
     run.finish("first")
     if is_again:
-        run.feed(events.Paused, actor="ada", mode="now")
+        run.pause(mode="now")
         run.stopped("work")
-        run.feed(events.Resumed, actor="ada")
-    run.feed(events.CancelRequested, actor="ada")
+        run.resume()
+    run.cancel(actor="ada")
     run.end(Stopped, visit=run.visit("work").address, begun=begun)
 
     left = [(each.message_id, each.reason) for each in run.state.mailbox.undelivered]

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from core_drive import Drive, chain, gate, graph
-from core_renamed import ROOT, migrate, renamed, rest, sub
+from core_drive import ROOT, Drive, chain, gate, graph
+from core_renamed import migrate, renamed, rest, sub
 
 from abeyance.core import events, machine
 from abeyance.core.outcome import Blocked, Call, Finished, Send
-from abeyance.core.run_retry import retried
-from abeyance.core.spec import END, START, FunctionNode, GraphSpec, Route
+from abeyance.core.spec import END, START, FunctionNode, Route
 from abeyance.core.visit import Unroutable
 
 A: str = "graph:g;node:a"
@@ -48,7 +47,7 @@ def has_more_work_than_a_task_may_start() -> Drive:
 
 def was_blocked_when_it_was_paused() -> Drive:
     run = blocked()
-    run.feed(events.Paused, actor="ada")
+    run.pause()
     run.end(Blocked, visit=A, code="code_missing", message="deploy it")
     return run
 
@@ -83,7 +82,7 @@ def runs_locally() -> Drive:
 
 def was_told_to_stop() -> Drive:
     run = Drive(chain("a"))
-    run.feed(events.Paused, actor="ada", mode="now")
+    run.pause(mode="now")
     return run
 
 
@@ -99,7 +98,7 @@ def calls_a_tool() -> Drive:
     run = Drive(graph(FunctionNode(id="m", to=("a",)), "a", ways=[(START, "m")]))
     sends = (Send(node="a", call=Call(tool="a", id="c1", once=True)),)
     run.end(Finished, visit="graph:g;node:m", sends=sends)
-    run.feed(events.Paused, actor="ada", mode="now")
+    run.pause(mode="now")
     return run
 
 
@@ -152,39 +151,27 @@ def test_what_a_migration_would_do_may_be_asked_while_code_runs() -> None:
 def test_a_pause_stops_blocked_code_and_lets_what_runs_end() -> None:
     run = Drive(graph("a", "b", ways=[(START, "a"), (START, "b")]))
     run.feed(events.VisitBlocked, visit=A, code="code_missing", message="deploy it")
-    run.feed(events.Paused, actor="ada")
+    run.pause()
 
     assert run.stops == [(A, "pause", False)]
 
 
 def test_code_that_is_blocked_during_a_pause_is_stopped_then() -> None:
     run = Drive(graph("a", "b", ways=[(START, "a"), (START, "b")]))
-    run.feed(events.Paused, actor="ada")
+    run.pause()
     run.feed(events.VisitBlocked, visit=A, code="code_missing", message="deploy it")
     run.feed(events.VisitBlocked, visit=A, code=None)
 
     assert run.stops == [(A, "pause", False)]
 
 
-def moved(run: Drive, spec: GraphSpec, **renames: str) -> None:
-    """Retry a run that was ended while code ran, in another graph."""
-    run.state = retried(
-        run.state,
-        now=run.now,
-        principal=ROOT,
-        spec=spec,
-        versions=("v1", "v2"),
-        patch={},
-        renames=renames,
-    )
-    run.feed(events.Restored)
-
-
 def test_what_code_came_to_while_its_run_ended_takes_the_way_of_another_graph() -> None:
     run = Drive(chain(FunctionNode(id="a", to=("b",)), "b"))
     run.cancel()
     run.end(Finished, visit=A, patch={"x": 1}, goto="b")
-    moved(run, chain(FunctionNode(id="pay", to=("c",)), "c"), a="pay", b="c")
+    run.start_again(
+        spec=chain(FunctionNode(id="pay", to=("c",)), "c"), renames={"a": "pay", "b": "c"}
+    )
 
     assert (run.values, run.running) == ({"x": 1}, ["c"])
 
@@ -197,7 +184,7 @@ def test_what_it_chose_and_the_other_graph_does_not_let_it_choose_blocks_it_and_
     run = Drive(graph(goes, "b", ways=ways))
     run.cancel()
     run.end(Finished, visit=A, goto="b")
-    moved(run, graph("a", "b", ways=[(START, "a"), (START, "b")]))
+    run.start_again(spec=graph("a", "b", ways=[(START, "a"), (START, "b")]))
 
     assert isinstance(run.state.visits[A].state, Unroutable)
     migrate(run, graph(goes, "b", ways=ways))

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from core_drive import Drive, chain, gate, graph, nested, reader
-from core_renamed import ROOT, migrate, obstacles, renamed, sub
+from core_drive import ROOT, Drive, chain, gate, graph, nested, reader
+from core_renamed import migrate, obstacles, renamed, sub
 
 from abeyance.core import events
 from abeyance.core.ledger import interrupt_id
@@ -83,7 +83,7 @@ def test_blocked_visits_are_stopped_by_a_pause_and_tried_again_under_their_new_n
     run.feed(
         events.VisitBlocked, visit="graph:g;node:pay", code="code_missing", message="deploy it"
     )
-    run.feed(events.Paused, actor="ada")
+    run.pause()
     assert run.stops == [("graph:g;node:pay", "pause", False)]
     run.end(
         Blocked,
@@ -93,7 +93,7 @@ def test_blocked_visits_are_stopped_by_a_pause_and_tried_again_under_their_new_n
         journal={"s": 1},
     )
     migrate(run, chain("payout"), renames={"pay": "payout"})
-    run.feed(events.Resumed, actor="ada")
+    run.resume()
 
     order = run.orders("payout")[0]
     assert (order.address, order.journal) == ("graph:g;node:payout", {"s": 1})
@@ -169,13 +169,13 @@ def test_the_question_of_a_rule_needs_the_rule() -> None:
 def test_an_approval_goes_along_and_its_gate_needs_a_place() -> None:
     old = chain(gate("ask", prompt="Pay {x}?", capability="approve"), "pay")
     run = Drive(old, values={"x": 1})
-    run.feed(events.Paused, actor="ada")
+    run.pause()
     run.answer("ask", principal=ROOT)
     assert ("approval", "ask") in obstacles(run, chain(gate("other", capability="approve"), "pay"))
     spec, names = renamed(old, "_x")
     migrate(run, spec, renames=names)
-    run.feed(events.ValuesEdited, principal=ROOT, patch={"x": 2}, version=run.state.root.version)
-    run.feed(events.Resumed, actor="ada")
+    run.edit(ROOT, x=2)
+    run.resume()
 
     assert [(name, run.open(name).prompt) for name, _ in run.asking] == [("ask_x", "Pay 2?")]
 
@@ -213,12 +213,12 @@ def test_what_an_agent_remembers_goes_along() -> None:
 
 def test_code_that_has_run_is_told_where_it_first_did_whatever_its_node_is_called_now() -> None:
     run = Drive(chain(nested("n", chain("a", "b", name="inner"))))
-    run.feed(events.Paused, actor="ada", mode="now")
+    run.pause(mode="now")
     run.end(Stopped, visit="graph:g;node:n;graph:inner;node:a")
     for suffix in ("_x", "_y"):
         spec, names = renamed(run.state.spec, suffix)
         migrate(run, spec, renames=names)
-    run.feed(events.Resumed, actor="ada")
+    run.resume()
     run.finish("a_x_y")
 
     again, new = run.orders("a_x_y")[0], run.orders("b_x_y")[0]
@@ -229,9 +229,9 @@ def test_code_that_has_run_is_told_where_it_first_did_whatever_its_node_is_calle
 
 def test_code_that_has_not_run_yet_was_nowhere_before() -> None:
     run = Drive(chain(gate("ask"), "pay"))
-    run.feed(events.Paused, actor="ada")
+    run.pause()
     run.answer("ask", "yes")
     migrate(run, chain(gate("ask"), "payout"), renames={"pay": "payout"})
-    run.feed(events.Resumed, actor="ada")
+    run.resume()
 
     assert run.orders("payout")[0].first_address == ""

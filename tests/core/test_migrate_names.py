@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 from core_agents import agent_node, question, tool
 from core_askers import ADA
-from core_drive import Drive, asked, chain, edge, gate, graph, nested, reader, written
-from core_renamed import ROOT, migrate, moved, obstacles, renamed, rest
+from core_drive import ROOT, Drive, asked, chain, edge, gate, graph, nested, reader, written
+from core_renamed import migrate, moved, obstacles, renamed, rest
 from core_rules import ask, rule
 
-from abeyance.core import events
 from abeyance.core.json import Json
 from abeyance.core.mailbox import size_of
 from abeyance.core.outcome import Call, Finished, Send
@@ -87,9 +86,7 @@ def joins() -> Drive:
     for node in ("Slow", "Pay", "Ship", "Left", "Back"):
         run.finish(node)
     run.finish("Right", goto="End")
-    run.feed(
-        events.Paused, actor="root", capabilities=("*",), timeout=9, on_timeout=GoTo(node="End")
-    )
+    run.pause(actor="root", capabilities=("*",), timeout=9, on_timeout=GoTo(node="End"))
     run.answer("yes", principal=ROOT)
     run.answer("Now")
     return run

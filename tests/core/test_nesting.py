@@ -9,7 +9,6 @@ import pytest
 from core_agents import gated, helper, reviewing, said, turn
 from core_drive import Drive, chain, edge, graph, nested
 
-from abeyance.core import events
 from abeyance.core.json import Json
 from abeyance.core.spec import END, START, GraphSpec, HaltRun, Matches, Reducer, Route, Rule
 from abeyance.core.state import Limits
@@ -109,9 +108,9 @@ def test_routes_and_rules_of_the_outer_graph_look_at_what_came_out() -> None:
     run = Drive(spec, values={"log": ["0"]})
     run.finish("deep", {"log": ["1"]})
     assert run.decisions()[0].values == {"log": ["0", "1"]}
-    run.feed(events.Paused, actor="ada", mode="now")
+    run.pause(mode="now")
     run.stopped("n")
-    run.feed(events.Resumed, actor="ada")
+    run.resume()
     assert run.decisions()[1].values == {"log": ["0", "1"]}
     run.finish("n", routed=("b",))
     assert (run.running, run.values) == (["b"], {"log": ["0", "1"]})

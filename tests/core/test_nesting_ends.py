@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from core_drive import CONTROL, Drive, asked, at, chain, edge, gate, graph, nested, restored
+from core_drive import CONTROL, Drive, asked, at, chain, edge, gate, graph, nested
 
 from abeyance.core import events
 from abeyance.core.json import Json
@@ -63,7 +63,7 @@ def test_the_node_outside_may_go_elsewhere_and_what_ran_inside_is_stopped() -> N
     assert (run.running, run.asking) == (["after"], [])
     assert run.stops == [("graph:g;node:n;graph:inner;node:too", "ending", True)]
     assert run.settled("ask").settled_reason == "the visit failed"
-    assert run.refused(events.Responded, **run.response({id_: 1})).code == "withdrawn"
+    assert run.refused_response({id_: 1}).code == "withdrawn"
     run.end(Finished, visit="graph:g;node:n;graph:inner;node:too", patch={"x": 1})
     assert run.values == {}
 
@@ -189,7 +189,7 @@ def test_what_is_asked_inside_has_the_nodes_around_it_as_parents() -> None:
         ("graph:g;node:n", None),
     ]
     for parent in entry.parents:
-        refusal = run.refused(events.Responded, **run.response({parent.id: 1}))
+        refusal = run.refused_response({parent.id: 1})
         assert (refusal.code, refusal.details["root_causes"]) == ("not_root_cause", [entry.id])
 
 
@@ -242,27 +242,25 @@ def test_a_halt_inside_ends_the_run() -> None:
 
 def test_a_pause_holds_what_is_nested_and_lets_it_go_on() -> None:
     run = around(inner("deep", "deeper"))
-    run.feed(events.Paused, actor="ada", mode="now")
+    run.pause(mode="now")
     run.stopped("deep", {"step": 1})
     assert (run.running, run.ready) == ([], ["deep"])
-    run.feed(events.Resumed, actor="ada")
+    run.resume()
     assert run.orders("deep")[1].journal == {"step": 1}
 
-    run.feed(events.Paused, actor="ada")
+    run.pause()
     run.finish("deep")
-    run.feed(events.Resumed, actor="ada")
-    run.feed(events.Paused, actor="ada")
+    run.resume()
+    run.pause()
     run.finish("deeper", {"x": 1})
     assert (run.status, run.values) == ("paused", {})
-    run.feed(events.Resumed, actor="ada")
+    run.resume()
     assert (run.running, run.values) == (["after"], {"x": 1})
 
 
 def test_a_goto_at_the_deadline_of_a_pause_leaves_every_nested_graph() -> None:
     run = around(graph("deep", gate("ask"), ways=[(START, "deep"), (START, "ask")], name="inner"))
-    run.feed(
-        events.Paused, actor="ada", capabilities=CONTROL, timeout=60, on_timeout=GoTo(node="after")
-    )
+    run.pause(capabilities=CONTROL, timeout=60, on_timeout=GoTo(node="after"))
     run.tick(60)
 
     assert (run.running, run.asking) == (["after"], [])
@@ -274,7 +272,7 @@ def test_a_rotation_in_the_middle_loses_nothing() -> None:
     run = around(inner("deep", gate("ask")), {"log": ["0"]})
     run.finish("deep", {"log": ["1"]})
     run.feed(events.RotationDue, hard=False)
-    run.state = restored(run.state)
+    run.read_again()
     run.answer("ask")
     assert run.orders("after") == []
     run.feed(events.Restored)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from core_agents import CLERK, agent_node, call, done, failed, helper, reviewing, turn
-from core_drive import CONTROL, Drive, chain, edge, graph, nested, restored
+from core_drive import CONTROL, Drive, chain, edge, graph, nested
 
 from abeyance.core import events
 from abeyance.core.items import call_results, transcripts
@@ -105,9 +105,7 @@ def test_conversations_are_known_after_a_pause_whose_deadline_left_every_branch(
     run = Drive(graph(node, "end", ways=[(START, "review"), edge("review", "end")]))
     turn(run, call("c1", "ask_helper"), transcript="t1")
     turn(run, call("c2"), transcript="t2")
-    run.feed(
-        events.Paused, actor="bob", capabilities=CONTROL, timeout=60.0, on_timeout=GoTo(node="end")
-    )
+    run.pause(actor="bob", capabilities=CONTROL, timeout=60.0, on_timeout=GoTo(node="end"))
     run.tick(60)
 
     assert transcripts(run.state) == {CLERK: "t1", inner: "t2"}
@@ -141,7 +139,7 @@ def test_what_is_kept_survives_a_hand_over() -> None:
     run.finish("model", {"output": "more", "transcript": "t1", "agent_state": {"trusted": True}})
     run.feed(events.RotationDue, hard=True)
     run.stopped("model")
-    run.state = restored(run.state)
+    run.read_again()
     run.feed(events.Restored)
 
     assert run.orders("model")[-1].values["agent_state"] == {"trusted": True}

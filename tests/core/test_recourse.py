@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from core_drive import ADA, Drive, chain, edge, gate, graph, nested, restored
+from core_drive import ADA, Drive, chain, edge, gate, graph, nested
 
 from abeyance.core import events
 from abeyance.core.bounds import Attempts
@@ -137,10 +137,10 @@ def test_asking_the_routes_of_a_skipped_node_may_be_stopped_and_merges_once() ->
     )
     run = failed(spec)
     decide(run, "skip", log=["skipped"])
-    run.feed(events.Paused, actor="ada", mode="now")
+    run.pause(mode="now")
     run.stopped("a")
-    run.state = restored(run.state)
-    run.feed(events.Resumed, actor="ada")
+    run.read_again()
+    run.resume()
     run.finish("a", routed=("b",))
 
     assert run.values == {"log": ["skipped"]}
@@ -268,7 +268,7 @@ def test_a_node_that_found_no_way_out_is_not_run_again() -> None:
     decide(run, "retry")
     assert (run.open("error").reason["code"], len(run.orders("a"))) == ("no_way_out", 1)
 
-    run.feed(events.ValuesEdited, principal=ADA, patch={"x": 1}, version=2)
+    run.edit(ADA, x=1)
     decide(run, "retry")
     assert run.running == ["b"]
     assert run.values == {"x": 1, "log": ["done"]}
@@ -287,7 +287,7 @@ def test_a_nested_graph_that_found_no_way_out_is_not_walked_again() -> None:
     node = nested("n", chain("deep", name="inner"), on_error=AskHuman())
     run = Drive(graph(node, "b", ways=[(START, "n"), edge("n", "b", {"x": 1})]))
     run.finish("deep", {"log": ["done"]})
-    run.feed(events.ValuesEdited, principal=ADA, patch={"x": 1}, version=2)
+    run.edit(ADA, x=1)
     decide(run, "retry")
 
     assert (run.started, run.values) == (["deep", "b"], {"x": 1, "log": ["done"]})
@@ -337,7 +337,7 @@ def test_a_rule_is_held_again_against_what_was_edited_and_asks_under_another_id(
     assert run.open("error").reason["code"] == "no_way_out"
     decide(run, "retry")
     assert run.open("look").id != first
-    run.feed(events.ValuesEdited, principal=ADA, patch={"x": 1}, version=2)
+    run.edit(ADA, x=1)
     run.answer("look", ["two"])
 
     assert (run.running, run.values) == (["b"], {"x": 1, "log": ["one", "two"]})
@@ -367,7 +367,7 @@ def test_a_rule_that_does_not_fire_again_merges_no_old_answer() -> None:
     run.finish("a")
     run.answer("look", ["one"])
     run.answer("other")
-    run.feed(events.ValuesEdited, principal=ADA, patch={"x": 1}, version=2)
+    run.edit(ADA, x=1)
     decide(run, "retry")
     run.answer("other")
 
@@ -414,10 +414,10 @@ def test_the_deadline_of_a_decision_may_be_set_by_a_person() -> None:
 
 def test_a_decision_while_paused_is_carried_out_after_the_resume() -> None:
     run = failed()
-    run.feed(events.Paused, actor="ada")
+    run.pause()
     decide(run, "retry")
     assert run.running == []
-    run.feed(events.Resumed, actor="ada")
+    run.resume()
 
     assert run.running == ["a"]
 

@@ -113,7 +113,7 @@ def test_what_is_due_when_the_answer_comes_is_published_before_it() -> None:
 
 def test_a_pause_does_not_hold_reminders_up() -> None:
     run = Drive(asking(remind=(HOUR,)))
-    run.feed(events.Paused, actor="boss")
+    run.pause(actor="boss")
     run.tick(HOUR)
 
     assert told(run) == [("reminded", rfc3339(at(HOUR)))]
@@ -148,34 +148,24 @@ def retried(run: Drive) -> RunState:
     )
 
 
-def move(run: Drive, deadline: float | None) -> None:
-    run.feed(
-        events.DeadlineEdited,
-        principal=BOSS,
-        interrupt_id=run.open("ask").id,
-        moves=True,
-        deadline=None if deadline is None else at(deadline),
-    )
-
-
 def test_an_edited_deadline_moves_the_reminders_before_it_that_have_not_come() -> None:
     run = Drive(asking(remind=(-24 * HOUR, -2 * HOUR, 47 * HOUR)))
     run.tick(24 * HOUR)
-    move(run, 60 * HOUR)
+    run.move(BOSS, 60 * HOUR)
 
     assert run.open("ask").reminders == (at(24 * HOUR), at(47 * HOUR), at(58 * HOUR))
     assert run.state.next_deadline() == at(47 * HOUR)
-    move(run, 26 * HOUR)
+    run.move(BOSS, 26 * HOUR)
     assert run.open("ask").reminders == (at(24 * HOUR),)
-    move(run, None)
+    run.move(BOSS, None)
     assert run.open("ask").reminders == (at(24 * HOUR), at(47 * HOUR))
 
 
 def test_an_escalation_does_not_come_once_the_deadline_is_before_it() -> None:
     run = Drive(asking(escalate=(DIRECTORS,)))
-    move(run, 12 * HOUR)
+    run.move(BOSS, 12 * HOUR)
     assert run.state.next_deadline() == at(12 * HOUR)
-    move(run, 36 * HOUR)
+    run.move(BOSS, 36 * HOUR)
     assert run.state.next_deadline() == at(24 * HOUR)
 
 
@@ -195,7 +185,7 @@ def test_an_edit_of_what_happens_at_the_deadline_moves_no_reminder() -> None:
 def test_a_retried_run_takes_its_reminders_up_where_they_were() -> None:
     run = Drive(asking(remind=(HOUR, 10 * HOUR), escalate=(DIRECTORS,)))
     run.tick(2 * HOUR)
-    run.feed(events.CancelRequested, actor="boss")
+    run.cancel(actor="boss")
     again = retried(run)
     (ask,) = again.ledger.open.values()
 

@@ -15,7 +15,6 @@ from abeyance.core import events, machine
 from abeyance.core.bounds import RetryPolicy
 from abeyance.core.outcome import Failed, Finished, Stopped, VisitOutcome
 from abeyance.core.policy import Principal
-from abeyance.core.run_retry import retried
 from abeyance.core.spec import START, AskHuman, Fail, FunctionNode, HaltRun, Node
 from abeyance.core.state import Limits
 from abeyance.errors import Refusal
@@ -39,21 +38,13 @@ def failed(*nodes: str | Node) -> Gated:
 
 
 def refused(run: Gated, who: Principal) -> Refusal:
-    answer = run.response({run.open("error").id: RETRY}, principal=who)
-    return run.refused(events.Responded, **answer)
-
-
-def again(run: Gated, who: Principal) -> None:
-    """Somebody retries the run that has ended."""
-    unchanged: dict[str, Any] = {"spec": None, "versions": ("1", "1"), "renames": {}, "patch": {}}
-    run.state = retried(run.state, now=run.now, principal=who, **unchanged)
-    run.feed(events.Restored)
+    return run.refused_answer("error", RETRY, principal=who)
 
 
 def not_again(run: Gated, who: Principal = ON_CALL) -> list[str]:
     """The capabilities that somebody lacks to retry the run."""
     with pytest.raises(Refusal) as refusal:
-        again(run, who)
+        run.start_again(who)
     missing: list[str] = refusal.value.details["capabilities"]
     return missing
 
@@ -145,7 +136,7 @@ def test_a_run_is_retried_by_who_is_on_call_with_what_was_approved() -> None:
     run.fail("pay")
     assert not_again(run, OPERATOR) == ["runs:respond"]
     assert not_again(run, Principal(subject="eve")) == ["runs:control"]
-    again(run, ON_CALL)
+    run.start_again(ON_CALL)
 
     assert run.ran_with("pay") == [(250, "A-7")] * 2
     assert run.asking == []
@@ -170,7 +161,7 @@ def test_a_run_is_retried_without_an_approval_if_its_code_is_known_not_to_have_b
     if missing:
         assert not_again(run) == missing
     else:
-        again(run, ON_CALL)
+        run.start_again(ON_CALL)
         assert len(run.orders("pay")) == (1 if outcome == Finished() else 2)
 
 
@@ -192,7 +183,7 @@ def test_a_run_that_a_rule_has_halted_looks_for_its_way_again() -> None:
     run.says(APPROVER, "ask")
     run.finish("pay")
     assert not_again(run, OPERATOR) == ["runs:respond"]
-    again(run, ON_CALL)
+    run.start_again(ON_CALL)
 
     assert (run.status, len(run.orders("pay"))) == ("halted", 1)
 
@@ -205,7 +196,7 @@ def test_people_are_asked_what_became_of_a_call_that_may_run_only_once(once: boo
     turn(run, call("c1", "charge", once=once))
     run.cancel(mode="now")
     if once:
-        again(run, ON_CALL)
+        run.start_again(ON_CALL)
         assert run.orders("charge")[-1].journal == {"/begun": 1}
     else:
         assert not_again(run) == ["approve"]

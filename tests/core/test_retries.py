@@ -8,7 +8,6 @@ import pytest
 from core_drive import Drive, at, chain, graph
 from core_rules import rule
 
-from abeyance.core import events
 from abeyance.core.bounds import Attempts, RetryPolicy
 from abeyance.core.outcome import Stopped, lost_for_good
 from abeyance.core.spec import END, START, AskHuman, FunctionNode, Retry
@@ -118,11 +117,11 @@ def test_other_branches_go_on_and_have_its_place_meanwhile() -> None:
 def test_a_pause_of_the_run_holds_the_next_attempt_back() -> None:
     run = Drive(chain("a"))
     run.retry("a", 5)
-    run.feed(events.Paused, actor="ada")
+    run.pause()
     run.tick(6)
     assert (run.running, run.state.next_deadline()) == ([], None)
 
-    run.feed(events.Resumed, actor="ada")
+    run.resume()
     assert [order.attempts.count for order in run.orders("a")] == [0, 1]
 
 
@@ -156,14 +155,14 @@ def test_an_answer_and_an_operator_begin_a_new_count() -> None:
 def test_what_an_attempt_had_changed_counts_if_the_run_ends_before_the_next() -> None:
     run = Drive(chain("a", "b"), values={"x": 0})
     run.retry("a", patch={"x": 1})
-    run.feed(events.CancelRequested, actor="ada")
+    run.cancel(actor="ada")
 
     assert (run.status, run.values) == ("cancelled", {"x": 1})
 
 
 def test_an_attempt_that_fails_while_the_run_ends_is_the_last() -> None:
     run = Drive(chain("a", "b"), values={"x": 0})
-    run.feed(events.CancelRequested, actor="ada")
+    run.cancel(actor="ada")
     run.retry("a", patch={"x": 1})
 
     assert (run.status, run.values) == ("cancelled", {"x": 1})

@@ -10,14 +10,25 @@ from unittest.mock import ANY
 
 import pytest
 from core_agents import CLERK, asks, failed, gated, question, reviewing, said, turn
-from core_drive import ADA, Drive, asked, at, chain, edge, gate, graph, nested, reader, restored
+from core_drive import (
+    ADA,
+    ROOT,
+    Drive,
+    asked,
+    at,
+    chain,
+    edge,
+    gate,
+    graph,
+    nested,
+    reader,
+)
 
 from abeyance.core import events
 from abeyance.core.bounds import RetryPolicy
 from abeyance.core.effects import Publish
 from abeyance.core.outcome import Blocked, Failed, Finished, Interrupted, Stopped
 from abeyance.core.policy import TEMPORAL, Principal
-from abeyance.core.run_retry import retried
 from abeyance.core.spec import (
     END,
     START,
@@ -30,29 +41,19 @@ from abeyance.core.spec import (
 from abeyance.core.state import Limits
 from abeyance.errors import Refusal
 
-ROOT = Principal(subject="root", capabilities=("*",))
 ONCE = FunctionNode(id="pay", retry=RetryPolicy(retries=0))
 
 
-def retry(run: Drive, *, principal: Principal = ROOT, **fields: Any) -> None:
-    """Somebody retries the run, and it starts from what was written down."""
-    given: dict[str, Any] = {"patch": {}, "renames": {}, "versions": ("v1", "v2"), **fields}
-    again = retried(run.state, now=run.now, principal=principal, **given)
-    assert restored(again) == again
-    run.state = again
-    run.feed(events.Restored)
-
-
-def refusal(run: Drive, **fields: Any) -> Refusal:
+def refusal(run: Drive, who: Principal = ROOT, **fields: Any) -> Refusal:
     with pytest.raises(Refusal) as refused:
-        retry(run, **fields)
+        run.start_again(who, **fields)
     return refused.value
 
 
 def test_a_run_that_is_retried_where_it_waits_says_that_it_waits() -> None:
     run = Drive(chain(gate("ask"), "next"))
     run.cancel()
-    retry(run)
+    run.start_again()
 
     assert run.status == "awaiting-input"
     types = [fact.type for fact in run.last if isinstance(fact, Publish)]
@@ -74,7 +75,7 @@ def test_a_failed_visit_runs_again_with_its_journal_and_what_finished_before_it_
     )
     assert (run.status, run.values) == ("failed", {"log": ["a", "half"]})
     run.wait(60)
-    retry(run)
+    run.start_again()
 
     assert (run.status, run.running, run.values) == ("running", ["b"], {"log": ["a"]})
     assert run.orders("b")[-1].journal == {"s": 1}
@@ -103,7 +104,7 @@ def test_an_open_question_is_open_again_with_its_id_and_the_time_that_was_left()
     run.wait(100)
     run.fail("work")
     run.wait(10_000)
-    retry(run)
+    run.start_again()
 
     after = run.open("ask")
     assert (after.id, after.digest, after.created_at) == (
@@ -123,7 +124,7 @@ def test_the_question_whose_deadline_halted_the_run_gets_its_whole_time_again() 
     run.tick(60)
     assert run.status == "halted"
     run.wait(1_000)
-    retry(run)
+    run.start_again()
 
     assert run.open("ask").deadline == run.now + timedelta(seconds=60)
     assert not run.state.ledger.settled
@@ -132,7 +133,7 @@ def test_the_question_whose_deadline_halted_the_run_gets_its_whole_time_again() 
 def test_a_question_without_a_deadline_has_none_after_a_retry() -> None:
     run = Drive(chain(gate("ask")))
     run.cancel()
-    retry(run)
+    run.start_again()
 
     assert (run.status, run.open("ask").deadline) == ("awaiting-input", None)
 
@@ -160,7 +161,7 @@ def test_what_came_of_a_visit_while_the_run_ended_counts_after_a_retry(
     else:
         run.feed(events.VisitEnded, visit=two, outcome=outcome)
     assert run.status == "failed"
-    retry(run)
+    run.start_again()
 
     assert run.started == orders
     if getattr(outcome, "journal", None) and "two" in run.running:
@@ -177,7 +178,7 @@ def test_a_run_can_be_retried_many_times_and_keeps_one_past() -> None:
         run.fail("a")
         assert run.ending.before is not None
         assert run.ending.before.ending is None
-        retry(run)
+        run.start_again()
 
     assert run.running == ["a"]
 
@@ -188,7 +189,7 @@ def test_finally_nodes_run_at_each_end_under_addresses_of_their_own() -> None:
         run.fail("a")
         run.finish("clean", {"log": ["clean"]})
         assert run.values == {"log": ["clean"]}
-        retry(run)
+        run.start_again()
         assert run.values == {}
 
     assert [each.address for each in run.orders("clean")] == [
@@ -202,12 +203,12 @@ def test_messages_that_were_reported_undelivered_stay_reported_and_keys_and_coun
 ):
     run = Drive(chain("a"))
     run.send("m1")
-    run.feed(events.Paused, actor="ada", key="k")
+    run.pause(key="k")
     run.cancel()
     run.cancel(mode="now", key="c")
     run.state = replace(run.state, transcripts={"graph:g;node:a;agent:b": "t"}, receipts_kept=1)
     ended = run.state
-    retry(run)
+    run.start_again()
 
     assert [each.message_id for each in run.state.mailbox.undelivered] == ["m1"]
     assert (run.state.mailbox.queue, run.status) == ((), "running")
@@ -215,7 +216,7 @@ def test_messages_that_were_reported_undelivered_stay_reported_and_keys_and_coun
         assert getattr(run.state, kept) == getattr(ended, kept)
     facts = [each.number for each in run.wanted(Publish)]
     assert facts == [*range(1, run.state.events_published + 1)]
-    run.feed(events.Paused, actor="ada", key="k")
+    run.pause(key="k")
     assert run.status == "running"
 
 
@@ -226,7 +227,7 @@ def test_messages_that_code_was_given_and_never_read_stay_reported() -> None:
     run.cancel()
     run.end(Stopped, visit=run.visit("work").address, begun=False)
     assert [each.message_id for each in run.state.mailbox.undelivered] == ["m1"]
-    retry(run)
+    run.start_again()
 
     assert [order.inbox for order in run.orders("work")][1:] == [()]
 
@@ -241,7 +242,7 @@ def test_messages_that_code_left_unread_while_the_run_ended_are_there_once_after
     run.take("work")
     run.fail("b")
     run.end(Finished, visit=run.visit("work").address, messages_read=0)
-    retry(run)
+    run.start_again()
 
     unread = [each.message_id for each in run.state.mailbox.queue]
     assert (unread, run.running) == (["m2"], ["b"])
@@ -252,9 +253,9 @@ def test_a_run_that_a_rule_halted_is_held_against_the_rule_again() -> None:
     run = Drive(chain("a", "b", rules=[rule]))
     run.finish("a")
     assert (run.status, run.ending.reason) == ("halted", "no x")
-    retry(run)
+    run.start_again()
     assert run.status == "halted"
-    retry(run, patch={"x": 1})
+    run.start_again(patch={"x": 1})
 
     assert (run.running, run.started) == (["b"], ["a", "b"])
 
@@ -263,7 +264,7 @@ def test_a_visit_without_a_way_out_takes_one_after_a_patch() -> None:
     run = Drive(graph("a", "b", ways=[(START, "a"), edge("a", "b", {"x": 1}), ("b", END)]))
     run.finish("a", {"log": ["a"]})
     assert run.error[0] == "no_way_out"
-    retry(run, patch={"x": 1})
+    run.start_again(patch={"x": 1})
 
     assert (run.started, run.values) == (["a", "b"], {"log": ["a"], "x": 1})
 
@@ -275,7 +276,7 @@ def test_a_graph_without_a_way_in_starts_after_a_patch(is_nested: bool) -> None:
     if not is_nested:
         run.finish("clean")
     assert run.error[0] == "no_way_out"
-    retry(run, patch={"x": 1})
+    run.start_again(patch={"x": 1})
 
     assert run.running == ["a"]
 
@@ -285,7 +286,7 @@ def test_a_loop_that_was_cut_off_goes_on_where_it_was() -> None:
     run.finish("a", {"log": [1]}, goto="a")
     run.finish("a", {"log": [2]}, goto="a")
     assert run.error[0] == "max_visits"
-    retry(run)
+    run.start_again()
 
     assert [each.address for each in run.orders("a")][-1] == "graph:g;node:a:3"
     assert run.values == {"log": [1, 2]}
@@ -297,7 +298,7 @@ def test_branches_beside_a_visit_that_was_one_too_many_go_on_with_it() -> None:
     run.finish("b")
     run.finish("a")
     assert run.error == ("max_visits", ANY, "graph:g;node:b:2")
-    retry(run)
+    run.start_again()
 
     assert run.running == ["b", "c"]
 
@@ -307,7 +308,7 @@ def test_what_failed_in_a_nested_graph_goes_on_inside_it() -> None:
     run.finish("in1", {"x": 1})
     run.fail("in2")
     assert run.status == "failed"
-    retry(run)
+    run.start_again()
 
     assert (run.running, run.started) == (["in2"], ["in1", "in2", "in2"])
     run.finish("in2")
@@ -319,18 +320,18 @@ def test_a_failure_that_an_operator_let_stand_is_tried_again() -> None:
     run.fail("a")
     run.answer("error", {"action": "fail"})
     assert run.status == "failed"
-    retry(run)
+    run.start_again()
 
     assert run.running == ["a"]
 
 
 def test_a_run_that_was_paused_when_it_ended_goes_on() -> None:
     run = Drive(chain("a"))
-    run.feed(events.Paused, actor="ada", mode="now")
+    run.pause(mode="now")
     run.stopped("a", {"s": 1})
     run.cancel()
     assert run.status == "cancelled"
-    retry(run)
+    run.start_again()
 
     assert (run.status, run.orders("a")[-1].journal) == ("running", {"s": 1})
 
@@ -348,7 +349,7 @@ def test_an_approved_call_that_may_have_been_made_is_not_made_again_without_a_qu
         run.cancel(mode="graceful" if is_reported else "now")
         if is_reported:
             failed(run, "c1")
-        retry(run)
+        run.start_again()
         assert run.orders("pay")[-1].journal == {"s": 1, "/begun": begun}
         assert run.orders("pay")[-1].own_answers
         asks(run, "c1", question(f"made{begun}", "outcome"), journal={"s": 1, "/begun": left})
@@ -361,7 +362,7 @@ def test_an_approved_call_whose_journal_is_known_keeps_it() -> None:
     said(run, "c1", {"approved": True})
     run.cancel()
     run.stopped("pay", {"step": 1})
-    retry(run)
+    run.start_again()
 
     assert run.orders("pay")[-1].journal == {"step": 1}
     assert run.orders("pay")[-1].address == f"{CLERK};tool:pay:c1"
@@ -389,20 +390,20 @@ def test_a_retry_that_changes_the_course_takes_every_capability(fields: Mapping[
     run = Drive(chain(gate("ask", capability="approve"), "pay"))
     run.cancel()
 
-    refused = refusal(run, principal=ADA, **fields)
+    refused = refusal(run, ADA, **fields)
     assert refused.message.startswith("'ada' may not retry the run: missing ")
     assert refused.details["capabilities"] == ["approve"]
-    refused = refusal(run, principal=Principal(subject="eve"))
+    refused = refusal(run, Principal(subject="eve"))
     assert refused.message.startswith("'eve' may not retry the run: missing ")
     assert refused.details["capabilities"] == ["runs:control"]
-    retry(run, principal=ADA)
+    run.start_again(ADA)
     assert run.status == "awaiting-input"
 
 
 def test_a_retry_of_what_nobody_approved_takes_no_capability_of_a_gate() -> None:
     run = Drive(chain("a", gate("ask", capability="approve")))
     run.fail("a")
-    retry(run, principal=ADA)
+    run.start_again(ADA)
 
     assert run.running == ["a"]
 
@@ -411,8 +412,8 @@ def test_a_retry_of_what_was_approved_once_takes_the_capability_of_its_gate() ->
     run = Drive(chain(gate("ask", capability="approve"), ONCE))
     run.answer("ask", principal=ROOT)
     run.fail("pay")
-    assert refusal(run, principal=ADA).details["capabilities"] == ["approve"]
-    retry(run)
+    assert refusal(run, ADA).details["capabilities"] == ["approve"]
+    run.start_again()
 
     assert run.running == ["pay"]
 
@@ -420,7 +421,7 @@ def test_a_retry_of_what_was_approved_once_takes_the_capability_of_its_gate() ->
 def test_callers_of_temporal_may_retry() -> None:
     run = Drive(chain("a"))
     run.fail("a")
-    retry(run, principal=TEMPORAL)
+    run.start_again(TEMPORAL)
 
     assert run.running == ["a"]
 
@@ -431,7 +432,7 @@ def test_a_retry_may_move_the_run_to_another_graph_with_what_ran() -> None:
     run.stopped("two", {"s": 1})
     spec = graph("one", "three", ways=[(START, "one"), (START, "three")])
     assert refusal(run, spec=spec).code == "cannot_migrate"
-    retry(run, spec=spec, renames={"two": "three"})
+    run.start_again(spec=spec, renames={"two": "three"})
 
     assert sorted(run.running) == ["one", "three"]
     assert run.orders("three")[-1].journal == {"s": 1}

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from core_drive import Drive, chain, edge, gate, graph
 
-from abeyance.core import events
 from abeyance.core.spec import END, START, GraphSpec, Route
 
 ROUTED = graph(
@@ -101,9 +100,9 @@ def test_the_route_after_a_gate_sees_the_answer_in_the_values() -> None:
 def test_an_answer_is_merged_once_however_often_its_route_is_asked() -> None:
     run = Drive(GATED)
     run.answer("ask", ["granted"])
-    run.feed(events.Paused, actor="ada", mode="now")
+    run.pause(mode="now")
     run.stopped("ask")
-    run.feed(events.Resumed, actor="ada")
+    run.resume()
     assert run.decided == ["ask", "ask"]
 
     run.finish("ask", routed=("no",))

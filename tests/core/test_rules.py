@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from core_drive import Drive, edge, gate, restored
+from core_drive import Drive, edge, gate
 from core_rules import BOSS, GO, STOP, WORK, after_work, ask, rule, ruled
 
 from abeyance.core import events
@@ -196,7 +196,7 @@ def test_a_rule_that_asks_holds_the_way_out_of_the_visit_that_fired_it() -> None
     asked = run.open("sure")
     assert (asked.kind, asked.name, asked.prompt, asked.address) == ("rule", "sure", "Pay 9?", WORK)
     assert (run.values, run.waiting, run.running) == ({"x": 9}, ["work"], ["idle"])
-    refusal = run.refused(events.Responded, **run.response({asked.id: "yes"}))
+    refusal = run.refused_response({asked.id: "yes"})
     assert refusal.details["capability"] == "approve"
 
     run.answer("sure", "yes", principal=BOSS)
@@ -236,7 +236,7 @@ def test_the_way_that_the_code_chose_is_taken_after_the_answer() -> None:
     by_goto.finish("work", goto="next")
     by_route.finish("work", routed=("other",))
     for run in (by_goto, by_route):
-        run.state = restored(run.state)
+        run.read_again()
         run.answer("sure")
 
     assert (after_work(by_goto), after_work(by_route)) == (["next"], ["other"])
@@ -318,12 +318,12 @@ def test_a_question_of_a_rule_waits_through_a_pause_and_a_hand_over() -> None:
     run.finish("work")
     run.finish("idle")
     run.feed(events.RotationDue, hard=False)
-    run.state = restored(run.state)
+    run.read_again()
     run.feed(events.Restored)
-    run.feed(events.Paused, actor="ada")
+    run.pause()
     run.answer("sure")
     assert (run.running, run.ready) == ([], ["work"])
-    run.feed(events.Resumed, actor="ada")
+    run.resume()
 
     assert run.running == ["next"]
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from core_drive import T0, Drive, asked, at, chain, gate, graph, nested
 from core_fans import sending, sent
@@ -27,14 +25,6 @@ def wide(
     names = [f"n{number}" for number in range(count)]
     spec = graph(*names, ways=[(START, name) for name in names])
     return Drive(spec, limits=limits, values=values)
-
-
-def pause(run: Drive, **fields: Any) -> None:
-    run.feed(events.Paused, actor="ada", **fields)
-
-
-def resume(run: Drive) -> None:
-    run.feed(events.Resumed, actor="bob", reason="go")
 
 
 # starting
@@ -290,11 +280,11 @@ def test_what_a_visit_was_told_and_kept_counts_too(what: str) -> None:
     run = Drive(spec, limits=Limits(task_bytes=9_000))
     for node in ("a", "b"):
         run.ask(node, asked(f"plan {node}"), user_state=heavy if what == "saved" else None)
-    run.feed(events.Paused, actor="ada")
+    run.pause()
     run.feed(events.TaskBegan)
     for node in ("a", "b"):
         run.answer(f"plan {node}", heavy if what == "own" else None)
-    run.feed(events.Resumed, actor="ada")
+    run.resume()
 
     assert (run.running, run.ready) == (["a"], ["b"])
 
@@ -308,11 +298,11 @@ def test_everything_that_an_order_carries_counts(what: str) -> None:
     run.answer("ask", heavy if what == "answers" else None)
     if what == "journal":
         assert run.running == ["a", "b"]
-        pause(run, mode="now")
+        run.pause(mode="now")
         run.stopped("a", heavy)
         run.stopped("b", heavy)
         run.feed(events.TaskBegan)
-        resume(run)
+        run.resume()
 
     assert (run.running, run.ready) == (["a"], ["b"])
 
@@ -367,14 +357,14 @@ def test_an_answer_is_merged_once_though_asking_its_route_waits_for_another_task
 
 def test_a_pause_lets_finish_what_runs_and_starts_nothing() -> None:
     run = Drive(chain("a", "b"))
-    pause(run, reason="lunch")
+    run.pause(reason="lunch")
     assert (run.status, run.stops) == ("paused", [])
     run.finish("a")
     assert (run.status, run.running, run.ready) == ("paused", [], ["b"])
 
     assert run.state.pause is not None
     assert run.state.pause.reason == "lunch"
-    resume(run)
+    run.resume(actor="bob", reason="go")
     assert (run.status, run.running) == ("running", ["b"])
     (paused,) = run.facts("run.paused")
     assert (paused.actor, paused.data["reason"], paused.data["mode"]) == (
@@ -388,46 +378,46 @@ def test_a_pause_lets_finish_what_runs_and_starts_nothing() -> None:
 
 def test_what_waits_for_a_place_does_not_get_one_during_a_pause() -> None:
     run = wide(2, limits=Limits(max_parallel_visits=1))
-    pause(run)
+    run.pause()
     run.finish("n0")
     assert (run.running, run.ready) == ([], ["n1"])
 
-    resume(run)
+    run.resume()
     assert run.running == ["n1"]
 
 
 def test_a_paused_run_asks_nobody_and_does_not_complete() -> None:
     asks = Drive(chain("a", gate("ask")))
-    pause(asks)
+    asks.pause()
     asks.finish("a")
     assert asks.waiting == []
-    resume(asks)
+    asks.resume()
     assert asks.waiting == ["ask"]
 
     ends = Drive(chain("a"))
-    pause(ends)
+    ends.pause()
     ends.finish("a")
     assert ends.status == "paused"
-    resume(ends)
+    ends.resume()
     assert ends.status == "completed"
 
 
 def test_a_repeated_pause_or_resume_is_counted_and_changes_nothing_else() -> None:
     run = Drive(chain("a"))
-    pause(run, reason="first")
+    run.pause(reason="first")
     run.wait(1)
     before = run.seen()
-    pause(run, mode="now", reason="second", timeout=1)
+    run.pause(mode="now", reason="second", timeout=1)
     assert (run.state.pause, run.state.events_published, run.last) == (
         before.pause,
         before.events_published,
         (),
     )
 
-    resume(run)
+    run.resume()
     run.wait(1)
     before = run.seen()
-    resume(run)
+    run.resume()
     assert (run.state.visits, run.state.events_published, run.last) == (
         before.visits,
         before.events_published,
@@ -438,7 +428,7 @@ def test_a_repeated_pause_or_resume_is_counted_and_changes_nothing_else() -> Non
 
 def test_a_pause_now_stops_code_and_goes_on_with_it_as_the_same_visit() -> None:
     run = Drive(graph("a", "b", ways=[(START, "a"), (START, "b")]))
-    pause(run, mode="now")
+    run.pause(mode="now")
     assert run.last[-2:] == (
         StopNode(visit="graph:g;node:a", reason="pause"),
         StopNode(visit="graph:g;node:b", reason="pause"),
@@ -448,7 +438,7 @@ def test_a_pause_now_stops_code_and_goes_on_with_it_as_the_same_visit() -> None:
     run.tick(60)
     assert (run.running, run.ready) == ([], ["a"])
 
-    resume(run)
+    run.resume()
     first, second = run.orders("a")
     assert (second.address, second.activation, second.journal) == (
         first.address,
@@ -461,9 +451,9 @@ def test_a_pause_now_stops_code_and_goes_on_with_it_as_the_same_visit() -> None:
 def test_code_that_is_stopped_before_it_began_keeps_its_journal() -> None:
     run = Drive(chain("a"))
     for journal in ({"steps": 1}, None):
-        pause(run, mode="now")
+        run.pause(mode="now")
         run.stopped("a", journal)
-        resume(run)
+        run.resume()
 
     assert [(order.activation, order.journal) for order in run.orders("a")] == [
         (1, None),
@@ -474,8 +464,8 @@ def test_code_that_is_stopped_before_it_began_keeps_its_journal() -> None:
 
 def test_code_that_stops_after_the_resume_goes_on_at_once() -> None:
     run = Drive(chain("a"))
-    pause(run, mode="now")
-    resume(run)
+    run.pause(mode="now")
+    run.resume()
     assert run.running == ["a"]
 
     run.stopped("a")
@@ -484,10 +474,10 @@ def test_code_that_stops_after_the_resume_goes_on_at_once() -> None:
 
 def test_code_is_asked_to_stop_once_however_often_the_run_is_paused() -> None:
     run = Drive(chain("a"))
-    pause(run, mode="now")
-    resume(run)
-    pause(run, mode="now")
-    resume(run)
+    run.pause(mode="now")
+    run.resume()
+    run.pause(mode="now")
+    run.resume()
 
     assert run.stops == [("graph:g;node:a", "pause", False)]
     assert run.state.counters.resume_count == 2

@@ -32,9 +32,7 @@ def rich() -> Drive:
     run.send("m", "conflict", signalled=True)
     run.feed(events.RotationDue, hard=False)
     run.finish("a", {"log": ["a"]})
-    run.feed(
-        events.Paused, actor="ada", capabilities=CONTROL, timeout=30, on_timeout=GoTo(node="b")
-    )
+    run.pause(capabilities=CONTROL, timeout=30, on_timeout=GoTo(node="b"))
     return run
 
 
@@ -44,7 +42,7 @@ def test_a_snapshot_read_again_is_equal() -> None:
 
 def test_an_ended_run_is_read_again_too() -> None:
     run = rich()
-    run.feed(events.CancelRequested, actor="ada", mode="now")
+    run.cancel(actor="ada", mode="now")
     assert run.status == "cancelled"
 
     assert restored(run.state) == run.state
@@ -52,11 +50,11 @@ def test_an_ended_run_is_read_again_too() -> None:
 
 def test_a_run_goes_on_from_its_snapshot_as_if_nothing_had_been() -> None:
     here, there = rich(), rich()
-    there.state = restored(there.state)
+    there.read_again()
     for run in (here, there):
-        run.feed(events.Resumed, actor="ada")
+        run.resume()
         run.tick(60)
-        run.feed(events.CancelRequested, actor="ada")
+        run.cancel(actor="ada")
 
     assert here.effects == there.effects
     assert here.state == there.state

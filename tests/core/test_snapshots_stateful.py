@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from core_drive import restored
+from core_drive import ROOT, restored
 from core_people import Peopled
 from core_renamed import moved, renamed
 from core_strategies import MODES, VALUES, graphs, limits
@@ -18,7 +18,6 @@ from abeyance.core import events, machine
 from abeyance.core.effects import RunNode
 from abeyance.core.json import Json
 from abeyance.core.outcome import Finished, Stopped
-from abeyance.core.policy import Principal
 from abeyance.core.run_retry import retried
 from abeyance.core.spec import GraphSpec
 from abeyance.core.state import Limits, RunState, Status, copied
@@ -27,7 +26,6 @@ from abeyance.errors import Refusal
 
 FAILED = {Status.FAILED, Status.HALTED, Status.CANCELLED}
 MOST_ROUNDS = 8
-ROOT = Principal(subject="root", capabilities=("*",))
 """Who may do everything, whatever the pattern of a capability."""
 
 HOUR = 3_600.0

@@ -7,7 +7,6 @@ from core_drive import Drive, asked, chain, gate, nested
 from core_fans import results, sending, sent
 from core_gated import APPROVER, BOSS, CLERK, OPERATOR, Gated, approving, forked, refund
 
-from abeyance.core import events
 from abeyance.core.bounds import RetryPolicy
 from abeyance.core.outcome import Call
 from abeyance.core.spec import AskHuman, FunctionNode, GoTo
@@ -18,8 +17,8 @@ ONCE = FunctionNode(id="pay", retry=RetryPolicy(retries=0))
 
 def needed_to_retry(run: Gated) -> list[str]:
     """The capabilities that are missing to somebody who may only control runs."""
-    answer = run.response({run.open("error").id: {"action": "retry"}}, principal=OPERATOR)
-    missing: list[str] = run.refused(events.Responded, **answer).details["capabilities"]
+    refusal = run.refused_answer("error", {"action": "retry"}, principal=OPERATOR)
+    missing: list[str] = refusal.details["capabilities"]
     return missing
 
 

@@ -12,15 +12,11 @@ from core_gated import APPROVER, BOSS, FIELDS, Gated, approving
 from core_looks import AFTER, edit, routed
 from core_rules import ask, rule
 
-from abeyance.core import events
 from abeyance.core.outcome import Emitted, Finished
-from abeyance.core.policy import Principal
-from abeyance.core.run_retry import retried
 from abeyance.core.spec import START, Node, Parallel, Retry, Route
 from abeyance.core.terms import Quorum, Terms
 from abeyance.core.visit import RoutingDecision
 
-ROOT = Principal(subject="root", capabilities=("*",))
 ASKING = rule("sure", "a", ask("sure"))
 
 
@@ -138,9 +134,7 @@ def test_a_retry_of_the_run_asks_the_routes_of_a_visit_again_that_found_no_way_o
     route = Route(source="a", name="r", targets=("b",))
     run = Drive(graph("a", "b", ways=[(START, "a")], routes=[route]))
     run.finish("a")
-    about: dict[str, Any] = {"principal": ROOT, "patch": {}, "renames": {}, "versions": ("1", "1")}
-    run.state = retried(run.state, now=run.now, **about)
-    run.feed(events.Restored)
+    run.start_again()
     run.finish("a", routed=("b",))
 
     assert (run.decided, run.running) == (["a"], ["b"])

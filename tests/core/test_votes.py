@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 from core_agents import gated, results, reviewing, turn
-from core_drive import Drive, at, chain, gate, nested, restored
+from core_drive import ROOT, Drive, at, chain, gate, nested
 
 from abeyance.core import events, idempotency, ledger, replies
 from abeyance.core.answering import call_digest
 from abeyance.core.events import Responded
 from abeyance.core.json import Json, sha256
 from abeyance.core.ledger import Receipt
-from abeyance.core.policy import EVERYTHING, TEMPORAL, TIMEOUT, Principal
+from abeyance.core.policy import TEMPORAL, TIMEOUT, Principal
 from abeyance.core.run_retry import retried
 from abeyance.core.spec import Default
 from abeyance.core.state import Limits
@@ -25,7 +25,6 @@ APPROVAL: Json = {"properties": {"approved": {"type": "boolean"}}}
 YES: Json = {"approved": True}
 NO: Json = {"approved": False}
 ADA, BOB, CAROL, DAN = (Principal(subject=name) for name in ("ada", "bob", "carol", "dan"))
-ROOT = Principal(subject="root", capabilities=(EVERYTHING,))
 
 
 def voting(count: int = 2, *, veto: bool = True, **options: Any) -> Drive:
@@ -50,7 +49,7 @@ def again(run: Drive, who: Principal, value: Json) -> Receipt:
     event = Responded(now=run.now, **run.response({id_: value}, principal=who))
     before = run.seen()
     receipts = replies.check_answers(run.state.ledger, event)
-    run.feed(Responded, **run.response({id_: value}, principal=who))
+    run.respond({id_: value}, principal=who)
     assert run.seen() == before
     assert receipts[id_].interrupt_id == id_
     return receipts[id_]
@@ -58,7 +57,7 @@ def again(run: Drive, who: Principal, value: Json) -> Receipt:
 
 def refusal_of(run: Drive, who: Principal, value: Json) -> Refusal:
     (id_,) = [*run.state.ledger.open, *run.state.ledger.settled]
-    return run.refused(Responded, **run.response({id_: value}, principal=who))
+    return run.refused_response({id_: value}, principal=who)
 
 
 def voters(run: Drive) -> list[tuple[str, Json]]:
@@ -183,9 +182,9 @@ def test_a_vote_has_to_fit_the_question_as_it_is_shown() -> None:
     id_ = run.open("ask").id
     answers = {id_: True}
 
-    stale = run.refused(Responded, **run.response(answers, digests={id_: "sha256:0"}))
+    stale = run.refused_response(answers, digests={id_: "sha256:0"})
     fault = events.SchemaFault(pointer="", message="is wrong")
-    wrong = run.refused(Responded, **run.response(answers, schema_faults={id_: (fault,)}))
+    wrong = run.refused_response(answers, schema_faults={id_: (fault,)})
     assert (stale.code, wrong.code) == (Code.STALE, Code.INVALID_ANSWER)
 
 
@@ -214,7 +213,7 @@ def test_a_long_answer_is_not_kept_with_the_votes_of_a_settled_question() -> Non
 def test_votes_are_part_of_the_snapshot() -> None:
     run = voting(2)
     receipt_of(run, ADA, YES)
-    run.state = restored(run.state)
+    run.read_again()
     receipt_of(run, BOB, YES)
 
     assert run.started == ["work"]
@@ -226,7 +225,7 @@ def test_a_question_that_shows_something_else_loses_its_votes() -> None:
         chain(gate("ask", prompt="Pay {x}?", schema=APPROVAL, terms=terms), "work"), values={"x": 1}
     )
     receipt_of(run, ADA, YES)
-    run.feed(events.ValuesEdited, principal=ROOT, patch={"x": 2}, version=1)
+    run.edit(ROOT, x=2)
 
     assert voters(run) == []
     assert receipt_of(run, BOB, YES).missing == 1
@@ -388,15 +387,11 @@ def approving(count: int = 2, hold: float | None = None) -> Drive:
     return run
 
 
-def vote(run: Drive, who: Principal, value: Json) -> None:
-    run.feed(Responded, **run.response({run.open("approve").id: value}, principal=who))
-
-
 def test_an_approval_with_other_arguments_asks_about_those_and_is_their_first_vote() -> None:
     run = approving(3)
     before = run.open("approve")
-    vote(run, ADA, YES)
-    vote(run, BOB, OTHER)
+    run.says(ADA, "approve", YES)
+    run.says(BOB, "approve", OTHER)
 
     entry = run.open("approve")
     assert [vote.by for vote in entry.votes] == ["bob"]
@@ -436,8 +431,8 @@ def test_who_changes_the_arguments_of_a_call_is_told_that_its_preview_is_made_an
 
 def test_the_arguments_that_were_approved_reach_the_call() -> None:
     run = approving()
-    vote(run, ADA, OTHER)
-    vote(run, BOB, YES)
+    run.says(ADA, "approve", OTHER)
+    run.says(BOB, "approve", YES)
 
     (order,) = run.orders("pay")
     assert order.own_answers == {"/approval/approve": OTHER}
@@ -450,7 +445,7 @@ def test_the_arguments_that_were_approved_reach_the_call() -> None:
 @pytest.mark.parametrize("hold", [None, 60])
 def test_an_approval_with_other_arguments_may_be_enough(hold: float | None) -> None:
     run = approving(1, hold)
-    vote(run, ADA, OTHER)
+    run.says(ADA, "approve", OTHER)
     run.tick(60)
 
     (order,) = run.orders("pay")
@@ -463,15 +458,15 @@ def test_an_approval_with_other_arguments_may_be_enough(hold: float | None) -> N
 def test_a_call_without_more_about_it_is_revised_too() -> None:
     run = reviewing()
     turn(run, gated("c1", reason=CALL, terms=Terms(quorum=Quorum(count=2))))
-    vote(run, ADA, OTHER)
+    run.says(ADA, "approve", OTHER)
 
     assert run.open("approve").payload == {"digest": call_digest("pay", {"amount": 7})}
 
 
 def test_the_arguments_that_are_asked_about_are_no_others() -> None:
     run = approving()
-    vote(run, ADA, YES)
-    vote(run, BOB, {"approved": True, "arguments": {"amount": 10}})
+    run.says(ADA, "approve", YES)
+    run.says(BOB, "approve", {"approved": True, "arguments": {"amount": 10}})
 
     assert run.facts("interrupt.revised") == []
     assert len(run.orders("pay")) == 1
@@ -489,8 +484,8 @@ def test_the_arguments_that_are_asked_about_are_no_others() -> None:
 )
 def test_a_revised_call_can_be_rejected(answer: Json, result: Json) -> None:
     run = approving()
-    vote(run, ADA, OTHER)
-    vote(run, BOB, answer)
+    run.says(ADA, "approve", OTHER)
+    run.says(BOB, "approve", answer)
 
     assert run.orders("pay") == []
     assert run.settled("approve").answer == answer

@@ -20,11 +20,10 @@ from core_askers import (
     refusal_of,
     started_by,
 )
-from core_drive import Drive, asked, at, chain, edge, gate, graph, nested, restored
+from core_drive import Drive, asked, at, chain, edge, gate, graph, nested
 from core_fans import sending, sent
 
 from abeyance.core import four_eyes, who_may_answer
-from abeyance.core.events import Responded
 from abeyance.core.ledger import InterruptTable
 from abeyance.core.policy import EVERYTHING, TEMPORAL, Principal, is_reserved
 from abeyance.core.spec import START, Default, FunctionNode
@@ -149,7 +148,7 @@ def test_who_an_escalation_names_gets_the_receipt_of_their_answer_again() -> Non
     id_ = run.open("ask").id
     run.answer("ask", "yes", principal=CAROL)
     before = run.seen()
-    run.feed(Responded, **run.response({id_: "yes"}, principal=CAROL))
+    run.respond({id_: "yes"}, principal=CAROL)
     assert run.seen() == before
 
 
@@ -184,21 +183,17 @@ def test_who_started_the_run_may_not_answer() -> None:
 
 
 def test_who_answered_the_named_question_last_may_not_answer_either() -> None:
-    run = restored_drive(Drive(chain(gate("one"), gate("two"), eyes("ask", "one"))))
+    run = Drive(chain(gate("one"), gate("two"), eyes("ask", "one")))
+    run.read_again()
     run.answer("one", "yes", principal=ADA)
     run.answer("two", "yes", principal=BOB)
-    run = restored_drive(run)
+    run.read_again()
 
     refusal = refusal_of(run, ADA)
 
     assert refusal.code is Code.SEPARATION_OF_DUTIES
     assert "'ada' answered 'one'" in refusal.message
     run.answer("ask", "yes", principal=BOB)
-
-
-def restored_drive(run: Drive) -> Drive:
-    run.state = restored(run.state)
-    return run
 
 
 def test_a_question_that_nobody_answered_bars_nobody() -> None:
@@ -319,7 +314,7 @@ def test_a_vote_bars_nobody_from_its_own_question() -> None:
 def test_nobody_answers_both_in_one_call() -> None:
     run = beside()
     both = {run.open(name).id: "yes" for name in ("one", "ask")}
-    refusal = run.refused(Responded, **run.response(both, principal=ADA))
+    refusal = run.refused_response(both, principal=ADA)
     assert refusal.code is Code.SEPARATION_OF_DUTIES
     assert refusal.message.startswith("'ask' takes another pair of eyes than 'one': ")
     assert refusal.details == {"interrupt_id": run.open("ask").id, "not_by": ["one"]}
@@ -335,11 +330,11 @@ def test_each_item_of_a_fan_out_has_its_own_pairs_of_eyes() -> None:
     run = sent(spec, [1, 2])
     ids = [*run.state.ledger.open]
     for id_, who in zip(ids, (ADA, BOB), strict=True):
-        run.feed(Responded, **run.response({id_: "yes"}, principal=who))
+        run.respond({id_: "yes"}, principal=who)
     first, second = run.state.ledger.open.values()
     assert (first.barred, second.barred) == ({"ada": "one"}, {"bob": "one"})
     for entry in (first, second):
-        run.feed(Responded, **run.response({entry.id: "yes"}, principal=CAROL))
+        run.respond({entry.id: "yes"}, principal=CAROL)
     assert run.open("last").barred == {"ada": "one", "bob": "one"}
 
 
@@ -356,7 +351,7 @@ def test_who_answered_in_an_inner_fan_out_is_known_in_the_item_around_it_alone()
     run.finish("one", sends=[("ask", 2)])
     ids = [*run.state.ledger.open]
     for id_, who in zip(ids, (ADA, BOB), strict=True):
-        run.feed(Responded, **run.response({id_: "yes"}, principal=who))
+        run.respond({id_: "yes"}, principal=who)
     run.finish("inner")
     run.finish("inner")
     assert [each.barred for each in run.state.ledger.open.values()] == [

@@ -28,6 +28,7 @@ from abeyance.core.outcome import (
     VisitOutcome,
 )
 from abeyance.core.policy import Principal
+from abeyance.core.run_retry import retried
 from abeyance.core.spec import (
     END,
     START,
@@ -60,6 +61,8 @@ T0 = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
 CONTROL = ("runs:control",)
 ADA = Principal(subject="ada", capabilities=CONTROL)
 """Somebody who may control runs, and approve nothing."""
+ROOT = Principal(subject="root", capabilities=("*",))
+"""Somebody who may do everything."""
 
 SNAPSHOT: TypeAdapter[RunState] = TypeAdapter(RunState)
 
@@ -311,7 +314,23 @@ class Drive:
 
     def answer(self, name: str, value: Json = None, **fields: Any) -> None:
         """Ada answers the open interrupt of this name."""
-        self.feed(events.Responded, **self.response({self.open(name).id: value}, **fields))
+        self.respond({self.open(name).id: value}, **fields)
+
+    def says(self, who: Principal, name: str, value: Json = True, **fields: Any) -> None:
+        """Somebody answers the open interrupt of this name."""
+        self.answer(name, value, principal=who, **fields)
+
+    def respond(self, answers: Mapping[str, Json], **fields: Any) -> None:
+        """Ada answers interrupts by their ids."""
+        self.feed(events.Responded, **self.response(answers, **fields))
+
+    def refused_answer(self, name: str, value: Json = None, **fields: Any) -> Refusal:
+        """Ada's answer to the open interrupt of this name is refused."""
+        return self.refused_response({self.open(name).id: value}, **fields)
+
+    def refused_response(self, answers: Mapping[str, Json], **fields: Any) -> Refusal:
+        """Ada's answers to interrupts are refused."""
+        return self.refused(events.Responded, **self.response(answers, **fields))
 
     def response(self, answers: Mapping[str, Json], **fields: Any) -> dict[str, Any]:
         """The fields of a response by Ada that fits every schema."""
@@ -335,9 +354,41 @@ class Drive:
         self.feed(events.MessagesTaken, visit=address, upto=upto)
         return [message.message_id for message in self.state.visits[address].inbox.taken]
 
+    def pause(self, **fields: Any) -> None:
+        """Ada pauses the run."""
+        self.feed(events.Paused, **{"actor": "ada", **fields})
+
+    def resume(self, **fields: Any) -> None:
+        """Ada resumes the run."""
+        self.feed(events.Resumed, **{"actor": "ada", **fields})
+
     def cancel(self, **fields: Any) -> None:
         """Bob cancels the run."""
-        self.feed(events.CancelRequested, actor="bob", **fields)
+        self.feed(events.CancelRequested, **{"actor": "bob", **fields})
+
+    def edit(self, who: Principal, **patch: Json) -> None:
+        """Somebody sets fields of the values."""
+        version = self.state.root.version
+        self.feed(events.ValuesEdited, principal=who, patch=patch, version=version)
+
+    def move(self, who: Principal, seconds: float | None, **fields: Any) -> None:
+        """Somebody moves the deadline of the oldest open interrupt to a moment, or takes it away."""
+        deadline = None if seconds is None else at(seconds)
+        id_ = next(iter(self.state.ledger.open))
+        about = {"interrupt_id": id_, "moves": True, "deadline": deadline, **fields}
+        self.feed(events.DeadlineEdited, principal=who, **about)
+
+    def start_again(self, who: Principal = ROOT, **fields: Any) -> None:
+        """Somebody retries the run that has ended: it starts from what was written down."""
+        given: dict[str, Any] = {"patch": {}, "renames": {}, "versions": ("v1", "v2"), **fields}
+        again = retried(self.state, now=self.now, principal=who, **given)
+        assert restored(again) == again
+        self.state = again
+        self.feed(events.Restored)
+
+    def read_again(self) -> None:
+        """Another process goes on with the run, from its snapshot."""
+        self.state = restored(self.state)
 
     # What is true now
 

@@ -77,21 +77,6 @@ class Gated(Drive):
         assert again == self.state
         self.state = again
 
-    def says(self, who: Principal, name: str, value: Json = True, **about: Any) -> None:
-        """Somebody answers the open question of this name."""
-        self.answer(name, value, principal=who, **about)
-
-    def edit(self, who: Principal, **patch: Json) -> None:
-        """Somebody sets fields of the values."""
-        version = self.state.root.version
-        self.feed(events.ValuesEdited, principal=who, patch=patch, version=version)
-
-    def pause(self, **about: Any) -> None:
-        self.feed(events.Paused, actor="ops", **about)
-
-    def resume(self) -> None:
-        self.feed(events.Resumed, actor="ops")
-
     @property
     def reopened(self) -> list[str]:
         """The gates that were asked again, in this order."""

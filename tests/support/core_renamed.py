@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from core_drive import Drive, chain, nested, restored
+from core_drive import ROOT, Drive, chain, nested, restored
 
 from abeyance.core import events, migration
 from abeyance.core.outcome import Stopped
-from abeyance.core.policy import Principal
 from abeyance.core.spec import (
     END,
     START,
@@ -89,9 +88,6 @@ def renamed(spec: GraphSpec, suffix: str, around: str = "") -> tuple[GraphSpec, 
         interrupt_before=tuple(map(new, spec.interrupt_before)),
         interrupt_after=tuple(map(new, spec.interrupt_after)),
     ), names
-
-
-ROOT = Principal(subject="root", capabilities=("*",))
 
 
 def rest(run: Drive) -> None:
