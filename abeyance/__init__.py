@@ -17,11 +17,12 @@ if TYPE_CHECKING:
     from abeyance.agents.tool_decorator import tool
     from abeyance.agents.transcript_view import TranscriptItem
     from abeyance.authoring.budgets import Budget
+    from abeyance.authoring.calendars import Calendar
     from abeyance.authoring.context import Context, Goto, Send
     from abeyance.authoring.graph import Graph
     from abeyance.authoring.interrupts import CompositeInterrupt, Interrupt
     from abeyance.authoring.retries import Backoff
-    from abeyance.authoring.terms import Calendar, Escalation, Quorum
+    from abeyance.authoring.terms import Escalation, Quorum
     from abeyance.client import Client, TemporalRun
     from abeyance.core.ledger import Receipt
     from abeyance.core.policy import Principal, ReadRights
@@ -141,11 +142,12 @@ _NAMES = {
     "agents.tool_decorator": "tool",
     "agents.transcript_view": "TranscriptItem",
     "authoring.budgets": "Budget",
+    "authoring.calendars": "Calendar",
     "authoring.context": "Context Goto Send",
     "authoring.graph": "Graph",
     "authoring.interrupts": "CompositeInterrupt Interrupt",
     "authoring.retries": "Backoff",
-    "authoring.terms": "Calendar Escalation Quorum",
+    "authoring.terms": "Escalation Quorum",
     "client": "Client TemporalRun",
     "core.ledger": "Receipt",
     "core.policy": "Principal ReadRights",

@@ -1,10 +1,6 @@
 """The terms of a question as authors write them: the same options wherever something asks.
 
 `Graph.interrupt`, `Interrupt`, `ctx.interrupt`, `@tool`, hooks, rules and YAML all take `TermsOptions`.
-
-A calendar is resolved to working days, hours and holidays when the graph is built. The holidays become
-part of the graph: every replay computes the same moments, whatever a later version of the library
-`holidays` says.
 """
 
 from __future__ import annotations
@@ -12,67 +8,61 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import date
-from difflib import get_close_matches
-from functools import lru_cache
-from typing import Any, Final, TypedDict, get_args
+from dataclasses import replace
+from typing import Annotated, Any, Final, TypeAlias, TypedDict
 
+from pydantic import BeforeValidator, ConfigDict, Field, Tag, ValidationError
+from pydantic.dataclasses import dataclass
+
+from abeyance.authoring.calendars import Calendar, calendar_of
 from abeyance.authoring.declarations import DeclarationErrors
 from abeyance.core import terms as core
-from abeyance.core.deadlines import is_zone
 from abeyance.core.json import Json, fill_by
 from abeyance.core.spec import InterruptSpec
-from abeyance.core.terms import BusinessTime, Decision, Priority, Span, Terms
-from abeyance.duration import Duration
-from abeyance.errors import SettingsError
+from abeyance.core.terms import BusinessTime, Decision, Priority, Terms
+from abeyance.duration import Duration, OptionalSeconds, span
+from abeyance.schemas.forms import Form, Text, by_sort, in_words, named_in
 from abeyance.schemas.json_schema import resolved
 
-_MAX_RISK: Final = 100
+_CONFIG: Final = ConfigDict(extra="forbid")
 _OF_APPROVALS: Final = ("quorum", "hold")
 _SUBJECT: Final = re.compile(r"[^\s,*\x00-\x1f\x7f][^\s,\x00-\x1f\x7f]*")
-YEARS: Final = range(2024, 2046)
-"""The years whose holidays a calendar knows."""
-_COUNTRY: Final = re.compile(r"([A-Za-z]{2,3})(?:-([\w ]{1,40}))?")
-_DAYS: Final = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
-_HOURS: Final = re.compile(r"([01]\d|2[0-4]):([0-5]\d)-([01]\d|2[0-4]):([0-5]\d)")
-_MINUTES_OF_A_DAY: Final = 24 * 60
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Calendar:
-    """The working time by which `2bd` and `3bh` are counted: the days, without the public holidays of the
-    country and its subdivision. `timezone` None is `ABEYANCE_TIMEZONE`.
-    """
-
-    country: str | None = None
-    subdivision: str | None = None
-    timezone: str | None = None
-    days: str = "mon-fri"
-    hours: str = "09:00-17:00"
+def _span(value: Any) -> Any:
+    length = span(value)
+    return str(length) if isinstance(length, BusinessTime) else length
 
 
-@dataclass(frozen=True, slots=True)
+Span: TypeAlias = Annotated[Duration, BeforeValidator(_span, json_schema_input_type=float | str)]
+"""A duration in seconds, or business time as text, such as `2bd`."""
+
+People: TypeAlias = Annotated[
+    Text | Annotated[Sequence[str], Tag("list")], by_sort("a name, or a list of names")
+]
+
+
+@dataclass(frozen=True, config=_CONFIG)
 class Quorum:
     """`count` distinct people of `of` (empty: of all who may answer) have to approve.
 
     With `veto` the first rejection rejects; without it, `count` rejections do.
     """
 
-    count: int
-    of: Sequence[str] = ()
-    veto: bool = True
+    count: Annotated[int, Field(ge=1, strict=True)]
+    of: Sequence[str] = Field(default=(), description="of whom: subjects, groups and {field}")
+    veto: bool = Field(default=True, strict=True, description="the first rejection rejects")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, config=_CONFIG)
 class Escalation:
     """From `after` on (a duration, or business time such as `2bd`), more people may answer: the subjects
     and groups of `to` (`group:directors`). With `requested_capability`, they must have that capability;
     without `to`, it is enough.
     """
 
-    after: Duration
-    to: Sequence[str] = ()
+    after: Span
+    to: People = Field(default=(), description="subjects and groups")
     requested_capability: str | None = None
 
 
@@ -100,7 +90,46 @@ class TermsOptions(TypedDict, total=False):
     not_by: str | Sequence[str]
 
 
-TERMS: Final = frozenset(TermsOptions.__annotations__)
+class TermsForm(Form):
+    """The options of `TermsOptions`, as they may be written."""
+
+    assignees: People | None = Field(
+        None, description="for whom it is: subjects, groups as group:finance, and {field}"
+    )
+    assignees_only: bool | None = Field(None, description="nobody but the assignees may answer")
+    priority: Priority | None = None
+    risk: int | None = Field(None, ge=0, le=100)
+    remind: (
+        Annotated[
+            Annotated[Span, Tag("text")]
+            | Annotated[Span, Tag("number")]
+            | Annotated[Sequence[Span], Tag("list")],
+            by_sort("a duration, or a list of durations"),
+        ]
+        | None
+    ) = Field(None, description="after opening, or with a minus before the deadline")
+    escalate: Sequence[Escalation] | None = Field(None, description="who may answer too, from when")
+    calendar: (
+        Annotated[
+            Text | Annotated[Calendar, Tag("mapping")],
+            by_sort("a country and its subdivision such as DE-BY, or a mapping"),
+        ]
+        | None
+    ) = Field(None, description="a country and its subdivision such as DE-BY, or a calendar")
+    quorum: (
+        Annotated[
+            Annotated[int, Field(ge=1), Tag("number")] | Annotated[Quorum, Tag("mapping")],
+            by_sort("a number, or {count, of, veto}"),
+        ]
+        | None
+    ) = Field(None, description="how many people have to approve")
+    hold: OptionalSeconds = Field(None, description="how long a yes can be taken back")
+    not_by: People | None = Field(
+        None, description="@starter, names of questions, and {field}: who may not answer"
+    )
+
+
+TERMS: Final = frozenset(TermsForm.model_fields)
 """The names of the options."""
 
 
@@ -117,41 +146,50 @@ def terms_of(
 
     `fills`: the question is declared, so fields of the state may name its people, as `{requester}`.
     """
-    unknown = sorted(options.keys() - TERMS)
-    for name in unknown:
+    for name in sorted(options.keys() - TERMS):
         errors.note(f"{label} has no option {name!r}: it has {', '.join(sorted(TERMS))}")
-    given = {name: value for name, value in options.items() if value is not None}
+    given = {name: value for name, value in options.items() if name in TERMS and value is not None}
     chosen = core.DECISIONS if decisions is None else decisions_of(decisions, label, errors)
     if not given and chosen == core.DECISIONS and max_result == core.MAX_RESULT:
         return None
-    quorum, escalate = given.get("quorum"), given.get("escalate", ())
-    terms = Terms(
-        assignees=people(given.get("assignees", ()), f"{label}, assignees=", errors, fills=fills),
-        assignees_only=_flag(
-            given.get("assignees_only", False), f"{label}, assignees_only", errors
-        ),
-        priority=_priority(given.get("priority", "normal"), label, errors),
-        risk=_risk(given.get("risk"), label, errors),
-        remind=tuple(
-            span
-            for each in _listed(given.get("remind", ()))
-            if (span := errors.span(each, f"{label}, remind=")) is not None
-        ),
-        escalate=tuple(
-            escalation
-            for each in _listed(escalate)
-            if (escalation := _escalation(each, f"{label}, escalate=", errors)) is not None
-        ),
-        calendar=_calendar(given.get("calendar"), label, errors),
-        quorum=None if quorum is None else _quorum(quorum, label, errors, fills=fills),
-        hold=_hold(given.get("hold"), label, errors),
-        not_by=_not_by(given.get("not_by", ()), label, errors, fills=fills),
-        decisions=chosen,
-        max_result=max_result,
-    )
+    if "escalate" in given:
+        given["escalate"] = _listed(given["escalate"])
+    try:
+        form = TermsForm.model_validate(given)
+    except ValidationError as error:
+        for entry in error.errors(include_url=False, include_context=False):
+            field, *below = named_in(entry)
+            errors.note(f"{label}, {in_words(entry, ', '.join([f'{field}=', *below]))}")
+        # Times that need a calendar are no faults of their own then.
+        return Terms(calendar=core.Calendar(name=""))
+    terms = _lowered(form, label, errors, fills=fills)
     for fault in _nobody(terms):
         errors.note(f"{label}, {fault}")
-    return terms
+    return replace(terms, decisions=chosen, max_result=max_result)
+
+
+def _lowered(form: TermsForm, label: str, errors: DeclarationErrors, *, fills: bool) -> Terms:
+    quorum = None
+    if form.quorum is not None:
+        wanted = Quorum(form.quorum) if isinstance(form.quorum, int) else form.quorum
+        of = people(wanted.of, f"{label}, quorum, of=", errors, fills=fills)
+        quorum = core.Quorum(count=wanted.count, of=of, veto=wanted.veto)
+    if form.hold is not None and not 0 < form.hold < math.inf:
+        errors.note(f"{label}, hold=: {form.hold:g} s is no length of time: write '10m'")
+    return Terms(
+        assignees=people(_listed(form.assignees), f"{label}, assignees=", errors, fills=fills),
+        assignees_only=form.assignees_only is True,
+        priority=form.priority or "normal",
+        risk=form.risk,
+        remind=tuple(map(span, _listed(form.remind))),
+        escalate=tuple(
+            _escalation(each, f"{label}, escalate=", errors) for each in form.escalate or ()
+        ),
+        calendar=_calendar(form.calendar, label, errors),
+        quorum=quorum,
+        hold=form.hold,
+        not_by=_not_by(_listed(form.not_by), label, errors, fills=fills),
+    )
 
 
 def _nobody(terms: Terms) -> Iterator[str]:
@@ -177,34 +215,35 @@ def time_faults(label: str, question: InterruptSpec, *, has_deadline: bool) -> I
     terms = question.terms or core.PLAIN
     if (fault := _span_fault(question.timeout)) is not None:
         yield f"{label} has a timeout of {fault}: it must be positive and finite"
-    for span in terms.remind:
-        if _is_nothing(span):
-            yield f"{label}, remind=: {_shown(span)} is no length of time: write '1d' or '-2h'"
-        elif core.is_negative(span) and not has_deadline:
+    for each in terms.remind:
+        if _is_nothing(each):
+            yield f"{label}, remind=: {_shown(each)} is no length of time: write '1d' or '-2h'"
+        elif core.is_negative(each) and not has_deadline:
             yield (
-                f"{label}, remind=: {_shown(span)} is before the deadline, and the question has none: "
+                f"{label}, remind=: {_shown(each)} is before the deadline, and the question has none: "
                 "add a timeout, or remove the minus"
             )
-    for each in terms.escalate:
-        if (fault := _span_fault(each.after)) is not None:
+    for escalation in terms.escalate:
+        if (fault := _span_fault(escalation.after)) is not None:
             yield f"{label}, escalate=, after={fault}: it must be positive and finite"
     spans = (question.timeout, *terms.remind, *(each.after for each in terms.escalate))
-    business = [span for span in spans if isinstance(span, BusinessTime)]
+    business = [each for each in spans if isinstance(each, BusinessTime)]
     if business and terms.calendar is None:
         yield f"{label}: {business[0]} needs calendar=: write calendar='DE-BY', or a Calendar"
 
 
-def _span_fault(span: Span | None) -> str | None:
-    is_long = span is None or not (_is_nothing(span) or core.is_negative(span))
-    return None if is_long or span is None else _shown(span)
+def _span_fault(length: core.Span | None) -> str | None:
+    is_long = length is None or not (_is_nothing(length) or core.is_negative(length))
+    return None if is_long or length is None else _shown(length)
 
 
-def _is_nothing(span: Span) -> bool:
-    return span.amount == 0 if isinstance(span, BusinessTime) else not 0 < abs(span) < math.inf
+def _is_nothing(length: core.Span) -> bool:
+    amount = length.amount if isinstance(length, BusinessTime) else length
+    return not 0 < abs(amount) < math.inf
 
 
-def _shown(span: Span) -> str:
-    return str(span) if isinstance(span, BusinessTime) else f"{span:g} s"
+def _shown(length: core.Span) -> str:
+    return str(length) if isinstance(length, BusinessTime) else f"{length:g} s"
 
 
 def approval_fault(question: InterruptSpec) -> str | None:
@@ -275,44 +314,13 @@ def _note_template(name: str, label: str, errors: DeclarationErrors, *, fills: b
 
 def _listed(value: Any) -> Sequence[Any]:
     is_many = isinstance(value, Sequence) and not isinstance(value, str)
-    return value if is_many else (value,)
-
-
-def _flag(value: object, label: str, errors: DeclarationErrors) -> bool:
-    if not isinstance(value, bool):
-        errors.note(f"{label}={value!r} is invalid: use True or False")
-    return value is True
-
-
-def _priority(value: object, label: str, errors: DeclarationErrors) -> Priority:
-    for known in get_args(Priority):
-        if value == known:
-            priority: Priority = known
-            return priority
-    errors.note(f"{label}: priority={value!r} is invalid: use 'high', 'normal' or 'low'")
-    return "normal"
-
-
-def _risk(value: object, label: str, errors: DeclarationErrors) -> int | None:
-    if value is None:
-        return None
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MAX_RISK:
-        return value
-    errors.note(f"{label}: risk={value!r} is invalid: use a whole number from 0 to {_MAX_RISK}")
-    return None
-
-
-def _hold(value: Duration | None, label: str, errors: DeclarationErrors) -> float | None:
-    seconds = errors.seconds(value, f"{label}, hold=")
-    if seconds is not None and not 0 < seconds < math.inf:
-        errors.note(f"{label}, hold=: {seconds:g} s is no length of time: write '10m'")
-    return seconds
+    return value if is_many else () if value is None else (value,)
 
 
 def _not_by(
-    value: object, label: str, errors: DeclarationErrors, *, fills: bool
+    names: Sequence[str], label: str, errors: DeclarationErrors, *, fills: bool
 ) -> tuple[str, ...]:
-    names = errors.texts(value, f"{label}, not_by=")
+    names = errors.texts(names, f"{label}, not_by=")
     # A rule that is misspelt would bar nobody.
     for name in names:
         if core.is_template(name):
@@ -325,7 +333,9 @@ def _not_by(
     return names
 
 
-def _calendar(value: object, label: str, errors: DeclarationErrors) -> core.Calendar | None:
+def _calendar(
+    value: str | Calendar | None, label: str, errors: DeclarationErrors
+) -> core.Calendar | None:
     try:
         return None if value is None else calendar_of(value)
     except ValueError as error:
@@ -334,133 +344,9 @@ def _calendar(value: object, label: str, errors: DeclarationErrors) -> core.Cale
         return core.Calendar(name="")
 
 
-def calendar_of(value: object) -> core.Calendar:
-    """Return the calendar that an author wrote: a `Calendar`, the mapping of one, or a country and its
-    subdivision such as `DE-BY`. Raise ValueError if it is none of them.
-    """
-    match value:
-        case Calendar():
-            return _resolved(value)
-        case Mapping() if value.keys() <= {*Calendar.__dataclass_fields__}:
-            return _resolved(Calendar(**value))
-        case str() if match := _COUNTRY.fullmatch(value):
-            return _resolved(Calendar(country=match[1], subdivision=match[2]))
-        case _:
-            raise ValueError(f"{value!r} is invalid: write 'DE-BY', or Calendar(country='DE', ...)")
-
-
-def _resolved(calendar: Calendar) -> core.Calendar:
-    days, (opens, closes) = _days(calendar.days), _hours(calendar.hours)
-    zone = _zone(calendar.timezone)
-    country, subdivision = calendar.country, calendar.subdivision
-    if country is None and subdivision is not None:
-        raise ValueError(f"subdivision={subdivision!r} has no country: add country=")
-    name = "-".join(part for part in (country, subdivision) if part is not None)
-    holidays = () if country is None else _holidays(country, subdivision)
-    return core.Calendar(
-        name=name or f"{calendar.days} {calendar.hours}",
-        timezone=zone,
-        days=days,
-        opens=opens,
-        closes=closes,
-        holidays=tuple(day.isoformat() for day in holidays if day.weekday() in days),
-    )
-
-
-@lru_cache(maxsize=64)
-def _holidays(country: str, subdivision: str | None) -> tuple[date, ...]:
-    try:
-        import holidays  # noqa: PLC0415  (of the extra `people`)
-    except ImportError as error:
-        message = f"the holidays of {country!r} need the package holidays: install abeyance[people]"
-        raise ValueError(message) from error
-    known = holidays.list_supported_countries()
-    if country not in known:
-        nearest = get_close_matches(country.upper(), known, n=1)
-        fix = f"did you mean {nearest[0]!r}?" if nearest else "use a code such as 'DE'"
-        raise ValueError(f"the country {country!r} is unknown: {fix}")
-    try:
-        days = holidays.country_holidays(country, subdiv=subdivision, years=YEARS)
-    except NotImplementedError as error:
-        those = known[country]
-        hint = f"{country} has {', '.join(those)}" if those else f"{country} has none"
-        message = f"the subdivision {subdivision!r} of {country} is unknown: {hint}"
-        raise ValueError(message) from error
-    dates: list[date] = sorted(days)
-    return tuple(dates)
-
-
-def _zone(name: str | None) -> str:
-    if name is None:
-        from abeyance.settings import load_settings  # noqa: PLC0415  (slow to import)
-
-        try:
-            return load_settings().timezone
-        except SettingsError as error:
-            raise ValueError(str(error)) from error
-    if not isinstance(name, str) or not is_zone(name):
-        raise ValueError(
-            f"timezone={name!r} is unknown: use a name such as 'Europe/Berlin'. Zones come with the "
-            "system, or with abeyance[people]"
-        )
-    return name
-
-
-def _days(text: object) -> tuple[int, ...]:
-    days: set[int] = set()
-    for part in str(text).lower().replace(" ", "").split(","):
-        first, _, last = part.partition("-")
-        if first not in _DAYS or (last or first) not in _DAYS:
-            raise ValueError(f"days={text!r} is invalid: write 'mon-fri', or 'mon,wed,sat'")
-        begin, end = _DAYS.index(first), _DAYS.index(last or first)
-        days.update(day % 7 for day in range(begin, end + (1 if end >= begin else 8)))
-    return tuple(sorted(days))
-
-
-def _hours(text: object) -> tuple[int, int]:
-    if match := _HOURS.fullmatch(str(text)):
-        opens = int(match[1]) * 60 + int(match[2])
-        closes = int(match[3]) * 60 + int(match[4])
-        if opens < closes <= _MINUTES_OF_A_DAY:
-            return opens, closes
-    raise ValueError(f"hours={text!r} is invalid: write '09:00-17:00', the start before the end")
-
-
-def _escalation(value: object, label: str, errors: DeclarationErrors) -> core.Escalation | None:
-    match value:
-        case Escalation():
-            pass
-        case Mapping() if {"after"} <= value.keys() <= {"after", "to", "requested_capability"}:
-            value = Escalation(**value)
-        case _:
-            errors.note(f"{label}: {value!r} is invalid: use Escalation(after=..., to=[...])")
-            return None
-    after = errors.span(value.after, f"{label}, after=")
+def _escalation(value: Escalation, label: str, errors: DeclarationErrors) -> core.Escalation:
     capability = errors.plain_capability(value.requested_capability, label)
-    to = people(value.to, f"{label}, to=", errors)
+    to = people(_listed(value.to), f"{label}, to=", errors)
     if not to and capability is None:
         errors.note(f"{label} names nobody: set to= or requested_capability=")
-    return core.Escalation(after=after or 0.0, to=to, requested_capability=capability)
-
-
-def _quorum(
-    value: object, label: str, errors: DeclarationErrors, *, fills: bool
-) -> core.Quorum | None:
-    match value:
-        case Quorum():
-            pass
-        case int() if not isinstance(value, bool):
-            value = Quorum(value)
-        case Mapping() if {"count"} <= value.keys() <= {"count", "of", "veto"}:
-            value = Quorum(**value)
-        case _:
-            errors.note(
-                f"{label}: quorum={value!r} is invalid: use Quorum(2, of=['group:finance'])"
-            )
-            return None
-    count = value.count
-    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-        errors.note(f"{label}: quorum={count!r} is invalid: use a whole number above zero")
-        return None
-    of = people(value.of, f"{label}, quorum, of=", errors, fills=fills)
-    return core.Quorum(count=count, of=of, veto=_flag(value.veto, f"{label}, quorum, veto", errors))
+    return core.Escalation(after=span(value.after), to=to, requested_capability=capability)

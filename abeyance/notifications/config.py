@@ -25,11 +25,11 @@ from abeyance.core.terms import GROUP
 from abeyance.errors import SettingsError
 from abeyance.notifications.moments import ABOUT_A_QUESTION, EVENTS, OWN, matches
 from abeyance.notifications.notifier import notifier
+from abeyance.schemas.forms import Form, Written
 from abeyance.settings import Settings
 from abeyance.storage.backends import is_on_this_machine, temporal_address
 from abeyance.util import is_loopback
 from abeyance.yaml import source
-from abeyance.yaml.forms import Form, Written
 from abeyance.yaml.source import Faults, Place
 
 _SHORTEST_KEY: Final = 32

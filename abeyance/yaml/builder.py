@@ -20,9 +20,9 @@ from abeyance.core.json import Json, canonical
 from abeyance.core.spec import START
 from abeyance.errors import GraphError
 from abeyance.schemas import json_schema
+from abeyance.schemas.forms import REFERENCE
 from abeyance.schemas.state_model import FromStart
 from abeyance.util import ImportStringError, import_string
-from abeyance.yaml.forms import REFERENCE
 from abeyance.yaml.schema import (
     ActionForm,
     AssertForm,

@@ -10,12 +10,12 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from pydantic import AliasChoices, BeforeValidator, Discriminator, Field, Tag
+from pydantic import AliasChoices, Discriminator, Field, Tag
 
+from abeyance.authoring.terms import Span, TermsForm
 from abeyance.core.json import Json
-from abeyance.core.terms import BusinessTime
-from abeyance.duration import OptionalSeconds, Seconds, span
-from abeyance.yaml.forms import REFERENCE, Form, Names, Reference, Text, Written, by_sort
+from abeyance.duration import OptionalSeconds, Seconds
+from abeyance.schemas.forms import REFERENCE, Form, Names, Reference, Written, by_sort
 
 INTERRUPT: Final = "interrupt"
 """The kind of a node that asks, and of the action of a rule that does."""
@@ -64,85 +64,6 @@ OnTimeout: TypeAlias = Annotated[
 ]
 
 
-def _span(value: Any) -> Any:
-    length = span(value)
-    return str(length) if isinstance(length, BusinessTime) else length
-
-
-Span: TypeAlias = Annotated[float | str, BeforeValidator(_span)]
-"""A duration in seconds, or business time as text, such as `2bd`."""
-
-
-People: TypeAlias = Annotated[
-    Text | Annotated[list[str], Tag("list")], by_sort("a name, or a list of names")
-]
-
-
-class QuorumForm(Form):
-    """How many people have to approve."""
-
-    count: int = Field(ge=1)
-    of: list[str] = Field([], description="of whom: subjects, groups and {field}")
-    veto: bool = Field(default=True, description="the first rejection rejects")
-
-
-class EscalationForm(Form):
-    """Who may answer too, from when on."""
-
-    after: Span
-    to: list[str] = Field([], description="subjects and groups")
-    requested_capability: str | None = None
-
-
-class CalendarForm(Form):
-    """When people work."""
-
-    country: str | None = None
-    subdivision: str | None = None
-    timezone: str | None = None
-    days: str = "mon-fri"
-    hours: str = "09:00-17:00"
-
-
-class TermsForm(Form):
-    """When a question has to be answered, and for whom it is."""
-
-    requested_capability: str | None = None
-    timeout: Span | None = None
-    on_timeout: OnTimeout = "halt"
-    assignees: People | None = Field(
-        None, description="for whom it is: subjects, groups as group:finance, and {field}"
-    )
-    assignees_only: bool | None = Field(None, description="nobody but the assignees may answer")
-    priority: Literal["high", "normal", "low"] | None = None
-    risk: int | None = Field(None, ge=0, le=100)
-    remind: (
-        Annotated[
-            Annotated[Span, Tag("text")]
-            | Annotated[Span, Tag("number")]
-            | Annotated[list[Span], Tag("list")],
-            by_sort("a duration, or a list of durations"),
-        ]
-        | None
-    ) = Field(None, description="after opening, or with a minus before the deadline")
-    escalate: list[EscalationForm] | None = Field(None, description="who may answer too, from when")
-    calendar: (
-        Annotated[
-            Text | Annotated[CalendarForm, Tag("mapping")],
-            by_sort("a country and its subdivision such as DE-BY, or a mapping"),
-        ]
-        | None
-    ) = Field(None, description="a country and its subdivision such as DE-BY, or a calendar")
-    not_by: People | None = Field(
-        None, description="@starter, names of questions, and {field}: who may not answer"
-    )
-
-    def options(self) -> dict[str, Any]:
-        """Return the keys that are set, as arguments of `Graph.interrupt`."""
-        # It warns of unions whose tag what was read no longer has.
-        return self.model_dump(exclude={"kind"}, exclude_unset=True, warnings=False)
-
-
 class ShownForm(Form):
     """What a person is shown. In the texts, `{field}` is filled with a value of the run."""
 
@@ -158,16 +79,16 @@ class ShownForm(Form):
 
 
 class QuestionForm(TermsForm, ShownForm):
-    """What a person is asked, and what a yes takes."""
+    """What a person is asked, until when, and what a yes takes."""
 
-    quorum: (
-        Annotated[
-            Annotated[int, Tag("number")] | Annotated[QuorumForm, Tag("mapping")],
-            by_sort("a number, or {count, of, veto}"),
-        ]
-        | None
-    ) = Field(None, description="how many people have to approve")
-    hold: OptionalSeconds = Field(None, description="how long a yes can be taken back")
+    requested_capability: str | None = None
+    timeout: Span | None = None
+    on_timeout: OnTimeout = "halt"
+
+    def options(self) -> dict[str, Any]:
+        """Return the keys that are set, as arguments of `Graph.interrupt`."""
+        # It warns of unions whose tag what was read no longer has.
+        return self.model_dump(exclude={"kind"}, exclude_unset=True, warnings=False)
 
 
 class BackoffForm(Form):

@@ -23,6 +23,7 @@ from pydantic_core import ErrorDetails
 
 from abeyance.core.json import Json
 from abeyance.core.text import truncate
+from abeyance.schemas.forms import UNKNOWN, in_words
 from abeyance.util import is_exact
 
 Place = tuple[str | int, ...]
@@ -233,8 +234,6 @@ def _pointless(number: str) -> str:
     return re.sub(r"\.(inf|nan)", r"\1", number.lower())
 
 
-_SHOWN: Final = 60
-
 _ASPECTS: Final[Mapping[str, str]] = {
     "has answer_to=": "answer_to",
     "has answers that": "answer_to",
@@ -296,23 +295,17 @@ class Faults:
 
 
 def _in_words(entry: ErrorDetails, place: Place) -> str:
-    message, value = entry["msg"], entry["input"]
+    value = entry["input"]
     match entry["type"]:
-        case "missing":
-            return f"{_named((*place, entry['loc'][-1]))} is missing"
-        case "extra_forbidden":
-            return f"{entry['loc'][-1]!r} {message}"
-        case "model_type":
-            return f"{_named(place)} should be a mapping, not {_shown(value)}"
         case "unknown_kind" if isinstance(value, Mapping) and "kind" not in value:
             return f"{_named((*place, 'kind'))} is missing"
         case "unknown_kind" if isinstance(value, Mapping):
-            return f"the kind {value.get('kind')!r} {message}"
-        case _:
-            message = message.removeprefix("Value error, ").removeprefix("Input ")
-            if message.startswith("should"):
-                return f"{_named(place)} {message}, not {_shown(value)}"
-            return f"{_named(place)}: {message}"
+            return f"the kind {value.get('kind')!r} {entry['msg']}"
+        case "missing":
+            return in_words(entry, _named((*place, entry["loc"][-1])))
+        case type_:
+            # An unknown key may stand at the top, which has no name.
+            return in_words(entry, "" if type_ in UNKNOWN else _named(place))
 
 
 def _named(place: Sequence[str | int]) -> str:
@@ -320,7 +313,3 @@ def _named(place: Sequence[str | int]) -> str:
     key = max(number for number, part in enumerate(place) if isinstance(part, str))
     indexes = "".join(f"[{part}]" for part in place[key + 1 :])
     return f"{place[key]}{indexes}" if indexes else repr(place[key])
-
-
-def _shown(value: Any) -> str:
-    return truncate(repr(value), _SHOWN)

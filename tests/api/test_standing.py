@@ -10,7 +10,7 @@ from command_line import called
 from stack import Api, new_id, problem
 from temporal_site import eventually
 
-from abeyance.authoring.terms import calendar_of
+from abeyance.authoring.calendars import calendar_of
 from abeyance.core.deadlines import moment
 from abeyance.core.terms import BusinessTime
 

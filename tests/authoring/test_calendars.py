@@ -58,8 +58,9 @@ def test_days_and_hours_may_differ() -> None:
 @pytest.mark.parametrize(
     ("value", "fault"),
     [
-        (7, "7 is invalid: write 'DE-BY', or Calendar(country='DE', ...)"),
-        ({"land": "DE"}, "is invalid: write 'DE-BY'"),
+        (7, "calendar= should be a country and its subdivision such as DE-BY, or a mapping, not 7"),
+        ({"land": "DE"}, "calendar=: 'land' is not a key here"),
+        ("in DE", "'in DE' is invalid: write 'DE-BY', or Calendar(country='DE', ...)"),
         ("de", "the country 'de' is unknown: did you mean 'DE'?"),
         ("QQQ", "the country 'QQQ' is unknown"),
         ("DE-XX", "the subdivision 'XX' of DE is unknown: DE has BB, BE, BW, BY"),

@@ -1,9 +1,11 @@
-"""What every form of a part of a graph in YAML is made of: strict mappings, and texts of a pattern."""
+"""What the forms of declarations are made of: strict mappings, texts of a pattern, faults in words."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import is_dataclass
+from datetime import timedelta
 from typing import Annotated, Any, Final, Self, TypeAlias
 
 from pydantic import (
@@ -27,8 +29,18 @@ from pydantic_core import (
     core_schema,
 )
 
+from abeyance.core.text import truncate
+
+_SHOWN: Final = 60
+
 REFERENCE: Final = r"[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_.]*"
 """`module:name`, in syntax common to every regular expression language."""
+
+
+_SORTS: Final = frozenset({"text", "mapping", "list", "number"})
+"""The tags of the sorts of a value."""
+UNKNOWN: Final = frozenset({"extra_forbidden", "unexpected_keyword_argument"})
+"""The errors of pydantic about a key that there is not."""
 
 
 def _sort(value: object) -> str | None:
@@ -36,11 +48,11 @@ def _sort(value: object) -> str | None:
     match value:
         case str():
             return "text"
-        case Mapping():
+        case _ if isinstance(value, Mapping) or is_dataclass(value):
             return "mapping"
         case list() | tuple():
             return "list"
-        case int() | float() if not isinstance(value, bool):
+        case int() | float() | timedelta() if not isinstance(value, bool):
             return "number"
         case _:
             return None
@@ -130,3 +142,29 @@ class Form(BaseModel):
                     message = f"and {own!r} are the same: write one of them"
         error = PydanticCustomError(entry["type"], "{message}", {"message": message})
         return InitErrorDetails(type=error, loc=entry["loc"], input=entry["input"])
+
+
+def named_in(entry: ErrorDetails) -> list[str]:
+    """Return the names of the fields around an error of pydantic, outermost first."""
+    is_unknown = entry["type"] in UNKNOWN
+    place = entry["loc"][:-1] if is_unknown else entry["loc"]
+    return [each for each in place if isinstance(each, str) and each not in _SORTS]
+
+
+def in_words(entry: ErrorDetails, named: str) -> str:
+    """Return an error of pydantic as a sentence about what is `named`."""
+    message = entry["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    match entry["type"]:
+        case "missing":
+            return f"{named} is missing"
+        case "model_type" | "dataclass_type":
+            message = "should be a mapping"
+        case "unexpected_keyword_argument":
+            message = "is not a key here"
+        case _:
+            pass
+    if entry["type"] in UNKNOWN:
+        return ": ".join(filter(None, [named, f"{entry['loc'][-1]!r} {message}"]))
+    if not message.startswith("should"):
+        return f"{named}: {message}"
+    return f"{named} {message}, not {truncate(repr(entry['input']), _SHOWN)}"
