@@ -5,19 +5,19 @@ from __future__ import annotations
 import asyncio
 import math
 from abc import abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
+from dataclasses import fields
 from typing import Any, ClassVar, Final, TypeVar, Unpack
 
 from pydantic import ValidationError
 
 from abeyance import commands, wire
+from abeyance.commands.lists import known_statuses
 from abeyance.core.events import Control
 from abeyance.core.json import Json, why_not_json
 from abeyance.core.ledger import Receipt
 from abeyance.core.migration import CODE_UNDER_WAY
 from abeyance.core.policy import Principal
-from abeyance.core.state import Status
-from abeyance.core.text import truncate
 from abeyance.errors import Refusal
 from abeyance.filters import ApprovalsFilter, EventFilter, InboxFilter, RunFilter
 from abeyance.handle import MessageFields, RunHandle
@@ -279,26 +279,14 @@ def awaited(until: Collection[str], timeout: float) -> tuple[frozenset[str], flo
     return frozenset(statuses), max(-_FOREVER, min(timeout, _FOREVER))
 
 
-def known_statuses(statuses: Sequence[str], *beside: str) -> Sequence[str]:
-    """Return statuses of a run, or names `beside` these. Raises ValueError for any other."""
-    names = [*map(str, Status), *beside]
-    for name in statuses:
-        if name not in names:
-            shown = truncate(str(name), 100)
-            message = f"{shown!r} is not a status of a run: use one of {', '.join(names)}"
-            if name == UNTIL_BLOCKED:
-                message += "; the filter blocked=true selects runs of any status that are blocked"
-            raise ValueError(message)
-    return statuses
-
-
 def check_page(
     kind: type[R],
     filters: RunFilter | InboxFilter | EventFilter | ApprovalsFilter,
     **beside: Any,
 ) -> R:
     """Return a filter, and what is given `beside` it, as a command. Raises the Refusal `invalid_body`."""
-    named = {name: getattr(filters, name) for name in kind.model_fields if name not in beside}
+    names = {each.name for each in fields(filters)} & kind.model_fields.keys()
+    named = {name: getattr(filters, name) for name in names}
     return order_of(kind, {**named, **beside})
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated, Any, Final, Generic, Literal, TypeAlias, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeAlias, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -15,16 +15,13 @@ from pydantic import (
 
 from abeyance import commands, views, wire
 from abeyance.api import examples
-from abeyance.commands.fields import Name, Person, Search
+from abeyance.commands.fields import Name, Person
 from abeyance.core.json import sha256
 from abeyance.core.state import Called, Limits
 from abeyance.duration import OptionalSeconds, Seconds
-from abeyance.orders import known_statuses
 from abeyance.util import RUN_ID_RULE, invalid
 
 T = TypeVar("T")
-
-MAX_FILTERS: Final = 20
 
 
 def fields_set(body: BaseModel | None) -> dict[str, Any]:
@@ -32,20 +29,10 @@ def fields_set(body: BaseModel | None) -> dict[str, Any]:
     return {} if body is None else {name: getattr(body, name) for name in body.model_fields_set}
 
 
-def parse_statuses(values: list[str], beside: tuple[str, ...] = ()) -> list[str]:
-    """Return the statuses of `status=a,b` or `status=a&status=b`. Raises ValueError for others.
-
-    `beside` are names that are allowed too.
-    """
-    statuses = [name.strip() for value in values for name in value.split(",")]
-    return [*known_statuses(statuses, *beside)]
-
-
 def _to_list(value: object) -> object:
     return [value] if isinstance(value, str) else value
 
 
-ONE_OR_SEVERAL: Final = BeforeValidator(_to_list)
 Names: TypeAlias = Annotated[
     tuple[Name, ...],
     BeforeValidator(_to_list, json_schema_input_type=list[Name] | Name),
@@ -192,43 +179,6 @@ class Page(Listed[T], Generic[T]):
 
     total: int
     searched: Literal["all", "clear"] = "all"
-
-
-class ListQuery(BaseModel):
-    """The query parameters that all lists have."""
-
-    model_config = ConfigDict(frozen=True)
-
-    graph: Name | None = Field(default=None, description="Only runs of this graph.")
-    conversation_id: Name | None = Field(
-        default=None, description="Only runs of this conversation."
-    )
-    started_by: Name | None = Field(
-        default=None, description="Only runs that this subject has started.", examples=["ada"]
-    )
-    q: Search | None = Field(
-        default=None,
-        description="Only entries in which each of these words occurs: in prompts, reasons, ids, names, "
-        "labels and people.",
-        examples=["invoice 4711"],
-    )
-    page_size: int = Field(
-        default=50, ge=1, le=1000, description="The maximum number of entries in a page."
-    )
-    limit: int | None = Field(
-        default=None,
-        ge=1,
-        le=1000,
-        description="Another name of `page_size`, which it overrides.",
-    )
-    cursor: str | None = Field(
-        default=None, max_length=4000, description="The `next_cursor` of the previous page."
-    )
-
-    @property
-    def most(self) -> int:
-        """The maximum number of entries in the page."""
-        return self.page_size if self.limit is None else self.limit
 
 
 class Accepted(BaseModel):

@@ -203,8 +203,8 @@ class Client:
         a cursor of another report, a time that ends before it begins, and a sum of over 100,000 rows; and
         Unavailable.
         """
-        filters = filters or ApprovalsFilter()
         page: dict[str, Any] = {"cursor": cursor, "limit": limit}
+        filters = filters or ApprovalsFilter()
         order = check_page(lists.ApprovalsPage, filters, fields=fields, sums=sums, **page)
         picked = {"fields": order.fields, "sums": order.sums}
         return await self.records.read(approvals.page, filters, **picked, **page)

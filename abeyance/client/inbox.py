@@ -33,8 +33,8 @@ class Inbox:
     ) -> Page[views.InterruptView]:
         """Return a page as `list` does, and how many questions there are in all."""
         filters = filters or InboxFilter()
-        check_page(lists.InboxPage, filters, cursor=cursor, limit=limit)
-        order = filters.order
+        order = check_page(lists.InboxPage, filters, cursor=cursor, limit=limit)
+        filters = lists.narrowed(filters, order)
         return await self._records.read(
-            questions.inbox, filters, order=order, cursor=cursor, limit=limit
+            questions.inbox, filters, order=filters.order, cursor=cursor, limit=order.most
         )

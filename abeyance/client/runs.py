@@ -33,7 +33,7 @@ from abeyance.orders import awaited, check_page
 from abeyance.records import runs
 from abeyance.records.cursors import Page
 from abeyance.records.runs import ActiveRun
-from abeyance.util import checked_run_id, require_in_order
+from abeyance.util import require_in_order
 
 _LOCAL: Final = Principal(subject="local")
 _GONE: Final = DELETED | {Code.NOT_RUNNING}
@@ -199,29 +199,6 @@ class Runs:
             return False
         return True
 
-    async def delete_blobs(self, run_id: str) -> int:
-        """Delete the blobs that a run has outside of Temporal, and return how many there were.
-
-        The run's history cannot be read in full afterwards. A run that Temporal has deleted is no error.
-        Raises `not_finished` for a running run, which needs its blobs, `unknown_run` for the id of
-        another deployment's run, whose blobs may be in the same place, `invalid_run_id`, and Unavailable:
-        then nothing is deleted.
-        """
-        try:
-            described = await self._line.described(checked_run_id(run_id))
-        except Refusal as refusal:
-            if refusal.code not in DELETED or await self._line.is_foreign(run_id):
-                raise
-        else:
-            if described.is_running:
-                raise Refusal(
-                    Code.NOT_FINISHED,
-                    f"The run {run_id!r} is {described.shown_status} and needs its blobs. Cancel it, or "
-                    "wait until it has ended.",
-                    run_id=run_id,
-                )
-        return await self._deployment.blobs.delete_run(run_id)
-
     async def erase(self, run_id: str) -> wire.ErasureState:
         """Erase a run that has ended: its records, its histories, and what is stored of it.
 
@@ -298,7 +275,9 @@ class Runs:
         filters = filters or RunFilter()
         order = check_page(lists.RunsPage, filters, cursor=cursor, limit=limit)
         require_in_order(order.since, order.until)
-        return await self._deployment.records.read(runs.page, filters, cursor=cursor, limit=limit)
+        return await self._deployment.records.read(
+            runs.page, lists.narrowed(filters, order), cursor=cursor, limit=order.most
+        )
 
     async def count_of_others(self) -> int:
         """Return how many runs of other deployments the client's credentials can see in the namespace."""

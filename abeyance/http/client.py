@@ -48,14 +48,6 @@ if TYPE_CHECKING:
 
 _CREATED: Final = 201
 _ID: Final = re.compile("[A-Za-z0-9_-]{1,100}")
-_SEVERAL: Final = {
-    "statuses": "status",
-    "ids": "id",
-    "labels": "label",
-    "types": "type",
-    "capabilities": "capability",
-}
-"""The parameters of a query that may be repeated."""
 
 
 class HttpClient:
@@ -367,8 +359,7 @@ def _input(input: Mapping[str, Any] | BaseModel | None) -> Json:  # noqa: A002
 
 def _query(page: wire.Request) -> dict[str, Any]:
     """Return the query of a list, with what is not the default."""
-    given = page.model_dump(mode="json", exclude_defaults=True)
-    return {_SEVERAL.get(name, name): value for name, value in given.items()}
+    return page.model_dump(mode="json", by_alias=True, exclude_defaults=True)
 
 
 def _limits(limits: Limits | Mapping[str, Any] | None) -> dict[str, Any]:

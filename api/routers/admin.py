@@ -8,15 +8,15 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Body, Query, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from abeyance import wire
 from abeyance.api import examples, openapi
 from abeyance.api.auth import ADMIN, READ, Caller, CredentialsDep
 from abeyance.api.dependencies import VALID_KEY, BackendDep, ClientDep, RunId
 from abeyance.api.rights import ALL_RUNS_ONLY
-from abeyance.api.schemas import MAX_FILTERS, Listed
-from abeyance.commands.fields import Name
+from abeyance.api.schemas import Listed
+from abeyance.commands import lists
 from abeyance.duration import OptionalSeconds
 from abeyance.filters import AuditFilter
 from abeyance.records import audit
@@ -44,10 +44,8 @@ class ErasedRun(BaseModel):
     state: wire.ErasureState
 
 
-class AuditQuery(BaseModel):
+class AuditQuery(lists.StreamPage):
     """The query of a page of the audits of all runs."""
-
-    model_config = ConfigDict(frozen=True)
 
     since: wire.Moment | None = Field(
         default=None,
@@ -58,20 +56,6 @@ class AuditQuery(BaseModel):
         default=None,
         description="Only what happened before this time.",
         examples=["2026-10-01T00:00Z"],
-    )
-    type: list[Name] = Field(
-        default=[],
-        max_length=MAX_FILTERS,
-        description="Only events of these types. A type that ends in `*` selects all that begin so.",
-        examples=[["interrupt.answered"]],
-    )
-    graph: Name | None = Field(default=None, description="Only events of runs of this graph.")
-    capability: list[Name] = Field(
-        default=[],
-        max_length=MAX_FILTERS,
-        description="Only events of interrupts that require one of these capabilities. One that ends in "
-        "`*` selects all that begin so.",
-        examples=[["refunds:*"]],
     )
     after: str | None = Field(
         default=None, max_length=100, description="The `next_cursor` of the page before."
@@ -96,14 +80,7 @@ async def read_audits(
     A page may be empty or shorter than `limit` and have a `next_cursor`. Answers are left out as in the
     audit of a run.
     """
-    filters = AuditFilter(
-        types=tuple(query.type),
-        graph=query.graph,
-        capabilities=tuple(query.capability),
-        reads=credentials.reads,
-        since=query.since,
-        until=query.until,
-    )
+    filters = lists.narrowed(AuditFilter(reads=credentials.reads), query)
     lines, then = await client.records.read(
         audit.of_all, filters, after=query.after, limit=query.limit
     )

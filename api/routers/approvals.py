@@ -83,15 +83,7 @@ async def read_approvals(
     read; for CSV the header `Abeyance-Partial` says so of the first thousand rows, and `Abeyance-Sums`
     has the sums, as JSON.
     """
-    filters = ApprovalsFilter(
-        since=query.since,
-        until=query.until,
-        person=query.person,
-        capabilities=tuple(query.capabilities),
-        graph=query.graph,
-        outcomes=frozenset(query.outcomes),
-        reads=credentials.reads,
-    )
+    filters = lists.narrowed(ApprovalsFilter(reads=credentials.reads), query)
     read = partial(
         client.records.read,
         approvals.page,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Annotated, Final
 
 from fastapi import APIRouter
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from abeyance import commands, wire
 from abeyance.api import examples, openapi
@@ -17,13 +17,8 @@ from abeyance.api.problems import code_of
 from abeyance.api.rights import require_readable, vouched
 from abeyance.api.routers.control import goes_to_node, require_course
 from abeyance.api.routers.messages import to_signal
-from abeyance.api.schemas import (
-    MAX_FILTERS,
-    ONE_OR_SEVERAL,
-    fields_set,
-    parse_statuses,
-)
-from abeyance.commands.fields import Label, Name
+from abeyance.api.schemas import fields_set
+from abeyance.commands import lists
 from abeyance.core.state import Status
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.filters import RunFilter
@@ -39,35 +34,16 @@ _CONCURRENCY: Final = 20
 _OPEN: Final = frozenset(str(status) for status in Status) - ENDINGS
 
 
-class BatchFilter(wire.Request):
+class BatchFilter(lists.RunSelection):
     """A filter for runs, as in `GET /runs`. Without a `status` it matches runs that have not ended."""
-
-    status: Annotated[list[str], ONE_OR_SEVERAL, AfterValidator(parse_statuses)] = Field(
-        default_factory=list, max_length=MAX_FILTERS
-    )
-    graph: Name | None = None
-    conversation_id: Name | None = None
-    label: Annotated[list[Label], ONE_OR_SEVERAL] = Field(
-        default_factory=list, max_length=MAX_FILTERS
-    )
 
     @model_validator(mode="after")
     def _is_not_empty(self) -> BatchFilter:
-        if not (self.status or self.graph or self.conversation_id or self.label):
+        if not (self.statuses or self.graph or self.conversation_id or self.labels):
             raise ValueError(
                 "an empty filter would match every run: set status, graph, conversation_id or label"
             )
         return self
-
-    @property
-    def run_filter(self) -> RunFilter:
-        """The filter for the list of runs."""
-        return RunFilter(
-            statuses=frozenset(self.status) or _OPEN,
-            graph=self.graph,
-            conversation_id=self.conversation_id,
-            labels=tuple(self.label),
-        )
 
 
 class Selection(wire.Request):
@@ -235,7 +211,8 @@ async def _selected(call: Call, selection: Selection) -> tuple[list[str], str | 
         return list(dict.fromkeys(selection.run_ids or ())), None
     run_ids: list[str] = []
     cursor = selection.cursor
-    filter_ = replace(selection.filter.run_filter, reads=call.reads)
+    filter_ = lists.narrowed(RunFilter(reads=call.reads), selection.filter)
+    filter_ = replace(filter_, statuses=filter_.statuses or _OPEN)
     while True:
         # A page can be short without being the last.
         left = selection.limit - len(run_ids)

@@ -12,15 +12,15 @@ from typing import Annotated, Any, Final, Generic, TypeAlias, TypeVar
 from anyio import CancelScope
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from starlette.types import Receive, Scope, Send
 
 from abeyance import views, wire
 from abeyance.api import examples, openapi
 from abeyance.api.auth import READ, Credentials, CredentialsDep
 from abeyance.api.dependencies import Backend, BackendDep, ClientDep, RunId
-from abeyance.api.schemas import MAX_FILTERS, Listed
-from abeyance.commands.fields import Name
+from abeyance.api.schemas import Listed
+from abeyance.commands import lists
 from abeyance.errors import Refusal, Unavailable
 from abeyance.filters import EventFilter
 
@@ -38,10 +38,8 @@ _HEADERS: Final = {
 }
 
 
-class EventsQuery(BaseModel):
+class EventsQuery(wire.Request):
     """The query of a page of events."""
-
-    model_config = ConfigDict(frozen=True)
 
     after: str | None = Field(
         default=None,
@@ -73,23 +71,9 @@ def _of_pages_and_streams(event: dict[str, Any], stream: str) -> openapi.Respons
     return responses
 
 
-class StreamQuery(EventsQuery):
+class StreamQuery(EventsQuery, lists.StreamPage):
     """The query of a page of the events of all runs."""
 
-    type: list[Name] = Field(
-        default=[],
-        max_length=MAX_FILTERS,
-        description="Only events of these types. A type that ends in `*` selects all that begin so.",
-        examples=[["interrupt.*", "run.failed"]],
-    )
-    graph: Name | None = Field(default=None, description="Only events of runs of this graph.")
-    capability: list[Name] = Field(
-        default=[],
-        max_length=MAX_FILTERS,
-        description="Only events of interrupts that require one of these capabilities. One that ends in "
-        "`*` selects all that begin so.",
-        examples=[["refunds:*"]],
-    )
     since: wire.Moment | None = Field(
         default=None,
         description="Without a cursor, begin with the events after this time.",
@@ -126,12 +110,7 @@ async def read_stream(
     early if its token expires or is revoked.
     """
     after = last_event_id or query.after
-    filters = EventFilter(
-        types=tuple(query.type),
-        graph=query.graph,
-        capabilities=tuple(query.capability),
-        reads=credentials.reads,
-    )
+    filters = lists.narrowed(EventFilter(reads=credentials.reads), query)
     if _wants_stream(request):
         with place_of(credentials, backend) as place:
             following = await client.stream.opened(after, filters=filters, since=query.since)

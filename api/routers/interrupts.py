@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Annotated, Any, Literal, TypeAlias
 
 from fastapi import APIRouter, Body, Query
 from pydantic import BaseModel, Field
 
-from abeyance import commands, views, wire
+from abeyance import commands, views
 from abeyance.api import examples, openapi
 from abeyance.api.auth import READ, RESPOND, RESPONDS, Caller, require
 from abeyance.api.dependencies import (
@@ -25,21 +26,18 @@ from abeyance.api.inbox import prompts
 from abeyance.api.rights import Reads, seen_by, vouched
 from abeyance.api.routers.control import require_course
 from abeyance.api.schemas import (
-    MAX_FILTERS,
     AnswerBody,
     Answered,
     InterruptStatus,
     Listed,
-    ListQuery,
     Page,
     Question,
     fields_set,
 )
-from abeyance.commands.fields import Name
+from abeyance.commands import lists
 from abeyance.core import policy
-from abeyance.core.terms import GROUP
 from abeyance.errors import Unavailable
-from abeyance.filters import InboxFilter, Order
+from abeyance.filters import InboxFilter
 
 router = APIRouter(tags=["interrupts"])
 
@@ -117,53 +115,12 @@ async def read_interrupt(
     return Question(**dict(interrupt), prompt_html=html)
 
 
-class InboxQuery(ListQuery):
+class InboxQuery(lists.InboxPage):
     """The query of the inbox."""
 
-    assignee: Name | None = Field(
-        default=None,
-        description="Only interrupts for this subject, or for this group as `group:finance`.",
-        examples=["ada"],
-    )
-    group: Name | None = Field(
-        default=None, description="Only interrupts for this group.", examples=["finance"]
-    )
     mine: bool = Field(
         default=False,
         description="Only interrupts for the caller or one of their groups, and those that they claimed.",
-    )
-    priority: Literal["high", "normal", "low"] | None = Field(
-        default=None, description="Only interrupts of this priority."
-    )
-    min_risk: int | None = Field(
-        default=None, ge=0, le=100, description="Only interrupts with at least this risk."
-    )
-    order: Order = Field(
-        default="deadline",
-        description="`deadline`: the nearest first, those without one last. `priority` and `risk`: the "
-        "highest first. `age`: the oldest first. `-` before it turns the list around.",
-    )
-
-    status: Literal["open", "held"] = Field(
-        default="open",
-        description="`held`: those with a yes that can still be taken back.",
-    )
-    id: list[Name] = Field(
-        default_factory=list,
-        max_length=MAX_FILTERS,
-        description="Only these interrupts: those that are answered meanwhile are left out.",
-        examples=[["refund-4711.b276f6238dab3ba5"]],
-    )
-    capability: list[Name] = Field(
-        default_factory=list,
-        max_length=MAX_FILTERS,
-        description="Only interrupts that require one of these capabilities.",
-        examples=[["refunds:approve"]],
-    )
-    before: wire.Moment | None = Field(
-        default=None,
-        description="Only interrupts with a deadline before this time.",
-        examples=["2026-03-05T00:00Z"],
     )
 
 
@@ -182,22 +139,8 @@ async def list_open_interrupts(
 
     What others answer meanwhile moves nothing from one page to the next.
     """
-    filter_ = InboxFilter(
-        status=query.status,
-        ids=frozenset(query.id),
-        capabilities=frozenset(query.capability),
-        graph=query.graph,
-        conversation_id=query.conversation_id,
-        before=query.before,
-        assignee=query.assignee if query.group is None else f"{GROUP}{query.group}",
-        mine=caller if query.mine else None,
-        priority=query.priority,
-        min_risk=query.min_risk,
-        order=query.order,
-        q=query.q,
-        started_by=query.started_by,
-        reads=reads,
-    )
+    filter_ = lists.narrowed(InboxFilter(reads=reads), query)
+    filter_ = replace(filter_, mine=caller if query.mine else None)
     page = await client.inbox.page(filter_, cursor=query.cursor, limit=query.most)
     return Page(
         items=await seen_by(caller, page.items, client),

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, TypeAlias
 from urllib.parse import quote
 
 from fastapi import APIRouter, Path, Query, Request, Response
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, Field
 
 from abeyance import views, wire
 from abeyance.agents.transcript_view import TranscriptItem
@@ -27,21 +27,18 @@ from abeyance.api.dependencies import (
 from abeyance.api.rights import Reads, labels_of_start, require_free, without_others
 from abeyance.api.routers.control import view_for
 from abeyance.api.schemas import (
-    MAX_FILTERS,
     Listed,
-    ListQuery,
     Page,
     RunResult,
     RunStatus,
     StartBody,
-    parse_statuses,
 )
 from abeyance.authoring.graph import Graph
-from abeyance.commands.fields import Label
+from abeyance.commands import lists
 from abeyance.core.policy import Principal, ReadRights
 from abeyance.core.text import truncate
 from abeyance.errors import Code, Refusal
-from abeyance.filters import RunFilter, RunOrder
+from abeyance.filters import RunFilter
 from abeyance.handle import Started
 from abeyance.history import transcripts
 from abeyance.storage.run_files import RunFile
@@ -52,9 +49,7 @@ _MAX_ADDRESS_CHARS: Final = 4_000
 
 
 def _statuses(value: Any) -> frozenset[str]:
-    # A repeated parameter is a list.
-    values = value if isinstance(value, list) else [value]
-    return frozenset(parse_statuses([str(item) for item in values], beside=(views.UNTIL_BLOCKED,)))
+    return frozenset(lists.known_statuses(lists.parted(value), views.UNTIL_BLOCKED))
 
 
 Wait: TypeAlias = Annotated[
@@ -182,44 +177,6 @@ async def start(
         raise await without_others(client, reads, refusal) from refusal
 
 
-class RunsQuery(ListQuery):
-    """The query of a list of runs."""
-
-    status: Annotated[list[str], AfterValidator(parse_statuses)] = Field(
-        default_factory=list,
-        max_length=MAX_FILTERS,
-        description="Only runs with one of these statuses, separated by commas.",
-        examples=[["awaiting-input,paused"]],
-    )
-    blocked: bool | None = Field(
-        default=None,
-        description="Only runs with a blocked visit (`true`), or only the others (`false`).",
-    )
-    since: wire.Moment | None = Field(
-        default=None,
-        alias="from",
-        description="Only runs that started at this time or later.",
-        examples=["2026-07-01T00:00Z"],
-    )
-    until: wire.Moment | None = Field(
-        default=None,
-        alias="to",
-        description="Only runs that started before this time.",
-        examples=["2026-10-01T00:00Z"],
-    )
-    order: RunOrder = Field(
-        default="-age",
-        description="`-age`: the newest first. `activity`: the longest inactive first. Without `-` or "
-        "with it, the list is turned around.",
-    )
-    label: list[Label] = Field(
-        default_factory=list,
-        max_length=MAX_FILTERS,
-        description="Only runs with all of these labels, each as `name=value`.",
-        examples=[["team=support"]],
-    )
-
-
 @router.get(
     "",
     dependencies=[READ],
@@ -228,22 +185,10 @@ class RunsQuery(ListQuery):
     ),
 )
 async def list_runs(
-    query: Annotated[RunsQuery, Query()], client: ClientDep, reads: Reads
+    query: Annotated[lists.RunsPage, Query()], client: ClientDep, reads: Reads
 ) -> Page[views.RunView]:
     """List runs, newest first or in another order, without their values."""
-    filter_ = RunFilter(
-        statuses=frozenset(query.status),
-        graph=query.graph,
-        conversation_id=query.conversation_id,
-        labels=tuple(query.label),
-        blocked=query.blocked,
-        q=query.q,
-        started_by=query.started_by,
-        since=query.since,
-        until=query.until,
-        order=query.order,
-        reads=reads,
-    )
+    filter_ = lists.narrowed(RunFilter(reads=reads), query)
     page = await client.runs.page(filter_, cursor=query.cursor, limit=query.most)
     return Page(
         items=page.items,
@@ -350,10 +295,8 @@ def sent(file: RunFile) -> Response:
     return Response(file.data, media_type=file.type, headers=headers)
 
 
-class TranscriptQuery(BaseModel):
+class TranscriptQuery(wire.Request):
     """The query of a page of a transcript."""
-
-    model_config = ConfigDict(frozen=True)
 
     address: str | None = Field(
         default=None,

@@ -146,7 +146,7 @@ async def test_the_inbox_is_filtered_by_people_and_urgency_and_sorted(api: Api) 
 
     await eventually(seen)
     assert await listed("assignee=ada") == [assigned]
-    assert await listed("group=finance") == [assigned]
+    assert await listed("assignee=group:finance") == [assigned]
     assert await listed("mine=true") == [assigned]
     assert await listed("mine=true", "dan", "") == []
     assert await listed("priority=high") == [assigned]

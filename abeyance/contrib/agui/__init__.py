@@ -7,7 +7,6 @@ from typing import Final
 
 from fastapi import FastAPI
 
-from abeyance.api.dependencies import KNOWN_PARAMETERS
 from abeyance.api.protocols import Protocol
 from abeyance.contrib.talk import LARGEST_BODY
 
@@ -17,7 +16,7 @@ def _install(app: FastAPI) -> None:
         return
     from abeyance.contrib.agui.routes import router  # noqa: PLC0415  (an extra)
 
-    app.include_router(router, dependencies=[KNOWN_PARAMETERS])
+    app.include_router(router)
 
 
 PROTOCOL: Final = Protocol(
