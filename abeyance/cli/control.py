@@ -137,7 +137,7 @@ def deadline(
     if not body:
         raise SettingsError("nothing is to be changed: add a time, or --on-timeout")
     path = interrupt_path(interrupt_id)
-    show_interrupt(lambda api: api.patch(path, body), as_json=as_json)
+    show_interrupt(lambda api: api.send("PATCH", path, body), as_json=as_json)
 
 
 @controlling.command(cls=ErrorText, rich_help_panel=PANEL)
@@ -161,7 +161,7 @@ def edit(
 
     async def change(api: Connection) -> Any:
         read = version if version is not None else (await api.get(path))["version"]
-        return await api.patch(f"{path}/values", {"patch": patch, "version": read})
+        return await api.send("PATCH", f"{path}/values", {"patch": patch, "version": read})
 
     def lines(view: Any) -> list[Line]:
         if "values" not in view:
@@ -349,19 +349,14 @@ def migrate(
 
 def _migrate_all(graph: str, body: Mapping[str, Any], *, as_json: bool) -> None:
     async def work(api: Connection) -> list[dict[str, Any]]:
-        from abeyance.cli.watch import progress
-
         query = {"graph": graph, "status": _OPEN, "limit": _PAGE}
         results: list[dict[str, Any]] = []
-        with progress("migrate", is_quiet=as_json) as done:
-            while True:
-                page = await api.get("/runs", **query)
-                for view in page["items"]:
-                    results.append(await _migrated(api, str(view["run_id"]), body))
-                    done(1)
-                if page["next_cursor"] is None:
-                    return results
-                query["cursor"] = page["next_cursor"]
+        while True:
+            page = await api.get("/runs", **query)
+            results += [await _migrated(api, str(each["run_id"]), body) for each in page["items"]]
+            if page["next_cursor"] is None:
+                return results
+            query["cursor"] = page["next_cursor"]
 
     def show_all(results: Sequence[Mapping[str, Any]]) -> None:
         rows = [(each["run_id"], each["outcome"], each["detail"]) for each in results]

@@ -61,7 +61,6 @@ _NO_WORKER: Final = (
 )
 _NOT_READ: Final = "details require the capability runs:read"
 _OF_CALLS: Final = frozenset(kind for kind, row in KINDS.items() if row.asked_by == "call")
-_UNITS: Final = {"d": 86_400, "h": 3_600, "min": 60, "s": 1}
 
 
 class Line(NamedTuple):
@@ -115,8 +114,8 @@ def _readable(character: str) -> str:
     return " " if unicodedata.category(character) == "Zs" else f"<U+{ord(character):04X}>"
 
 
-def run_lines(view: Mapping[str, Any], now: datetime | None = None) -> list[Line]:
-    """Return the summary of a run; with `now`, also the time left until its deadlines."""
+def run_lines(view: Mapping[str, Any]) -> list[Line]:
+    """Return the summary of a run."""
     error = view.get("error")
     # The reason is shown once, with its code.
     is_shown_below = error is not None and error["message"] == view.get("reason")
@@ -166,7 +165,7 @@ def run_lines(view: Mapping[str, Any], now: datetime | None = None) -> list[Line
                 "that was recorded",
             )
         )
-    lines.extend(interrupt_lines(view.get("interrupts") or [], now))
+    lines.extend(interrupt_lines(view.get("interrupts") or []))
     return lines
 
 
@@ -193,9 +192,7 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def interrupt_lines(
-    interrupts: Sequence[Mapping[str, Any]], now: datetime | None = None
-) -> list[Line]:
+def interrupt_lines(interrupts: Sequence[Mapping[str, Any]]) -> list[Line]:
     """Return interrupts with their questions, and for open ones the command that answers."""
     lines = []
     for entry in interrupts:
@@ -209,8 +206,7 @@ def interrupt_lines(
         if is_open:
             lines.extend(_reason_lines(entry))
             if entry.get("deadline"):
-                far = f" ({distance(entry['deadline'], now)})" if now else ""
-                lines.append(Line("", f"until {entry['deadline']}{far}{_then(entry)}"))
+                lines.append(Line("", f"until {entry['deadline']}{_then(entry)}"))
             if entry.get("requested_capability"):
                 lines.append(Line("", f"requires the capability {entry['requested_capability']}"))
             lines.extend(_urgency_lines(entry))
@@ -379,19 +375,6 @@ def event_line(event: Mapping[str, Any], *, with_run: bool = False) -> str:
 def short_time(moment: str) -> str:
     """Return a time of the API to the second: `2026-03-05T09:00:00Z`."""
     return f"{datetime.fromisoformat(moment).astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
-
-
-def distance(moment: str, now: datetime) -> str:
-    """Return the distance of a time in its two largest units: `in 2 d 3 h`, `5 min ago`."""
-    seconds = int((datetime.fromisoformat(moment) - now).total_seconds())
-    rest = abs(seconds)
-    units: list[str] = []
-    for unit, size in _UNITS.items():
-        count, rest = divmod(rest, size)
-        if count or units or unit == "s":
-            units.append(f"{count} {unit}")
-    text = " ".join(units[:2])
-    return f"in {text}" if seconds >= 0 else f"{text} ago"
 
 
 def status_of(view: Mapping[str, Any]) -> str:

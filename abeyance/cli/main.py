@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from abeyance.cli.answers import answering, people
-from abeyance.cli.api_call import PANEL, PrintJson, call_as
+from abeyance.cli.api_call import PrintJson, call_as
 from abeyance.cli.approvals import reporting
 from abeyance.cli.audit import auditing
-from abeyance.cli.batch import bulk, clearing, conversing
+from abeyance.cli.batch import bulk
 from abeyance.cli.control import controlling, moving, steering
 from abeyance.cli.doctor import examination, unshared_records
 from abeyance.cli.errors import ErrorText, ExitCode, leave, print_error
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 _PANEL: Final = "Processes"
 _TOLD_EVERY: Final = 100
-_STORAGE: Final = "Storage (ABEYANCE_STORAGE, TEMPORAL_ADDRESS)"
 
 commands = typer.Typer(
     add_completion=False,
@@ -61,10 +60,8 @@ for of_runs in (
     slack_commands,
 ):
     commands.add_typer(of_runs)
-commands.add_typer(conversing, name="conversation", rich_help_panel=PANEL)
 commands.add_typer(charts, name="graph", rich_help_panel="Graphs")
 commands.add_typer(tokens, name="token", rich_help_panel="Operation")
-commands.add_typer(clearing, name="blobs", rich_help_panel=_STORAGE)
 
 App = Annotated[
     str | None,

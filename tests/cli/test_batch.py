@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import time
 import uuid
 
 import pytest
 from command_line import Terminal
 from dev_stack import Stack
-
-from abeyance.cli import watch
 
 
 def starts(terminal: Terminal, count: int, *options: str) -> list[str]:
@@ -102,54 +99,3 @@ def test_an_empty_filter_of_a_batch_is_refused_and_is_not_left_out(
     code, out, err = terminal.call("batch", "cancel", "--label", nobody, f"--{name}", "")
 
     assert (code, out) == (3, ""), err
-
-
-def test_a_conversation_is_controlled(terminal: Terminal, standing: Stack) -> None:
-    talk = f"talk {uuid.uuid4().hex[:8]}"
-    (run_id,) = starts(terminal, 1, "--conversation", talk)
-    busy, _, err = terminal.call("run", "sum", "--conversation", talk)
-    assert busy == 3
-    assert run_id in err
-
-    assert terminal.told("conversation", "pause", talk, "--reason", "lunch")["runs"] == [run_id]
-    assert standing.view(run_id, "paused")["pause"]["reason"] == "lunch"
-    steered = terminal.told("conversation", "steer", talk, "hurry", "--message-id", "m1")
-    assert (steered["runs"], steered["message_id"]) == ([run_id], "m1")
-    assert terminal.told("conversation", "resume", talk)["count"] == 1
-    code, out, _ = terminal.call("conversation", "interrupt", talk, "--now")
-    assert (code, out.split()) == (0, ["interrupt", run_id])
-    standing.view(run_id, "cancelled")
-    code, out, _ = terminal.call("conversation", "interrupt", talk)
-    assert (code, "no run of the conversation is active" in out) == (0, True)
-    code, _, err = terminal.call("conversation", "steer", talk, "hurry", "--json")
-    assert (code, json.loads(err)["code"]) == (3, "no_active_run")
-    code, _, err = terminal.call("conversation", "interrupt", "..", "--json")
-    assert (code, json.loads(err)["code"]) == (3, "invalid_body")
-
-
-def test_evictions_are_counted(terminal: Terminal) -> None:
-    assert terminal.told("evict", "--inactive-for", "300d") == {"evicted": 0, "runs": []}
-    code, out, _ = terminal.call("evict", "--keep", "1000000")
-    assert (code, out.split()) == (0, ["total", "0"])
-    assert terminal.call("evict")[0] == 3
-    assert terminal.call("evict", "--inactive-for", "a while")[0] == 3
-    assert terminal.call("evict", "--inactive-for", "0")[0] == 3
-
-
-def test_progress_is_drawn_where_somebody_watches(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with watch.progress("pause", 3) as done:
-        done(3)
-    assert capsys.readouterr() == ("", "")
-
-    monkeypatch.setattr(watch, "can_draw", lambda: True)
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("TERM", "xterm")
-    with watch.progress("pause", 3) as done:
-        done(2)
-    out, err = capsys.readouterr()
-    assert (out, "pause" in err, "2/3" in err) == ("", True, True)
-    with watch.progress("pause", 3, is_quiet=True) as done:
-        done(2)
-    assert capsys.readouterr() == ("", "")

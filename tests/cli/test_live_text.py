@@ -10,8 +10,6 @@ import pytest
 from dev_stack import Place, until
 from screen import Screen
 
-from abeyance.cli.watch import Said
-
 TALKING = """\
 import asyncio
 from pathlib import Path
@@ -40,21 +38,6 @@ graph.edge(START, "clerk")
 """
 
 
-def test_the_last_lines_of_a_text_are_shown_until_its_turn_is_over() -> None:
-    said = Said()
-    for offset, text in ((0, "one\ntwo\n"), (8, "three\nfor"), (14, "four")):
-        said.hear({"address": "a", "data": {"turn": 1, "offset": offset, "text": text}})
-
-    assert [tuple(line) for line in said.lines()] == [("says", "two"), ("", "three"), ("", "four")]
-    said.end({"type": "node.started", "address": "b"})
-    assert said.lines()
-    said.hear({"address": "a", "data": {"turn": 1, "offset": 0, "text": ""}})
-    assert said.lines() == []
-    said.hear({"address": "a", "data": {"turn": 1, "offset": 0, "text": "x"}})
-    said.end({"type": "node.finished", "address": "a"})
-    assert said.lines() == []
-
-
 @pytest.mark.slow
 def test_a_terminal_shows_what_a_model_says_also_after_its_worker_was_killed(
     tmp_path: Path,
@@ -68,7 +51,6 @@ def test_a_terminal_shows_what_a_model_says_also_after_its_worker_was_killed(
             Screen(stack, "watch", "r"),
             Screen(stack, "watch", "r", "--json"),
         ]
-        ends = ("completed", "run.completed")
         try:
             for screen in screens:
                 until(partial(screen.shows, "It is first"), "the text of the first attempt")
@@ -76,8 +58,8 @@ def test_a_terminal_shows_what_a_model_says_also_after_its_worker_was_killed(
             for screen in screens:
                 until(partial(screen.shows, "It is again"), "the text of the second attempt")
             (tmp_path / "end").touch()
-            for screen, end in zip(screens, ends, strict=True):
-                until(partial(screen.shows, end), "the end")
+            for screen in screens:
+                until(partial(screen.shows, "run.completed"), "the end")
                 assert screen.process.wait(timeout=30) == 0
         finally:
             for screen in screens:

@@ -8,14 +8,12 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
 from command_line import Terminal
 from dev_stack import Stack, command, until
-from screen import Screen
 
 from abeyance.http import events as follow
 
@@ -148,43 +146,6 @@ def test_who_reads_no_further_gets_no_trace(standing: Stack) -> None:
         process.wait(timeout=20)
         assert process.stderr is not None
         assert process.stderr.read() == ""
-
-
-def test_in_a_terminal_a_picture_of_the_run_moves_with_it(
-    terminal: Terminal, standing: Stack
-) -> None:
-    question = standing.start("drawn", label="\x1b[2J")
-    terminal.call("deadline", question, "2d", "--on-timeout", "halt")
-    screen = Screen(standing, "watch", "drawn")
-    try:
-        for word in ("awaiting-input", "What to add to 2? <U+001B>[2J", "(in 1 d 23 h), then halt"):
-            until(partial(screen.shows, word), word)
-        until(lambda: screen.shows(f"abeyance respond {question} 0"), "how to answer")
-        until(lambda: screen.shows("run.awaiting_input"), "the last event")
-
-        terminal.call("pause", "drawn", "--reason", "lunch")
-        until(lambda: screen.shows("paused"), "the pause")
-        terminal.call("resume", "drawn")
-        standing.answer("drawn", 2)
-        until(lambda: screen.shows("completed"), "the end")
-        until(lambda: screen.shows("run.completed"), "the end as an event")
-        until(lambda: screen.shows("\x1b[?25h"), "the cursor to be back")
-        assert screen.process.wait(timeout=20) == 0
-    finally:
-        screen.close()
-
-
-def test_ctrl_c_gives_the_terminal_back_as_it_was(standing: Stack) -> None:
-    standing.start("left-drawn")
-    screen = Screen(standing, "watch", "left-drawn")
-    try:
-        until(lambda: screen.shows("run.awaiting_input"), "the picture")
-        screen.process.send_signal(signal.SIGINT)
-        until(lambda: screen.shows("\x1b[?25h"), "the cursor to be back")
-        assert screen.process.wait(timeout=20) == 130
-        assert not screen.shows("Traceback")
-    finally:
-        screen.close()
 
 
 @pytest.mark.parametrize("name", ["nobody", "no body"])

@@ -11,10 +11,9 @@ from temporal_site import Site, eventually
 from temporalio.client import Client as TemporalClient
 
 from abeyance import END, START, Graph
-from abeyance.client import Client
 from abeyance.core.policy import Principal
 from abeyance.core.state import Limits
-from abeyance.errors import Code, Refusal, SettingsError
+from abeyance.errors import Refusal
 from abeyance.settings import Settings
 from abeyance.storage.blobs import FolderBlobs
 from abeyance.temporal.connection import connect_temporal
@@ -48,26 +47,6 @@ async def site(temporal: TemporalClient, tmp_path: Path) -> Site:
     )
 
 
-async def test_the_blobs_of_a_run_that_goes_on_are_not_deleted(site: Site, tmp_path: Path) -> None:
-    async with site.worker():
-        run_id = await site.start({"text": LARGE})
-        await site.until(run_id, "awaiting-input")
-        kept = files(tmp_path)
-        assert kept
-
-        with pytest.raises(
-            Refusal, match=r"is awaiting-input and needs its blobs. Cancel it"
-        ) as refused:
-            await site.client.runs.delete_blobs(run_id)
-        assert refused.value.code is Code.NOT_FINISHED
-        assert files(tmp_path) == kept
-
-        await site.client.run(run_id).respond(response=True, principal=ANYBODY)
-        await site.ended(run_id)
-        assert await site.client.runs.delete_blobs(run_id) > 0
-        assert files(tmp_path) == []
-
-
 async def test_what_signals_carried_is_bounded_before_it_is_stored_and_erased_with_the_run(
     site: Site, tmp_path: Path
 ) -> None:
@@ -92,26 +71,3 @@ async def test_what_signals_carried_is_bounded_before_it_is_stored_and_erased_wi
 
         await eventually(is_erased, seconds=60)
     assert files(tmp_path) == []
-
-
-async def test_what_is_left_of_a_run_that_temporal_has_forgotten_is_deleted(
-    site: Site, tmp_path: Path
-) -> None:
-    await FolderBlobs(tmp_path).put("forgotten", b"left")
-
-    assert await site.client.runs.delete_blobs("forgotten") == 1
-    assert await site.client.runs.delete_blobs("forgotten") == 0
-
-
-async def test_where_temporal_cannot_be_asked_nothing_is_deleted(
-    temporal: TemporalClient, tmp_path: Path
-) -> None:
-    blobs = FolderBlobs(tmp_path)
-    await blobs.put("somewhere", b"kept")
-    address = temporal.service_client.config.target_host
-    elsewhere = await TemporalClient.connect(address, namespace="no-such-namespace")
-    client = Client(elsewhere, blobs=blobs, patience=0.5)
-
-    with pytest.raises(SettingsError, match="no-such-namespace"):
-        await client.runs.delete_blobs("somewhere")
-    assert files(tmp_path)
