@@ -20,7 +20,6 @@ from typing import Any, Literal, TypedDict, Unpack
 
 from abeyance import commands
 from abeyance.agents.transcript_view import TranscriptItem
-from abeyance.core.json import Json
 from abeyance.core.ledger import Receipt
 from abeyance.core.policy import Principal
 from abeyance.duration import Duration
@@ -156,7 +155,8 @@ class RunHandle(ABC):
             digests=None if digests is None else checked_mapping(digests, "/digests"),
             on_behalf_of=on_behalf_of,
         )
-        return await self._respond(about, principal, key)
+        receipts: list[Receipt] = await self._send(commands.Respond, about, principal, key)
+        return receipts
 
     async def pause(
         self,
@@ -174,7 +174,7 @@ class RunHandle(ABC):
         Raises `unknown_run` and `not_running`.
         """
         about = {"reason": reason, "mode": mode, "timeout": timeout, "on_timeout": on_timeout}
-        await self._control(commands.Pause, about, principal, key)
+        await self._send(commands.Pause, about, principal, key)
 
     async def resume(
         self,
@@ -184,7 +184,7 @@ class RunHandle(ABC):
         key: str | None = None,
     ) -> None:
         """Resume after a pause. A signal, as `pause`."""
-        await self._control(commands.Resume, {"reason": reason}, principal, key)
+        await self._send(commands.Resume, {"reason": reason}, principal, key)
 
     async def cancel(
         self,
@@ -197,7 +197,7 @@ class RunHandle(ABC):
     ) -> None:
         """Cancel the run; `grace` is how long nodes may take to stop. A signal, as `pause`."""
         about = {"reason": reason, "mode": mode, "grace": grace}
-        await self._control(commands.Cancel, about, principal, key)
+        await self._send(commands.Cancel, about, principal, key)
 
     @abstractmethod
     async def steer(self, text: str = "", **fields: Unpack[MessageFields]) -> str:
@@ -249,7 +249,9 @@ class RunHandle(ABC):
         if key is not None and version is None:
             # The same call again would be an edit of the version that it has made.
             raise invalid([{"pointer": "/version", "message": "is missing beside a key"}])
-        await self._edit_values(checked_mapping(patch, "/patch"), version, principal, key)
+        fields = checked_mapping(patch, "/patch")
+        read = (await self.view()).version if version is None else version
+        await self._send(commands.EditValues, {"patch": fields, "version": read}, principal, key)
 
     async def edit_deadline(
         self,
@@ -269,9 +271,9 @@ class RunHandle(ABC):
         `unknown_run`.
         """
         moved = {"deadline": deadline, "timeout": timeout}
-        about = {name: value for name, value in moved.items() if value is not ...}
-        about["on_timeout"] = on_timeout
-        await self._edit_question(commands.EditDeadline, interrupt_id, about, principal, key)
+        about: dict[str, Any] = {"interrupt_id": interrupt_id, "on_timeout": on_timeout}
+        about |= {name: value for name, value in moved.items() if value is not ...}
+        await self._send(commands.EditDeadline, about, principal, key)
 
     async def claim(
         self,
@@ -289,8 +291,8 @@ class RunHandle(ABC):
         who may not answer, `already_answered`, `withdrawn`, `unknown_interrupt`, `not_running` and
         `unknown_run`.
         """
-        about = {"for_": for_, "on_behalf_of": on_behalf_of}
-        await self._edit_question(commands.Claim, interrupt_id, about, principal, key)
+        about = {"interrupt_id": interrupt_id, "for_": for_, "on_behalf_of": on_behalf_of}
+        await self._send(commands.Claim, about, principal, key)
 
     async def release(
         self, interrupt_id: str, *, principal: Principal | None = None, key: str | None = None
@@ -299,7 +301,7 @@ class RunHandle(ABC):
 
         Without a claim nothing happens. Raises the same refusals as `claim`.
         """
-        await self._edit_question(commands.ReleaseClaim, interrupt_id, {}, principal, key)
+        await self._send(commands.ReleaseClaim, {"interrupt_id": interrupt_id}, principal, key)
 
     async def reassign(
         self,
@@ -317,8 +319,8 @@ class RunHandle(ABC):
         also become the people of its quorum, which takes `runs:control` and the capability of the
         question. Raises the same refusals as `claim`.
         """
-        about = {"to": as_names(to), "votes": votes, "note": note}
-        await self._edit_question(commands.Reassign, interrupt_id, about, principal, key)
+        about = {"interrupt_id": interrupt_id, "to": as_names(to), "votes": votes, "note": note}
+        await self._send(commands.Reassign, about, principal, key)
 
     async def take_back(
         self,
@@ -334,7 +336,8 @@ class RunHandle(ABC):
         which clears all votes. Raises `not_held`, `capability_required`, `unknown_interrupt`,
         `not_running` and `unknown_run`.
         """
-        await self._edit_question(commands.TakeBack, interrupt_id, {"note": note}, principal, key)
+        about = {"interrupt_id": interrupt_id, "note": note}
+        await self._send(commands.TakeBack, about, principal, key)
 
     @abstractmethod
     async def file(self, file: Mapping[str, str] | str) -> bytes:
@@ -366,8 +369,9 @@ class RunHandle(ABC):
         Raises `cannot_migrate` with all obstacles, `versions_differ`, `capability_required`,
         `not_running` and `unknown_run`.
         """
-        changes = _changes(patch, renames)
-        return await self._migrate({**changes, "pause": pause, "dry_run": dry_run}, principal, key)
+        about = {**_changes(patch, renames), "pause": pause, "dry_run": dry_run}
+        done: Migration = await self._send(commands.MigrateBody, about, principal, key)
+        return done
 
     async def retry(
         self,
@@ -385,8 +389,8 @@ class RunHandle(ABC):
         values. Raises `not_finished` for an open run, `run_finished` for a completed one,
         `cannot_migrate`, `conversation_busy`, `capability_required`, `gone` and `unknown_run`.
         """
-        changes = _changes(patch, renames)
-        await self._retry({**changes, "graph": graph}, principal, key)
+        about = {**_changes(patch, renames), "graph": graph}
+        await self._send(commands.RetryBody, about, principal, key)
 
     async def rewind(
         self,
@@ -407,7 +411,8 @@ class RunHandle(ABC):
         """
         fields = json_patch(checked_mapping(patch or {}, "/patch"))
         about = {"to": to, "patch": fields, "dry_run": dry_run}
-        return await self._rewind(about, principal, key)
+        done: Rewind = await self._send(commands.RewindBody, about, principal, key)
+        return done
 
     @abstractmethod
     async def transcript(self, address: str | None = None) -> list[TranscriptItem]:
@@ -416,56 +421,19 @@ class RunHandle(ABC):
         `address` is that of the agent, or of something inside it; None if the run has one transcript.
         """
 
-    # How the methods above send a command: `about` are its fields as their caller gave them, less the
-    # principal and the key, and not validated yet.
-
     @abstractmethod
-    async def _respond(
-        self, about: Mapping[str, Any], principal: Principal | None, key: str | None
-    ) -> list[Receipt]: ...
-
-    @abstractmethod
-    async def _control(
+    async def _send(
         self,
-        kind: type[commands.Order],
+        kind: type[commands.Command],
         about: Mapping[str, Any],
         principal: Principal | None,
         key: str | None,
-    ) -> None: ...
+    ) -> Any:
+        """Send a command, and return what it is answered.
 
-    @abstractmethod
-    async def _edit_question(
-        self,
-        kind: type[commands.QuestionEdit],
-        interrupt_id: str,
-        about: Mapping[str, Any],
-        principal: Principal | None,
-        key: str | None,
-    ) -> None: ...
-
-    @abstractmethod
-    async def _edit_values(
-        self,
-        patch: Mapping[str, Any],
-        version: int | None,
-        principal: Principal | None,
-        key: str | None,
-    ) -> None: ...
-
-    @abstractmethod
-    async def _migrate(
-        self, about: Mapping[str, Json], principal: Principal | None, key: str | None
-    ) -> Migration: ...
-
-    @abstractmethod
-    async def _retry(
-        self, about: Mapping[str, Json], principal: Principal | None, key: str | None
-    ) -> None: ...
-
-    @abstractmethod
-    async def _rewind(
-        self, about: Mapping[str, Json], principal: Principal | None, key: str | None
-    ) -> Rewind: ...
+        `about` are its fields as their caller gave them, less the principal and the key, and not
+        validated yet.
+        """
 
 
 def _changes(patch: Mapping[str, Any] | None, renames: Mapping[str, str] | None) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Collection, Mapping
 from dataclasses import fields
-from typing import Any, ClassVar, Final, TypeVar, Unpack
+from typing import Any, ClassVar, Final, TypeVar, Unpack, assert_never
 
 from pydantic import ValidationError
 
@@ -165,68 +165,39 @@ class CommandedRun(RunHandle):
     def _message(self, text: str, fields: MessageFields) -> commands.SteerMessage:
         return message_order(text, fields, principal=fields.get("principal") or self.caller)
 
-    async def _respond(
-        self, about: Mapping[str, Any], principal: Principal | None, key: str | None
-    ) -> list[Receipt]:
-        by = {"principal": principal or self.caller, **without_none(key=key)}
-        answers = {"note": None, "digests": {}, **about, **by}
-        return await self.respond_to(order_of(commands.Respond, answers))
-
-    async def _control(
+    async def _send(
         self,
-        kind: type[commands.Order],
+        kind: type[commands.Command],
         about: Mapping[str, Any],
         principal: Principal | None,
         key: str | None,
-    ) -> None:
-        await self.control(control_order(kind, about, principal or self.caller, key))
-
-    async def _edit_question(
-        self,
-        kind: type[commands.QuestionEdit],
-        interrupt_id: str,
-        about: Mapping[str, Any],
-        principal: Principal | None,
-        key: str | None,
-    ) -> None:
-        by = {"interrupt_id": interrupt_id, "principal": principal or self.caller, "key": key}
-        await self.edit(order_of(kind, {**about, **by}))
-
-    async def _edit_values(
-        self,
-        patch: Mapping[str, Any],
-        version: int | None,
-        principal: Principal | None,
-        key: str | None,
-    ) -> None:
-        checked = await self.checked_patch(patch)
-        read = (await self.view()).version if version is None else version
-        by = {"principal": principal or self.caller, "key": key}
-        order = order_of(commands.EditValues, {"patch": checked, "version": read, **by})
-        await self.edit(order)
-
-    async def _migrate(
-        self, about: Mapping[str, Json], principal: Principal | None, key: str | None
-    ) -> Migration:
-        by = {"principal": principal or self.caller, **without_none(key=key)}
-        body = order_of(commands.MigrateBody, about)
-        fields = {name: getattr(body, name) for name in commands.MigrationFields.model_fields}
-        order = order_of(commands.Migrate, {**fields, "version": self.graph_version, **by})
-        return await self.migrate_at_rest(order, pause=body.pause)
-
-    async def _retry(
-        self, about: Mapping[str, Json], principal: Principal | None, key: str | None
-    ) -> None:
-        order = order_of(commands.RetryBody, about)
+    ) -> Any:
         by = principal or self.caller
-        await self.retry_by(order, principal=by, key=checked_key(key, AT_KEY))
-
-    async def _rewind(
-        self, about: Mapping[str, Json], principal: Principal | None, key: str | None
-    ) -> Rewind:
-        order = order_of(commands.RewindBody, about)
-        by = principal or self.caller
-        return await self.rewind_by(order, principal=by, key=checked_key(key, AT_KEY))
+        whose = {"principal": by, **without_none(key=key)}
+        if issubclass(kind, commands.Control):
+            return await self.control(control_order(kind, about, by, key))
+        if issubclass(kind, commands.Respond):
+            answers = {"note": None, "digests": {}, **about, **whose}
+            return await self.respond_to(order_of(kind, answers))
+        if issubclass(kind, commands.EditValues):
+            about = {**about, "patch": await self.checked_patch(about["patch"])}
+        if issubclass(kind, commands.OfPrincipal):
+            return await self.edit(order_of(kind, {**about, **whose}))
+        body = order_of(kind, about)
+        key = checked_key(key, AT_KEY)
+        match body:
+            case commands.MigrateBody(pause=pause):
+                fields = {
+                    name: getattr(body, name) for name in commands.MigrationFields.model_fields
+                }
+                order = commands.Migrate(**fields, version=self.graph_version, **whose)
+                return await self.migrate_at_rest(order, pause=pause)
+            case commands.RetryBody():
+                return await self.retry_by(body, principal=by, key=key)
+            case commands.RewindBody():
+                return await self.rewind_by(body, principal=by, key=key)
+            case _:
+                assert_never(body)
 
 
 def _not_at_rest(refusal: Refusal) -> Refusal:

@@ -444,3 +444,5 @@ QuestionEdit: TypeAlias = EditDeadline | TakeBack | Claim | ReleaseClaim | Reass
 """What changes an open question, and has no receipt."""
 Edit: TypeAlias = EditValues | QuestionEdit
 """What changes an open run or one of its questions, and has no receipt."""
+Command: TypeAlias = Respond | Order | Edit | MigrateBody | RetryBody | RewindBody
+"""What a handle sends to a run, but for messages."""

@@ -130,9 +130,11 @@ class Connection:
         headers = _with_key(key)
         return await self._call("POST", path, params=query, json=dict(body or {}), headers=headers)
 
-    async def patch(self, path: str, body: Mapping[str, Any], *, key: str | None = None) -> Any:
-        """Send a PATCH request. Raises as `get`."""
-        return await self._json("PATCH", path, json=dict(body), headers=_with_key(key))
+    async def send(
+        self, method: str, path: str, body: Mapping[str, Any], *, key: str | None = None
+    ) -> Any:
+        """Send a request with a body. Raises as `get`."""
+        return await self._json(method, path, json=dict(body), headers=_with_key(key))
 
     async def delete(self, path: str, *, key: str | None = None) -> Any:
         """Send a DELETE request. Raises as `get`."""

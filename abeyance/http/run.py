@@ -6,7 +6,7 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
-from typing import Any, Final, Unpack
+from typing import Any, Final, Literal, NamedTuple, Unpack
 from urllib.parse import quote
 
 from pydantic import TypeAdapter
@@ -14,7 +14,6 @@ from pydantic import TypeAdapter
 from abeyance import commands, wire
 from abeyance.agents.transcript_view import TranscriptItem
 from abeyance.core import replies
-from abeyance.core.json import Json
 from abeyance.core.ledger import Receipt
 from abeyance.core.policy import Principal
 from abeyance.errors import Code, Refusal
@@ -22,7 +21,7 @@ from abeyance.handle import MessageFields, RunHandle
 from abeyance.http.connection import Connection
 from abeyance.http.events import follow as followed
 from abeyance.http.events import past
-from abeyance.orders import SIGNALS, awaited, body_of, message_of, order_of
+from abeyance.orders import awaited, body_of, message_of, order_of
 from abeyance.schemas.requests import json_patch
 from abeyance.storage.run_files import checked_id
 from abeyance.util import checked_run_id, checked_text
@@ -42,22 +41,37 @@ _LONGEST_WAIT: Final = 30.0
 _PAGE: Final = "1000"
 _LAST_OF_ID: Final = re.compile("[0-9a-f]{16}")
 _RECEIPTS: Final = TypeAdapter(list[Receipt])
-_BODIES: Final[Mapping[type[wire.Request], type[wire.Request]]] = {
-    commands.Pause: commands.PauseBody,
-    commands.Resume: commands.ControlBody,
-    commands.Cancel: commands.CancelBody,
-    commands.EditDeadline: commands.DeadlineBody,
-    commands.Claim: commands.ClaimBody,
-    commands.ReleaseClaim: wire.Request,
-    commands.Reassign: commands.ReassignBody,
-    commands.TakeBack: commands.TakeBackBody,
-}
-"""What is sent of a command: the rest is the server's."""
-_EDITS: Final[Mapping[type[commands.QuestionEdit], str]] = {
-    commands.Claim: "claim",
-    commands.ReleaseClaim: "release",
-    commands.Reassign: "reassign",
-    commands.TakeBack: "take-back",
+
+
+def _receipts(reply: Any) -> list[Receipt]:
+    return _RECEIPTS.validate_python(reply["receipts"])
+
+
+class _Call(NamedTuple):
+    """How a command is sent: to which path of its run or its question, which of its fields, because the
+    rest is the server's, and what is made of the reply.
+    """
+
+    method: Literal["PATCH", "POST"]
+    path: str
+    body: type[wire.Request]
+    answer: Callable[[Any], Any] = lambda _: None
+
+
+_CALLS: Final[Mapping[type[commands.Command], _Call]] = {
+    commands.Respond: _Call("POST", "/respond", commands.Answers, _receipts),
+    commands.Pause: _Call("POST", "/pause", commands.PauseBody),
+    commands.Resume: _Call("POST", "/resume", commands.ControlBody),
+    commands.Cancel: _Call("POST", "/cancel", commands.CancelBody),
+    commands.EditValues: _Call("PATCH", "/values", commands.ValuesBody),
+    commands.EditDeadline: _Call("PATCH", "", commands.DeadlineBody),
+    commands.Claim: _Call("POST", "/claim", commands.ClaimBody),
+    commands.ReleaseClaim: _Call("POST", "/release", wire.Request),
+    commands.Reassign: _Call("POST", "/reassign", commands.ReassignBody),
+    commands.TakeBack: _Call("POST", "/take-back", commands.TakeBackBody),
+    commands.MigrateBody: _Call("POST", "/migrate", commands.MigrateBody, Migration.model_validate),
+    commands.RetryBody: _Call("POST", "/retry", commands.RetryBody),
+    commands.RewindBody: _Call("POST", "/rewind", commands.RewindBody, Rewind.model_validate),
 }
 
 
@@ -93,17 +107,17 @@ class HttpRun(RunHandle):
         listed = await self._api.get(f"{self._path}/interrupts", status=status)
         return [InterruptView.model_validate(entry) for entry in listed["items"]]
 
-    def _has(self, interrupt_id: str) -> bool:
-        """Return whether an id is that of an interrupt of this run, by its form."""
+    def _path_of(self, interrupt_id: Any) -> str:
+        """Return the path of an interrupt. Raises `unknown_interrupt` for an id of another form."""
+        order_of(commands.WhichInterrupt, {"interrupt_id": interrupt_id})
         run_id, _, last = interrupt_id.rpartition(".")
-        return run_id == self._run_id and _LAST_OF_ID.fullmatch(last) is not None
+        if run_id != self._run_id or _LAST_OF_ID.fullmatch(last) is None:
+            raise replies.unknown(interrupt_id)
+        return f"/interrupts/{quote(interrupt_id, safe='')}"
 
     async def interrupt(self, interrupt_id: str) -> InterruptView | None:
-        order_of(commands.WhichInterrupt, {"interrupt_id": interrupt_id})
-        if not self._has(interrupt_id):
-            return None
         try:
-            entry = await self._api.get(f"/interrupts/{quote(interrupt_id, safe='')}")
+            entry = await self._api.get(self._path_of(interrupt_id))
         except Refusal as refusal:
             if refusal.code is not Code.UNKNOWN_INTERRUPT:
                 raise
@@ -148,24 +162,23 @@ class HttpRun(RunHandle):
         """Return the audit of the run so far, without answers that the token may not read."""
         return await self._api.content(f"{self._path}/audit", "application/x-ndjson")
 
-    async def _respond(
-        self, about: Mapping[str, Any], principal: Principal | None, key: str | None
-    ) -> list[Receipt]:
-        _refuse_principal(principal)
-        body = body_of(commands.Answers, about)
-        reply = await self._api.post(f"{self._path}/respond", body, key=key)
-        return _RECEIPTS.validate_python(reply["receipts"])
-
-    async def _control(
+    async def _send(
         self,
-        kind: type[commands.Order],
+        kind: type[commands.Command],
         about: Mapping[str, Any],
         principal: Principal | None,
         key: str | None,
-    ) -> None:
+    ) -> Any:
         _refuse_principal(principal)
-        body = body_of(_BODIES[kind], about)
-        await self._api.post(f"{self._path}/{SIGNALS[kind]}", body, key=key)
+        call, path, fields = _CALLS[kind], self._path, dict(about)
+        question = fields.pop("interrupt_id") if issubclass(kind, commands.OfQuestion) else None
+        if issubclass(kind, commands.EditValues):
+            fields["patch"] = json_patch(fields["patch"])
+        body = body_of(call.body, fields)
+        if issubclass(kind, commands.OfQuestion):
+            path = self._path_of(question)
+        reply = await self._api.send(call.method, f"{path}{call.path}", body, key=key)
+        return call.answer(reply)
 
     async def steer(self, text: str = "", **fields: Unpack[MessageFields]) -> str:
         response = await self._api.post(f"{self._path}/steer", message_body(text, fields))
@@ -195,58 +208,6 @@ class HttpRun(RunHandle):
     ) -> int:
         _refuse_principal(principal)
         return int((await self._api.delete(f"{self._path}/messages", key=key))["cleared"])
-
-    async def _edit_values(
-        self,
-        patch: Mapping[str, Any],
-        version: int | None,
-        principal: Principal | None,
-        key: str | None,
-    ) -> None:
-        _refuse_principal(principal)
-        read = (await self.view()).version if version is None else version
-        body = body_of(commands.ValuesBody, {"patch": json_patch(patch), "version": read})
-        await self._api.patch(f"{self._path}/values", body, key=key)
-
-    async def _edit_question(
-        self,
-        kind: type[commands.QuestionEdit],
-        interrupt_id: str,
-        about: Mapping[str, Any],
-        principal: Principal | None,
-        key: str | None,
-    ) -> None:
-        _refuse_principal(principal)
-        order_of(commands.WhichInterrupt, {"interrupt_id": interrupt_id})
-        body = body_of(_BODIES[kind], about)
-        if not self._has(interrupt_id):
-            raise replies.unknown(interrupt_id)
-        path = f"/interrupts/{quote(interrupt_id, safe='')}"
-        if kind is commands.EditDeadline:
-            await self._api.patch(path, body, key=key)
-        else:
-            await self._api.post(f"{path}/{_EDITS[kind]}", body, key=key)
-
-    async def _migrate(
-        self, about: Mapping[str, Json], principal: Principal | None, key: str | None
-    ) -> Migration:
-        _refuse_principal(principal)
-        body = body_of(commands.MigrateBody, about)
-        response = await self._api.post(f"{self._path}/migrate", body, key=key)
-        return Migration.model_validate(response)
-
-    async def _retry(
-        self, about: Mapping[str, Json], principal: Principal | None, key: str | None
-    ) -> None:
-        _refuse_principal(principal)
-        await self._api.post(f"{self._path}/retry", body_of(commands.RetryBody, about), key=key)
-
-    async def _rewind(
-        self, about: Mapping[str, Json], principal: Principal | None, key: str | None
-    ) -> Rewind:
-        _refuse_principal(principal)
-        body = body_of(commands.RewindBody, about)
-        return Rewind.model_validate(await self._api.post(f"{self._path}/rewind", body, key=key))
 
     async def transcript(self, address: str | None = None) -> list[TranscriptItem]:
         items: list[TranscriptItem] = []
