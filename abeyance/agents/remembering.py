@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Final
+from dataclasses import asdict, replace
+from typing import Annotated, Any, Final
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictFloat,
+    StrictInt,
+)
+from pydantic.dataclasses import dataclass
 
 from abeyance.authoring.declarations import DeclarationErrors
 from abeyance.core import grants
@@ -12,14 +22,20 @@ from abeyance.core.grants import WHERE, Where
 from abeyance.core.json import Json, sha256
 from abeyance.core.spec import InterruptSpec
 from abeyance.core.terms import is_restricted
-from abeyance.duration import Duration
+from abeyance.duration import Duration, positive_seconds, seconds
 from abeyance.schemas.json_schema import resolved
 
 _LONGEST_DAYS: Final = 90
 _LONGEST: Final = _LONGEST_DAYS * 86_400.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+def _longest(most: Duration) -> Duration:
+    if seconds(most) > _LONGEST:
+        raise ValueError(f"{seconds(most):g} s is invalid: use at most {_LONGEST_DAYS}d")
+    return most
+
+
+@dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid"))
 class Remember:
     """What approvers may remember of their yes: for `most` (at most 90 days), and for the calls of the
     same run (`"run"`) or of all runs of the graph (`"graph"`).
@@ -28,10 +44,10 @@ class Remember:
     these bounds.
     """
 
-    most: Duration
-    where: Sequence[Where] = ("run",)
+    most: Annotated[Duration, BeforeValidator(positive_seconds), AfterValidator(_longest)]
+    where: Annotated[Sequence[Where], Field(min_length=1)] = ("run",)
     same: str | Sequence[str] = ()
-    below: Mapping[str, float] = field(default_factory=dict)
+    below: Mapping[str, StrictInt | StrictFloat] = Field(default_factory=dict)
 
 
 def arguments_of(value: object) -> tuple[str, ...]:
@@ -52,12 +68,6 @@ def declared(value: object, schema: Json, errors: DeclarationErrors) -> grants.R
     if not isinstance(value, Remember):
         errors.note(f"{label}{value!r} is invalid: use Remember(most='7d', where=['run', 'graph'])")
         return None
-    most = errors.seconds(value.most, f"{label}, most=")
-    if most is not None and not 0 < most <= _LONGEST:
-        errors.note(f"{label}, most=: {most:g} s is invalid: use at most {_LONGEST_DAYS}d")
-    where = errors.texts(value.where, f"{label}, where=")
-    if not where or {*where} - {*WHERE}:
-        errors.note(f"{label}, where={value.where!r} is invalid: use 'run', 'graph' or both")
     same = errors.texts(value.same, f"{label}, same=")
     given = schema.get("properties")
     fields: Mapping[str, Json] = given if isinstance(given, Mapping) else {}
@@ -67,16 +77,14 @@ def declared(value: object, schema: Json, errors: DeclarationErrors) -> grants.R
             errors.note(
                 f"{label} names {name!r}, which is no argument of the tool; there are {listed}"
             )
-    for name, bound in value.below.items():
-        if isinstance(bound, bool) or not isinstance(bound, int | float):
-            errors.note(f"{label}, below=: {name!r} has the bound {bound!r}: use a number")
-        elif name in fields and not _is_number(fields[name], schema):
+    for name in value.below:
+        if name in fields and not _is_number(fields[name], schema):
             errors.note(f"{label}, below=: the argument {name!r} is no number, and has no bound")
-    if len(errors.faults) > before or most is None:
+    if len(errors.faults) > before:
         return None
     return grants.Remember(
-        most=most,
-        where=tuple(each for each in WHERE if each in where),
+        most=seconds(value.most),
+        where=tuple(each for each in WHERE if each in value.where),
         same=tuple(dict.fromkeys(same)),
         below=dict(value.below),
     )

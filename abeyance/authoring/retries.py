@@ -4,24 +4,36 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Annotated, Final, TypeAlias
+
+from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic.dataclasses import dataclass
 
 from abeyance.core.bounds import RetryPolicy
-from abeyance.duration import Duration, seconds
+from abeyance.duration import Duration, positive_seconds, seconds
+
+_Pause: TypeAlias = Annotated[
+    Duration, BeforeValidator(positive_seconds, json_schema_input_type=float | str)
+]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class Backoff:
     """The pauses between attempts: 1 s, 2 s, 4 s, and so on up to 1 min, unless given otherwise.
 
     `first` is the pause before the first retry, each further one is `factor` times as long, and none is
-    longer than `most`. Invalid values are reported when the graph is built.
+    longer than `most`.
     """
 
-    first: Duration = 1.0
-    factor: float = 2.0
-    most: Duration = 60.0
+    first: _Pause = Field(default=1.0, description="the pause before the first retry")
+    factor: float = Field(
+        default=2.0,
+        ge=1,
+        strict=True,
+        allow_inf_nan=False,
+        description="how many times as long each further pause is",
+    )
+    most: _Pause = Field(default=60.0, description="the longest pause")
 
 
 DEFAULT_BACKOFF: Final = Backoff()
@@ -55,14 +67,9 @@ def retry_policy(
     if not isinstance(backoff, Backoff):
         faults.append(f"{start}backoff={backoff!r} is invalid: use Backoff(first=, factor=, most=)")
         backoff = DEFAULT_BACKOFF
-    first = _duration(backoff.first, f"{start}backoff, first", faults)
-    most = _duration(backoff.most, f"{start}backoff, most", faults)
-    within = None
+    first, most, within = seconds(backoff.first), seconds(backoff.most), None
     if retry_for is not None:
         within = _duration(retry_for, f"{start}retry_for", faults)
-    factor: Any = backoff.factor
-    if isinstance(factor, bool) or not isinstance(factor, int | float) or not _is_growth(factor):
-        faults.append(f"{start}backoff, factor={factor!r} is invalid: use a number of at least 1")
     if not faults:
         faults += _misfits(start, first, most, within)
     for fault in faults:
@@ -73,7 +80,7 @@ def retry_policy(
     if retries is None and within is None:
         retries = default
     return RetryPolicy(
-        retries=retries, first=first, factor=float(factor), most=most, retry_for=within
+        retries=retries, first=first, factor=backoff.factor, most=most, retry_for=within
     )
 
 
@@ -105,10 +112,6 @@ def _duration(value: object, label: str, faults: list[str]) -> float:
     if not 0 < length < math.inf:
         faults.append(f"{label} is {length:g} s: it must be positive and finite")
     return length
-
-
-def _is_growth(factor: float) -> bool:
-    return 1 <= factor < math.inf
 
 
 def _misfits(start: str, first: float, most: float, within: float | None) -> Iterator[str]:

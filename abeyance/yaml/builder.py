@@ -14,7 +14,6 @@ from typing import Annotated, Any, Final, TypeAlias, assert_never
 from pydantic import AfterValidator, BaseModel, ConfigDict, WithJsonSchema, create_model
 
 from abeyance.authoring.graph import Graph
-from abeyance.authoring.retries import Backoff
 from abeyance.authoring.rules import node_of
 from abeyance.core.json import Json, canonical
 from abeyance.core.spec import START
@@ -238,9 +237,9 @@ class _Declaration:
         function = self._imported(form.kind, place)
         if function is not None and not callable(function):
             self._faults.note(place, f"{form.kind!r} is not a function, but {function!r}")
-        options = form.config.model_dump(exclude_unset=True, warnings=False)
-        if form.config.backoff is not None:
-            options["backoff"] = Backoff(**dict(form.config.backoff))
+        options = {
+            name: value for name, value in form.config if name in form.config.model_fields_set
+        }
         options |= self._exceptions(form.config.retry_on, (*place[:-1], "config", "retry_on"))
         self._graph.node(name=form.id, **options)(function if callable(function) else _nothing)
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import AliasChoices, Discriminator, Field, Tag
 
+from abeyance.authoring.retries import Backoff
 from abeyance.authoring.terms import Span, TermsForm
 from abeyance.core.json import Json
 from abeyance.duration import OptionalSeconds, Seconds
@@ -91,14 +92,6 @@ class QuestionForm(TermsForm, ShownForm):
         return self.model_dump(exclude={"kind"}, exclude_unset=True, warnings=False)
 
 
-class BackoffForm(Form):
-    """The pauses between attempts."""
-
-    first: Seconds = Field(1.0, description="the pause before the first retry")
-    factor: float = Field(2.0, ge=1, description="how many times as long each further pause is")
-    most: Seconds = Field(60.0, description="the longest pause")
-
-
 Exceptions: TypeAlias = Annotated[
     Annotated[str, Written(_EXCEPTION, _EXCEPTION_WORDS), Tag("text")]
     | Annotated[list[Annotated[str, Written(_EXCEPTION, _EXCEPTION_WORDS)]], Tag("list")],
@@ -113,7 +106,7 @@ class FunctionForm(Form):
     retries: int | None = Field(
         None, ge=0, description="attempts after the first: 3, or with retry_for without a bound"
     )
-    backoff: BackoffForm | None = None
+    backoff: Backoff | None = None
     retry_for: OptionalSeconds = Field(
         None, description="how long after the first attempt others may begin"
     )

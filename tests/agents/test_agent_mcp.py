@@ -287,10 +287,6 @@ async def test_a_grant_ends_when_the_server_or_what_it_says_of_its_tool_is_anoth
     ("options", "fault"),
     [
         (
-            {"remember": Remember(most="100d"), "approve": True},
-            "local: remember=, most=: 8.64e+06 s is invalid",
-        ),
-        (
             {"remember": Remember(most="1d", same="to")},
             "local has remember= but not approve=",
         ),

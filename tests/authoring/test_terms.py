@@ -6,9 +6,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
-from abeyance import START, Calendar, Escalation, Graph, GraphError, Interrupt, Quorum, load, tool
+from abeyance import (
+    START,
+    Backoff,
+    Calendar,
+    Escalation,
+    Graph,
+    GraphError,
+    Interrupt,
+    Quorum,
+    Remember,
+    load,
+    tool,
+)
 from abeyance.agents.tool_errors import ToolDeclarationError
 from abeyance.authoring.interrupts import lowered
 from abeyance.core import terms as core
@@ -273,3 +285,29 @@ def test_a_group_or_an_escalation_may_be_somebody(terms: dict[str, Any]) -> None
     graph.interrupt("ask", prompt="Go on?", assignees_only=True, **terms)
     graph.edge(START, "ask")
     graph.build()
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "fault"),
+    [
+        (Quorum, {"count": 0}, "count\n  Input should be greater than or equal to 1"),
+        (Quorum, {"count": "2"}, "count\n  Input should be a valid integer"),
+        (Escalation, {"after": "soon"}, "'soon' is not a duration"),
+        (Calendar, {"land": "DE"}, "land\n  Unexpected keyword argument"),
+        (Backoff, {"factor": 0.5}, "factor\n  Input should be greater than or equal to 1"),
+        (Backoff, {"factor": float("inf")}, "factor\n  Input should be a finite number"),
+        (Backoff, {"first": 0}, "first\n  Value error, 0 is not greater than 0"),
+        (Backoff, {"most": "soon"}, "'soon' is not a duration"),
+        (Remember, {"most": "soon"}, "'soon' is not a duration"),
+        (Remember, {"most": "91d"}, "use at most 90d"),
+        (Remember, {"most": "7d", "where": ["all"]}, "Input should be 'run' or 'graph'"),
+        (Remember, {"most": "7d", "where": []}, "at least 1 item"),
+        (Remember, {"most": "7d", "below": {"amount": "3"}}, "Input should be a valid number"),
+    ],
+)
+def test_a_value_that_no_declaration_can_have_is_refused_where_it_is_made(
+    kind: Any, options: dict[str, Any], fault: str
+) -> None:
+    with pytest.raises(ValidationError) as raised:
+        kind(**options)
+    assert fault in str(raised.value)
