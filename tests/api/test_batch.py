@@ -144,55 +144,9 @@ async def test_a_thousand_runs_in_one_call(api: Api, site: Site) -> None:
     print(f"1,000 runs were told to cancel in {took:.1f} s")
 
 
-@pytest.mark.parametrize(
-    ("operation", "body", "pointer"),
-    [
-        ("pause", {}, ""),
-        ("pause", {"run_ids": ["a"], "filter": {"graph": "gated"}}, ""),
-        ("pause", {"run_ids": []}, "/run_ids"),
-        ("pause", {"run_ids": ["a"] * 1_001}, "/run_ids"),
-        ("pause", {"run_ids": ["a"], "limit": 3}, ""),
-        ("resume", {"filter": {}}, "/filter"),
-        ("resume", {"filter": {"status": ["asleep"]}}, "/filter/status"),
-        ("resume", {"filter": {"label": ["team"]}}, "/filter/label/0"),
-        ("resume", {"filter": {"colour": "red"}}, "/filter/colour"),
-        ("resume", {"filter": {"graph": "gated"}, "limit": 1_001}, "/limit"),
-        ("resume", {"filter": {"graph": "gated"}, "cursor": "elsewhere"}, "/cursor"),
-        ("cancel", {"run_ids": ["a"], "body": {"mode": "hard"}}, "/body/mode"),
-        ("steer", {"run_ids": ["a"]}, "/body"),
-        ("steer", {"run_ids": ["a"], "body": {"text": 5}}, "/body/text"),
-        ("respond", {"run_ids": ["a"], "body": {"note": "no answer"}}, "/body"),
-    ],
-)
-async def test_what_cannot_be_used_is_refused(
-    api: Api, operation: str, body: dict[str, Any], pointer: str
-) -> None:
-    refused = problem(await post(api, f"/batch/{operation}", body), 422, "invalid_body")
-
-    assert [error["pointer"] for error in refused["errors"]] == [pointer]
-
-
 async def test_an_unknown_operation_is_an_unknown_path(api: Api) -> None:
     answer = await post(api, "/batch/delete", {"run_ids": ["a"]})
     assert (answer.status_code, answer.json()["code"]) == (404, "unknown_path")
-
-
-@pytest.mark.parametrize(
-    ("body", "pointer"),
-    [
-        ({"inactive_for": 0}, "/inactive_for"),
-        ({"inactive_for": "a while"}, "/inactive_for"),
-        ({"keep": 1.5}, "/keep"),
-        ({"limit": 0, "keep": 1}, "/limit"),
-        ({"older_than": 3}, "/older_than"),
-    ],
-)
-async def test_an_eviction_that_cannot_be_meant_is_refused(
-    api: Api, body: dict[str, Any], pointer: str
-) -> None:
-    refused = problem(await post(api, "/admin/evict", body), 422, "invalid_body")
-
-    assert [error["pointer"] for error in refused["errors"]] == [pointer]
 
 
 async def test_a_service_that_is_full_takes_no_other_run_if_it_is_set_to_reject(

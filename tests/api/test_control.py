@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from sample_graphs import gated, gates
 from stack import Api, app_for, problem, served
@@ -123,26 +121,3 @@ async def test_a_pause_that_would_lead_nowhere_is_refused_to_who_waits(
     assert [(each["signal"], each["code"]) for each in refused] == [("pause", "unknown_node")] * 2
     # The refusals are of the calls before.
     assert (later.status_code, later.json()["status"]) == (200, "paused")
-
-
-@pytest.mark.parametrize(
-    ("operation", "body", "pointer"),
-    [
-        ("pause", {"mode": "later"}, "/mode"),
-        ("pause", {"timeout": "soon"}, "/timeout"),
-        ("pause", {"actor": "root"}, "/actor"),
-        ("resume", {"mode": "now"}, "/mode"),
-        ("interrupt", {"actor": "root"}, "/actor"),
-        ("cancel", [], ""),
-    ],
-)
-async def test_an_operation_with_a_body_of_another_form_does_nothing(
-    api: Api, standing: tuple[str, str], operation: str, body: Any, pointer: str
-) -> None:
-    run_id, _ = standing
-    response = await api.http.post(f"/runs/{run_id}/{operation}", json=body)
-
-    found = problem(response, 422, "invalid_body")
-    assert pointer in [entry["pointer"] for entry in found["errors"]]
-    view = (await api.http.get(f"/runs/{run_id}")).json()
-    assert (view["status"], view["metrics"]["pause_count"]) == ("awaiting-input", 0)

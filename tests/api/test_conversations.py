@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import quote
 
-import pytest
 from stack import Api, new_id, problem
 
 
@@ -71,26 +70,6 @@ async def test_the_agent_is_steered_once_whatever_the_call_is_repeated(api: Api)
         "message_id": key["Idempotency-Key"],
     }
     assert second == first
-
-
-@pytest.mark.parametrize(
-    ("path", "body", "pointer"),
-    [
-        ("/conversations/c/interrupt", {"mode": "hard"}, "/mode"),
-        ("/conversations/c/pause", {"timeout": "-1s"}, "/timeout"),
-        ("/conversations/c/resume", {"why": "so"}, "/why"),
-        ("/conversations/c/steer", {"priority": "urgent"}, "/priority"),
-        (f"/conversations/{'c' * 257}/resume", {}, "/conversation_id"),
-        (f"/conversations/{quote('two' + chr(10) + 'lines')}/interrupt", {}, "/conversation_id"),
-        ("/runs", {"graph": "gated", "input": {}, "allow_concurrent": 1}, "/allow_concurrent"),
-    ],
-)
-async def test_what_cannot_be_used_is_refused(
-    api: Api, path: str, body: dict[str, Any], pointer: str
-) -> None:
-    refused = problem(await post(api, path, body), 422, "invalid_body")
-
-    assert [error["pointer"] for error in refused["errors"]] == [pointer]
 
 
 async def test_a_conversation_may_have_any_name(api: Api) -> None:

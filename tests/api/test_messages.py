@@ -169,34 +169,6 @@ async def test_the_wait_for_room_is_cut_to_the_longest_of_the_service(site: Site
     assert clock.time() - began < 10
 
 
-@pytest.mark.parametrize(
-    ("body", "pointer"),
-    [
-        ({"text": 7}, "/text"),
-        ({"text": "x", "metadata": [1]}, "/metadata"),
-        ({"text": "x", "ttl": "soon"}, "/ttl"),
-        ({"text": "x", "priority": "urgent"}, "/priority"),
-        ({"text": "x", "message_id": "m" * 257}, "/message_id"),
-        ({"text": "x", "sender": "root"}, "/sender"),
-        ({"parts": [{"type": "song"}]}, "/parts/0"),
-        (
-            {"parts": [{"type": "media", "media_type": "png", "data": ""}]},
-            "/parts/0/media_type",
-        ),
-        ({"parts": [{"type": "media", "media_type": "a/b"}]}, "/parts/0"),
-        ([], ""),
-    ],
-)
-async def test_a_message_of_another_form_changes_nothing(
-    api: Api, standing: tuple[str, str], body: Any, pointer: str
-) -> None:
-    response = await api.http.post(f"/runs/{standing[0]}/steer", json=body)
-
-    found = problem(response, 422, "invalid_body")
-    assert pointer in [entry["pointer"] for entry in found["errors"]]
-    await _is_untouched(api, standing[0])
-
-
 async def test_an_empty_message_is_refused_by_whichever_call_it_comes(
     api: Api, standing: tuple[str, str]
 ) -> None:
@@ -213,14 +185,3 @@ async def test_an_empty_message_is_refused_by_whichever_call_it_comes(
 async def _is_untouched(api: Api, run_id: str) -> None:
     view = (await api.http.get(f"/runs/{run_id}")).json()
     assert (view["queue_depth"], view["rejected"], view["paused"]) == (0, [], False)
-
-
-@pytest.mark.parametrize("timeout", ["soon", "inf"])
-async def test_an_odd_time_to_wait_is_refused(
-    api: Api, standing: tuple[str, str], timeout: str
-) -> None:
-    response = await api.http.post(
-        f"/runs/{standing[0]}/messages", json={"text": "x"}, params={"timeout": timeout}
-    )
-
-    problem(response, 422, "invalid_body")

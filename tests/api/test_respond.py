@@ -64,44 +64,6 @@ async def test_an_id_that_no_interrupt_has_is_unknown(
     problem(response, 404, "unknown_interrupt")
 
 
-FORGED = {"subject": "root", "capabilities": ["*"]}
-
-
-@pytest.mark.parametrize(
-    ("call", "body", "pointer"),
-    [
-        ("POST /runs/{run}/respond", {"note": "x"}, ""),
-        ("POST /runs/{run}/respond", {"responses": {"x": 1}, "response": 1}, ""),
-        ("POST /runs/{run}/respond", {"response": 1, "principal": FORGED}, "/principal"),
-        ("POST /runs/{run}/respond", [], ""),
-        ("PATCH /runs/{run}/values", {"patch": {"amount": 1}, "version": "2"}, "/version"),
-        ("PATCH /runs/{run}/values", {"patch": {}, "version": 2}, "/patch"),
-        ("PATCH /runs/{run}/values", {"patch": {"a": 1}, "version": 2, "graph": "x"}, "/graph"),
-        ("PATCH /interrupts/{gate}", {"deadline": None, "timeout": None}, ""),
-        ("PATCH /interrupts/{gate}", {"deadline": "2020-01-01T00:00:00Z"}, "/deadline"),
-        ("PATCH /interrupts/{gate}", {"deadline": "2999-01-01T00:00:00Z"}, "/deadline"),
-        ("PATCH /interrupts/{gate}", {"deadline": "2099-01-01T00:00:00"}, "/deadline"),
-        ("PATCH /interrupts/{gate}", {"deadline": 1_999_999_999}, "/deadline"),
-        ("PATCH /interrupts/{gate}", {"deadline": "1999999999"}, "/deadline"),
-        ("PATCH /interrupts/{gate}", {"timeout": "0bd"}, "/timeout"),
-        ("PATCH /interrupts/{gate}", {"timeout": "1h", "on_timeout": "resume"}, "/on_timeout"),
-        ("PATCH /interrupts/{gate}", {"timeout": "1h", "principal": FORGED}, "/principal"),
-    ],
-)
-async def test_a_body_of_another_form_changes_nothing(
-    api: Api, standing: tuple[str, str], call: str, body: Any, pointer: str
-) -> None:
-    run_id, gate = standing
-    before = (await api.http.get(f"/runs/{run_id}")).json()
-    method, path = call.split()
-    response = await api.http.request(method, path.format(run=run_id, gate=gate), json=body)
-
-    found = problem(response, 422, "invalid_body")
-    assert pointer in [entry["pointer"] for entry in found["errors"]]
-    after = (await api.http.get(f"/runs/{run_id}")).json()
-    assert (after["version"], after["interrupts"]) == (before["version"], before["interrupts"])
-
-
 async def test_an_edit_under_a_key_is_made_once_and_only_where_the_graph_is_served(
     api: Api, site: Site
 ) -> None:

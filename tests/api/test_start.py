@@ -228,26 +228,6 @@ async def test_nobody_waits_for_a_caller_who_has_hung_up(
     await eventually(lambda: not api.under_way, seconds=20)
 
 
-@pytest.mark.parametrize(
-    ("query", "pointer"),
-    [
-        ({"wait": "soon"}, "/wait"),
-        ({"wait": "-PT1S"}, "/wait"),
-        ({"wait": ""}, "/wait"),
-        ({"until": "done"}, "/until"),
-        ({"wait": "1s", "until": "completed,"}, "/until"),
-    ],
-)
-async def test_a_query_that_means_nothing_is_refused(
-    api: Api, standing: tuple[str, str], query: dict[str, str], pointer: str
-) -> None:
-    run_id, _ = standing
-    found = problem(await api.http.get(f"/runs/{run_id}", params=query), 422, "invalid_body")
-
-    (fault,) = found["errors"]
-    assert (fault["pointer"], fault["in"]) == (pointer, "query")
-
-
 @pytest.mark.parametrize("run_id", ["nobody-has-this-id", "not%20an%20id", "x" * 300, "a.b"])
 async def test_an_id_that_no_run_has_is_unknown(api: Api, run_id: str) -> None:
     for part in ("", "/result", "/interrupts", "/messages", "/events"):
