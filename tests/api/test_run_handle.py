@@ -114,11 +114,19 @@ async def test_wrong_arguments_are_refused_in_the_same_words(begin: Begin) -> No
     await run.wait(until=WAITING)
     (asked,) = await run.interrupts()
     key, naive = "a key", datetime(2030, 1, 1)  # noqa: DTZ001 that is what is wrong
+    odd: Any = 5
+    none: Any = None
     calls: dict[str, Awaitable[object]] = {
         "/status: input should be 'open'": run.interrupts(status="old"),
         "/until: 'old' is not a status of a run": run.wait(until=frozenset({"old"})),
         "/timeout: nan is not a number": run.wait(timeout=float("nan")),
-        "/timeout: None is not a number": run.wait(timeout=None),  # type: ignore[arg-type]
+        "/timeout: None is not a number": run.wait(timeout=none),
+        "/timeout: '5' is not a number of seconds": run.wait(timeout=str(odd)),  # type: ignore[arg-type]
+        "/interrupt_id: input should be a valid string (got 5)": run.interrupt(odd),
+        "/interrupt_id: input should be a valid string": run.interrupt(none),
+        "/address: input should be a valid string (got 5)": run.transcript(odd),
+        "/file: input should be a valid object (got 5)": run.file(odd),
+        "/file/$file: input should be a valid string": run.file({"$file": odd}),
         "'é' is not a cursor of the run": anext(run.events(after="é")),
         "'' is not a cursor of the run": anext(run.events(after="", follow=False)),
         "the body: the answer is missing": run.respond(),
@@ -132,7 +140,7 @@ async def test_wrong_arguments_are_refused_in_the_same_words(begin: Begin) -> No
         "/sender: is not a field of this request": run.send("x", sender="eve"),  # type: ignore[call-arg]
         "/deadline: input should have timezone info": run.edit_deadline(asked.id, deadline=naive),
         "/for_: 'soon' is not a duration": run.claim(asked.id, for_="soon"),
-        "/interrupt_id: input should be a valid string": run.claim(5),  # type: ignore[arg-type]
+        "/interrupt_id: input should be a valid string (got": run.claim(odd),
         "/patch: object should have at least 1 item, not 0": run.edit_values({}, version=1),
         "/patch: input should be a valid object (got 'amount')": run.edit_values("amount"),  # type: ignore[arg-type]
         "/version: is missing beside a key": run.edit_values({"amount": 1}, key="once"),
