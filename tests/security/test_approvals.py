@@ -5,12 +5,12 @@ Where the rest of what was tried, and held, is tested:
 | what was tried | tests |
 |---|---|
 | every operation at every moment of a run, by everybody | tests/core/test_authority.py |
-| an edit, a retry or a skip behind a gate has it asked again | tests/core/test_approvals*.py |
+| an edit, a retry or a skip behind a gate has it asked again | tests/core/test_gates*.py |
 | answers without the capability: by id, by run, without an id | here, tests/api/test_auth.py |
 | the same by batch, by a filter, again under a key | here, tests/api/test_batch.py, test_keys.py |
 | `principal`, `sender`, `actor`, `capabilities`, `started_by` in bodies | here |
 | capabilities that are almost the right ones | test_gates.py, tests/security/test_perimeter.py |
-| another's key, with the same or another answer; the key of a refused answer | tests/api/test_keys.py |
+| another's key, with the same or another answer; the key of a refused answer | tests/core/test_keys.py |
 | keys of controls and of starts are each their owner's | tests/api/test_control_keys.py, test_keys.py |
 | an open gate | test_gates.py |
 | the elicitations of an MCP server | tests/agents/test_mcp_questions.py |

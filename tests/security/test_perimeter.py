@@ -12,9 +12,9 @@ Where the rest of the door is tested:
 | hashed tokens, claimed principals | tests/api/test_auth.py |
 | the capability of each call | tests/docs/test_security_page.py |
 | capabilities of questions, digests, repeats of answers | tests/api/test_respond.py, test_batch.py |
-| keys: another's, another body, a refused answer's | tests/api/test_keys.py, test_control_keys.py |
+| keys: another's, another body, a refused answer's | tests/core/test_keys.py, tests/api/test_keys.py |
 | JSON: NaN, 1e999, surrogates, BOM, UTF-16, depth, repeated keys | tests/api/test_guard.py |
-| odd cursors, durations, dates, queries | tests/api/test_listing_calls.py, test_schemathesis.py |
+| odd cursors, durations, dates, queries | tests/api/test_other_forms.py, test_schemathesis.py |
 | the codec: origins, `admin`, JSON | tests/storage/test_codec.py |
 | streams: end with the token and with their reader | test_issued_tokens.py, test_events.py |
 | what is shown to people | tests/security/test_shown_to_approvers.py |
