@@ -5,13 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from core_drive import ADA, Drive, asked, at, chain, gate, graph, nested
+from core_drive import ADA, Drive, asked, at, chain, graph
 
-from abeyance.core import events
 from abeyance.core.outcome import Asked, Finished
-from abeyance.core.policy import Principal
-from abeyance.core.spec import END, START, AskHuman, Default, FunctionNode, GoTo
-from abeyance.core.state import Limits
+from abeyance.core.spec import START, AskHuman, Default, FunctionNode, GoTo
 from abeyance.core.visit import Running
 
 A = "graph:g;node:a"
@@ -157,18 +154,6 @@ def test_a_visit_goes_on_when_all_of_its_own_questions_are_answered() -> None:
     assert run.orders("b")[0].answers == {"one": 1, "two": 2, "three": 3}
 
 
-def test_another_unit_does_not_wait() -> None:
-    run = Drive(graph("a", "b", "c", ways=[(START, "a"), (START, "b"), ("b", "c")]))
-    run.ask("a", "plan")
-    run.ask("b", "plan")
-    assert len(run.state.ledger.open) == 2
-    second = [each for each in run.state.ledger.open.values() if each.visit.endswith("b")]
-    run.respond({second[0].id: 1})
-    run.finish("b")
-
-    assert (run.running, run.waiting) == (["c"], ["a"])
-
-
 def test_questions_in_sequence_keep_the_earlier_answers() -> None:
     run = asking("first", user_state={"cursor": 7})
     run.answer("first", 1)
@@ -182,27 +167,6 @@ def test_questions_in_sequence_keep_the_earlier_answers() -> None:
     assert run.running == ["b"]
 
 
-def test_each_answer_is_consumed_once() -> None:
-    run = asking("plan")
-    response = run.response({run.open("plan").id: "yes"})
-    run.feed(events.Responded, **response)
-    before = run.seen()
-    run.feed(events.Responded, **response)
-
-    assert run.seen() == before
-    assert len(run.orders("a")) == 2
-
-
-def test_a_capability_that_code_asks_for_is_enforced() -> None:
-    run = asking(asked("pay", requested_capability="pay"), asks=("pay",))
-    response = run.response({run.open("pay").id: True})
-    assert run.refused(events.Responded, **response).code == "capability_required"
-
-    boss = Principal(subject="boss", capabilities=("pay",))
-    run.feed(events.Responded, **{**response, "principal": boss})
-    assert run.running == ["a"]
-
-
 def test_a_later_visit_of_the_same_node_asks_anew() -> None:
     run = Drive(graph("a", ways=[(START, "a"), ("a", "a")]))
     run.ask("a", "plan")
@@ -214,13 +178,6 @@ def test_a_later_visit_of_the_same_node_asks_anew() -> None:
 
     assert run.open("plan").id != first
     assert run.asking == [("plan", f"{A}:2")]
-
-
-def test_the_same_question_has_the_same_id_in_every_replay() -> None:
-    ids = {asking("plan").open("plan").id for _ in range(2)}
-
-    assert len(ids) == 1
-    assert ids.pop().startswith("r.")
 
 
 # deadlines
@@ -246,13 +203,6 @@ def test_a_deadline_with_a_goto_leaves_the_unit_with_all_that_it_asks() -> None:
     assert run.settled("other").status == "cancelled"
 
 
-def test_a_deadline_halts_the_run_where_nothing_else_is_said() -> None:
-    run = asking(asked("plan", timeout=60))
-    run.tick(60)
-
-    assert (run.status, run.ending.reason) == ("halted", "interrupt-timeout")
-
-
 @pytest.mark.parametrize("target", ["nowhere", "tidy"])
 def test_a_question_that_would_go_nowhere_fails_the_visit(target: str) -> None:
     run = Drive(chain("a", finally_=["tidy"]))
@@ -261,13 +211,6 @@ def test_a_question_that_would_go_nowhere_fails_the_visit(target: str) -> None:
     assert run.ending.error is not None
     assert (run.ending.error.code, run.ending.error.address) == ("unknown_node", A)
     assert f"'plan' of 'a' would go to {target!r}" in run.ending.error.message
-
-
-def test_a_question_may_end_its_branch_at_its_deadline() -> None:
-    run = asking(asked("plan", timeout=60, on_timeout=GoTo(node=END)))
-    run.tick(60)
-
-    assert run.status == "completed"
 
 
 def test_parts_of_a_unit_come_due_while_its_code_runs() -> None:
@@ -296,16 +239,6 @@ def test_a_goto_of_a_part_stops_the_code_that_runs() -> None:
 # beside controls
 
 
-def test_an_answer_while_paused_is_taken_and_the_unit_goes_on_after_the_resume() -> None:
-    run = asking("plan")
-    run.pause()
-    run.answer("plan", 1)
-    assert (run.status, run.running, run.ready) == ("paused", [], ["a"])
-
-    run.resume()
-    assert run.orders("a")[-1].own_answers == {"plan": 1}
-
-
 def test_code_that_asks_while_it_is_being_stopped_waits_for_its_answer() -> None:
     run = Drive(chain("a"))
     run.pause(mode="now")
@@ -330,19 +263,6 @@ def test_a_unit_of_several_processes_is_stopped_by_a_pause_with_its_questions_op
 
     order = run.orders("a")[-1]
     assert (order.own_answers, order.journal) == ({"p1/ok": 1, "p2/ok": 2}, {"step": 2})
-
-
-def test_a_rotation_in_the_middle_changes_nothing() -> None:
-    run = composite()
-    ids = list(run.state.ledger.open)
-    run.feed(events.RotationDue, hard=False)
-    run.read_again()
-    run.answer("ok", 1)
-    assert run.running == []
-    run.feed(events.Restored)
-
-    assert run.orders("a")[-1].own_answers == {"p1/ok": 1}
-    assert list(run.state.ledger.open) == ids[1:]
 
 
 def test_an_ending_in_the_middle_closes_every_question() -> None:
@@ -377,28 +297,7 @@ def test_a_question_of_code_may_be_called_like_one_of_a_rule_or_an_operator() ->
     assert run.orders("a")[-1].own_answers == {"error:error": "mine", "error": "too"}
 
 
-# loops
-
-
-def test_an_answer_to_code_starts_the_count_of_visits_anew() -> None:
-    spec = graph("a", ways=[(START, "a"), ("a", "a")])
-    run = Drive(spec, limits=Limits(max_visits=1))
-    for _ in range(4):
-        run.ask("a", "plan")
-        run.answer("plan")
-        run.finish("a")
-
-    assert run.running == ["a"]
-
-
-def test_an_answer_in_a_nested_graph_starts_the_counts_around_it_anew() -> None:
-    inner = chain(gate("ok"), name="inner")
-    spec = graph(nested("n", inner), ways=[(START, "n"), ("n", "n")])
-    run = Drive(spec, limits=Limits(max_visits=1))
-    for _ in range(4):
-        run.answer("ok")
-
-    assert run.waiting == ["ok"]
+# many
 
 
 def test_five_hundred_questions_of_one_visit_are_answered_one_by_one() -> None:

@@ -6,7 +6,6 @@ import pytest
 from core_drive import CONTROL, Drive, asked, edge, gate
 from core_fans import fan, results, sending, sent
 
-from abeyance.core import events
 from abeyance.core.outcome import Finished, Interrupted
 from abeyance.core.spec import (
     START,
@@ -259,19 +258,6 @@ def test_a_goto_at_the_deadline_of_a_pause_withdraws_every_item() -> None:
     assert (run.running, run.values) == (["c"], {})
     assert run.state.root.fans == {}
     assert run.orders("c")[0].results is None
-
-
-def test_a_rotation_in_the_middle_loses_no_item() -> None:
-    run = sent(fan(), ["a", "b"])
-    run.finish("one", {"log": ["a"]})
-    run.feed(events.RotationDue, hard=True)
-    run.stopped("one:2")
-    run.read_again()
-    run.feed(events.Restored)
-    assert run.orders("one")[-1].item == "b"
-    run.finish("one", {"log": ["b"]})
-
-    assert run.values["log"] == ["a", "b"]
 
 
 def test_an_ending_in_the_middle_starts_no_join() -> None:

@@ -20,7 +20,6 @@ from abeyance.errors import Code, Refusal
 
 FIELDS: Mapping[str, Reducer] = {"requester": "start", "lead": "start", "note": "last"}
 NAMED: dict[str, Json] = {"requester": "carol", "lead": "ada"}
-BY_REQUEST = Terms(not_by=("{requester}",))
 APPROVAL = {"properties": {"approved": {"type": "boolean"}}}
 
 

@@ -311,14 +311,6 @@ def test_a_cancel_ends_the_hold() -> None:
     assert (run.status, run.settled("ask").status, run.started) == ("cancelled", "cancelled", [])
 
 
-def test_a_hold_is_part_of_the_snapshot() -> None:
-    run = holding()
-    run.read_again()
-    run.tick(600)
-
-    assert run.started == ["work"]
-
-
 def test_a_retry_asks_again_for_an_answer_that_was_held() -> None:
     run = holding(terms=Terms(hold=600.0, quorum=Quorum(count=2)), timeout=60)
     run.wait(50)

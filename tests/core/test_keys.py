@@ -106,17 +106,6 @@ def test_the_key_of_a_refused_pause_is_free_again() -> None:
     assert (refusal.code, run.status) == ("unknown_node", "paused")
 
 
-def test_keys_are_known_after_a_hand_over() -> None:
-    run = waiting()
-    run.feed(events.Paused, **PAUSE)
-    run.resume()
-    run.read_again()
-    run.feed(events.Restored)
-    run.feed(events.Paused, **PAUSE)
-
-    assert run.status == "awaiting-input"
-
-
 def test_the_last_thousand_keys_are_remembered() -> None:
     run = waiting()
     for number in range(1001):

@@ -8,7 +8,6 @@ from core_drive import ADA, Drive, chain, edge, gate, graph, nested
 from core_fans import fan
 from core_looks import AFTER, BEFORE, edit, routed
 
-from abeyance.core import events
 from abeyance.core.spec import (
     END,
     START,
@@ -174,18 +173,6 @@ def test_a_look_before_and_after_a_gate() -> None:
     run.answer(AFTER)
 
     assert run.status == "completed"
-
-
-def test_a_rotation_while_somebody_looks_changes_nothing() -> None:
-    run = Drive(routed())
-    run.finish("a", {"x": 1}, routed=("b",))
-    run.feed(events.RotationDue, hard=True)
-    run.read_again()
-    run.answer(AFTER, edit(2, x=5))
-    assert run.decided == []
-    run.feed(events.Restored)
-
-    assert run.decided == ["a"]
 
 
 def test_a_look_in_a_nested_graph_edits_its_values() -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from core_drive import Drive, chain, graph, reader
+from core_drive import Drive, chain, reader
 
 from abeyance.core import events
 from abeyance.core.events import Message
 from abeyance.core.json import Json
-from abeyance.core.spec import START, FunctionNode, GraphSpec, SubgraphNode
+from abeyance.core.spec import FunctionNode, GraphSpec, SubgraphNode
 from abeyance.core.state import Limits
 from abeyance.errors import Code, Refusal
 
@@ -105,10 +105,6 @@ def test_what_is_no_json_is_refused_and_named(about: dict[str, Any], what: str) 
     assert caught.value.code is Code.INVALID_MESSAGE
     assert f"The {what} of the message cannot be written as JSON" in caught.value.message
     assert run.state.mailbox.queue == ()
-
-
-def test_half_a_letter_is_no_text() -> None:
-    assert "is not JSON" in refused(working(), text="\ud800").message
 
 
 def test_actions_may_be_restricted_to_a_list() -> None:
@@ -219,18 +215,6 @@ def test_a_queue_is_full_by_its_bytes_too_because_a_hand_over_carries_it() -> No
     assert len(run.state.mailbox.queue) == 1
 
 
-def test_a_message_that_was_turned_away_and_comes_again_is_in() -> None:
-    run = working(max_queue_size=1)
-    run.send("m0")
-    run.send("m1", signalled=True)
-    assert run.rejected() == [("m1", "queue_full")]
-    run.take("work")
-    run.send("m1", signalled=True)
-
-    assert run.rejected() == []
-    assert run.take("work", upto=2) == ["m0", "m1"]
-
-
 def test_a_signal_that_is_no_message_is_noted_with_what_is_wrong() -> None:
     run = working()
     message = Message(message_id="made", text="[1]", sender="temporal")
@@ -264,18 +248,6 @@ def test_a_signal_that_comes_when_the_run_ends_is_noted(is_over: bool) -> None:
     assert run.status == str(before.status)
     (fact,) = run.facts("message.rejected")
     assert fact.data["code"] == "not_running"
-
-
-def test_a_message_lets_loops_be_counted_anew() -> None:
-    ways = [(START, "a"), ("a", "a")]
-    run = Drive(graph("a", ways=ways), limits=Limits(max_visits=2))
-    run.finish("a")
-    run.send("m")
-    run.finish("a")
-    run.finish("a")
-    assert run.status == "running"
-    run.finish("a")
-    assert run.status == "failed"
 
 
 # Who reads

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from core_drive import CONTROL, Drive, asked, at, chain, edge, gate, graph, nested
 
-from abeyance.core import events
 from abeyance.core.json import Json
 from abeyance.core.outcome import Finished
 from abeyance.core.spec import (
@@ -266,18 +265,6 @@ def test_a_goto_at_the_deadline_of_a_pause_leaves_every_nested_graph() -> None:
     assert (run.running, run.asking) == (["after"], [])
     assert list(run.state.scopes) == ["graph:g"]
     assert run.stops == [(DEEP, "ending", True)]
-
-
-def test_a_rotation_in_the_middle_loses_nothing() -> None:
-    run = around(inner("deep", gate("ask")), {"log": ["0"]})
-    run.finish("deep", {"log": ["1"]})
-    run.feed(events.RotationDue, hard=False)
-    run.read_again()
-    run.answer("ask")
-    assert run.orders("after") == []
-    run.feed(events.Restored)
-
-    assert run.orders("after")[0].values == {"log": ["0", "1"]}
 
 
 def test_an_ending_waits_for_what_runs_inside_and_runs_the_finally_nodes() -> None:

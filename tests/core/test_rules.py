@@ -8,7 +8,6 @@ import pytest
 from core_drive import Drive, edge, gate
 from core_rules import BOSS, GO, STOP, WORK, after_work, ask, rule, ruled
 
-from abeyance.core import events
 from abeyance.core.spec import (
     END,
     START,
@@ -311,21 +310,6 @@ def test_a_rule_on_a_gate_is_asked_after_the_gate_is_answered() -> None:
     run.answer("second")
 
     assert after_work(run) == ["next"]
-
-
-def test_a_question_of_a_rule_waits_through_a_pause_and_a_hand_over() -> None:
-    run = Drive(ruled(rule("sure", "work", ask("sure"))))
-    run.finish("work")
-    run.finish("idle")
-    run.feed(events.RotationDue, hard=False)
-    run.read_again()
-    run.feed(events.Restored)
-    run.pause()
-    run.answer("sure")
-    assert (run.running, run.ready) == ([], ["work"])
-    run.resume()
-
-    assert run.running == ["next"]
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ from abeyance.core.spec import (
     Assert,
     Clips,
     Default,
-    FunctionNode,
     GoTo,
     GraphSpec,
     HaltRun,
@@ -55,8 +54,6 @@ def test_the_targets_of_rules_are_reached() -> None:
 def test_the_rules_are_part_of_what_a_graph_is() -> None:
     assert ruled().version != ruled(rule("r", "work", GO)).version
 
-
-AFTER = FunctionNode(id="after")
 
 FAULTY = {
     "the rule name 'no way' must start with a letter or underscore and have at most 100 letters, "

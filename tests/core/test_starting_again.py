@@ -11,7 +11,6 @@ from abeyance.core.bounds import RetryPolicy
 from abeyance.core.outcome import Call
 from abeyance.core.spec import AskHuman, FunctionNode, GoTo
 
-WATCHED = FunctionNode(id="pay", on_error=AskHuman())
 ONCE = FunctionNode(id="pay", retry=RetryPolicy(retries=0))
 
 

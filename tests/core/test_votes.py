@@ -210,15 +210,6 @@ def test_a_long_answer_is_not_kept_with_the_votes_of_a_settled_question() -> Non
     assert again(run, ADA, {**YES, "note": "x" * 600}).replayed
 
 
-def test_votes_are_part_of_the_snapshot() -> None:
-    run = voting(2)
-    receipt_of(run, ADA, YES)
-    run.read_again()
-    receipt_of(run, BOB, YES)
-
-    assert run.started == ["work"]
-
-
 def test_a_question_that_shows_something_else_loses_its_votes() -> None:
     terms = Terms(quorum=Quorum(count=2))
     run = Drive(
