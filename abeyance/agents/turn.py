@@ -83,7 +83,7 @@ class Turn:
             if dispatched.sends is not None:
                 heard = [*state.heard, *inbox]
                 patch = {**dispatched.patch, "heard": heard}
-                return replace(dispatched, patch=patch, exempt_from_max_visits=True)
+                return replace(dispatched, patch=patch)
             # None of the waiting calls runs, so the model continues at once.
             results = await calls.after_denials(dispatched.patch["known"])
         before = await transcript.read(blobs_of(ctx), state.transcript)

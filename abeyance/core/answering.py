@@ -201,7 +201,7 @@ def _outcome(entry: Interrupt, vote: Vote) -> _Outcome:
         if not votes.are_decisive(quorum, cast):
             left = votes.missing(quorum, cast)
             return _Outcome(status="voted", votes=cast, missing=left, revision=revision)
-    hold = None if entry.terms is None else entry.terms.hold
+    hold = entry.effective_terms.hold
     if hold is None or not vote.is_yes:
         return _Outcome(status="answered", votes=cast, revision=revision)
     until = moment(vote.at, hold)

@@ -150,11 +150,9 @@ def _keep_tokens(
     scope.tokens = {**others, key: remaining} if remaining else others
 
 
-def send(step: Step, visit: Visit, sends: tuple[Send, ...], *, is_exempt: bool) -> None:
-    """Begin a fan-out in place of the sending visit's edges. With `is_exempt` its nodes are not
-    counted: continuing with a single further call is not a round of a loop.
-    """
-    for name in () if is_exempt else dict.fromkeys(each.node for each in sends):
+def send(step: Step, visit: Visit, sends: tuple[Send, ...]) -> None:
+    """Begin a fan-out in place of the sending visit's edges."""
+    for name in dict.fromkeys(each.node for each in sends):
         if not routing.count(step, visit.scope, name, visit.members, visit.address):
             return
     step.drop_visit(visit.address)

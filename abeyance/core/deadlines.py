@@ -15,11 +15,10 @@ from itertools import islice
 from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from abeyance.core import ledger
 from abeyance.core.json import Json, rfc3339
 from abeyance.core.ledger import Interrupt
 from abeyance.core.step import Step
-from abeyance.core.terms import PLAIN, BusinessTime, Calendar, Span, is_negative
+from abeyance.core.terms import BusinessTime, Calendar, Span, is_negative
 from abeyance.core.votes import Vote
 
 _FARTHEST: Final = 100 * 365 * 86_400.0
@@ -91,7 +90,7 @@ def planned(interrupt: Interrupt, now: datetime) -> Interrupt:
     """Return an interrupt with the reminders and escalations that its terms name, counted from its
     opening. Reminders that would have come by `now`, or only after the deadline, are left out.
     """
-    terms = interrupt.terms or PLAIN
+    terms = interrupt.effective_terms
     reminders = {_reminder(interrupt, span) for span in terms.remind}
     escalations = tuple(
         moment(interrupt.created_at, each.after, terms.calendar) for each in terms.escalate
@@ -101,7 +100,7 @@ def planned(interrupt: Interrupt, now: datetime) -> Interrupt:
 
 def asked_anew(before: Interrupt, after: Interrupt, now: datetime) -> Interrupt:
     """Return an interrupt that shows something else, with the moments of its terms if these differ."""
-    was, new = before.terms or PLAIN, after.terms or PLAIN
+    was, new = before.effective_terms, after.effective_terms
     same = (was.remind, was.escalate, was.calendar) == (new.remind, new.escalate, new.calendar)
     return after if same else planned(after, now)
 
@@ -113,35 +112,34 @@ def deadline_moved(before: Interrupt, after: Interrupt, now: datetime) -> Interr
     sent = [each for each in before.reminders if each <= now]
     again = {
         _reminder(after, span)
-        for span in (before.terms or PLAIN).remind
+        for span in before.effective_terms.remind
         if _reminder(before, span) not in sent
     }
     return _with(after, (*sent, *_ahead(after, again, now)), before.escalations, now)
 
 
-def shifted(interrupt: Interrupt, since: datetime, by: timedelta, now: datetime) -> Interrupt:
-    """Return an interrupt whose moments after `since` come so much later: nothing passed meanwhile."""
-
-    def later(moments: tuple[datetime, ...]) -> tuple[datetime, ...]:
-        return tuple(each + by if each > since else each for each in moments)
-
-    return _with(interrupt, later(interrupt.reminders), later(interrupt.escalations), now)
-
-
 def with_time_left(interrupt: Interrupt, since: datetime, now: datetime) -> Interrupt:
-    """Return an open question with the time that it had left at `since`; with its whole time if none."""
+    """Return an open question with the time that it had left at `since`; with its whole time if none.
+
+    Its other moments after that come as much later.
+    """
     deadline = interrupt.deadline
     if deadline is not None:
         since = interrupt.created_at if deadline <= since else since
         interrupt = replace(interrupt, deadline=deadline + (now - since))
-    return shifted(interrupt, since, now - since, now)
+
+    def later(moments: tuple[datetime, ...]) -> tuple[datetime, ...]:
+        return tuple(each + (now - since) if each > since else each for each in moments)
+
+    return _with(interrupt, later(interrupt.reminders), later(interrupt.escalations), now)
 
 
 def reopened(interrupt: Interrupt, now: datetime, kept: tuple[Vote, ...]) -> Interrupt:
     """Return a held interrupt as it is open again, with these votes: it has the time that it had left."""
     held = interrupt.held
     assert held is not None  # noqa: S101 else it would be open
-    return shifted(ledger.reopened(interrupt, now, kept), held.at, now - held.at, now)
+    again = replace(interrupt, status="open", votes=kept, held=None, held_until=None)
+    return with_time_left(again, held.at, now)
 
 
 def publish_due(step: Step, interrupt: Interrupt) -> None:
@@ -155,7 +153,7 @@ def publish_due(step: Step, interrupt: Interrupt) -> None:
     }
     if at in interrupt.reminders:
         step.publish_about(interrupt, "interrupt.reminded", **about)
-    escalate = (interrupt.terms or PLAIN).escalate
+    escalate = interrupt.effective_terms.escalate
     for escalation, comes in zip(escalate, interrupt.escalations, strict=True):
         if comes == at:
             step.publish_about(
@@ -172,7 +170,7 @@ def publish_due(step: Step, interrupt: Interrupt) -> None:
 
 def _reminder(interrupt: Interrupt, span: Span) -> datetime | None:
     start = interrupt.deadline if is_negative(span) else interrupt.created_at
-    calendar = (interrupt.terms or PLAIN).calendar
+    calendar = interrupt.effective_terms.calendar
     return None if start is None else moment(start, span, calendar)
 
 

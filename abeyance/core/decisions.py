@@ -16,7 +16,7 @@ from abeyance.core.ledger import Interrupt
 from abeyance.core.outcome import key_of
 from abeyance.core.policy import TIMEOUT
 from abeyance.core.state import RunState
-from abeyance.core.terms import PLAIN, Decision
+from abeyance.core.terms import Decision
 from abeyance.core.visit import Visit
 from abeyance.core.votes import Vote
 from abeyance.core.who_may_answer import Answerer
@@ -50,7 +50,7 @@ def refuse(state: RunState, event: Responded) -> None:
         entry = state.ledger.open.get(id_)
         if entry is None or entry.kind != "approval":
             continue
-        terms = entry.terms or PLAIN
+        terms = entry.effective_terms
         allowed, decision = terms.decisions, _decision(entry, answer)
         if decision not in allowed:
             raise Refusal(

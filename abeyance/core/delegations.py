@@ -107,11 +107,6 @@ class Delegations:
     deleted: Mapping[str, datetime] = field(default_factory=dict)
     deleted_by: Mapping[str, Delegation] = field(default_factory=dict)
 
-    @property
-    def ends_at(self) -> datetime | None:
-        """When the last of them is over, and nothing has to be kept."""
-        return max((*(each.until for each in self.all), *self.deleted.values()), default=None)
-
     def of(self, subject: str, now: datetime) -> tuple[Delegation, ...]:
         """Return what lets a subject answer in the place of others now."""
         return tuple(each for each in self.all if each.to == subject and each.is_active(now))

@@ -33,7 +33,7 @@ from abeyance.core.replies import unknown
 from abeyance.core.spec import Default, GoTo
 from abeyance.core.state import RunState, Status
 from abeyance.core.step import Step
-from abeyance.core.terms import PLAIN, BusinessTime, Calendar
+from abeyance.core.terms import BusinessTime
 from abeyance.core.visit import Running
 from abeyance.core.who_may_answer import Claim
 from abeyance.errors import Code, Refusal
@@ -122,7 +122,7 @@ def refuse_deadline(state: RunState, event: events.DeadlineEdited) -> None:
     interrupt = open_interrupt(state.ledger, event.interrupt_id)
     policy.demand(state, event.principal, "edit a deadline of the run")
     graph = state.graph_of(interrupt.scope)
-    if isinstance(event.timeout, BusinessTime) and _calendar(interrupt) is None:
+    if isinstance(event.timeout, BusinessTime) and interrupt.effective_terms.calendar is None:
         raise _invalid(
             f"{interrupt.name!r} has no calendar, so {event.timeout} means nothing for it: write hours "
             "or days, such as 2d.",
@@ -182,7 +182,7 @@ def refuse_claims(
             entry = _open(state, event.interrupt_id, "reassigned")
             claim = who_may_answer.claimed(entry, event.now)
             has_claimed = claim is not None and event.principal.subject in claim.people
-            if not has_claimed and not event.principal.is_among((entry.terms or PLAIN).assignees):
+            if not has_claimed and not event.principal.is_among(entry.effective_terms.assignees):
                 doing = "reassign what is not assigned to them"
                 _refuse_others(entry, event.principal, doing, ", its assignees")
             if event.votes:
@@ -224,7 +224,7 @@ def reassign(step: Step, event: events.Reassigned) -> None:
     Votes of people who are not named any more are dropped.
     """
     entry = step.run.ledger.open[event.interrupt_id]
-    terms = replace(entry.terms or PLAIN, assignees=event.to)
+    terms = replace(entry.effective_terms, assignees=event.to)
     changed = replace(entry, terms=terms, claim=None, reassigned=True)
     if event.votes and terms.quorum is not None:
         terms = replace(terms, quorum=replace(terms.quorum, of=event.to))
@@ -248,13 +248,9 @@ def reassign(step: Step, event: events.Reassigned) -> None:
         four_eyes.bar(step, entry.name)
 
 
-def _calendar(interrupt: Interrupt) -> Calendar | None:
-    return None if interrupt.terms is None else interrupt.terms.calendar
-
-
 def _deadline(interrupt: Interrupt, event: events.DeadlineEdited) -> datetime | None:
     if isinstance(event.timeout, BusinessTime):
-        return moment(event.now, event.timeout, _calendar(interrupt))
+        return moment(event.now, event.timeout, interrupt.effective_terms.calendar)
     return event.deadline if event.moves else interrupt.deadline
 
 
@@ -297,7 +293,7 @@ def _open(state: RunState, id_: str, what: str) -> Interrupt:
 
 
 def _refuse_claim(entry: Interrupt, event: events.Claimed) -> None:
-    if entry.terms is not None and entry.terms.quorum is not None:
+    if entry.quorum is not None:
         raise Refusal(
             Code.NOT_CLAIMABLE,
             f"{entry.name!r} takes the votes of several people, so nobody can have it alone: vote.",

@@ -189,7 +189,7 @@ def refuse_both(state: RunState, event: Responded) -> None:
     known = [entry for id_ in event.answers if (entry := state.ledger.open.get(id_)) is not None]
     answered = {entry.name for entry in known}
     for entry in known:
-        both = answered.intersection(() if entry.terms is None else entry.terms.not_by)
+        both = answered.intersection(entry.effective_terms.not_by)
         if both - {entry.name}:
             other = min(both)
             raise Refusal(

@@ -125,19 +125,6 @@ def asks_to_remember(entry: Interrupt, answer: Json) -> bool:
     return entry.kind == "approval" and isinstance(answer, Mapping) and "remember" in answer
 
 
-def _asks_in_vain(entry: Interrupt, answer: Json) -> bool:
-    """Return whether an answer to a question of another kind says that it is to be remembered. A field of
-    the author's may have that name.
-    """
-    match answer:
-        case {"approved": True, "remember": {"for": _, "where": _}} if entry.kind != "approval":
-            schema = entry.response_schema
-            fields = schema.get("properties") if isinstance(schema, Mapping) else None
-            return not (isinstance(fields, Mapping) and "remember" in fields)
-        case _:
-            return False
-
-
 def without_remember(answer: Mapping[str, Json]) -> dict[str, Json]:
     """Return an answer as the call reads it."""
     return {name: value for name, value in answer.items() if name != "remember"}
@@ -149,14 +136,13 @@ def offered(entry: Interrupt) -> Remember | None:
 
 
 def _why_never(entry: Interrupt) -> str | None:
-    terms = entry.terms
     if entry.kind != "approval":
         return "it is no approval of a tool call"
     if entry.remember is None:
         return "its author lets nobody remember an approval of this tool"
-    if is_restricted(terms):
+    if is_restricted(entry.terms):
         return "it takes several people or particular ones (quorum, not_by, assignees_only)"
-    if terms is not None and terms.hold is not None:
+    if entry.effective_terms.hold is not None:
         return "a yes to it can be taken back for a while (hold)"
     match entry.reason:
         case {"arguments": Mapping() as asked}:
@@ -168,7 +154,7 @@ def _why_never(entry: Interrupt) -> str | None:
 
 def refuse_unless_rememberable(entry: Interrupt, answer: Json, event: Responded) -> None:
     """Raise `not_rememberable` for an answer that is to be remembered and cannot be."""
-    if not (asks_to_remember(entry, answer) or _asks_in_vain(entry, answer)):
+    if not asks_to_remember(entry, answer):
         return
     principal, capability = event.principal, entry.requested_capability
     why = _why_never(entry)

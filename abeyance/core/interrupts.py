@@ -123,7 +123,7 @@ def ask(
     question = replace(question, prompt=prompt[:_LONGEST_PROMPT])
     deadline = asked.deadline
     if deadline is None and question.timeout is not None:
-        calendar = None if question.terms is None else question.terms.calendar
+        calendar = question.effective_terms.calendar
         deadline = moment(step.now, question.timeout, calendar)
     visit.questions = visit.questions.asked(asked.key).showing(asked.key, bound)
     id_ = _latest_id(state, visit, asked)
@@ -333,7 +333,7 @@ def withdraw(
 ) -> None:
     """Settle interrupts whose answers are no longer needed."""
     for interrupt in list(interrupts):
-        settled = ledger.settle(interrupt, status, step.now, by=by, reason=reason)
+        settled = ledger.settle(interrupt, status, step.now, by=by, settled_reason=reason)
         _record(step, settled)
         step.publish_about(interrupt, "interrupt.cancelled", by, reason=reason)
 

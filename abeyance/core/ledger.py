@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
 from typing import Any, Final, Literal, TypeAlias
 
@@ -118,7 +118,7 @@ class Interrupt(InterruptSpec):
     @property
     def quorum(self) -> Quorum | None:
         """How many people have to approve, if it takes more than one answer."""
-        return None if self.terms is None else self.terms.quorum
+        return self.effective_terms.quorum
 
     @property
     def due(self) -> datetime | None:
@@ -159,7 +159,7 @@ BY_CAPABILITY: Final = Index[Interrupt](
     lambda each: (each.requested_capability,) if each.requested_capability else ()
 )
 BY_NAME: Final = Index[Interrupt](lambda each: (each.name,))
-BARRING: Final = Index[Interrupt](lambda each: () if each.terms is None else each.terms.not_by)
+BARRING: Final = Index[Interrupt](lambda each: each.effective_terms.not_by)
 """By the questions whose answerers may not answer them."""
 DUE: Final = Index[Interrupt](
     lambda each: () if each.due is None else (ALL,),
@@ -267,49 +267,25 @@ def opened(question: InterruptSpec, **record: Any) -> Interrupt:
     return Interrupt(**{name: getattr(question, name) for name in _SPEC}, **record)
 
 
-def settle(
-    interrupt: Interrupt,
-    status: SettledStatus,
-    now: datetime,
-    *,
-    by: str | None = None,
-    reason: str | None = None,
-) -> Interrupt:
-    """Return what stays of an interrupt that got no answer."""
-    return _settled(interrupt, status=status, settled_at=now, settled_reason=reason, by=by)
-
-
-def _settled(interrupt: Interrupt, **record: Any) -> Interrupt:
+def settle(interrupt: Interrupt, status: SettledStatus, now: datetime, **record: Any) -> Interrupt:
+    """Return what stays of an interrupt. `record` is what has settled it, beside the status."""
     stays = {name: getattr(interrupt, name) for name in _SETTLED}
     stays["prompt"] = interrupt.prompt[:_STORED_PROMPT_CHARS]
     stays["votes"] = tuple(vote.stored for vote in interrupt.votes)
-    return Interrupt(**stays, **record)
+    return Interrupt(**stays, status=status, settled_at=now, **record)
 
 
 def settle_answered(interrupt: Interrupt, vote: Vote, now: datetime) -> Interrupt:
     """Return what stays of an interrupt that the answer of a vote has settled."""
     stored = vote.stored
-    return _settled(
+    return settle(
         interrupt,
-        status="answered",
-        settled_at=now,
+        "answered",
+        now,
         by=vote.by,
         on_behalf_of=vote.on_behalf_of,
         answer_sha256=vote.answer_sha256,
         answer=vote.answer if vote.by == TIMEOUT else stored.answer,
         note=stored.note,
         accepted_at=None if interrupt.held is None else interrupt.held.at,
-    )
-
-
-def reopened(interrupt: Interrupt, now: datetime, kept: tuple[Vote, ...]) -> Interrupt:
-    """Return an interrupt that is open with these votes only, and not held.
-
-    Its deadline is as far away as it was when it was held.
-    """
-    deadline, held = interrupt.deadline, interrupt.held
-    if deadline is not None and held is not None:
-        deadline += now - held.at
-    return replace(
-        interrupt, status="open", deadline=deadline, votes=kept, held=None, held_until=None
     )

@@ -99,7 +99,7 @@ class Finished:
     `fired_rules` the ids of the CLIPS rules that fired. `messages_read` counts the messages that the
     code received when it asked for them; None means all that the visit has taken. `unpinned` are
     the chosen targets that today's code declares and the run's own graph does not: the run cannot go
-    there yet. `exempt_from_max_visits`: it only handed work on, so it is not a round of a loop.
+    there yet.
 
     `result` and `tool_status` are those of a tool call, and `granted` is the grant under which it ran
     unasked; `turn` describes a turn of a model, and its
@@ -117,7 +117,6 @@ class Finished:
     messages_read: int | None = None
     result: Json = None
     unpinned: tuple[str, ...] = ()
-    exempt_from_max_visits: bool = False
     tool_status: ToolStatus | None = None
     granted: Mapping[str, Json] | None = None
     turn: Mapping[str, Json] | None = None

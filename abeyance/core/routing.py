@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final, assert_never
+from typing import assert_never
 
 from abeyance.core import four_eyes, gates, interrupts, items, lifecycle, operator_questions
 from abeyance.core.address import below
@@ -46,9 +46,6 @@ from abeyance.core.visit import (
     Visit,
 )
 from abeyance.errors import FailureCode
-
-_MOST_EXEMPT: Final = 100
-"""Larger than the number of calls that an agent makes in sequence between two turns of its model."""
 
 
 def enter(
@@ -130,8 +127,11 @@ def count(
 ) -> bool:
     """Count one more visit of a node. If it exceeds `max_visits`, fail the graph and return False.
 
-    Within a fan-out each item counts its own visits: five hundred items are not a loop.
+    Within a fan-out each item counts its own visits: five hundred items are not a loop. An agent has a
+    bound of its own, `max_turns`.
     """
+    if step.run.scopes[scope_address].is_agent:
+        return True
     bound = step.run.limits.max_visits
     holder = items.holder_of(step, scope_address, members)
     number = holder.visit_counts.get(node, 0) + 1
@@ -144,22 +144,6 @@ def count(
     )
     failure = Failure(code=FailureCode.MAX_VISITS, message=message, address=address)
     fail_scope(step, scope_address, failure)
-    return False
-
-
-def recount(step: Step, visit: Visit, *, is_exempt: bool) -> bool:
-    """Uncount a finished visit that is exempt, unless too many in a row are. Return whether it was."""
-    scope, node = step.run.scopes[visit.scope], visit.node
-    in_a_row = scope.exempt_in_a_row.get(node, 0)
-    if is_exempt and in_a_row < _MOST_EXEMPT and not visit.members:
-        number = max(0, scope.visit_counts.get(node, 0) - 1)
-        scope.visit_counts = {**scope.visit_counts, node: number}
-        scope.exempt_in_a_row = {**scope.exempt_in_a_row, node: in_a_row + 1}
-        return True
-    if in_a_row and not is_exempt:
-        scope.exempt_in_a_row = {
-            name: row for name, row in scope.exempt_in_a_row.items() if name != node
-        }
     return False
 
 

@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias, assert_never
 from abeyance.core.address import TargetNode
 from abeyance.core.bounds import Amounts, RetryPolicy
 from abeyance.core.json import Json, fill_by, sha256, size
-from abeyance.core.terms import Span, Terms
+from abeyance.core.terms import PLAIN, Span, Terms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,8 +102,13 @@ class InterruptSpec:
     @property
     def escalates_to(self) -> tuple[str, ...]:
         """The capabilities of its escalations."""
-        later = () if self.terms is None else self.terms.escalate
+        later = self.effective_terms.escalate
         return tuple(each.requested_capability for each in later if each.requested_capability)
+
+    @property
+    def effective_terms(self) -> Terms:
+        """Its terms, also if it names none."""
+        return self.terms or PLAIN
 
 
 START = "START"

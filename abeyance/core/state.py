@@ -136,10 +136,10 @@ class Scope:
     """A graph that is being walked. `tokens` are the visits waiting at joins, by join and source.
 
     `ordinals` count the visits of a node for their addresses. `visit_counts` enforce `max_visits`, and
-    are reset by a person's answer; `exempt_in_a_row` count, by node, consecutive visits that do not
-    count. `size` is the size of the values in bytes. The scope of a nested graph has the `visit` that
-    it is walked for, the `path` of nodes from the root, and its `input` values. `is_agent`: it is the
-    graph of an agent. `fans` are the fan-outs under way, by the address of the sending visit.
+    are reset by a person's answer. `size` is the size of the values in bytes. The scope of a nested graph
+    has the `visit` that it is walked for, the `path` of nodes from the root, and its `input` values.
+    `is_agent`: it is the graph of an agent. `fans` are the fan-outs under way, by the address of the
+    sending visit.
     `guard_turns` counts the visits that were made because messages were unread. `handed` maps its fields
     to the outer ones whose values it began with. `answerers` are those who answered a question last, by
     its name. `account` is what was used of the graph's budget, None if it has none.
@@ -152,7 +152,6 @@ class Scope:
     tokens: Mapping[EdgeKey, Mapping[NodeName, tuple[Token, ...]]] = field(default_factory=dict)
     ordinals: Mapping[NodeName, int] = field(default_factory=dict)
     visit_counts: Mapping[NodeName, int] = field(default_factory=dict)
-    exempt_in_a_row: Mapping[NodeName, int] = field(default_factory=dict)
     answers: Mapping[AnswerName, Json] = field(default_factory=dict)
     answerers: Mapping[AnswerName, Answerer] = field(default_factory=dict)
     visit: AddressText | None = None

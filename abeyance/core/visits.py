@@ -87,7 +87,6 @@ def finish(step: Step, visit: Visit, finished: Finished, *, is_routed: bool) -> 
     if step.run.ending is not None:
         step.drop_visit(visit.address)
         return
-    is_exempt = routing.recount(step, visit, is_exempt=finished.exempt_from_max_visits)
     interrupts.withdraw(
         step,
         interrupts.of_visit(step, visit.address),
@@ -103,7 +102,6 @@ def finish(step: Step, visit: Visit, finished: Finished, *, is_routed: bool) -> 
         turn=None,
         granted=None,
         emitted=(),
-        exempt_from_max_visits=is_exempt,
         journal=None,
     )
     visit.routing, visit.pending = RoutingDecision(outcome=stored, is_stale=not is_routed), None
@@ -265,7 +263,7 @@ def _leave(step: Step, visit: Visit, route: RoutingDecision) -> None:
     elif unpinned := unknown_targets(graph, visit.node, outcome):
         _hold(step, visit, route, min(unpinned))
     elif outcome.sends is not None:
-        branches.send(step, visit, outcome.sends, is_exempt=outcome.exempt_from_max_visits)
+        branches.send(step, visit, outcome.sends)
     elif outcome.goto is not None:
         step.drop_visit(visit.address)
         routing.go_instead(step, visit, outcome.goto)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from abeyance.core.json import Json, canonical, fill_by, look_up, rfc3339
 from abeyance.core.policy import TEMPORAL, Principal, is_reserved
-from abeyance.core.terms import PLAIN, STARTER, Escalation, Terms, is_template
+from abeyance.core.terms import STARTER, Escalation, Terms, is_template
 from abeyance.core.votes import Vote
 from abeyance.errors import Code, Refusal
 
@@ -164,7 +164,7 @@ def lacks_capability(question: Interrupt, principal: Principal) -> Refusal:
 
 
 def _refuse_nobody(question: Interrupt, principal: Principal) -> None:
-    quorum = None if question.terms is None else question.terms.quorum
+    quorum = question.quorum
     if (
         quorum is not None
         and principal == TEMPORAL
@@ -208,7 +208,7 @@ def _right(question: Interrupt, request: Request) -> str | None:
 
 
 def _fulfils(person: _Person, question: Interrupt, now: datetime) -> bool:
-    capability, terms = question.requested_capability, question.terms or PLAIN
+    capability, terms = question.requested_capability, question.effective_terms
     voters = () if terms.quorum is None else terms.quorum.of
     is_asked = not terms.assignees_only or person.is_among(terms.assignees)
     has_vote = not voters or person.is_among(voters)
@@ -222,7 +222,7 @@ def _fulfils(person: _Person, question: Interrupt, now: datetime) -> bool:
 
 def _escalated(question: Interrupt, now: datetime) -> list[Escalation]:
     """Return the escalations that have come. Without moments none comes."""
-    moments = zip((question.terms or PLAIN).escalate, question.escalations, strict=False)
+    moments = zip(question.effective_terms.escalate, question.escalations, strict=False)
     return [each for each, at in moments if at <= now]
 
 
@@ -240,7 +240,7 @@ def _no_right(question: Interrupt, request: Request) -> Refusal:
         )
     if not principal.may(question.requested_capability):
         return lacks_capability(question, principal)
-    terms = question.terms or PLAIN
+    terms = question.effective_terms
     of = () if terms.quorum is None else terms.quorum.of
     later = [name for each in _escalated(question, request.now) for name in each.to]
     people = [*(of or terms.assignees), *later][:_MOST_NAMED]
@@ -291,7 +291,7 @@ def person(name: str, values: Mapping[str, Json]) -> str:
 
 def _refuse_barred(question: Interrupt, principal: Principal, name: str | None) -> None:
     barred: Mapping[str, str] = question.barred
-    if principal == TEMPORAL and question.terms is not None and question.terms.not_by:
+    if principal == TEMPORAL and question.effective_terms.not_by:
         why = "and this answer is nobody's: answer through the API, with a token of your own"
     else:
         who = next((each for each in (principal.subject, name) if each in barred), None)
@@ -308,5 +308,5 @@ def _refuse_barred(question: Interrupt, principal: Principal, name: str | None) 
         Code.SEPARATION_OF_DUTIES,
         f"{question.name!r} takes another pair of eyes, {why}.",
         interrupt_id=question.id,
-        not_by=list((question.terms or PLAIN).not_by),
+        not_by=list(question.effective_terms.not_by),
     )

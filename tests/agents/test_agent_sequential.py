@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from agent_scripts import Script, call, failure, places, ran, started
+from agent_scripts import Script, call, places, ran, started
 
 from abeyance import Agent, BeforeToolCall, Principal, ToolContext, tool
 from abeyance.core.state import Limits
@@ -127,18 +127,6 @@ async def test_a_message_that_is_heard_in_a_sequence_is_read_once() -> None:
     texts = [text for text in script.heard() if text.startswith("<message")]
     assert [f"note {number}" in text for number, text in enumerate(texts)] == [True] * 3
     assert list(script.told()) == ["c0", "c1", "c2"]
-
-
-async def test_turns_of_the_model_are_rounds_of_a_loop() -> None:
-    bench = Bench()
-    script = Script(
-        lambda messages: [
-            call("work", f"{len(messages)}-{number}", what="it") for number in range(3)
-        ]
-    )
-    agent = Agent("clerk", model=script, tools=bench.tools, tool_execution="sequential")
-    run = await started(agent, limits=Limits(max_visits=4))
-    assert (failure(run)[0], len(script.seen)) == ("max_visits", 4)
 
 
 class Trusting:

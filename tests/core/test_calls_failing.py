@@ -26,7 +26,6 @@ from abeyance.core import events
 from abeyance.core.items import transcripts
 from abeyance.core.outcome import Failed, Interrupted
 from abeyance.core.spec import END, START, AskHuman, GoTo
-from abeyance.core.state import Limits
 
 HELPER = f"{CLERK};tool:ask_helper:c1;agent:helper"
 YES = {"approved": True}
@@ -240,12 +239,10 @@ def test_an_agent_that_fails_has_its_failure_as_the_result_of_its_call() -> None
 
 
 def test_an_agent_whose_graph_fails_has_that_as_the_result_of_its_call() -> None:
-    run = reviewing(helper(), limits=Limits(max_visits=2))
-    turn(run, call("c1", "ask_helper"))
-    for _ in range(2):
-        run.finish("model", goto="model")
+    run = helped()
+    run.finish("model", {"unheard": "of"})
 
-    assert [result["code"] for result in results(run)] == ["max_visits"]
+    assert [result["code"] for result in results(run)] == ["invalid_patch"]
 
 
 @pytest.mark.parametrize("deepest", ["answer", "failure"])

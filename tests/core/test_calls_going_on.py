@@ -1,4 +1,4 @@
-"""Calls that go on in another node, and turns that only hand on the next of their calls."""
+"""Calls that go on in another node."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from core_agents import (
     call,
     calls,
     done,
-    gated,
     helper,
     question,
     results,
@@ -18,10 +17,10 @@ from core_agents import (
     tool,
     turn,
 )
-from core_drive import Drive, graph
+from core_drive import Drive
 
-from abeyance.core.outcome import Failed, Finished, Send
-from abeyance.core.spec import START, FunctionNode, ReturnErrorToCaller
+from abeyance.core.outcome import Failed, Finished
+from abeyance.core.spec import FunctionNode, ReturnErrorToCaller
 from abeyance.core.state import Limits
 
 ADMISSION = FunctionNode(id="admission", to=("ask_helper",), on_error=ReturnErrorToCaller())
@@ -98,78 +97,10 @@ def test_a_result_that_is_no_mapping_takes_the_place_of_what_was_known() -> None
     assert results(run) == [7]
 
 
-def handing_on(rounds: int, *, limit: int, uncounted: bool = True) -> Drive:
-    """An agent whose model hands on one call after another, so many times."""
-    run = reviewing(limits=Limits(max_visits=limit))
-    turn(run, call("c0"))
-    for number in range(1, rounds + 1):
-        done(run, f"c{number - 1}")
-        if run.status != "running":
-            break
-        address = run.visit("model").address
-        run.end(
-            Finished,
-            visit=address,
-            sends=(call(f"c{number}"),),
-            exempt_from_max_visits=uncounted,
-        )
-    return run
-
-
-def test_turns_that_only_hand_on_calls_are_no_rounds_of_a_loop() -> None:
-    assert handing_on(60, limit=3).status == "running"
-
-    run = handing_on(60, limit=3, uncounted=False)
-    assert (run.status, run.error[0]) == ("failed", "max_visits")
-
-
-def test_turns_that_only_hand_on_calls_do_so_not_for_ever() -> None:
-    run = handing_on(200, limit=3)
-
-    # 100 are not counted. The others are the first, the last and one between them.
-    code, _, address = run.error
-    assert (code, address) == ("max_visits", f"{CLERK};node:model:104")
-
-
-def test_a_turn_of_the_model_lets_calls_be_handed_on_anew() -> None:
-    run = handing_on(90, limit=4)
-    done(run, "c90")
-    turn(run, call("d0"))
-    for number in range(90):
-        done(run, f"d{number}")
-        address = run.visit("model").address
-        sends = (call(f"d{number + 1}"),)
-        run.end(Finished, visit=address, sends=sends, exempt_from_max_visits=True)
-    assert run.status == "running"
-    for number in range(2):
-        done(run, f"d{90 + number}")
-        turn(run, call(f"d{91 + number}"))
-    done(run, "d92")
-
-    assert run.error[0] == "max_visits"
-
-
-def test_an_answer_in_between_takes_no_visit_off_the_count_twice() -> None:
-    run = reviewing(limits=Limits(max_visits=2))
-    turn(run, gated("c0"))
-    said(run, "c0", YES)
-    done(run, "c0")
-    address = run.visit("model").address
-    run.end(Finished, visit=address, sends=(gated("c1"),), exempt_from_max_visits=True)
-    said(run, "c1", YES)
-    done(run, "c1")
-    for number in range(2, 4):
+def test_the_turns_of_an_agent_are_not_bounded_by_max_visits() -> None:
+    run = reviewing(limits=Limits(max_visits=1))
+    for number in range(3):
         turn(run, call(f"c{number}"))
         done(run, f"c{number}")
 
-    assert run.error[0] == "max_visits"
-
-
-def test_in_a_fan_out_every_visit_is_counted() -> None:
-    spec = graph(FunctionNode(id="start", to=("a",)), "a", ways=[(START, "start"), ("a", "a")])
-    run = Drive(spec, limits=Limits(max_visits=3))
-    run.end(Finished, visit="graph:g;node:start", sends=(Send(node="a"),))
-    for _ in range(3):
-        run.end(Finished, visit=run.visit("a").address, exempt_from_max_visits=True)
-
-    assert run.error[0] == "max_visits"
+    assert run.running == ["model"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from core_drive import Drive, gate, graph
 
-from abeyance.core.outcome import Finished
 from abeyance.core.spec import START
 from abeyance.core.state import Limits
 
@@ -62,16 +61,6 @@ def test_a_message_starts_the_count_anew() -> None:
     run.send("m")
     run.finish("a")
     assert run.error[0] == "max_visits"
-
-
-def test_of_a_count_that_began_anew_meanwhile_no_visit_is_taken_off() -> None:
-    run = Drive(graph("a", ways=[(START, "a"), ("a", "a")]), limits=Limits(max_visits=2))
-    run.send("m")
-    run.end(Finished, visit=run.visit("a").address, exempt_from_max_visits=True)
-    for _ in range(2):
-        run.finish("a")
-
-    assert run.error[2] == "graph:g;node:a:4"
 
 
 def test_too_many_visits_end_the_run_although_other_ways_were_open() -> None:

@@ -102,7 +102,7 @@ def inside() -> Drive:
     run = Drive(graph("Before", nested("Sub", inner), broken, reader("Reads"), ways=ways))
     run.finish("Before", {"x": 1})
     run.fail("Fails")
-    run.end(Finished, visit=run.visit("First").address, exempt_from_max_visits=True)
+    run.finish("First")
     run.answer("Sure", principal=ROOT)
     # One call of the helper is over, another is not.
     calls(run, ("Help", "Help", "c0"))

@@ -35,15 +35,12 @@ def test_while_people_are_asked_after_its_code_a_visit_keeps_only_what_its_way_o
         result={"content": 1},
         turn={"model": "m"},
         emitted=(Emitted(name="seen", time=T0),),
-        exempt_from_max_visits=True,
         journal={"step": 1},
     )
     run.answer(AFTER)
 
     (visit,) = run.state.visits.values()
-    # In an item every visit counts.
-    kept = Finished(exempt_from_max_visits=not is_item)
-    assert (visit.routing, visit.questions.answers) == (RoutingDecision(outcome=kept), {})
+    assert (visit.routing, visit.questions.answers) == (RoutingDecision(outcome=Finished()), {})
 
 
 def test_routes_run_once_after_an_edit_although_a_rule_asks_then() -> None:
