@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any, Final
 
 from abeyance import views, wire
-from abeyance.core import four_eyes, grants, items, policy, votes
+from abeyance.core import approvals, four_eyes, items, policy, votes
 from abeyance.core.address import Address
 from abeyance.core.json import Json, size
 from abeyance.core.ledger import Interrupt, Ledger
@@ -276,7 +276,7 @@ def public(entry: Interrupt) -> dict[str, Any]:
 
 
 def _remember(entry: Interrupt) -> views.RememberView | None:
-    allowed = grants.offered(entry)
+    allowed = approvals.offered(entry)
     if allowed is None:
         return None
     return views.RememberView(

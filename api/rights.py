@@ -19,7 +19,7 @@ from fastapi.params import Depends as Dependency
 from abeyance import commands, projections, views
 from abeyance.api.auth import RESPONDS, Credentials, CredentialsDep
 from abeyance.client import Client
-from abeyance.core import grants, who_may_answer
+from abeyance.core import approvals, who_may_answer
 from abeyance.core.delegations import Delegation
 from abeyance.core.policy import Principal, ReadRights
 from abeyance.core.who_may_answer import Request
@@ -78,7 +78,7 @@ def vouched(order: commands.Respond, credentials: Credentials) -> commands.Respo
     if credentials.reads.is_bound:
         changes["remember_only"] = "run"
     if credentials.issuer is not None:
-        least = datetime.now(UTC) + grants.UNVOUCHED
+        least = datetime.now(UTC) + approvals.UNVOUCHED
         ends = datetime.fromtimestamp(credentials.expires_at or 0.0, UTC)
         changes["vouched_until"] = max(least, ends)
     return order.model_copy(update=changes)

@@ -20,11 +20,10 @@ from abeyance.agents.tool_schema import Arguments
 from abeyance.authoring.callables import call
 from abeyance.authoring.declarations import DeclarationErrors, question_of
 from abeyance.core.answering import call_digest
-from abeyance.core.grants import WHERE
 from abeyance.core.json import Json, Spans, canonical, fill_marked, size
 from abeyance.core.outcome import Asked, key_of
 from abeyance.core.spec import InterruptSpec
-from abeyance.core.terms import Terms
+from abeyance.core.terms import WHERE, Terms
 from abeyance.core.text import truncate
 from abeyance.duration import Duration
 from abeyance.schemas.json_schema import without_loops

@@ -17,11 +17,10 @@ from pydantic import (
 from pydantic.dataclasses import dataclass
 
 from abeyance.authoring.declarations import DeclarationErrors
-from abeyance.core import grants
-from abeyance.core.grants import WHERE, Where
+from abeyance.core import terms as core
 from abeyance.core.json import Json, sha256
 from abeyance.core.spec import InterruptSpec
-from abeyance.core.terms import is_restricted
+from abeyance.core.terms import WHERE, Where, is_restricted
 from abeyance.duration import Duration, positive_seconds, seconds
 from abeyance.schemas.json_schema import resolved
 
@@ -58,7 +57,7 @@ def arguments_of(value: object) -> tuple[str, ...]:
     return (*same, *value.below)
 
 
-def declared(value: object, schema: Json, errors: DeclarationErrors) -> grants.Remember | None:
+def declared(value: object, schema: Json, errors: DeclarationErrors) -> core.Remember | None:
     """Return what may be remembered of the approvals of a tool whose arguments have this schema; None if
     nothing, or with faults, which are collected.
     """
@@ -82,7 +81,7 @@ def declared(value: object, schema: Json, errors: DeclarationErrors) -> grants.R
             errors.note(f"{label}, below=: the argument {name!r} is no number, and has no bound")
     if len(errors.faults) > before:
         return None
-    return grants.Remember(
+    return core.Remember(
         most=seconds(value.most),
         where=tuple(each for each in WHERE if each in value.where),
         same=tuple(dict.fromkeys(same)),
@@ -96,11 +95,11 @@ def _is_number(field_: Json, schema: Json) -> bool:
 
 
 def of_tool(
-    allowed: grants.Remember | None,
+    allowed: core.Remember | None,
     question: InterruptSpec,
     errors: DeclarationErrors,
     **about: Any,
-) -> grants.Remember | None:
+) -> core.Remember | None:
     """Return what may be remembered, with the hash of the declaration: of the approval `question`, and of
     what is to be known `about` the tool.
     """

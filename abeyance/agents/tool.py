@@ -23,9 +23,9 @@ from abeyance.authoring.callables import call
 from abeyance.authoring.context import Context
 from abeyance.authoring.interrupts import suspended_by
 from abeyance.core.bounds import RetryPolicy
-from abeyance.core.grants import Remember
 from abeyance.core.json import Json, canonical, size
 from abeyance.core.spec import InterruptSpec
+from abeyance.core.terms import Remember
 from abeyance.core.text import truncate
 from abeyance.errors import Fatal
 from abeyance.schemas.json_types import to_json

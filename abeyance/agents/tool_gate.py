@@ -27,7 +27,7 @@ from abeyance.agents.tool_errors import CallError
 from abeyance.authoring.context import Context
 from abeyance.authoring.interrupts import Suspended
 from abeyance.core.answering import call_digest
-from abeyance.core.grants import Wanted
+from abeyance.core.approvals import Wanted
 from abeyance.core.json import Json
 from abeyance.core.outcome import CALL_GRANTED, CALL_STARTED, Asked
 

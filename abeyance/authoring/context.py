@@ -21,10 +21,10 @@ from abeyance.authoring.interrupts import (
 )
 from abeyance.authoring.journal import Journal
 from abeyance.core.address import below
+from abeyance.core.approvals import Grant, Wanted
 from abeyance.core.bounds import Attempts
 from abeyance.core.effects import VisitInput
 from abeyance.core.events import Message
-from abeyance.core.grants import Grant, Wanted
 from abeyance.core.json import Json, rfc3339
 from abeyance.core.ledger import content_digest, interrupt_id
 from abeyance.core.outcome import Asked, Call

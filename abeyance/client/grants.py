@@ -14,9 +14,9 @@ from typing import Any, Final, Literal
 
 from abeyance import commands
 from abeyance.client.records import Records
-from abeyance.core import grants as core
+from abeyance.core import approvals as core
+from abeyance.core.approvals import Grant, Wanted
 from abeyance.core.delegations import ADMIN
-from abeyance.core.grants import Grant, Wanted
 from abeyance.core.policy import CONTROL, Principal
 from abeyance.errors import RecordsUnavailable, SettingsError, Unavailable
 from abeyance.records import grants

@@ -14,7 +14,7 @@ from typing import Any, TypeVar, assert_never
 from pydantic import ValidationError
 
 from abeyance import commands, wire
-from abeyance.core import events, grants, idempotency, replies
+from abeyance.core import approvals, events, idempotency, replies
 from abeyance.core.json import Json, sha256, why_not_json
 from abeyance.core.ledger import Ledger
 from abeyance.core.spec import GoTo, GraphSpec, Halt, ResumeRun
@@ -59,7 +59,7 @@ def responded(
     faults = dict.fromkeys(typed, ()) if is_checked else json_schema.faults_of_all(typed)
     lasts: dict[str, float] = {}
     for id_, (_, answer) in typed.items():
-        if not faults[id_] and grants.asks_to_remember(book.open[id_], answer):
+        if not faults[id_] and approvals.asks_to_remember(book.open[id_], answer):
             try:
                 lasts[id_] = positive_seconds(answer["remember"]["for"])
             except ValueError as error:

@@ -20,9 +20,9 @@ from datetime import datetime
 from typing import Final, Literal
 
 from abeyance.core import (
+    approvals,
     edits,
     four_eyes,
-    grants,
     interrupts,
     ledger,
     policy,
@@ -113,7 +113,7 @@ def accept(step: Step, entry: Interrupt, answer: Json, event: Responded, name: s
         _publish_vote(step, "interrupt.voted", entry, vote, missing=outcome.missing or 0)
     if outcome.status == "answered":
         _settle(step, entry, vote)
-        grants.remember(step, entry, answer, event)
+        approvals.remember(step, entry, answer, event)
         return
     if (until := outcome.held_until) is not None:
         entry = replace(entry, status="held", held=vote, held_until=until)

@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from abeyance.core import decisions, four_eyes, gates, interrupts, items, patch, routing
+from abeyance.core import approvals, four_eyes, gates, interrupts, items, patch, routing
 from abeyance.core.address import below
 from abeyance.core.json import Json, canonical, size
 from abeyance.core.outcome import Finished, Send
@@ -304,7 +304,7 @@ def close_nested(step: Step) -> bool:
         gates.handed_out(step, graph, scope, inputs, made)
         result = None
         if node.result is not None:
-            edit = {} if visit.call is None else decisions.edit(step.run, visit)
+            edit = {} if visit.call is None else approvals.edit(step.run, visit)
             result = {"content": scope.values.get(node.result), **edit}
         items.keep_agent(step, visit, scope)
         step.drop_scope(scope.address)

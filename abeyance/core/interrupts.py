@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import Final
 
 from abeyance.core import (
+    approvals,
     deadlines,
-    decisions,
     four_eyes,
     gates,
     items,
@@ -288,7 +288,7 @@ def answer(step: Step, interrupt: Interrupt, vote: Vote) -> None:
     """Settle an interrupt by the answer of a vote; its visit continues if it waits for nothing else."""
     value, by, note, on_behalf_of = vote.answer, vote.by, vote.note, vote.on_behalf_of
     settled = ledger.settle_answered(interrupt, vote, step.now)
-    said = decisions.without_equal_arguments(interrupt, value)
+    said = approvals.without_equal_arguments(interrupt, value)
     _record(step, settled)
     visit = step.run.visits[interrupt.visit]
     step.publish_about(

@@ -15,12 +15,11 @@ from datetime import datetime
 from typing import Any, Final, Literal, TypeAlias
 
 from abeyance.core.address import AddressText, BarringName, QuestionKey
-from abeyance.core.grants import Remember
 from abeyance.core.json import Json, Spans, canonical, sha256
 from abeyance.core.policy import TIMEOUT
 from abeyance.core.spec import Default, InterruptSpec
 from abeyance.core.tables import ALL, Index, Table
-from abeyance.core.terms import KINDS, Kind, Quorum
+from abeyance.core.terms import KINDS, Kind, Quorum, Remember
 from abeyance.core.votes import Vote
 from abeyance.core.who_may_answer import Claim
 

@@ -27,11 +27,11 @@ from typing import assert_never
 
 from abeyance.core import (
     answering,
+    approvals,
     asking,
     branches,
     budgets,
     deadlines,
-    decisions,
     edits,
     events,
     four_eyes,
@@ -173,7 +173,7 @@ def _refuse(state: RunState, event: events.Event) -> None:
             operator_questions.refuse_edits_in_items(state, event)
             replies.check_answers(state.ledger, event)
             four_eyes.refuse_both(state, event)
-            decisions.refuse(state, event)
+            approvals.refuse(state, event)
             operator_questions.refuse_changes(state, event)
             operator_questions.refuse_retries(state, event)
             operator_questions.refuse_edits(state, event)

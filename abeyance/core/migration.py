@@ -20,21 +20,10 @@ from abeyance.core.json import Json, why_not_json
 from abeyance.core.ledger import Interrupt, InterruptTable, Ledger
 from abeyance.core.outcome import Finished, VisitOutcome
 from abeyance.core.renaming import Path, Places
-from abeyance.core.spec import (
-    Ask,
-    GraphSpec,
-)
+from abeyance.core.spec import Ask, GraphSpec
 from abeyance.core.state import Resumption, RunState, Scope, ScopeTable
 from abeyance.core.step import Step
-from abeyance.core.visit import (
-    Gate,
-    GateTable,
-    Ready,
-    Running,
-    Unroutable,
-    Visit,
-    VisitTable,
-)
+from abeyance.core.visit import Gate, GateTable, Ready, Running, Unroutable, Visit, VisitTable
 from abeyance.errors import Code, Refusal
 
 CODE_UNDER_WAY: Final = "code"

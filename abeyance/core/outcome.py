@@ -9,10 +9,9 @@ from typing import Final, Literal, TypeAlias
 
 from abeyance.core.address import TargetNode
 from abeyance.core.bounds import Attempts, RetryPolicy
-from abeyance.core.grants import Remember
 from abeyance.core.json import Json, Spans
 from abeyance.core.spec import InterruptSpec
-from abeyance.core.terms import Kind
+from abeyance.core.terms import Kind, Remember
 from abeyance.errors import FailureCode
 
 ToolStatus: TypeAlias = Literal["success", "failed", "denied", "interrupted"]

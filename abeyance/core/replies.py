@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, assert_never
 
-from abeyance.core import grants, votes, who_may_answer
+from abeyance.core import approvals, votes, who_may_answer
 from abeyance.core.events import Responded
 from abeyance.core.json import Json, rfc3339, sha256, why_not_json
 from abeyance.core.ledger import Interrupt, Ledger, Receipt
@@ -207,9 +207,9 @@ def _receipt(entry: Interrupt, answer: Json, event: Responded, name: str | None)
         if (quorum := entry.quorum) is not None and vote is not None:
             left = votes.missing(quorum, entry.votes)
             return _again(entry, vote, status="voted", missing=left)
-        grants.refuse_unless_rememberable(entry, answer, event)
+        approvals.refuse_unless_rememberable(entry, answer, event)
         _check_open(entry, event)
-        grants.refuse_too_wide(entry, answer, event)
+        approvals.refuse_too_wide(entry, answer, event)
         return None
     when = rfc3339(entry.accepted_at or entry.since)
     match entry.status:

@@ -39,11 +39,7 @@ from abeyance.core.policy import Principal
 from abeyance.core.spec import GraphSpec
 from abeyance.core.state import Ending, Resumption, RunState, copied
 from abeyance.core.step import Step
-from abeyance.core.visit import (
-    Ready,
-    Running,
-    Visit,
-)
+from abeyance.core.visit import Ready, Running, Visit
 from abeyance.errors import Code, Refusal
 
 

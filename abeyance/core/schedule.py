@@ -13,10 +13,10 @@ from dataclasses import replace
 from typing import Final, assert_never
 
 from abeyance.core import (
+    approvals,
     asking,
     branches,
     budgets,
-    decisions,
     events,
     four_eyes,
     gates,
@@ -36,13 +36,7 @@ from abeyance.core.outcome import Finished, key_of
 from abeyance.core.spec import FunctionNode, InterruptNode, SubgraphNode
 from abeyance.core.state import RunState
 from abeyance.core.step import Step
-from abeyance.core.visit import (
-    BY_STATE,
-    Failure,
-    Ready,
-    Running,
-    Visit,
-)
+from abeyance.core.visit import BY_STATE, Failure, Ready, Running, Visit
 from abeyance.errors import Code, FailureCode, Refusal
 
 _SHORTEST_TIMEOUT: Final = 0.1
@@ -142,7 +136,7 @@ def _run_body(step: Step, visit: Visit, *, has_place: bool) -> bool:
         if visit.call.interrupts:
             asking.before(step, visit, visit.call)
             return True
-        if (refused := decisions.result_in_place(step.run, visit)) is not None:
+        if (refused := approvals.result_in_place(step.run, visit)) is not None:
             finished = Finished(result=refused, patch=visit.checkpoint.patch)
             visits.finish(step, visit, finished, is_routed=False)
             return True
@@ -259,7 +253,7 @@ def _run(step: Step, visit: Visit, node: FunctionNode) -> bool:
         inbox=visit.inbox.delivered,
         outcome=None if step.run.ending is None else step.run.ending.outcome,
         call=visit.call,
-        approver={} if visit.call is None else decisions.approver(step.run, visit),
+        approver={} if visit.call is None else approvals.approver(step.run, visit),
     )
     gates.begin(step, visit)
     step.emit(RunNode(input=visit_input, heartbeat=node.heartbeat))

@@ -8,7 +8,7 @@ interrupt.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
 from abeyance.core.address import BarringName
@@ -149,6 +149,26 @@ class Terms:
     not_by: tuple[BarringName, ...] = ()
     decisions: tuple[Decision, ...] = DECISIONS
     max_result: int = MAX_RESULT
+
+
+Where: TypeAlias = Literal["run", "graph"]
+WHERE: Final[tuple[Where, ...]] = ("run", "graph")
+"""What a grant is for: the run in which it was made, or every run of its graph."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remember:
+    """What approvers may remember of their yes to a call: for `most` seconds, where, and for which calls.
+
+    A later call needs the `same` value in these arguments, and less than a bound in those of `below`.
+    `declaration` is a hash of all that the tool's author has declared.
+    """
+
+    most: float
+    where: tuple[Where, ...]
+    same: tuple[str, ...] = ()
+    below: Mapping[str, float] = field(default_factory=dict)
+    declaration: str = ""
 
 
 PLAIN: Final = Terms()

@@ -16,8 +16,8 @@ from pydantic import BaseModel
 
 from abeyance import commands, wire
 from abeyance.commands import lists
+from abeyance.core.approvals import unknown as unknown_grant
 from abeyance.core.delegations import unknown as unknown_delegation
-from abeyance.core.grants import unknown as unknown_grant
 from abeyance.core.json import Json
 from abeyance.core.state import Limits
 from abeyance.duration import Duration

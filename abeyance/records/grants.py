@@ -15,7 +15,7 @@ from typing import Final, Literal
 from pydantic import TypeAdapter
 from sqlalchemy import ColumnElement, Connection, and_, delete, or_, select, update
 
-from abeyance.core.grants import Grant, Wanted, unknown
+from abeyance.core.approvals import Grant, Wanted, unknown
 from abeyance.keyring import WrongKey
 from abeyance.records import event_rows
 from abeyance.records.batch import Batch, Fact

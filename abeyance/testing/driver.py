@@ -23,9 +23,9 @@ from abeyance.authoring.graph import Graph
 from abeyance.authoring.journal import Journal
 from abeyance.core import effects, events, machine
 from abeyance.core import outcome as outcomes
+from abeyance.core.approvals import Grant, Wanted
 from abeyance.core.effects import VisitInput
 from abeyance.core.events import Message
-from abeyance.core.grants import Grant, Wanted
 from abeyance.core.json import Json
 from abeyance.core.outcome import Stopped, VisitOutcome
 from abeyance.core.state import RunState

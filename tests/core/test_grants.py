@@ -10,13 +10,13 @@ import pytest
 from core_agents import gated, reviewing, turn
 from core_drive import Drive, at, chain, gate
 
-from abeyance.core import grants
+from abeyance.core import approvals
+from abeyance.core.approvals import MOST, Grant, Wanted
 from abeyance.core.events import Responded
-from abeyance.core.grants import MOST, Grant, Remember, Wanted
 from abeyance.core.json import Json, rfc3339
 from abeyance.core.policy import TEMPORAL, Principal
 from abeyance.core.spec import FunctionNode, ReturnErrorToCaller
-from abeyance.core.terms import Quorum, Terms
+from abeyance.core.terms import Quorum, Remember, Terms
 from abeyance.errors import Code, Refusal
 
 ADA = Principal(subject="ada", capabilities=("pay",))
@@ -193,7 +193,7 @@ def test_what_cannot_be_remembered_is_refused(
 
     assert refusal.code is Code.NOT_REMEMBERABLE
     assert why in refusal.message
-    assert (grants.offered(entry) is None) is not bool(response)
+    assert (approvals.offered(entry) is None) is not bool(response)
 
 
 def test_an_answer_from_temporal_is_not_remembered() -> None:
@@ -237,7 +237,7 @@ def test_what_its_maker_may_not_approve_is_too_wide() -> None:
         lasts={entry.id: 1.0},
     )
     with pytest.raises(Refusal) as refused:
-        grants.refuse_too_wide(entry, YES, event)
+        approvals.refuse_too_wide(entry, YES, event)
     assert (refused.value.code, "'ada' lacks" in refused.value.message) == (
         Code.GRANT_TOO_WIDE,
         True,
@@ -246,12 +246,12 @@ def test_what_its_maker_may_not_approve_is_too_wide() -> None:
 
 def test_a_grant_is_revoked_by_its_maker_or_with_the_capability_for_it() -> None:
     bob = Principal(subject="bob")
-    grants.refuse_foreign(made(), ADA, "runs:control")
-    grants.refuse_foreign(made(), replace(bob, capabilities=("runs:control",)), "runs:control")
+    approvals.refuse_foreign(made(), ADA, "runs:control")
+    approvals.refuse_foreign(made(), replace(bob, capabilities=("runs:control",)), "runs:control")
     with pytest.raises(Refusal) as refused:
-        grants.refuse_foreign(made(), bob, "runs:control")
+        approvals.refuse_foreign(made(), bob, "runs:control")
     assert refused.value.code is Code.CAPABILITY_REQUIRED
-    assert grants.unknown("x").code is Code.UNKNOWN_GRANT
+    assert approvals.unknown("x").code is Code.UNKNOWN_GRANT
 
 
 def test_the_same_answer_is_the_same_grant_and_after_a_rewind_another() -> None:

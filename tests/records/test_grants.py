@@ -10,7 +10,7 @@ import pytest
 from recorded import Recorded, at, batch, fact, run_view
 from sqlalchemy import delete, select, update
 
-from abeyance.core.grants import Grant, Wanted, as_json
+from abeyance.core.approvals import Grant, Wanted, as_json
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.filters import AuditFilter, EventFilter
 from abeyance.keyring import Keyring

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from recorded import NOON, batch, connection, fact, run_view
 from sqlalchemy import insert
 
-from abeyance.core.grants import UNVOUCHED, Grant, Wanted, as_json
+from abeyance.core.approvals import UNVOUCHED, Grant, Wanted, as_json
 from abeyance.core.policy import Principal
 from abeyance.errors import Code, Refusal
 from abeyance.keyring import Keyring

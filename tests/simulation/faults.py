@@ -15,9 +15,9 @@ from sqlalchemy import ColumnElement, text
 
 from abeyance import wire
 from abeyance.activities import attempt, heartbeat
+from abeyance.core import approvals as core_approvals
 from abeyance.core import events, gates, idempotency, ledger, migration
-from abeyance.core import grants as core_grants
-from abeyance.core.grants import Grant
+from abeyance.core.approvals import Grant
 from abeyance.core.outcome import Finished, Stopped
 from abeyance.core.policy import Principal
 from abeyance.core.state import RunState, parted
@@ -128,8 +128,8 @@ def _counting_anew() -> AbstractContextManager[Any]:
 @contextlib.contextmanager
 def _whoever_may_approve_may_grant() -> Iterator[None]:
     with (
-        _swap(core_grants, "refuse_unless_rememberable"),
-        _swap(core_grants, "refuse_too_wide"),
+        _swap(core_approvals, "refuse_unless_rememberable"),
+        _swap(core_approvals, "refuse_too_wide"),
     ):
         yield
 

@@ -15,7 +15,7 @@ from sqlalchemy import select
 
 from abeyance import Agent, Graph, Remember, ToolContext, tool
 from abeyance.core import events
-from abeyance.core.grants import Grant
+from abeyance.core.approvals import Grant
 from abeyance.core.json import Json
 from abeyance.core.policy import Principal
 from abeyance.core.state import RunState

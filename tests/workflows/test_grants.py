@@ -16,7 +16,7 @@ from temporalio.client import Client as TemporalClient
 from abeyance import Agent, Graph, Principal, Remember, tool, views
 from abeyance.client.grants import GrantedCalls
 from abeyance.client.records import Records
-from abeyance.core.grants import Wanted
+from abeyance.core.approvals import Wanted
 from abeyance.records.database import Database
 from abeyance.token_file import add_token, revoke_tokens
 

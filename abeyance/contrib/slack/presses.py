@@ -20,7 +20,7 @@ from abeyance.client import Client
 from abeyance.contrib.slack import blocks, desk, forms
 from abeyance.contrib.slack.forms import Answer, Decision, Faults
 from abeyance.contrib.slack.web import Away, Slack, SlackFault
-from abeyance.core.grants import UNVOUCHED
+from abeyance.core.approvals import UNVOUCHED
 from abeyance.core.json import sha256
 from abeyance.core.text import truncate
 from abeyance.errors import Code, Refusal, Unavailable
