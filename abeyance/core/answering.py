@@ -110,7 +110,7 @@ def accept(step: Step, entry: Interrupt, answer: Json, event: Responded, name: s
         entry = _revise(step, entry, outcome.revision, vote)
     if entry.quorum is not None:
         entry = step.run.ledger.open[entry.id] = replace(entry, votes=outcome.votes)
-        _publish_vote(step, "interrupt.voted", entry, vote, missing=outcome.missing or 0)
+        interrupts.publish_vote(step, "interrupt.voted", entry, vote, missing=outcome.missing or 0)
     if outcome.status == "answered":
         _settle(step, entry, vote)
         approvals.remember(step, entry, answer, event)
@@ -118,21 +118,8 @@ def accept(step: Step, entry: Interrupt, answer: Json, event: Responded, name: s
     if (until := outcome.held_until) is not None:
         entry = replace(entry, status="held", held=vote, held_until=until)
         step.run.ledger.open[entry.id] = entry
-        _publish_vote(step, "interrupt.held", entry, vote, until=rfc3339(until))
+        interrupts.publish_vote(step, "interrupt.held", entry, vote, until=rfc3339(until))
     four_eyes.bar(step, entry.name)
-
-
-def _publish_vote(step: Step, type_: str, entry: Interrupt, vote: Vote, **about: Json) -> None:
-    step.publish_about(
-        entry,
-        type_,
-        vote.by,
-        audit={"capability": entry.requested_capability, "answer": vote.answer},
-        answer_sha256=vote.answer_sha256,
-        **about,
-        **({} if vote.note is None else {"note": vote.note}),
-        **({} if vote.on_behalf_of is None else {"on_behalf_of": vote.on_behalf_of}),
-    )
 
 
 def end_hold(step: Step, entry: Interrupt) -> None:

@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from abeyance.core import approvals, four_eyes, gates, interrupts, items, patch, routing
+from abeyance.core import approvals, four_eyes, gates, interrupts, items, routing
 from abeyance.core.address import below
 from abeyance.core.json import Json, canonical, size
 from abeyance.core.outcome import Finished, Send
@@ -137,7 +137,7 @@ def release_starved(step: Step, scope: Scope) -> bool:
 def _meet(step: Step, scope: str, edge: Edge, come: Mapping[str, tuple[Token, ...]]) -> None:
     _keep_tokens(step, scope, edge.key, {name: queue[1:] for name, queue in come.items()})
     taken = {name: queue[0] for name, queue in come.items() if queue}
-    routing.go(step, scope, edge.target, behind=gates.joined(step, scope, edge.key, taken))
+    routing.enter(step, scope, edge.target, behind=gates.joined(step, scope, edge.key, taken))
 
 
 def _keep_tokens(
@@ -210,7 +210,7 @@ def _gather(step: Step, scope_address: str, address: str, fan: FanOut) -> None:
         return
     try:
         items.put_patch(step, scope_address, fan.outer, *(item.patch for item in merged.values()))
-    except patch.PatchError as error:
+    except items.PatchError as error:
         message = f"the items of the fan-out of {address} cannot be merged: {error}"
         failure = Failure(code=FailureCode.INVALID_PATCH, message=message, address=address)
         routing.fail_scope(step, scope_address, failure)
@@ -227,7 +227,9 @@ def _gather(step: Step, scope_address: str, address: str, fan: FanOut) -> None:
     ]
     keys = reached or set(fan.joins)
     for target in dict.fromkeys(edge.target for edge in graph.edges if edge.key in keys):
-        routing.go(step, scope_address, target, members=fan.outer, results=results, behind=behind)
+        routing.enter(
+            step, scope_address, target, members=fan.outer, results=results, behind=behind
+        )
 
 
 def _status(item: Item) -> str:
@@ -332,7 +334,7 @@ def _changed(
         if inputs.get(source) == target and source in scope.input:
             before = scope.input[source]
             if canonical(now) != canonical(before):
-                changes[target] = patch.contribution(graph.fields.get(target), before, now)
+                changes[target] = items.contribution(graph.fields.get(target), before, now)
         else:
             changes[target] = now
     return changes
@@ -375,6 +377,7 @@ def ask_again(step: Step, gate: Gate, *, before: str, misfit: str | None = None)
         # Its code has run; only the rule asks again.
         routed=None if route is None else replace(route, is_stale=True),
     )
+    assert again is not None  # noqa: S101 END asks nothing
     if misfit is not None:
         again.misfits = {gate.key: misfit}
     if gate.has_led:

@@ -20,8 +20,8 @@ from abeyance.core import (
     events,
     four_eyes,
     interrupts,
+    items,
     operator_questions,
-    patch,
     policy,
     who_may_answer,
 )
@@ -79,11 +79,11 @@ def refuse_values(state: RunState, event: events.ValuesEdited) -> None:
             f"The edit is not JSON: {fault}.",
             errors=[{"pointer": "", "message": fault}],
         )
-    patch.refuse_fixed(state.spec, state.root.values, event.taken)
+    items.refuse_fixed(state.spec, state.root.values, event.taken)
     for name, value in event.taken.items():
         try:
-            patch.refuse_misfits(state.spec, {name: value})
-        except patch.PatchError as error:
+            items.refuse_misfits(state.spec, {name: value})
+        except items.PatchError as error:
             raise Refusal(
                 Code.INVALID_INPUT,
                 f"The edit does not fit the graph that the run began with: {error}.",
@@ -155,7 +155,7 @@ def edit_deadline(step: Step, event: events.DeadlineEdited) -> None:
         on_timeout=event.on_timeout or interrupt.on_timeout,
     )
     step.run.ledger.open[interrupt.id] = deadlines.deadline_moved(interrupt, edited, step.now)
-    publish_edit(
+    _publish_edit(
         step,
         "interrupt.deadline_edited",
         interrupt,
@@ -198,7 +198,7 @@ def claim(step: Step, event: events.Claimed) -> None:
     name = who_may_answer.acting_for(entry, event.request)
     taken = Claim(by=event.principal.subject, on_behalf_of=name, at=event.now, until=until)
     step.run.ledger.open[entry.id] = replace(entry, claim=taken)
-    publish_edit(
+    _publish_edit(
         step,
         "interrupt.claimed",
         entry,
@@ -215,7 +215,7 @@ def release(step: Step, event: events.Released) -> None:
         return
     step.run.ledger.open[entry.id] = replace(entry, claim=None)
     if who_may_answer.claimed(entry, event.now) is not None:
-        publish_edit(step, "interrupt.released", entry, event.principal)
+        _publish_edit(step, "interrupt.released", entry, event.principal)
 
 
 def reassign(step: Step, event: events.Reassigned) -> None:
@@ -231,7 +231,7 @@ def reassign(step: Step, event: events.Reassigned) -> None:
         changed = replace(changed, terms=terms, revoted=True)
         changed = replace(changed, digest=digest_of(entry.address, changed, step.run.era))
     step.run.ledger.open[entry.id] = changed
-    publish_edit(
+    _publish_edit(
         step,
         "interrupt.reassigned",
         entry,
@@ -254,10 +254,9 @@ def _deadline(interrupt: Interrupt, event: events.DeadlineEdited) -> datetime | 
     return event.deadline if event.moves else interrupt.deadline
 
 
-def publish_edit(
+def _publish_edit(
     step: Step, type_: str, interrupt: Interrupt, by: Principal, **about: Json
 ) -> None:
-    """Publish what a person changed about an open interrupt, which is activity of the run."""
     step.run.last_activity_at = step.now
     step.publish_about(interrupt, type_, by.subject, **about)
 

@@ -100,10 +100,9 @@ def _is_declared(state: RunState, visit: Visit, name: str) -> bool:
     return around is not None and _is_declared(state, state.visits[around], name)
 
 
-def remember(
-    step: Step, visit: Visit, interrupt: Interrupt, by: str, on_behalf_of: str | None
-) -> None:
+def remember(step: Step, visit: Visit, interrupt: Interrupt, vote: Vote) -> None:
     """Record who answered a question, and whom that bars from other open ones."""
+    by, on_behalf_of = vote.by, vote.on_behalf_of
     named = () if by == TIMEOUT else (by, on_behalf_of)
     people = tuple(dict.fromkeys(filter(None, (*named, *_voters(interrupt)))))
     answerer = Answerer(

@@ -7,7 +7,7 @@ its receipt: across continue-as-new, and in its closing record.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from datetime import datetime
 from typing import Any, Final, TypeAlias
 
@@ -30,6 +30,10 @@ _EXCLUDED: Final = frozenset(
     )
 )
 
+
+_RECEIPT: Final = tuple(
+    each for each in fields(ledger.Receipt) if each.name not in {"replayed", "asked_again"}
+)
 
 Keys: TypeAlias = Mapping[str, Called]
 """The last calls, oldest first, by hashes of their keys."""
@@ -104,15 +108,7 @@ def digest(event: events.Keyed) -> str:
 def _receipt(step: Step, event: events.Keyed) -> Json:
     match event:
         case events.Responded():
-            return [
-                {
-                    "interrupt_id": receipt.interrupt_id,
-                    "answered_by": receipt.answered_by,
-                    "accepted_at": rfc3339(receipt.accepted_at),
-                    **_beyond_answered(receipt),
-                }
-                for receipt in receipts(step.run.ledger, event)
-            ]
+            return [*map(_stored, receipts(step.run.ledger, event))]
         case events.MessagesCleared():
             return len(step.run.mailbox.queue)
         case _:
@@ -132,29 +128,22 @@ def receipts_again(called: Called) -> list[ledger.Receipt]:
     """Return the stored receipts of a repeated call."""
     assert isinstance(called.receipt, list)  # noqa: S101 the digest is that of an answer
     return [
-        ledger.Receipt(
-            interrupt_id=each["interrupt_id"],
-            answered_by=each["answered_by"],
-            on_behalf_of=each.get("on_behalf_of"),
-            accepted_at=datetime.fromisoformat(each["accepted_at"]),
-            replayed=True,
-            status=each.get("status", "answered"),
-            missing=each.get("missing"),
-            held_until=datetime.fromisoformat(each["held_until"]) if "held_until" in each else None,
-        )
+        ledger.Receipt(**{name: _read(name, value) for name, value in each.items()}, replayed=True)
         for each in called.receipt
     ]
 
 
-def _beyond_answered(receipt: ledger.Receipt) -> dict[str, Json]:
-    until = receipt.held_until
-    beyond = {
-        "status": None if receipt.status == "answered" else receipt.status,
-        "on_behalf_of": receipt.on_behalf_of,
-        "missing": receipt.missing,
-        "held_until": None if until is None else rfc3339(until),
+def _stored(receipt: ledger.Receipt) -> dict[str, Json]:
+    """Return what a repeat is told: all that the receipt says beyond the defaults."""
+    return {
+        each.name: rfc3339(value) if isinstance(value, datetime) else value
+        for each in _RECEIPT
+        if (value := getattr(receipt, each.name)) != each.default
     }
-    return {name: value for name, value in beyond.items() if value is not None}
+
+
+def _read(name: str, value: Json) -> Any:
+    return datetime.fromisoformat(value) if name in {"accepted_at", "held_until"} else value
 
 
 def _receipts_in(called: Called) -> int:

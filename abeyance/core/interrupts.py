@@ -286,26 +286,16 @@ def _units_around(step: Step, scope_address: str) -> Iterator[Parent]:
 
 def answer(step: Step, interrupt: Interrupt, vote: Vote) -> None:
     """Settle an interrupt by the answer of a vote; its visit continues if it waits for nothing else."""
-    value, by, note, on_behalf_of = vote.answer, vote.by, vote.note, vote.on_behalf_of
-    settled = ledger.settle_answered(interrupt, vote, step.now)
-    said = approvals.without_equal_arguments(interrupt, value)
-    _record(step, settled)
+    said = approvals.without_equal_arguments(interrupt, vote.answer)
+    _record(step, ledger.settle_answered(interrupt, vote, step.now))
     visit = step.run.visits[interrupt.visit]
-    step.publish_about(
-        interrupt,
-        "interrupt.answered",
-        by,
-        audit={"capability": interrupt.requested_capability, "answer": value},
-        answer_sha256=settled.answer_sha256,
-        **({} if note is None else {"note": note}),
-        **({} if on_behalf_of is None else {"on_behalf_of": on_behalf_of}),
-    )
+    publish_vote(step, "interrupt.answered", interrupt, vote)
     if KINDS[interrupt.kind].asked_by != "run":
-        four_eyes.remember(step, visit, interrupt, by, on_behalf_of)
+        four_eyes.remember(step, visit, interrupt, vote)
         # An answer about one call of an agent does not apply to its next call.
         if not step.run.scopes[visit.scope].is_agent:
-            items.put_answers(step, visit.scope, visit.members, {interrupt.name: value})
-    if by != TIMEOUT:
+            items.put_answers(step, visit.scope, visit.members, {interrupt.name: vote.answer})
+    if vote.by != TIMEOUT:
         # A loop that a person steers is not a runaway loop.
         items.forget_counts(step, visit)
     visit.questions = visit.questions.answered(interrupt.key, said)
@@ -314,6 +304,20 @@ def answer(step: Step, interrupt: Interrupt, vote: Vote) -> None:
     waiting = visit.state
     if isinstance(waiting, Waiting) and (waiting.composite or not of_visit(step, visit.address)):
         step.move(visit, "resume", Ready(stage=waiting.stage))
+
+
+def publish_vote(step: Step, type_: str, entry: Interrupt, vote: Vote, **about: Json) -> None:
+    """Publish what somebody has answered."""
+    step.publish_about(
+        entry,
+        type_,
+        vote.by,
+        audit={"capability": entry.requested_capability, "answer": vote.answer},
+        answer_sha256=vote.answer_sha256,
+        **about,
+        **({} if vote.note is None else {"note": vote.note}),
+        **({} if vote.on_behalf_of is None else {"on_behalf_of": vote.on_behalf_of}),
+    )
 
 
 def expire(step: Step, interrupt: Interrupt) -> None:

@@ -26,8 +26,8 @@ from typing import Final, assert_never
 from abeyance.core import interrupts, items, messages, policy, routing
 from abeyance.core.effects import StopNode, StopReason
 from abeyance.core.events import CancelMode, CancelRequested, Evicted, Paused, Resumed, VisitBlocked
+from abeyance.core.items import PatchError
 from abeyance.core.json import rfc3339
-from abeyance.core.patch import PatchError
 from abeyance.core.policy import TIMEOUT, Principal
 from abeyance.core.spec import GoTo, Halt, ResumeRun
 from abeyance.core.state import Ending, Outcome, Pause, Rotation, RunState
@@ -279,7 +279,7 @@ def pause_is_due(step: Step, pause: Pause) -> None:
         case GoTo(node=node):
             leave_every_branch(step)
             resume(step, TIMEOUT, f"the pause's deadline passed: going to {node!r}")
-            routing.go(step, step.run.root.address, node)
+            routing.enter(step, step.run.root.address, node)
         case _:
             assert_never(pause.on_timeout)
 

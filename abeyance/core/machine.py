@@ -169,14 +169,10 @@ def _refuse(state: RunState, event: events.Event) -> None:
         return
     match event:
         case events.Responded():
-            # Before the schema of the question, which says less.
-            operator_questions.refuse_edits_in_items(state, event)
             replies.check_answers(state.ledger, event)
             four_eyes.refuse_both(state, event)
             approvals.refuse(state, event)
-            operator_questions.refuse_changes(state, event)
-            operator_questions.refuse_retries(state, event)
-            operator_questions.refuse_edits(state, event)
+            operator_questions.refuse(state, event)
             schedule.refuse_large_answers(state, event)
         case events.Paused(on_timeout=GoTo(node=node)):
             lifecycle.refuse_to_lead(state, event, node)

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from abeyance.core import lifecycle, messages, operator_questions, patch, policy, visits
+from abeyance.core import items, lifecycle, messages, operator_questions, policy, visits
 from abeyance.core.events import Message, Migrated
 from abeyance.core.json import Json, why_not_json
 from abeyance.core.ledger import Interrupt, InterruptTable, Ledger
@@ -39,7 +39,7 @@ def refuse(
     sets, in either graph.
     """
     for graph in (state.spec, spec):
-        patch.refuse_fixed(graph, state.root.values, changes, "/patch")
+        items.refuse_fixed(graph, state.root.values, changes, "/patch")
     places = Places(state, spec, renames)
     move = _Move(state, places)
     move.check_patch(changes)
@@ -261,8 +261,8 @@ class _Move:
         root = self._state.root.address
         self._to.fields(self._to.new, changes, root)
         try:
-            patch.refuse_misfits(self._to.new, changes)
-        except patch.PatchError as error:
+            items.refuse_misfits(self._to.new, changes)
+        except items.PatchError as error:
             self._to.obstacle("patch", self._to.new.name, str(error), remedy="correct the patch")
         if (fault := why_not_json(changes)) is not None:
             self._to.obstacle(

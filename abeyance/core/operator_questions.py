@@ -14,11 +14,11 @@ and can be repeated (`demand_repeat`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Final, Literal, assert_never
 
-from abeyance.core import events, gates, interrupts, items, patch, policy
+from abeyance.core import events, gates, interrupts, items, policy
 from abeyance.core.json import Json, differing
 from abeyance.core.ledger import Interrupt
 from abeyance.core.outcome import Asked, key_of
@@ -33,7 +33,6 @@ from abeyance.core.spec import (
 )
 from abeyance.core.state import RunState
 from abeyance.core.step import Step
-from abeyance.core.terms import KINDS
 from abeyance.core.visit import Failure, Visit, Waiting
 from abeyance.errors import Code, Refusal
 
@@ -114,82 +113,52 @@ def drop_breakpoint_answer(visit: Visit, stage: Literal["before", "after"]) -> N
     visit.questions = visit.questions.without({key})
 
 
-def refuse_edits_in_items(state: RunState, event: events.Responded) -> None:
-    """Refuse edits of the values within an item of a fan-out, which no schema of a question allows."""
-    for entry, field in _edits(state, event.answers):
-        if state.visits[entry.visit].members:
-            message = (
-                "within an item of a fan-out nothing is edited: edit before or after the fan-out"
-            )
-            raise Refusal(
-                Code.INVALID_ANSWER,
-                f"The answer to {entry.name!r} has `{field}`, and {message}.",
-                interrupt_id=entry.id,
-                errors=[{"pointer": f"/{field}", "message": message}],
-            )
-
-
-def refuse_changes(state: RunState, event: events.Responded) -> None:
-    """Refuse an answer that changes the course of the run, from whom may not do that."""
-    for id_, answer in event.answers.items():
-        entry = state.ledger.open.get(id_)
+def refuse(state: RunState, event: events.Responded) -> None:
+    """Refuse an answer that does more than let the run go on, from whom may not do that; and an edit of
+    what only the start sets, or of values that have changed since.
+    """
+    edited: set[str] = set()
+    for id_, answer in event.taken.items():
+        entry, principal = state.ledger.open.get(id_), event.principal
         match entry, answer:
-            case Interrupt(kind="static"), None:
-                pass
-            case Interrupt(kind="static", name=name), _:
-                policy.demand(state, event.principal, f"edit the values of the run at {name!r}")
+            case Interrupt(kind="static", name=name), {"values": values, "version": version}:
+                policy.demand(state, principal, f"edit the values of the run at {name!r}")
+                _refuse_fixed(state, entry, values, "/values")
+                _refuse_stale(state, entry, version, is_second=entry.scope in edited)
+                edited.add(entry.scope)
             case Interrupt(kind="error"), {"action": "skip"}:
                 node = state.visits[entry.visit].node
-                policy.demand(state, event.principal, f"skip {node!r}")
-            case _:
-                pass
-
-
-def refuse_edits(state: RunState, event: events.Responded) -> None:
-    """Refuse an edit that cannot be made, or of values that have changed since."""
-    edited: set[str] = set()
-    for entry, field in _edits(state, event.taken):
-        answer = event.taken[entry.id]
-        graph, scope = state.graph_of(entry.scope), state.scopes[entry.scope]
-        patch.refuse_fixed(graph, scope.values, answer[field], f"/{field}")
-        if "version" not in answer:
-            continue
-        is_second = entry.scope in edited
-        if answer["version"] != scope.version or is_second:
-            raise Refusal(
-                Code.STALE,
-                f"The edit is of version {answer['version']} of the values, which are at version "
-                f"{scope.version + is_second}: read the values again, and edit those.",
-                interrupt_id=entry.id,
-                version=scope.version,
-                values=dict(scope.values),
-            )
-        edited.add(entry.scope)
-
-
-def _edits(state: RunState, answers: Mapping[str, Json]) -> Iterator[tuple[Interrupt, str]]:
-    """Yield the open questions whose answers edit values, and the member of the answer that does."""
-    for id_, answer in answers.items():
-        if (entry := state.ledger.open.get(id_)) is not None:
-            kind = KINDS[entry.kind]
-            if kind.asked_by == "run" and (field := kind.edited_by(answer)) is not None:
-                yield entry, field
-
-
-def refuse_retries(state: RunState, event: events.Responded) -> None:
-    """Refuse to have a failed visit tried again to a principal who may not repeat what was approved."""
-    for id_, answer in event.answers.items():
-        entry = state.ledger.open.get(id_)
-        match entry, answer:
+                policy.demand(state, principal, f"skip {node!r}")
+                _refuse_fixed(state, entry, answer.get("patch", {}), "/patch")
             case Interrupt(kind="error"), {"action": "retry"}:
                 visit = state.visits[entry.visit]
+                has_begun = visit.activations > 0 or isinstance(state.node_of(visit), SubgraphNode)
                 # Its code may be over, and only the way out of its node have failed.
                 is_over = visit.routing is not None
-                has_begun = visit.activations > 0 or isinstance(state.node_of(visit), SubgraphNode)
-                may_have_happened = has_begun and not is_over
-                demand_repeat(state, visit, event.principal, may_have_happened=may_have_happened)
+                demand_repeat(state, visit, principal, may_have_happened=has_begun and not is_over)
             case _:
                 pass
+
+
+def _refuse_fixed(
+    state: RunState, entry: Interrupt, changes: Mapping[str, Json], pointer: str
+) -> None:
+    values = state.scopes[entry.scope].values
+    items.refuse_fixed(state.graph_of(entry.scope), values, changes, pointer)
+
+
+def _refuse_stale(state: RunState, entry: Interrupt, version: int, *, is_second: bool) -> None:
+    """Refuse an edit of other values than those at this version; `is_second` in the same call."""
+    scope = state.scopes[entry.scope]
+    if version != scope.version or is_second:
+        raise Refusal(
+            Code.STALE,
+            f"The edit is of version {version} of the values, which are at version "
+            f"{scope.version + is_second}: read the values again, and edit those.",
+            interrupt_id=entry.id,
+            version=scope.version,
+            values=dict(scope.values),
+        )
 
 
 def demand_repeat(

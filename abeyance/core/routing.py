@@ -16,9 +16,9 @@ from typing import assert_never
 from abeyance.core import four_eyes, gates, interrupts, items, lifecycle, operator_questions
 from abeyance.core.address import below
 from abeyance.core.effects import StopNode
+from abeyance.core.items import PatchError
 from abeyance.core.json import Json, matches
 from abeyance.core.outcome import Call, Finished
-from abeyance.core.patch import PatchError
 from abeyance.core.spec import (
     END,
     Always,
@@ -61,12 +61,14 @@ def enter(
     behind: tuple[str, ...] = (),
     pause: float = 0.0,
     routed: RoutingDecision | None = None,
-) -> Visit:
-    """Create a visit of a node, ready to start after `pause` seconds.
+) -> Visit | None:
+    """Create a visit of a node, ready to start after `pause` seconds; None at END.
 
     `before` is the visit of a call that continues in this node: at its address, as the same call.
     `behind` are the gates that led to it. `routed`: its code has ended, and only its way out is chosen.
     """
+    if node == END:
+        return None
     scope = step.run.scopes[scope_address]
     ordinal = scope.ordinals.get(node, 0) + 1
     call = call if before is None else before.call
@@ -272,31 +274,6 @@ def drop_unit(step: Step, visit: Visit, reason: str, *, by: str | None = None) -
     step.drop_scope(inner.address)
 
 
-def go(
-    step: Step,
-    scope_address: str,
-    target: str,
-    *,
-    members: tuple[FanOutBranch, ...] = (),
-    results: Json = None,
-    before: Visit | None = None,
-    behind: tuple[str, ...] = (),
-    pause: float = 0.0,
-) -> None:
-    """Enter a target, unless it is END."""
-    if target != END:
-        enter(
-            step,
-            scope_address,
-            target,
-            members=members,
-            results=results,
-            before=before,
-            behind=behind,
-            pause=pause,
-        )
-
-
 def go_instead(step: Step, visit: Visit, target: str, *, pause: float = 0.0) -> None:
     """Follow a goto, in place of the edges of a finished visit.
 
@@ -317,7 +294,7 @@ def go_instead(step: Step, visit: Visit, target: str, *, pause: float = 0.0) -> 
         four_eyes.gather(step, visit.scope, members, [around, item])
     gates.out_of_items(step, visit, members)
     is_call = visit.call is not None and members == visit.members
-    go(
+    enter(
         step,
         visit.scope,
         target,

@@ -25,7 +25,6 @@ from abeyance.core import (
     lifecycle,
     messages,
     operator_questions,
-    patch,
     routing,
 )
 from abeyance.core.json import Json, matches, why_not_json
@@ -245,7 +244,7 @@ def merge(step: Step, visit: Visit, changes: Mapping[str, Json], key: str | None
     before = items.values_of(step.run, visit)
     try:
         items.put_patch(step, visit.scope, visit.members, changes)
-    except patch.PatchError as error:
+    except items.PatchError as error:
         routing.fail(step, visit, Failure(code=FailureCode.INVALID_PATCH, message=str(error)))
         return False
     if changes:
@@ -325,7 +324,7 @@ def _carry_out(step: Step, visit: Visit, decision: Decision) -> None:
             routing.go_instead(step, visit, node)
         case Parallel(nodes=nodes):
             for node in nodes:
-                routing.go(step, visit.scope, node, members=visit.members, behind=visit.gates)
+                routing.enter(step, visit.scope, node, members=visit.members, behind=visit.gates)
         case _:
             assert_never(decision)
 
@@ -338,9 +337,9 @@ def _fire(step: Step, visit: Visit, fired: tuple[Edge, ...], routed: tuple[str, 
             token = Token(visit=visit.address, gates=visit.gates)
             branches.put_token(step, visit.scope, edge, visit.node, token)
         else:
-            routing.go(step, visit.scope, edge.target, members=visit.members, behind=visit.gates)
+            routing.enter(step, visit.scope, edge.target, members=visit.members, behind=visit.gates)
     for target in dict.fromkeys(routed):
-        routing.go(step, visit.scope, target, members=visit.members, behind=visit.gates)
+        routing.enter(step, visit.scope, target, members=visit.members, behind=visit.gates)
 
 
 def _rule_fires(rule: Rule, values: Mapping[str, Json], fired: tuple[str, ...]) -> bool:

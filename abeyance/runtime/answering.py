@@ -17,9 +17,9 @@ from abeyance.authoring.graph import Graph
 from abeyance.core import items
 from abeyance.core.events import Responded, SchemaFault
 from abeyance.core.interrupts import declaration
+from abeyance.core.items import PatchError, merged
 from abeyance.core.json import Json, canonical
 from abeyance.core.ledger import Interrupt
-from abeyance.core.patch import PatchError, merged
 from abeyance.core.state import RunState
 from abeyance.core.terms import KINDS
 from abeyance.schemas import answer_types

@@ -23,6 +23,7 @@ from abeyance.core import outcome as outcomes
 from abeyance.core import policy
 from abeyance.core.bounds import Attempts
 from abeyance.core.effects import VisitInput
+from abeyance.core.items import PatchError, merged
 from abeyance.core.json import Json, size, why_not_json
 from abeyance.core.lifecycle import unpinned_target
 from abeyance.core.outcome import (
@@ -33,7 +34,6 @@ from abeyance.core.outcome import (
     Misread,
     VisitOutcome,
 )
-from abeyance.core.patch import PatchError, merged
 from abeyance.core.spec import END, Clips
 from abeyance.core.text import truncate
 from abeyance.core.visits import unknown_targets, why_unknown

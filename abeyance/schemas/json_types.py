@@ -8,8 +8,8 @@ from typing import Any, Final, TypeAlias
 
 from pydantic import ConfigDict, TypeAdapter
 
+from abeyance.core.items import kind_of
 from abeyance.core.json import Json, why_not_json
-from abeyance.core.patch import kind_of
 
 # Otherwise pydantic silently writes NaN as null.
 CONFIG: Final = ConfigDict(ser_json_inf_nan="constants")

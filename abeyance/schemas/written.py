@@ -18,8 +18,8 @@ from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
+from abeyance.core.items import kind_of
 from abeyance.core.json import Json, canonical
-from abeyance.core.patch import kind_of
 from abeyance.schemas.json_types import DEFINED, Kinds, definitions_of, in_words, kinds
 from abeyance.schemas.state_model import StateModel
 

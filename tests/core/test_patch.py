@@ -7,8 +7,8 @@ from core_strategies import json_values
 from hypothesis import given
 from hypothesis import strategies as st
 
+from abeyance.core.items import PatchError, contribution, kind_of, merged, refuse_misfits
 from abeyance.core.json import Json
-from abeyance.core.patch import PatchError, contribution, kind_of, merged, refuse_misfits
 from abeyance.core.spec import FieldSpec, GraphSpec, Reducer
 
 SPEC = GraphSpec(

@@ -24,7 +24,7 @@ NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 _NODE, _TOOL = "graph:g;node:draft:1", "graph:g;node:assist:1;agent:clerk;tool:book:c1"
 
 # What publishes for others, with the place of the type among its arguments; after those it calls.
-_PUBLISHING = {"publish": 0, "publish_about": 1, "_publish_vote": 1, "publish_edit": 1}
+_PUBLISHING = {"publish": 0, "publish_about": 1, "publish_vote": 1, "_publish_edit": 1}
 
 
 def calls_in(tree: ast.AST, name: str) -> Iterator[ast.Call]:
