@@ -78,24 +78,14 @@ class Delegations:
         seen = (await self._book()).seen_by(principal, datetime.now(UTC))
         return [DelegationView.of(each) for each in seen]
 
-    async def delete(
-        self,
-        id: str,  # noqa: A002
-        *,
-        principal: Principal,
-        key: str | None = None,
-    ) -> DelegationView:
+    async def delete(self, id: str, *, principal: Principal) -> DelegationView:  # noqa: A002
         """Delete a delegation, and return it: by who made it, or with `admin`.
 
-        The same call again with the same `key` returns the same. Raises `unknown_delegation`,
-        `capability_required` and `idempotency_conflict`.
+        The same call again changes nothing, and returns the same. Raises `unknown_delegation` and
+        `capability_required`.
         """
-        checked_key(key, AT_KEY)
-        hashed = None if key is None else sha256([principal.subject, key])
-        found = (await self._book()).one(checked_text(id, "/id"), principal, hashed)
-        await self._records.write(
-            delegations.change, lambda book: book.withdrawn(id, principal, hashed)
-        )
+        found = (await self._book()).one(checked_text(id, "/id"), principal)
+        await self._records.write(delegations.change, lambda book: book.withdrawn(id, principal))
         return DelegationView.of(found)
 
     async def of(self, subject: str) -> tuple[Delegation, ...]:

@@ -30,12 +30,10 @@ MOST_BYTES: Final = 256_000
 """How many delegations that have not ended one maker may have, and how many bytes of them."""
 MOST_BYTES_IN_ALL: Final = 1_000_000
 """How many bytes those of a deployment may take: an answer may carry all that somebody else has lent."""
-_MAX_REPEATABLE: Final = 100
-"""How many requests to delete, the last ones, are known when they are sent again."""
 _FRAME: Final = 300
 """In bytes: what the JSON of a delegation has beside its texts."""
 _MAX_DELETED: Final = 1_000
-"""How many deleted delegations, the last ones, are known when a request to make one is sent again."""
+"""How many deleted delegations, the last ones, are known when a request about one is sent again."""
 
 
 def may_be_lent(capability: str) -> bool:
@@ -98,14 +96,12 @@ class Wanted:
 class Delegations:
     """The delegations of one deployment, oldest first.
 
-    `deleted` are the ids of those that were deleted, each with the end that it had: a request to make one
-    of them that is sent again is refused until it could not be made any more. `deleted_by` are the
-    delegations that requests with a key deleted last, by their keys.
+    `deleted` are those that were deleted before their end, by their ids: a request to make one of them
+    that is sent again is refused, and one to delete it changes nothing.
     """
 
     all: tuple[Delegation, ...] = ()
-    deleted: Mapping[str, datetime] = field(default_factory=dict)
-    deleted_by: Mapping[str, Delegation] = field(default_factory=dict)
+    deleted: Mapping[str, Delegation] = field(default_factory=dict)
 
     def of(self, subject: str, now: datetime) -> tuple[Delegation, ...]:
         """Return what lets a subject answer in the place of others now."""
@@ -118,10 +114,13 @@ class Delegations:
         and if there are too many; and `capability_required` for what its maker does not have.
         """
         kept = tuple(each for each in self.all if now < each.until)
-        gone = {id_: until for id_, until in self.deleted.items() if now < until}
+        gone = {id_: each for id_, each in self.deleted.items() if now < each.until}
         if (same := next((each for each in kept if each.id == wanted.id), None)) is not None:
             if not _is_repeat(wanted, same):
-                raise _conflict()
+                raise Refusal(
+                    Code.IDEMPOTENCY_CONFLICT,
+                    "The key was used before, for another delegation: use another key.",
+                )
             return self
         if faults := _faults(wanted, now, gone):
             message = "; ".join(fault["message"] for fault in faults)
@@ -143,30 +142,20 @@ class Delegations:
             )
         return replace(self, all=(*kept, made), deleted=_latest(gone))
 
-    def withdrawn(self, id_: str, principal: Principal, key: str | None = None) -> Delegations:
+    def withdrawn(self, id_: str, principal: Principal) -> Delegations:
         """Return the delegations without one. The same request again changes nothing. Raise as `one`."""
-        found = self.one(id_, principal, key)
-        if found not in self.all:
-            return self
-        by_key = self.deleted_by if key is None else {**self.deleted_by, key: found}
-        return replace(
-            self,
-            all=tuple(each for each in self.all if each.id != id_),
-            deleted=_latest({**self.deleted, id_: found.until}),
-            deleted_by=_repeatable(by_key),
-        )
+        found = self.one(id_, principal)
+        left = tuple(each for each in self.all if each.id != id_)
+        return replace(self, all=left, deleted=_latest({**self.deleted, id_: found}))
 
-    def one(self, id_: str, principal: Principal, key: str | None = None) -> Delegation:
-        """Return the delegation that a principal may delete, or has deleted under the key.
+    def one(self, id_: str, principal: Principal) -> Delegation:
+        """Return the delegation that a principal may delete, or that was deleted.
 
-        Raise `unknown_delegation`, `capability_required` if it was made by somebody else and the
-        principal is no administrator, and `idempotency_conflict`.
+        Raise `unknown_delegation`, and `capability_required` if it was made by somebody else and the
+        principal is no administrator.
         """
-        if key is not None and (same := self.deleted_by.get(key)) is not None:
-            if same.id != id_:
-                raise _conflict()
-            return same
-        found = next((each for each in self.all if each.id == id_), None)
+        known = (*self.all, *self.deleted.values())
+        found = next((each for each in known if each.id == id_), None)
         if found is None:
             raise unknown(id_)
         if found.by != principal.subject and not principal.may(ADMIN):
@@ -199,7 +188,9 @@ def _is_repeat(wanted: Wanted, made: Delegation) -> bool:
     )
 
 
-def _faults(wanted: Wanted, now: datetime, deleted: Mapping[str, datetime]) -> list[dict[str, str]]:
+def _faults(
+    wanted: Wanted, now: datetime, deleted: Mapping[str, Delegation]
+) -> list[dict[str, str]]:
     faults = [
         {"pointer": "/capabilities", "message": f"{name!r} is never lent"}
         for name in wanted.capabilities or ()
@@ -275,23 +266,8 @@ def _size(delegation: Delegation) -> int:
     return _FRAME + size([*texts])
 
 
-def _repeatable(by_key: Mapping[str, Delegation]) -> dict[str, Delegation]:
-    """Return the last requests, as many as fit."""
-    latest = dict([*by_key.items()][-_MAX_REPEATABLE:])
-    while sum(map(_size, latest.values())) > MOST_BYTES:
-        del latest[next(iter(latest))]
-    return latest
-
-
-def _latest(deleted: Mapping[str, datetime]) -> dict[str, datetime]:
+def _latest(deleted: Mapping[str, Delegation]) -> dict[str, Delegation]:
     return dict([*deleted.items()][-_MAX_DELETED:])
-
-
-def _conflict() -> Refusal:
-    return Refusal(
-        Code.IDEMPOTENCY_CONFLICT,
-        "The key was used before, for another delegation: use another key.",
-    )
 
 
 def unknown(id_: str) -> Refusal:

@@ -265,11 +265,11 @@ class HttpDelegations:
         page = await self.api.get("/delegations")
         return [DelegationView.model_validate(each) for each in page["items"]]
 
-    async def delete(self, id: str, *, key: str | None = None) -> DelegationView:  # noqa: A002
+    async def delete(self, id: str) -> DelegationView:  # noqa: A002
         """Delete a delegation, and return it: by who made it, or with `admin`."""
         if _ID.fullmatch(checked_text(id, "/id")) is None:
             raise unknown_delegation(id)
-        deleted = await self.api.delete(f"/delegations/{id}", key=key)
+        deleted = await self.api.delete(f"/delegations/{id}")
         return DelegationView.model_validate(deleted)
 
 

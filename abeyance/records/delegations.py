@@ -29,11 +29,9 @@ def book(connection: Connection, documents: Documents, deployment: int) -> Deleg
         (row, _JSON.validate_python(documents.read(row.document)))
         for row in connection.execute(query)
     ]
-    gone = [(row, each) for row, each in rows if row.is_deleted]
     return Delegations(
         all=tuple(each for row, each in rows if not row.is_deleted),
-        deleted={each.id: each.until for _, each in gone},
-        deleted_by={row.deleted_by: each for row, each in gone if row.deleted_by is not None},
+        deleted={each.id: each for row, each in rows if row.is_deleted},
     )
 
 
@@ -52,10 +50,9 @@ def change(
     known = {each.id for each in before.all}
     if over := (known | {*before.deleted}) - kept - {*after.deleted}:
         connection.execute(delete(delegations).where(own, delegations.c.id.in_(over)))
-    keys = {each.id: key for key, each in after.deleted_by.items()}
-    for id_ in (known - kept) & {*after.deleted}:
-        deleted = update(delegations).where(own, delegations.c.id == id_)
-        connection.execute(deleted.values(is_deleted=True, deleted_by=keys.get(id_)))
+    if gone := (known - kept) & {*after.deleted}:
+        deleted = update(delegations).where(own, delegations.c.id.in_(gone))
+        connection.execute(deleted.values(is_deleted=True))
     for each in after.all:
         if each.id not in known:
             row = _row(documents, deployment, each)

@@ -225,8 +225,6 @@ delegations: Final = Table(
     Column("id", Text, nullable=False),
     # A request that made it, and is sent again, must not make it anew.
     Column("is_deleted", Boolean, nullable=False),
-    # The key of the request that deleted it.
-    Column("deleted_by", Text),
     Column("document", Text, nullable=False),
     UniqueConstraint("deployment", "id"),
 )

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Body, Path
 from abeyance import commands, views
 from abeyance.api import examples, openapi
 from abeyance.api.auth import RESPOND, RESPONDS, Caller, require
-from abeyance.api.dependencies import ClientDep, Key
+from abeyance.api.dependencies import VALID_KEY, ClientDep, Key
 from abeyance.api.schemas import Listed
 from abeyance.core.delegations import ADMIN
 
@@ -62,14 +62,15 @@ async def list_delegations(caller: Caller, client: ClientDep) -> Listed[views.De
 
 @router.delete(
     "/{delegation_id}",
+    dependencies=[VALID_KEY],
     responses=openapi.answer("The delegation, which counts no more.", examples.DELEGATION),
 )
 async def delete_delegation(
-    delegation_id: DelegationId, caller: Caller, client: ClientDep, key: Key
+    delegation_id: DelegationId, caller: Caller, client: ClientDep
 ) -> views.DelegationView:
     """Delete a delegation, which the caller made; with `admin` anybody's.
 
     This requires `runs:respond` or `admin`.
     """
     require(caller, RESPONDS, unless=ADMIN)
-    return await client.delegations.delete(delegation_id, principal=caller, key=key)
+    return await client.delegations.delete(delegation_id, principal=caller)
