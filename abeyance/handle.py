@@ -343,7 +343,7 @@ class RunHandle(ABC):
     async def file(self, file: Mapping[str, str] | str) -> bytes:
         """Return the bytes of a file that the run has stored (`ctx.file`), by its reference or its id.
 
-        Raises `unknown_file` and `unknown_run`.
+        Raises `not_found` and `unknown_run`.
         """
 
     @abstractmethod
@@ -434,6 +434,62 @@ class RunHandle(ABC):
         `about` are its fields as their caller gave them, less the principal and the key, and not
         validated yet.
         """
+
+
+class ConversationsHandle(ABC):
+    """The active runs of conversations. `principal` and `key` are as in `RunHandle`."""
+
+    async def interrupt(
+        self,
+        conversation_id: str,
+        reason: str | None = None,
+        *,
+        mode: Literal["graceful", "now"] = "graceful",
+        grace: Duration | None = None,
+        principal: Principal | None = None,
+        key: str | None = None,
+    ) -> list[str]:
+        """Cancel each active run of a conversation, and return their ids."""
+        about = {"reason": reason, "mode": mode, "grace": grace}
+        return await self._send(conversation_id, commands.Cancel, about, principal, key)
+
+    async def pause(
+        self,
+        conversation_id: str,
+        reason: str | None = None,
+        *,
+        mode: Literal["after-node", "now"] = "after-node",
+        timeout: Duration | None = None,
+        on_timeout: str = "resume",
+        principal: Principal | None = None,
+        key: str | None = None,
+    ) -> list[str]:
+        """Pause each active run of a conversation, and return their ids."""
+        about = {"reason": reason, "mode": mode, "timeout": timeout, "on_timeout": on_timeout}
+        return await self._send(conversation_id, commands.Pause, about, principal, key)
+
+    async def resume(
+        self,
+        conversation_id: str,
+        reason: str | None = None,
+        *,
+        principal: Principal | None = None,
+        key: str | None = None,
+    ) -> list[str]:
+        """Resume each active run of a conversation, and return their ids."""
+        about = {"reason": reason}
+        return await self._send(conversation_id, commands.Resume, about, principal, key)
+
+    @abstractmethod
+    async def _send(
+        self,
+        conversation_id: str,
+        kind: type[commands.Order],
+        about: Mapping[str, Any],
+        principal: Principal | None,
+        key: str | None,
+    ) -> list[str]:
+        """Send a command to each active run, and return the ids of those that it reached."""
 
 
 def _changes(patch: Mapping[str, Any] | None, renames: Mapping[str, str] | None) -> dict[str, Any]:

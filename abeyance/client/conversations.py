@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal, Unpack
+from collections.abc import Mapping
+from typing import Any, Final, Unpack
 
 from abeyance import commands
 from abeyance.client.deployment import Deployment
 from abeyance.client.run import TemporalRun
 from abeyance.core.policy import ALL_RUNS, TEMPORAL, Principal, ReadRights
-from abeyance.duration import Duration
 from abeyance.errors import Code, Refusal
-from abeyance.handle import MessageFields, Steered
+from abeyance.handle import ConversationsHandle, MessageFields, Steered
 from abeyance.history.deleted_runs import DELETED
 from abeyance.orders import control_order, message_order, order_of
 from abeyance.records import runs
@@ -21,7 +21,7 @@ _MAX_LISTED: Final = 20
 _GONE: Final = DELETED | {Code.NOT_RUNNING}
 
 
-class Conversations:
+class Conversations(ConversationsHandle):
     """The conversations of one deployment."""
 
     def __init__(self, deployment: Deployment) -> None:
@@ -44,48 +44,17 @@ class Conversations:
             runs.of_conversation, conversation_id, session_type=session_type, reads=reads
         )
 
-    async def interrupt(
+    async def _send(
         self,
         conversation_id: str,
-        reason: str | None = None,
-        *,
-        mode: Literal["graceful", "now"] = "graceful",
-        grace: Duration | None = None,
-        principal: Principal | None = None,
-        key: str | None = None,
+        kind: type[commands.Order],
+        about: Mapping[str, Any],
+        principal: Principal | None,
+        key: str | None,
     ) -> list[str]:
-        """Cancel each active run of a conversation, and return their ids."""
-        about = {"reason": reason, "mode": mode, "grace": grace}
-        order = control_order(commands.Cancel, about, principal or TEMPORAL, key)
-        return await self.control(conversation_id, order)
-
-    async def pause(
-        self,
-        conversation_id: str,
-        reason: str | None = None,
-        *,
-        mode: Literal["after-node", "now"] = "after-node",
-        timeout: Duration | None = None,
-        on_timeout: str = "resume",
-        principal: Principal | None = None,
-        key: str | None = None,
-    ) -> list[str]:
-        """Pause each active run of a conversation, and return their ids."""
-        about = {"reason": reason, "mode": mode, "timeout": timeout, "on_timeout": on_timeout}
-        order = control_order(commands.Pause, about, principal or TEMPORAL, key)
-        return await self.control(conversation_id, order)
-
-    async def resume(
-        self,
-        conversation_id: str,
-        reason: str | None = None,
-        *,
-        principal: Principal | None = None,
-        key: str | None = None,
-    ) -> list[str]:
-        """Resume each active run of a conversation, and return their ids."""
-        order = control_order(commands.Resume, {"reason": reason}, principal or TEMPORAL, key)
-        return await self.control(conversation_id, order)
+        return await self.control(
+            conversation_id, control_order(kind, about, principal or TEMPORAL, key)
+        )
 
     async def control(
         self, conversation_id: str, order: commands.Order, *, reads: ReadRights = ALL_RUNS

@@ -19,14 +19,14 @@ from abeyance.commands import lists
 from abeyance.core.approvals import unknown as unknown_grant
 from abeyance.core.delegations import unknown as unknown_delegation
 from abeyance.core.json import Json
+from abeyance.core.policy import Principal
 from abeyance.core.state import Limits
-from abeyance.duration import Duration
 from abeyance.filters import ApprovalsFilter, EventFilter, InboxFilter, RunFilter
-from abeyance.handle import MessageFields, Started, Steered
+from abeyance.handle import ConversationsHandle, MessageFields, Started, Steered
 from abeyance.http.connection import Connection
 from abeyance.http.events import follow as followed
 from abeyance.http.events import past
-from abeyance.http.run import HttpRun, message_body, waiting
+from abeyance.http.run import CALLS, HttpRun, message_body, refuse_principal, waiting
 from abeyance.orders import awaited, body_of, check_page, order_of
 from abeyance.records.cursors import Page
 from abeyance.records.grant_views import GrantView
@@ -295,45 +295,26 @@ class HttpGrants:
 
 
 @dataclass(frozen=True, slots=True)
-class HttpConversations:
+class HttpConversations(ConversationsHandle):
     """Control the active runs of conversations, over HTTP."""
 
     api: Connection
 
-    async def interrupt(
+    async def _send(
         self,
         conversation_id: str,
-        reason: str | None = None,
-        *,
-        mode: Literal["graceful", "now"] = "graceful",
-        grace: Duration | None = None,
-        key: str | None = None,
+        kind: type[commands.Order],
+        about: Mapping[str, Any],
+        principal: Principal | None,
+        key: str | None,
     ) -> list[str]:
-        """Cancel all active runs, and return their ids."""
-        body = body_of(commands.CancelBody, {"reason": reason, "mode": mode, "grace": grace})
-        return await self._reach(conversation_id, "interrupt", body, key)
-
-    async def pause(
-        self,
-        conversation_id: str,
-        reason: str | None = None,
-        *,
-        mode: Literal["after-node", "now"] = "after-node",
-        timeout: Duration | None = None,
-        on_timeout: str = "resume",
-        key: str | None = None,
-    ) -> list[str]:
-        """Pause all active runs, and return their ids."""
-        about = {"reason": reason, "mode": mode, "timeout": timeout, "on_timeout": on_timeout}
-        body = body_of(commands.PauseBody, about)
-        return await self._reach(conversation_id, "pause", body, key)
-
-    async def resume(
-        self, conversation_id: str, reason: str | None = None, *, key: str | None = None
-    ) -> list[str]:
-        """Resume all active runs, and return their ids."""
-        body = body_of(commands.ControlBody, {"reason": reason})
-        return await self._reach(conversation_id, "resume", body, key)
+        refuse_principal(principal)
+        call = CALLS[kind]
+        body = body_of(call.body, about)
+        operation = "/interrupt" if kind is commands.Cancel else call.path
+        path = f"{conversation_path(conversation_id)}{operation}"
+        runs: list[str] = (await self.api.post(path, body, key=key))["runs"]
+        return runs
 
     async def steer(
         self, conversation_id: str, text: str = "", **fields: Unpack[MessageFields]
@@ -342,13 +323,6 @@ class HttpConversations:
         body = message_body(text, fields)
         response = await self.api.post(f"{conversation_path(conversation_id)}/steer", body)
         return Steered(run_id=response["runs"][0], message_id=response["message_id"])
-
-    async def _reach(
-        self, conversation_id: str, operation: str, body: Mapping[str, Any], key: str | None
-    ) -> list[str]:
-        path = f"{conversation_path(conversation_id)}/{operation}"
-        runs: list[str] = (await self.api.post(path, body, key=key))["runs"]
-        return runs
 
 
 def _input(input: Mapping[str, Any] | BaseModel | None) -> Json:  # noqa: A002

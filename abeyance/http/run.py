@@ -58,7 +58,7 @@ class _Call(NamedTuple):
     answer: Callable[[Any], Any] = lambda _: None
 
 
-_CALLS: Final[Mapping[type[commands.Command], _Call]] = {
+CALLS: Final[Mapping[type[commands.Command], _Call]] = {
     commands.Respond: _Call("POST", "/respond", commands.Answers, _receipts),
     commands.Pause: _Call("POST", "/pause", commands.PauseBody),
     commands.Resume: _Call("POST", "/resume", commands.ControlBody),
@@ -73,6 +73,7 @@ _CALLS: Final[Mapping[type[commands.Command], _Call]] = {
     commands.RetryBody: _Call("POST", "/retry", commands.RetryBody),
     commands.RewindBody: _Call("POST", "/rewind", commands.RewindBody, Rewind.model_validate),
 }
+"""How each command is sent."""
 
 
 def waiting(until: frozenset[str], seconds: float) -> dict[str, str]:
@@ -169,8 +170,8 @@ class HttpRun(RunHandle):
         principal: Principal | None,
         key: str | None,
     ) -> Any:
-        _refuse_principal(principal)
-        call, path, fields = _CALLS[kind], self._path, dict(about)
+        refuse_principal(principal)
+        call, path, fields = CALLS[kind], self._path, dict(about)
         question = fields.pop("interrupt_id") if issubclass(kind, commands.OfQuestion) else None
         if issubclass(kind, commands.EditValues):
             fields["patch"] = json_patch(fields["patch"])
@@ -206,7 +207,7 @@ class HttpRun(RunHandle):
     async def clear_messages(
         self, *, principal: Principal | None = None, key: str | None = None
     ) -> int:
-        _refuse_principal(principal)
+        refuse_principal(principal)
         return int((await self._api.delete(f"{self._path}/messages", key=key))["cleared"])
 
     async def transcript(self, address: str | None = None) -> list[TranscriptItem]:
@@ -222,7 +223,8 @@ class HttpRun(RunHandle):
             query["cursor"] = page["next_cursor"]
 
 
-def _refuse_principal(principal: Principal | None) -> None:
+def refuse_principal(principal: Principal | None) -> None:
+    """Raise ValueError if a caller names a principal."""
     if principal is not None:
         raise ValueError(
             f"principal={principal.subject!r}: over HTTP the token determines the principal"
@@ -231,6 +233,6 @@ def _refuse_principal(principal: Principal | None) -> None:
 
 def message_body(text: str, fields: MessageFields) -> dict[str, Any]:
     """Return the body of a message. Raises ValueError if it names a principal, and `invalid_body`."""
-    _refuse_principal(fields.get("principal"))
+    refuse_principal(fields.get("principal"))
     body = message_of(text, fields)
     return body.model_dump(mode="json", exclude_unset=True)
