@@ -81,7 +81,7 @@ class Delegations:
     async def delete(self, id: str, *, principal: Principal) -> DelegationView:  # noqa: A002
         """Delete a delegation, and return it: by who made it, or with `admin`.
 
-        The same call again changes nothing, and returns the same. Raises `unknown_delegation` and
+        The same call again changes nothing, and returns the same. Raises `not_found` and
         `capability_required`.
         """
         found = (await self._book()).one(checked_text(id, "/id"), principal)

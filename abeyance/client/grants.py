@@ -47,7 +47,7 @@ class Grants:
     async def revoke(self, id: str, *, principal: Principal) -> GrantView:  # noqa: A002
         """Revoke a grant, and return it: by who made it, or with `runs:control`.
 
-        The same call again returns the same. Raises `unknown_grant` and `capability_required`.
+        The same call again returns the same. Raises `not_found` and `capability_required`.
         """
         check = partial(core.refuse_foreign, principal=principal, capability=CONTROL)
         now = datetime.now(UTC)

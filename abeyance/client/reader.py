@@ -189,7 +189,7 @@ class RunReader(CommandedRun):
     async def run_file(self, file: Mapping[str, str] | str) -> RunFile:
         """Return a file that the run has stored (`ctx.file`), by its reference or its id.
 
-        Raises `unknown_file`, `unknown_run`, `erased`, and Unavailable.
+        Raises `not_found`, `unknown_run`, `erased`, and Unavailable.
         """
         try:
             await self._line.described(self.run_id)

@@ -50,8 +50,6 @@ from abeyance.temporal.workarounds.calls import PAUSED_NATIVELY
 
 T = TypeVar("T")
 
-_POLL: Final = timedelta(seconds=70)
-"""Longer than the server holds a long poll before it answers that there is nothing new."""
 _CAUGHT_UP: Final = 3.0
 """In seconds: how long who reads a run waits for its worker."""
 _CLOSED_WITHIN: Final = 5.0

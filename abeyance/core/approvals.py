@@ -353,7 +353,7 @@ def as_json(grant: Grant) -> dict[str, Any]:
 def unknown(id_: str) -> Refusal:
     """Return the refusal of an id that no grant has."""
     return Refusal(
-        Code.UNKNOWN_GRANT,
+        Code.NOT_FOUND,
         f"There is no grant {id_!r}; list the grants to see their ids.",
         grant_id=id_,
     )

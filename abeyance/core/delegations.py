@@ -151,7 +151,7 @@ class Delegations:
     def one(self, id_: str, principal: Principal) -> Delegation:
         """Return the delegation that a principal may delete, or that was deleted.
 
-        Raise `unknown_delegation`, and `capability_required` if it was made by somebody else and the
+        Raise `not_found`, and `capability_required` if it was made by somebody else and the
         principal is no administrator.
         """
         known = (*self.all, *self.deleted.values())
@@ -273,7 +273,7 @@ def _latest(deleted: Mapping[str, Delegation]) -> dict[str, Delegation]:
 def unknown(id_: str) -> Refusal:
     """Return the refusal of an id that no delegation has."""
     return Refusal(
-        Code.UNKNOWN_DELEGATION,
+        Code.NOT_FOUND,
         f"There is no delegation {id_!r}; list the delegations to see their ids.",
         delegation_id=id_,
     )

@@ -165,7 +165,7 @@ def revoke(
     now: datetime,
     check: Callable[[Grant], None],
 ) -> GrantView:
-    """Revoke a grant, and return it. Raises `unknown_grant`, and what `check` raises.
+    """Revoke a grant, and return it. Raises `not_found`, and what `check` raises.
 
     It is told in the audit of the run that made it.
     """

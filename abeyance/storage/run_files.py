@@ -69,7 +69,7 @@ async def store(
 async def load(blobs: Blobs, run_id: str, file: Mapping[str, str] | str) -> RunFile:
     """Return a file of a run, by the reference to it or by its id, which ends the address.
 
-    Raises the refusal `unknown_file`, and Unavailable.
+    Raises the refusal `not_found`, and Unavailable.
     """
     id_ = checked_id(run_id, file)
     try:
@@ -83,7 +83,7 @@ async def load(blobs: Blobs, run_id: str, file: Mapping[str, str] | str) -> RunF
 
 
 def checked_id(run_id: str, file: Mapping[str, str] | str) -> str:
-    """Return the id of a file, by the reference to it or by itself. Raises `unknown_file`."""
+    """Return the id of a file, by the reference to it or by itself. Raises `not_found`."""
     id_ = id_of(file)
     if _ID.fullmatch(id_) is None:
         raise _unknown(run_id, id_)
@@ -98,7 +98,7 @@ def id_of(file: Mapping[str, str] | str) -> str:
 
 def _unknown(run_id: str, id_: str) -> Refusal:
     return Refusal(
-        Code.UNKNOWN_FILE,
+        Code.NOT_FOUND,
         f"The run {run_id!r} has no file {truncate(id_, _NAME_CHARS)!r}: take the address from a "
         "question of this run.",
         run_id=run_id,

@@ -123,7 +123,7 @@ async def read_file(token: Token, file_id: str, backend: BackendDep) -> Response
     run = _run(link, backend)
     if file_id not in {run_files.id_of(each) for each in _files(question)}:
         raise Refusal(
-            Code.UNKNOWN_FILE,
+            Code.NOT_FOUND,
             "The question of this link shows no such file: take the address from its page.",
             run_id=run.run_id,
         )

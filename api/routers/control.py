@@ -49,8 +49,6 @@ RetryBody: TypeAlias = Annotated[commands.RetryBody | None, Body(examples=[examp
 SignalResponse: TypeAlias = Accepted | views.RunView | RunStatus
 
 _GOTO: Final = "goto:"
-_POLL_SECONDS: Final = 0.5
-"""The interval of queries while no worker processes the signal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,8 +39,8 @@ async def test_only_files_of_the_run_are_read(api: Api, site: Site) -> None:
         return await api.http.get(f"/runs/{of}/files/{id_}", headers=headers)
 
     for nothing in (blob.rpartition("/")[2], "0" * 64, "nothing"):
-        problem(await read(run_id, nothing), 404, "unknown_file")
-    problem(await read(other, file_id), 404, "unknown_file")
+        problem(await read(run_id, nothing), 404, "not_found")
+    problem(await read(other, file_id), 404, "not_found")
     problem(await read(new_id(), file_id), 404, "unknown_run")
     unread = {"X-Abeyance-Principal": "eve", "X-Abeyance-Capabilities": "runs:respond"}
     problem(await read(run_id, file_id, **unread), 403, "capability_required")

@@ -134,7 +134,7 @@ async def test_a_yes_is_remembered_listed_used_and_revoked(api: Api) -> None:
     assert line["time"][:19] == revoked.json()["revoked_at"][:19]
     await api.waiting("desk")
     unknown = await api.http.delete("/grants/unknown", headers=headers("olga", "runs:control"))
-    problem(unknown, 404, "unknown_grant")
+    problem(unknown, 404, "not_found")
 
 
 async def test_refusals_leave_the_question_open(api: Api) -> None:

@@ -42,7 +42,7 @@ async def test_delegations_are_the_same_over_http_as_over_temporal(site: Site, a
     days = datetime.now(UTC) + timedelta(days=2)
     client = site.client
     async with HttpClient(api.url) as http:
-        assert await refused(http.delegations.delete("..")) == Code.UNKNOWN_DELEGATION
+        assert await refused(http.delegations.delete("..")) == Code.NOT_FOUND
         assert await refused(http.runs.start("gated", 5)) == Code.INVALID_INPUT  # type: ignore[arg-type]
         with pytest.raises(Refusal, match="cannot name a run"):
             client.run("a b")

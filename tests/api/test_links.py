@@ -128,7 +128,7 @@ async def test_a_link_shows_the_files_of_its_question_and_no_others(
     assert "href='javascript" not in page.text
     assert (picture.content, picture.headers["content-type"]) == (b"a picture", "image/png")
     assert text.headers["content-disposition"].startswith("attachment")
-    problem(other, 404, "unknown_file")
+    problem(other, 404, "not_found")
     problem(forged, 401, "link_expired")
 
 

@@ -154,7 +154,7 @@ async def test_wrong_arguments_are_refused_in_the_same_words(begin: Begin) -> No
         code, message, _ = await faults(call)
         assert (code, words in message) == (Code.INVALID_BODY, True), message
     assert await refused(run.edit_values({5: 1}, version=1)) == Code.INVALID_INPUT  # type: ignore[dict-item]
-    assert await refused(run.file("")) == Code.UNKNOWN_FILE
+    assert await refused(run.file("")) == Code.NOT_FOUND
     assert await refused(run.retry()) == Code.NOT_FINISHED
     assert (await run.view()).status == "awaiting-input"
 
@@ -341,7 +341,7 @@ async def test_a_file_that_a_question_shows_is_read(begin: Begin) -> None:
     (asked,) = await run.interrupts()
 
     assert await run.file(asked.payload["picture"]) == PIXEL
-    assert await refused(run.file("0" * 64)) == Code.UNKNOWN_FILE
+    assert await refused(run.file("0" * 64)) == Code.NOT_FOUND
 
 
 async def test_a_run_is_rewound_over_temporal_and_over_http(begin: Begin) -> None:

@@ -133,7 +133,7 @@ def test_who_made_it_deletes_it_or_an_administrator() -> None:
         assert [each.id for each in book.withdrawn("d", who).all] == ["other"]
     with pytest.raises(Refusal) as refused:
         book.withdrawn("e", ADA)
-    assert refused.value.code is Code.UNKNOWN_DELEGATION
+    assert refused.value.code is Code.NOT_FOUND
     assert "no delegation 'e'" in refused.value.message
     assert refused.value.details == {"delegation_id": "e"}
 

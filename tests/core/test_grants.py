@@ -251,7 +251,7 @@ def test_a_grant_is_revoked_by_its_maker_or_with_the_capability_for_it() -> None
     with pytest.raises(Refusal) as refused:
         approvals.refuse_foreign(made(), bob, "runs:control")
     assert refused.value.code is Code.CAPABILITY_REQUIRED
-    assert approvals.unknown("x").code is Code.UNKNOWN_GRANT
+    assert approvals.unknown("x").code is Code.NOT_FOUND
 
 
 def test_the_same_answer_is_the_same_grant_and_after_a_rewind_another() -> None:

@@ -157,7 +157,7 @@ def test_a_grant_is_revoked_once_and_by_who_may(recorded: Recorded) -> None:
     assert listed(recorded) == []
     with pytest.raises(Refusal) as refused:
         recorded.change(grants.revoke, "unknown", by="ben", now=at(1), check=lambda _: None)
-    assert refused.value.code is Code.UNKNOWN_GRANT
+    assert refused.value.code is Code.NOT_FOUND
 
 
 def revoke(recorded: Recorded, minute: float, by: str = "ben", id_: str = "g") -> GrantView:
