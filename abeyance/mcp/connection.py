@@ -12,8 +12,8 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import urlsplit
 
@@ -36,6 +36,8 @@ Inbox: TypeAlias = (
 
 _CLOSE_TIMEOUT: Final = 10.0
 _MAX_PAGES: Final = 100
+_LISTED_FOR: Final = 60.0
+"""Seconds until tools are listed again."""
 _DROP_TIMEOUT: Final = 2.0
 """Seconds for a server to drop an abandoned call, so that its connection can be reused."""
 _log = logging.getLogger(__name__)
@@ -44,9 +46,7 @@ _log = logging.getLogger(__name__)
 class Connection:
     """A connection, from `open` to `close`. `inbox` receives the elicitations of the current call."""
 
-    def __init__(
-        self, server: McpServer, tools_changed: Callable[[], None], *, handshake: bool
-    ) -> None:
+    def __init__(self, server: McpServer, *, handshake: bool) -> None:
         self.server = server
         self.handshake = handshake
         """Speak a protocol of 2025, even if the server supports a newer one."""
@@ -55,7 +55,6 @@ class Connection:
         """A call was abandoned: messages of the server may still belong to it."""
         self.status: int | None = None
         """HTTP status of the last response."""
-        self._tools_changed = tools_changed
         self._closing = asyncio.Event()
         self._ready: asyncio.Future[ClientSession] = asyncio.get_running_loop().create_future()
         self._open_questions: set[asyncio.Future[types.ElicitResult]] = set()
@@ -142,15 +141,11 @@ class Connection:
                 transport(self.server, on_end=self.mark_ended, on_status=self._on_status),
                 mode="legacy" if self.handshake else "auto",
                 elicitation_callback=self._on_elicitation,
-                message_handler=self._on_message,
                 client_info=types.Implementation(name="abeyance", version="1"),
                 cache=None,
             ) as client:
                 self._ready.set_result(client.session)
-                if self.stateless and _announces_changes(client):
-                    await self._listen(client)
-                else:
-                    await self._closing.wait()
+                await self._closing.wait()
         except asyncio.CancelledError:
             if not self._ready.done():
                 # The waiting caller is not cancelled, so it gets McpDown instead.
@@ -160,28 +155,6 @@ class Connection:
             self._fail(error)
         finally:
             self._closing.set()
-
-    async def _listen(self, client: Client) -> None:
-        leave = asyncio.create_task(self._closing.wait())
-        try:
-            # If the server does not send changes, the next connection lists the tools again.
-            with suppress(MCPError, RuntimeError):
-                async with client.listen(tools_list_changed=True) as changes:
-                    # Changes before the subscription were not reported.
-                    self._tools_changed()
-                    while not leave.done():
-                        change = asyncio.ensure_future(anext(changes, None))
-                        await asyncio.wait({change, leave}, return_when="FIRST_COMPLETED")
-                        if not change.done():
-                            change.cancel()
-                            await asyncio.wait({change})
-                            break
-                        if change.result() is None:
-                            break
-                        self._tools_changed()
-            await leave
-        finally:
-            leave.cancel()
 
     def _fail(self, error: Exception) -> None:
         fault = self._fault(error)
@@ -228,21 +201,12 @@ class Connection:
         finally:
             self._open_questions.discard(answer)
 
-    async def _on_message(self, message: Any) -> None:
-        if isinstance(message, types.ToolListChangedNotification):
-            self._tools_changed()
-
     def mark_ended(self) -> None:
         """Mark the connection as closed by the server."""
         self._closing.set()
 
     def _on_status(self, status: int) -> None:
         self.status = status
-
-
-def _announces_changes(client: Client) -> bool:
-    capability = client.server_capabilities.tools
-    return capability is not None and bool(capability.list_changed)
 
 
 def _target(server: McpServer) -> str:
@@ -286,7 +250,8 @@ class Pool:
         self._all: set[Connection] = set()
         self._idle: dict[Connection, asyncio.TimerHandle] = {}
         self._background: set[asyncio.Task[None]] = set()
-        self._tools: list[types.Tool] | None = None
+        self._tools: list[types.Tool] = []
+        self._listed_at: float | None = None
         self._closed = False
         self.handshake_tools: set[str] = set()
         """Tools that elicit by requests to the client, which need a protocol of 2025."""
@@ -297,15 +262,18 @@ class Pool:
         return len(self._all)
 
     async def tools(self, wait: float) -> list[types.Tool]:
-        """Return the tools of the server, cached while a connection would report a change.
+        """Return the tools of the server, which may have been listed a minute ago.
 
         `wait` is that of `lease`. Raises McpDown, McpUnusable.
         """
-        if self._tools is None or not any(each.alive for each in self._all):
+        is_alive = any(each.alive for each in self._all)
+        # A busy connection may list only the next time: nobody waits for it.
+        is_due = bool(self._idle) and self._is_old()
+        if not self._tools or not is_alive or is_due:
             async with self.lease(wait) as connection:
-                if self._tools is None:
-                    self._tools = await connection.list_tools()
-        return self._tools or []
+                if self._is_old():
+                    await self._list(connection)
+        return self._tools
 
     @asynccontextmanager
     async def lease(self, wait: float, *, handshake: bool = False) -> AsyncIterator[Connection]:
@@ -355,12 +323,12 @@ class Pool:
             if idle.alive and idle.handshake == handshake:
                 return idle
             await self._discard(idle)
-        connection = Connection(self._server, self._tools_changed, handshake=handshake)
+        connection = Connection(self._server, handshake=handshake)
         self._all.add(connection)
         try:
             await connection.open()
             # A connection must list the tools once, to check and route calls.
-            self._tools = await connection.list_tools()
+            await self._list(connection)
         except BaseException:
             await self._discard(connection)
             raise
@@ -374,8 +342,13 @@ class Pool:
         full = len(self._all) >= self._server.connections
         return next(iter(self._idle), None) if full else None
 
-    def _tools_changed(self) -> None:
-        self._tools = None
+    def _is_old(self) -> bool:
+        now = asyncio.get_running_loop().time()
+        return self._listed_at is None or now - self._listed_at >= _LISTED_FOR
+
+    async def _list(self, connection: Connection) -> None:
+        self._tools = await connection.list_tools()
+        self._listed_at = asyncio.get_running_loop().time()
 
     def _keep_idle(self, connection: Connection) -> None:
         loop = asyncio.get_running_loop()

@@ -230,13 +230,9 @@ def server_of(  # noqa: PLR0915 - one tool after the other
         raise ValueError(message)
 
     @server.tool()
-    async def grow(ctx: Context) -> str:
+    async def grow() -> str:
         """Offer one tool more."""
         server.add_tool(lambda: "new", name="grown", description="Was not there before.")
-        if ctx.protocol_version == "2026-07-28":
-            await ctx.notify_tools_changed()
-        else:
-            await ctx.session.send_tool_list_changed()
         return "grown"
 
     return server

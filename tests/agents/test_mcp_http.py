@@ -222,16 +222,6 @@ async def test_a_token_comes_from_the_environment_and_is_shown_nowhere(
         assert "n0thing" not in str(caught.value)
 
 
-async def test_a_tool_that_is_new_is_seen_when_the_server_tells(tmp_path: Path) -> None:
-    with site(tmp_path) as remote:
-        server = remote.server()
-        await server.list_tools()
-        await server.call("grow", {}, ask=People())
-        async with asyncio.timeout(30):
-            while "grown" not in {tool.name for tool in await server.list_tools()}:
-                await asyncio.sleep(0.01)
-
-
 @BOTH
 async def test_a_status_says_whether_it_is_worth_trying_again(tmp_path: Path, older: bool) -> None:
     kinds = {503: McpDown, 429: McpDown, 403: McpUnusable}
