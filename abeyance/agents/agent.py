@@ -38,7 +38,6 @@ from abeyance.core.terms import Decision
 from abeyance.duration import Duration, seconds
 from abeyance.mcp.server import McpServer
 from abeyance.mcp.toolset import McpToolset
-from abeyance.schemas.state_model import StateModel
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage, ModelResponse
@@ -142,7 +141,7 @@ class Agent:
         names = [
             _node_of(entry) if isinstance(entry, McpServer) else entry.name for entry in entries
         ]
-        errors = DeclarationErrors(StateModel(None))
+        errors = DeclarationErrors()
         label = f"the agent {name!r}"
         self.asks = errors.capabilities(asks, label)
         self.budget = budget_of(budget, f"the budget of {name!r}", errors)

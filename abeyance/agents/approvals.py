@@ -27,7 +27,6 @@ from abeyance.core.terms import WHERE, Terms
 from abeyance.core.text import truncate
 from abeyance.duration import Duration
 from abeyance.schemas.json_schema import without_loops
-from abeyance.schemas.state_model import StateModel
 
 if TYPE_CHECKING:
     from abeyance.agents.tool import Tool
@@ -46,7 +45,6 @@ _MAX_SHOWN_BYTES: Final = 100_000
 """A question stays in the run's state while it is open."""
 _MAX_PROMPT_ARGUMENTS: Final = 300
 _ROOT_KEYWORDS: Final = frozenset({"$schema", "$id", "$defs", "definitions"})
-_NO_STATE: Final = StateModel(None)
 _logger = logging.getLogger("abeyance.approvals")
 
 
@@ -202,7 +200,6 @@ def declared_question(
         APPROVE,
         label,
         errors,
-        _NO_STATE,
         response=_answer_schema(arguments, is_rememberable=is_rememberable),
         requested_capability=errors.plain_capability(requested_capability, label),
         timeout=timeout,

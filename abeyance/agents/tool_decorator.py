@@ -30,10 +30,8 @@ from abeyance.core.json import Json, paths
 from abeyance.core.terms import MAX_RESULT, Decision
 from abeyance.duration import Duration
 from abeyance.schemas.json_schema import schema_of
-from abeyance.schemas.state_model import StateModel
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_NO_STATE: Final = StateModel(None)
 _MAX_RESULT_BYTES: Final = 1_000_000
 """A result is reported with the outcome of its activity."""
 
@@ -137,7 +135,7 @@ def tool(
     def declare(function: Callable[..., Any]) -> Tool:
         if not callable(function):
             raise TypeError(f"{function!r} is not a function: write @tool(name={function!r})")
-        errors = DeclarationErrors(_NO_STATE)
+        errors = DeclarationErrors()
         faults = errors.faults
         tool_name = getattr(function, "__name__", "") if name is None else name
         if not isinstance(tool_name, str) or not _NAME.fullmatch(tool_name):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Final, Unpack
+from typing import Unpack
 
 from abeyance.authoring.declarations import DeclarationErrors, question_of
 from abeyance.authoring.terms import TermsOptions, approval_fault, terms_of, time_faults
@@ -13,9 +13,6 @@ from abeyance.core.bounds import LIMITS, Amounts, Use
 from abeyance.core.json import Json
 from abeyance.core.spec import BudgetSpec
 from abeyance.duration import Duration
-from abeyance.schemas.state_model import StateModel
-
-_NO_STATE: Final = StateModel(None)
 
 
 class Budget:
@@ -83,7 +80,6 @@ def budget_of(budget: object, label: str, errors: DeclarationErrors) -> BudgetSp
         core.NAME,
         label,
         errors,
-        _NO_STATE,
         response=core.answer_schema(Use(), limits, (), "the agent"),
         requested_capability=errors.plain_capability(budget.requested_capability, label),
         timeout=budget.timeout,

@@ -165,7 +165,7 @@ def compile_graph(
     states = graph.states
     errors = DeclarationErrors(states)
     compiled = _with_subgraphs(graph, declared.nodes, errors)
-    nodes, compiled_rules = compile_rules(compiled, rules, states, errors)
+    nodes, compiled_rules = compile_rules(compiled, rules, errors)
     for name, rule in errors.types.items():
         supplied = graph.answer_types.get(rule)
         graph.answer_types[name] = supplied if supplied is not None else graph.answer_types[name]

@@ -56,16 +56,22 @@ _PARTS: Final[Mapping[type, TypeAdapter[Any]]] = {
 }
 
 
-class DeclarationErrors:
-    """Converts arguments, and collects their faults. `label` names the argument in a fault."""
+_NO_STATE: Final = StateModel(None)
 
-    def __init__(self, states: StateModel) -> None:
+
+class DeclarationErrors:
+    """Converts arguments, and collects their faults. `label` names the argument in a fault.
+
+    `states` is the state of the graph; an open one stands for none.
+    """
+
+    def __init__(self, states: StateModel = _NO_STATE) -> None:
         self.faults: list[str] = []
         self.types: dict[str, Any] = {}
         """The types of answers, by the names of the declared questions; the name of a rule for what it
         supplies.
         """
-        self._states = states
+        self.states = states
 
     def note(self, fault: str) -> None:
         """Add a fault."""
@@ -212,8 +218,8 @@ class DeclarationErrors:
             self.note(f"{start}, and from_input= has no effect without a {{field}}: remove it")
         for path in fields:
             name = path.split(".")[0]
-            is_known = self._states.is_open or name in self._states.fields
-            if is_known and from_input is not True and not self._states.is_read_only(name):
+            is_known = self.states.is_open or name in self.states.fields
+            if is_known and from_input is not True and not self.states.is_read_only(name):
                 self.note(
                     f"{start}, and whoever starts a run can set {name!r}: declare the field as "
                     'read-only, with Field(json_schema_extra={"readOnly": True}), or allow it with '
@@ -225,7 +231,7 @@ class DeclarationErrors:
         """Return the prompt of a declared question."""
         prompt = self.text("" if value is None else value, f"{label}, prompt=")
         for field in misformatted(prompt):
-            if re.split(r"[.!:]", field[1:])[0] in self._states.fields:
+            if re.split(r"[.!:]", field[1:])[0] in self.states.fields:
                 self.note(
                     f"{label}, prompt=, shows {field}, whose format cannot be used: write a format for "
                     f"a number or a text, as {{amount:,.2f}}, or {{{field}}} to show the braces"
@@ -311,7 +317,7 @@ class DeclarationErrors:
             try:
                 answer = answer_types.written_answer(response, answer)
                 if answer_to is not None:
-                    answer = self._states.answered(answer_to, answer, lambda it: it)
+                    answer = self.states.answered(answer_to, answer, lambda it: it)
             except ValidationError as error:
                 faults = [
                     f"{each['pointer'] or '(the answer)'}: {each['message']}"
@@ -365,7 +371,6 @@ def question_of(
     name: str,
     label: str,
     errors: DeclarationErrors,
-    states: StateModel,
     *,
     prompt: str | None = None,
     reason: Json = None,
@@ -380,18 +385,20 @@ def question_of(
 ) -> InterruptSpec:
     """Return the question, and collect its faults. The prompt may come from a rule."""
     if response is None and isinstance(answer_to, str):
-        response = states.answer_type(answer_to)
+        response = errors.states.answer_type(answer_to)
         response_schema = errors.schema(response, label)
     else:
         response_schema = errors.schema(response, label)
         if isinstance(answer_to, str):
-            field = states.field_schema(answer_to)
+            field = errors.states.field_schema(answer_to)
             if (why := misfit(response_schema, field)) is not None:
                 errors.note(f"{label} has answers that the field {answer_to!r} cannot hold: {why}")
             # People see what the author declared. The field's type decides beside it.
             response_schema = response_schema or errors.schema(field, label)
     is_field = isinstance(answer_to, str)
-    rewrites = answer_types.rewrites(response) or (is_field and states.rewrites(str(answer_to)))
+    rewrites = answer_types.rewrites(response) or (
+        is_field and errors.states.rewrites(str(answer_to))
+    )
     errors.types[name] = response
     prompt = errors.prompt(prompt, label)
     reason = errors.json(reason, f"{label}, reason=")

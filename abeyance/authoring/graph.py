@@ -236,7 +236,6 @@ class Graph:
             name,
             label,
             self._intake,
-            self.states,
             prompt=prompt,
             reason=reason,
             payload=payload,
@@ -395,7 +394,7 @@ class Graph:
         parallel, and among equals the one declared first.
         """
         self._spec = None
-        rule = rules.RuleParser(self._intake, self.states).rule(name, when, then)
+        rule = rules.RuleParser(self._intake).rule(name, when, then)
         if rule is not None:
             self._rules.append(rule)
 

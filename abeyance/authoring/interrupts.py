@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping, S
 from dataclasses import replace
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Any, Final, Literal, NoReturn, TypeAlias, TypeVar, Unpack
+from typing import Any, Literal, NoReturn, TypeAlias, TypeVar, Unpack
 
 from pydantic import ValidationError
 
@@ -17,7 +17,7 @@ from abeyance.core.outcome import Asked, Interrupted
 from abeyance.duration import Duration
 from abeyance.errors import Fatal
 from abeyance.schemas import answer_types
-from abeyance.schemas.state_model import StateModel, at_pointer
+from abeyance.schemas.state_model import at_pointer
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -69,8 +69,6 @@ class GuardedCoroutine(Coroutine[Any, Any, T_co]):
 
 
 OnTimeout: TypeAlias = str | Mapping[Literal["default"], Json]
-
-_NO_STATE: Final = StateModel(None)
 
 
 class QuestionOptions(TermsOptions, total=False):
@@ -184,12 +182,11 @@ def lowered(interrupt: Interrupt) -> Asked:
                 f"the name {name!r} of an interrupt or its process is invalid: use a string that is not "
                 "empty and has no '/'"
             )
-    errors = DeclarationErrors(_NO_STATE)
+    errors = DeclarationErrors()
     question = question_of(
         interrupt.name,
         label,
         errors,
-        _NO_STATE,
         prompt=interrupt.name if interrupt.prompt is None else interrupt.prompt,
         reason=interrupt.reason,
         payload=interrupt.payload,

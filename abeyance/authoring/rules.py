@@ -28,7 +28,6 @@ from abeyance.core.spec import (
     RuleAction,
     RuleCondition,
 )
-from abeyance.schemas.state_model import StateModel
 from abeyance.schemas.written import WrittenValues
 
 NODE: Final = "node"
@@ -65,9 +64,8 @@ ACTION_KEYS: Final[Mapping[str, frozenset[str]]] = {
 class RuleParser:
     """Parses rules, and collects their faults."""
 
-    def __init__(self, intake: DeclarationErrors, states: StateModel) -> None:
+    def __init__(self, intake: DeclarationErrors) -> None:
         self._intake = intake
-        self._states = states
 
     def rule(self, id_: str, when: object, then: object) -> Rule | None:
         """Return the rule, or None if its condition or all of its actions are invalid."""
@@ -171,7 +169,6 @@ class RuleParser:
             id_,
             label,
             self._intake,
-            self._states,
             terms=terms_of(terms, label, self._intake, fills=True),
             **options,
         )
@@ -207,7 +204,7 @@ class RuleParser:
 
 
 def compile_rules(
-    nodes: Mapping[str, Node], rules: Iterable[Rule], states: StateModel, intake: DeclarationErrors
+    nodes: Mapping[str, Node], rules: Iterable[Rule], intake: DeclarationErrors
 ) -> tuple[dict[str, Node], tuple[Rule, ...]]:
     """Return the final nodes and rules of a graph, and collect the faults of CLIPS text.
 
@@ -230,7 +227,7 @@ def compile_rules(
             case _:
                 remaining.append(rule)
     if any(isinstance(rule.condition, Clips) for rule in remaining):
-        for fault in router().faults_of(remaining, WrittenValues(states).path_fault):
+        for fault in router().faults_of(remaining, WrittenValues(intake.states).path_fault):
             intake.note(fault)
     return compiled, tuple(remaining)
 

@@ -35,7 +35,6 @@ from abeyance.core.terms import Decision
 from abeyance.duration import Duration, seconds
 from abeyance.mcp.elicitation import Ask, Record
 from abeyance.mcp.errors import McpDown, McpError, McpToolError, McpUnusable
-from abeyance.schemas.state_model import StateModel
 
 __all__ = [
     "McpDown",
@@ -156,7 +155,7 @@ class McpServer:
                 raise ValueError(
                     f"{option}={getattr(self, option)!r} of {self.title} must be at least {minimum}"
                 )
-        errors = DeclarationErrors(StateModel(None))
+        errors = DeclarationErrors()
         errors.plain_capability(self.requested_capability, self.title)
         self._retry(errors.note)
         if self.decisions is not None:
@@ -183,7 +182,7 @@ class McpServer:
     def _remember_faults(self) -> Iterator[str]:
         if self.remember is None:
             return
-        errors = DeclarationErrors(StateModel(None))
+        errors = DeclarationErrors()
         names = remembering.arguments_of(self.remember)
         # Which arguments its tools have only the server knows.
         any_tool = {"properties": {name: {"type": "number"} for name in names}}

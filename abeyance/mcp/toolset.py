@@ -24,7 +24,6 @@ from abeyance.mcp.elicitation import Answer, Elicitation, elicitation_question
 from abeyance.mcp.errors import McpDown, McpToolError, McpUnusable
 from abeyance.mcp.server import McpServer, McpTool
 from abeyance.schemas.json_schema import without_lookaround
-from abeyance.schemas.state_model import StateModel
 
 _logger = logging.getLogger("abeyance.agent")
 
@@ -93,7 +92,7 @@ class McpToolset:
         """Return what may be remembered of an approval of a tool: nothing if it lacks an argument."""
         if self.server.remember is None:
             return None
-        errors = DeclarationErrors(StateModel(None))
+        errors = DeclarationErrors()
         if declared(self.server.remember, mcp_tool.parameters, errors) is None:
             text = "server=%s tool=%s | no approval is remembered: %s"
             _logger.info(text, self.server.title, mcp_tool.name, "; ".join(errors.faults))
