@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from typing import Unpack
+from typing import Annotated, Unpack
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, PositiveFloat, PositiveInt
 
 from abeyance.authoring.declarations import DeclarationErrors, question_of
 from abeyance.authoring.terms import TermsOptions, approval_fault, terms_of, time_faults
 from abeyance.core import budgets as core
-from abeyance.core.bounds import LIMITS, Amounts, Use
+from abeyance.core.bounds import Amounts, Use
 from abeyance.core.json import Json
 from abeyance.core.spec import BudgetSpec
-from abeyance.duration import Duration
+from abeyance.duration import Duration, positive_seconds
+
+
+class _Limits(BaseModel):
+    model_config = ConfigDict(strict=True, frozen=True, allow_inf_nan=False)
+
+    usd: PositiveFloat | None
+    tokens: PositiveInt | None
+    time: Annotated[float, BeforeValidator(positive_seconds)] | None
+    turns: PositiveInt | None
 
 
 class Budget:
@@ -48,10 +58,8 @@ class Budget:
         on_timeout: str | Mapping[str, Json] = "halt",
         **terms: Unpack[TermsOptions],
     ) -> None:
-        self.usd = usd
-        self.tokens = tokens
-        self.time = time
-        self.turns = turns
+        limits = {"usd": usd, "tokens": tokens, "time": time, "turns": turns}
+        self.limits = _Limits.model_validate(limits)
         self.requested_capability = requested_capability
         self.timeout = timeout
         self.on_timeout = on_timeout
@@ -65,13 +73,8 @@ def budget_of(budget: object, label: str, errors: DeclarationErrors) -> BudgetSp
     if not isinstance(budget, Budget):
         errors.note(f"{label} is {budget!r}, and no Budget: write Budget(usd=5)")
         return None
-    limits = Amounts(
-        usd=_amount(budget.usd, f"{label}, usd=", errors),
-        tokens=_count(budget.tokens, f"{label}, tokens=", errors),
-        time=_amount(errors.seconds(budget.time, f"{label}, time="), f"{label}, time=", errors),
-        turns=_count(budget.turns, f"{label}, turns=", errors),
-    )
-    if all(getattr(budget, name) is None for name in LIMITS):
+    limits = Amounts(**dict(budget.limits))
+    if limits == Amounts():
         errors.note(f"{label} has no limit: set usd=, tokens=, time= or turns=")
     on_timeout = errors.named_default(budget.on_timeout, label, word="stop", answer={"stop": True})
     if budget.timeout is None and on_timeout != "halt":
@@ -91,28 +94,3 @@ def budget_of(budget: object, label: str, errors: DeclarationErrors) -> BudgetSp
     if (unfit := approval_fault(question)) is not None:
         errors.note(f"{label} {unfit}")
     return BudgetSpec(limits=limits, question=question)
-
-
-def _amount(value: object, label: str, errors: DeclarationErrors) -> float | None:
-    match value:
-        case None:
-            return None
-        case bool():
-            pass
-        case int() | float() if 0 < value < math.inf:
-            return float(value)
-        case _:
-            pass
-    errors.note(f"{label}{value!r} is invalid: use a number above zero")
-    return None
-
-
-def _count(value: object, label: str, errors: DeclarationErrors) -> int | None:
-    match value:
-        case None:
-            return None
-        case int() if value > 0 and not isinstance(value, bool):
-            return value
-        case _:
-            errors.note(f"{label}{value!r} is invalid: use a whole number above zero")
-            return None

@@ -160,11 +160,6 @@ async def test_the_terms_of_a_question_are_those_of_a_budget_too() -> None:
     ("budget", "fault"),
     [
         (Budget(), "the budget of 'clerk' has no limit"),
-        (Budget(usd=0), "usd=0 is invalid: use a number above zero"),
-        (Budget(usd=True), "usd=True is invalid"),
-        (Budget(tokens=1.5), "tokens=1.5 is invalid: use a whole number"),  # type: ignore[arg-type]
-        (Budget(time="soon"), "time="),
-        (Budget(turns=-1), "turns=-1 is invalid"),
         ("5 USD", "is '5 USD', and no Budget: write Budget(usd=5)"),
         (Budget(turns=1, on_timeout="stop"), "has on_timeout but no timeout"),
         (Budget(turns=1, timeout="1h", on_timeout="goto:x"), "on_timeout='goto:x' is invalid"),
