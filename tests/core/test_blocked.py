@@ -204,7 +204,7 @@ def test_routes_that_chose_a_node_of_newer_code_run_again_until_they_choose_anot
 def test_a_target_that_no_code_declares_fails_the_visit(place: str) -> None:
     inner = graph(FunctionNode(id="work", to=("a",), asks=()), "a", ways=[(START, "work")])
     run = Drive(chain(nested("n", inner)) if place == "nested" else inner)
-    run.end(Finished, visit=run.visit("work").address, goto="nowhere")
+    run.finish("work", goto="nowhere")
     assert run.status == "failed"
     assert run.error[0] == "unknown_node"
 

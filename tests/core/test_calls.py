@@ -262,7 +262,7 @@ def test_a_run_in_the_middle_of_calls_goes_on_from_its_snapshot() -> None:
 
 def test_a_result_without_a_fan_out_goes_nowhere() -> None:
     run = reviewing()
-    run.end(Finished, visit=run.visit("model").address, result={"content": 1})
+    run.finish("model", result={"content": 1})
 
     assert (run.status, run.values) == ("completed", {})
     assert not list(run.state.visits_in(Running))

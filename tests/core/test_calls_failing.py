@@ -232,7 +232,7 @@ def test_a_deadline_of_a_call_may_end_it_and_says_what_nobody_answered() -> None
 
 def test_an_agent_that_fails_has_its_failure_as_the_result_of_its_call() -> None:
     run = helped()
-    run.end(Failed, visit=run.visit("model").address, code="max_turns", message="50 turns")
+    run.fail("model", "50 turns", code="max_turns")
 
     assert results(run) == [{"error": "50 turns", "code": "max_turns"}]
     assert list(run.state.scopes) == ["graph:g", CLERK]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from core_drive import CONTROL, Drive, asked, edge, gate
 from core_fans import fan, results, sending, sent
+from core_rules import rule
 
 from abeyance.core.outcome import Finished, Interrupted
 from abeyance.core.spec import (
@@ -15,11 +16,9 @@ from abeyance.core.spec import (
     Halt,
     HaltRun,
     InterruptSpec,
-    Matches,
     Parallel,
     Retry,
     Route,
-    Rule,
 )
 from abeyance.core.state import Limits
 
@@ -162,17 +161,9 @@ def test_rules_hold_within_an_item() -> None:
     spec = fan(
         "extra",
         rules=[
-            Rule(id="again", condition=Matches(node="one", equals={"x": "a"}), actions=(Retry(),)),
-            Rule(
-                id="look",
-                condition=Matches(node="one", equals={"x": "b"}),
-                actions=(Ask(question=question, answer_to="x"),),
-            ),
-            Rule(
-                id="both",
-                condition=Matches(node="one", equals={"x": "c"}),
-                actions=(Parallel(nodes=("extra",)),),
-            ),
+            rule("again", "one", Retry(), x="a"),
+            rule("look", "one", Ask(question=question, answer_to="x"), x="b"),
+            rule("both", "one", Parallel(nodes=("extra",)), x="c"),
         ],
     )
     run = sent(spec, ["a", "b", "c"])
@@ -191,8 +182,8 @@ def test_rules_hold_within_an_item() -> None:
 
 
 def test_a_rule_halts_the_run_from_within_an_item() -> None:
-    rule = Rule(id="h", condition=Matches(node="one"), actions=(HaltRun(reason="enough"),))
-    run = sent(fan(rules=[rule]), ["a", "b"])
+    one = rule("h", "one", HaltRun(reason="enough"))
+    run = sent(fan(rules=[one]), ["a", "b"])
     run.finish("one")
     run.stopped("one")
 

@@ -10,7 +10,7 @@ from core_rules import ask, rule
 
 from abeyance.core import events
 from abeyance.core.json import Json
-from abeyance.core.outcome import Blocked, Misread, Stopped
+from abeyance.core.outcome import Blocked, Misread
 from abeyance.core.policy import TIMEOUT
 from abeyance.core.spec import AskHuman, Default, FunctionNode, GoTo
 from abeyance.core.state import Limits
@@ -299,7 +299,7 @@ def test_code_that_was_ordered_and_did_not_begin_uses_nothing_up(left: str) -> N
     run.says(APPROVER, "ask")
     run.pause(mode="now")
     if left == "stopped":
-        run.end(Stopped, visit=run.visit("pay").address, begun=False)
+        run.stopped("pay", begun=False)
     else:
         run.end(Blocked, visit=run.visit("pay").address, code="code_missing", message="missing")
     run.stopped("other")

@@ -9,7 +9,6 @@ from core_drive import asked
 from core_gated import APPROVER, BOSS, Gated, forked, refund
 
 from abeyance.core.json import Json
-from abeyance.core.outcome import Stopped
 from abeyance.core.spec import FunctionNode
 from abeyance.core.terms import Quorum, Terms
 
@@ -71,7 +70,7 @@ def test_code_that_was_stopped_before_it_looked_is_told_once_more() -> None:
     run.finish("other", {"amount": 999})
     run.says(APPROVER, "sure")
     run.pause(mode="now")
-    run.end(Stopped, visit=run.visit("pay").address, begun=False)
+    run.stopped("pay", begun=False)
     run.resume()
 
     assert list(run.orders("pay")[-1].shown_hashes) == ["sure"]

@@ -7,18 +7,16 @@ from dataclasses import replace
 from core_drive import ADA, Drive, chain, edge, gate, graph, nested
 from core_fans import fan
 from core_looks import AFTER, BEFORE, edit, routed
+from core_rules import ask, rule
 
 from abeyance.core.spec import (
     END,
     START,
-    Ask,
     AskHuman,
     Clips,
     FunctionNode,
     GoTo,
     HaltRun,
-    InterruptSpec,
-    Matches,
     Rule,
 )
 from abeyance.core.state import Limits
@@ -44,10 +42,8 @@ def test_a_person_looks_after_the_node_and_before_its_ways() -> None:
 
 
 def test_rules_look_at_the_edited_values() -> None:
-    rule = Rule(
-        id="h", condition=Matches(node="a", equals={"x": 5}), actions=(HaltRun(reason="5"),)
-    )
-    run = Drive(chain("a", "b", after=["a"], rules=[rule]))
+    one = rule("h", "a", HaltRun(reason="5"), x=5)
+    run = Drive(chain("a", "b", after=["a"], rules=[one]))
     run.finish("a", {"x": 1})
     run.answer(AFTER, edit(2, x=5))
 
@@ -140,12 +136,8 @@ def test_asking_routes_again_is_stopped_and_begins_anew() -> None:
 
 
 def test_nothing_follows_from_routes_that_were_asked_again_when_the_run_ends() -> None:
-    rule = Rule(
-        id="ask",
-        condition=Matches(node="a"),
-        actions=(Ask(question=InterruptSpec(name="ask", prompt="?")),),
-    )
-    run = Drive(routed(rules=[rule]))
+    one = rule("ask", "a", ask("ask", prompt="?"))
+    run = Drive(routed(rules=[one]))
     run.finish("a", routed=("b",))
     run.answer(AFTER, edit(1, x=5))
     run.cancel()

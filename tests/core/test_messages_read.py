@@ -6,7 +6,6 @@ import pytest
 from core_drive import Drive, chain, gate, graph, reader
 
 from abeyance.core import events
-from abeyance.core.outcome import Stopped
 from abeyance.core.spec import START
 
 
@@ -60,7 +59,7 @@ def test_what_a_visit_was_handed_is_reported_if_its_code_never_begins(
         run.stopped("work")
         run.resume()
     run.cancel(actor="ada")
-    run.end(Stopped, visit=run.visit("work").address, begun=begun)
+    run.stopped("work", begun=begun)
 
     left = [(each.message_id, each.reason) for each in run.state.mailbox.undelivered]
     is_read = begun or is_again

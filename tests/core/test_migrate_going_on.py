@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from core_drive import ROOT, Drive, chain, gate, graph, nested, reader
 from core_renamed import migrate, obstacles, renamed, sub
+from core_rules import rule
 
 from abeyance.core import events
 from abeyance.core.ledger import interrupt_id
@@ -18,7 +19,6 @@ from abeyance.core.spec import (
     Ask,
     FunctionNode,
     InterruptSpec,
-    Matches,
     Rule,
 )
 from abeyance.core.visit import Unroutable
@@ -60,10 +60,8 @@ def test_a_visit_that_chose_a_newer_node_waits_on_in_a_graph_that_lacks_it_too()
 
 def test_answers_to_rules_are_not_merged_twice_when_a_visit_goes_on() -> None:
     question = InterruptSpec(name="r", prompt="?")
-    rule = Rule(
-        id="r", condition=Matches(node="a"), actions=(Ask(question=question, answer_to="log"),)
-    )
-    run = Drive(chain("a", rules=[rule]))
+    one = rule("r", "a", Ask(question=question, answer_to="log"))
+    run = Drive(chain("a", rules=[one]))
     run.end(Finished, visit="graph:g;node:a", goto="new", unpinned=("new",))
     run.answer("r", ["x"])
     assert run.values == {"log": ["x"]}
@@ -71,7 +69,7 @@ def test_answers_to_rules_are_not_merged_twice_when_a_visit_goes_on() -> None:
         FunctionNode(id="a", to=("new",)),
         "new",
         ways=[(START, "a"), ("a", END), ("new", END)],
-        rules=[rule],
+        rules=[one],
     )
     migrate(run, spec)
 
@@ -151,7 +149,7 @@ def test_a_graph_inside_may_have_another_name(kind: str) -> None:
 
 def rule_asking(name: str, node: str | None = "a") -> Rule:
     question = InterruptSpec(name=name, prompt="?", requested_capability="approve")
-    return Rule(id=name, condition=Matches(node=node), actions=(Ask(question=question),))
+    return rule(name, node, Ask(question=question))
 
 
 def test_the_question_of_a_rule_needs_the_rule() -> None:

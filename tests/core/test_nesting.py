@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from core_agents import gated, helper, reviewing, said, turn
 from core_drive import Drive, chain, edge, graph, nested
+from core_rules import rule
 
 from abeyance.core.json import Json
-from abeyance.core.spec import END, START, GraphSpec, HaltRun, Matches, Reducer, Route, Rule
+from abeyance.core.spec import END, START, GraphSpec, HaltRun, Reducer, Route
 from abeyance.core.state import Limits
 
 FIELDS: Mapping[str, Reducer] = {"x": "last", "log": "append", "sum": "add", "by": "merge"}
@@ -98,11 +99,7 @@ def test_routes_and_rules_of_the_outer_graph_look_at_what_came_out() -> None:
         "b",
         ways=[(START, "n")],
         routes=[Route(source="n", name="r", targets=("a", "b"))],
-        rules=[
-            Rule(
-                id="h", condition=Matches(node="n", equals={"x": 9}), actions=(HaltRun(reason="9"),)
-            )
-        ],
+        rules=[rule("h", "n", HaltRun(reason="9"), x=9)],
         fields=FIELDS,
     )
     run = Drive(spec, values={"log": ["0"]})

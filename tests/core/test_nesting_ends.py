@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from core_drive import CONTROL, Drive, asked, at, chain, edge, gate, graph, nested
+from core_rules import rule
 
 from abeyance.core.json import Json
 from abeyance.core.outcome import Finished
@@ -18,9 +19,7 @@ from abeyance.core.spec import (
     GoTo,
     GraphSpec,
     HaltRun,
-    Matches,
     Reducer,
-    Rule,
 )
 from abeyance.core.state import Limits
 
@@ -232,8 +231,8 @@ def test_a_deadline_inside_may_halt_the_run() -> None:
 
 
 def test_a_halt_inside_ends_the_run() -> None:
-    rule = Rule(id="h", condition=Matches(node="deep"), actions=(HaltRun(reason="enough"),))
-    run = around(inner(rules=[rule]))
+    one = rule("h", "deep", HaltRun(reason="enough"))
+    run = around(inner(rules=[one]))
     run.finish("deep")
 
     assert (run.status, run.ending.reason) == ("halted", "enough")

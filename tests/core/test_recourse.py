@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from core_drive import ADA, Drive, chain, edge, gate, graph, nested
+from core_rules import ask, rule
 
 from abeyance.core import events
 from abeyance.core.bounds import Attempts
@@ -14,15 +15,11 @@ from abeyance.core.json import Json
 from abeyance.core.outcome import Failed, Finished, Send
 from abeyance.core.spec import (
     START,
-    Ask,
     AskHuman,
     FunctionNode,
     GoTo,
     GraphSpec,
-    InterruptSpec,
-    Matches,
     Route,
-    Rule,
 )
 from abeyance.core.state import Limits
 
@@ -328,9 +325,9 @@ def test_routes_that_failed_after_an_edit_are_asked_again() -> None:
 
 
 def test_a_rule_is_held_again_against_what_was_edited_and_asks_under_another_id() -> None:
-    ask = Ask(question=InterruptSpec(name="look", prompt="?"), answer_to="log")
-    rule = Rule(id="look", condition=Matches(node="a"), actions=(ask,))
-    run = Drive(conditional(rules=[rule]))
+    asks = ask("look", prompt="?", answer_to="log")
+    one = rule("look", "a", asks)
+    run = Drive(conditional(rules=[one]))
     run.finish("a")
     first = run.open("look").id
     run.answer("look", ["one"])
@@ -344,9 +341,9 @@ def test_a_rule_is_held_again_against_what_was_edited_and_asks_under_another_id(
 
 
 def test_an_answer_to_a_rule_that_does_not_fit_is_asked_for_again() -> None:
-    ask = Ask(question=InterruptSpec(name="look", prompt="?"), answer_to="log")
-    rule = Rule(id="look", condition=Matches(node="a"), actions=(ask,))
-    run = Drive(chain(WATCHED, "b", rules=[rule]))
+    asks = ask("look", prompt="?", answer_to="log")
+    one = rule("look", "a", asks)
+    run = Drive(chain(WATCHED, "b", rules=[one]))
     run.finish("a")
     run.answer("look", "no list")
     assert run.open("error").reason["code"] == "invalid_patch"
@@ -357,11 +354,11 @@ def test_an_answer_to_a_rule_that_does_not_fit_is_asked_for_again() -> None:
 
 
 def test_a_rule_that_does_not_fire_again_merges_no_old_answer() -> None:
-    ask = Ask(question=InterruptSpec(name="look", prompt="?"), answer_to="log")
-    other = Ask(question=InterruptSpec(name="other", prompt="?"))
+    asks = ask("look", prompt="?", answer_to="log")
+    other = ask("other", prompt="?")
     rules = [
-        Rule(id="look", condition=Matches(node="a", equals={"x": 0}), actions=(ask,)),
-        Rule(id="other", condition=Matches(node="a"), actions=(other,)),
+        rule("look", "a", asks, x=0),
+        rule("other", "a", other),
     ]
     run = Drive(conditional(rules=rules), values={"x": 0})
     run.finish("a")
@@ -399,14 +396,7 @@ def test_a_decision_starts_the_count_of_visits_anew() -> None:
 
 def test_the_deadline_of_a_decision_may_be_set_by_a_person() -> None:
     run = failed()
-    edited = {
-        "principal": ADA,
-        "interrupt_id": run.open("error").id,
-        "moves": True,
-        "deadline": run.now.replace(hour=10),
-        "on_timeout": GoTo(node="b"),
-    }
-    run.feed(events.DeadlineEdited, **edited)
+    run.move(ADA, 3600, on_timeout=GoTo(node="b"))
     run.tick(3600)
 
     assert (run.running, run.settled("error").status) == (["b"], "expired")

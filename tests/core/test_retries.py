@@ -9,7 +9,7 @@ from core_drive import Drive, at, chain, graph
 from core_rules import rule
 
 from abeyance.core.bounds import Attempts, RetryPolicy
-from abeyance.core.outcome import Stopped, lost_for_good
+from abeyance.core.outcome import lost_for_good
 from abeyance.core.spec import END, START, AskHuman, FunctionNode, Retry
 from abeyance.core.state import Limits
 from abeyance.core.visit import Ready
@@ -129,11 +129,11 @@ def test_code_that_is_stopped_keeps_its_attempts_and_those_that_were_lost() -> N
     run = Drive(chain("a"))
     run.retry("a")
     run.tick(1)
-    run.end(Stopped, visit=run.visit("a").address)
+    run.stopped("a")
     kept = run.orders("a")[-1].attempts
     assert kept == Attempts(count=1, seconds=1, since=at(0))
 
-    run.end(Stopped, visit=run.visit("a").address, attempts=kept.with_lost(2, 8))
+    run.stopped("a", attempts=kept.with_lost(2, 8))
     assert run.orders("a")[-1].attempts == Attempts(count=3, seconds=1, since=at(0))
 
 

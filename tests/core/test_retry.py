@@ -23,6 +23,7 @@ from core_drive import (
     nested,
     reader,
 )
+from core_rules import rule
 
 from abeyance.core import events
 from abeyance.core.bounds import RetryPolicy
@@ -35,8 +36,6 @@ from abeyance.core.spec import (
     AskHuman,
     FunctionNode,
     HaltRun,
-    Matches,
-    Rule,
 )
 from abeyance.core.state import Limits
 from abeyance.errors import Refusal
@@ -65,14 +64,7 @@ def test_a_run_that_is_retried_where_it_waits_says_that_it_waits() -> None:
 def test_a_failed_visit_runs_again_with_its_journal_and_what_finished_before_it_does_not() -> None:
     run = Drive(chain("a", "b", "c"))
     run.finish("a", {"log": ["a"]})
-    run.end(
-        Failed,
-        visit=run.visit("b").address,
-        code="x",
-        message="no",
-        journal={"s": 1},
-        patch={"log": ["half"]},
-    )
+    run.fail("b", "no", code="x", journal={"s": 1}, patch={"log": ["half"]})
     assert (run.status, run.values) == ("failed", {"log": ["a", "half"]})
     run.wait(60)
     run.start_again()
@@ -225,7 +217,7 @@ def test_messages_that_code_was_given_and_never_read_stay_reported() -> None:
     run.send("m1")
     run.answer("ask")
     run.cancel()
-    run.end(Stopped, visit=run.visit("work").address, begun=False)
+    run.stopped("work", begun=False)
     assert [each.message_id for each in run.state.mailbox.undelivered] == ["m1"]
     run.start_again()
 
@@ -241,7 +233,7 @@ def test_messages_that_code_left_unread_while_the_run_ended_are_there_once_after
     run.send("m2")
     run.take("work")
     run.fail("b")
-    run.end(Finished, visit=run.visit("work").address, messages_read=0)
+    run.finish("work", messages_read=0)
     run.start_again()
 
     unread = [each.message_id for each in run.state.mailbox.queue]
@@ -249,8 +241,8 @@ def test_messages_that_code_left_unread_while_the_run_ended_are_there_once_after
 
 
 def test_a_run_that_a_rule_halted_is_held_against_the_rule_again() -> None:
-    rule = Rule(id="stop", condition=Matches(equals={"x": None}), actions=(HaltRun(reason="no x"),))
-    run = Drive(chain("a", "b", rules=[rule]))
+    one = rule("stop", None, HaltRun(reason="no x"), x=None)
+    run = Drive(chain("a", "b", rules=[one]))
     run.finish("a")
     assert (run.status, run.ending.reason) == ("halted", "no x")
     run.start_again()

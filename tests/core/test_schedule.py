@@ -6,13 +6,14 @@ import pytest
 from core_drive import T0, Drive, asked, at, chain, gate, graph, nested
 from core_fans import sending, sent
 from core_looks import AFTER, edit
+from core_rules import rule
 
 from abeyance.core import events
 from abeyance.core.bounds import Attempts
 from abeyance.core.effects import RunNode, StopNode, VisitInput, Yield
 from abeyance.core.json import Json, size
 from abeyance.core.outcome import Stopped
-from abeyance.core.spec import START, Clips, FunctionNode, GoTo, HaltRun, Matches, Route, Rule
+from abeyance.core.spec import START, Clips, FunctionNode, GoTo, HaltRun, Route, Rule
 from abeyance.core.state import Limits
 from abeyance.core.visit import Running
 from abeyance.core.who_may_answer import Answerer
@@ -162,7 +163,7 @@ def test_what_follows_a_gate_whose_answer_does_not_fit_starts_at_once() -> None:
 
 def test_rules_in_clips_are_evaluated_by_a_worker_after_a_gate_and_only_there() -> None:
     clips = Rule(id="r", condition=Clips(node="ask", text="x"), actions=(HaltRun(reason="no"),))
-    other = Rule(id="s", condition=Matches(node="next"), actions=(HaltRun(reason="no"),))
+    other = rule("s", "next", HaltRun(reason="no"))
     run = Drive(chain(gate("ask"), "next", rules=[clips, other]))
     run.answer("ask")
     assert [order.rules for order in run.decisions()] == [(clips,)]

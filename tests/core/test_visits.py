@@ -28,10 +28,9 @@ def test_while_people_are_asked_after_its_code_a_visit_keeps_only_what_its_way_o
     if is_item:
         run = sent(fan("a", ways=[("one", "a")], after=["a"], rules=[ASKING]), [1])
         run.finish("one")
-    run.end(
-        Finished,
-        visit=run.visit("a").address,
-        patch={"x": 1},
+    run.finish(
+        "a",
+        {"x": 1},
         result={"content": 1},
         turn={"model": "m"},
         emitted=(Emitted(name="seen", time=T0),),

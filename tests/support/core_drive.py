@@ -276,6 +276,7 @@ class Drive:
         routed: tuple[str, ...] = (),
         sends: Iterable[tuple[str, Json]] | None = None,
         fired: tuple[str, ...] = (),
+        **fields: Any,
     ) -> None:
         """The oldest running visit of the node returns."""
         items = None
@@ -289,6 +290,7 @@ class Drive:
             route_targets=routed,
             sends=items,
             fired_rules=fired,
+            **fields,
         )
 
     def ask(self, node: str, *questions: str | Asked, **fields: Any) -> None:
@@ -296,10 +298,10 @@ class Drive:
         each = tuple(asked(q) if isinstance(q, str) else q for q in questions)
         self.end(Interrupted, visit=self.visit(node).address, interrupts=each, **fields)
 
-    def fail(self, node: str, message: str = "it broke") -> None:
+    def fail(self, node: str, message: str = "it broke", **fields: Any) -> None:
         """The oldest running visit of the node fails."""
-        visit = self.visit(node).address
-        self.end(Failed, visit=visit, code="node_failed", message=message)
+        about = {"code": "node_failed", "message": message, **fields}
+        self.end(Failed, visit=self.visit(node).address, **about)
 
     def retry(self, node: str, pause: float = 1.0, **fields: Any) -> None:
         """The oldest running visit of the node fails, and is to be tried again."""
@@ -308,9 +310,9 @@ class Drive:
         about = {"message": "it broke", "attempts": attempts, "pause": pause}
         self.end(AttemptFailed, visit=visit.address, **{**about, **fields})
 
-    def stopped(self, node: str, journal: Json = None) -> None:
+    def stopped(self, node: str, journal: Json = None, **fields: Any) -> None:
         """The oldest running visit of the node lets itself be stopped."""
-        self.end(Stopped, visit=self.visit(node).address, journal=journal)
+        self.end(Stopped, visit=self.visit(node).address, journal=journal, **fields)
 
     def answer(self, name: str, value: Json = None, **fields: Any) -> None:
         """Ada answers the open interrupt of this name."""
