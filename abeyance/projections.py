@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any, Final
 
 from abeyance import views, wire
-from abeyance.core import approvals, four_eyes, items, policy, votes
+from abeyance.core import approvals, four_eyes, items, ledger, policy
 from abeyance.core.address import Address
 from abeyance.core.json import Json, size
 from abeyance.core.ledger import Interrupt, Ledger
@@ -268,7 +268,7 @@ def public(entry: Interrupt) -> dict[str, Any]:
         "digest": entry.digest or None,
         "on_timeout": on_timeout_text(entry.on_timeout) if is_open and entry.deadline else None,
         "parent": entry.parents[0].id if entry.parents else None,
-        "missing": None if quorum is None else votes.missing(quorum, entry.votes),
+        "missing": None if quorum is None else ledger.missing_approvals(quorum, entry.votes),
         "on_behalf_of": held.on_behalf_of if held else entry.on_behalf_of,
         "answered_by": held.by if held else entry.by if is_answered else None,
         "answered_at": held.at if held else answered_at,

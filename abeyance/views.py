@@ -14,13 +14,11 @@ from pydantic import Field, TypeAdapter, WrapSerializer
 
 from abeyance.core.delegations import Delegation
 from abeyance.core.events import Message
-from abeyance.core.ledger import Parent, Receipt
+from abeyance.core.ledger import Claim, Parent, Receipt, Vote
 from abeyance.core.mailbox import Rejected, Undelivered
 from abeyance.core.spec import GraphSpec
 from abeyance.core.state import Called, RunState, joined, parted
 from abeyance.core.terms import Decision, Priority, Quorum, Where
-from abeyance.core.votes import Vote
-from abeyance.core.who_may_answer import Claim
 from abeyance.wire import BY_NAME_AND_ALIAS, Record, StartRun, is_none
 
 

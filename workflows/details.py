@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from abeyance import projections, wire
-from abeyance.core import votes
+from abeyance.core import ledger
 from abeyance.core.json import canonical
 from abeyance.core.ledger import NEAREST, Interrupt
 from abeyance.core.spec import Default, GoTo, Halt, OnPauseTimeout, OnTimeout, ResumeRun
@@ -188,7 +188,8 @@ def _progress(entry: Interrupt, quorum: Quorum) -> str:
     people = [f"{code(v.by)} {'approves' if v.is_yes else 'rejects'}" for v in entry.votes[:_VOTES]]
     more = [f"{len(entry.votes) - _VOTES} more"] if len(entry.votes) > _VOTES else []
     so_far = f" (so far {', '.join([*people, *more])})" if people else ""
-    return f"{votes.missing(quorum, entry.votes)} of {quorum.count} approvals are missing{so_far}"
+    missing = ledger.missing_approvals(quorum, entry.votes)
+    return f"{missing} of {quorum.count} approvals are missing{so_far}"
 
 
 def _times(entry: Interrupt) -> list[str]:

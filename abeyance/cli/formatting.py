@@ -14,9 +14,9 @@ from importlib.util import find_spec
 from typing import Any, Final, NamedTuple
 
 from abeyance.core.json import canonical
+from abeyance.core.ledger import is_yes
 from abeyance.core.terms import KINDS, STARTER, is_template
 from abeyance.core.text import truncate, visible
-from abeyance.core.votes import is_yes
 
 _GAP: Final = "  "
 

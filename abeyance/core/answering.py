@@ -27,20 +27,18 @@ from abeyance.core import (
     ledger,
     policy,
     replies,
-    votes,
     who_may_answer,
 )
 from abeyance.core.deadlines import moment
 from abeyance.core.events import Responded, TakenBack
 from abeyance.core.json import Json, canonical, rfc3339, sha256
-from abeyance.core.ledger import Interrupt, Receipt
+from abeyance.core.ledger import Interrupt, Receipt, Vote
 from abeyance.core.outcome import Asked
 from abeyance.core.policy import Principal
 from abeyance.core.spec import InterruptSpec
 from abeyance.core.state import RunState
 from abeyance.core.step import Step
 from abeyance.core.text import truncate
-from abeyance.core.votes import Vote
 from abeyance.errors import Code, Refusal
 
 _PROMPT_CHARS: Final = 1_000
@@ -72,7 +70,7 @@ def is_repeat(entry: Interrupt, answer: Json, event: Responded, name: str | None
     `name` is in whose place it is given.
     """
     by = event.principal.subject
-    return votes.repeated(entry.votes, answer, by=by, on_behalf_of={name}) is not None
+    return ledger.repeated_vote(entry.votes, answer, by=by, on_behalf_of={name}) is not None
 
 
 def receipt(entry: Interrupt, answer: Json, event: Responded) -> Receipt:
@@ -184,9 +182,9 @@ def _outcome(entry: Interrupt, vote: Vote) -> _Outcome:
     revision = None
     if (quorum := entry.quorum) is not None:
         revision = _revision(entry, vote)
-        cast = votes.cast(entry.votes if revision is None else (), vote)
-        if not votes.are_decisive(quorum, cast):
-            left = votes.missing(quorum, cast)
+        cast = ledger.with_vote(entry.votes if revision is None else (), vote)
+        if not ledger.are_decisive(quorum, cast):
+            left = ledger.missing_approvals(quorum, cast)
             return _Outcome(status="voted", votes=cast, missing=left, revision=revision)
     hold = entry.effective_terms.hold
     if hold is None or not vote.is_yes:
@@ -223,8 +221,8 @@ def _revision(entry: Interrupt, vote: Vote) -> Asked | None:
 def _other_answer(entry: Interrupt, question: InterruptSpec, vote: Vote) -> Asked | None:
     """Return the question with the answer of an approval, if somebody approved with another one."""
     others = [each for each in entry.votes if each.is_yes and not each.people & vote.people]
-    said = votes.content(vote.answer)
-    if not vote.is_yes or all(votes.content(each.answer) == said for each in others):
+    said = ledger.approved_content(vote.answer)
+    if not vote.is_yes or all(ledger.approved_content(each.answer) == said for each in others):
         return None
     prompt, spans = entry.prompt, entry.prompt_values
     if entry.revised:

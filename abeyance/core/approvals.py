@@ -19,15 +19,13 @@ from typing import Any, Final
 from abeyance.core import four_eyes, items
 from abeyance.core.events import Responded
 from abeyance.core.json import Json, canonical, rfc3339, sha256, size
-from abeyance.core.ledger import Interrupt
+from abeyance.core.ledger import Answerer, Interrupt, Vote
 from abeyance.core.outcome import key_of
 from abeyance.core.policy import EVERYTHING, TEMPORAL, TIMEOUT, Principal
 from abeyance.core.state import RunState
 from abeyance.core.step import Step
 from abeyance.core.terms import Decision, Remember, is_restricted
 from abeyance.core.visit import Visit
-from abeyance.core.votes import Vote
-from abeyance.core.who_may_answer import Answerer
 from abeyance.errors import Code, Refusal
 
 _APPROVALS: Final = key_of("approval", "")

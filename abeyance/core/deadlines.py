@@ -16,10 +16,9 @@ from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from abeyance.core.json import Json, rfc3339
-from abeyance.core.ledger import Interrupt
+from abeyance.core.ledger import Interrupt, Vote
 from abeyance.core.step import Step
 from abeyance.core.terms import BusinessTime, Calendar, Span, is_negative
-from abeyance.core.votes import Vote
 
 _FARTHEST: Final = 100 * 365 * 86_400.0
 """In seconds. Timers cannot be much longer."""

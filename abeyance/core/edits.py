@@ -27,7 +27,7 @@ from abeyance.core import (
 )
 from abeyance.core.deadlines import moment
 from abeyance.core.json import Json, rfc3339, why_not_json
-from abeyance.core.ledger import Interrupt, Ledger, digest_of
+from abeyance.core.ledger import Claim, Interrupt, Ledger, digest_of
 from abeyance.core.policy import CONTROL, Principal, lacks, refuse_without_control
 from abeyance.core.replies import unknown
 from abeyance.core.spec import Default, GoTo
@@ -35,7 +35,6 @@ from abeyance.core.state import RunState, Status
 from abeyance.core.step import Step
 from abeyance.core.terms import BusinessTime
 from abeyance.core.visit import Running
-from abeyance.core.who_may_answer import Claim
 from abeyance.errors import Code, Refusal
 
 

@@ -14,9 +14,9 @@ from typing import Literal, TypeAlias
 from abeyance.core.bounds import Attempts, RetryPolicy
 from abeyance.core.events import Message
 from abeyance.core.json import Json
+from abeyance.core.ledger import Answerer
 from abeyance.core.outcome import Call
 from abeyance.core.spec import Rule
-from abeyance.core.who_may_answer import Answerer
 
 StopReason: TypeAlias = Literal["pause", "rotation", "ending", "worker-started"]
 

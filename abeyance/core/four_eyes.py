@@ -14,14 +14,13 @@ from typing import Final
 
 from abeyance.core import deadlines, items
 from abeyance.core.events import Responded
-from abeyance.core.ledger import BARRING, BY_NAME, Interrupt
+from abeyance.core.ledger import BARRING, BY_NAME, Answerer, Interrupt, Vote
 from abeyance.core.policy import TIMEOUT
 from abeyance.core.state import Item, RunState, Scope
 from abeyance.core.step import Step
 from abeyance.core.terms import STARTER, Terms, is_template, named
 from abeyance.core.visit import FanOutBranch, Visit
-from abeyance.core.votes import Vote
-from abeyance.core.who_may_answer import Answerer, person
+from abeyance.core.who_may_answer import person
 from abeyance.errors import Code, Refusal
 
 ALWAYS_KNOWN: Final = frozenset(

@@ -23,7 +23,7 @@ from abeyance.core import (
 from abeyance.core.address import below
 from abeyance.core.deadlines import moment
 from abeyance.core.json import Json, fill_all, fill_marked, rfc3339
-from abeyance.core.ledger import BY_VISIT, Interrupt, Parent, SettledStatus
+from abeyance.core.ledger import BY_VISIT, Interrupt, Parent, SettledStatus, Vote
 from abeyance.core.outcome import Asked
 from abeyance.core.policy import TIMEOUT
 from abeyance.core.spec import END, Ask, InterruptNode, InterruptSpec
@@ -31,7 +31,6 @@ from abeyance.core.state import RunState
 from abeyance.core.step import Step
 from abeyance.core.terms import KINDS, PLAIN, Kind, Terms
 from abeyance.core.visit import Failure, Ready, Visit, Waiting
-from abeyance.core.votes import Vote
 from abeyance.errors import FailureCode
 
 _LONGEST_PROMPT: Final = 10_000

@@ -23,7 +23,7 @@ from math import inf
 from typing import Final
 
 from abeyance.core.json import Json, canonical, size, why_not_json
-from abeyance.core.spec import FieldSpec, FunctionNode, GraphSpec, Reducer, SubgraphNode
+from abeyance.core.spec import FieldSpec, GraphSpec, Reducer, SubgraphNode
 from abeyance.core.state import Item, RunState, Scope
 from abeyance.core.step import Step
 from abeyance.core.visit import FanOutBranch, Visit
@@ -158,8 +158,7 @@ def gathering(graph: GraphSpec, targets: tuple[str, ...]) -> tuple[str, ...]:
     waiting = list(depths)
     while waiting:
         name = waiting.pop()
-        node = graph.nodes.get(name)
-        deeper = node.to if isinstance(node, FunctionNode) else ()
+        deeper = graph.declared_by(name)
         joined = {edge.target for edge in graph.edges_from(name) if edge.is_join}
         for target in graph.successors(name):
             depth = depths[name] + (target in deeper) - (target in joined)

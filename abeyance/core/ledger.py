@@ -4,30 +4,34 @@ An interrupt is *open* until exactly one thing settles it: an answer, its deadli
 run, or the branch that left it. A yes that can be taken back makes it *held* before that. A settled one
 shrinks to what a repeated or late answer needs to get the right reply: status, time, principal, and the
 hash of the answer. What is replied to an answer, `replies` says.
+
+*Votes* are the answers of several people to one question. One person has one vote. Who votes on behalf of
+somebody else uses up the votes of both.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime
 from typing import Any, Final, Literal, TypeAlias
 
 from abeyance.core.address import AddressText, BarringName, QuestionKey
-from abeyance.core.json import Json, Spans, canonical, sha256
+from abeyance.core.json import Json, Spans, canonical, sha256, size
 from abeyance.core.policy import TIMEOUT
 from abeyance.core.spec import Default, InterruptSpec
 from abeyance.core.tables import ALL, Index, Table
 from abeyance.core.terms import KINDS, Kind, Quorum, Remember
-from abeyance.core.votes import Vote
-from abeyance.core.who_may_answer import Claim
+from abeyance.core.text import truncate
 
 SettledStatus: TypeAlias = Literal["answered", "expired", "cancelled", "superseded"]
 
 ASKED_AGAIN: Final = "asked again"
 """The `settled_reason` of a question whose answer counts no more."""
 _STORED_PROMPT_CHARS: Final = 200
+_STORED_BYTES: Final = 512
+_STORED_NOTE_CHARS: Final = 500
 _SPEC: Final = tuple(entry.name for entry in fields(InterruptSpec))
 _CONTENT: Final = tuple(
     name
@@ -42,6 +46,63 @@ _SETTLED: Final = (
     *("created_at", "deadline", "terms", "escalations", "digest", "prompt_values"),
 )
 """Fields kept of a settled interrupt."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vote:
+    """What one person answered, and when. A settled question keeps only a short answer and note."""
+
+    by: str
+    on_behalf_of: str | None = None
+    at: datetime
+    answer: Json = None
+    answer_sha256: str = ""
+    note: str | None = None
+
+    @property
+    def people(self) -> frozenset[str]:
+        """Whose vote this is: of who voted, and of whom they stood for."""
+        return frozenset({self.by, self.on_behalf_of or self.by})
+
+    @property
+    def is_yes(self) -> bool:
+        """Whether the vote approves."""
+        return is_yes(self.answer)
+
+    @property
+    def stored(self) -> Vote:
+        """The vote as a settled question keeps it."""
+        answer = self.answer if size(self.answer) <= _STORED_BYTES else None
+        note = self.note and truncate(self.note, _STORED_NOTE_CHARS)
+        return replace(self, answer=answer, note=note)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """A question is kept for who claimed it, and for whom they stood in, until `until`."""
+
+    by: str
+    on_behalf_of: str | None = None
+    at: datetime
+    until: datetime
+
+    @property
+    def people(self) -> frozenset[str]:
+        """For whom the question is kept."""
+        return frozenset({self.by, self.on_behalf_of or self.by})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answerer:
+    """Who answered a question, for whom, and when. `people` are all who had a part in it, and `votes` are
+    those that decided, if it took several.
+    """
+
+    by: str
+    on_behalf_of: str | None = None
+    at: datetime
+    people: tuple[str, ...] = ()
+    votes: tuple[Vote, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -287,4 +348,58 @@ def settle_answered(interrupt: Interrupt, vote: Vote, now: datetime) -> Interrup
         answer=vote.answer if vote.by == TIMEOUT else stored.answer,
         note=stored.note,
         accepted_at=None if interrupt.held is None else interrupt.held.at,
+    )
+
+
+# Votes
+
+
+def is_yes(answer: Json) -> bool:
+    """Return whether an answer approves. Everything that does not is a rejection."""
+    return answer is True or (isinstance(answer, Mapping) and answer.get("approved") is True)
+
+
+def approved_content(answer: Json) -> str:
+    """Return what people agree to who approve: the answer without the approval itself and its note."""
+    if not isinstance(answer, Mapping):
+        return canonical({})
+    return canonical({k: v for k, v in answer.items() if k not in {"approved", "note"}})
+
+
+def repeated_vote(
+    votes: Sequence[Vote], answer: Json, *, by: str, on_behalf_of: Collection[str | None] | None
+) -> Vote | None:
+    """Return the vote that the same person cast before with the same answer, if there is one.
+
+    `on_behalf_of` are in whose place it may have been; None for whomever.
+    """
+    if not votes:
+        return None
+    same = (by, sha256(answer))
+    return next(
+        (
+            vote
+            for vote in votes
+            if (vote.by, vote.answer_sha256) == same
+            and (on_behalf_of is None or vote.on_behalf_of in on_behalf_of)
+        ),
+        None,
+    )
+
+
+def with_vote(votes: Sequence[Vote], vote: Vote) -> tuple[Vote, ...]:
+    """Return the votes with a new one, in place of those of the same people."""
+    return (*(each for each in votes if not each.people & vote.people), vote)
+
+
+def missing_approvals(quorum: Quorum, votes: Sequence[Vote]) -> int:
+    """Return how many approvals are missing."""
+    return max(0, quorum.count - sum(vote.is_yes for vote in votes))
+
+
+def are_decisive(quorum: Quorum, votes: Sequence[Vote]) -> bool:
+    """Return whether the votes approve or reject, so that no more are needed."""
+    rejections = sum(not vote.is_yes for vote in votes)
+    return not missing_approvals(quorum, votes) or rejections >= (
+        1 if quorum.veto else quorum.count
     )

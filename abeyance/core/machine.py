@@ -50,7 +50,7 @@ from abeyance.core import (
 )
 from abeyance.core.effects import Effect, Finish
 from abeyance.core.json import Json, sha256, size, why_not_json
-from abeyance.core.ledger import Interrupt
+from abeyance.core.ledger import Interrupt, Vote
 from abeyance.core.outcome import (
     AttemptFailed,
     Blocked,
@@ -76,7 +76,6 @@ from abeyance.core.state import (
 )
 from abeyance.core.step import Step
 from abeyance.core.visit import Failure, Ready, Running, Visit
-from abeyance.core.votes import Vote
 from abeyance.errors import BlockedCode, Code, Refusal
 
 

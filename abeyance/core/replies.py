@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, assert_never
 
-from abeyance.core import approvals, votes, who_may_answer
+from abeyance.core import approvals, ledger, who_may_answer
 from abeyance.core.events import Responded
 from abeyance.core.json import Json, rfc3339, sha256, why_not_json
-from abeyance.core.ledger import Interrupt, Ledger, Receipt
+from abeyance.core.ledger import Interrupt, Ledger, Receipt, Vote
 from abeyance.core.policy import TIMEOUT, Principal
-from abeyance.core.votes import Vote
 from abeyance.errors import Code, Refusal
 
 
@@ -202,10 +201,10 @@ def _receipt(entry: Interrupt, answer: Json, event: Responded, name: str | None)
     cast = entry.votes if entry.held is None else (*entry.votes, entry.held)
     # Of an open question the right is known; later a repeat need not say again for whom it was.
     names = {name} if entry.status == "open" or name is not None else None
-    vote = votes.repeated(cast, answer, by=event.principal.subject, on_behalf_of=names)
+    vote = ledger.repeated_vote(cast, answer, by=event.principal.subject, on_behalf_of=names)
     if entry.status == "open":
         if (quorum := entry.quorum) is not None and vote is not None:
-            left = votes.missing(quorum, entry.votes)
+            left = ledger.missing_approvals(quorum, entry.votes)
             return _again(entry, vote, status="voted", missing=left)
         approvals.refuse_unless_rememberable(entry, answer, event)
         _check_open(entry, event)

@@ -107,13 +107,11 @@ class InterruptSpec:
 
     @property
     def effective_terms(self) -> Terms:
-        """Its terms, also if it names none."""
         return self.terms or PLAIN
 
 
 START = "START"
 """The source of the edges by which a run enters its graph."""
-
 END = "END"
 """The target of an edge that ends its branch."""
 

@@ -19,7 +19,7 @@ from abeyance.core.bounds import Account
 from abeyance.core.effects import Publish
 from abeyance.core.events import CancelMode, PauseMode
 from abeyance.core.json import Json
-from abeyance.core.ledger import DUE, Interrupt, InterruptTable, Ledger
+from abeyance.core.ledger import DUE, Answerer, Interrupt, InterruptTable, Ledger
 from abeyance.core.mailbox import Mailbox
 from abeyance.core.outcome import VisitOutcome
 from abeyance.core.spec import GraphSpec, Node, OnPauseTimeout, SubgraphNode
@@ -36,7 +36,6 @@ from abeyance.core.visit import (
     Visit,
     VisitTable,
 )
-from abeyance.core.who_may_answer import Answerer
 
 FORMAT = 1
 """Version of the snapshot's format. Raise it for a change that older code cannot read."""

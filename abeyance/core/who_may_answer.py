@@ -20,47 +20,18 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final, Protocol
 
 from abeyance.core.json import Json, canonical, fill_by, look_up, rfc3339
+from abeyance.core.ledger import Claim, Interrupt
 from abeyance.core.policy import TEMPORAL, Principal, is_reserved
 from abeyance.core.terms import STARTER, Escalation, Terms, is_template
-from abeyance.core.votes import Vote
 from abeyance.errors import Code, Refusal
 
 if TYPE_CHECKING:
     from abeyance.core.delegations import Delegation
     from abeyance.core.events import Responded
-    from abeyance.core.ledger import Interrupt
 
 _MOST_NAMED: Final = 20
 _SUBJECT: Final = re.compile(r"[^\s,*@{}\x00-\x1f\x7f][^\s,{}\x00-\x1f\x7f]*")
 """What a value may be that names a person: nobody's rule, and no group."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
-    """A question is kept for who claimed it, and for whom they stood in, until `until`."""
-
-    by: str
-    on_behalf_of: str | None = None
-    at: datetime
-    until: datetime
-
-    @property
-    def people(self) -> frozenset[str]:
-        """For whom the question is kept."""
-        return frozenset({self.by, self.on_behalf_of or self.by})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answerer:
-    """Who answered a question, for whom, and when. `people` are all who had a part in it, and `votes` are
-    those that decided, if it took several.
-    """
-
-    by: str
-    on_behalf_of: str | None = None
-    at: datetime
-    people: tuple[str, ...] = ()
-    votes: tuple[Vote, ...] = ()
 
 
 class _Person(Protocol):

@@ -13,7 +13,7 @@ from tool_visits import ended, visiting
 from abeyance import BeforeToolCall, ToolContext, tool
 from abeyance.agents.tool_results import result_parts
 from abeyance.agents.transcript_view import transcript_items
-from abeyance.core.who_may_answer import Answerer
+from abeyance.core.ledger import Answerer
 from abeyance.storage.blobs import MemoryBlobs
 
 YES = {"approved": True}

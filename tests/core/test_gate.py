@@ -12,14 +12,13 @@ from abeyance.core import events, machine
 from abeyance.core import interrupts as asking
 from abeyance.core.events import Responded
 from abeyance.core.json import Json, rfc3339, sha256
-from abeyance.core.ledger import content_digest, digest_of, interrupt_id
+from abeyance.core.ledger import Vote, content_digest, digest_of, interrupt_id
 from abeyance.core.replies import check_answers
 from abeyance.core.spec import START, Default, GraphSpec, InterruptSpec
 from abeyance.core.state import Limits
 from abeyance.core.step import Step
 from abeyance.core.terms import Quorum, Terms
 from abeyance.core.visit import Ready, Running, Waiting
-from abeyance.core.votes import Vote
 from abeyance.errors import Code
 
 

@@ -12,11 +12,11 @@ from abeyance.core import events
 from abeyance.core.bounds import Attempts
 from abeyance.core.effects import RunNode, StopNode, VisitInput, Yield
 from abeyance.core.json import Json, size
+from abeyance.core.ledger import Answerer
 from abeyance.core.outcome import Stopped
 from abeyance.core.spec import START, Clips, FunctionNode, GoTo, HaltRun, Route, Rule
 from abeyance.core.state import Limits
 from abeyance.core.visit import Running
-from abeyance.core.who_may_answer import Answerer
 
 
 def wide(

@@ -12,13 +12,12 @@ from abeyance.core import events, idempotency, ledger, replies
 from abeyance.core.answering import call_digest
 from abeyance.core.events import Responded
 from abeyance.core.json import Json, sha256
-from abeyance.core.ledger import Receipt
+from abeyance.core.ledger import Receipt, Vote, with_vote
 from abeyance.core.policy import TEMPORAL, TIMEOUT, Principal
 from abeyance.core.run_retry import retried
 from abeyance.core.spec import Default
 from abeyance.core.state import Limits
 from abeyance.core.terms import Escalation, Quorum, Terms
-from abeyance.core.votes import Vote, cast
 from abeyance.errors import Code, Refusal
 
 APPROVAL: Json = {"properties": {"approved": {"type": "boolean"}}}
@@ -300,8 +299,8 @@ def test_who_votes_for_somebody_uses_up_both_votes() -> None:
     own = Vote(by="ada", at=at(1), answer=True)
     of_carol = Vote(by="carol", at=at(2), answer=True)
 
-    assert cast((for_ada, of_carol), own) == (of_carol, own)
-    assert cast((own, of_carol), for_ada) == (of_carol, for_ada)
+    assert with_vote((for_ada, of_carol), own) == (of_carol, own)
+    assert with_vote((own, of_carol), for_ada) == (of_carol, for_ada)
 
 
 # Approvals that say something else

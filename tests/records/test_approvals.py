@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from recorded import Recorded, asked, at, batch, fact, question, run_view
 
+from abeyance.core.ledger import Vote
 from abeyance.core.policy import Principal, ReadRights
-from abeyance.core.votes import Vote
 from abeyance.errors import Code, Refusal
 from abeyance.filters import ApprovalsFilter
 from abeyance.keyring import Keyring

@@ -9,9 +9,9 @@ import pytest
 from recorded import Recorded, asked, at, batch, question, run_view
 
 from abeyance import views
+from abeyance.core.ledger import Claim
 from abeyance.core.policy import Principal, ReadRights
 from abeyance.core.terms import Quorum
-from abeyance.core.who_may_answer import Claim
 from abeyance.errors import Code, Refusal
 from abeyance.filters import InboxFilter, Order, RunFilter
 from abeyance.keyring import Keyring

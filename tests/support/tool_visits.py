@@ -16,8 +16,8 @@ from abeyance.authoring.context import Context, VisitRuntime
 from abeyance.authoring.journal import Journal
 from abeyance.core.answering import call_digest
 from abeyance.core.effects import VisitInput
+from abeyance.core.ledger import Answerer
 from abeyance.core.outcome import Call
-from abeyance.core.who_may_answer import Answerer
 from abeyance.runtime.node_runner import graph_for, run_visit
 from abeyance.storage.blobs import MemoryBlobs
 
