@@ -16,12 +16,12 @@ from datetime import datetime, timedelta
 from typing import assert_never
 
 from abeyance.core import (
+    asking,
     deadlines,
     events,
     four_eyes,
     interrupts,
     items,
-    operator_questions,
     policy,
     who_may_answer,
 )
@@ -103,7 +103,7 @@ def refuse_ended(state: RunState, then: str) -> None:
 def edit_values(step: Step, event: events.ValuesEdited) -> None:
     """Set fields of the values exactly, ignoring their reducers."""
     root = step.run.root
-    operator_questions.set_values(step, event.taken)
+    asking.set_values(step, event.taken)
     step.run.last_activity_at = step.now
     step.publish(
         "run.values_edited",

@@ -41,7 +41,6 @@ from abeyance.core import (
     lifecycle,
     messages,
     migration,
-    operator_questions,
     replies,
     routing,
     schedule,
@@ -171,7 +170,7 @@ def _refuse(state: RunState, event: events.Event) -> None:
             replies.check_answers(state.ledger, event)
             four_eyes.refuse_both(state, event)
             approvals.refuse(state, event)
-            operator_questions.refuse(state, event)
+            asking.refuse_changes(state, event)
             schedule.refuse_large_answers(state, event)
         case events.Paused(on_timeout=GoTo(node=node)):
             lifecycle.refuse_to_lead(state, event, node)
@@ -374,7 +373,7 @@ def _responded(step: Step, event: events.Responded) -> None:
             continue
         if answering.is_repeat(entry, value, event, names[id_]):
             continue
-        operator_questions.take_edits(step, entry, event.taken[id_], event.principal.subject)
+        asking.take_edits(step, entry, event.taken[id_], event.principal.subject)
         answering.accept(step, entry, value, event, names[id_])
         step.run.last_activity_at = event.now
 

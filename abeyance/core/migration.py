@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from abeyance.core import items, lifecycle, messages, operator_questions, policy, visits
+from abeyance.core import asking, items, lifecycle, messages, policy, visits
 from abeyance.core.events import Message, Migrated
 from abeyance.core.json import Json, why_not_json
 from abeyance.core.ledger import Interrupt, InterruptTable, Ledger
@@ -121,7 +121,7 @@ def migrate(
     """Move a run to another graph, and set fields of its values. `refuse` has found no obstacle."""
     if changes:
         # In the graph that has declared the questions which show these fields.
-        operator_questions.set_values(step, changes)
+        asking.set_values(step, changes)
     if spec != step.run.spec:
         step.adopt(_Move(step.run, Places(step.run, spec, renames)).run())
     for visit in step.run.visits_in(Unroutable):

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import assert_never
 
-from abeyance.core import four_eyes, gates, interrupts, items, lifecycle, operator_questions
+from abeyance.core import asking, four_eyes, gates, interrupts, items, lifecycle
 from abeyance.core.address import below
 from abeyance.core.effects import StopNode
 from abeyance.core.items import PatchError
@@ -175,7 +175,7 @@ def _fail(step: Step, visit: Visit, failure: Failure, *, fatal: bool) -> None:
         case GoTo(node=target):
             go_instead(step, visit, target)
         case AskHuman():
-            operator_questions.ask_operator(step, visit, failure)
+            asking.ask_operator(step, visit, failure)
         case ReturnErrorToCaller() if not fatal:
             result = {"error": failure.message, "code": failure.code}
             end_call(step, visit, result)

@@ -15,15 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 
-from abeyance.core import (
-    deadlines,
-    interrupts,
-    items,
-    ledger,
-    migration,
-    operator_questions,
-    policy,
-)
+from abeyance.core import asking, deadlines, interrupts, items, ledger, migration, policy
 from abeyance.core.effects import Publish
 from abeyance.core.json import Json, rfc3339
 from abeyance.core.outcome import (
@@ -88,9 +80,7 @@ def retried(
         why = "Nothing that was approved changes."
         policy.demand_only(principal, policy.CONTROL, doing="retry the run", why=why)
         for visit, may_have_happened in _done_again(before, outcomes):
-            operator_questions.demand_repeat(
-                before, visit, principal, may_have_happened=may_have_happened
-            )
+            asking.demand_repeat(before, visit, principal, may_have_happened=may_have_happened)
     migration.refuse(before, spec, changes=patch, renames=renames)
     step = Step(before, now)
     step.run.last_activity_at = now

@@ -24,7 +24,6 @@ from abeyance.core import (
     items,
     mailbox,
     messages,
-    operator_questions,
     routing,
     visits,
 )
@@ -106,10 +105,10 @@ def _start(step: Step, visit: Visit, ready: Ready, *, has_place: bool) -> bool:
                 visit.node in step.run.graph_of(visit.scope).interrupt_before
                 and not visit.is_finally
             ):
-                operator_questions.open_breakpoint(step, visit, "before")
+                asking.open_breakpoint(step, visit, "before")
                 return True
         case "before":
-            operator_questions.drop_breakpoint_answer(visit, "before")
+            asking.drop_breakpoint_answer(visit, "before")
             step.move(visit, "proceed", Ready(stage="body"))
         case "body":
             pass
@@ -117,7 +116,7 @@ def _start(step: Step, visit: Visit, ready: Ready, *, has_place: bool) -> bool:
             return _recover(step, visit)
         case "after":
             assert route is not None  # noqa: S101 its code has ended
-            operator_questions.drop_breakpoint_answer(visit, "after")
+            asking.drop_breakpoint_answer(visit, "after")
             visits.route_on(step, visit, route)
             return True
         case "rules":
@@ -172,7 +171,7 @@ def _run_body(step: Step, visit: Visit, *, has_place: bool) -> bool:
 
 
 def _recover(step: Step, visit: Visit) -> bool:
-    key = key_of("error", operator_questions.ERROR)
+    key = key_of("error", asking.ERROR)
     answer = visit.questions.answers[key]
     visit.questions = visit.questions.without({key})
     step.move(visit, "proceed", Ready(stage="body"))

@@ -17,16 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final, assert_never
 
-from abeyance.core import (
-    branches,
-    gates,
-    interrupts,
-    items,
-    lifecycle,
-    messages,
-    operator_questions,
-    routing,
-)
+from abeyance.core import asking, branches, gates, interrupts, items, lifecycle, messages, routing
 from abeyance.core.json import Json, matches, why_not_json
 from abeyance.core.lifecycle import unpinned_target
 from abeyance.core.outcome import Finished, key_of
@@ -108,7 +99,7 @@ def finish(step: Step, visit: Visit, finished: Finished, *, is_routed: bool) -> 
     if _read_unread(step, visit, finished):
         return
     if visit.node in graph.interrupt_after and not visit.is_finally:
-        operator_questions.open_breakpoint(step, visit, "after")
+        asking.open_breakpoint(step, visit, "after")
     else:
         route_on(step, visit, visit.routing)
 
