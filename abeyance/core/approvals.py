@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from abeyance.core import four_eyes, items
+from abeyance.core import four_eyes, items, policy
 from abeyance.core.events import Responded
 from abeyance.core.json import Json, canonical, rfc3339, sha256, size
 from abeyance.core.ledger import Answerer, Interrupt, Vote
@@ -359,11 +359,4 @@ def unknown(id_: str) -> Refusal:
 
 def refuse_foreign(grant: Grant, principal: Principal, capability: str) -> None:
     """Raise `capability_required` for a principal who may not revoke a grant of somebody else."""
-    if grant.by != principal.subject and not principal.may(capability):
-        raise Refusal(
-            Code.CAPABILITY_REQUIRED,
-            f"The grant {grant.id!r} is by {grant.by!r}: only {grant.by!r} and who has {capability!r} "
-            "may revoke it.",
-            capability=capability,
-            capabilities=[capability],
-        )
+    policy.refuse_foreign(f"grant {grant.id!r}", grant.by, principal, capability, doing="revoke")

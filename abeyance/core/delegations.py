@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Final
 
 from abeyance.core.json import size
-from abeyance.core.policy import EVERYTHING, Principal
+from abeyance.core.policy import EVERYTHING, Principal, refuse_foreign
 from abeyance.core.terms import GROUP
 from abeyance.errors import Code, Refusal
 
@@ -60,7 +60,6 @@ class Delegation:
     created_at: datetime
 
     def is_active(self, now: datetime) -> bool:
-        """Return whether it counts at a moment."""
         return self.since <= now < self.until
 
     def may(self, capability: str | None) -> bool:
@@ -158,14 +157,7 @@ class Delegations:
         found = next((each for each in known if each.id == id_), None)
         if found is None:
             raise unknown(id_)
-        if found.by != principal.subject and not principal.may(ADMIN):
-            raise Refusal(
-                Code.CAPABILITY_REQUIRED,
-                f"The delegation {id_!r} is by {found.by!r}: only {found.by!r} and who has {ADMIN!r} may "
-                "delete it.",
-                capability=ADMIN,
-                capabilities=[ADMIN],
-            )
+        refuse_foreign(f"delegation {id_!r}", found.by, principal, ADMIN, doing="delete")
         return found
 
     def seen_by(self, principal: Principal, now: datetime) -> tuple[Delegation, ...]:

@@ -26,7 +26,7 @@ from abeyance.core import (
     who_may_answer,
 )
 from abeyance.core.deadlines import moment
-from abeyance.core.json import Json, rfc3339, why_not_json
+from abeyance.core.json import Json, rfc3339
 from abeyance.core.ledger import Claim, Interrupt, Ledger, digest_of
 from abeyance.core.policy import CONTROL, Principal, lacks, refuse_without_control
 from abeyance.core.replies import unknown
@@ -65,29 +65,14 @@ def refuse_values(state: RunState, event: events.ValuesEdited) -> None:
             f"{state.root.version} now. Read the run again.",
             version=state.root.version,
         )
-    unknown = [name for name in event.taken if name not in state.spec.fields]
-    if unknown and not state.spec.open_values:
+    if faults := items.misfits(state.spec, event.taken):
+        told = "; ".join(f"the field {name!r} {why}" for name, why in faults.items())
         raise Refusal(
             Code.INVALID_INPUT,
-            f"The state of graph {state.spec.name!r} has no field {', '.join(map(repr, unknown))}.",
-            errors=[{"pointer": f"/{name}", "message": "no such field"} for name in unknown],
-        )
-    if (fault := why_not_json(event.taken)) is not None:
-        raise Refusal(
-            Code.INVALID_INPUT,
-            f"The edit is not JSON: {fault}.",
-            errors=[{"pointer": "", "message": fault}],
+            f"The edit does not fit the graph that the run began with: {told}.",
+            errors=[{"pointer": f"/{name}", "message": why} for name, why in faults.items()],
         )
     items.refuse_fixed(state.spec, state.root.values, event.taken)
-    for name, value in event.taken.items():
-        try:
-            items.refuse_misfits(state.spec, {name: value})
-        except items.PatchError as error:
-            raise Refusal(
-                Code.INVALID_INPUT,
-                f"The edit does not fit the graph that the run began with: {error}.",
-                errors=[{"pointer": f"/{name}", "message": str(error)}],
-            ) from error
 
 
 def refuse_ended(state: RunState, then: str) -> None:

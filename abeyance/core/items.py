@@ -132,12 +132,10 @@ def holder_of(step: Step, scope: str, members: tuple[FanOutBranch, ...]) -> Item
 
 def forget_counts(step: Step, visit: Visit) -> None:
     """Reset the visit counts around a visit, and around the graph that it is in."""
-    scope = step.run.scopes[visit.scope]
-    scope.visit_counts = {}
-    for member in visit.members:
-        item_of(step.run, visit.scope, member).visit_counts = {}
-    if scope.visit is not None:
-        forget_counts(step, step.run.visits[scope.visit])
+    for each in step.run.outward(visit):
+        step.run.scopes[each.scope].visit_counts = {}
+        for member in each.members:
+            item_of(step.run, each.scope, member).visit_counts = {}
 
 
 def forget_all_counts(step: Step) -> None:
@@ -283,13 +281,18 @@ def applied(
     return {**values, **changed}
 
 
-def refuse_misfits(spec: GraphSpec, changes: Mapping[str, Json]) -> None:
-    """Raise PatchError if a field is set to a kind of JSON that it does not take."""
+def misfits(spec: GraphSpec, changes: Mapping[str, Json]) -> dict[str, str]:
+    """Return the fields that a person cannot set to these values, and why."""
+    found = {}
     for name, value in changes.items():
         kinds = spec.fields.get(name, _LAST).kinds
-        if kinds and kind_of(value) not in kinds:
-            message = f"the field {name!r} takes {' or '.join(kinds)}, and not {kind_of(value)}"
-            raise PatchError(message)
+        if name not in spec.fields and not spec.open_values:
+            found[name] = f"is not in the state of {spec.name!r}"
+        elif (fault := why_not_json(value)) is not None:
+            found[name] = f"is not JSON: {fault}"
+        elif kinds and kind_of(value) not in kinds:
+            found[name] = f"takes {' or '.join(kinds)}, and not {kind_of(value)}"
+    return found
 
 
 def refuse_fixed(

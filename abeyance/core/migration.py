@@ -16,7 +16,7 @@ from typing import Final
 
 from abeyance.core import asking, items, lifecycle, messages, policy, visits
 from abeyance.core.events import Message, Migrated
-from abeyance.core.json import Json, why_not_json
+from abeyance.core.json import Json
 from abeyance.core.ledger import Interrupt, InterruptTable, Ledger
 from abeyance.core.outcome import Finished, VisitOutcome
 from abeyance.core.renaming import Path, Places
@@ -146,7 +146,6 @@ class _Move:
         self._to = to
 
     def run(self) -> RunState:
-        """Return the run in its new graph."""
         state, to = self._state, self._to
         old = {*state.spec.guarded_by, *state.earlier_guards}
         pause, resumption = state.pause, state.resumption
@@ -258,13 +257,5 @@ class _Move:
 
     def check_patch(self, changes: Mapping[str, Json]) -> None:
         """Find the obstacles to setting fields of the run's values."""
-        root = self._state.root.address
-        self._to.fields(self._to.new, changes, root)
-        try:
-            items.refuse_misfits(self._to.new, changes)
-        except items.PatchError as error:
-            self._to.obstacle("patch", self._to.new.name, str(error), remedy="correct the patch")
-        if (fault := why_not_json(changes)) is not None:
-            self._to.obstacle(
-                "patch", self._to.new.name, f"it is not JSON: {fault}", remedy="correct it"
-            )
+        for name, why in items.misfits(self._to.new, changes).items():
+            self._to.obstacle("patch", name, f"it {why}", remedy="correct the patch")

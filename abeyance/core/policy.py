@@ -94,7 +94,6 @@ class ReadRights:
         return bool(self.labels)
 
     def may_read(self, labels: Mapping[str, str]) -> bool:
-        """Return whether a run with these labels may be seen."""
         return all(labels.get(name) in values for name, values in self.labels)
 
     def filled(self, labels: Mapping[str, str]) -> dict[str, str]:
@@ -163,6 +162,19 @@ def lacks(
         capability=lacking[0],
         capabilities=list(lacking),
     )
+
+
+def refuse_foreign(
+    what: str, by: str, principal: Principal, capability: str, *, doing: str
+) -> None:
+    """Refuse to do to what somebody else has made, without this capability, what its maker may."""
+    if by != principal.subject and not principal.may(capability):
+        raise Refusal(
+            Code.CAPABILITY_REQUIRED,
+            f"The {what} is by {by!r}: only {by!r} and who has {capability!r} may {doing} it.",
+            capability=capability,
+            capabilities=[capability],
+        )
 
 
 def refuse_without_control(principal: Principal, entry: Interrupt, problem: str) -> None:

@@ -77,12 +77,12 @@ def test_a_refused_edit_of_values_says_why() -> None:
     paused.pause()
     over = Drive(chain("work"))
     over.cancel()
-    no_field = {"errors": [{"pointer": "/nope", "message": "no such field"}]}
-    fault = why_not_json({"x": float("inf")})
-    no_json = {"errors": [{"pointer": "", "message": fault}]}
+    no_field = {"errors": [{"pointer": "/nope", "message": "is not in the state of 'g'"}]}
+    fault = f"is not JSON: {why_not_json(float('inf'))}"
+    no_json = {"errors": [{"pointer": "/x", "message": fault}]}
     for each, patch, version, expected, said in (
-        (run, {"nope": 1}, 1, (Code.INVALID_INPUT, no_field), "graph 'g' has no field 'nope'."),
-        (run, {"x": float("inf")}, 1, (Code.INVALID_INPUT, no_json), f"not JSON: {fault}."),
+        (run, {"nope": 1}, 1, (Code.INVALID_INPUT, no_field), "'nope' is not in the state of 'g'."),
+        (run, {"x": float("inf")}, 1, (Code.INVALID_INPUT, no_json), f"the field 'x' {fault}."),
         (run, {"x": 1}, 7, (Code.STALE, {"version": 1}), "version 7 of the values, and they"),
         (busy, {"x": 1}, 1, (Code.NOT_STOPPED, {"run_status": "running"}), "pause it first, which"),
         (
@@ -106,7 +106,7 @@ def test_an_edit_that_the_graph_of_the_run_does_not_take_is_refused() -> None:
     about: dict[str, Any] = {"principal": BOSS, "version": 1}
     refusal = run.refused(events.ValuesEdited, patch={"x": "one", "y": 5}, **about)
 
-    fault = "the field 'y' takes string or null, and not integer"
+    fault = "takes string or null, and not integer"
     assert refusal.code is Code.INVALID_INPUT
     assert refusal.details == {"errors": [{"pointer": "/y", "message": fault}]}
     run.feed(events.ValuesEdited, patch={"x": "one", "y": None}, **about)

@@ -36,7 +36,7 @@ def test_a_patch_sets_fields_that_the_new_graph_has_and_asks_what_showed_them_an
     run = Drive(chain(gate("ask", prompt="Pay {x}?")), values={"x": 1})
     before = run.open("ask")
     spec = replace(run.state.spec, fields={**run.state.spec.fields, "new": FieldSpec()})
-    assert obstacles(run, spec, patch={"nope": 1}) == [("field", "nope")]
+    assert obstacles(run, spec, patch={"nope": 1}) == [("patch", "nope")]
     migrate(run, spec, patch={"x": 2, "new": 3})
 
     assert run.values == {"x": 2, "new": 3}
@@ -63,7 +63,7 @@ def test_values_that_the_new_graph_has_no_field_for_are_obstacles_unless_it_take
 @pytest.mark.parametrize(
     ("value", "why"),
     [
-        ("text", "the field 'x' takes integer or number, and not string"),
+        ("text", "it takes integer or number, and not string"),
         (float("inf"), "it is not JSON: Out of range"),
     ],
 )
@@ -71,9 +71,9 @@ def test_a_patch_that_does_not_fit_is_an_obstacle(value: Json, why: str) -> None
     run = Drive(chain(gate("ask")))
     spec = replace(run.state.spec, fields={"x": FieldSpec(kinds=("integer", "number"))})
 
-    assert obstacles(run, spec, patch={"x": value}) == [("patch", "g")]
+    assert obstacles(run, spec, patch={"x": value}) == [("patch", "x")]
     refusal = run.refused(events.Migrated, principal=ROOT, spec=spec, patch={"x": value})
-    assert f"the patch 'g': {why}" in refusal.message
+    assert f"the patch 'x': {why}" in refusal.message
 
 
 def test_a_patch_that_a_visit_could_not_be_given_is_refused() -> None:
