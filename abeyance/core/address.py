@@ -76,12 +76,10 @@ class Address:
 
     @property
     def is_call(self) -> bool:
-        """Return whether this is the call of a tool."""
         return self.segments[-1].type == "tool"
 
     @property
     def is_agent(self) -> bool:
-        """Return whether this is the graph of an agent."""
         return self.segments[-1].type == "agent"
 
     @property

@@ -24,7 +24,6 @@ class Attempts:
     since: datetime | None = None
 
     def with_failed(self, seconds: float) -> Attempts:
-        """Return these and another one, which failed `seconds` later."""
         return replace(self, count=self.count + 1, seconds=self.seconds + seconds)
 
     def with_lost(self, count: int, seconds: float = 0.0) -> Attempts:
@@ -119,7 +118,6 @@ class Use:
     calls: int = 0
 
     def plus(self, more: Use) -> Use:
-        """Return the sum."""
         return Use(
             # Rounded, so that many small amounts do not add up to odd digits.
             usd=round(self.usd + more.usd, 9),
@@ -130,7 +128,6 @@ class Use:
         )
 
     def reaches(self, limits: Amounts) -> tuple[Limit, ...]:
-        """Return the limits that are used up."""
         return tuple(name for name, amount in limits.set() if getattr(self, name) >= amount)
 
 
@@ -147,7 +144,6 @@ class Account:
     unpriced: tuple[str, ...] = ()
 
     def charged(self, name: str, use: Use) -> Account:
-        """Return the account after more work."""
         by = {**self.by, name: self.by.get(name, Use()).plus(use)}
         return replace(self, used=self.used.plus(use), by=by)
 

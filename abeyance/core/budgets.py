@@ -117,13 +117,9 @@ def fail_stopped(step: Step, visit: Visit, running: Running) -> bool:
 
 def _around(state: RunState, visit: Visit) -> Iterator[tuple[Scope, BudgetSpec]]:
     """Yield the agents around a visit that have a budget, the innermost first."""
-    scope = state.scopes[visit.scope]
-    while True:
-        if (budget := state.graph_of(scope.address).budget) is not None:
-            yield scope, budget
-        if scope.visit is None:
-            return
-        scope = state.scopes[state.visits[scope.visit].scope]
+    for each in state.outward(visit):
+        if (budget := state.graph_of(each.scope).budget) is not None:
+            yield state.scopes[each.scope], budget
 
 
 def _account(scope: Scope) -> Account:

@@ -43,9 +43,9 @@ class VisitInput:
     the run was started with. `outcome` is the run's, for a finally node. `call` is the tool call, if the
     visit is one. `approver` is who approved it. `blocked_by` is the code of the reason that blocks the
     visit so far: while it holds, the driver tries again, and reports only a change. By `salt` and
-    `ordinals` the ids of its own questions are known: the how manyth of its key each is, or will be; the
-    first unless said. `metered`: what it uses counts towards a budget. `answered` are the fields with an
-    answer that no code has used yet.
+    `ordinals` the ids of its own questions are known: these number the repeated ones, by key. `metered`:
+    what it uses counts towards a budget. `answered` are the fields with an answer that no code has used
+    yet.
     """
 
     kind: Literal["visit", "routes"] = "visit"

@@ -56,7 +56,6 @@ class _InOwnOrOthersPlace(ByPrincipal):
 
     @property
     def request(self) -> Request:
-        """Who asks to answer."""
         return Request(
             principal=self.principal,
             now=self.now,

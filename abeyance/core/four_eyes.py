@@ -86,17 +86,10 @@ def _is_known(state: RunState, visit: Visit, name: str) -> bool:
     return (
         name in ALWAYS_KNOWN
         or is_template(name)
-        or _is_declared(state, visit, name)
+        or any(name in state.graph_of(v.scope).question_names for v in state.outward(visit))
         or answered_by(state, visit, name) is not None
         or any(_sees(state, visit, each) for each in state.ledger.open.found(BY_NAME, name))
     )
-
-
-def _is_declared(state: RunState, visit: Visit, name: str) -> bool:
-    if name in state.graph_of(visit.scope).question_names:
-        return True
-    around = state.scopes[visit.scope].visit
-    return around is not None and _is_declared(state, state.visits[around], name)
 
 
 def remember(step: Step, visit: Visit, interrupt: Interrupt, vote: Vote) -> None:
@@ -207,11 +200,11 @@ def _undecided(state: RunState, visit: Visit, name: str, own: str | None) -> Ite
 
 
 def _sees(state: RunState, visit: Visit, entry: Interrupt) -> bool:
-    asking = state.visits.get(entry.visit)
-    if asking is not None and asking.scope == visit.scope:
-        return asking.members == visit.members[: len(asking.members)]
-    around = state.scopes[visit.scope].visit
-    return around is not None and _sees(state, state.visits[around], entry)
+    asking = state.visits[entry.visit]
+    return any(
+        asking.scope == each.scope and asking.members == each.members[: len(asking.members)]
+        for each in state.outward(visit)
+    )
 
 
 def _voters(entry: Interrupt) -> list[str]:
@@ -232,9 +225,7 @@ def _put(
 
 
 def _records(state: RunState, visit: Visit) -> Iterator[Mapping[str, Answerer]]:
-    for member in reversed(visit.members):
-        yield items.item_of(state, visit.scope, member).answerers
-    scope = state.scopes[visit.scope]
-    yield scope.answerers
-    if scope.visit is not None:
-        yield from _records(state, state.visits[scope.visit])
+    for each in state.outward(visit):
+        for member in reversed(each.members):
+            yield items.item_of(state, each.scope, member).answerers
+        yield state.scopes[each.scope].answerers

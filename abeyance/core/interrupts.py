@@ -6,7 +6,7 @@ answer; what other visits wait for does not matter.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -130,6 +130,7 @@ def ask(
         # A node with the name of an earlier one, which the run's graph had before it was migrated.
         visit.questions = visit.questions.asked(asked.key)
         id_ = _latest_id(state, visit, asked)
+    _, *around = state.outward(visit)
     opened = ledger.opened(
         question,
         id=id_,
@@ -143,7 +144,7 @@ def ask(
         key=asked.key,
         prompt_values=asked.prompt_values,
         remember=asked.remember,
-        parents=(*parents, *_units_around(step, visit.scope)),
+        parents=(*parents, *(unit(state.run_id, each.address) for each in around)),
         fields=fields or {},
         repeats=repeats,
         barred=four_eyes.barred(step.run, visit, question.terms),
@@ -274,13 +275,6 @@ def declaration(state: RunState, entry: Interrupt) -> InterruptNode | Ask | None
 def unit(run_id: str, address: str, reason: Json = None) -> Parent:
     """Return a visit as the parent of what is asked inside it."""
     return Parent(id=ledger.interrupt_id(run_id, address, ""), address=address, reason=reason)
-
-
-def _units_around(step: Step, scope_address: str) -> Iterator[Parent]:
-    scope = step.run.scopes[scope_address]
-    while scope.visit is not None:
-        yield unit(step.run.run_id, scope.visit)
-        scope = step.run.scopes[step.run.visits[scope.visit].scope]
 
 
 def answer(step: Step, interrupt: Interrupt, vote: Vote) -> None:

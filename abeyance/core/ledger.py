@@ -66,7 +66,6 @@ class Vote:
 
     @property
     def is_yes(self) -> bool:
-        """Whether the vote approves."""
         return is_yes(self.answer)
 
     @property
@@ -258,7 +257,6 @@ class Ledger:
 
     @property
     def capabilities(self) -> set[str]:
-        """The capabilities that open interrupts ask for."""
         return {str(name) for name in self.open.groups(BY_CAPABILITY)}
 
 

@@ -137,7 +137,6 @@ class Mailbox:
         return replace(self, rejected=(*self.rejected, note)[-_REPORTED:])
 
     def without(self, messages: Iterable[Message]) -> Mailbox:
-        """Return the mailbox without these messages."""
         gone = {message.message_id for message in messages}
         left: list[Message] = []
         freed = 0

@@ -182,7 +182,6 @@ class Places:
         return self._addresses[text]
 
     def path(self, scope: str) -> Path:
-        """Return the path of the graph that is walked in a scope."""
         return self._state.scopes[scope].path
 
     def _edge(self, path: Path, key: str, address: str) -> str:

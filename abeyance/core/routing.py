@@ -9,7 +9,7 @@ root does it end the run.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import assert_never
 
@@ -161,7 +161,7 @@ def fail(step: Step, visit: Visit, failure: Failure, *, fatal: bool = False) -> 
 
 
 def _fail(step: Step, visit: Visit, failure: Failure, *, fatal: bool) -> None:
-    _keep_if_unhandled(step, visit, fatal=fatal)
+    _keep_if_unhandled(step, step.run.outward(visit), fatal=fatal)
     if failure.address is None:
         failure = replace(failure, address=visit.address)
     graph = step.run.graph_of(visit.scope)
@@ -185,35 +185,28 @@ def _fail(step: Step, visit: Visit, failure: Failure, *, fatal: bool) -> None:
 
 def fail_around(step: Step, visit: Visit, failure: Failure) -> None:
     """Fail the graph that a visit is in, whatever its own node says about errors."""
-    around = step.run.scopes[visit.scope].visit
-    _keep_if_unhandled(step, None if around is None else step.run.visits[around], fatal=False)
+    _, *around = step.run.outward(visit)
+    _keep_if_unhandled(step, around, fatal=False)
     drop_unit(step, visit, "the visit failed")
     fail_scope(step, visit.scope, with_changes(step, visit, failure))
 
 
-def _keep_if_unhandled(step: Step, visit: Visit | None, *, fatal: bool) -> None:
-    """Keep the run as it is if the failure of a visit ends it; None is that of the run's own graph."""
-    if step.run.ending is None and not _is_handled(step.run, visit, fatal=fatal):
+def _keep_if_unhandled(step: Step, failing: Iterable[Visit], *, fatal: bool) -> None:
+    """Keep the run as it is if a failure ends it, because no node of these visits says what to do."""
+    state = step.run
+    if state.ending is None and not any(_is_handled(state, each, fatal=fatal) for each in failing):
         step.keep()
 
 
-def _is_handled(state: RunState, visit: Visit | None, *, fatal: bool) -> bool:
-    """Return whether the node of a visit, or one around it, says what to do about a failure."""
-    if visit is None:
-        return False
+def _is_handled(state: RunState, visit: Visit, *, fatal: bool) -> bool:
     match state.node_of(visit):
         case FunctionNode(on_error=on_error) | SubgraphNode(on_error=on_error):
-            if isinstance(on_error, GoTo | AskHuman):
-                return True
-            if isinstance(on_error, ReturnErrorToCaller) and not fatal:
-                return True
+            is_told = isinstance(on_error, ReturnErrorToCaller) and not fatal
+            return is_told or isinstance(on_error, GoTo | AskHuman)
         case InterruptNode():
-            pass
+            return False
         case unknown:
             assert_never(unknown)
-    around = state.scopes[visit.scope].visit
-    outer = None if around is None else state.visits[around]
-    return _is_handled(state, outer, fatal=fatal)
 
 
 def with_changes(step: Step, visit: Visit, failure: Failure) -> Failure:

@@ -295,9 +295,7 @@ def _input(step: Step, visit: Visit, answers: Mapping[str, Json]) -> VisitInput:
 
 
 def _ordinals(step: Step, visit: Visit) -> Mapping[str, int]:
-    """Return the how manyth of its key each question of a visit is that its code asks, but for the first
-    ones: one that was withdrawn is asked anew.
-    """
+    """Number the repeated questions of a visit, by key: one that was withdrawn is asked anew."""
     own = visit.questions
     if not own.ask_counts:
         return {}

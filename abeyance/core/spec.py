@@ -101,7 +101,6 @@ class InterruptSpec:
 
     @property
     def escalates_to(self) -> tuple[str, ...]:
-        """The capabilities of its escalations."""
         later = self.effective_terms.escalate
         return tuple(each.requested_capability for each in later if each.requested_capability)
 
@@ -241,7 +240,6 @@ class Edge:
 
     @property
     def key(self) -> str:
-        """Stable name of the edge within its graph."""
         return f"{'+'.join(self.sources)}>{self.target}"
 
 

@@ -8,7 +8,7 @@ everything in it. Addresses are stored as text, and key the tables: `scopes` by 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from enum import StrEnum
@@ -188,7 +188,6 @@ class Pause:
 
     @property
     def due(self) -> datetime | None:
-        """The end of the pause."""
         return self.deadline
 
 
@@ -216,7 +215,6 @@ class Ending:
 
     @property
     def due(self) -> datetime | None:
-        """The end of the grace period for visits that still run."""
         return self.grace_until
 
 
@@ -316,7 +314,6 @@ class RunState:
         return Status.AWAITING_INPUT if is_asked else Status.RUNNING
 
     def graph_of(self, scope: str) -> GraphSpec:
-        """Return the graph that is walked in a scope."""
         graph = self.spec
         for node in self.scopes[scope].path:
             inner = graph.nodes[node]
@@ -325,8 +322,15 @@ class RunState:
         return graph
 
     def node_of(self, visit: Visit) -> Node:
-        """Return the node of a visit."""
         return self.graph_of(visit.scope).nodes[visit.node]
+
+    def outward(self, visit: Visit) -> Iterator[Visit]:
+        """Yield a visit, and then those that the graphs around it are walked for, the innermost first."""
+        each: Visit | None = visit
+        while each is not None:
+            yield each
+            around = self.scopes[each.scope].visit
+            each = None if around is None else self.visits[around]
 
     def visits_in(self, kind: type[object]) -> list[Visit]:
         """Return the visits in a state, oldest first."""
@@ -354,7 +358,6 @@ class RunState:
         return not self.visits.count(BY_STATE, Running)
 
     def next_attempt(self) -> datetime | None:
-        """Return when the first pause between two attempts ends."""
         first = self.first_pause()
         return None if first is None else first[1]
 

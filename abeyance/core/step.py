@@ -73,7 +73,6 @@ class Step:
         self.run.visits.moved(visit.address)
 
     def drop_visit(self, address: str) -> None:
-        """Remove a visit."""
         del self.run.visits[address]
         self._leave(address.rpartition(";")[0])
 
@@ -84,7 +83,6 @@ class Step:
         del self.run.scopes[address]
 
     def put_fans(self, scope: Scope, fans: Mapping[str, FanOut]) -> None:
-        """Replace the fan-outs of a scope."""
         scope.fans = fans
         self.run.scopes.moved(scope.address)
 
@@ -106,7 +104,6 @@ class Step:
                 yield scope
 
     def emit(self, effect: Effect) -> None:
-        """Add an effect."""
         self.effects.append(effect)
 
     def publish(
@@ -143,6 +140,5 @@ class Step:
         audit: Mapping[str, Json] | None = None,
         **data: Json,
     ) -> int:
-        """Publish an event about an interrupt."""
         about = {"id": interrupt.id, "name": interrupt.name, **data}
         return self.publish(type_, interrupt.address, by, audit=audit, **about)

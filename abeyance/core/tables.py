@@ -67,7 +67,6 @@ class Table(dict[_K, _V]):
         del self._at[key], self._keys[self._numbers.pop(key)]
 
     def clear(self) -> None:
-        """Remove every row."""
         for key in [*self]:
             del self[key]
 
@@ -116,7 +115,6 @@ class Table(dict[_K, _V]):
         return None
 
     def count(self, index: Index[Any], name: Any) -> int:
-        """Return how many rows a group has."""
         return len(self._group(index, name))
 
     def groups(self, index: Index[Any]) -> set[Any]:

@@ -267,11 +267,9 @@ class Questions:
     moment: int = 0
 
     def asked(self, key: str) -> Questions:
-        """Count a question."""
         return replace(self, ask_counts={**self.ask_counts, key: self.ask_counts.get(key, 0) + 1})
 
     def showing(self, key: str, content: str) -> Questions:
-        """Remember the hash of what a question shows, and when."""
         return replace(
             self,
             shown_hashes={**self.shown_hashes, key: content},
@@ -279,7 +277,6 @@ class Questions:
         )
 
     def answered(self, key: str, answer: Json) -> Questions:
-        """Add an answer."""
         return replace(self, answers={**self.answers, key: answer})
 
     def used_up(self, keys: Collection[str]) -> Questions:
@@ -288,7 +285,6 @@ class Questions:
         return replace(self, shown_at=left)
 
     def without(self, keys: Container[str]) -> Questions:
-        """Drop the answers to these questions."""
         left = {key: answer for key, answer in self.answers.items() if key not in keys}
         return replace(self, answers=left)
 
