@@ -186,10 +186,10 @@ def use_up(step: Step, visit: Visit, running: Running) -> None:
         visit.questions = visit.questions.used_up(used)
 
 
-def withdraw(step: Step, visit: Visit, keys: Collection[str]) -> None:
-    """Remove the gates of questions that the code of a visit asks again."""
+def withdraw(step: Step, visit: Visit, keys: Collection[str] | None = None) -> None:
+    """Remove the gates of a visit's own questions, with these keys if there are any."""
     for gate in list(of_visit(step.run, visit)):
-        if gate.visit == visit.address and gate.key in keys:
+        if gate.visit == visit.address and (keys is None or gate.key in keys):
             del step.run.gates[gate.question]
 
 

@@ -79,10 +79,9 @@ def remember(step: Step, event: events.Event) -> None:
         return
     called = Called(digest=digest(event), receipt=_receipt(step, event))
     keys = {**step.run.keys, _hash(event.key): called}
-    receipts_kept = step.run.receipts_kept + _receipts_in(called)
-    while len(keys) > _MOST_KEYS or receipts_kept > _MOST_RECEIPTS:
-        receipts_kept -= _receipts_in(keys.pop(next(iter(keys))))
-    step.run.keys, step.run.receipts_kept = keys, receipts_kept
+    while len(keys) > _MOST_KEYS or sum(map(_receipts_in, keys.values())) > _MOST_RECEIPTS:
+        del keys[next(iter(keys))]
+    step.run.keys = keys
 
 
 def digest(event: events.Keyed) -> str:

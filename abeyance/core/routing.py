@@ -247,9 +247,7 @@ def leave_unit(step: Step, visit: Visit, reason: str, *, by: str | None = None) 
     """Drop a visit that is not over; running code is abandoned."""
     if isinstance(visit.state, Running):
         step.emit(StopNode(visit=visit.address, reason="ending", abandon=True))
-    for gate in list(gates.of_visit(step.run, visit)):
-        if gate.visit == visit.address:
-            del step.run.gates[gate.question]
+    gates.withdraw(step, visit)
     drop_unit(step, visit, reason, by=by)
 
 

@@ -148,7 +148,7 @@ def _reopened(state: RunState, ending: Ending) -> RunState:
     run.counters = replace(state.counters, visits=visits)
     run.mailbox = state.mailbox
     run.transcripts = state.transcripts
-    run.keys, run.receipts_kept = state.keys, state.receipts_kept
+    run.keys = state.keys
     run.events_published = state.events_published
     run.pause = None
     return run

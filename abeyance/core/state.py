@@ -186,10 +186,6 @@ class Pause:
     deadline: datetime | None
     on_timeout: OnPauseTimeout
 
-    @property
-    def due(self) -> datetime | None:
-        return self.deadline
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
@@ -212,10 +208,6 @@ class Ending:
     secondary_errors: tuple[Failure, ...] = ()
     before: RunState | None = None
     outcomes: Mapping[str, VisitOutcome] = field(default_factory=dict)
-
-    @property
-    def due(self) -> datetime | None:
-        return self.grace_until
 
 
 @dataclass(slots=True, kw_only=True)
@@ -276,7 +268,6 @@ class RunState:
     transcripts: Mapping[AddressText, str] = field(default_factory=dict)
     agent_memory: Mapping[str, Mapping[str, Json]] = field(default_factory=dict)
     keys: Mapping[str, Called] = field(default_factory=dict)
-    receipts_kept: int = 0
     events_published: int = 0
     task_bytes: int = 0
     yielding: bool = False
@@ -363,13 +354,15 @@ class RunState:
 
     def first_deadline(self) -> tuple[datetime, Interrupt | Pause | Ending] | None:
         """Return the earliest deadline or notice and what is due then; of equal ones the older."""
-        first: tuple[datetime, Interrupt | Pause | Ending] | None = None
-        interrupt = self.ledger.open.first(DUE, ALL)
-        for each in (interrupt, self.pause, self.ending):
-            due = None if each is None else each.due
-            if each is not None and due is not None and (not first or due < first[0]):
-                first = due, each
-        return first
+        found: list[tuple[datetime | None, Interrupt | Pause | Ending]] = []
+        if (interrupt := self.ledger.open.first(DUE, ALL)) is not None:
+            found.append((interrupt.due, interrupt))
+        if self.pause is not None:
+            found.append((self.pause.deadline, self.pause))
+        if self.ending is not None:
+            found.append((self.ending.grace_until, self.ending))
+        due = ((moment, each) for moment, each in found if moment is not None)
+        return min(due, key=lambda each: each[0], default=None)
 
     def next_deadline(self) -> datetime | None:
         """Return when the run needs a tick if nothing happens before."""

@@ -198,13 +198,13 @@ def test_messages_that_were_reported_undelivered_stay_reported_and_keys_and_coun
     run.pause(key="k")
     run.cancel()
     run.cancel(mode="now", key="c")
-    run.state = replace(run.state, transcripts={"graph:g;node:a;agent:b": "t"}, receipts_kept=1)
+    run.state = replace(run.state, transcripts={"graph:g;node:a;agent:b": "t"})
     ended = run.state
     run.start_again()
 
     assert [each.message_id for each in run.state.mailbox.undelivered] == ["m1"]
     assert (run.state.mailbox.queue, run.status) == ((), "running")
-    for kept in ("counters", "keys", "transcripts", "receipts_kept"):
+    for kept in ("counters", "keys", "transcripts"):
         assert getattr(run.state, kept) == getattr(ended, kept)
     facts = [each.number for each in run.wanted(Publish)]
     assert facts == [*range(1, run.state.events_published + 1)]
