@@ -29,12 +29,41 @@ def resolved(schema: Any, root: Any) -> Any:
     for _ in range(_LONGEST_CHAIN):
         match schema:
             case {"$ref": str(name)}:
-                schema = root
-                for part in filter(None, name.removeprefix("#").split("/")):
-                    schema = schema.get(part) if isinstance(schema, Mapping) else None
+                schema = _target(name, root)
             case _:
                 break
     return schema
+
+
+def without_null(declared: Json, root: Json) -> tuple[Mapping[str, Any], bool]:
+    """Return a schema without references and without null, and whether null fits it too."""
+    schema: Mapping[str, Any] = declared if isinstance(declared, Mapping) else {}
+    is_nullable = False
+    for _ in range(_LONGEST_CHAIN):
+        options = schema.get("anyOf") or schema.get("oneOf") or ()
+        others = [each for each in options if each != {"type": "null"}]
+        kinds = schema.get("type")
+        if isinstance(reference := schema.get("$ref"), str):
+            rest = {key: value for key, value in schema.items() if key != "$ref"}
+            target = _target(reference, root)
+            schema = {**(target if isinstance(target, Mapping) else {}), **rest}
+        elif len(options) > len(others) == 1 and isinstance(others[0], Mapping):
+            rest = {k: v for k, v in schema.items() if k not in ("anyOf", "oneOf")}
+            schema, is_nullable = {**others[0], **rest}, True
+        elif isinstance(kinds, list) and len(kinds) > 1 and "null" in kinds:
+            left = [each for each in kinds if each != "null"]
+            schema, is_nullable = {**schema, "type": left[0] if len(left) == 1 else left}, True
+        else:
+            break
+    return schema, is_nullable
+
+
+def _target(reference: str, root: Any) -> Any:
+    found = root
+    for part in filter(None, reference.removeprefix("#").split("/")):
+        name = part.replace("~1", "/").replace("~0", "~")
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return found
 
 
 _DECIMAL: Final = r"^[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?$"

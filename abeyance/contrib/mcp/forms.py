@@ -21,6 +21,7 @@ from abeyance.core.json import Json
 from abeyance.core.ledger import Receipt
 from abeyance.core.state import Status
 from abeyance.core.text import visible
+from abeyance.schemas.json_schema import without_null
 from abeyance.util import inbox_url
 
 TASKS: Final = "io.modelcontextprotocol/tasks"
@@ -324,15 +325,14 @@ def form_of(schema: Json) -> Form | None:
         return _wrapped({"type": "string"})
     if not isinstance(schema, Mapping):
         return None
-    definitions = schema.get("$defs") or schema.get("definitions") or {}
-    schema = _resolved(schema, definitions)
+    root, (schema, _) = schema, without_null(schema, schema)
     if schema.get("type") != "object":
-        field = _field(schema, definitions)
+        field = _field(schema, root)
         return None if field is None else _wrapped(field)
     properties = schema.get("properties")
     if not isinstance(properties, Mapping) or not properties or any(map(schema.get, _BRANCHES)):
         return None
-    fields = {name: _field(each, definitions) for name, each in properties.items()}
+    fields = {name: _field(each, root) for name, each in properties.items()}
     if any(field is None for field in fields.values()):
         return None
     required = [name for name in schema.get("required") or () if name in fields]
@@ -344,26 +344,9 @@ def _wrapped(field: dict[str, Any]) -> Form:
     return Form(schema=schema, is_wrapped=True)
 
 
-def _resolved(schema: Mapping[str, Any], definitions: Any) -> Mapping[str, Any]:
-    """Follow a reference to a definition of the same schema, once."""
-    name = str(schema.get("$ref", "")).rpartition("/")[2]
-    target = definitions.get(name) if isinstance(definitions, Mapping) else None
-    beside = {key: value for key, value in schema.items() if key != "$ref"}
-    return {**target, **beside} if isinstance(target, Mapping) else schema
-
-
-def _field(schema: Any, definitions: Any) -> dict[str, Any] | None:
-    """Return a field as a form has it; None if it is not flat."""
-    if not isinstance(schema, Mapping):
-        return None
-    schema = _resolved(schema, definitions)
-    if isinstance(either := schema.get("anyOf"), list):
-        # A field that may be left out.
-        given = [each for each in either if each != {"type": "null"}]
-        if len(given) != 1 or not isinstance(given[0], Mapping):
-            return None
-        beside = {key: value for key, value in schema.items() if key != "anyOf"}
-        schema = {**_resolved(given[0], definitions), **beside}
+def _field(declared: Json, root: Json) -> dict[str, Any] | None:
+    """Return a field as a form has it; None if it is not flat. One that may be null may be left out."""
+    schema, _ = without_null(declared, root)
     choices = [schema["const"]] if "const" in schema else schema.get("enum")
     type_ = schema.get("type", "string" if choices else None)
     if not isinstance(type_, str) or type_ not in _FIELDS or any(map(schema.get, _BRANCHES)):
@@ -377,8 +360,7 @@ def _field(schema: Any, definitions: Any) -> dict[str, Any] | None:
     if type_ == "string" and schema.get("format") in _FORMATS:
         field["format"] = schema["format"]
     if type_ == "array":
-        items = schema.get("items")
-        names = _resolved(items, definitions).get("enum") if isinstance(items, Mapping) else None
+        names = without_null(schema.get("items"), root)[0].get("enum")
         if not _are_texts(names):
             return None
         field["items"] = {"type": "string", "enum": names}

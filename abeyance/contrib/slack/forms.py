@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 from abeyance import views
 from abeyance.core.json import Json
 from abeyance.core.text import truncate, visible
+from abeyance.schemas.json_schema import without_null
 from abeyance.util import is_exact
 
 Decision: TypeAlias = Literal["approve", "remember", "reject", "edit", "answer"]
@@ -44,7 +45,6 @@ _LONGEST_TEXT: Final = 3_000
 _LONGEST_NOTE: Final = 2_000
 _SHOWN: Final = 70
 _MOST_DIGITS: Final = 300
-_DEEPEST: Final = 8
 _INTEGER: Final = re.compile(r"-?\d{1,300}", re.ASCII)
 _NUMBER: Final = re.compile(r"-?\d{1,300}(\.\d{1,300})?([eE][+-]?\d{1,3})?", re.ASCII)
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
@@ -322,7 +322,7 @@ def _input(field: Field) -> dict[str, Any]:
 
 def _fields(shape: Json, root: Json, start: Json) -> list[Field] | None:
     """Return the fields of an object, None if it is not flat."""
-    schema, _ = _resolved(shape, root)
+    schema, _ = without_null(shape, root)
     properties = schema.get("properties")
     if not isinstance(properties, Mapping) or len(properties) > _MOST_FIELDS:
         return None
@@ -341,7 +341,7 @@ def _fields(shape: Json, root: Json, start: Json) -> list[Field] | None:
 def _field(
     name: str, declared: Json, root: Json, *, is_required: bool, start: Json
 ) -> Field | None:
-    schema, is_nullable = _resolved(declared, root)
+    schema, is_nullable = without_null(declared, root)
     start = schema.get("default") if start is None else start
     found = _kind(schema, root)
     if found is None or len(name) > _LONGEST_NAME:
@@ -373,7 +373,7 @@ def _field(
 
 def _kind(schema: Mapping[str, Any], root: Json) -> tuple[Kind, Sequence[tuple[str, Json]]] | None:
     options = schema.get("oneOf") or schema.get("anyOf") or []
-    constants = [_resolved(each, root)[0] for each in options]
+    constants = [without_null(each, root)[0] for each in options]
     listed = [schema["const"]] if "const" in schema else schema.get("enum")
     if isinstance(listed, list):
         choices = [(each if isinstance(each, str) else json.dumps(each), each) for each in listed]
@@ -403,36 +403,6 @@ def _plain_kind(
             return "number", ()
         case _:
             return None
-
-
-def _resolved(declared: Json, root: Json) -> tuple[Mapping[str, Any], bool]:
-    """Return a schema without references, and whether null fits it too."""
-    schema: Mapping[str, Any] = declared if isinstance(declared, Mapping) else {}
-    is_nullable = False
-    for _ in range(_DEEPEST):
-        options = schema.get("anyOf") or schema.get("oneOf") or ()
-        others = [each for each in options if each != {"type": "null"}]
-        kinds = schema.get("type")
-        if isinstance(reference := schema.get("$ref"), str):
-            rest = {key: value for key, value in schema.items() if key != "$ref"}
-            schema = {**_at(root, reference), **rest}
-        elif len(options) > len(others) == 1 and isinstance(others[0], Mapping):
-            rest = {k: v for k, v in schema.items() if k not in ("anyOf", "oneOf")}
-            schema, is_nullable = {**others[0], **rest}, True
-        elif isinstance(kinds, list) and len(kinds) > 1 and "null" in kinds:
-            left = [each for each in kinds if each != "null"]
-            schema, is_nullable = {**schema, "type": left[0] if len(left) == 1 else left}, True
-        else:
-            break
-    return schema, is_nullable
-
-
-def _at(root: Json, reference: str) -> Mapping[str, Any]:
-    found: Any = root
-    for part in reference.removeprefix("#").split("/")[1:]:
-        name = part.replace("~1", "/").replace("~0", "~")
-        found = found.get(name) if isinstance(found, Mapping) else None
-    return found if isinstance(found, Mapping) else {}
 
 
 def _schema(question: views.InterruptView) -> Mapping[str, Any]:
