@@ -53,6 +53,7 @@ class Api:
         for connection in list(self.server.server_state.connections):
             wire = connection.transport.get_extra_info("socket")
             wire.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+            connection.transport.set_write_buffer_limits(high=0)
 
     def kill(self) -> None:
         """Cut every connection and stop, whatever is under way."""
