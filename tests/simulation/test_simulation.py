@@ -25,11 +25,10 @@ def _quiet() -> Iterator[None]:
 
 
 def test_a_seed_is_the_same_schedule_each_time_and_so_are_its_draws() -> None:
-    for seed in range(2):
-        first, second = play(seed), play(seed)
+    first, second = play(1), play(1)
 
-        assert (first.log, first.draws) == (second.log, second.draws)
-        assert play(seed, first.draws).log == first.log
+    assert (first.log, first.draws) == (second.log, second.draws)
+    assert play(1, first.draws).log == first.log
 
 
 @pytest.mark.parametrize(("many", "kind"), [(25, "any"), (8, "grants"), (12, "migrations")])
