@@ -214,9 +214,6 @@ class Receipt:
 
 
 BY_VISIT: Final = Index[Interrupt](lambda each: (each.visit,))
-BY_CAPABILITY: Final = Index[Interrupt](
-    lambda each: (each.requested_capability,) if each.requested_capability else ()
-)
 BY_NAME: Final = Index[Interrupt](lambda each: (each.name,))
 BARRING: Final = Index[Interrupt](lambda each: each.effective_terms.not_by)
 """By the questions whose answerers may not answer them."""
@@ -239,7 +236,7 @@ class InterruptTable(Table[str, Interrupt]):
     """Open interrupts by id, in the order of opening."""
 
     ROW = Interrupt
-    INDICES = (BY_VISIT, BY_CAPABILITY, BY_NAME, BARRING, DUE, NEAREST)
+    INDICES = (BY_VISIT, BY_NAME, BARRING, DUE, NEAREST)
     __slots__ = ()
 
 
@@ -257,7 +254,8 @@ class Ledger:
 
     @property
     def capabilities(self) -> set[str]:
-        return {str(name) for name in self.open.groups(BY_CAPABILITY)}
+        asked = (each.requested_capability for each in self.open.values())
+        return {name for name in asked if name}
 
 
 def interrupt_id(

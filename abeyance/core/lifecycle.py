@@ -192,9 +192,8 @@ def leave_every_branch(step: Step) -> None:
         "the pause's deadline left every branch",
         by=TIMEOUT,
     )
-    for visit in step.run.visits_in(Running):
-        step.emit(StopNode(visit=visit.address, reason="ending", abandon=True))
-    root = step.run.scopes[step.run.root.address]
+    stop_running(step, abandon=True)
+    root = step.run.root
     root.tokens = {}
     step.put_fans(root, {})
     for scope in reversed(list(step.run.scopes.values())):

@@ -117,10 +117,6 @@ class Table(dict[_K, _V]):
     def count(self, index: Index[Any], name: Any) -> int:
         return len(self._group(index, name))
 
-    def groups(self, index: Index[Any]) -> set[Any]:
-        """Return the groups of an index that have a row."""
-        return {name for of, name in self._places if of is index}
-
     def number(self, key: _K) -> int:
         """Return the place of a row in the order in which all rows came."""
         return self._numbers[key]
