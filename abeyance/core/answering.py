@@ -21,6 +21,7 @@ from typing import Final, Literal
 
 from abeyance.core import (
     approvals,
+    asking,
     edits,
     four_eyes,
     interrupts,
@@ -64,15 +65,6 @@ def call_digest(tool: str, arguments: Mapping[str, Json]) -> str:
     return sha256({"tool": tool, "arguments": dict(arguments)})
 
 
-def is_repeat(entry: Interrupt, answer: Json, event: Responded, name: str | None) -> bool:
-    """Return whether an answer to an open interrupt was given before, so that it changes nothing.
-
-    `name` is in whose place it is given.
-    """
-    by = event.principal.subject
-    return ledger.repeated_vote(entry.votes, answer, by=by, on_behalf_of={name}) is not None
-
-
 def receipt(entry: Interrupt, answer: Json, event: Responded) -> Receipt:
     """Return the receipt of an answer that can be accepted, and is no repeat."""
     name = who_may_answer.acting_for(entry, event.request)
@@ -97,12 +89,24 @@ def _changes_preview(entry: Interrupt, answer: Json) -> bool:
             return False
 
 
-def accept(step: Step, entry: Interrupt, answer: Json, event: Responded, name: str | None) -> None:
-    """Carry out an answer to an open interrupt that can be accepted, and is no repeat.
+def responded(step: Step, event: Responded) -> None:
+    """Carry out a response that `check` has not refused."""
+    # Before anything changes: an answer bars its principal from other questions.
+    names = who_may_answer.names_of(step.run.ledger.open, event)
+    for id_, answer in event.answers.items():
+        entry, by = step.run.ledger.open.get(id_), event.principal.subject
+        # A question that is not open was given the same answer before.
+        if entry is None or id_ not in names:
+            continue
+        name = names[id_]
+        if ledger.repeated_vote(entry.votes, answer, by=by, on_behalf_of={name}) is not None:
+            continue
+        asking.take_edits(step, entry, event.taken[id_], by)
+        _accept(step, entry, answer, event, _vote(entry, answer, event, name))
+        step.run.last_activity_at = event.now
 
-    `name` is in whose place it is given.
-    """
-    vote = _vote(entry, answer, event, name)
+
+def _accept(step: Step, entry: Interrupt, answer: Json, event: Responded, vote: Vote) -> None:
     outcome = _outcome(entry, vote)
     if outcome.revision is not None:
         entry = _revise(step, entry, outcome.revision, vote)

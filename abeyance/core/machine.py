@@ -45,7 +45,6 @@ from abeyance.core import (
     routing,
     schedule,
     visits,
-    who_may_answer,
 )
 from abeyance.core.effects import Effect, Finish
 from abeyance.core.json import Json, sha256, size, why_not_json
@@ -243,7 +242,7 @@ def _apply(step: Step, event: events.Event) -> None:
 def _apply_request(step: Step, event: events.Keyed) -> None:
     match event:
         case events.Responded():
-            _responded(step, event)
+            answering.responded(step, event)
         case events.Paused():
             lifecycle.paused(step, event)
         case events.Resumed():
@@ -361,21 +360,6 @@ def _left_to_run_again(
             lifecycle.block(step, visit, code, message)
         case _:
             assert_never(left)
-
-
-def _responded(step: Step, event: events.Responded) -> None:
-    # Before anything changes: an answer bars its principal from other questions.
-    names = who_may_answer.names_of(step.run.ledger.open, event)
-    for id_, value in event.answers.items():
-        # An interrupt that is not open was given the same answer before, else `check` had refused this.
-        entry = step.run.ledger.open.get(id_)
-        if entry is None or id_ not in names:
-            continue
-        if answering.is_repeat(entry, value, event, names[id_]):
-            continue
-        asking.take_edits(step, entry, event.taken[id_], event.principal.subject)
-        answering.accept(step, entry, value, event, names[id_])
-        step.run.last_activity_at = event.now
 
 
 def _run_to_quiescence(step: Step) -> None:
