@@ -79,10 +79,6 @@ class Address:
         return self.segments[-1].type == "tool"
 
     @property
-    def is_agent(self) -> bool:
-        return self.segments[-1].type == "agent"
-
-    @property
     def label(self) -> str:
         """Short name of a visit: `<graph>.<node>`, within an agent `<run's graph>.<agent>.<tool>`."""
         last = self.segments[-1].id
@@ -92,11 +88,6 @@ class Address:
             if segment.type == "graph":
                 return f"{segment.id}.{last}"
         return last
-
-    @property
-    def parent(self) -> Address | None:
-        """The enclosing address, or None for the outermost."""
-        return Address(self.segments[:-1]) if len(self.segments) > 1 else None
 
     @classmethod
     def parse(cls, text: str) -> Address:

@@ -60,7 +60,6 @@ class Places:
         self.names: dict[Path, str] = {}
         self.graphs: dict[Path, tuple[GraphSpec, GraphSpec | None]] = {}
         self._addresses: dict[str, str] = {}
-        self._questions: dict[Path, Mapping[str, str]] = {}
         self.targets: dict[str, str] = {}
         if new.name != state.spec.name:
             self.obstacle(
@@ -272,7 +271,8 @@ class Places:
 
     def _answer(self, path: Path, name: str) -> str:
         """Return the name that a question of the graph at `path` has now, by which answers are kept."""
-        return self._renamed_questions(path).get(name, name)
+        nodes = ((*path, each) for each in self.graphs[path][0].nodes)
+        return next((new[name] for new in map(self._asked_by, nodes) if name in new), name)
 
     def _barring(self, path: Path, name: str) -> str:
         """Return the name that a question has now whose answerers a question of the graph at `path` bars:
@@ -281,15 +281,6 @@ class Places:
         if name in self.graphs[path][0].question_names:
             return self._answer(path, name)
         return self._barring(path[:-1], name) if path else name
-
-    def _renamed_questions(self, path: Path) -> Mapping[str, str]:
-        if path not in self._questions:
-            self._questions[path] = {
-                old: new
-                for name in self.graphs[path][0].nodes
-                for old, new in self._asked_by((*path, name)).items()
-            }
-        return self._questions[path]
 
     def _asked_by(self, node: Path) -> Mapping[str, str]:
         """Return the old and the new name of an interrupt node's question, if it has another now."""

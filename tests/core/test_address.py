@@ -38,11 +38,6 @@ def test_the_first_of_its_name_has_no_ordinal_and_later_ones_do() -> None:
     assert below("graph:g", "node", "a", 12) == "graph:g;node:a:12"
 
 
-def test_the_parent_is_the_address_around() -> None:
-    assert str(CALL.parent) == "graph:refund;node:review:2;agent:clerk"
-    assert Address.parse("graph:g").parent is None
-
-
 def test_addresses_sort_outermost_first() -> None:
     texts = ["graph:g;node:b", "graph:g", "graph:f;node:z"]
 
@@ -101,4 +96,3 @@ def test_the_call_of_a_tool_is_told_from_other_visits() -> None:
     call = below(str(agent), "tool", "pay", "a:b")
     assert call == "graph:g;node:n;agent:clerk;tool:pay:a%3Ab"
     assert (Address.parse(call).is_call, agent.is_call) == (True, False)
-    assert (Address.parse(call).is_agent, agent.is_agent) == (False, True)
