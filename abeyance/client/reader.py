@@ -107,8 +107,8 @@ class RunReader(CommandedRun):
         """Return the capabilities that the run's graph can ask for: changing its course takes them all.
 
         They never change and are cached, unless `anew`. Temporal has them without a worker. Raises the
-        refusal `unknown_run`, and Unavailable for a run that was started without this client and that no
-        worker can read now.
+        refusal `unknown_run`, and Unavailable for a run that was started without this client, until a
+        worker has begun it.
         """
         guards = (await self._line.cached_run(self.run_id, anew=anew)).guarded_by
         if guards is not None:
@@ -116,7 +116,7 @@ class RunReader(CommandedRun):
         view = await self.view()
         if view.degraded:
             raise Unavailable(
-                f"the capabilities that guard the run {self.run_id!r} cannot be read without a worker"
+                f"no worker has begun the run {self.run_id!r}: what guards it is not known yet"
             )
         return tuple(view.guarded_by)
 
