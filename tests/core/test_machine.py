@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from core_drive import T0, Drive, asked, chain, edge, gate, graph, nested, restored
+from core_drive import ROOT, T0, Drive, asked, chain, edge, gate, graph, nested, restored
 from core_fans import sending, sent
 from core_looks import BEFORE, before
-from core_renamed import ROOT
 
 from abeyance.core import events, machine
 from abeyance.core.effects import Publish, RunNode

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
-from core_drive import ADA, Drive, asked, chain, gate, graph
-from core_renamed import ROOT, migrate, obstacles, renamed, rest, sub
+from core_drive import ADA, ROOT, Drive, asked, chain, gate, graph
+from core_renamed import migrate, obstacles, renamed, rest, sub
 
 from abeyance.core import events, policy
 from abeyance.core.json import Json

@@ -111,7 +111,7 @@ def test_delegations_are_read_as_they_were_changed(recorded: Recorded) -> None:
     changes: list[Callable[[Delegations], Delegations]] = [
         lambda book: book.made(wanted("one"), NOON),
         lambda book: book.made(wanted("two"), NOON),
-        lambda book: book.withdrawn("one", ADA, "key"),
+        lambda book: book.withdrawn("one", ADA),
         lambda book: book.withdrawn("two", ADA),
         lambda book: book.made(wanted("three"), NOON),
         lambda book: book.made(wanted("three"), NOON),
