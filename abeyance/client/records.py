@@ -93,19 +93,13 @@ class Records:
         return "current" if self.database.behind is None else "behind"
 
     async def read(self, query: Callable[..., T], *arguments: Any, **options: Any) -> T:
-        """Call a query of `abeyance.records` with a connection, the documents and the deployment's row.
+        """Call a query of `abeyance.records` with a transaction.
 
         Raises Unavailable, and RecordsUnavailable.
         """
         scope, database = await self._scope.read(), self.database
         return await database.read(
-            lambda connection: query(
-                connection,
-                database.documents,
-                database.deployment(connection, scope),
-                *arguments,
-                **options,
-            )
+            lambda connection: query(database.transaction(connection, scope), *arguments, **options)
         )
 
     async def followed(self, query: Callable[..., T], *arguments: Any, **options: Any) -> T:
@@ -125,8 +119,7 @@ class Records:
 
         def written() -> T:
             with database.writing() as connection:
-                deployment = database.deployment(connection, scope)
-                return change(connection, database.documents, deployment, *arguments, **options)
+                return change(database.transaction(connection, scope), *arguments, **options)
 
         return await asyncio.to_thread(written)
 

@@ -18,7 +18,6 @@ from sqlalchemy import (
     BigInteger,
     Column,
     ColumnElement,
-    Connection,
     Select,
     case,
     exists,
@@ -35,7 +34,7 @@ from abeyance.core.policy import Principal
 from abeyance.filters import ApprovalsFilter
 from abeyance.keyring import WrongKey
 from abeyance.records import cursors, report, selecting
-from abeyance.records.documents import Documents
+from abeyance.records.documents import Transaction
 from abeyance.records.question_rows import STANDS
 from abeyance.records.report import MISSING, Approval, Approvals, Sum, Total
 from abeyance.records.selecting import AnyRow, Condition
@@ -105,9 +104,7 @@ _CALL: Final = _Kind(
 
 
 def page(
-    connection: Connection,
-    documents: Documents,
-    deployment: int,
+    tx: Transaction,
     filters: ApprovalsFilter,
     *,
     fields: Sequence[str] = (),
@@ -133,7 +130,7 @@ def page(
         span = (max(first, micros(since)), max(first, micros(until)))
     else:
         after, span = _place(criteria, cursor)
-    found = _Found(connection, documents, deployment, filters, span=span, reader=reader)
+    found = _Found(tx, filters, span=span, reader=reader)
     total, is_partial = found.counted()
     added: dict[str, Sum] = {}
     nowhere: set[str] = set()
@@ -171,23 +168,20 @@ class _Found:
 
     def __init__(
         self,
-        connection: Connection,
-        documents: Documents,
-        deployment: int,
+        tx: Transaction,
         filters: ApprovalsFilter,
         *,
         span: tuple[int, int],
         reader: Principal | None,
     ) -> None:
-        self._connection = connection
-        self._documents = documents
+        self._tx = tx
         self._reads_all = reader is None or reader.may(ADMIN)
         self._reader = reader
         self._filters = filters
         self._kinds: dict[int, tuple[_Kind, list[Condition]]] = {}
         wanted = filters.outcomes
         if not wanted or wanted - {_GRANTED}:
-            own = [*_conditions(_QUESTION, deployment, filters, span)]
+            own = [*_conditions(_QUESTION, tx.deployment, filters, span)]
             if wanted:
                 own.append(questions.c.outcome.in_(sorted(wanted)))
             if filters.person is not None:
@@ -196,7 +190,7 @@ class _Found:
                 own.append(func.replace(questions.c.deciders, name, "") != questions.c.deciders)
             self._kinds[_QUESTION.rank] = (_QUESTION, own)
         if not wanted or _GRANTED in wanted:
-            own = [events.c.type == GRANTED, *_conditions(_CALL, deployment, filters, span)]
+            own = [events.c.type == GRANTED, *_conditions(_CALL, tx.deployment, filters, span)]
             if filters.person is not None:
                 own.append(events.c.actor == filters.person)
             self._kinds[_CALL.rank] = (_CALL, own)
@@ -207,10 +201,10 @@ class _Found:
         for kind, own in self._kinds.values():
             readable = [*selecting.readable(kind.run, self._filters.reads)]
             count = select(func.count()).select_from(kind.key.table).where(*own)
-            seen += self._connection.scalars(count.where(*readable)).one()
+            seen += self._tx.connection.scalars(count.where(*readable)).one()
             for each in readable:
                 hidden = select(kind.key).where(*own, ~each).limit(1)
-                others = others or self._connection.scalar(hidden) is not None
+                others = others or self._tx.connection.scalar(hidden) is not None
         return seen, others
 
     def added(self, paths: Sequence[str], rows: int) -> tuple[dict[str, Sum], set[str], bool]:
@@ -225,7 +219,7 @@ class _Found:
             raise invalid([{"pointer": "/sum", "message": message, "in": "query"}])
         totals = {path: Total() for path in paths}
         with_answers = any(map(_is_of_answer, paths))
-        can_pick = _can_pick(self._connection, paths)
+        can_pick = _can_pick(self._tx, paths)
         is_whole = True
         count, nowhere = 0, {*paths}
         for kind, own in self._kinds.values():
@@ -236,7 +230,7 @@ class _Found:
                     *(_picked(kind, path) for path in paths),
                 )
             standing = query.where(kind.standing).execution_options(yield_per=_CHUNK)
-            for row in self._connection.execute(standing):
+            for row in self._tx.connection.execute(standing):
                 count += 1
                 try:
                     said = self._said(kind, row, with_answers=with_answers)
@@ -254,7 +248,7 @@ class _Found:
                     if text is None:
                         value = report.found_at(said, path)
                     elif is_readable or not _is_of_answer(path):
-                        value = self._documents.read(text)
+                        value = self._tx.documents.read(text)
                     else:
                         value = MISSING
                     total.add(value)
@@ -274,7 +268,7 @@ class _Found:
             if after is not None:
                 query = query.where(_after(kind, after))
             query = query.order_by(kind.at.desc(), kind.key.desc()).limit(limit)
-            rows = self._connection.execute(query)
+            rows = self._tx.connection.execute(query)
             found += [((row.at, kind.rank, row.key), row) for row in rows]
         return sorted(found, key=lambda each: each[0], reverse=True)[:limit]
 
@@ -299,7 +293,7 @@ class _Found:
         return shown
 
     def _read(self, document: str | None) -> Any:
-        return {} if document is None else self._documents.read(document)
+        return {} if document is None else self._tx.documents.read(document)
 
     def opened(self, place: Place, row: AnyRow) -> tuple[Approval, Mapping[str, Json]]:
         """Return a row as the reader may see it, and what its fields are picked from."""
@@ -318,7 +312,7 @@ class _Found:
             about["by"] = row.actor
         try:
             said = self._said(kind, row, with_answers=True)
-            told = self._documents.read(row.data if kind is _CALL else row.view)
+            told = self._tx.documents.read(row.data if kind is _CALL else row.view)
         except WrongKey:
             return Approval(**about, degraded=True), {}
         if kind is _CALL:
@@ -358,9 +352,9 @@ def _after(kind: _Kind, place: Place) -> Condition:
     return kind.at <= at if kind.rank < rank else kind.at < at
 
 
-def _can_pick(connection: Connection, paths: Sequence[str]) -> bool:
+def _can_pick(tx: Transaction, paths: Sequence[str]) -> bool:
     """Return whether the database can look up paths, in a fraction of the time that it takes here."""
-    dialect: Any = connection.dialect
+    dialect: Any = tx.connection.dialect
     return (
         dialect.name == "sqlite"
         and dialect.dbapi.sqlite_version_info >= _PICKS_SINCE

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import func, select
 
 from abeyance import views
 from abeyance.core.json import Json
@@ -15,7 +15,7 @@ from abeyance.errors import Unavailable
 from abeyance.filters import AuditFilter
 from abeyance.records import audit_chain, questions
 from abeyance.records.cursors import unusable
-from abeyance.records.documents import Documents
+from abeyance.records.documents import Documents, Transaction
 from abeyance.records.event_rows import is_as_written
 from abeyance.records.events import (
     FIELDS,
@@ -42,22 +42,20 @@ _SCANNED: Final = 100_000
 """In positions: how much of the events of all runs a page looks at."""
 
 
-def contents(
-    connection: Connection, documents: Documents, deployment: int, run_id: str
-) -> Sequence[Mapping[str, Json]]:
+def contents(tx: Transaction, run_id: str) -> Sequence[Mapping[str, Json]]:
     """Return the contents of the lines of an audit, none if there is no run of this id.
 
     Raises Unavailable if an event is not as it was written, and WrongKey.
     """
-    view = run(connection, documents, deployment, run_id)
+    view = run(tx, run_id)
     if view is None:
         return []
-    identity = select(runs.c.id, runs.c.origin, runs.c.hash).where(*the_run(deployment, run_id))
-    row = connection.execute(identity).one()
+    identity = select(runs.c.id, runs.c.origin, runs.c.hash).where(*the_run(tx.deployment, run_id))
+    row = tx.connection.execute(identity).one()
     told: list[dict[str, Json]] = []
     before = ""
     query = select(*_COLUMNS).where(events.c.run == row.id).order_by(*_IN_ORDER)
-    for each in connection.execute(query):
+    for each in tx.connection.execute(query):
         if not is_as_written(each, before):
             what = f"event {each.number}, or one before it,"
             if each.number is None:
@@ -65,37 +63,31 @@ def contents(
             raise _damaged(run_id, f"{what} is not as it was written")
         if each.number is not None:
             before = each.hash
-        told.append(_content(documents, run_id, each))
+        told.append(_content(tx.documents, run_id, each))
     if before != row.hash:
         raise _damaged(run_id, "the latest events are missing")
-    asked = questions.of_run(connection, documents, deployment, run_id, status="all")
+    asked = questions.of_run(tx, run_id, status="all")
     settled = [each for each in asked if each.status not in LISTED]
     now = datetime.now(UTC)
     return [*told, audit_chain.closing(view, settled, execution=row.origin, now=now)]
 
 
 def of_all(
-    connection: Connection,
-    documents: Documents,
-    deployment: int,
-    filters: AuditFilter,
-    *,
-    after: str | None = None,
-    limit: int = 100,
+    tx: Transaction, filters: AuditFilter, *, after: str | None = None, limit: int = 100
 ) -> tuple[list[dict[str, Json]], str | None]:
     """Return contents of lines of all runs that pass a filter, in the order of their positions, and the
     cursor after which to go on; None if there is nothing more.
 
     Raises WrongKey, and the refusals `invalid_body` for what is no cursor and `cursor_expired`.
     """
-    between = positions(connection, deployment)
+    between = positions(tx)
     place, newest = _place(after, between), between.newest
     # So that a page takes no longer however few events pass the filter.
     last = min(newest, place.position + _SCANNED)
     query = (
         select(*_COLUMNS, runs.c.run_id, runs.c.graph)
         .join(runs, events.c.run == runs.c.id)
-        .where(events.c.deployment == deployment, *conditions(filters))
+        .where(events.c.deployment == tx.deployment, *conditions(filters))
         .where(events.c.position > place.position, events.c.position <= last)
         .order_by(events.c.position)
         .limit(limit)
@@ -104,8 +96,8 @@ def of_all(
         query = query.where(events.c.at >= micros(filters.since))
     if filters.until is not None:
         query = query.where(events.c.at < micros(filters.until))
-    rows = connection.execute(query).all()
-    told = [{**_content(documents, row.run_id, row), "graph": row.graph} for row in rows]
+    rows = tx.connection.execute(query).all()
+    told = [{**_content(tx.documents, row.run_id, row), "graph": row.graph} for row in rows]
     if len(rows) == limit:
         return told, str(replace(place, position=rows[-1].position))
     return told, str(replace(place, position=last)) if last < newest else None

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy import delete, insert, select
 
 from abeyance.errors import Code, Refusal
-from abeyance.records.documents import Documents
+from abeyance.records.documents import Transaction
 from abeyance.records.selecting import alone
 from abeyance.records.tables import claims, micros, moment
 
@@ -76,14 +76,11 @@ class Conversation:
             )
 
 
-def of_conversation(
-    connection: Connection, documents: Documents, deployment: int, conversation_id: str
-) -> list[Claim]:
+def of_conversation(tx: Transaction, conversation_id: str) -> list[Claim]:
     """Return the claims on a conversation, oldest first, also void ones."""
-    del documents
     query = (
         select(claims)
-        .where(claims.c.deployment == deployment, claims.c.conversation_id == conversation_id)
+        .where(claims.c.deployment == tx.deployment, claims.c.conversation_id == conversation_id)
         .order_by(claims.c.id)
     )
     return [
@@ -93,26 +90,20 @@ def of_conversation(
             token=row.token,
             claimed_at=moment(row.claimed_at),
         )
-        for row in connection.execute(query)
+        for row in tx.connection.execute(query)
     ]
 
 
-def make(
-    connection: Connection,
-    documents: Documents,
-    deployment: int,
-    conversation_id: str,
-    claim: Claim,
-) -> None:
+def make(tx: Transaction, conversation_id: str, claim: Claim) -> None:
     """Claim a place in a conversation, also anew. Raises `conversation_busy` and `too_many_runs`."""
-    alone(connection, deployment)
-    held = of_conversation(connection, documents, deployment, conversation_id)
+    alone(tx)
+    held = of_conversation(tx, conversation_id)
     Conversation(conversation_id=conversation_id, claims=tuple(held)).check(claim)
     # A run that is rewound may still have the place that it takes again.
-    release(connection, documents, deployment, [claim.token])
-    connection.execute(
+    release(tx, [claim.token])
+    tx.connection.execute(
         insert(claims).values(
-            deployment=deployment,
+            deployment=tx.deployment,
             conversation_id=conversation_id,
             run_id=claim.run_id,
             session_type=claim.session_type,
@@ -122,10 +113,7 @@ def make(
     )
 
 
-def release(
-    connection: Connection, documents: Documents, deployment: int, tokens: Sequence[str]
-) -> None:
+def release(tx: Transaction, tokens: Sequence[str]) -> None:
     """Release claims; unknown ones are ignored."""
-    del documents
-    own = claims.c.deployment == deployment
-    connection.execute(delete(claims).where(own, claims.c.token.in_(tokens)))
+    own = claims.c.deployment == tx.deployment
+    tx.connection.execute(delete(claims).where(own, claims.c.token.in_(tokens)))

@@ -18,7 +18,7 @@ from abeyance.core.text import truncate
 from abeyance.errors import RecordsUnavailable, SettingsError
 from abeyance.keyring import Keyring
 from abeyance.records import engines, schema
-from abeyance.records.documents import Documents
+from abeyance.records.documents import Documents, Transaction
 from abeyance.records.schema import Prepared
 from abeyance.records.tables import deployments
 from abeyance.settings import database_file
@@ -164,6 +164,10 @@ class Database:
         elif found is not None:
             self._deployments[scope] = found
         return found or 0
+
+    def transaction(self, connection: Connection, scope: Scope) -> Transaction:
+        """Return the transaction of a connection, for what queries and changes of a deployment take."""
+        return Transaction(connection, self.documents, self.deployment(connection, scope))
 
     def create_or_upgrade(self) -> Prepared:
         """Create or upgrade the tables, and say which. Two processes may do so at once.

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from pydantic import TypeAdapter
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import delete, insert, select, update
 
 from abeyance.core.delegations import Delegation, Delegations
-from abeyance.records.documents import Documents
+from abeyance.records.documents import Documents, Transaction
 from abeyance.records.selecting import alone
 from abeyance.records.tables import delegations
 
@@ -18,16 +18,16 @@ _SEALED_FOR: Final = "delegations"
 """In place of the id of a run."""
 
 
-def book(connection: Connection, documents: Documents, deployment: int) -> Delegations:
+def book(tx: Transaction) -> Delegations:
     """Return the delegations, oldest first, and what is known of those that were deleted."""
     query = (
         select(delegations)
-        .where(delegations.c.deployment == deployment)
+        .where(delegations.c.deployment == tx.deployment)
         .order_by(delegations.c.number)
     )
     rows = [
-        (row, _JSON.validate_python(documents.read(row.document)))
-        for row in connection.execute(query)
+        (row, _JSON.validate_python(tx.documents.read(row.document)))
+        for row in tx.connection.execute(query)
     ]
     return Delegations(
         all=tuple(each for row, each in rows if not row.is_deleted),
@@ -35,28 +35,23 @@ def book(connection: Connection, documents: Documents, deployment: int) -> Deleg
     )
 
 
-def change(
-    connection: Connection,
-    documents: Documents,
-    deployment: int,
-    changed: Callable[[Delegations], Delegations],
-) -> Delegations:
+def change(tx: Transaction, changed: Callable[[Delegations], Delegations]) -> Delegations:
     """Change the delegations, by one caller at a time, and return them. Raises what `changed` raises."""
-    alone(connection, deployment)
-    before = book(connection, documents, deployment)
+    alone(tx)
+    before = book(tx)
     after = changed(before)
-    own = delegations.c.deployment == deployment
+    own = delegations.c.deployment == tx.deployment
     kept = {each.id for each in after.all}
     known = {each.id for each in before.all}
     if over := (known | {*before.deleted}) - kept - {*after.deleted}:
-        connection.execute(delete(delegations).where(own, delegations.c.id.in_(over)))
+        tx.connection.execute(delete(delegations).where(own, delegations.c.id.in_(over)))
     if gone := (known - kept) & {*after.deleted}:
         deleted = update(delegations).where(own, delegations.c.id.in_(gone))
-        connection.execute(deleted.values(is_deleted=True))
+        tx.connection.execute(deleted.values(is_deleted=True))
     for each in after.all:
         if each.id not in known:
-            row = _row(documents, deployment, each)
-            connection.execute(insert(delegations).values(row))
+            row = _row(tx.documents, tx.deployment, each)
+            tx.connection.execute(insert(delegations).values(row))
     return after
 
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import func, select
 
 from abeyance import views
 from abeyance.core.address import Address
-from abeyance.records.documents import Documents
+from abeyance.records.documents import Transaction
 from abeyance.records.events import of_run
 from abeyance.records.selecting import the_run
 from abeyance.records.tables import events, runs
@@ -37,68 +37,54 @@ class Standing:
     rewound_by: int | None
 
 
-def opening(
-    connection: Connection, documents: Documents, deployment: int, run_id: str, interrupt_id: str
-) -> Opening | None:
+def opening(tx: Transaction, run_id: str, interrupt_id: str) -> Opening | None:
     """Return when a run asked a question last; None if it did not, or what it did was discarded."""
     query = (
         select(events.c.data, events.c.task)
         .join(runs, events.c.run == runs.c.id)
-        .where(*the_run(deployment, run_id))
+        .where(*the_run(tx.deployment, run_id))
         .where(events.c.type == "interrupt.opened", events.c.rewound_by.is_(None))
         .where(events.c.task.is_not(None))
         .order_by(events.c.number.desc())
     )
-    for row in connection.execute(query):
-        if documents.read(row.data).get("id") == interrupt_id:
+    for row in tx.connection.execute(query):
+        if tx.documents.read(row.data).get("id") == interrupt_id:
             execution, _, length = row.task.partition("/")
             return Opening(execution=execution, length=int(length), task=row.task)
     return None
 
 
-def standing(
-    connection: Connection, documents: Documents, deployment: int, run_id: str
-) -> Standing | None:
+def standing(tx: Transaction, run_id: str) -> Standing | None:
     """Return where a run stands; None if there is none of this id."""
-    del documents
     query = select(runs.c.origin, runs.c.status, runs.c.rewound_by).where(
-        *the_run(deployment, run_id)
+        *the_run(tx.deployment, run_id)
     )
-    found = connection.execute(query).one_or_none()
+    found = tx.connection.execute(query).one_or_none()
     return found and Standing(origin=found.origin, status=found.status, rewound_by=found.rewound_by)
 
 
-def kept(
-    connection: Connection,
-    documents: Documents,
-    deployment: int,
-    run_id: str,
-    tasks: str,
-    *,
-    keeps: bool,
-) -> int:
+def kept(tx: Transaction, run_id: str, tasks: str, *, keeps: bool) -> int:
     """Return the number of the last event that is before, or with `keeps` in, these tasks of a run.
 
     `tasks` is one, or the execution of many. If nothing has happened in them, it is more than all are.
     """
-    del documents
     which = func.max(events.c.number) if keeps else func.min(events.c.number) - 1
     query = (
         select(which)
         .join(runs, events.c.run == runs.c.id)
-        .where(*the_run(deployment, run_id))
+        .where(*the_run(tx.deployment, run_id))
         .where(events.c.rewound_by.is_(None))
         .where((events.c.task == tasks) | events.c.task.startswith(f"{tasks}/"))
     )
-    number = connection.execute(query).scalar_one()
+    number = tx.connection.execute(query).scalar_one()
     return _ALL if number is None else int(number)
 
 
 def since(
-    connection: Connection, documents: Documents, deployment: int, run_id: str, number: int
+    tx: Transaction, run_id: str, number: int
 ) -> tuple[list[views.Event], list[views.Effect], list[str]]:
     """Return the events of a run after a number, which code has run since, and what was under way."""
-    told = of_run(connection, documents, deployment, run_id, limit=_ALL)
+    told = of_run(tx, run_id, limit=_ALL)
     discarded = [event for event in told if int(event.id) > number]
     return discarded, effects(told, number), [*under_way(told, number)]
 

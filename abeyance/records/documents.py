@@ -5,9 +5,11 @@ from __future__ import annotations
 import base64
 import json
 import re
+from dataclasses import dataclass
 from typing import Any, Final
 
 from pydantic_core import from_json
+from sqlalchemy import Connection
 
 from abeyance import views
 from abeyance.keyring import Keyring
@@ -53,3 +55,12 @@ class Documents:
         except ValueError:
             # It is quick, and does not know halves of characters.
             return json.loads(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """A transaction in the records of one deployment, with its documents, and the deployment's row."""
+
+    connection: Connection
+    documents: Documents
+    deployment: int

@@ -8,17 +8,15 @@ is taken back, rewound or made anew leaves it where it is.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from hashlib import sha256
 from typing import Any, Final
 
-from sqlalchemy import Connection, bindparam, delete, insert, select, update
+from sqlalchemy import bindparam, delete, insert, select, update
 
-from abeyance.core.json import Json
 from abeyance.records.batch import Fact
-from abeyance.records.documents import Documents
+from abeyance.records.documents import Transaction
 from abeyance.records.selecting import AnyRow
 from abeyance.records.tables import events, micros, runs
 
@@ -45,99 +43,77 @@ _INSERT: Final = insert(events)
 class Tail:
     """The latest event of a run, after which others are written: its number and its hash."""
 
-    deployment: int
     run: int
     run_id: str
     number: int
     hash: str
 
 
-def take_back(connection: Connection, tail: Tail, before: int, facts: Sequence[Fact]) -> Tail:
+def take_back(tx: Transaction, tail: Tail, before: int, facts: Sequence[Fact]) -> Tail:
     """Delete the events that the run does not know; what it was told of before stays in its place.
 
     Return the latest event that stays.
     """
     due = {(each.number, micros(each.time), each.type, each.address, each.actor) for each in facts}
-    later = connection.execute(_LATER, {"run": tail.run, "before": before}).all()
+    later = tx.connection.execute(_LATER, {"run": tail.run, "before": before}).all()
     unknown = next((row.number for row in later if tuple(row) not in due), None)
     if unknown is None:
         return tail
-    connection.execute(_UNKNOWN, {"run": tail.run, "first": unknown})
-    return _latest(connection, tail, before=unknown)
+    tx.connection.execute(_UNKNOWN, {"run": tail.run, "first": unknown})
+    return _latest(tx, tail, before=unknown)
 
 
-def write(connection: Connection, documents: Documents, tail: Tail, facts: Sequence[Fact]) -> Tail:
+def write(tx: Transaction, tail: Tail, facts: Sequence[Fact]) -> Tail:
     """Write the events that are not there yet, and return the latest one of the run."""
     numbers = [fact.number for fact in facts if fact.number <= tail.number]
     missing: set[int] = set()
     if numbers:
         own = (events.c.run == tail.run, events.c.number.in_(numbers))
-        missing = {*numbers} - {*connection.execute(select(events.c.number).where(*own)).scalars()}
+        missing = {*numbers} - {
+            *tx.connection.execute(select(events.c.number).where(*own)).scalars()
+        }
     rows: list[dict[str, Any]] = []
     for fact in sorted(facts, key=lambda fact: fact.number):
         if fact.number > tail.number:
-            row = _row(documents, tail, fact)
+            row = _row(tx, tail.run, tail.run_id, fact)
             hash_ = hash_of(tail.hash, (row[name] for name in HASHED))
             tail = replace(tail, number=fact.number, hash=hash_)
             rows.append({**row, "hash": hash_})
         elif fact.number in missing:
-            rows.append({**_row(documents, tail, fact), "hash": ""})
+            rows.append({**_row(tx, tail.run, tail.run_id, fact), "hash": ""})
     if rows:
-        connection.execute(_INSERT, rows)
-    return _chained(connection, tail, min(missing)) if missing else tail
+        tx.connection.execute(_INSERT, rows)
+    return _chained(tx, tail, min(missing)) if missing else tail
 
 
-def _latest(connection: Connection, tail: Tail, *, before: int) -> Tail:
-    found = connection.execute(_LATEST, {"run": tail.run, "number": before}).one_or_none()
+def _latest(tx: Transaction, tail: Tail, *, before: int) -> Tail:
+    found = tx.connection.execute(_LATEST, {"run": tail.run, "number": before}).one_or_none()
     if found is None:
         return replace(tail, number=0, hash="")
     return replace(tail, number=found.number, hash=found.hash)
 
 
-def _chained(connection: Connection, tail: Tail, first: int) -> Tail:
+def _chained(tx: Transaction, tail: Tail, first: int) -> Tail:
     """Chain the events from a number on anew, and return the latest."""
-    tail = _latest(connection, tail, before=first)
+    tail = _latest(tx, tail, before=first)
     later = select(events).where(events.c.run == tail.run, events.c.number >= first)
-    for row in connection.execute(later.order_by(events.c.number)).all():
+    for row in tx.connection.execute(later.order_by(events.c.number)).all():
         hash_ = hash_of(tail.hash, (getattr(row, name) for name in HASHED))
         tail = replace(tail, number=row.number, hash=hash_)
         chained = update(events).where(events.c.position == row.position)
-        connection.execute(chained.values(hash=hash_))
+        tx.connection.execute(chained.values(hash=hash_))
     return tail
 
 
-def write_beside(
-    connection: Connection,
-    documents: Documents,
-    run: int,
-    *,
-    at: datetime,
-    type_: str,
-    actor: str,
-    capability: str | None,
-    data: Mapping[str, Json],
-) -> None:
+def write_beside(tx: Transaction, run: int, fact: Fact) -> None:
     """Write what somebody has done about a run from outside, after its latest event. The caller has the
     lock under which events get their positions.
     """
-    of = connection.execute(
-        select(runs.c.deployment, runs.c.run_id, runs.c.told).where(runs.c.id == run)
-    ).one()
-    row = {
-        "deployment": of.deployment,
-        "run": run,
-        "number": None,
-        "after": of.told,
-        "at": micros(at),
-        "type": type_,
-        "address": None,
-        "actor": actor,
-        "capability": capability,
-        "data": documents.write(data, of.run_id),
-        "audit": None,
-    }
-    hash_ = hash_of(str(of.told), (row[name] for name in HASHED))
-    connection.execute(_INSERT, {**row, "hash": hash_})
+    own = select(runs.c.run_id, runs.c.told).where(runs.c.id == run)
+    run_id, told = tx.connection.execute(own).one()
+    row = {**_row(tx, run, run_id, fact), "number": None, "after": told}
+    hash_ = hash_of(str(told), (row[name] for name in HASHED))
+    tx.connection.execute(_INSERT, {**row, "hash": hash_})
 
 
 def is_as_written(row: AnyRow, before: str) -> bool:
@@ -153,17 +129,17 @@ def hash_of(before: str, hashed: Iterable[Any]) -> str:
     return sha256(json.dumps([before, *hashed]).encode()).hexdigest()
 
 
-def _row(documents: Documents, tail: Tail, fact: Fact) -> dict[str, Any]:
+def _row(tx: Transaction, run: int, run_id: str, fact: Fact) -> dict[str, Any]:
     return {
-        "deployment": tail.deployment,
-        "run": tail.run,
+        "deployment": tx.deployment,
+        "run": run,
         "number": fact.number,
         "at": micros(fact.time),
         "type": fact.type,
         "address": fact.address,
         "actor": fact.actor,
         "capability": fact.capability,
-        "data": documents.write(fact.data, tail.run_id),
-        "audit": None if fact.audit is None else documents.write(fact.audit, tail.run_id),
+        "data": tx.documents.write(fact.data, run_id),
+        "audit": None if fact.audit is None else tx.documents.write(fact.audit, run_id),
         "task": fact.task,
     }

@@ -19,7 +19,7 @@ from abeyance.errors import Code, Refusal
 from abeyance.filters import EventFilter
 from abeyance.keyring import WrongKey
 from abeyance.records import selecting
-from abeyance.records.documents import Documents
+from abeyance.records.documents import Documents, Transaction
 from abeyance.records.selecting import AnyRow, Condition
 from abeyance.records.tables import deployments, events, micros, moment, runs
 
@@ -113,27 +113,18 @@ class Part:
 
 
 def of_run(
-    connection: Connection,
-    documents: Documents,
-    deployment: int,
-    run_id: str,
-    *,
-    after: int = 0,
-    limit: int = 1_000,
-    discarded: bool = False,
+    tx: Transaction, run_id: str, *, after: int = 0, limit: int = 1_000, discarded: bool = False
 ) -> list[views.Event]:
     """Return the events of a run after a number, in order; none if there is no run of this id.
 
     With `discarded` also those that a rewind has discarded.
     """
-    rows = _rows(connection, deployment, run_id, after=after, limit=limit, discarded=discarded)
-    return [_event(documents, run_id, row) for row in rows]
+    rows = _rows(tx, run_id, after=after, limit=limit, discarded=discarded)
+    return [_event(tx.documents, run_id, row) for row in rows]
 
 
 def part_of_run(
-    connection: Connection,
-    documents: Documents,
-    deployment: int,
+    tx: Transaction,
     run_id: str,
     *,
     after: int = 0,
@@ -147,15 +138,14 @@ def part_of_run(
     A number may be given again, to another event: a workflow task that came to nothing had the first. A
     position is not.
     """
-    found = connection.execute(
-        select(_NUMBER, runs.c.ended_at).where(*selecting.the_run(deployment, run_id))
+    found = tx.connection.execute(
+        select(_NUMBER, runs.c.ended_at).where(*selecting.the_run(tx.deployment, run_id))
     ).one_or_none()
     if found is None:
         return None
     latest, ended_at = found
     rows = _rows(
-        connection,
-        deployment,
+        tx,
         run_id,
         after=after,
         beyond=beyond,
@@ -163,54 +153,44 @@ def part_of_run(
         discarded=discarded,
     )
     return Part(
-        items=[_event(documents, run_id, row) for row in rows],
+        items=[_event(tx.documents, run_id, row) for row in rows],
         newest=latest or 0,
-        position=newest(connection),
+        position=newest(tx.connection),
         is_last=len(rows) < limit or rows[-1].number == latest,
         has_ended=ended_at is not None,
     )
 
 
-def running(
-    connection: Connection, documents: Documents, deployment: int, run_id: str
-) -> tuple[int, list[str]]:
+def running(tx: Transaction, run_id: str) -> tuple[int, list[str]]:
     """Return the number of a run's latest event, and the addresses of the visits that run by then."""
-    query = select(_NUMBER, runs.c.view).where(*selecting.the_run(deployment, run_id))
-    found = connection.execute(query).one_or_none()
+    query = select(_NUMBER, runs.c.view).where(*selecting.the_run(tx.deployment, run_id))
+    found = tx.connection.execute(query).one_or_none()
     if found is None:
         return 0, []
     latest, view = found
-    return latest or 0, documents.read(view).get("running", [])
+    return latest or 0, tx.documents.read(view).get("running", [])
 
 
-def of_all(
-    connection: Connection,
-    documents: Documents,
-    deployment: int,
-    filters: EventFilter,
-    *,
-    after: int = 0,
-    limit: int = 1_000,
-) -> Stretch:
+def of_all(tx: Transaction, filters: EventFilter, *, after: int = 0, limit: int = 1_000) -> Stretch:
     """Return the events of all runs after a position that pass a filter, in order."""
     # What becomes visible between the two queries comes with the next stretch.
-    between = positions(connection, deployment)
+    between = positions(tx)
     begin = max(after, between.oldest - 1)
     end = max(after, min(between.newest, begin + _LOOKED_AT))
     query = (
         select(*FIELDS, runs.c.run_id, runs.c.graph)
         .join(runs, events.c.run == runs.c.id)
-        .where(events.c.deployment == deployment)
+        .where(events.c.deployment == tx.deployment)
         .where(events.c.position > begin, events.c.position <= end, *conditions(filters))
         .where(*_standing(discarded=False), events.c.number.is_not(None))
         .order_by(events.c.position)
         .limit(limit)
     )
-    rows = connection.execute(query).all()
+    rows = tx.connection.execute(query).all()
     items, unreadable = list[views.StreamEvent](), set[str]()
     for row in rows:
         try:
-            about = fields(documents, row)
+            about = fields(tx.documents, row)
         except WrongKey:
             unreadable.add(row.run_id)
             continue
@@ -233,30 +213,29 @@ def of_all(
     )
 
 
-def positions(connection: Connection, deployment: int) -> Positions:
+def positions(tx: Transaction) -> Positions:
     """Return the positions between which a reader may begin."""
-    own = events.c.deployment == deployment
+    own = events.c.deployment == tx.deployment
     # Apart, each is one look into the index.
     oldest = select(func.min(events.c.position)).where(own).scalar_subquery()
     latest = select(func.max(events.c.position)).where(own).scalar_subquery()
-    made_at = select(deployments.c.made_at).where(deployments.c.id == deployment).scalar_subquery()
-    first, last, made = connection.execute(select(oldest, latest, made_at)).one()
+    made_at = (
+        select(deployments.c.made_at).where(deployments.c.id == tx.deployment).scalar_subquery()
+    )
+    first, last, made = tx.connection.execute(select(oldest, latest, made_at)).one()
     return Positions(oldest=first or 0, newest=last or 0, made_at=made or 0)
 
 
-def place_before(
-    connection: Connection, documents: Documents, deployment: int, since: datetime
-) -> Place:
+def place_before(tx: Transaction, since: datetime) -> Place:
     """Return the place before the first event of all runs after a time."""
-    del documents
-    between = positions(connection, deployment)
+    between = positions(tx)
     later = (
         select(events.c.position)
-        .where(events.c.deployment == deployment, events.c.at > micros(since))
+        .where(events.c.deployment == tx.deployment, events.c.at > micros(since))
         .order_by(events.c.position)
         .limit(1)
     )
-    first = connection.execute(later).scalar_one_or_none()
+    first = tx.connection.execute(later).scalar_one_or_none()
     position = between.newest if first is None else first - 1
     return Place(position=position, made_at=between.made_at)
 
@@ -290,8 +269,7 @@ def number_of(text: str) -> int | None:
 
 
 def _rows(
-    connection: Connection,
-    deployment: int,
+    tx: Transaction,
     run_id: str,
     *,
     after: int,
@@ -302,12 +280,12 @@ def _rows(
     query = (
         select(*FIELDS)
         .join(runs, events.c.run == runs.c.id)
-        .where(*selecting.the_run(deployment, run_id))
+        .where(*selecting.the_run(tx.deployment, run_id))
         .where(events.c.number > after, events.c.position > beyond, *_standing(discarded=discarded))
         .order_by(events.c.number)
         .limit(limit)
     )
-    return connection.execute(query).all()
+    return tx.connection.execute(query).all()
 
 
 def _event(documents: Documents, run_id: str, row: AnyRow) -> views.Event:

@@ -13,13 +13,13 @@ from datetime import datetime
 from typing import Final, Literal
 
 from pydantic import TypeAdapter
-from sqlalchemy import ColumnElement, Connection, and_, delete, or_, select, update
+from sqlalchemy import ColumnElement, and_, delete, or_, select, update
 
 from abeyance.core.approvals import Grant, Wanted, unknown
 from abeyance.keyring import WrongKey
 from abeyance.records import event_rows
 from abeyance.records.batch import Batch, Fact
-from abeyance.records.documents import Documents
+from abeyance.records.documents import Documents, Transaction
 from abeyance.records.engines import add_missing, lock
 from abeyance.records.grant_views import GrantStatus, GrantUse, GrantView
 from abeyance.records.selecting import AnyRow, alone
@@ -42,9 +42,7 @@ _MOST_LISTED: Final = 500
 
 
 def record(
-    connection: Connection,
-    documents: Documents,
-    deployment: int,
+    tx: Transaction,
     batch: Batch,
     *,
     row: int,
@@ -58,7 +56,7 @@ def record(
         if fact.type == REMEMBERED and fact.audit is not None:
             made = JSON.validate_python(fact.audit["grant"])
             values = {
-                "deployment": deployment,
+                "deployment": tx.deployment,
                 "id": made.id,
                 "run": row,
                 "event": fact.number,
@@ -68,42 +66,36 @@ def record(
                 "made_by": made.by,
                 "until": micros(made.until),
                 "revoked_at": micros_or_none(revoked_at),
-                "document": documents.write(fact.audit["grant"], batch.view.run_id),
+                "document": tx.documents.write(fact.audit["grant"], batch.view.run_id),
             }
-            add_missing(connection, grants, [values])
+            add_missing(tx.connection, grants, [values])
         elif fact.type == GRANTED:
             used = {
-                "deployment": deployment,
+                "deployment": tx.deployment,
                 "grant_id": fact.data["grant"],
                 "origin": batch.origin,
             }
             used |= {"call": fact.address, "run_id": batch.view.run_id, "at": micros(fact.time)}
-            add_missing(connection, grant_uses, [used])
+            add_missing(tx.connection, grant_uses, [used])
 
 
-def take_back(connection: Connection, row: int, before: int, facts: Sequence[Fact]) -> None:
+def take_back(tx: Transaction, row: int, before: int, facts: Sequence[Fact]) -> None:
     """Delete the grants of a run that it does not know: those of events after `before`, which are not
     among these.
     """
     known = [fact.data["grant"] for fact in facts if fact.type == REMEMBERED]
     unknown = (grants.c.run == row, grants.c.event > before, grants.c.id.not_in(known))
-    connection.execute(delete(grants).where(*unknown))
+    tx.connection.execute(delete(grants).where(*unknown))
 
 
-def discard(connection: Connection, row: int, kept: int, at: datetime, by: str | None) -> None:
+def discard(tx: Transaction, row: int, kept: int, at: datetime, by: str | None) -> None:
     """Revoke the grants of a run that somebody has rewound to before it made them."""
     since = (grants.c.run == row, grants.c.event > kept, grants.c.revoked_at.is_(None))
-    connection.execute(update(grants).where(*since).values(revoked_at=micros(at), revoked_by=by))
+    tx.connection.execute(update(grants).where(*since).values(revoked_at=micros(at), revoked_by=by))
 
 
 def covering(
-    connection: Connection,
-    documents: Documents,
-    deployment: int,
-    call: Wanted,
-    *,
-    now: datetime,
-    may: Callable[[Grant], bool],
+    tx: Transaction, call: Wanted, *, now: datetime, may: Callable[[Grant], bool]
 ) -> Grant | None:
     """Return a grant that counts, covers a call and has a use for it, None without one: first the one
     that the call has used. `may` says whether a grant holds.
@@ -111,7 +103,7 @@ def covering(
     query = (
         select(grants.c.document)
         .join(runs, grants.c.run == runs.c.id)
-        .where(grants.c.deployment == deployment, *_counts(now))
+        .where(grants.c.deployment == tx.deployment, *_counts(now))
         .where(grants.c.tool == call.tool, grants.c.graph == call.graph)
         .where(
             or_(
@@ -122,11 +114,11 @@ def covering(
         .order_by(grants.c.number)
     )
     free: Grant | None = None
-    for document in connection.execute(query).scalars().all():
-        grant = _read(documents, document)
+    for document in tx.connection.execute(query).scalars().all():
+        grant = _read(tx.documents, document)
         if grant is None or not grant.covers(call) or not may(grant):
             continue
-        uses = _uses(connection, deployment, grant.id)
+        uses = _uses(tx, grant.id)
         if any((use.origin, use.call) == (call.origin, call.call) for use in uses):
             return grant
         if free is None and (grant.uses is None or len(uses) < grant.uses):
@@ -135,69 +127,55 @@ def covering(
 
 
 def take(
-    connection: Connection,
-    documents: Documents,
-    deployment: int,
-    call: Wanted,
-    *,
-    now: datetime,
-    may: Callable[[Grant], bool],
+    tx: Transaction, call: Wanted, *, now: datetime, may: Callable[[Grant], bool]
 ) -> Grant | None:
     """Take a use of the grant that covers a call, and return it, None without one. A call takes one use,
     however often it comes.
     """
-    alone(connection, deployment)
-    grant = covering(connection, documents, deployment, call, now=now, may=may)
+    alone(tx)
+    grant = covering(tx, call, now=now, may=may)
     if grant is not None:
-        values = {"deployment": deployment, "grant_id": grant.id, "origin": call.origin}
+        values = {"deployment": tx.deployment, "grant_id": grant.id, "origin": call.origin}
         values |= {"call": call.call, "run_id": call.run_id, "at": micros(now)}
-        add_missing(connection, grant_uses, [values])
+        add_missing(tx.connection, grant_uses, [values])
     return grant
 
 
 def revoke(
-    connection: Connection,
-    documents: Documents,
-    deployment: int,
-    id_: str,
-    *,
-    by: str,
-    now: datetime,
-    check: Callable[[Grant], None],
+    tx: Transaction, id_: str, *, by: str, now: datetime, check: Callable[[Grant], None]
 ) -> GrantView:
     """Revoke a grant, and return it. Raises `not_found`, and what `check` raises.
 
     It is told in the audit of the run that made it.
     """
-    lock(connection)
-    alone(connection, deployment)
-    own = (grants.c.deployment == deployment, grants.c.id == id_, grants.c.until > micros(now))
-    row = connection.execute(select(grants).where(*own)).one_or_none()
+    lock(tx.connection)
+    alone(tx)
+    own = (grants.c.deployment == tx.deployment, grants.c.id == id_, grants.c.until > micros(now))
+    row = tx.connection.execute(select(grants).where(*own)).one_or_none()
     if row is None:
         raise unknown(id_)
-    grant = JSON.validate_python(documents.read(row.document))
+    grant = JSON.validate_python(tx.documents.read(row.document))
     check(grant)
-    view = _view(connection, grant, row, now)
+    view = _view(tx, grant, row, now)
     if row.revoked_at is not None:
         return view
     revoked = update(grants).where(*own).values(revoked_at=micros(now), revoked_by=by)
-    connection.execute(revoked)
-    event_rows.write_beside(
-        *(connection, documents, row.run),
-        at=now,
-        type_=REVOKED,
+    tx.connection.execute(revoked)
+    told = Fact(
+        number=0,
+        time=now,
+        type=REVOKED,
         actor=by,
         capability=grant.capability,
         data={"grant": id_, "tool": grant.tool},
     )
+    event_rows.write_beside(tx, row.run, told)
     about = {"status": "revoked", "revoked_at": now, "revoked_by": by}
     return view.model_copy(update=about)
 
 
 def listed(
-    connection: Connection,
-    documents: Documents,
-    deployment: int,
+    tx: Transaction,
     now: datetime,
     by: str | None = None,
     *,
@@ -206,28 +184,26 @@ def listed(
     """Return the grants that are standing, oldest first; those `by` somebody, or anybody's. With the
     `status` all, the newest that were ever made.
     """
-    query = select(grants).where(grants.c.deployment == deployment)
+    query = select(grants).where(grants.c.deployment == tx.deployment)
     if by is not None:
         query = query.where(grants.c.made_by == by)
     if status == "standing":
         query = query.where(*_counts(now)).order_by(grants.c.number)
-        rows = connection.execute(query).all()
+        rows = tx.connection.execute(query).all()
     else:
         newest = query.order_by(grants.c.number.desc()).limit(_MOST_LISTED)
-        rows = connection.execute(newest).all()[::-1]
+        rows = tx.connection.execute(newest).all()[::-1]
     found = [
-        _view(connection, grant, row, now)
+        _view(tx, grant, row, now)
         for row in rows
-        if (grant := _read(documents, row.document)) is not None
+        if (grant := _read(tx.documents, row.document)) is not None
     ]
     return [each for each in found if status in (each.status, "all")]
 
 
-def counting(
-    connection: Connection, documents: Documents, deployment: int, by: str, now: datetime
-) -> int:
+def counting(tx: Transaction, by: str, now: datetime) -> int:
     """Return how many grants of a maker are standing."""
-    return len(listed(connection, documents, deployment, now, by))
+    return len(listed(tx, now, by))
 
 
 def _counts(now: datetime) -> tuple[ColumnElement[bool], ...]:
@@ -242,10 +218,9 @@ def _read(documents: Documents, document: str) -> Grant | None:
         return None
 
 
-def _view(connection: Connection, grant: Grant, row: AnyRow, now: datetime) -> GrantView:
+def _view(tx: Transaction, grant: Grant, row: AnyRow, now: datetime) -> GrantView:
     used = [
-        GrantUse(run_id=use.run_id, call=use.call, at=moment(use.at))
-        for use in _uses(connection, row.deployment, grant.id)
+        GrantUse(run_id=use.run_id, call=use.call, at=moment(use.at)) for use in _uses(tx, grant.id)
     ]
     return GrantView(
         **asdict(grant),
@@ -264,8 +239,8 @@ def _status(grant: Grant, row: AnyRow, used: int, now: datetime) -> GrantStatus:
     return "expired" if grant.until <= now else "standing"
 
 
-def _uses(connection: Connection, deployment: int, id_: str) -> Sequence[AnyRow]:
-    own = (grant_uses.c.deployment == deployment, grant_uses.c.grant_id == id_)
-    return connection.execute(
+def _uses(tx: Transaction, id_: str) -> Sequence[AnyRow]:
+    own = (grant_uses.c.deployment == tx.deployment, grant_uses.c.grant_id == id_)
+    return tx.connection.execute(
         select(grant_uses).where(*own).order_by(grant_uses.c.at, grant_uses.c.call)
     ).all()

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import Connection, delete, func, select, update
+from sqlalchemy import delete, func, select, update
 
 from abeyance import views, wire
 from abeyance.records.batch import BEGINNING, Batch, Fact
-from abeyance.records.documents import Documents
+from abeyance.records.documents import Transaction
 from abeyance.records.engines import lock
 from abeyance.records.questions import listed_of
 from abeyance.records.selecting import AnyRow, Condition, the_run
@@ -40,32 +40,29 @@ class End:
     questions: Sequence[views.InterruptView] = ()
 
 
-def unsettled(
-    connection: Connection, documents: Documents, deployment: int, run_ids: Sequence[str]
-) -> set[str]:
+def unsettled(tx: Transaction, run_ids: Sequence[str]) -> set[str]:
     """Return which of these runs have not ended in the records, or are not there."""
-    del documents
     settled: set[str] = set()
     for first in range(0, len(run_ids), _AT_ONCE):
         query = select(runs.c.run_id).where(
-            runs.c.deployment == deployment,
+            runs.c.deployment == tx.deployment,
             runs.c.run_id.in_(run_ids[first : first + _AT_ONCE]),
             runs.c.is_newest,
             runs.c.ended_at.is_not(None),
         )
-        settled |= {*connection.execute(query).scalars()}
+        settled |= {*tx.connection.execute(query).scalars()}
     return {*run_ids} - settled
 
 
-def end(connection: Connection, documents: Documents, deployment: int, ends: Iterable[End]) -> int:
+def end(tx: Transaction, ends: Iterable[End]) -> int:
     """Record the ends of runs that have not ended in the records, and return how many these are."""
-    found = [(each, _batch(connection, documents, deployment, each)) for each in ends]
+    found = [(each, _batch(tx, each)) for each in ends]
     batches = [batch for _, batch in found if batch is not None]
-    write(connection, documents, deployment, batches)
+    write(tx, batches)
     for each, _ in found:
-        connection.execute(
+        tx.connection.execute(
             delete(claims).where(
-                claims.c.deployment == deployment,
+                claims.c.deployment == tx.deployment,
                 claims.c.run_id == each.run_id,
                 claims.c.claimed_at <= micros(each.at),
             )
@@ -73,17 +70,10 @@ def end(connection: Connection, documents: Documents, deployment: int, ends: Ite
     return len(batches)
 
 
-def lose(
-    connection: Connection,
-    documents: Documents,
-    deployment: int,
-    run_ids: Sequence[str],
-    *,
-    at: datetime,
-) -> int:
+def lose(tx: Transaction, run_ids: Sequence[str], *, at: datetime) -> int:
     """Record that Temporal does not have these open runs any more, and return how many these are."""
     query = select(runs.c.run_id, runs.c.origin, runs.c.view).where(
-        runs.c.deployment == deployment,
+        runs.c.deployment == tx.deployment,
         runs.c.run_id.in_(run_ids),
         runs.c.is_newest,
         runs.c.ended_at.is_(None),
@@ -95,35 +85,29 @@ def lose(
             status="terminated",
             reason="Temporal does not have this run any more",
             at=at,
-            started=views.RunView.model_validate(documents.read(row.view)),
+            started=views.RunView.model_validate(tx.documents.read(row.view)),
         )
-        for row in connection.execute(query)
+        for row in tx.connection.execute(query)
     ]
-    return end(connection, documents, deployment, lost)
+    return end(tx, lost)
 
 
 def undelivered(
-    connection: Connection,
-    documents: Documents,
-    deployment: int,
-    run_id: str,
-    failed: wire.NotificationFailed,
-    *,
-    at: datetime,
+    tx: Transaction, run_id: str, failed: wire.NotificationFailed, *, at: datetime
 ) -> None:
     """Record whom a notification did not reach, for a run that has ended: once for each `at`."""
-    lock(connection)
-    found = _newest(connection, deployment, run_id, runs.c.ended_at.is_not(None))
+    lock(tx.connection)
+    found = _newest(tx, run_id, runs.c.ended_at.is_not(None))
     if found is None:
         return
     own = (events.c.run == found.id, events.c.type == _UNDELIVERED, events.c.at == micros(at))
-    recorded = connection.execute(select(events.c.data).where(*own)).scalars()
-    before = [documents.read(data) for data in recorded]
+    recorded = tx.connection.execute(select(events.c.data).where(*own)).scalars()
+    before = [tx.documents.read(data) for data in recorded]
     asked = select(questions.c.capability).where(
         questions.c.run == found.id, questions.c.interrupt_id == failed.interrupt
     )
     # As it stands, if it does.
-    capability = connection.execute(asked.order_by(questions.c.rewound_by)).scalar()
+    capability = tx.connection.execute(asked.order_by(questions.c.rewound_by)).scalar()
     told = [
         {"event": failed.about, **each.model_dump(mode="json"), "id": failed.interrupt}
         for each in failed.undelivered
@@ -134,42 +118,35 @@ def undelivered(
         if data not in before
     ]
     if facts:
-        view = views.RunView.model_validate(documents.read(found.view))
-        write(connection, documents, deployment, [_behind(found, view, facts)])
+        view = views.RunView.model_validate(tx.documents.read(found.view))
+        write(tx, [_behind(found, view, facts)])
 
 
-def hinder(
-    connection: Connection,
-    documents: Documents,
-    deployment: int,
-    hindered: Mapping[str, Sequence[views.BlockedView]],
-) -> None:
+def hinder(tx: Transaction, hindered: Mapping[str, Sequence[views.BlockedView]]) -> None:
     """Record which open runs their workers cannot go on with, and why; no others are."""
-    own = (runs.c.deployment == deployment, runs.c.is_newest, runs.c.ended_at.is_(None))
+    own = (runs.c.deployment == tx.deployment, runs.c.is_newest, runs.c.ended_at.is_(None))
     freed = update(runs).where(*own, runs.c.hindered.is_not(None), runs.c.run_id.not_in(hindered))
-    connection.execute(freed.values(hindered=None))
+    tx.connection.execute(freed.values(hindered=None))
     for run_id, why in hindered.items():
-        written = documents.write([each.model_dump(mode="json") for each in why], run_id)
-        connection.execute(
+        written = tx.documents.write([each.model_dump(mode="json") for each in why], run_id)
+        tx.connection.execute(
             update(runs).where(*own, runs.c.run_id == run_id).values(hindered=written)
         )
 
 
-def _batch(
-    connection: Connection, documents: Documents, deployment: int, ended: End
-) -> Batch | None:
+def _batch(tx: Transaction, ended: End) -> Batch | None:
     """Return the batch that records an end; None if there is one in the records, or a later run."""
     # A later run may have the id.
     own = (runs.c.ended_at.is_(None), runs.c.created_at <= micros(ended.at))
-    found = _newest(connection, deployment, ended.run_id, *own)
+    found = _newest(tx, ended.run_id, *own)
     if found is None:
-        return _unknown(connection, deployment, ended)
+        return _unknown(tx, ended)
     facts, settled = list[Fact](), [*ended.questions]
     if ended.view is None:
-        waiting = listed_of(connection, documents, [found.id])
+        waiting = listed_of(tx, [found.id])
         settled = [_withdrawn(question, ended) for _, question in waiting]
         facts = [_withdrawal(question, ended) for question in settled]
-    view = ended.view or views.RunView.model_validate(documents.read(found.view))
+    view = ended.view or views.RunView.model_validate(tx.documents.read(found.view))
     changes: dict[str, Any] = {
         "status": ended.status,
         "outcome": ended.status,
@@ -192,12 +169,12 @@ def _batch(
     return _behind(found, view.model_copy(update=changes), facts, settled)
 
 
-def _unknown(connection: Connection, deployment: int, ended: End) -> Batch | None:
+def _unknown(tx: Transaction, ended: End) -> Batch | None:
     """Return the batch of a run that the records lack: it ended before it handed anything over."""
     later = select(func.count()).where(
-        runs.c.deployment == deployment, runs.c.run_id == ended.run_id
+        runs.c.deployment == tx.deployment, runs.c.run_id == ended.run_id
     )
-    if connection.execute(later).scalar_one():
+    if tx.connection.execute(later).scalar_one():
         return None
     view = ended.view or ended.started
     return Batch(
@@ -211,13 +188,11 @@ def _unknown(connection: Connection, deployment: int, ended: End) -> Batch | Non
     )
 
 
-def _newest(
-    connection: Connection, deployment: int, run_id: str, *conditions: Condition
-) -> AnyRow | None:
+def _newest(tx: Transaction, run_id: str, *conditions: Condition) -> AnyRow | None:
     """Return the newest run of an id, and the number of its latest event."""
     columns = (runs.c.id, runs.c.origin, runs.c.batch, runs.c.told, runs.c.active_at, runs.c.view)
-    query = select(*columns).where(*the_run(deployment, run_id), *conditions)
-    return connection.execute(query).one_or_none()
+    query = select(*columns).where(*the_run(tx.deployment, run_id), *conditions)
+    return tx.connection.execute(query).one_or_none()
 
 
 def _behind(

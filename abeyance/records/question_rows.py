@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from sqlalchemy import (
-    Connection,
     Executable,
     and_,
     bindparam,
@@ -25,7 +24,7 @@ from abeyance.core.terms import Priority
 from abeyance.keyring import WrongKey
 from abeyance.records import report
 from abeyance.records.batch import Batch
-from abeyance.records.documents import Documents
+from abeyance.records.documents import Documents, Transaction
 from abeyance.records.engines import add_missing, insert
 from abeyance.records.report import SHOWN
 from abeyance.records.selecting import search_text_of_question
@@ -60,60 +59,52 @@ _DELETE_PEOPLE: Final = delete(people).where(
 )
 
 
-def write(
-    connection: Connection,
-    documents: Documents,
-    deployment: int,
-    batch: Batch,
-    *,
-    row: int,
-    is_live: bool,
-) -> None:
+def write(tx: Transaction, batch: Batch, *, row: int, is_live: bool) -> None:
     """Write the questions of a batch. `row` is that of their run; lists have them if it `is_live`."""
     if batch.gone:
-        connection.execute(_DELETE, {"run": row, "ids": batch.gone})
+        tx.connection.execute(_DELETE, {"run": row, "ids": batch.gone})
     if not batch.questions:
         return
-    told, of = _told(connection, documents, row, batch), batch.view
+    told, of = _told(tx, row, batch), batch.view
     is_listed = is_live and of.ended_at is None
     rows = [
         {
             "run": row,
-            "deployment": deployment,
+            "deployment": tx.deployment,
             "batch": batch.number,
             "listed": view.status if is_listed and view.status in LISTED else None,
-            **_question(documents, view, of=of, told=told[view.id]),
+            **_question(tx.documents, view, of=of, told=told[view.id]),
         }
         for view in batch.questions
     ]
-    connection.execute(_put_questions(connection.dialect.name), rows)
+    tx.connection.execute(_put_questions(tx.connection.dialect.name), rows)
     ids = [view.id for view in batch.questions]
     which = {"run": row, "ids": ids, "number": batch.number}
-    found = connection.execute(_KEYS, which)
+    found = tx.connection.execute(_KEYS, which)
     keys = {interrupt_id: key for interrupt_id, key in found}  # noqa: C416 (rows are no pairs to mypy)
-    connection.execute(_DELETE_PEOPLE, {"questions": [*keys.values()]})
+    tx.connection.execute(_DELETE_PEOPLE, {"questions": [*keys.values()]})
     written = [view for view in batch.questions if view.id in keys]
     named = [each for view in written for each in _people(keys[view.id], view)]
-    add_missing(connection, people, named)
+    add_missing(tx.connection, people, named)
 
 
-def take_off_lists(connection: Connection, rows: Sequence[int], by: Batch | None = None) -> None:
+def take_off_lists(tx: Transaction, rows: Sequence[int], by: Batch | None = None) -> None:
     """Take the questions of runs off the lists. `by` is the batch of a run that tells of its end."""
     listed = update(questions).where(questions.c.run.in_(rows), questions.c.listed.is_not(None))
     number: Any = questions.c.batch
     if by is not None:
         # What the run does not know has to be told apart from what it does, later too.
         number = case((number > by.after, number), else_=by.number)
-    connection.execute(listed.values(listed=None, batch=number))
+    tx.connection.execute(listed.values(listed=None, batch=number))
 
 
-def strays(connection: Connection, row: int, batch: Batch) -> list[str]:
+def strays(tx: Transaction, row: int, batch: Batch) -> list[str]:
     """Return the questions of a run that were changed by batches of which it does not know."""
     between = {"run": row, "after": batch.after, "number": batch.number}
-    return [*connection.execute(_UNKNOWN, between).scalars()]
+    return [*tx.connection.execute(_UNKNOWN, between).scalars()]
 
 
-def discard(connection: Connection, row: int, batch: Batch, *, by: int) -> None:
+def discard(tx: Transaction, row: int, batch: Batch, *, by: int) -> None:
     """Mark the questions of a run that a rewind discards. `by` is the number of its event."""
     # The run hands over everything that is open with this batch.
     told = [view.id for view in batch.questions]
@@ -131,13 +122,13 @@ def discard(connection: Connection, row: int, batch: Batch, *, by: int) -> None:
     # A history may tell more of one than was recorded when it was discarded first.
     before = delete(questions).where(questions.c.run == row, questions.c.rewound_by == by)
     named = select(questions.c.interrupt_id).where(*since)
-    connection.execute(before.where(questions.c.interrupt_id.in_(named)))
+    tx.connection.execute(before.where(questions.c.interrupt_id.in_(named)))
     status = case((waits, "cancelled"), else_=questions.c.status)
     discarded = update(questions).where(*since)
-    connection.execute(discarded.values(listed=None, rewound_by=by, status=status))
+    tx.connection.execute(discarded.values(listed=None, rewound_by=by, status=status))
 
 
-def without_discarded(connection: Connection, row: int, batch: Batch) -> Batch:
+def without_discarded(tx: Transaction, row: int, batch: Batch) -> Batch:
     """Return a batch of a history without the questions that a rewind has discarded since."""
     ids = [view.id for view in batch.questions]
     since = select(questions.c.interrupt_id).where(
@@ -146,14 +137,12 @@ def without_discarded(connection: Connection, row: int, batch: Batch) -> Batch:
         questions.c.batch >= batch.number,
         ~STANDS,
     )
-    discarded = {*connection.execute(since).scalars()}
+    discarded = {*tx.connection.execute(since).scalars()}
     standing = [view for view in batch.questions if view.id not in discarded]
     return batch.model_copy(update={"questions": standing})
 
 
-def _told(
-    connection: Connection, documents: Documents, row: int, batch: Batch
-) -> Mapping[str, Row]:
+def _told(tx: Transaction, row: int, batch: Batch) -> Mapping[str, Row]:
     """Return what is known of the questions of a batch beyond their views: what was shown last, which a
     settled question does not keep, and the answer, which a run does not keep if it is long.
     """
@@ -170,9 +159,9 @@ def _told(
         if view.status == "answered" and view.answer is None and "answer" not in told[view.id]
     ]
     if lacking:
-        for found in connection.execute(_VIEWS, {"run": row, "ids": lacking}).all():
+        for found in tx.connection.execute(_VIEWS, {"run": row, "ids": lacking}).all():
             with contextlib.suppress(WrongKey):
-                told[found.interrupt_id]["answer"] = documents.read(found.view).get("answer")
+                told[found.interrupt_id]["answer"] = tx.documents.read(found.view).get("answer")
     return told
 
 

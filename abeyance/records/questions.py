@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from sqlalchemy import Column, Connection, and_, func, or_, select
+from sqlalchemy import Column, and_, func, or_, select
 
 from abeyance import projections, views
 from abeyance.core.policy import Principal
@@ -18,7 +18,7 @@ from abeyance.filters import InboxFilter, Order
 from abeyance.keyring import WrongKey
 from abeyance.records import cursors, selecting
 from abeyance.records.cursors import Page
-from abeyance.records.documents import Documents
+from abeyance.records.documents import Documents, Transaction
 from abeyance.records.question_rows import LISTED, PRIORITIES, STANDS
 from abeyance.records.selecting import AnyRow, Condition
 from abeyance.records.tables import FAR, micros, moment, people, questions, runs
@@ -52,9 +52,7 @@ _COUNTS: Final = and_(
 
 
 def inbox(
-    connection: Connection,
-    documents: Documents,
-    deployment: int,
+    tx: Transaction,
     filters: InboxFilter,
     *,
     order: Order = "deadline",
@@ -68,15 +66,15 @@ def inbox(
     of = filters.mine
     mine = None if of is None else [of.subject, *sorted(of.groups)]
     found = selecting.page(
-        connection,
+        tx,
         (*_SHOWN, _STARTED_BY),
         [
-            questions.c.deployment == deployment,
+            questions.c.deployment == tx.deployment,
             questions.c.listed == filters.status,
-            *_of_ids(deployment, filters.ids),
+            *_of_ids(tx.deployment, filters.ids),
             *_of_question(filters),
             *_for_people(filters),
-            *_of_runs(deployment, filters),
+            *_of_runs(tx.deployment, filters),
             *selecting.readable(questions.c.run, filters.reads),
             *selecting.containing(questions.c.search, filters.q),
         ],
@@ -86,7 +84,9 @@ def inbox(
         limit=limit,
     )
     items = [
-        projections.short(_view(documents, row)).model_copy(update={"started_by": row.started_by})
+        projections.short(_view(tx.documents, row)).model_copy(
+            update={"started_by": row.started_by}
+        )
         for row in found.items
     ]
     return Page(items=items, next_cursor=found.next_cursor, total=found.total)
@@ -151,13 +151,7 @@ def _of_runs(deployment: int, filters: InboxFilter) -> Iterator[Condition]:
 
 
 def question(
-    connection: Connection,
-    documents: Documents,
-    deployment: int,
-    run_id: str,
-    interrupt_id: str,
-    *,
-    origin: str | None = None,
+    tx: Transaction, run_id: str, interrupt_id: str, *, origin: str | None = None
 ) -> views.InterruptView | None:
     """Return one question, whole, as it stands or else as a rewind has discarded it last; None if the run
     has none of that id, or is not of this `origin`.
@@ -166,18 +160,16 @@ def question(
         # No id has such characters, and not every database takes them.
         return None
     wanted = [
-        *selecting.the_run(deployment, run_id, origin),
+        *selecting.the_run(tx.deployment, run_id, origin),
         questions.c.interrupt_id == interrupt_id,
         _COUNTS | ~STANDS,
     ]
-    found = _read(connection, documents, wanted)
+    found = _read(tx, wanted)
     return max(found, key=lambda view: view.rewound_by or FAR, default=None)
 
 
 def of_run(
-    connection: Connection,
-    documents: Documents,
-    deployment: int,
+    tx: Transaction,
     run_id: str,
     *,
     status: str = "open",
@@ -191,17 +183,15 @@ def of_run(
     settled.
     """
     wanted = [
-        *selecting.the_run(deployment, run_id, origin),
+        *selecting.the_run(tx.deployment, run_id, origin),
         ~STANDS if discarded else _COUNTS,
     ]
     if status != "all":
         wanted.append(questions.c.status == status)
-    return _read(connection, documents, wanted)
+    return _read(tx, wanted)
 
 
-def _read(
-    connection: Connection, documents: Documents, wanted: Sequence[Condition]
-) -> list[views.InterruptView]:
+def _read(tx: Transaction, wanted: Sequence[Condition]) -> list[views.InterruptView]:
     query = (
         select(*_SHOWN)
         .join(runs, questions.c.run == runs.c.id)
@@ -213,19 +203,19 @@ def _read(
             questions.c.id,
         )
     )
-    return [_view(documents, row) for row in connection.execute(query)]
+    return [_view(tx.documents, row) for row in tx.connection.execute(query)]
 
 
 def listed_of(
-    connection: Connection, documents: Documents, ids: Sequence[int], *, most: int = _ALL
+    tx: Transaction, ids: Sequence[int], *, most: int = _ALL
 ) -> Iterator[tuple[int, views.InterruptView]]:
     """Yield what waits in each of some rows of runs, at most so many of each, in the order of asking."""
     number = func.row_number().over(partition_by=questions.c.run, order_by=questions.c.id)
     numbered = select(questions.c.run, questions.c.id, *_SHOWN, number.label("number"))
     waiting = numbered.where(questions.c.run.in_(ids), questions.c.listed.is_not(None)).subquery()
     query = select(waiting).where(waiting.c.number <= most)
-    for row in connection.execute(query.order_by(waiting.c.id)):
-        yield row.run, _view(documents, row)
+    for row in tx.connection.execute(query.order_by(waiting.c.id)):
+        yield row.run, _view(tx.documents, row)
 
 
 def _view(documents: Documents, row: AnyRow) -> views.InterruptView:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Literal, TypeAlias
 
-from sqlalchemy import Connection, delete, exists, insert, select, update
+from sqlalchemy import delete, exists, insert, select, update
 
-from abeyance.records.documents import Documents
+from abeyance.records.documents import Transaction
 from abeyance.records.tables import erased, grant_uses, micros, moment, runs
 
 Standing: TypeAlias = Literal["kept", "erased", "unknown"]
@@ -38,95 +38,78 @@ class OldRun:
     is_newest: bool
 
 
-def standing(
-    connection: Connection, documents: Documents, deployment: int, run_id: str
-) -> Standing:
+def standing(tx: Transaction, run_id: str) -> Standing:
     """Return whether there is a run of this id, one that was erased, or neither."""
-    kept = exists().where(runs.c.deployment == deployment, runs.c.run_id == run_id)
-    if connection.execute(select(kept)).scalar_one():
+    kept = exists().where(runs.c.deployment == tx.deployment, runs.c.run_id == run_id)
+    if tx.connection.execute(select(kept)).scalar_one():
         return "kept"
-    return "unknown" if erasure_of(connection, documents, deployment, run_id) is None else "erased"
+    return "unknown" if erasure_of(tx, run_id) is None else "erased"
 
 
-def erasure_of(
-    connection: Connection, documents: Documents, deployment: int, run_id: str
-) -> Erasure | None:
+def erasure_of(tx: Transaction, run_id: str) -> Erasure | None:
     """Return what was erased of an id, None if nothing was."""
-    del documents
     query = select(erased.c.run_id, erased.c.at, erased.c.is_done).where(
-        erased.c.deployment == deployment, erased.c.run_id == run_id
+        erased.c.deployment == tx.deployment, erased.c.run_id == run_id
     )
-    found = connection.execute(query).one_or_none()
+    found = tx.connection.execute(query).one_or_none()
     if found is None:
         return None
     return Erasure(run_id=found.run_id, at=moment(found.at), is_done=found.is_done)
 
 
-def bury(
-    connection: Connection,
-    documents: Documents,
-    deployment: int,
-    erasure: Erasure,
-    tombstone: Callable[[Sequence[str]], str],
-) -> None:
+def bury(tx: Transaction, erasure: Erasure, tombstone: Callable[[Sequence[str]], str]) -> None:
     """Delete what is recorded of the runs of an id that had begun by then, and write their tombstone.
 
     It is made of the first executions of these runs.
     """
-    del documents
     own = (
-        runs.c.deployment == deployment,
+        runs.c.deployment == tx.deployment,
         runs.c.run_id == erasure.run_id,
         runs.c.created_at <= micros(erasure.at),
     )
-    origins = connection.execute(select(runs.c.origin).where(*own)).scalars().all()
-    row = {"deployment": deployment, "run_id": erasure.run_id, "at": micros(erasure.at)}
+    origins = tx.connection.execute(select(runs.c.origin).where(*own)).scalars().all()
+    row = {"deployment": tx.deployment, "run_id": erasure.run_id, "at": micros(erasure.at)}
     row |= {"tombstone": tombstone(sorted(origins)), "is_done": erasure.is_done}
-    key = (erased.c.deployment == deployment, erased.c.run_id == erasure.run_id)
-    connection.execute(delete(erased).where(*key))
-    connection.execute(insert(erased).values(row))
-    connection.execute(delete(runs).where(*own))
+    key = (erased.c.deployment == tx.deployment, erased.c.run_id == erasure.run_id)
+    tx.connection.execute(delete(erased).where(*key))
+    tx.connection.execute(insert(erased).values(row))
+    tx.connection.execute(delete(runs).where(*own))
     # That they used a grant counts on.
     uses = update(grant_uses).where(
-        grant_uses.c.deployment == deployment, grant_uses.c.origin.in_(origins)
+        grant_uses.c.deployment == tx.deployment, grant_uses.c.origin.in_(origins)
     )
-    connection.execute(uses.values(run_id=""))
+    tx.connection.execute(uses.values(run_id=""))
 
 
-def finish(connection: Connection, documents: Documents, deployment: int, done: Erasure) -> None:
+def finish(tx: Transaction, done: Erasure) -> None:
     """Write that nothing is left of what was erased."""
-    del documents
     mark = update(erased).where(
-        erased.c.deployment == deployment,
+        erased.c.deployment == tx.deployment,
         erased.c.run_id == done.run_id,
         erased.c.at == micros(done.at),
     )
-    connection.execute(mark.values(is_done=True))
+    tx.connection.execute(mark.values(is_done=True))
 
 
-def unfinished(connection: Connection, documents: Documents, deployment: int) -> list[Erasure]:
+def unfinished(tx: Transaction) -> list[Erasure]:
     """Return erasures of which something is left, the oldest first, some at once."""
-    del documents
     query = (
         select(erased.c.run_id, erased.c.at)
-        .where(erased.c.deployment == deployment, ~erased.c.is_done)
+        .where(erased.c.deployment == tx.deployment, ~erased.c.is_done)
         .order_by(erased.c.at)
         .limit(_PORTION)
     )
     return [
         Erasure(run_id=row.run_id, at=moment(row.at), is_done=False)
-        for row in connection.execute(query)
+        for row in tx.connection.execute(query)
     ]
 
 
-def ended_before(
-    connection: Connection, documents: Documents, deployment: int, until: datetime
-) -> list[OldRun]:
+def ended_before(tx: Transaction, until: datetime) -> list[OldRun]:
     """Return runs that had ended at a moment, the oldest first, some at once."""
-    del documents
     query = (
         select(runs.c.id, runs.c.run_id, runs.c.ended_at, runs.c.is_newest)
-        .where(runs.c.deployment == deployment, runs.c.ended_at <= micros(until))
+        .where(runs.c.deployment == tx.deployment, runs.c.ended_at <= micros(until))
         .order_by(runs.c.ended_at)
         .limit(_PORTION)
     )
@@ -134,14 +117,11 @@ def ended_before(
         OldRun(
             row=row.id, run_id=row.run_id, ended_at=moment(row.ended_at), is_newest=row.is_newest
         )
-        for row in connection.execute(query)
+        for row in tx.connection.execute(query)
     ]
 
 
-def remove(
-    connection: Connection, documents: Documents, deployment: int, rows: Sequence[int]
-) -> None:
+def remove(tx: Transaction, rows: Sequence[int]) -> None:
     """Delete what is recorded of some ended runs, by their rows."""
-    del documents
-    ended = (runs.c.deployment == deployment, runs.c.id.in_(rows), runs.c.ended_at.is_not(None))
-    connection.execute(delete(runs).where(*ended))
+    ended = (runs.c.deployment == tx.deployment, runs.c.id.in_(rows), runs.c.ended_at.is_not(None))
+    tx.connection.execute(delete(runs).where(*ended))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import func, select
 
 from abeyance import projections, views
 from abeyance.core.policy import ReadRights
@@ -22,7 +22,7 @@ from abeyance.keyring import WrongKey
 from abeyance.records import cursors, selecting
 from abeyance.records.batch import Extras
 from abeyance.records.cursors import Page
-from abeyance.records.documents import Documents
+from abeyance.records.documents import Transaction
 from abeyance.records.questions import listed_of
 from abeyance.records.selecting import AnyRow, Condition, Order
 from abeyance.records.tables import micros, moment, questions, runs
@@ -49,74 +49,50 @@ class ActiveRun:
     run_id: str
 
 
-def run(
-    connection: Connection,
-    documents: Documents,
-    deployment: int,
-    run_id: str,
-    *,
-    origin: str | None = None,
-) -> views.RunView | None:
+def run(tx: Transaction, run_id: str, *, origin: str | None = None) -> views.RunView | None:
     """Return a run with the questions that wait in it, whole.
 
     None if there is none of this id, or, with its `origin`, if the newest is another one.
     """
-    query = select(*_SHOWN).where(*selecting.the_run(deployment, run_id, origin))
-    found = connection.execute(query).one_or_none()
+    query = select(*_SHOWN).where(*selecting.the_run(tx.deployment, run_id, origin))
+    found = tx.connection.execute(query).one_or_none()
     if found is None:
         return None
-    waiting = [view for _, view in listed_of(connection, documents, [found.id])]
-    return _view(connection, documents, found, interrupts=waiting)
+    waiting = [view for _, view in listed_of(tx, [found.id])]
+    return _view(tx, found, interrupts=waiting)
 
 
-def extras(
-    connection: Connection,
-    documents: Documents,
-    deployment: int,
-    run_id: str,
-    *,
-    origin: str | None = None,
-) -> Extras:
+def extras(tx: Transaction, run_id: str, *, origin: str | None = None) -> Extras:
     """Return what is read of a run beside its view, nothing of one that `run` does not find.
 
     Raises WrongKey.
     """
-    query = select(runs.c.extras).where(*selecting.the_run(deployment, run_id, origin))
-    found = connection.execute(query).scalar()
-    return Extras() if found is None else Extras.model_validate(documents.read(found))
+    query = select(runs.c.extras).where(*selecting.the_run(tx.deployment, run_id, origin))
+    found = tx.connection.execute(query).scalar()
+    return Extras() if found is None else Extras.model_validate(tx.documents.read(found))
 
 
-def statuses(
-    connection: Connection, documents: Documents, deployment: int, run_id: str
-) -> frozenset[str]:
+def statuses(tx: Transaction, run_id: str) -> frozenset[str]:
     """Return what one can wait for that a run has: its status, and `blocked` if it is."""
-    del documents
     query = select(runs.c.status, runs.c.is_blocked | runs.c.hindered.is_not(None))
-    found = connection.execute(query.where(*selecting.the_run(deployment, run_id))).one_or_none()
+    found = tx.connection.execute(
+        query.where(*selecting.the_run(tx.deployment, run_id))
+    ).one_or_none()
     if found is None:
         return frozenset()
     status, is_blocked = found
     return frozenset({status, views.UNTIL_BLOCKED} if is_blocked else {status})
 
 
-def standing(
-    connection: Connection, documents: Documents, deployment: int, run_id: str
-) -> tuple[int, int]:
+def standing(tx: Transaction, run_id: str) -> tuple[int, int]:
     """Return the numbers of the latest batch and of the latest event of a run, or zeros."""
-    del documents
-    query = select(runs.c.batch, runs.c.told).where(*selecting.the_run(deployment, run_id))
-    found = connection.execute(query).one_or_none()
+    query = select(runs.c.batch, runs.c.told).where(*selecting.the_run(tx.deployment, run_id))
+    found = tx.connection.execute(query).one_or_none()
     return (0, 0) if found is None else (found.batch, found.told)
 
 
 def page(
-    connection: Connection,
-    documents: Documents,
-    deployment: int,
-    filters: RunFilter,
-    *,
-    cursor: str | None = None,
-    limit: int = 50,
+    tx: Transaction, filters: RunFilter, *, cursor: str | None = None, limit: int = 50
 ) -> Page[views.RunView]:
     """Return a page of runs, in the order of the filter, without their values.
 
@@ -124,9 +100,9 @@ def page(
     cursor of another list.
     """
     found = selecting.page(
-        connection,
+        tx,
         _SHOWN,
-        [*_conditions(deployment, filters)],
+        [*_conditions(tx.deployment, filters)],
         Order(key=_KEYS[filters.order.removeprefix("-")], is_turned=filters.order.startswith("-")),
         criteria=cursors.criteria(filters, labels=sorted(filters.labels)),
         cursor=cursor,
@@ -134,28 +110,20 @@ def page(
     )
     waiting: dict[int, list[views.InterruptView]] = defaultdict(list)
     ids = [row.id for row in found.items]
-    for id_, view in listed_of(connection, documents, ids, most=_MOST):
+    for id_, view in listed_of(tx, ids, most=_MOST):
         waiting[id_].append(projections.short(view))
     items = [
-        _view(connection, documents, row, interrupts=waiting[row.id], values={}, result=None)
-        for row in found.items
+        _view(tx, row, interrupts=waiting[row.id], values={}, result=None) for row in found.items
     ]
     return Page(items=items, next_cursor=found.next_cursor, total=found.total)
 
 
 def of_conversation(
-    connection: Connection,
-    documents: Documents,
-    deployment: int,
-    conversation_id: str,
-    *,
-    session_type: str | None,
-    reads: ReadRights,
+    tx: Transaction, conversation_id: str, *, session_type: str | None, reads: ReadRights
 ) -> list[str]:
     """Return the ids of the open runs of a conversation, oldest first, of one session type or of all."""
-    del documents
     query = select(runs.c.run_id).where(
-        runs.c.deployment == deployment,
+        runs.c.deployment == tx.deployment,
         runs.c.conversation_id == conversation_id,
         runs.c.is_newest,
         runs.c.ended_at.is_(None),
@@ -163,82 +131,64 @@ def of_conversation(
     )
     if session_type is not None:
         query = query.where(runs.c.session_type == session_type)
-    return [*connection.execute(query.order_by(runs.c.created_at, runs.c.id)).scalars()]
+    return [*tx.connection.execute(query.order_by(runs.c.created_at, runs.c.id)).scalars()]
 
 
-def active(
-    connection: Connection,
-    documents: Documents,
-    deployment: int,
-    *,
-    coming: Collection[str],
-    going: Collection[str],
-) -> int:
+def active(tx: Transaction, *, coming: Collection[str], going: Collection[str]) -> int:
     """Return how many runs are open and not ending, less those that are `going` in a moment.
 
     Those that are `coming` count too, unless they are recorded as over.
     """
-    del documents
     is_over = runs.c.ended_at.is_not(None) | (runs.c.status == Status.ENDING)
-    own = select(func.count()).where(runs.c.deployment == deployment, runs.c.is_newest)
+    own = select(func.count()).where(runs.c.deployment == tx.deployment, runs.c.is_newest)
     others = own.where(~is_over, runs.c.run_id.not_in([*coming, *going]))
     over = own.where(is_over, runs.c.run_id.in_([*coming]))
-    found = connection.execute(select(others.scalar_subquery(), over.scalar_subquery())).one()
+    found = tx.connection.execute(select(others.scalar_subquery(), over.scalar_subquery())).one()
     return int(found[0]) + len(coming) - int(found[1])
 
 
-def at_work(
-    connection: Connection, documents: Documents, deployment: int
-) -> list[tuple[str, bool]]:
+def at_work(tx: Transaction) -> list[tuple[str, bool]]:
     """Return the open runs whose code is at work or that are blocked, and whether a visit is blocked."""
-    del documents
     query = (
         select(runs.c.run_id, runs.c.is_blocked)
-        .where(runs.c.deployment == deployment, runs.c.is_newest, runs.c.ended_at.is_(None))
+        .where(runs.c.deployment == tx.deployment, runs.c.is_newest, runs.c.ended_at.is_(None))
         .where((runs.c.status != Status.AWAITING_INPUT) | runs.c.is_blocked)
         .order_by(runs.c.id)
     )
-    return [(run_id, is_blocked) for run_id, is_blocked in connection.execute(query)]
+    return [(run_id, is_blocked) for run_id, is_blocked in tx.connection.execute(query)]
 
 
 def by_activity(
-    connection: Connection,
-    documents: Documents,
-    deployment: int,
-    *,
-    inactive_since: datetime | None = None,
-    limit: int | None = None,
+    tx: Transaction, *, inactive_since: datetime | None = None, limit: int | None = None
 ) -> list[ActiveRun]:
     """Return the open runs that are not ending, the least recently active first, at most `limit`.
 
     With a moment they are those not active after it, less those that wait for a moment of their own: the
     deadline of a question, or the end of a hold.
     """
-    del documents
     query = select(runs.c.active_at, runs.c.run_id).where(
-        runs.c.deployment == deployment,
+        runs.c.deployment == tx.deployment,
         runs.c.is_newest,
         runs.c.ended_at.is_(None),
         runs.c.status != Status.ENDING,
     )
     if inactive_since is not None:
         waiting = select(questions.c.run).where(
-            questions.c.deployment == deployment,
+            questions.c.deployment == tx.deployment,
             questions.c.listed.is_not(None),
             (questions.c.listed == "held") | questions.c.deadline.is_not(None),
         )
         query = query.where(runs.c.active_at <= micros(inactive_since), runs.c.id.not_in(waiting))
-    found = connection.execute(query.order_by(runs.c.active_at, runs.c.run_id).limit(limit))
+    found = tx.connection.execute(query.order_by(runs.c.active_at, runs.c.run_id).limit(limit))
     return [ActiveRun(last_activity_at=moment(at), run_id=run_id) for at, run_id in found]
 
 
-def open_ids(connection: Connection, documents: Documents, deployment: int) -> list[str]:
+def open_ids(tx: Transaction) -> list[str]:
     """Return the ids of all runs that have not ended."""
-    del documents
     query = select(runs.c.run_id).where(
-        runs.c.deployment == deployment, runs.c.is_newest, runs.c.ended_at.is_(None)
+        runs.c.deployment == tx.deployment, runs.c.is_newest, runs.c.ended_at.is_(None)
     )
-    return [*connection.scalars(query.order_by(runs.c.run_id))]
+    return [*tx.connection.scalars(query.order_by(runs.c.run_id))]
 
 
 def _conditions(deployment: int, filters: RunFilter) -> Iterator[Condition]:
@@ -265,13 +215,11 @@ def _conditions(deployment: int, filters: RunFilter) -> Iterator[Condition]:
     yield from selecting.containing(runs.c.search, filters.q)
 
 
-def _view(
-    connection: Connection, documents: Documents, row: AnyRow, **beside: Any
-) -> views.RunView:
+def _view(tx: Transaction, row: AnyRow, **beside: Any) -> views.RunView:
     try:
-        view = views.RunView.model_validate(documents.read(row.view))
+        view = views.RunView.model_validate(tx.documents.read(row.view))
         if row.hindered is not None:
-            why = map(views.BlockedView.model_validate, documents.read(row.hindered))
+            why = map(views.BlockedView.model_validate, tx.documents.read(row.hindered))
             beside["blocked"] = [*why, *view.blocked]
     except WrongKey as error:
         view = views.RunView(
@@ -281,7 +229,7 @@ def _view(
             status=row.status,
             conversation_id=row.conversation_id,
             session_type=row.session_type,
-            labels=selecting.labels_of(connection, row.id),
+            labels=selecting.labels_of(tx, row.id),
             started_by=row.started_by,
             created_at=moment(row.created_at),
             updated_at=moment(row.updated_at),

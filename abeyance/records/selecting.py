@@ -14,7 +14,6 @@ from sqlalchemy import (
     BigInteger,
     Column,
     ColumnElement,
-    Connection,
     Row,
     Text,
     func,
@@ -29,6 +28,7 @@ from abeyance.core.json import Json
 from abeyance.core.policy import ReadRights
 from abeyance.records import cursors
 from abeyance.records.cursors import Page
+from abeyance.records.documents import Transaction
 from abeyance.records.tables import deployments, labels, runs
 
 T = TypeVar("T")
@@ -60,7 +60,7 @@ class Order:
 
 
 def page(
-    connection: Connection,
+    tx: Transaction,
     columns: Sequence[ColumnElement[Any]],
     conditions: Collection[Condition],
     order: Order,
@@ -75,16 +75,16 @@ def page(
     """
     table = order.key[0].table
     # To look for few rows in the order of the list takes a look at all.
-    few = connection.scalars(select(table.c.id).where(*conditions).limit(_FEW + 1)).all()
+    few = tx.connection.scalars(select(table.c.id).where(*conditions).limit(_FEW + 1)).all()
     if len(few) <= _FEW:
         conditions, total = [table.c.id.in_(few)], len(few)
     else:
         counted = select(func.count()).select_from(table).where(*conditions)
-        total = connection.scalars(counted).one()
+        total = tx.connection.scalars(counted).one()
     query = select(*columns, *order.key).where(*conditions)
     if cursor is not None:
         query = query.where(order.after(_place(criteria, order, cursor)))
-    rows = connection.execute(query.order_by(*order.terms).limit(limit + 1)).all()
+    rows = tx.connection.execute(query.order_by(*order.terms).limit(limit + 1)).all()
     next_cursor = None
     if len(rows) > limit:
         place = list(rows[limit - 1][len(columns) :])
@@ -128,9 +128,9 @@ def labelled(run: Column[int], either: Collection[str]) -> Condition:
     return run.in_(select(labels.c.run).where(labels.c.label.in_(either)))
 
 
-def labels_of(connection: Connection, run: int) -> dict[str, str]:
+def labels_of(tx: Transaction, run: int) -> dict[str, str]:
     """Return the labels of a run, by its row."""
-    found = connection.scalars(select(labels.c.label).where(labels.c.run == run))
+    found = tx.connection.scalars(select(labels.c.label).where(labels.c.run == run))
     return {name: value for name, _, value in (each.partition("=") for each in found)}
 
 
@@ -185,11 +185,11 @@ def searchable(*texts: str | None) -> str:
     return folded.replace("\0", "?").encode(errors="replace").decode()
 
 
-def alone(connection: Connection, deployment: int) -> None:
+def alone(tx: Transaction) -> None:
     """Let one transaction at a time go on from here, of all that change what a deployment shares."""
     # SQLite has one writer anyway. Rows that refer to this one may be written meanwhile.
-    one = select(deployments.c.id).where(deployments.c.id == deployment)
-    connection.execute(one.with_for_update(key_share=True))
+    one = select(deployments.c.id).where(deployments.c.id == tx.deployment)
+    tx.connection.execute(one.with_for_update(key_share=True))
 
 
 def among(column: Column[str], patterns: Collection[str]) -> Condition:

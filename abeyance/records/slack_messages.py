@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, and_, delete, insert, select, update
+from sqlalchemy import and_, delete, insert, select, update
 
 from abeyance import views
 from abeyance.records import questions
-from abeyance.records.documents import Documents
+from abeyance.records.documents import Transaction
 from abeyance.records.selecting import Condition, alone, labels_of, the_run
 from abeyance.records.tables import followers, micros, moment, runs, slack_messages
 
@@ -39,18 +39,16 @@ class Asked:
     messages: tuple[Message, ...]
 
 
-def asked(
-    connection: Connection, documents: Documents, deployment: int, interrupt_id: str
-) -> Asked | None:
+def asked(tx: Transaction, interrupt_id: str) -> Asked | None:
     """Return what is known of a question; None if there is no such run."""
     run_id = run_of(interrupt_id)
-    run = _run(connection, deployment, run_id)
+    run = _run(tx, run_id)
     if run is None:
         return None
-    rows = connection.execute(select(slack_messages).where(*_of(run, interrupt_id)))
+    rows = tx.connection.execute(select(slack_messages).where(*_of(run, interrupt_id)))
     return Asked(
-        question=questions.question(connection, documents, deployment, run_id, interrupt_id),
-        labels=labels_of(connection, run),
+        question=questions.question(tx, run_id, interrupt_id),
+        labels=labels_of(tx, run),
         messages=tuple(
             Message(channel=row.channel, ts=row.ts, shown=row.shown, begun_at=moment(row.begun_at))
             for row in rows
@@ -58,113 +56,68 @@ def asked(
     )
 
 
-def of_run(connection: Connection, documents: Documents, deployment: int, run_id: str) -> list[str]:
+def of_run(tx: Transaction, run_id: str) -> list[str]:
     """Return the ids of the questions of a run that were posted."""
-    del documents
-    run = _run(connection, deployment, run_id)
+    run = _run(tx, run_id)
     ids = select(slack_messages.c.interrupt_id).where(slack_messages.c.run == run).distinct()
-    return [*connection.scalars(ids)]
+    return [*tx.connection.scalars(ids)]
 
 
-def begin(
-    connection: Connection,
-    documents: Documents,
-    deployment: int,
-    interrupt_id: str,
-    channel: str,
-    *,
-    now: datetime,
-) -> bool:
+def begin(tx: Transaction, interrupt_id: str, channel: str, *, now: datetime) -> bool:
     """Write that a question is about to be posted. Return False if it was before, or its run is gone."""
-    del documents
-    alone(connection, deployment)
-    run = _run(connection, deployment, run_of(interrupt_id))
+    alone(tx)
+    run = _run(tx, run_of(interrupt_id))
     known = select(slack_messages.c.run).where(*_of(run or 0, interrupt_id, channel))
-    if run is None or connection.scalar(known) is not None:
+    if run is None or tx.connection.scalar(known) is not None:
         return False
     row = {"run": run, "interrupt_id": interrupt_id, "channel": channel}
     row |= {"shown": "", "begun_at": micros(now)}
-    connection.execute(insert(slack_messages).values(row))
+    tx.connection.execute(insert(slack_messages).values(row))
     return True
 
 
-def write(
-    connection: Connection,
-    documents: Documents,
-    deployment: int,
-    interrupt_id: str,
-    channel: str,
-    *,
-    ts: str,
-    shown: str,
-) -> None:
+def write(tx: Transaction, interrupt_id: str, channel: str, *, ts: str, shown: str) -> None:
     """Write which message of a channel is about a question, and what it shows."""
-    del documents
-    run = _run(connection, deployment, run_of(interrupt_id))
+    run = _run(tx, run_of(interrupt_id))
     own = update(slack_messages).where(*_of(run or 0, interrupt_id, channel))
-    connection.execute(own.values(ts=ts, shown=shown))
+    tx.connection.execute(own.values(ts=ts, shown=shown))
 
 
-def give_up(
-    connection: Connection, documents: Documents, deployment: int, interrupt_id: str, channel: str
-) -> None:
+def give_up(tx: Transaction, interrupt_id: str, channel: str) -> None:
     """Delete what `begin` has written of a message that Slack does not take."""
-    del documents
-    run = _run(connection, deployment, run_of(interrupt_id))
+    run = _run(tx, run_of(interrupt_id))
     own = delete(slack_messages).where(*_of(run or 0, interrupt_id, channel))
-    connection.execute(own.where(slack_messages.c.ts.is_(None)))
+    tx.connection.execute(own.where(slack_messages.c.ts.is_(None)))
 
 
-def hold(
-    connection: Connection,
-    documents: Documents,
-    deployment: int,
-    name: str,
-    holder: str,
-    *,
-    now: datetime,
-    until: datetime,
-) -> str | None:
+def hold(tx: Transaction, name: str, holder: str, *, now: datetime, until: datetime) -> str | None:
     """Let one process at a time follow the stream under a name, until a moment.
 
     Return the cursor that it goes on from, empty at first; None if another process has the place.
     """
-    del documents
-    alone(connection, deployment)
-    own = _follower(deployment, name)
-    row = connection.execute(select(followers).where(own)).one_or_none()
+    alone(tx)
+    own = _follower(tx.deployment, name)
+    row = tx.connection.execute(select(followers).where(own)).one_or_none()
     if row is None:
-        values: dict[str, Any] = {"deployment": deployment, "name": name, "cursor": ""}
-        connection.execute(insert(followers).values(**values, holder="", held_until=0))
+        values: dict[str, Any] = {"deployment": tx.deployment, "name": name, "cursor": ""}
+        tx.connection.execute(insert(followers).values(**values, holder="", held_until=0))
     elif row.holder != holder and row.held_until > micros(now):
         return None
     held = update(followers).where(own)
-    connection.execute(held.values(holder=holder, held_until=micros(until)))
+    tx.connection.execute(held.values(holder=holder, held_until=micros(until)))
     return "" if row is None else str(row.cursor)
 
 
-def move(
-    connection: Connection,
-    documents: Documents,
-    deployment: int,
-    name: str,
-    holder: str,
-    *,
-    cursor: str,
-) -> bool:
+def move(tx: Transaction, name: str, holder: str, *, cursor: str) -> bool:
     """Write up to where the holder of a name has read. Return False if it holds it no more."""
-    del documents
-    own = update(followers).where(_follower(deployment, name), followers.c.holder == holder)
-    return connection.execute(own.values(cursor=cursor)).rowcount > 0
+    own = update(followers).where(_follower(tx.deployment, name), followers.c.holder == holder)
+    return tx.connection.execute(own.values(cursor=cursor)).rowcount > 0
 
 
-def let_go(
-    connection: Connection, documents: Documents, deployment: int, name: str, holder: str
-) -> None:
+def let_go(tx: Transaction, name: str, holder: str) -> None:
     """Let another process follow under a name at once."""
-    del documents
-    own = update(followers).where(_follower(deployment, name), followers.c.holder == holder)
-    connection.execute(own.values(held_until=0))
+    own = update(followers).where(_follower(tx.deployment, name), followers.c.holder == holder)
+    tx.connection.execute(own.values(held_until=0))
 
 
 def run_of(interrupt_id: str) -> str:
@@ -172,8 +125,8 @@ def run_of(interrupt_id: str) -> str:
     return interrupt_id.rpartition(".")[0]
 
 
-def _run(connection: Connection, deployment: int, run_id: str) -> int | None:
-    return connection.scalar(select(runs.c.id).where(*the_run(deployment, run_id)))
+def _run(tx: Transaction, run_id: str) -> int | None:
+    return tx.connection.scalar(select(runs.c.id).where(*the_run(tx.deployment, run_id)))
 
 
 def _of(run: int, interrupt_id: str, channel: str | None = None) -> list[Condition]:

@@ -225,7 +225,6 @@ class Writer:
         written: list[Written] = []
         with self._database.writing() as connection:
             for scope, of_scope in groupby(jobs, key=lambda job: job.scope):
-                deployment = self._database.deployment(connection, scope)
-                batches = [job.batch for job in of_scope]
-                written += write(connection, self._database.documents, deployment, batches)
+                tx = self._database.transaction(connection, scope)
+                written += write(tx, [job.batch for job in of_scope])
         return written

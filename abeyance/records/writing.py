@@ -17,7 +17,6 @@ from datetime import datetime
 from typing import Any, Final, TypeAlias
 
 from sqlalchemy import (
-    Connection,
     bindparam,
     delete,
     select,
@@ -27,7 +26,7 @@ from sqlalchemy import (
 from abeyance import views
 from abeyance.records import event_rows, grants, question_rows
 from abeyance.records.batch import BEGINNING, Batch, Extras, Rewound, Written, numbered
-from abeyance.records.documents import Documents
+from abeyance.records.documents import Documents, Transaction
 from abeyance.records.engines import add_missing, lock
 from abeyance.records.event_rows import Tail
 from abeyance.records.selecting import search_text
@@ -74,54 +73,51 @@ _DISCARD_EVENTS: Final = (
 _DELETE_CLAIM: Final = delete(claims).where(claims.c.token == bindparam("taken"))
 
 
-def write(
-    connection: Connection, documents: Documents, deployment: int, batches: Sequence[Batch]
-) -> list[Written]:
+def write(tx: Transaction, batches: Sequence[Batch]) -> list[Written]:
     """Write batches of runs of a deployment, in a transaction of the caller's.
 
     Return what became of each.
     """
-    lock(connection)
-    return [_write(connection, documents, deployment, batch) for batch in batches]
+    lock(tx.connection)
+    return [_write(tx, batch) for batch in batches]
 
 
-def fill(connection: Connection, documents: Documents, deployment: int, batch: Batch) -> None:
+def fill(tx: Transaction, batch: Batch) -> None:
     """Write what is missing of a batch of a history, whether a later one was written or not. Grants that
     are missing are written as revoked: nobody knows whether they were.
     """
-    lock(connection)
-    run = _run(connection, documents, deployment, batch)
+    lock(tx.connection)
+    run = _run(tx, batch)
     if run is None:
         return
     if batch.number > run.latest:
-        _write(connection, documents, deployment, batch, revoked_at=batch.active_at)
+        _write(tx, batch, revoked_at=batch.active_at)
         return
     rewound, by = batch.rewound, None
     if rewound is not None:
         by = run.rewound_by if rewound.salt == run.rewind else rewound.by
         if by is not None:
-            _discard(connection, run, batch, rewound, by=by)
+            _discard(tx, run, batch, rewound, by=by)
     _, facts = numbered(batch, by)
-    tail = event_rows.write(connection, documents, run.tail, facts)
+    tail = event_rows.write(tx, run.tail, facts)
     grants.record(
-        *(connection, documents, deployment, batch),
+        tx,
+        batch,
         row=run.id,
         facts=facts,
         revoked_at=batch.active_at,
     )
-    connection.execute(_UPDATE_RUN.values(told=tail.number, hash=tail.hash), {"key": run.id})
+    tx.connection.execute(_UPDATE_RUN.values(told=tail.number, hash=tail.hash), {"key": run.id})
     question_rows.write(
-        *(connection, documents, deployment),
-        question_rows.without_discarded(connection, run.id, batch),
+        tx,
+        question_rows.without_discarded(tx, run.id, batch),
         row=run.id,
         is_live=run.is_newest and not run.has_ended,
     )
 
 
 def take_back(
-    connection: Connection,
-    documents: Documents,
-    deployment: int,
+    tx: Transaction,
     latest: Batch,
     questions: Sequence[views.InterruptView],
     *,
@@ -137,10 +133,10 @@ def take_back(
     Clocks differ, so the name of the task has to say it too: `over` has, for each execution, the length
     of its history when the last task began that is over; None says that all are, of any execution.
     """
-    lock(connection)
-    row = connection.execute(
+    lock(tx.connection)
+    row = tx.connection.execute(
         select(runs.c.id, runs.c.batch, runs.c.rewind, runs.c.rewound_by).where(
-            runs.c.deployment == deployment,
+            runs.c.deployment == tx.deployment,
             runs.c.run_id == latest.view.run_id,
             runs.c.origin == latest.origin,
         )
@@ -154,7 +150,7 @@ def take_back(
             return
         shift = row.rewound_by - latest.rewound.at
     last = latest.facts_before + len(latest.facts) + shift
-    task = connection.execute(
+    task = tx.connection.execute(
         select(events.c.task)
         .where(events.c.run == row.id, events.c.number > last, events.c.rewound_by.is_(None))
         .order_by(events.c.number)
@@ -176,18 +172,11 @@ def take_back(
         "facts": [],
         "rewound": None,
     }
-    write(connection, documents, deployment, [latest.model_copy(update=changes)])
+    write(tx, [latest.model_copy(update=changes)])
 
 
-def _write(
-    connection: Connection,
-    documents: Documents,
-    deployment: int,
-    batch: Batch,
-    *,
-    revoked_at: datetime | None = None,
-) -> Written:
-    run = _run(connection, documents, deployment, batch)
+def _write(tx: Transaction, batch: Batch, *, revoked_at: datetime | None = None) -> Written:
+    run = _run(tx, batch)
     if run is None:
         return Written(status="written")
     if batch.number < run.latest:
@@ -200,41 +189,40 @@ def _write(
         if facts_known < (run.rewound_by or 0):
             # The run is not told yet that it was rewound, and its next batch is.
             return Written(status="written")
-        batch = _of_strays(connection, run, batch)
+        batch = _of_strays(tx, run, batch)
     rewound = batch.rewound
-    by = None if rewound is None else _rewind(connection, run, batch, rewound)
+    by = None if rewound is None else _rewind(tx, run, batch, rewound)
     if batch.number > run.latest:
         before, facts = numbered(batch, by)
         if run.latest > batch.after:
-            run = replace(run, tail=event_rows.take_back(connection, run.tail, before, facts))
-            grants.take_back(connection, run.id, before, facts)
-        tail = event_rows.write(connection, documents, run.tail, facts)
+            run = replace(run, tail=event_rows.take_back(tx, run.tail, before, facts))
+            grants.take_back(tx, run.id, before, facts)
+        tail = event_rows.write(tx, run.tail, facts)
         grants.record(
-            *(connection, documents, deployment, batch),
+            tx,
+            batch,
             row=run.id,
             facts=facts,
             revoked_at=revoked_at,
         )
-        _write_run(connection, documents, run.id, batch, tail)
+        _write_run(tx, run.id, batch, tail)
         if run.latest <= BEGINNING:
             # Now it is known when Temporal began it: clocks of clients differ.
-            run = replace(run, is_newest=_newest(connection, deployment, batch) == run.id)
+            run = replace(run, is_newest=_newest(tx, batch) == run.id)
         if batch.claim is not None:
-            connection.execute(_DELETE_CLAIM, {"taken": batch.claim})
+            tx.connection.execute(_DELETE_CLAIM, {"taken": batch.claim})
         if batch.view.ended_at is not None:
-            question_rows.take_off_lists(connection, [run.id], by=batch)
-        question_rows.write(
-            *(connection, documents, deployment, batch), row=run.id, is_live=run.is_newest
-        )
+            question_rows.take_off_lists(tx, [run.id], by=batch)
+        question_rows.write(tx, batch, row=run.id, is_live=run.is_newest)
     shift = 0 if rewound is None or by is None else by - rewound.at
     # Nobody may have heard of them when it came for the first time.
-    strays = question_rows.strays(connection, run.id, batch) if run.latest > batch.after else []
+    strays = question_rows.strays(tx, run.id, batch) if run.latest > batch.after else []
     return Written(status="written", strays=strays, shift=shift)
 
 
-def _of_strays(connection: Connection, run: _Run, batch: Batch) -> Batch:
+def _of_strays(tx: Transaction, run: _Run, batch: Batch) -> Batch:
     """Return a batch of all questions with those that have to be put right."""
-    strays = question_rows.strays(connection, run.id, batch)
+    strays = question_rows.strays(tx, run.id, batch)
     asked = {view.id: view for view in batch.questions}
     changes = {
         "questions": [asked[id_] for id_ in strays if id_ in asked],
@@ -243,22 +231,24 @@ def _of_strays(connection: Connection, run: _Run, batch: Batch) -> Batch:
     return batch.model_copy(update=changes)
 
 
-def _rewind(connection: Connection, run: _Run, batch: Batch, rewound: Rewound) -> int:
+def _rewind(tx: Transaction, run: _Run, batch: Batch, rewound: Rewound) -> int:
     """Discard what was recorded since the point of a rewind, once, and return the number of its event."""
     if run.rewind == rewound.salt and run.rewound_by is not None:
         # The task in which this batch was made for the first time came to nothing.
         return run.rewound_by
     by = rewound.by or max(run.tail.number, rewound.at) + 1
-    grants.discard(connection, run.id, rewound.at, batch.active_at, rewound.actor)
-    _discard(connection, run, batch, rewound, by=by)
+    grants.discard(tx, run.id, rewound.at, batch.active_at, rewound.actor)
+    _discard(tx, run, batch, rewound, by=by)
     return by
 
 
-def _discard(connection: Connection, run: _Run, batch: Batch, rewound: Rewound, *, by: int) -> None:
-    connection.execute(_DISCARD_EVENTS, {"key": run.id, "kept": rewound.at, "by": by})
-    question_rows.discard(connection, run.id, batch, by=by)
+def _discard(tx: Transaction, run: _Run, batch: Batch, rewound: Rewound, *, by: int) -> None:
+    tx.connection.execute(_DISCARD_EVENTS, {"key": run.id, "kept": rewound.at, "by": by})
+    question_rows.discard(tx, run.id, batch, by=by)
     if by > (run.rewound_by or 0):
-        connection.execute(_UPDATE_RUN.values(rewind=rewound.salt, rewound_by=by), {"key": run.id})
+        tx.connection.execute(
+            _UPDATE_RUN.values(rewind=rewound.salt, rewound_by=by), {"key": run.id}
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,24 +268,21 @@ class _Run:
     rewound_by: int | None
 
 
-def _run(
-    connection: Connection, documents: Documents, deployment: int, batch: Batch
-) -> _Run | None:
+def _run(tx: Transaction, batch: Batch) -> _Run | None:
     """Return the run of a batch, whose row is made if it is missing; None if the run was erased."""
-    namesakes = {"deployment": deployment, "run_id": batch.view.run_id}
+    namesakes = {"deployment": tx.deployment, "run_id": batch.view.run_id}
     identity = {**namesakes, "origin": batch.origin}
-    found = connection.execute(_RUN, identity).one_or_none()
+    found = tx.connection.execute(_RUN, identity).one_or_none()
     if found is None:
-        erased_at = connection.execute(_ERASED, namesakes).scalar()
+        erased_at = tx.connection.execute(_ERASED, namesakes).scalar()
         if erased_at is not None and micros(batch.view.created_at) <= erased_at:
             return None
         columns = {"batch": 0, "told": 0, "hash": "", "is_newest": True, "extras": "{}"}
-        columns |= _columns(documents, batch)
-        add_missing(connection, runs, [{**identity, **columns}])
-        _newest(connection, deployment, batch)
-        found = connection.execute(_RUN, identity).one()
+        columns |= _columns(tx.documents, batch)
+        add_missing(tx.connection, runs, [{**identity, **columns}])
+        _newest(tx, batch)
+        found = tx.connection.execute(_RUN, identity).one()
     tail = Tail(
-        deployment=deployment,
         run=found.id,
         run_id=batch.view.run_id,
         number=found.told,
@@ -312,15 +299,15 @@ def _run(
     )
 
 
-def _newest(connection: Connection, deployment: int, batch: Batch) -> int:
+def _newest(tx: Transaction, batch: Batch) -> int:
     """Return the newest run of the batch's id, and take all others off the lists."""
-    namesakes = {"deployment": deployment, "run_id": batch.view.run_id}
-    newest, *older = connection.execute(_BY_AGE, namesakes).scalars()
+    namesakes = {"deployment": tx.deployment, "run_id": batch.view.run_id}
+    newest, *older = tx.connection.execute(_BY_AGE, namesakes).scalars()
     if older:
         for ids, is_newest in (([newest], True), (older, False)):
             marked = update(runs).where(runs.c.id.in_(ids), runs.c.is_newest.is_not(is_newest))
-            connection.execute(marked.values(is_newest=is_newest))
-        question_rows.take_off_lists(connection, older)
+            tx.connection.execute(marked.values(is_newest=is_newest))
+        question_rows.take_off_lists(tx, older)
     return int(newest)
 
 
@@ -352,14 +339,12 @@ def _written(documents: Documents, extras: Extras, run_id: str) -> str:
     return documents.write(extras.model_dump(mode="json"), run_id)
 
 
-def _write_run(
-    connection: Connection, documents: Documents, run: int, batch: Batch, tail: Tail
-) -> None:
+def _write_run(tx: Transaction, run: int, batch: Batch, tail: Tail) -> None:
     columns = {"batch": batch.number, "told": tail.number, "hash": tail.hash}
-    columns |= _columns(documents, batch)
-    connection.execute(_UPDATE_RUN, {"key": run, **columns})
+    columns |= _columns(tx.documents, batch)
+    tx.connection.execute(_UPDATE_RUN, {"key": run, **columns})
     add_missing(
-        connection,
+        tx.connection,
         labels,
         [{"run": run, "label": f"{name}={value}"} for name, value in batch.view.labels.items()],
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from inbox.workload import ORDERS
-from sqlalchemy import Connection, RowMapping, insert, select, text
+from sqlalchemy import RowMapping, insert, select, text
 from stage import Processes, postgres
 
 from abeyance import Principal, views
@@ -18,9 +18,10 @@ from abeyance.filters import InboxFilter, RunFilter
 from abeyance.records import questions, runs, tables
 from abeyance.records.batch import Batch, Fact
 from abeyance.records.database import Database, Scope
+from abeyance.records.documents import Transaction
 from abeyance.records.writing import write
 
-Query: TypeAlias = Callable[[Connection, int], Any]
+Query: TypeAlias = Callable[[Transaction], Any]
 
 _DIFFERENT: Final = 100
 """How many runs are written; all others are copies of them."""
@@ -63,27 +64,22 @@ class OnRecords:
         }
 
     def _inbox(self, filters: InboxFilter, **options: Any) -> Query:
-        return lambda connection, deployment: questions.inbox(
-            connection, self._database.documents, deployment, filters, **options
-        )
+        return lambda tx: questions.inbox(tx, filters, **options)
 
     def _runs(self, filters: RunFilter) -> Query:
-        return lambda connection, deployment: runs.page(
-            connection, self._database.documents, deployment, filters
-        )
+        return lambda tx: runs.page(tx, filters)
 
     async def read(self, page: str) -> int:
         query = self.pages[page]
         found = await self._database.read(
-            lambda connection: query(connection, self._database.deployment(connection, _SCOPE))
+            lambda connection: query(self._database.transaction(connection, _SCOPE))
         )
         return int(found.total)
 
     async def fill(self, runs: int) -> None:
-        documents = self._database.documents
         with self._database.writing() as connection:
-            deployment = self._database.deployment(connection, _SCOPE)
-            write(connection, documents, deployment, [_batch(n) for n in range(_DIFFERENT)])
+            tx = self._database.transaction(connection, _SCOPE)
+            write(tx, [_batch(n) for n in range(_DIFFERENT)])
         with self._database.reading() as connection:
             first = {table: connection.execute(select(table)).mappings().all() for table in _KEYS}
         for shift in range(_DIFFERENT, runs, _DIFFERENT):

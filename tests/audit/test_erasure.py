@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from audited_site import AuditedSite, verified
 from sample_graphs import gated
-from sqlalchemy import Connection, select
+from sqlalchemy import select
 from stack import Api, problem, served
 from temporal_site import ANYBODY, Site, eventually
 from temporalio.client import Client as TemporalClient
@@ -20,6 +20,7 @@ from abeyance.client import Client
 from abeyance.core.state import Limits
 from abeyance.errors import Code, Refusal, SettingsError
 from abeyance.records import removing, tables
+from abeyance.records.documents import Transaction
 from abeyance.settings import Settings
 from abeyance.storage.blobs import FolderBlobs, MemoryBlobs
 from abeyance.temporal.connection import connect_temporal
@@ -72,9 +73,10 @@ async def refused(api: Api, run_id: str, code: str) -> None:
 
 
 async def tombstone(site: AuditedSite, run_id: str) -> bytes:
-    def read(connection: Connection, _documents: object, deployment: int) -> str:
-        query = select(tables.erased.c.tombstone).filter_by(deployment=deployment, run_id=run_id)
-        return str(connection.execute(query).scalar_one())
+    def read(tx: Transaction) -> str:
+        query = select(tables.erased.c.tombstone)
+        query = query.filter_by(deployment=tx.deployment, run_id=run_id)
+        return str(tx.connection.execute(query).scalar_one())
 
     return (await site.client.records.read(read)).encode() + b"\n"
 

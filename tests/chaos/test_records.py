@@ -26,6 +26,7 @@ from abeyance.client import Client
 from abeyance.errors import RecordsUnavailable, Unavailable
 from abeyance.records import runs
 from abeyance.records.database import Database
+from abeyance.records.documents import Transaction
 from abeyance.records.tables import events
 from abeyance.records.tables import runs as rows
 
@@ -172,8 +173,8 @@ class Site:
         view = await handle.query("state", result_type=views.RunView)
         with self._database.reading() as connection:
             (deployment,) = connection.execute(select(rows.c.deployment).distinct()).scalars()
-            documents = self._database.documents
-            kept = runs.run(connection, documents, deployment, name)
+            tx = Transaction(connection, self._database.documents, deployment)
+            kept = runs.run(tx, name)
             of_run = select(events.c.number).join(rows).where(rows.c.run_id == name)
             numbers = connection.execute(of_run.order_by(events.c.number)).scalars().all()
         if kept is None:

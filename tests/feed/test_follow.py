@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from sample_graphs import Held, chain, gated, gates
-from sqlalchemy import Connection, event, select
+from sqlalchemy import event, select
 from temporal_site import ANYBODY, Site, eventually
 from temporalio.client import Client as TemporalClient
 
@@ -21,7 +21,7 @@ from abeyance.core.state import Limits
 from abeyance.records import events
 from abeyance.records.batch import Batch, Fact
 from abeyance.records.database import Database
-from abeyance.records.documents import Documents
+from abeyance.records.documents import Transaction
 from abeyance.records.tables import runs
 from abeyance.records.writing import write
 from abeyance.settings import load_settings
@@ -179,24 +179,24 @@ async def test_who_follows_reads_what_took_the_place_of_an_event_that_was_taken_
     assert [*read, *rest] == await whole(site.client.feed, run_id)
 
 
-def ghost(connection: Connection, documents: Documents, deployment: int, run_id: str) -> None:
+def ghost(tx: Transaction, run_id: str) -> None:
     """Record an event of which the run knows nothing."""
     query = select(runs.c.origin, runs.c.batch, runs.c.view).where(
-        runs.c.deployment == deployment, runs.c.run_id == run_id
+        runs.c.deployment == tx.deployment, runs.c.run_id == run_id
     )
-    origin, number, view = connection.execute(query).one()
-    (*_, last) = events.of_run(connection, documents, deployment, run_id)
+    origin, number, view = tx.connection.execute(query).one()
+    (*_, last) = events.of_run(tx, run_id)
     fact = Fact(number=int(last.id) + 1, time=last.time, type="run.paused")
     batch = Batch(
         number=number + 1,
         after=number,
         origin=origin,
-        view=views.RunView.model_validate(documents.read(view)),
+        view=views.RunView.model_validate(tx.documents.read(view)),
         active_at=last.time,
         facts_before=int(last.id),
         facts=[fact],
     )
-    write(connection, documents, deployment, [batch])
+    write(tx, [batch])
 
 
 async def test_many_followers_of_a_run_share_what_is_read(temporal: TemporalClient) -> None:

@@ -18,6 +18,7 @@ from abeyance.keyring import Keyring
 from abeyance.records import approvals
 from abeyance.records.batch import Batch
 from abeyance.records.database import Database
+from abeyance.records.documents import Transaction
 from abeyance.records.report import Approvals, Total, csv_head, csv_lines
 
 KEYS = Keyring({"one": bytes(32)})
@@ -360,11 +361,11 @@ def test_what_was_discarded_by_a_rewind_stays_and_is_not_added(recorded: Recorde
     assert (page.sums["reason"].sum, page.total) == ("2", 2)
 
 
-def _discard(connection: Any, _documents: Any, _deployment: int, interrupt_id: str) -> None:
+def _discard(tx: Transaction, interrupt_id: str) -> None:
     from abeyance.records.tables import questions
 
     own = questions.update().where(questions.c.interrupt_id == interrupt_id)
-    connection.execute(own.values(rewound_by=7))
+    tx.connection.execute(own.values(rewound_by=7))
 
 
 def test_a_field_that_no_row_of_the_page_has_is_null_and_named(recorded: Recorded) -> None:

@@ -130,10 +130,8 @@ def test_a_batch_that_comes_after_the_erasure_of_its_run_brings_nothing_back(
     recorded: Recorded,
 ) -> None:
     answered(recorded)
-    with recorded.database.writing() as connection:
-        about = (connection, recorded.database.documents, recorded.deployment)
-        erasure = removing.Erasure(run_id="a", at=at(5), is_done=False)
-        removing.bury(*about, erasure, str)
+    erasure = removing.Erasure(run_id="a", at=at(5), is_done=False)
+    recorded.change(removing.bury, erasure, str)
     late = batch(run_view("a", status="completed"), number=3, facts=[fact(4, "run.completed")])
     recorded.write(late)
 

@@ -117,7 +117,7 @@ def test_who_goes_on_after_each_stretch_has_all_that_pass_the_filter(recorded: R
 
     assert (seen, stretches) == (["r0", "r2", "r4", "r6"], 2)
     # What does not pass is behind the reader too.
-    assert stretch.place.position == recorded.ask(events.positions).newest
+    assert stretch.place.position == recorded.read(events.positions).newest
     assert (
         recorded.read(events.of_all, filters, after=position + 99).place.position == position + 99
     )
@@ -127,17 +127,17 @@ def test_positions_are_between_the_oldest_and_the_newest_and_are_given_once(
     recorded: Recorded,
 ) -> None:
     other = Recorded(recorded.database, "theirs")
-    none = recorded.ask(events.positions)
+    none = recorded.read(events.positions)
     assert (none.oldest, none.newest) == (0, 0)
     happened(recorded, "a", fact(1), fact(2))
     happened(other, "a", fact(1))
     happened(recorded, "b", fact(1), fact(2))
-    before = recorded.ask(events.positions)
+    before = recorded.read(events.positions)
 
     with recorded.database.writing() as connection:
         connection.execute(delete(tables.runs))
     happened(recorded, "c", fact(1))
-    after = recorded.ask(events.positions)
+    after = recorded.read(events.positions)
 
     assert before.oldest < before.newest < after.oldest == after.newest
     assert before.made_at == after.made_at > 0
@@ -212,7 +212,7 @@ def test_a_place_is_read_as_it_was_written_and_nothing_else_is_one(recorded: Rec
     place = events.Place.parse(event.id)
     assert place is not None
     assert str(place) == event.id
-    assert place.made_at == recorded.ask(events.positions).made_at > 0
+    assert place.made_at == recorded.read(events.positions).made_at > 0
     for text in ("", "nonsense", event.event_id, f"{event.id}0" * 2, "-1"):
         assert events.Place.parse(text) is None
     assert [events.number_of(text) for text in ("000000000012", "12", "x", event.id)] == [
@@ -248,7 +248,7 @@ def test_no_event_becomes_visible_behind_a_reader(recorded: Recorded) -> None:
 
     with ThreadPoolExecutor(1) as beside:
         with recorded.database.writing() as connection:
-            write(connection, recorded.database.documents, recorded.deployment, [slow])
+            write(recorded.transaction(connection), [slow])
             writing = beside.submit(recorded.write, fast)
             assert types(recorded) == []
             assert wait([writing], timeout=0.3).not_done

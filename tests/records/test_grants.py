@@ -284,8 +284,7 @@ def test_grants_are_listed_and_counted_by_their_makers(recorded: Recorded) -> No
 def test_a_grant_is_written_once_and_stays_revoked_when_it_comes_again(recorded: Recorded) -> None:
     recorded.write(making())
     recorded.change(grants.revoke, "g", by="ben", now=at(1), check=lambda _: None)
-    with recorded.database.writing() as connection:
-        fill(connection, recorded.database.documents, recorded.deployment, making())
+    recorded.change(fill, making())
     assert listed(recorded) == []
 
 
@@ -293,10 +292,9 @@ def test_a_grant_that_is_made_anew_counts_no_more_because_it_may_have_been_revok
     recorded: Recorded,
 ) -> None:
     told = making(), batch(run_view("a"), number=2, facts=[made(2, id="h")])
-    with recorded.database.writing() as connection:
-        # The second first: nothing is missing of a run, and then something is.
-        for each in reversed(told):
-            fill(connection, recorded.database.documents, recorded.deployment, each)
+    # The second first: nothing is missing of a run, and then something is.
+    for each in reversed(told):
+        recorded.change(fill, each)
 
     assert listed(recorded) == []
     assert take(recorded, call()) is None

@@ -19,7 +19,7 @@ from abeyance.errors import Code, Refusal
 from abeyance.keyring import Keyring
 from abeyance.records import grants
 from abeyance.records.batch import Batch
-from abeyance.records.documents import Documents
+from abeyance.records.documents import Documents, Transaction
 from abeyance.records.tables import deployments
 from abeyance.records.writing import write
 
@@ -42,7 +42,7 @@ class Standing(RuleBasedStateMachine):
         self.transaction = self.connection.begin()
         own = insert(deployments).values(namespace="n", task_queue="q")
         self.deployment = self.connection.execute(own.returning(deployments.c.id)).scalar_one()
-        self.documents = Documents(Keyring({}))
+        self.tx = Transaction(self.connection, Documents(Keyring({})), self.deployment)
         self.now = NOON
         self.made: dict[str, Grant] = {}
         self.ended: set[str] = set()
@@ -64,7 +64,7 @@ class Standing(RuleBasedStateMachine):
         made = batch(run_view(run_id), number=number, facts=facts, active_at=self.now)
         before = made.model_copy(update={"facts_before": self.events[run_id] - len(facts)})
         told.append(before)
-        write(self.connection, self.documents, self.deployment, [before])
+        write(self.tx, [before])
 
     @rule(
         run_id=st.sampled_from(RUNS),
@@ -113,7 +113,7 @@ class Standing(RuleBasedStateMachine):
     def a_batch_comes_once_more(self, run_id: str) -> None:
         if self.batches[run_id]:
             again = self.batches[run_id][-1]
-            write(self.connection, self.documents, self.deployment, [again])
+            write(self.tx, [again])
 
     @precondition(lambda self: self.made)
     @rule(number=st.integers(0, 3), by=st.sampled_from([*PEOPLE, "olga"]))
@@ -125,7 +125,7 @@ class Standing(RuleBasedStateMachine):
         id_ = f"g{number % len(self.made)}"
         about: dict[str, Any] = {"by": by, "now": self.now, "check": check}
         try:
-            grants.revoke(self.connection, self.documents, self.deployment, id_, **about)
+            grants.revoke(self.tx, id_, **about)
         except Refusal:
             return
         self.ended.add(id_)
@@ -162,7 +162,7 @@ class Standing(RuleBasedStateMachine):
         """Return the grant that a call finds. It has to be one that counts, and none only without one."""
         find = grants.take if takes else grants.covering
         about: dict[str, Any] = {"now": self.now, "may": self.may}
-        found = find(self.connection, self.documents, self.deployment, call, **about)
+        found = find(self.tx, call, **about)
         expected: set[str | None] = {id_ for id_ in self.made if self.covers(id_, call)}
         id_ = None if found is None else found.id
         assert id_ in (expected or {None})
@@ -204,7 +204,7 @@ class Standing(RuleBasedStateMachine):
 
     @invariant()
     def no_grant_has_more_uses_than_it_was_given(self) -> None:
-        about = (self.connection, self.documents, self.deployment, self.now)
+        about = (self.tx, self.now)
         standing = {each.id for each in grants.listed(*about)}
         for shown in grants.listed(*about, status="all"):
             assert (shown.id in standing) == (shown.status == "standing")

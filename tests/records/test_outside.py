@@ -20,15 +20,7 @@ FAILED = wire.NotificationFailed(
 
 
 def tell(recorded: Recorded, run_id: str, minutes: float) -> None:
-    with recorded.database.writing() as connection:
-        outside.undelivered(
-            connection,
-            recorded.database.documents,
-            recorded.deployment,
-            run_id,
-            FAILED,
-            at=at(minutes),
-        )
+    recorded.change(outside.undelivered, run_id, FAILED, at=at(minutes))
 
 
 def ended(recorded: Recorded, *facts: Fact) -> None:

@@ -43,9 +43,7 @@ def rewound(at: int, salt: str = "b") -> Rewound:
 
 
 def written(recorded: Recorded, batch: Batch) -> Written:
-    with recorded.database.writing() as connection:
-        documents = recorded.database.documents
-        (done,) = write(connection, documents, recorded.deployment, [batch])
+    (done,) = recorded.change(write, [batch])
     return done
 
 
@@ -371,7 +369,7 @@ def test_rewinds_that_lie_behind_a_run_which_goes_on_without_its_records_are_mad
     last = batch(5, question("r", "q"), after=4, types=["run.resumed"], before=6)
     recorded.write(first, second, third, fourth, last)
     seen = events(recorded, discarded=True), statuses(recorded, discarded=True)
-    recorded.change(lambda connection, *_: connection.execute(delete(runs)))
+    recorded.change(lambda tx: tx.connection.execute(delete(runs)))
 
     recorded.write(last)
     for each in (first, second, first, third, fourth, last):

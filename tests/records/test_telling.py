@@ -15,7 +15,7 @@ from sqlalchemy import Connection, insert, select
 from abeyance.keyring import Keyring
 from abeyance.records.batch import BEGINNING, Batch, Fact, Written
 from abeyance.records.database import Scope
-from abeyance.records.documents import Documents
+from abeyance.records.documents import Documents, Transaction
 from abeyance.records.tables import deployments, events, questions
 from abeyance.records.writer import Told, Untold
 from abeyance.records.writing import write
@@ -46,7 +46,7 @@ class Telling(RuleBasedStateMachine):
         self.transaction = self.connection.begin()
         own = insert(deployments).values(namespace="n", task_queue="q")
         self.deployment = self.connection.execute(own.returning(deployments.c.id)).scalar_one()
-        self.documents = Documents(Keyring({}))
+        self.tx = Transaction(self.connection, Documents(Keyring({})), self.deployment)
         self.untold = Untold()
         self.is_away = False
         self.clock = BEGINNING
@@ -156,7 +156,7 @@ class Telling(RuleBasedStateMachine):
         return written
 
     def write(self, batch: Batch) -> Written:
-        (written,) = write(self.connection, self.documents, self.deployment, [batch])
+        (written,) = write(self.tx, [batch])
         return written
 
 

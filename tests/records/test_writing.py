@@ -52,8 +52,7 @@ def batch(
 
 def recorded(database: Database, batch: Batch) -> Written:
     with database.writing() as connection:
-        deployment = database.deployment(connection, SCOPE)
-        (written,) = write(connection, database.documents, deployment, [batch])
+        (written,) = write(database.transaction(connection, SCOPE), [batch])
     return written
 
 

@@ -19,7 +19,7 @@ from abeyance.errors import RecordsUnavailable
 from abeyance.keyring import Keyring
 from abeyance.records.batch import Batch, Written
 from abeyance.records.database import Scope
-from abeyance.records.documents import Documents
+from abeyance.records.documents import Documents, Transaction
 from abeyance.records.tables import deployments, events, metadata, questions, runs
 from abeyance.records.writing import write
 from tests.simulation.payloads import KEYS
@@ -99,6 +99,7 @@ class Records:
         self._transaction = self._connection.begin()
         own = insert(deployments).values(namespace="simulated", task_queue="simulation")
         self._deployment = self._connection.execute(own.returning(deployments.c.id)).scalar_one()
+        self._tx = Transaction(self._connection, self.documents, self._deployment)
 
     def close(self) -> None:
         """Forget everything."""
@@ -161,7 +162,7 @@ class Records:
                 raise Hanging
 
     def _write(self, batch: Batch) -> Written:
-        (written,) = write(self._connection, self.documents, self._deployment, [batch])
+        (written,) = write(self._tx, [batch])
         return written
 
     # What a client needs of a database
@@ -182,10 +183,10 @@ class Records:
             raise RecordsUnavailable("the database is away")
         yield self._connection
 
-    def deployment(self, connection: Connection, scope: Scope) -> int:
-        """Return the row of the deployment."""
+    def transaction(self, connection: Connection, scope: Scope) -> Transaction:
+        """Return what queries and changes take."""
         del connection, scope
-        return int(self._deployment)
+        return self._tx
 
     # What a schedule holds against the run
 

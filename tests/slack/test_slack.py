@@ -16,13 +16,14 @@ from pydantic import BaseModel, Field
 from scripted_agents import desk as agent_graph
 from scripted_agents import scripted, told
 from slack_site import ADA, FakeSlack, Message, Reply, fake_slack, in_slack, signature
-from sqlalchemy import Connection, select
+from sqlalchemy import select
 from stack import PLAIN
 from temporal_site import ANYBODY, Site, eventually
 from temporalio.client import Client as TemporalClient
 
 from abeyance import START, Agent, Graph, Principal, Remember, tool
 from abeyance.contrib.slack import hearing, presses
+from abeyance.records.documents import Transaction
 from abeyance.records.tables import followers
 
 
@@ -414,9 +415,9 @@ async def test_what_is_asked_while_nobody_posts_is_posted_later_but_not_what_was
     assert len(slack.posted) == 1
 
 
-def has_cursor(connection: Connection, documents: object, deployment: int) -> bool:
-    found = select(followers.c.cursor).where(followers.c.deployment == deployment)
-    return bool(connection.scalar(found))
+def has_cursor(tx: Transaction) -> bool:
+    found = select(followers.c.cursor).where(followers.c.deployment == tx.deployment)
+    return bool(tx.connection.scalar(found))
 
 
 async def test_signed_requests_do_what_the_socket_does_and_others_nothing(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from sqlalchemy import select, update
@@ -13,6 +12,7 @@ from temporalio.client import Client as TemporalClient
 
 from abeyance import START, Graph
 from abeyance.errors import Refusal, Unavailable
+from abeyance.records.documents import Transaction
 from abeyance.records.selecting import the_run
 from abeyance.records.tables import runs
 from abeyance.settings import Settings
@@ -123,12 +123,10 @@ async def test_what_was_recorded_of_an_earlier_end_is_no_ground_for_a_retry(
             await run.retry(principal=ANYBODY)
 
 
-def stored_extras(connection: Any, documents: Any, deployment: int, run_id: str) -> str:
-    query = select(runs.c.extras).where(*the_run(deployment, run_id))
-    return str(connection.execute(query).scalar_one())
+def stored_extras(tx: Transaction, run_id: str) -> str:
+    query = select(runs.c.extras).where(*the_run(tx.deployment, run_id))
+    return str(tx.connection.execute(query).scalar_one())
 
 
-def store_extras(
-    connection: Any, documents: Any, deployment: int, run_id: str, extras: str
-) -> None:
-    connection.execute(update(runs).where(*the_run(deployment, run_id)).values(extras=extras))
+def store_extras(tx: Transaction, run_id: str, extras: str) -> None:
+    tx.connection.execute(update(runs).where(*the_run(tx.deployment, run_id)).values(extras=extras))

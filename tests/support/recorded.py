@@ -15,7 +15,7 @@ from abeyance import views
 from abeyance.core.state import Status
 from abeyance.records.batch import Batch, Fact
 from abeyance.records.database import Database, Scope
-from abeyance.records.documents import Documents
+from abeyance.records.documents import Transaction
 from abeyance.records.tables import metadata
 from abeyance.records.writing import write
 
@@ -113,34 +113,29 @@ class Recorded:
         with database.writing() as connection:
             self.deployment = database.deployment(connection, Scope("n", queue))
 
+    def transaction(self, connection: Connection) -> Transaction:
+        return Transaction(connection, self.database.documents, self.deployment)
+
     def write(self, *batches: Batch) -> None:
-        with self.database.writing() as connection:
-            write(connection, self.database.documents, self.deployment, batches)
+        self.change(write, batches)
 
     def change(
         self,
-        what: Callable[Concatenate[Connection, Documents, int, P], T],
+        what: Callable[Concatenate[Transaction, P], T],
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> T:
         with self.database.writing() as connection:
-            return what(connection, self.database.documents, self.deployment, *args, **kwargs)
+            return what(self.transaction(connection), *args, **kwargs)
 
     def read(
         self,
-        query: Callable[Concatenate[Connection, Documents, int, P], T],
+        query: Callable[Concatenate[Transaction, P], T],
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> T:
         with self.database.reading() as connection:
-            return query(connection, self.database.documents, self.deployment, *args, **kwargs)
-
-    def ask(
-        self, query: Callable[Concatenate[Connection, int, P], T], *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        """Read what is in no document."""
-        with self.database.reading() as connection:
-            return query(connection, self.deployment, *args, **kwargs)
+            return query(self.transaction(connection), *args, **kwargs)
 
     @contextmanager
     def statements(self) -> Iterator[list[str]]:

@@ -18,6 +18,7 @@ from abeyance.core.state import Limits
 from abeyance.errors import Code, Refusal
 from abeyance.records import questions, runs
 from abeyance.records.batch import Batch, Fact
+from abeyance.records.documents import Transaction
 from abeyance.records.events import of_run
 from abeyance.records.tables import claims, delegations, deployments, micros
 from abeyance.records.tables import events as events_table
@@ -51,16 +52,16 @@ async def recorded(site: Site, *run_ids: str) -> dict[str, Any]:
     return found
 
 
-def numbered(connection: Any, documents: Any, deployment: int, run_id: str) -> list[Any]:
+def numbered(tx: Transaction, run_id: str) -> list[Any]:
     """The events of a run, each as a row."""
     query = (
         select(events_table.c.number, events_table.c.type, events_table.c.at, events_table.c.data)
         .join(runs_table, events_table.c.run == runs_table.c.id)
-        .where(runs_table.c.deployment == deployment, runs_table.c.run_id == run_id)
+        .where(runs_table.c.deployment == tx.deployment, runs_table.c.run_id == run_id)
         .order_by(events_table.c.number)
     )
-    rows = connection.execute(query).all()
-    return [(*row[:-1], documents.read(row.data)) for row in rows]
+    rows = tx.connection.execute(query).all()
+    return [(*row[:-1], tx.documents.read(row.data)) for row in rows]
 
 
 async def test_the_records_of_a_lost_database_are_made_anew_from_histories(
@@ -267,21 +268,13 @@ async def test_what_a_task_recorded_that_came_to_nothing_is_taken_back(
     assert await everything(site, run_id) == again
 
 
-def record_what_never_was(
-    connection: Any,
-    documents: Any,
-    deployment: int,
-    run_id: str,
-    *,
-    gate: InterruptView,
-    task: str,
-) -> None:
+def record_what_never_was(tx: Transaction, run_id: str, *, gate: InterruptView, task: str) -> None:
     """Record an answer, as a worker does that dies before its workflow task is over."""
     query = select(runs_table.c.origin, runs_table.c.batch, runs_table.c.told).where(
-        runs_table.c.deployment == deployment, runs_table.c.run_id == run_id
+        runs_table.c.deployment == tx.deployment, runs_table.c.run_id == run_id
     )
-    row = connection.execute(query).one()
-    view = runs.run(connection, documents, deployment, run_id)
+    row = tx.connection.execute(query).one()
+    view = runs.run(tx, run_id)
     assert view is not None
     now = datetime.now(UTC)
     told = {"number": row.told + 1, "time": now, "type": "interrupt.answered", "task": task}
@@ -295,7 +288,7 @@ def record_what_never_was(
         facts_before=row.told,
         facts=[Fact.model_validate({**told, "data": {"id": gate.id}})],
     )
-    write(connection, documents, deployment, [lost])
+    write(tx, [lost])
 
 
 async def standing(site: Site, run_id: str) -> list[Any]:
