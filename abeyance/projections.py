@@ -57,7 +57,7 @@ def short_view(state: RunState, start: wire.StartRun) -> views.RunView:
     Temporal takes no more than some megabytes, so it has no large values.
     """
     shown = [
-        short(_view(state, each)).model_copy(update={"answer": None, "preview": None})
+        short(question(state, each)).model_copy(update={"answer": None, "preview": None})
         for each in islice(state.ledger.open.values(), _MAX_OPEN)
     ]
     view = bare_view(state, start)
@@ -165,12 +165,12 @@ def agents(state: RunState) -> list[views.AgentView]:
 
 def open_interrupts(state: RunState) -> list[views.InterruptView]:
     """The open interrupts, in the order in which they were opened."""
-    return [_view(state, entry) for entry in state.ledger.open.values()]
+    return [question(state, entry) for entry in state.ledger.open.values()]
 
 
 def interrupt(state: RunState, id_: str) -> views.InterruptView:
     """One interrupt, open or settled. Raises KeyError if there is none."""
-    return _view(state, state.ledger.open.get(id_) or state.ledger.settled[id_])
+    return question(state, state.ledger.open.get(id_) or state.ledger.settled[id_])
 
 
 def short(view: views.InterruptView) -> views.InterruptView:
@@ -203,17 +203,13 @@ def _is_short(value: Any) -> bool:
     return isinstance(value, str | int | float) and not isinstance(value, bool) and value != ""
 
 
-def question(state: RunState, entry: Interrupt) -> views.InterruptView:
-    """A question of a run, whole."""
-    return _view(state, entry)
-
-
 def settled_interrupts(state: RunState) -> list[views.InterruptView]:
     """The settled interrupts, in the order in which they were settled."""
-    return [_view(state, entry) for entry in state.ledger.settled.values()]
+    return [question(state, entry) for entry in state.ledger.settled.values()]
 
 
-def _view(state: RunState, entry: Interrupt) -> views.InterruptView:
+def question(state: RunState, entry: Interrupt) -> views.InterruptView:
+    """A question of a run, whole."""
     return views.InterruptView(
         run_id=state.run_id,
         graph=state.spec.name,

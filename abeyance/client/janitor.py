@@ -130,14 +130,5 @@ class Janitor:
         except (Refusal, Unreadable):
             # It is erased or deleted, or this process lacks a key.
             return None
-        view = record.view
-        return End(
-            run_id=run_id,
-            origin=described.start.get("origin") or described.first,
-            status=view.status,
-            reason=view.reason,
-            at=view.ended_at or view.updated_at,
-            started=view,
-            view=None if view.degraded else view,
-            questions=record.interrupts,
-        )
+        origin = described.start.get("origin") or described.first
+        return End(origin=origin, view=record.view, questions=record.interrupts)

@@ -234,10 +234,6 @@ class RunReader(CommandedRun):
         """How many messages are unread."""
         return (await self.view()).queue_depth
 
-    async def has_queued_messages(self) -> bool:
-        """Return whether a message is unread."""
-        return await self.queue_depth() > 0
-
     async def standing(self, *, caught_up: bool = False) -> Standing:
         """Return how the run stands by its memo, which changes as soon as the run does.
 

@@ -24,6 +24,7 @@ from abeyance.core.state import Status
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.history import resets
 from abeyance.history.description import RPC, RunDescription
+from abeyance.history.reading import events_of
 from abeyance.history.resets import Continued, Point, Told
 from abeyance.records import discards
 from abeyance.records.claims import Claim
@@ -237,13 +238,10 @@ def _latest(history: Sequence[HistoryEvent]) -> Told | None:
 
 
 async def _history(deployment: Deployment, run_id: str, execution: str) -> Sequence[HistoryEvent]:
-    handle = deployment.line.temporal.get_workflow_handle(run_id, run_id=execution or None)
-
-    async def read() -> Sequence[HistoryEvent]:
-        return (await handle.fetch_history(rpc_timeout=RPC)).events
-
+    line = deployment.line
+    read = partial(events_of, line.temporal, line.task_queue, patience=line.patience)
     try:
-        return await retry_until(f"the run {run_id!r}", read, seconds=deployment.line.patience)
+        return await read(run_id, execution)
     except NotFound:
         raise _gone(run_id) from None
 

@@ -40,40 +40,28 @@ class Claim:
     claimed_at: datetime
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Conversation:
-    """The claims of one conversation, oldest first."""
-
-    conversation_id: str
-    claims: tuple[Claim, ...] = ()
-
-    def check(self, wanted: Claim) -> None:
-        """Raise the refusal of a claim: `conversation_busy` or `too_many_runs`."""
-        agents = list(
-            dict.fromkeys(
-                claim.run_id
-                for claim in self.claims
-                if claim.session_type == EXCLUSIVE and claim.run_id != wanted.run_id
-            )
+def refuse(conversation_id: str, held: Sequence[Claim], wanted: Claim) -> None:
+    """Raise the refusal of a claim beside those that are held: `conversation_busy`, `too_many_runs`."""
+    others = (each.run_id for each in held if each.session_type == EXCLUSIVE)
+    agents = [*dict.fromkeys(run_id for run_id in others if run_id != wanted.run_id)]
+    if agents and wanted.session_type == EXCLUSIVE and not wanted.allow_concurrent:
+        raise Refusal(
+            Code.CONVERSATION_BUSY,
+            f"The conversation {conversation_id!r} has an active run {agents[0]!r}. Steer that one, "
+            "cancel it, or start with allow_concurrent: true.",
+            conversation_id=conversation_id,
+            run_id=agents[0],
+            runs=agents[:_MOST_TOLD],
         )
-        if agents and wanted.session_type == EXCLUSIVE and not wanted.allow_concurrent:
-            raise Refusal(
-                Code.CONVERSATION_BUSY,
-                f"The conversation {self.conversation_id!r} has an active run {agents[0]!r}. Steer that "
-                "one, cancel it, or start with allow_concurrent: true.",
-                conversation_id=self.conversation_id,
-                run_id=agents[0],
-                runs=agents[:_MOST_TOLD],
-            )
-        if len(self.claims) >= MAX_CLAIMS:
-            raise Refusal(
-                Code.TOO_MANY_RUNS,
-                f"The conversation {self.conversation_id!r} has {len(self.claims)} active runs, and "
-                "it can have no more. Wait for some to end, or use another conversation.",
-                conversation_id=self.conversation_id,
-                limit=MAX_CLAIMS,
-                actual=len(self.claims),
-            )
+    if len(held) >= MAX_CLAIMS:
+        raise Refusal(
+            Code.TOO_MANY_RUNS,
+            f"The conversation {conversation_id!r} has {len(held)} active runs, and it can have no "
+            "more. Wait for some to end, or use another conversation.",
+            conversation_id=conversation_id,
+            limit=MAX_CLAIMS,
+            actual=len(held),
+        )
 
 
 def of_conversation(tx: Transaction, conversation_id: str) -> list[Claim]:
@@ -97,8 +85,7 @@ def of_conversation(tx: Transaction, conversation_id: str) -> list[Claim]:
 def make(tx: Transaction, conversation_id: str, claim: Claim) -> None:
     """Claim a place in a conversation, also anew. Raises `conversation_busy` and `too_many_runs`."""
     alone(tx)
-    held = of_conversation(tx, conversation_id)
-    Conversation(conversation_id=conversation_id, claims=tuple(held)).check(claim)
+    refuse(conversation_id, of_conversation(tx, conversation_id), claim)
     # A run that is rewound may still have the place that it takes again.
     release(tx, [claim.token])
     tx.connection.execute(

@@ -34,10 +34,6 @@ FIELDS: Final = (
     events.c.rewound_by,
 )
 """What an event is made of."""
-_NUMBER: Final = (
-    select(func.max(events.c.number)).where(events.c.run == runs.c.id).scalar_subquery()
-)
-"""That of the latest event of a run."""
 _DIGITS: Final = 12
 _ID: Final = re.compile(rf"\d{{{_DIGITS}}}", re.ASCII)
 _CURSOR: Final = re.compile(rf"(\d{{{_DIGITS}}})-([0-9a-f]{{1,15}})", re.ASCII)
@@ -139,22 +135,15 @@ def part_of_run(
     position is not.
     """
     found = tx.connection.execute(
-        select(_NUMBER, runs.c.ended_at).where(*selecting.the_run(tx.deployment, run_id))
+        select(runs.c.told, runs.c.ended_at).where(*selecting.the_run(tx.deployment, run_id))
     ).one_or_none()
     if found is None:
         return None
     latest, ended_at = found
-    rows = _rows(
-        tx,
-        run_id,
-        after=after,
-        beyond=beyond,
-        limit=limit,
-        discarded=discarded,
-    )
+    rows = _rows(tx, run_id, after=after, beyond=beyond, limit=limit, discarded=discarded)
     return Part(
         items=[_event(tx.documents, run_id, row) for row in rows],
-        newest=latest or 0,
+        newest=latest,
         position=newest(tx.connection),
         is_last=len(rows) < limit or rows[-1].number == latest,
         has_ended=ended_at is not None,
@@ -163,12 +152,12 @@ def part_of_run(
 
 def running(tx: Transaction, run_id: str) -> tuple[int, list[str]]:
     """Return the number of a run's latest event, and the addresses of the visits that run by then."""
-    query = select(_NUMBER, runs.c.view).where(*selecting.the_run(tx.deployment, run_id))
+    query = select(runs.c.told, runs.c.view).where(*selecting.the_run(tx.deployment, run_id))
     found = tx.connection.execute(query).one_or_none()
     if found is None:
         return 0, []
     latest, view = found
-    return latest or 0, tx.documents.read(view).get("running", [])
+    return latest, tx.documents.read(view).get("running", [])
 
 
 def of_all(tx: Transaction, filters: EventFilter, *, after: int = 0, limit: int = 1_000) -> Stretch:

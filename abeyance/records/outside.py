@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import delete, exists, select, update
 
 from abeyance import views, wire
 from abeyance.records.batch import BEGINNING, Batch, Fact
@@ -24,20 +24,19 @@ _UNDELIVERED: Final = "notification.failed"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class End:
-    """How and when a run ended.
+    """The end of a run: its first execution, and the view and the questions of its closing record.
 
-    `view` and `questions` are those of its closing record; without it Temporal has ended the run, and
-    `started` is what Temporal knows of it. `origin` is its first execution.
+    If the view is `degraded` there was none: Temporal has ended the run, and that is what it knows of it.
     """
 
-    run_id: str
     origin: str
-    status: str
-    reason: str | None
-    at: datetime
-    started: views.RunView
-    view: views.RunView | None = None
+    view: views.RunView
     questions: Sequence[views.InterruptView] = ()
+
+    @property
+    def at(self) -> datetime:
+        """When the run ended."""
+        return self.view.ended_at or self.view.updated_at
 
 
 def unsettled(tx: Transaction, run_ids: Sequence[str]) -> set[str]:
@@ -63,7 +62,7 @@ def end(tx: Transaction, ends: Iterable[End]) -> int:
         tx.connection.execute(
             delete(claims).where(
                 claims.c.deployment == tx.deployment,
-                claims.c.run_id == each.run_id,
+                claims.c.run_id == each.view.run_id,
                 claims.c.claimed_at <= micros(each.at),
             )
         )
@@ -78,14 +77,16 @@ def lose(tx: Transaction, run_ids: Sequence[str], *, at: datetime) -> int:
         runs.c.is_newest,
         runs.c.ended_at.is_(None),
     )
+    how = {
+        "status": "terminated",
+        "reason": "Temporal does not have this run any more",
+        "ended_at": at,
+        "degraded": True,
+    }
     lost = [
         End(
-            run_id=row.run_id,
             origin=row.origin,
-            status="terminated",
-            reason="Temporal does not have this run any more",
-            at=at,
-            started=views.RunView.model_validate(tx.documents.read(row.view)),
+            view=views.RunView.model_validate(tx.documents.read(row.view)).model_copy(update=how),
         )
         for row in tx.connection.execute(query)
     ]
@@ -138,19 +139,19 @@ def _batch(tx: Transaction, ended: End) -> Batch | None:
     """Return the batch that records an end; None if there is one in the records, or a later run."""
     # A later run may have the id.
     own = (runs.c.ended_at.is_(None), runs.c.created_at <= micros(ended.at))
-    found = _newest(tx, ended.run_id, *own)
+    found = _newest(tx, ended.view.run_id, *own)
     if found is None:
         return _unknown(tx, ended)
-    facts, settled = list[Fact](), [*ended.questions]
-    if ended.view is None:
+    facts, settled, view = list[Fact](), [*ended.questions], ended.view
+    if view.degraded:
         waiting = listed_of(tx, [found.id])
         settled = [_withdrawn(question, ended) for _, question in waiting]
         facts = [_withdrawal(question, ended) for question in settled]
-    view = ended.view or views.RunView.model_validate(tx.documents.read(found.view))
+        view = views.RunView.model_validate(tx.documents.read(found.view))
     changes: dict[str, Any] = {
-        "status": ended.status,
-        "outcome": ended.status,
-        "reason": ended.reason,
+        "status": ended.view.status,
+        "outcome": ended.view.status,
+        "reason": ended.view.reason,
         "updated_at": ended.at,
         "ended_at": ended.at,
         "open": 0,
@@ -161,9 +162,9 @@ def _batch(tx: Transaction, ended: End) -> Batch | None:
         Fact(
             number=0,
             time=ended.at,
-            type=f"run.{ended.status}".replace("-", "_"),
-            actor="temporal" if ended.view is None else None,
-            data={"reason": ended.reason},
+            type=f"run.{ended.view.status}".replace("-", "_"),
+            actor="temporal" if ended.view.degraded else None,
+            data={"reason": ended.view.reason},
         )
     )
     return _behind(found, view.model_copy(update=changes), facts, settled)
@@ -171,18 +172,15 @@ def _batch(tx: Transaction, ended: End) -> Batch | None:
 
 def _unknown(tx: Transaction, ended: End) -> Batch | None:
     """Return the batch of a run that the records lack: it ended before it handed anything over."""
-    later = select(func.count()).where(
-        runs.c.deployment == tx.deployment, runs.c.run_id == ended.run_id
-    )
-    if tx.connection.execute(later).scalar_one():
+    later = exists().where(runs.c.deployment == tx.deployment, runs.c.run_id == ended.view.run_id)
+    if tx.connection.scalar(select(later)):
         return None
-    view = ended.view or ended.started
     return Batch(
         number=BEGINNING + 1,
         after=BEGINNING,
         origin=ended.origin,
-        view=view,
-        active_at=view.updated_at,
+        view=ended.view,
+        active_at=ended.view.updated_at,
         questions=[*ended.questions],
         facts_before=0,
     )
@@ -218,7 +216,7 @@ def _behind(
 
 
 def _withdrawn(question: views.InterruptView, ended: End) -> views.InterruptView:
-    changes = {"status": "cancelled", "settled_at": ended.at, "settled_reason": ended.reason}
+    changes = {"status": "cancelled", "settled_at": ended.at, "settled_reason": ended.view.reason}
     return question.model_copy(update=changes)
 
 
@@ -229,6 +227,6 @@ def _withdrawal(question: views.InterruptView, ended: End) -> Fact:
         type="interrupt.cancelled",
         address=question.address,
         actor="temporal",
-        data={"id": question.id, "name": question.name, "reason": ended.reason},
+        data={"id": question.id, "name": question.name, "reason": ended.view.reason},
         capability=question.requested_capability,
     )

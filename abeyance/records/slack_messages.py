@@ -45,7 +45,7 @@ def asked(tx: Transaction, interrupt_id: str) -> Asked | None:
     run = _run(tx, run_id)
     if run is None:
         return None
-    rows = tx.connection.execute(select(slack_messages).where(*_of(run, interrupt_id)))
+    rows = tx.connection.execute(select(slack_messages).where(*_of(tx, interrupt_id)))
     return Asked(
         question=questions.question(tx, run_id, interrupt_id),
         labels=labels_of(tx, run),
@@ -67,7 +67,7 @@ def begin(tx: Transaction, interrupt_id: str, channel: str, *, now: datetime) ->
     """Write that a question is about to be posted. Return False if it was before, or its run is gone."""
     alone(tx)
     run = _run(tx, run_of(interrupt_id))
-    known = select(slack_messages.c.run).where(*_of(run or 0, interrupt_id, channel))
+    known = select(slack_messages.c.run).where(*_of(tx, interrupt_id, channel))
     if run is None or tx.connection.scalar(known) is not None:
         return False
     row = {"run": run, "interrupt_id": interrupt_id, "channel": channel}
@@ -78,15 +78,13 @@ def begin(tx: Transaction, interrupt_id: str, channel: str, *, now: datetime) ->
 
 def write(tx: Transaction, interrupt_id: str, channel: str, *, ts: str, shown: str) -> None:
     """Write which message of a channel is about a question, and what it shows."""
-    run = _run(tx, run_of(interrupt_id))
-    own = update(slack_messages).where(*_of(run or 0, interrupt_id, channel))
+    own = update(slack_messages).where(*_of(tx, interrupt_id, channel))
     tx.connection.execute(own.values(ts=ts, shown=shown))
 
 
 def give_up(tx: Transaction, interrupt_id: str, channel: str) -> None:
     """Delete what `begin` has written of a message that Slack does not take."""
-    run = _run(tx, run_of(interrupt_id))
-    own = delete(slack_messages).where(*_of(run or 0, interrupt_id, channel))
+    own = delete(slack_messages).where(*_of(tx, interrupt_id, channel))
     tx.connection.execute(own.where(slack_messages.c.ts.is_(None)))
 
 
@@ -129,7 +127,8 @@ def _run(tx: Transaction, run_id: str) -> int | None:
     return tx.connection.scalar(select(runs.c.id).where(*the_run(tx.deployment, run_id)))
 
 
-def _of(run: int, interrupt_id: str, channel: str | None = None) -> list[Condition]:
+def _of(tx: Transaction, interrupt_id: str, channel: str | None = None) -> list[Condition]:
+    run = select(runs.c.id).where(*the_run(tx.deployment, run_of(interrupt_id))).scalar_subquery()
     found = [slack_messages.c.run == run, slack_messages.c.interrupt_id == interrupt_id]
     return found if channel is None else [*found, slack_messages.c.channel == channel]
 

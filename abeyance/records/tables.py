@@ -36,25 +36,23 @@ _Long: Final = BigInteger().with_variant(Integer, "sqlite")
 """SQLite numbers rows by itself only where the column is an INTEGER."""
 _Ordered: Final = Text().with_variant(Text(collation="C"), "postgresql")
 """A text by its code points, as SQLite sorts it, and not by the language of the database."""
-_IS_NEWEST: Final[dict[str, Any]] = {
-    # As queries have it: SQLite has no booleans.
-    "postgresql_where": text("is_newest"),
-    "sqlite_where": text("is_newest = 1"),
-}
-_IS_LISTED: Final[dict[str, Any]] = {
-    "postgresql_where": text("listed IS NOT NULL"),
-    "sqlite_where": text("listed IS NOT NULL"),
-}
-_IS_SETTLED: Final[dict[str, Any]] = {
-    "postgresql_where": text("settled_at IS NOT NULL"),
-    "sqlite_where": text("settled_at IS NOT NULL"),
-}
 GRANTED: Final = "approval.granted"
 """The type of the event of a call that an earlier approval covers: nobody was asked about it."""
-_IS_GRANTED: Final[dict[str, Any]] = {
-    "postgresql_where": text(f"type = '{GRANTED}'"),
-    "sqlite_where": text(f"type = '{GRANTED}'"),
-}
+
+
+def _where(condition: str, of_sqlite: str | None = None) -> dict[str, Any]:
+    """Return what makes an index one of the rows that fulfil a condition."""
+    return {
+        "postgresql_where": text(condition),
+        "sqlite_where": text(of_sqlite or condition),
+    }
+
+
+# As queries have it: SQLite has no booleans.
+_IS_NEWEST: Final = _where("is_newest", "is_newest = 1")
+_IS_LISTED: Final = _where("listed IS NOT NULL")
+_IS_SETTLED: Final = _where("settled_at IS NOT NULL")
+_IS_GRANTED: Final = _where(f"type = '{GRANTED}'")
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 

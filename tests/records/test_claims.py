@@ -71,15 +71,8 @@ def test_an_end_found_outside_takes_back_what_was_claimed_before(recorded: Recor
     recorded.change(claims.make, "talk", claim("a", token="first", minute=1))
     recorded.change(claims.make, "talk", claim("a", token="second", minute=9))
     recorded.write(batch(run_view("a")))
-    end = End(
-        run_id="a",
-        origin="a-first",
-        status="cancelled",
-        reason=None,
-        at=at(5),
-        started=run_view("a"),
-    )
-    recorded.change(outside.end, [end])
+    view = run_view("a", status="cancelled", ended_at=at(5), degraded=True)
+    recorded.change(outside.end, [End(origin="a-first", view=view)])
 
     assert recorded.read(claims.of_conversation, "talk") == [claim("a", token="second", minute=9)]
 

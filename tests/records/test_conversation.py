@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from abeyance.errors import Code, Refusal
-from abeyance.records.claims import MAX_CLAIMS, Claim, Conversation
+from abeyance.records.claims import MAX_CLAIMS, Claim, refuse
 
 NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
 
@@ -18,13 +18,13 @@ def claim(run_id: str, **fields: object) -> Claim:
     return replace(base, **fields)  # type: ignore[arg-type]
 
 
-def talk(*claims: Claim) -> Conversation:
-    return Conversation(conversation_id="talk", claims=claims)
+def ask(wanted: Claim, *held: Claim) -> None:
+    refuse("talk", held, wanted)
 
 
 def test_a_second_agent_is_refused() -> None:
     with pytest.raises(Refusal) as refused:
-        talk(claim("one")).check(claim("two"))
+        ask(claim("two"), claim("one"))
 
     assert refused.value.code is Code.CONVERSATION_BUSY
     assert refused.value.details == {"conversation_id": "talk", "run_id": "one", "runs": ["one"]}
@@ -34,10 +34,10 @@ def test_a_second_agent_is_refused() -> None:
 def test_others_than_agents_and_those_who_ask_for_it_start_beside() -> None:
     helper = claim("helper", session_type="helper")
     two = claim("two", allow_concurrent=True)
-    talk(claim("one")).check(helper)
-    talk(claim("one"), helper).check(two)
+    ask(helper, claim("one"))
+    ask(two, claim("one"), helper)
     with pytest.raises(Refusal) as refused:
-        talk(claim("one"), helper, two).check(claim("three"))
+        ask(claim("three"), claim("one"), helper, two)
 
     assert refused.value.details["runs"] == ["one", "two"]
 
@@ -46,24 +46,23 @@ def test_a_refused_agent_is_told_of_twenty_active_ones_each_once() -> None:
     names = [f"r{number}" for number in range(21)]
     many = (claim(name, token=token) for name in names for token in (f"{name}a", f"{name}b"))
     with pytest.raises(Refusal) as refused:
-        talk(*many).check(claim("one more"))
+        ask(claim("one more"), *many)
 
     assert refused.value.details["runs"] == names[:20]
 
 
 def test_an_agent_may_start_beside_others_than_agents() -> None:
-    talk(claim("helper", session_type="helper")).check(claim("one"))
+    ask(claim("one"), claim("helper", session_type="helper"))
 
 
 def test_an_id_that_is_used_again_does_not_stand_in_its_own_way() -> None:
-    held = talk(claim("one", token="first"))
-    held.check(claim("one", token="second"))
+    ask(claim("one", token="second"), claim("one", token="first"))
 
 
 def test_a_conversation_is_bounded() -> None:
-    full = talk(*(claim(f"r{n}", session_type="helper") for n in range(MAX_CLAIMS)))
+    full = [claim(f"r{n}", session_type="helper") for n in range(MAX_CLAIMS)]
     with pytest.raises(Refusal) as refused:
-        full.check(claim("one more"))
+        ask(claim("one more"), *full)
 
     assert refused.value.code is Code.TOO_MANY_RUNS
     assert refused.value.details == {"conversation_id": "talk", "limit": 1_000, "actual": 1_000}

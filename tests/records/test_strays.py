@@ -134,20 +134,8 @@ def test_what_an_execution_recorded_that_temporal_does_not_have_stays(recorded: 
 
 def test_an_end_that_was_recorded_from_outside_stays(recorded: Recorded) -> None:
     recorded.write(FIRST)
-    view = run_view("r")
-    recorded.change(
-        end,
-        [
-            End(
-                run_id="r",
-                origin="r-first",
-                status="terminated",
-                reason=None,
-                at=NOON,
-                started=view,
-            )
-        ],
-    )
+    view = run_view("r", status="terminated", ended_at=NOON, degraded=True)
+    recorded.change(end, [End(origin="r-first", view=view)])
     seen = kept(recorded)
     assert seen[0][-1] == "run.terminated"
 
