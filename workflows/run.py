@@ -43,13 +43,12 @@ with workflow.unsafe.imports_passed_through():
         visibility,
     )
     from abeyance.workflows.continue_as_new import History
-    from abeyance.workflows.messages import MessageUpdates
     from abeyance.workflows.metrics import MeteredRun
     from abeyance.workflows.notification import Announcer
-    from abeyance.workflows.questions import QuestionUpdates
     from abeyance.workflows.recording import Recorder, workflow_task
     from abeyance.workflows.rewinding import Rewinds
     from abeyance.workflows.timers import DeadlineTimer
+    from abeyance.workflows.updates import Updates
     from abeyance.workflows.visibility import VisibilityWriter
 
 _SHORTEST_TIMER: Final = timedelta(milliseconds=1)
@@ -63,7 +62,7 @@ _node_logger.workflow_info_on_message = False
 
 @of_any_type
 @workflow.defn
-class AgentRun(QuestionUpdates, MessageUpdates):
+class AgentRun(Updates):
     """A run of a graph. `values` are by scope; `carried` is the snapshot of a continue-as-new."""
 
     @workflow.init

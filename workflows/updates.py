@@ -1,7 +1,8 @@
-"""The updates of a run that are about its messages."""
+"""The updates of a run: answers and what becomes of them, and messages."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Protocol
 
 from temporalio import workflow
@@ -10,13 +11,16 @@ from temporalio.exceptions import ApplicationError
 with workflow.unsafe.imports_passed_through():
     from abeyance import commands, names, views, wire
     from abeyance.commands import as_events
-    from abeyance.core import events, idempotency, machine, messages
+    from abeyance.core import events, idempotency, machine, messages, replies
     from abeyance.core.state import RunState
-    from abeyance.workflows import requests
+    from abeyance.workflows import answers, requests
 
 
-class MessageUpdates(Protocol):
-    """Sending, taking and discarding messages. A protocol, as `QuestionUpdates` is one."""
+class Updates(Protocol):
+    """What `AgentRun` has beside its own updates: answers, deadlines, claims and messages.
+
+    A protocol, because they need the state of the run and its one entry for events.
+    """
 
     _state: RunState
     _orders: requests.Orders
@@ -36,6 +40,97 @@ class MessageUpdates(Protocol):
     async def _recorded(self) -> None:
         """Wait until what has happened so far can be read."""
         ...
+
+    @workflow.update(description='Answer: {"interrupt_id": ..., "response": ...}.')
+    async def respond(self, order: commands.Respond) -> views.Receipts:
+        with requests.refusals_as_application_errors():
+            given = self._responded(order, is_checked=True)
+            event = await answers.written(self._state, given)
+            if event is not given:
+                # Other events may have come meanwhile.
+                event = replace(event, now=max(event.now, self._state.updated_at))
+                machine.check(self._state, event)
+            receipts = idempotency.receipts(self._state.ledger, event)
+        self._feed_update(event, is_local=event is not given)
+        await self._recorded()
+        return views.Receipts(receipts=receipts)
+
+    @respond.validator
+    def _check_respond(self, order: commands.Respond) -> None:
+        with requests.refusals_as_application_errors():
+            self._orders.check("respond", order.stamp)
+            event = self._responded(order)
+            called = idempotency.earlier(self._state.keys, event)
+            if called is not None:
+                again = idempotency.receipts_again(called)
+            else:
+                replies.refuse_strays(event)
+                event = answers.typed(self._state, event)
+                machine.check(self._state, event)
+                again = [*replies.check_answers(self._state.ledger, event).values()]
+        if len(again) == len(event.answers):
+            # A rejection responds without writing to the history.
+            raise requests.replayed(views.Receipts(receipts=again))
+
+    def _responded(self, order: commands.Respond, *, is_checked: bool = False) -> events.Responded:
+        state = self._state
+        return as_events.responded(
+            order, state.ledger, workflow.now(), keys=state.keys, is_checked=is_checked
+        )
+
+    @workflow.update(description='Move a deadline: {"interrupt_id": ..., "timeout": "PT2H"}.')
+    async def edit_deadline(self, order: commands.EditDeadline) -> None:
+        await self._edit(order)
+
+    @edit_deadline.validator
+    def _check_edit_deadline(self, order: commands.EditDeadline) -> None:
+        self._check_edit("edit_deadline", order)
+
+    @workflow.update(description='Take back a yes that is held: {"interrupt_id": ...}.')
+    async def take_back(self, order: commands.TakeBack) -> None:
+        await self._edit(order)
+
+    @take_back.validator
+    def _check_take_back(self, order: commands.TakeBack) -> None:
+        self._check_edit("take_back", order)
+
+    @workflow.update(description='Claim a question: {"interrupt_id": ..., "for": "PT30M"}.')
+    async def claim(self, order: commands.Claim) -> None:
+        await self._edit(order)
+
+    @claim.validator
+    def _check_claim(self, order: commands.Claim) -> None:
+        self._check_edit("claim", order)
+
+    @workflow.update(description='End a claim: {"interrupt_id": ...}.')
+    async def release(self, order: commands.ReleaseClaim) -> None:
+        await self._edit(order)
+
+    @release.validator
+    def _check_release(self, order: commands.ReleaseClaim) -> None:
+        self._check_edit("release", order)
+
+    @workflow.update(description='Name other assignees: {"interrupt_id": ..., "to": ["ada"]}.')
+    async def reassign(self, order: commands.Reassign) -> None:
+        await self._edit(order)
+
+    @reassign.validator
+    def _check_reassign(self, order: commands.Reassign) -> None:
+        self._check_edit("reassign", order)
+
+    async def _edit(self, order: commands.Edit) -> None:
+        self._feed_update(as_events.edited(order, workflow.now()))
+        await self._recorded()
+
+    def _check_edit(self, name: str, order: commands.Edit) -> None:
+        event = as_events.edited(order, workflow.now())
+        with requests.refusals_as_application_errors():
+            self._orders.check(name, order.stamp)
+            called = idempotency.earlier(self._state.keys, event)
+        if called is not None:
+            raise requests.replayed(wire.Record())
+        with requests.refusals_as_application_errors():
+            machine.check(self._state, event)
 
     @workflow.update(description='Send a message, get a receipt: {"message_id": ..., "text": ...}.')
     async def send_message(self, message: commands.SendMessage) -> views.MessageReceipt:
