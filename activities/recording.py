@@ -17,7 +17,7 @@ from abeyance.history import resets
 from abeyance.records.batch import Batch, Rewound, Written
 from abeyance.records.database import Scope
 from abeyance.records.writer import Writer
-from abeyance.temporal.scope import OwnScope
+from abeyance.temporal.connection import OwnScope
 
 _MOST: Final = 2_000
 """More executions than a worker has in its cache."""

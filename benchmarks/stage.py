@@ -29,7 +29,7 @@ from abeyance.dev.parent_death import STDIN, Owner, leashed
 from abeyance.dev.ports import closed_to_browsers, free_ports
 from abeyance.dev.postgres import Cluster
 from abeyance.dev.stack import prepare_records
-from abeyance.temporal.converter import data_converter
+from abeyance.temporal.connection import data_converter
 
 _HERE: Final = Path(__file__).parent
 _READY_SECONDS: Final = 180.0

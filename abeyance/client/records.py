@@ -20,7 +20,7 @@ from abeyance.records.database import Database
 from abeyance.records.following import Following
 from abeyance.records.writer import Writer
 from abeyance.settings import Settings, load_settings
-from abeyance.temporal.scope import OwnScope
+from abeyance.temporal.connection import OwnScope
 
 T = TypeVar("T")
 

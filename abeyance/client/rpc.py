@@ -87,11 +87,11 @@ class WorkflowRpc:
         self,
         temporal: TemporalClient,
         task_queue: str,
-        deleted: DeletedRuns | None = None,
+        deleted: DeletedRuns,
         *,
         patience: float,
     ) -> None:
-        self.deleted = DeletedRuns() if deleted is None else deleted
+        self.deleted = deleted
         self.temporal = temporal
         self.task_queue = task_queue
         self.patience = patience

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from abeyance.errors import Code, RecordsUnavailable, Refusal
@@ -13,15 +12,10 @@ DELETED: Final = frozenset({Code.UNKNOWN_RUN, Code.GONE, Code.ERASED})
 """The codes of the refusals of a run that Temporal does not have."""
 
 
-async def _unknown(run_id: str) -> Standing:
-    del run_id
-    return "unknown"
-
-
 class DeletedRuns:
     """The deleted runs of a deployment. `standing` is what the records know of an id."""
 
-    def __init__(self, standing: Callable[[str], Awaitable[Standing]] = _unknown) -> None:
+    def __init__(self, standing: Callable[[str], Awaitable[Standing]]) -> None:
         self._standing = standing
 
     async def refuse_erased(self, run_id: str) -> None:
@@ -50,16 +44,6 @@ class DeletedRuns:
                 return _erased(run_id)
             case "unknown":
                 return unknown_run(run_id)
-
-    @asynccontextmanager
-    async def explained(self, run_id: str) -> AsyncIterator[None]:
-        """Raise `refusal` where the body raises `unknown_run`."""
-        try:
-            yield
-        except Refusal as refusal:
-            if refusal.code is not Code.UNKNOWN_RUN:
-                raise
-            raise await self.refusal(run_id) from refusal
 
 
 def unknown_run(run_id: str) -> Refusal:

@@ -1,5 +1,5 @@
 """The parts of the data converter: pydantic JSON with stamps, and the storage of large payloads, which a
-reference then replaces in the history. `abeyance.temporal.converter` puts them together by the settings.
+reference then replaces in the history. `abeyance.temporal.connection` puts them together by the settings.
 """
 
 from __future__ import annotations
@@ -143,35 +143,34 @@ WHY: Final = "unreadable-because"
 """Metadata key of the reason in a payload that was passed on undecrypted."""
 
 
-class _Undecrypted(EncodingPayloadConverter):
-    """Raises for encrypted payloads: encryption is off, or the codec could not decrypt them."""
+class _Reading(EncodingPayloadConverter):
+    """Reads what nobody writes as a value: `read` returns the value of a payload, or raises."""
+
+    def __init__(self, encoding: str, read: Callable[[Payload, type | None], Any]) -> None:
+        self._encoding = encoding
+        self._read = read
 
     @property
     def encoding(self) -> str:
-        return ENCODING
+        return self._encoding
 
     def to_payload(self, value: Any) -> None:  # noqa: ARG002
         return None
 
-    def from_payload(self, payload: Payload, type_hint: type | None = None) -> Never:  # noqa: ARG002
-        if WHY in payload.metadata:
-            raise WrongKey(payload.metadata[WHY].decode())
-        opened(payload, Keyring({}))
-        raise AssertionError("an empty keyring opens nothing")
+    def from_payload(self, payload: Payload, type_hint: type | None = None) -> Any:
+        return self._read(payload, type_hint)
 
 
-class _Refused(EncodingPayloadConverter):
-    """Raises for payloads that the codec refused."""
+def _undecrypted(payload: Payload, _hint: type | None) -> Never:
+    """Raise for an encrypted payload: encryption is off, or the codec could not decrypt it."""
+    if WHY in payload.metadata:
+        raise WrongKey(payload.metadata[WHY].decode())
+    opened(payload, Keyring({}))
+    raise AssertionError("an empty keyring opens nothing")
 
-    @property
-    def encoding(self) -> str:
-        return REFUSED
 
-    def to_payload(self, value: Any) -> None:  # noqa: ARG002
-        return None
-
-    def from_payload(self, payload: Payload, type_hint: type | None = None) -> Never:  # noqa: ARG002
-        raise reason_of(payload)
+def _refused(payload: Payload, _hint: type | None) -> Never:
+    raise reason_of(payload)
 
 
 class NotTaken(NotSealed, ApplicationError):
@@ -245,20 +244,6 @@ class _Json(PydanticJSONPlainPayloadConverter):
 _JSON: Final = _Json()
 
 
-class _Deflated(EncodingPayloadConverter):
-    """Reads JSON that was deflated, because it would have been too large."""
-
-    @property
-    def encoding(self) -> str:
-        return names.DEFLATED
-
-    def to_payload(self, value: Any) -> None:  # noqa: ARG002
-        return None
-
-    def from_payload(self, payload: Payload, type_hint: type | None = None) -> Any:
-        return _JSON.from_payload(inflated(payload), type_hint)
-
-
 def inflated(payload: Payload) -> Payload:
     """Return a payload with its JSON as it is, if it was deflated. Raises ValueError if it is damaged."""
     if payload.metadata.get("encoding") != names.DEFLATED.encode():
@@ -277,9 +262,10 @@ _CONVERTERS: Final = tuple(
     _JSON if isinstance(each, PydanticJSONPlainPayloadConverter) else each
     for each in (
         *PydanticPayloadConverter().converters.values(),
-        _Deflated(),
-        _Undecrypted(),
-        _Refused(),
+        # JSON that would have been too large.
+        _Reading(names.DEFLATED, lambda payload, hint: _JSON.from_payload(inflated(payload), hint)),
+        _Reading(ENCODING, _undecrypted),
+        _Reading(REFUSED, _refused),
     )
 )
 """Shared, because they cache how to read each type, and each run gets a new payload converter."""

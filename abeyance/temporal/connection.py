@@ -1,10 +1,12 @@
-"""Connect to Temporal, and set up its namespace."""
+"""Connect to Temporal with the data converter of a deployment, and set up its namespace."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
+import sys
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -25,21 +27,27 @@ from temporalio.api.workflowservice.v1 import (
     UpdateNamespaceRequest,
 )
 from temporalio.client import Client as TemporalClient
+from temporalio.converter import DataConverter, DefaultFailureConverter, ExternalStorage
 from temporalio.runtime import Runtime
 from temporalio.service import GrpcCompression, RPCError, RPCStatusCode
 
 from abeyance.errors import SettingsError, Unavailable
 from abeyance.names import SEARCH_ATTRIBUTES
+from abeyance.records.database import Scope
 from abeyance.settings import Settings, load_settings
 from abeyance.storage.backends import (
     DEFAULT_ADDRESS,
     DEFAULT_FOLDER,
+    blobs_at,
     check_reach,
     is_on_this_machine,
     temporal_config,
 )
-from abeyance.temporal.converter import data_converter
-from abeyance.temporal.retry import attempts, no_namespace
+from abeyance.storage.blobs import FolderBlobs
+from abeyance.storage.converter import PayloadBlobs, PayloadConverter, SealedPayloadConverter
+from abeyance.storage.encryption import Encryption
+from abeyance.temporal.retry import attempts, no_namespace, retry_until
+from abeyance.temporal.workarounds.payloads import FailureConverter
 from abeyance.temporal.workarounds.tracing import Tracing
 from abeyance.tracing import are_on
 
@@ -109,6 +117,38 @@ def _why(error: RuntimeError) -> str:
     return str(causes[-1] if causes else error)
 
 
+def data_converter(
+    settings: Settings | None = None, *, reads: str | os.PathLike[str] | None = None
+) -> DataConverter:
+    """Return the converter that all clients and workers of one deployment share.
+
+    Without settings it neither encrypts nor stores payloads. `reads` is a folder to read payloads from,
+    but not to write to, if the settings name no storage.
+    """
+    settings = settings or Settings.model_construct()
+    keys, is_required = settings.keyring, settings.encryption_required
+    storage = None
+    if settings.storage is not None:
+        drivers = [PayloadBlobs(blobs_at(settings.storage), keys, is_required=is_required)]
+        storage = ExternalStorage(drivers=drivers, payload_size_threshold=settings.max_payload)
+    elif reads is not None:
+        drivers = [PayloadBlobs(FolderBlobs(reads), keys, is_required=is_required)]
+        storage = ExternalStorage(drivers=drivers, payload_size_threshold=sys.maxsize)
+    if not keys:
+        return DataConverter(
+            payload_converter_class=PayloadConverter,
+            failure_converter_class=DefaultFailureConverter,
+            external_storage=storage,
+        )
+    stored_from = sys.maxsize if settings.storage is None else settings.max_payload
+    return DataConverter(
+        payload_converter_class=SealedPayloadConverter if is_required else PayloadConverter,
+        payload_codec=Encryption(keys, stored_from=stored_from, is_required=is_required),
+        failure_converter_class=FailureConverter,
+        external_storage=storage,
+    )
+
+
 _RPC: Final = timedelta(seconds=5)
 _SHORTEST: Final = timedelta(days=1)
 _KEYWORD: Final = IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD
@@ -164,6 +204,33 @@ async def retention(temporal: TemporalClient) -> timedelta:
     except RPCError as error:
         raise namespace_error("read", temporal, error) from error
     return timedelta(seconds=response.config.workflow_execution_retention_ttl.seconds)
+
+
+class OwnScope:
+    """The scope of one deployment, by the id that Temporal gave its namespace.
+
+    `patience` is how many seconds Temporal is asked for it, the first time.
+    """
+
+    def __init__(self, temporal: TemporalClient, task_queue: str, *, patience: float) -> None:
+        self._temporal = temporal
+        self._task_queue = task_queue
+        self._patience = patience
+        self.known: Scope | None = None
+        """The scope, once it was read."""
+
+    async def read(self) -> Scope:
+        """Return the scope. Raises Unavailable."""
+        if self.known is None:
+            request = DescribeNamespaceRequest(namespace=self._temporal.namespace)
+            service = self._temporal.workflow_service
+            found = await retry_until(
+                f"the namespace {self._temporal.namespace!r}",
+                lambda: service.describe_namespace(request, timeout=_RPC),
+                seconds=self._patience,
+            )
+            self.known = Scope(namespace=found.namespace_info.id, task_queue=self._task_queue)
+        return self.known
 
 
 async def has_namespace(temporal: TemporalClient, id_: str) -> bool:

@@ -15,9 +15,6 @@ from abeyance.temporal.workarounds.calls import raise_if_cancelled
 
 T = TypeVar("T")
 
-LOOKED_AHEAD: Final = "abeyance: the query came ahead of a pending workflow task; repeat it"
-"""The error of a query that reached a worker ahead of a pending workflow task."""
-
 _RETRYABLE: Final = frozenset(
     {
         RPCStatusCode.ABORTED,

@@ -12,7 +12,7 @@ from abeyance.core.bounds import RetryPolicy
 from abeyance.core.effects import VisitInput
 from abeyance.core.spec import FunctionNode, GraphSpec, HaltRun, Matches, Rule
 from abeyance.storage.converter import PayloadConverter
-from abeyance.temporal.converter import data_converter
+from abeyance.temporal.connection import data_converter
 
 
 class Claim(BaseModel):

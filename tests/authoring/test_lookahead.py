@@ -33,9 +33,8 @@ from abeyance.core.lifecycle import CANNOT_REPLAY_REMEDY
 from abeyance.keyring import WrongKey
 from abeyance.names import MOST_IN_A_TASK
 from abeyance.settings import Settings
-from abeyance.temporal.converter import data_converter
-from abeyance.temporal.retry import LOOKED_AHEAD
-from abeyance.temporal.workarounds.in_order_runner import InOrderWorkflowInstance
+from abeyance.temporal.connection import data_converter
+from abeyance.temporal.workarounds.in_order_runner import LOOKED_AHEAD, InOrderWorkflowInstance
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 BEGIN = WorkflowActivationJob(initialize_workflow=InitializeWorkflow(workflow_id="r"))

@@ -15,7 +15,7 @@ from abeyance.keyring import NotSealed, WrongKey
 from abeyance.settings import Settings
 from abeyance.storage.blobs import BlobMissing
 from abeyance.storage.converter import of_run
-from abeyance.temporal.converter import data_converter
+from abeyance.temporal.connection import data_converter
 
 SETTINGS = Settings(encryption_keys=f"first:{base64.b64encode(bytes(32)).decode()}")
 CONVERTER = of_run(data_converter(SETTINGS), "r")

@@ -21,7 +21,7 @@ from temporalio.exceptions import FailureError
 from temporalio.worker._command_aware_visitor import CommandAwarePayloadVisitor
 
 from abeyance.settings import Settings
-from abeyance.temporal.converter import data_converter
+from abeyance.temporal.connection import data_converter
 from abeyance.temporal.workarounds.payloads import FailureConverter
 from tests.simulation.graphs import Wanted
 

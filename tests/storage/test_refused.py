@@ -20,7 +20,7 @@ from temporalio.exceptions import ApplicationError, CancelledError, TimeoutError
 from abeyance.errors import Code
 from abeyance.settings import Settings
 from abeyance.storage.converter import of_run
-from abeyance.temporal.converter import data_converter
+from abeyance.temporal.connection import data_converter
 from abeyance.temporal.workarounds.payloads import fail_refused_results
 
 PLAIN = Payload(metadata={"encoding": b"json/plain"}, data=b'"ACTIVITY_ID_NOT_STARTED"')

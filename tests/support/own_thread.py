@@ -13,7 +13,7 @@ from temporal_site import Site
 from temporalio.client import Client as TemporalClient
 
 from abeyance import Graph
-from abeyance.temporal.converter import data_converter
+from abeyance.temporal.connection import data_converter
 
 T = TypeVar("T")
 

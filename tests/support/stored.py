@@ -21,7 +21,7 @@ from temporalio.client import (
 
 from abeyance import END, START, Context, Graph, append
 from abeyance.settings import Settings
-from abeyance.temporal.converter import data_converter
+from abeyance.temporal.connection import data_converter
 
 SECRET = "the-recipe-of-the-soup"
 LARGE = SECRET + "".join(chr(97 + n * n % 26) for n in range(200_000))

@@ -25,7 +25,7 @@ from abeyance.core.state import Limits
 from abeyance.notifications.config import Notifications
 from abeyance.settings import Settings
 from abeyance.storage.blobs import Blobs, MemoryBlobs
-from abeyance.temporal.converter import data_converter
+from abeyance.temporal.connection import data_converter
 from abeyance.temporal.workarounds.any_type import AnyTypeRunner
 from abeyance.temporal.workarounds.in_order_runner import InOrderWorkflowRunner
 from abeyance.worker import make_notifier, make_worker

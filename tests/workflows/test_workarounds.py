@@ -49,7 +49,7 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from abeyance.keyring import WrongKey
 from abeyance.storage.encryption import ENCODING
-from abeyance.temporal.converter import data_converter
+from abeyance.temporal.connection import data_converter
 from abeyance.temporal.workarounds.calls import PAUSED_NATIVELY
 from abeyance.temporal.workarounds.long_tasks import allow_long_tasks
 from abeyance.temporal.workarounds.payloads import FailureConverter

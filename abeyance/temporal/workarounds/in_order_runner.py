@@ -26,7 +26,6 @@ from abeyance.core.lifecycle import CANNOT_REPLAY_REMEDY
 from abeyance.core.text import truncate
 from abeyance.errors import BlockedCode
 from abeyance.storage.converter import show_message, unread_by
-from abeyance.temporal.retry import LOOKED_AHEAD
 from abeyance.temporal.workarounds.payloads import fail_refused_results
 
 _ALLOWED: Final = frozenset(
@@ -37,6 +36,8 @@ _WRITTEN: Final = frozenset({"modify_workflow_properties", "upsert_workflow_sear
 """Commands that always write one event each. Every change of a run has such a command."""
 _AROUND: Final = 3
 """Events between two tasks in any case: completed, scheduled, started."""
+LOOKED_AHEAD: Final = "abeyance: the query came ahead of a pending workflow task; repeat it"
+"""The error of a query that reached a worker ahead of a pending workflow task."""
 UNWRITTEN: Final = (
     "abeyance: a query advanced the run in memory beyond its history; this task is retried from the "
     "history"
