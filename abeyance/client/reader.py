@@ -9,17 +9,17 @@ from functools import partial
 from typing import Final
 
 from abeyance import commands, views
+from abeyance.agents import transcript_pages
 from abeyance.agents.tool_results import load
+from abeyance.agents.transcript_pages import MAX_ITEMS
 from abeyance.agents.transcript_view import TranscriptItem
 from abeyance.client.deployment import Deployment
 from abeyance.client.listing import listed_view
 from abeyance.core.json import Json
 from abeyance.core.policy import Principal
 from abeyance.errors import Code, Refusal, Unavailable
-from abeyance.history import transcripts
 from abeyance.history.description import ENDINGS, RunDescription, Standing
 from abeyance.history.hindrance import hindered
-from abeyance.history.transcripts import MAX_ITEMS
 from abeyance.orders import CommandedRun, awaited, order_of
 from abeyance.records import audit, audit_chain, questions, runs
 from abeyance.records.batch import Extras
@@ -262,7 +262,7 @@ class RunReader(CommandedRun):
         Unavailable, and SettingsError if the extra `agents` is not installed.
         """
         described = await self._line.caught_up(self.run_id)
-        return await transcripts.page(
+        return await transcript_pages.page(
             self._deployment.blobs,
             self.run_id,
             (await self._extras(described)).transcripts,
@@ -289,7 +289,7 @@ class RunReader(CommandedRun):
         found = await self._extras(await self._line.caught_up(self.run_id))
         blobs = self._deployment.blobs
         return {
-            address: await transcripts.read_items(blobs, head)
+            address: await transcript_pages.read_items(blobs, head)
             for address, head in found.transcripts.items()
         }
 

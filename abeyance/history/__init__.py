@@ -1,3 +1,1 @@
-"""What only Temporal has of a run: its description, its closing record, and what its models say; and the
-transcripts of its agents.
-"""
+"""What only Temporal has of a run: its description, its closing record, and what its models say."""

@@ -9,12 +9,12 @@ from typing import Final
 
 from abeyance import commands, projections, wire
 from abeyance.agents import transcript
+from abeyance.agents.transcript_pages import choose_address
 from abeyance.agents.transcript_view import TranscriptItem, transcript_items
 from abeyance.core import items
 from abeyance.core.policy import Principal
 from abeyance.core.state import RunState
 from abeyance.errors import Code, Refusal
-from abeyance.history.transcripts import choose_address
 from abeyance.orders import CommandedRun, awaited, order_of
 from abeyance.records import audit_chain
 from abeyance.storage import run_files

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BeforeValidator, Field
 
 from abeyance import views, wire
+from abeyance.agents import transcript_pages
 from abeyance.agents.transcript_view import TranscriptItem
 from abeyance.api import examples, openapi
 from abeyance.api.auth import READ, START, STARTS_FOR
@@ -40,7 +41,6 @@ from abeyance.core.text import truncate
 from abeyance.errors import Code, Refusal
 from abeyance.filters import RunFilter
 from abeyance.handle import Started
-from abeyance.history import transcripts
 from abeyance.storage.run_files import RunFile
 
 router = APIRouter(prefix="/runs", tags=["runs"])
@@ -312,7 +312,7 @@ class TranscriptQuery(wire.Request):
     limit: int = Field(
         default=100,
         ge=1,
-        le=transcripts.MAX_ITEMS,
+        le=transcript_pages.MAX_ITEMS,
         description="The maximum number of items in a page.",
     )
 

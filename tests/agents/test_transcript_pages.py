@@ -10,9 +10,9 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, Text
 
 from abeyance import Refusal
 from abeyance.agents import transcript
+from abeyance.agents.transcript_pages import choose_address, page
 from abeyance.agents.transcript_view import TranscriptItem
 from abeyance.errors import Code, Unavailable
-from abeyance.history.transcripts import choose_address, page
 from abeyance.storage.blobs import Blobs, FolderBlobs, MemoryBlobs
 
 AGENT = "graph:g;node:n;agent:a"
