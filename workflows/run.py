@@ -408,13 +408,10 @@ class AgentRun(Updates):
         return self._is_dirty or self._crash is not None or self._may_continue_as_new
 
     @property
-    def _continues_as_new(self) -> bool:
-        return continue_as_new.is_now(self._state, self._history)
-
-    @property
     def _may_continue_as_new(self) -> bool:
         # Code of a visit that the run has left may still run, and a new history would not hear of it.
-        return self._continues_as_new and not self._running and self._is_at_rest()
+        is_now = continue_as_new.is_now(self._state, self._history)
+        return is_now and not self._running and self._is_at_rest()
 
     def _is_at_rest(self) -> bool:
         return (

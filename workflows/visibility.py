@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from temporalio import workflow
 from temporalio.common import RawValue, SearchAttributeKey
@@ -138,15 +138,13 @@ def record_of(state: RunState, start: wire.StartRun) -> RawValue:
         # A cancelled workflow has no result: put the record into the memo. A worker has the snapshot.
         whole = record.model_copy(update={"snapshot": None}).model_dump(mode="json")
         if size(whole) > _CLOSING_MEMO_BYTES:
-            view = {**whole["view"], "degraded": True}
-            keys = dict([*whole["keys"].items()][-_CLOSING_KEYS:])
-            bare: dict[str, Any] = {
+            whole |= {
                 "values": {},
                 "interrupts": [],
                 "transcripts": None,
-                "keys": keys,
+                "keys": dict([*whole["keys"].items()][-_CLOSING_KEYS:]),
+                "view": {**whole["view"], "degraded": True},
             }
-            whole = {**whole, **bare, "keys": keys, "view": view}
         workflow.upsert_memo({names.MEMO_CLOSING: whole})
         raise asyncio.CancelledError
     if ending is not None and ending.outcome == "failed":

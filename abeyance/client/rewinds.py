@@ -64,12 +64,12 @@ async def planned(deployment: Deployment, run_id: str, to: str) -> Plan:
         history = await _history(deployment, run_id, execution)
         found: Point | Continued | None = resets.beginning(history)
     else:
-        opened = await records.read(discards.opening, run_id, to)
-        if opened is None:
+        task = await records.read(discards.asked_in, run_id, to)
+        if task is None:
             raise replies.unknown(to)
-        execution, tasks = opened.execution, opened.task
+        tasks, (execution, _, length) = task, task.partition("/")
         history = await _history(deployment, run_id, execution)
-        found = resets.point(history, opened.length, to)
+        found = resets.point(history, int(length), to)
         keeps = isinstance(found, Point) and found.keeps_task
     if isinstance(found, Continued):
         execution = tasks = found.execution

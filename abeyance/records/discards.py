@@ -20,15 +20,6 @@ _BEGIN: Final = frozenset({"node.started", "tool.started"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Opening:
-    """When a question was asked: the execution, and the length of its history at that time."""
-
-    execution: str
-    length: int
-    task: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
     """The first execution of a run, its status, and the number of its latest event `run.rewound`."""
 
@@ -37,8 +28,8 @@ class Standing:
     rewound_by: int | None
 
 
-def opening(tx: Transaction, run_id: str, interrupt_id: str) -> Opening | None:
-    """Return when a run asked a question last; None if it did not, or what it did was discarded."""
+def asked_in(tx: Transaction, run_id: str, interrupt_id: str) -> str | None:
+    """Return the task in which a run asked a question last; None if it did not, or that was discarded."""
     query = (
         select(events.c.data, events.c.task)
         .join(runs, events.c.run == runs.c.id)
@@ -49,8 +40,7 @@ def opening(tx: Transaction, run_id: str, interrupt_id: str) -> Opening | None:
     )
     for row in tx.connection.execute(query):
         if tx.documents.read(row.data).get("id") == interrupt_id:
-            execution, _, length = row.task.partition("/")
-            return Opening(execution=execution, length=int(length), task=row.task)
+            return str(row.task)
     return None
 
 

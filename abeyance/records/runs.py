@@ -196,12 +196,9 @@ def _conditions(deployment: int, filters: RunFilter) -> Iterator[Condition]:
     yield runs.c.is_newest
     if filters.statuses:
         yield runs.c.status.in_(sorted(filters.statuses))
-    if filters.graph is not None:
-        yield runs.c.graph == filters.graph
-    if filters.conversation_id is not None:
-        yield runs.c.conversation_id == filters.conversation_id
-    if filters.started_by is not None:
-        yield runs.c.started_by == filters.started_by
+    for name in ("graph", "conversation_id", "started_by"):
+        if (wanted := getattr(filters, name)) is not None:
+            yield runs.c[name] == wanted
     if filters.blocked is not None:
         is_blocked = runs.c.is_blocked | runs.c.hindered.is_not(None)
         yield is_blocked if filters.blocked else ~is_blocked

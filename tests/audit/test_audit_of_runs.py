@@ -13,7 +13,6 @@ from temporalio.client import Client as TemporalClient
 from abeyance import END, START, Graph, Principal
 from abeyance.api.app import create_app
 from abeyance.core.json import sha256
-from abeyance.core.state import Limits
 
 
 def of_type(lines: list[dict[str, Any]], type_: str) -> list[dict[str, Any]]:
@@ -93,33 +92,6 @@ async def test_the_answer_that_a_deadline_gives_is_told_too(temporal: TemporalCl
 
     (line,) = of_type(await site.audit(run_id), "interrupt.answered")
     assert (line["actor"], line["answer"]) == ("timeout", {"approved": False})
-
-
-async def test_it_goes_through_every_history_of_a_run(temporal: TemporalClient) -> None:
-    graph = Graph("long", state=State)
-    for number in range(8):
-        graph.interrupt(f"ask{number}", prompt=f"{number}?")
-        graph.edge(START if number == 0 else f"ask{number - 1}", f"ask{number}")
-    graph.edge("ask7", END)
-    site = AuditedSite(temporal, graph)
-    async with site.worker():
-        run_id = await site.start(limits=Limits(continue_as_new_after=8))
-        for number in range(8):
-
-            async def asked(name: str = f"ask{number}") -> Any:
-                found = await site.client.run(run_id).interrupts()
-                return [each for each in found if each.name == name]
-
-            (question,) = await eventually(asked)
-            await site.client.run(run_id).respond(question.id, number, principal=ANYBODY)
-        await site.ended(run_id)
-    described = await temporal.get_workflow_handle(run_id).describe()
-    lines = await site.audit(run_id)
-
-    assert described.raw_description.workflow_execution_info.first_run_id != described.run_id
-    assert [line["answer"] for line in of_type(lines, "interrupt.answered")] == [*range(8)]
-    shown = [line["shown"]["prompt"] for line in of_type(lines, "interrupt.opened")]
-    assert shown == [f"{number}?" for number in range(8)]
 
 
 async def test_an_open_run_has_an_audit_up_to_now_without_a_worker(

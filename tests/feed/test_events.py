@@ -1,16 +1,12 @@
-"""What the feed tells of a run, from Temporal's own history of it."""
+"""What the feed tells of a run."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Sequence
 from typing import Any
 
-from sample_graphs import Held, State, chain, gated
+from sample_graphs import Held, State, gated
 from temporal_site import ANYBODY, Site, eventually
-from temporalio.api.common.v1 import Payload
 from temporalio.client import Client as TemporalClient
-from temporalio.converter import PayloadCodec
 
 from abeyance import START, Context, Fatal, Graph, commands, views
 
@@ -220,43 +216,3 @@ async def test_messages_are_told_and_what_became_of_them(temporal: TemporalClien
         "run.halted",
     ]
     assert events[-1].data == {"reason": "interrupt-timeout"}
-
-
-class Scrambled(PayloadCodec):
-    """Turns every payload inside out, as an encryption does."""
-
-    async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        return [
-            Payload(metadata={"encoding": b"scrambled"}, data=payload.SerializeToString()[::-1])
-            for payload in payloads
-        ]
-
-    async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        return [
-            Payload.FromString(payload.data[::-1])
-            if payload.metadata["encoding"] == b"scrambled"
-            else payload
-            for payload in payloads
-        ]
-
-
-async def test_a_history_whose_payloads_are_encoded_is_told_all_the_same(
-    temporal: TemporalClient,
-) -> None:
-    converter = dataclasses.replace(temporal.data_converter, payload_codec=Scrambled())
-    encoded = TemporalClient(
-        temporal.service_client, namespace=temporal.namespace, data_converter=converter
-    )
-    site = Site(encoded, chain(2, "plain"))
-    local = Site(encoded, chain(1, "local", local=True))
-    for place, visits in ((site, 2), (local, 1)):
-        async with place.worker():
-            run_id = await place.start()
-            await place.ended(run_id)
-        types = [event.type for event in await told(place, run_id)]
-
-        assert types == [
-            "run.started",
-            *(["node.started", "node.finished"] * visits),
-            "run.completed",
-        ]
