@@ -76,7 +76,7 @@ class Janitor:
 
         While the database is away, a later round does it.
         """
-        if described.ended_as() in ENDED_OUTSIDE:
+        if described.shown_status in ENDED_OUTSIDE:
             with suppress(Unavailable):
                 await self.settle(described.run_id)
 

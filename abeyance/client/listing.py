@@ -18,8 +18,7 @@ from temporalio.api.workflowservice.v1 import (
 )
 from temporalio.client import Client as TemporalClient
 
-from abeyance import names, views
-from abeyance.errors import Unreadable
+from abeyance import names
 from abeyance.history.description import RPC, RunDescription, read
 from abeyance.temporal.retry import retry_until
 
@@ -98,17 +97,6 @@ class Listing:
 
     async def _retried(self, ask: Any) -> Any:
         return await retry_until("Temporal's list of runs", ask, seconds=self._patience)
-
-
-def listed_view(
-    described: RunDescription, *, unreadable: Unreadable | None = None
-) -> views.RunView:
-    """The view of a run in a list; `unreadable` is why it shows no more."""
-    view = described.degraded_view(unreadable=unreadable)
-    if described.is_running:
-        return view
-    status = described.ended_as()
-    return view.model_copy(update={"status": status, "outcome": status})
 
 
 def written(moment: datetime) -> str:

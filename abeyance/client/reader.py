@@ -14,7 +14,6 @@ from abeyance.agents.tool_results import load
 from abeyance.agents.transcript_pages import MAX_ITEMS
 from abeyance.agents.transcript_view import TranscriptItem
 from abeyance.client.deployment import Deployment
-from abeyance.client.listing import listed_view
 from abeyance.core.json import Json
 from abeyance.core.policy import Principal
 from abeyance.errors import Code, Refusal, Unavailable
@@ -366,11 +365,11 @@ class RunReader(CommandedRun):
 def _shown(described: RunDescription, recorded: views.RunView | None) -> views.RunView:
     """A run as it was recorded last, as far as Temporal does not know better."""
     if recorded is None:
-        return listed_view(described)
+        return described.degraded_view()
     if recorded.ended_at is None and described.is_running:
         return described.with_what_blocks(recorded)
     if recorded.ended_at is not None and recorded.ended_at >= described.started_at:
         return recorded
     # It was retried since, and no worker has it yet; or this process cannot read how it has ended.
     found_by = {"labels": recorded.labels, "conversation_id": recorded.conversation_id}
-    return listed_view(described).model_copy(update=found_by)
+    return described.degraded_view().model_copy(update=found_by)

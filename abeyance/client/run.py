@@ -343,7 +343,7 @@ class TemporalRun(RunReader):
         if record.outcome in views.ENDED_OUTSIDE:
             raise Refusal(
                 Code.GONE,
-                f"The run {self.run_id!r} was ended by Temporal ({described.ended_as()}) and not by "
+                f"The run {self.run_id!r} was ended by Temporal ({described.shown_status}) and not by "
                 "itself, so there is nothing to go on from: start a new one.",
                 run_id=self.run_id,
             )

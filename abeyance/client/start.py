@@ -417,7 +417,7 @@ class Executions:
         if plan.repeats(described):
             return Started(run_id=run_id, created=False)
         if not described.is_running:
-            status = described.ended_as()
+            status = described.shown_status
             raise Refusal(
                 Code.RUN_EXISTS,
                 f"A run {run_id!r} has ended ({status}). Choose another id, or say reuse: true.",

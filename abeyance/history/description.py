@@ -164,15 +164,10 @@ class RunDescription:
         return self.memo.get(names.MEMO_SUMMARY) or {}
 
     @property
-    def shown_status(self) -> str:
-        """The latest status in the memo."""
-        return str(self.summary.get("status", "running"))
-
-    @property
     def standing(self) -> Standing:
         """How the run stands now; one that has ended reads no messages."""
         if not self.is_running:
-            return Standing(status=self.ended_as(), queue_depth=0)
+            return Standing(status=self.shown_status, queue_depth=0)
         return Standing(
             status=self.shown_status,
             queue_depth=self.summary.get("queue_depth", 0),
@@ -237,7 +232,7 @@ class RunDescription:
     def with_what_blocks(self, recorded: views.RunView) -> views.RunView:
         """An open run as it was recorded last, with what blocks it now as far as Temporal knows."""
         reason = "paused through Temporal" if self.status == PAUSED_NATIVELY else recorded.reason
-        blocked = [*self._blocking(self.unreadable, recorded.blocked)]
+        blocked = [*self._blocking(recorded.blocked)]
         changes = {"reason": reason, "blocked": blocked, "degraded": self.unreadable is not None}
         return recorded.model_copy(update=changes)
 
@@ -247,17 +242,11 @@ class RunDescription:
             raise self._unread[names.MEMO_CLOSING]
         return self.memo.get(names.MEMO_CLOSING)
 
-    def degraded_view(
-        self, reason: str | None = None, *, unreadable: Unreadable | None = None
-    ) -> views.RunView:
-        """The view of the run by its memo; `unreadable` is why it shows no more."""
-        summary, start = self.summary, self.start
-        status = self.shown_status
+    def degraded_view(self, reason: str | None = None) -> views.RunView:
+        """The view of the run by its memo."""
+        start, status = self.start, self.shown_status
         if not self.is_running:
-            status, ended_because = _ENDED_AS.get(
-                Execution.ValueType(self.status), ("failed", None)
-            )
-            reason = reason or ended_because
+            reason = reason or self._ended_as[1]
         return views.RunView(
             run_id=self.run_id,
             graph=start.get("graph", ""),
@@ -274,16 +263,14 @@ class RunDescription:
             created_at=self.created_at,
             updated_at=self.ended_at or self.started_at,
             ended_at=self.ended_at,
-            queue_depth=summary.get("queue_depth", 0),
+            queue_depth=self.summary.get("queue_depth", 0),
             guarded_by=start.get("guarded_by", []),
-            blocked=[*self._blocking(unreadable or self.unreadable)],
+            blocked=[*self._blocking()],
             degraded=True,
         )
 
-    def _blocking(
-        self, unreadable: Unreadable | None, recorded: Sequence[views.BlockedView] = ()
-    ) -> Iterator[views.BlockedView]:
-        if unreadable is not None:
+    def _blocking(self, recorded: Sequence[views.BlockedView] = ()) -> Iterator[views.BlockedView]:
+        if (unreadable := self.unreadable) is not None:
             yield views.BlockedView(code=unreadable.code, message=str(unreadable))
         if self.status == PAUSED_NATIVELY:
             message = "the run is paused through Temporal itself: unpause it there"
@@ -294,15 +281,22 @@ class RunDescription:
 
     def not_running(self) -> Refusal:
         """The refusal of a call that needs a running run."""
-        return not_running(self.run_id, self.ended_as(), self.ended_at)
+        return not_running(self.run_id, self.shown_status, self.ended_at)
 
-    def ended_as(self) -> str:
-        """The status with which the run ended."""
-        status = self.degraded_view().status
+    @property
+    def shown_status(self) -> str:
+        """The status with which the run ended; of an open one that in its memo."""
+        recorded = str(self.summary.get("status", "running"))
+        if self.is_running:
+            return recorded
         # To Temporal halted and cancelled runs are completed; the memo has their status. A run that
         # completed does not update its memo at the end.
-        recorded = self.shown_status
+        status = self._ended_as[0]
         return recorded if status == "completed" and recorded in ENDINGS else status
+
+    @property
+    def _ended_as(self) -> tuple[str, str | None]:
+        return _ENDED_AS.get(Execution.ValueType(self.status), ("failed", None))
 
     def _memo_in_clear(self) -> dict[str, Any]:
         memo: dict[str, Any] = {}
