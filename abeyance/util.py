@@ -287,19 +287,14 @@ def notifications_prefix(run_id: str) -> str:
 
 
 def notification_workflow_id(run_id: str, execution: str, key: str) -> str:
-    """Return the workflow id of the notification of one moment of an execution of a run."""
-    return _stored(notifications_prefix(run_id), f"{execution}:{key}")
+    """Return the workflow id of the notification of one moment of an execution of a run.
 
-
-def _stored(kind: str, about: str) -> str:
-    """Return a workflow id: what it is for, and about what.
-
-    If stores hold no such id, a hash stands for the second part, which else has a colon.
+    If stores hold no such id, a hash stands for the execution and the key.
     """
-    id_ = f"{kind}{about}"
-    if len(id_.encode()) <= _LONGEST_STORED:
-        return id_
-    return f"{kind}{hashlib.sha256(about.encode()).hexdigest()[:32]}"
+    kind, about = notifications_prefix(run_id), f"{execution}:{key}"
+    if len(f"{kind}{about}".encode()) > _LONGEST_STORED:
+        about = hashlib.sha256(about.encode()).hexdigest()[:32]
+    return f"{kind}{about}"
 
 
 def generated_run_id(graph: str) -> str:

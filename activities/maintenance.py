@@ -1,25 +1,22 @@
-"""Activities beside those of nodes, for the workflows that maintain a deployment and its runs."""
+"""Activities beside those of nodes: what a run asks of its worker's graphs, and of Temporal."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import timedelta
 from typing import Final
 
 from temporalio import activity
-from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import PendingActivityState
 from temporalio.api.workflow.v1 import PendingActivityInfo
-from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionRequest
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from abeyance import names, wire
 from abeyance.activities.heartbeat import journal_in
 from abeyance.authoring.graph import Graph
+from abeyance.history.description import described_by_server
 from abeyance.runtime import answering, graph_today
 from abeyance.storage.converter import of_run, storage_code
 
-_RPC: Final = timedelta(seconds=5)
 _WAITING: Final = (
     PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED,
     PendingActivityState.PENDING_ACTIVITY_STATE_PAUSED,
@@ -51,14 +48,8 @@ class GraphActivities:
 async def read_journals(order: wire.ReadJournals) -> dict[str, wire.LostAttempts]:
     """Return the lost attempts at those of the visits whose next attempt has not begun."""
     info, temporal = activity.info(), activity.client()
-    description = await temporal.workflow_service.describe_workflow_execution(
-        DescribeWorkflowExecutionRequest(
-            namespace=temporal.namespace,
-            execution=WorkflowExecution(
-                workflow_id=info.workflow_id or "", run_id=info.workflow_run_id or ""
-            ),
-        ),
-        timeout=_RPC,
+    description = await described_by_server(
+        temporal, info.workflow_id or "", info.workflow_run_id or ""
     )
     return {
         pending.activity_id: await _lost_attempts(pending, order)
