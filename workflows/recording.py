@@ -58,12 +58,10 @@ _MOST_FACTS: Final = 100
 class Recorder:
     """Has the changes of one run recorded. `spawn` runs a task of the run.
 
-    `start` has what earlier executions have recorded. `facts` counts the events of the run. `task` names
-    the workflow task that is under way.
+    `start` has what earlier executions have recorded. `facts` counts the events of the run.
     """
 
-    def __init__(self, spawn: Spawn, start: wire.StartRun, task: Callable[[], str]) -> None:
-        self._under_way_in = task
+    def __init__(self, spawn: Spawn, start: wire.StartRun) -> None:
         self.facts = start.facts
         self._spawn = spawn
         self._under_way: list[Fact] = []
@@ -176,7 +174,7 @@ class Recorder:
                 data=step.data,
                 capability=step.capability,
                 audit=step.audit,
-                task=self._under_way_in(),
+                task=_workflow_task(),
             )
         )
 
@@ -355,7 +353,7 @@ def extras(state: RunState, start: wire.StartRun) -> Extras:
     )
 
 
-def workflow_task() -> str:
+def _workflow_task() -> str:
     """Return the name of the workflow task that is under way: its execution, and where it began there."""
     info = workflow.info()
     return f"{info.run_id}/{info.get_current_history_length()}"

@@ -45,7 +45,7 @@ with workflow.unsafe.imports_passed_through():
     from abeyance.workflows.continue_as_new import History
     from abeyance.workflows.metrics import MeteredRun
     from abeyance.workflows.notification import Announcer
-    from abeyance.workflows.recording import Recorder, workflow_task
+    from abeyance.workflows.recording import Recorder
     from abeyance.workflows.rewinding import Rewinds
     from abeyance.workflows.timers import DeadlineTimer
     from abeyance.workflows.updates import Updates
@@ -90,7 +90,7 @@ class AgentRun(Updates):
         self._changes = 0
         self._timer = DeadlineTimer(self._start_timer)
         self._announcer = Announcer(self._spawn)
-        self._recorder = Recorder(self._spawn, start, workflow_task)
+        self._recorder = Recorder(self._spawn, start)
         self._rewinds = Rewinds(self._recorder)
         # True if only results of local activities have arrived since the last write.
         self._is_local = False
