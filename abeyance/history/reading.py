@@ -6,11 +6,10 @@ operator terminated has none: its record is made of the memo and the status.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, Final
 
-from temporalio.api.common.v1 import Payload
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client as TemporalClient
@@ -63,47 +62,23 @@ async def closing_record(
 
     Raises Unreadable.
     """
-    event = await _closing_event(temporal, described)
-    if (
-        event is not None
-        and (record := await closing_record_in(temporal, described.run_id, event)) is not None
-    ):
-        return record
-    record = _record(described.closing(), described.ended_at)
+    handle = temporal.get_workflow_handle(described.run_id, run_id=described.execution)
+    last = handle.fetch_history_events(
+        event_filter_type=WorkflowHistoryEventFilterType.CLOSE_EVENT, rpc_timeout=RPC
+    )
+    event = await anext(last, HistoryEvent())
+    # What an event of another kind lacks is empty.
+    result = event.workflow_execution_completed_event_attributes.result.payloads
+    failure = event.workflow_execution_failed_event_attributes.failure
+    left = [*result, *failure.application_failure_info.details.payloads]
+    converter = of_run(temporal.data_converter, described.run_id)
+    record = _record(await decoded(converter, left[0]) if left else None, described.ended_at)
+    record = record or _record(described.closing(), described.ended_at)
     if record is not None:
         return record
-    message = None
-    if event is not None:
-        failure = event.workflow_execution_failed_event_attributes.failure
-        converter = of_run(temporal.data_converter, described.run_id)
-        await decode_message(converter, failure, forgiving=True)
-        message = failure.message
-    view = described.degraded_view(message or None)
+    await decode_message(converter, failure, forgiving=True)
+    view = described.degraded_view(failure.message or None)
     return views.ClosingRecord(outcome=view.status, reason=view.reason, view=view)
-
-
-async def closing_record_in(
-    temporal: TemporalClient, run_id: str, event: HistoryEvent
-) -> views.ClosingRecord | None:
-    """Return the closing record in the last event of a run, None without one. Raises Unreadable."""
-    payloads = _sources(event)
-    if not payloads:
-        return None
-    ended_at = event.event_time.ToDatetime(tzinfo=UTC)
-    value = await decoded(of_run(temporal.data_converter, run_id), payloads[0])
-    return _record(value, ended_at)
-
-
-def _sources(event: HistoryEvent) -> Sequence[Payload]:
-    """The payload of the closing record in the last event of a history, if it has one."""
-    match event.event_type:
-        case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED:
-            return event.workflow_execution_completed_event_attributes.result.payloads[:1]
-        case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED:
-            failure = event.workflow_execution_failed_event_attributes.failure
-            return failure.application_failure_info.details.payloads[:1]
-        case _:
-            return []
 
 
 def _record(value: Any, ended_at: datetime | None) -> views.ClosingRecord | None:
@@ -119,13 +94,3 @@ def _record(value: Any, ended_at: datetime | None) -> views.ClosingRecord | None
         }
     )
     return record.model_copy(update={"view": view})
-
-
-async def _closing_event(
-    temporal: TemporalClient, described: RunDescription
-) -> HistoryEvent | None:
-    handle = temporal.get_workflow_handle(described.run_id, run_id=described.execution)
-    last = handle.fetch_history_events(
-        event_filter_type=WorkflowHistoryEventFilterType.CLOSE_EVENT, rpc_timeout=RPC
-    )
-    return await anext(last, None)
