@@ -25,7 +25,7 @@ from sqlalchemy import (
 
 from abeyance import views
 from abeyance.records import event_rows, grants, question_rows
-from abeyance.records.batch import BEGINNING, Batch, Extras, Rewound, Written, numbered
+from abeyance.records.batch import BEGINNING, Batch, Rewound, Written, numbered
 from abeyance.records.documents import Documents, Transaction
 from abeyance.records.engines import add_missing, lock
 from abeyance.records.event_rows import Tail
@@ -100,13 +100,7 @@ def fill(tx: Transaction, batch: Batch) -> None:
             _discard(tx, run, batch, rewound, by=by)
     _, facts = numbered(batch, by)
     tail = event_rows.write(tx, run.tail, facts)
-    grants.record(
-        tx,
-        batch,
-        row=run.id,
-        facts=facts,
-        revoked_at=batch.active_at,
-    )
+    grants.record(tx, batch, row=run.id, facts=facts, revoked_at=batch.active_at)
     tx.connection.execute(_UPDATE_RUN.values(told=tail.number, hash=tail.hash), {"key": run.id})
     question_rows.write(
         tx,
@@ -134,13 +128,8 @@ def take_back(
     of its history when the last task began that is over; None says that all are, of any execution.
     """
     lock(tx.connection)
-    row = tx.connection.execute(
-        select(runs.c.id, runs.c.batch, runs.c.rewind, runs.c.rewound_by).where(
-            runs.c.deployment == tx.deployment,
-            runs.c.run_id == latest.view.run_id,
-            runs.c.origin == latest.origin,
-        )
-    ).one_or_none()
+    own = {"deployment": tx.deployment, "run_id": latest.view.run_id, "origin": latest.origin}
+    row = tx.connection.execute(_RUN, own).one_or_none()
     bound = micros(until)
     if row is None or not latest.number < row.batch < bound:
         return
@@ -198,13 +187,7 @@ def _write(tx: Transaction, batch: Batch, *, revoked_at: datetime | None = None)
             run = replace(run, tail=event_rows.take_back(tx, run.tail, before, facts))
             grants.take_back(tx, run.id, before, facts)
         tail = event_rows.write(tx, run.tail, facts)
-        grants.record(
-            tx,
-            batch,
-            row=run.id,
-            facts=facts,
-            revoked_at=revoked_at,
-        )
+        grants.record(tx, batch, row=run.id, facts=facts, revoked_at=revoked_at)
         _write_run(tx, run.id, batch, tail)
         if run.latest <= BEGINNING:
             # Now it is known when Temporal began it: clocks of clients differ.
@@ -282,16 +265,10 @@ def _run(tx: Transaction, batch: Batch) -> _Run | None:
         add_missing(tx.connection, runs, [{**identity, **columns}])
         _newest(tx, batch)
         found = tx.connection.execute(_RUN, identity).one()
-    tail = Tail(
-        run=found.id,
-        run_id=batch.view.run_id,
-        number=found.told,
-        hash=found.hash,
-    )
     return _Run(
         id=found.id,
         latest=found.batch,
-        tail=tail,
+        tail=Tail(run=found.id, run_id=batch.view.run_id, number=found.told, hash=found.hash),
         is_newest=found.is_newest,
         has_ended=found.ended_at is not None,
         rewind=found.rewind,
@@ -313,7 +290,7 @@ def _newest(tx: Transaction, batch: Batch) -> int:
 
 def _columns(documents: Documents, batch: Batch) -> Row:
     view = batch.view
-    return {
+    columns = {
         "graph": view.graph,
         "status": view.status,
         "conversation_id": view.conversation_id,
@@ -327,16 +304,10 @@ def _columns(documents: Documents, batch: Batch) -> Row:
         "hindered": None,
         "search": search_text(view),
         "view": documents.write_view(view),
-        **(
-            {}
-            if batch.extras is None
-            else {"extras": _written(documents, batch.extras, view.run_id)}
-        ),
     }
-
-
-def _written(documents: Documents, extras: Extras, run_id: str) -> str:
-    return documents.write(extras.model_dump(mode="json"), run_id)
+    if batch.extras is not None:
+        columns["extras"] = documents.write(batch.extras.model_dump(mode="json"), view.run_id)
+    return columns
 
 
 def _write_run(tx: Transaction, run: int, batch: Batch, tail: Tail) -> None:
