@@ -69,7 +69,7 @@ def details(state: RunState, start: wire.StartRun) -> str:
     for number, entry in enumerate(nearest_first(state, _QUESTIONS), start=1):
         parts += _asked(number, entry, start)
     if asked > _QUESTIONS:
-        parts.append(f"... and {asked - _QUESTIONS} more: see the query `interrupts`.")
+        parts.append(f"... and {asked - _QUESTIONS} more: see the inbox.")
     parts.append(_about(start))
     if state.ending is None:
         other = "" if state.pause is not None else "`pause` stops it for a while, "
@@ -138,7 +138,7 @@ def _asked(number: int, entry: Interrupt, start: wire.StartRun) -> list[str]:
         case _:
             pass
     if is_cut:
-        facts.insert(0, "more than is shown here: see the query `interrupts`")
+        facts.insert(0, "more than is shown here: see the inbox")
     if (held := entry.held) is not None:
         facts.append(
             f"approved by {code(held.by)}, which can be taken back until {_time(entry.held_until)}"

@@ -65,7 +65,7 @@ def test_the_details_say_what_a_run_waits_for_and_how_to_answer() -> None:
 def test_a_long_prompt_is_cut_and_says_so(prompt: str) -> None:
     text = of(gate("ask", prompt=prompt))
 
-    assert "- more than is shown here: see the query `interrupts`\n" in text
+    assert "- more than is shown here: see the inbox\n" in text
     assert len(text) < 2_000
     assert "more than is shown" not in of(gate("ask", prompt="Go on?\nReally?"))
 
@@ -125,7 +125,7 @@ def test_the_details_stay_short_and_say_that_there_is_more() -> None:
     gates = [gate(f"g{number}", prompt="x" * 5_000) for number in range(500)]
     text = of(*gates)
 
-    assert "... and 490 more: see the query `interrupts`." in text
+    assert "... and 490 more: see the inbox." in text
     assert len(text.encode()) < 20_000
 
 
