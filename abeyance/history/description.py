@@ -331,7 +331,7 @@ async def describe(temporal: TemporalClient, task_queue: str, run_id: str) -> Ru
     converter = of_run(temporal.data_converter, run_id)
     for pending in raw.pending_activities:
         # A worker with another key may have encrypted it; the view does without.
-        await decode_message(converter, pending.last_failure, forgiving=True)
+        await decode_message(converter, pending.last_failure)
     return await read(temporal, raw)
 
 

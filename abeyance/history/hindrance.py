@@ -91,7 +91,7 @@ async def hindrance_of(
                 failed = event.workflow_task_failed_event_attributes
                 if failed.cause in _PASSING:
                     continue
-                await decode_message(converter, failed.failure, forgiving=True)
+                await decode_message(converter, failed.failure)
                 return Hindrance(_failed_by(failed.failure, event), is_said=True)
             case _:
                 pass

@@ -76,7 +76,7 @@ async def closing_record(
     record = record or _record(described.closing(), described.ended_at)
     if record is not None:
         return record
-    await decode_message(converter, failure, forgiving=True)
+    await decode_message(converter, failure)
     view = described.degraded_view(failure.message or None)
     return views.ClosingRecord(outcome=view.status, reason=view.reason, view=view)
 

@@ -158,10 +158,8 @@ def at_work(tx: Transaction) -> list[tuple[str, bool]]:
     return [(run_id, is_blocked) for run_id, is_blocked in tx.connection.execute(query)]
 
 
-def by_activity(
-    tx: Transaction, *, inactive_since: datetime | None = None, limit: int | None = None
-) -> list[ActiveRun]:
-    """Return the open runs that are not ending, the least recently active first, at most `limit`.
+def by_activity(tx: Transaction, *, inactive_since: datetime | None = None) -> list[ActiveRun]:
+    """Return the open runs that are not ending, the least recently active first.
 
     With a moment they are those not active after it, less those that wait for a moment of their own: the
     deadline of a question, or the end of a hold.
@@ -179,7 +177,7 @@ def by_activity(
             (questions.c.listed == "held") | questions.c.deadline.is_not(None),
         )
         query = query.where(runs.c.active_at <= micros(inactive_since), runs.c.id.not_in(waiting))
-    found = tx.connection.execute(query.order_by(runs.c.active_at, runs.c.run_id).limit(limit))
+    found = tx.connection.execute(query.order_by(runs.c.active_at, runs.c.run_id))
     return [ActiveRun(last_activity_at=moment(at), run_id=run_id) for at, run_id in found]
 
 

@@ -437,20 +437,13 @@ def is_all_sealed(converter: DataConverter) -> bool:
     return converter.payload_converter_class is SealedPayloadConverter
 
 
-async def decode_message(
-    converter: DataConverter, failure: Failure, *, forgiving: bool = False
-) -> None:
-    """Decrypt the messages of a failure and its causes in place.
-
-    An unreadable message raises Unavailable, or with `forgiving` is replaced by the reason.
-    """
+async def decode_message(converter: DataConverter, failure: Failure) -> None:
+    """Decrypt the messages of a failure and its causes in place; an unreadable one is its reason."""
     while True:
         if failure.HasField("encoded_attributes"):
             try:
                 (attributes,) = await converter.decode([failure.encoded_attributes])
             except UNREADABLE as error:
-                if not forgiving:
-                    raise
                 attributes = {"message": f"the message cannot be read: {error}"}
             failure.message = attributes.get("message", "")
             failure.ClearField("encoded_attributes")
