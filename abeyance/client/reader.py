@@ -73,7 +73,7 @@ class RunReader(CommandedRun):
         shown = _shown(described, recorded)
         if not is_current or described.is_being_recorded:
             shown = shown.model_copy(update={"degraded": True})
-        elif shown.ended_at is not None and described.is_running:
+        if shown.ended_at is not None and described.is_running:
             await self._line.closed(self.run_id)
         return await hindered(self._line.temporal, described, shown)
 
