@@ -23,7 +23,7 @@ from fastapi.routing import APIRoute
 from abeyance import tracing
 from abeyance.api import inbox, links, openapi, problems, protocols, signin
 from abeyance.api.auth import Tokens
-from abeyance.api.dependencies import Backend, TemporalConnection
+from abeyance.api.dependencies import KNOWN_PARAMETERS, Backend, TemporalConnection
 from abeyance.api.jwt import JwtVerifier
 from abeyance.api.oidc import OidcClient
 from abeyance.api.origin_guard import OriginGuard
@@ -122,11 +122,9 @@ def create_app(
     )
     for part in (inbox, links):
         _answer_head(part.router)
+    for part in (health, inbox, links, signin):
+        app.include_router(part.router)
     for part in (
-        health,
-        inbox,
-        links,
-        signin,
         graphs_router,
         runs,
         interrupts,
@@ -136,12 +134,11 @@ def create_app(
         control,
         messages,
         events,
-        conversations,
-        batch,
-        admin,
     ):
-        app.include_router(part.router)
-    app.include_router(admin.audit_router)
+        app.include_router(part.router, dependencies=[KNOWN_PARAMETERS])
+    app.include_router(admin.audit_router, dependencies=[KNOWN_PARAMETERS])
+    for part in (conversations, batch, admin):
+        app.include_router(part.router, dependencies=[KNOWN_PARAMETERS])
     served += filter(None, [each.install(app) for each in spoken])
     if has_codec:
         app.include_router(admin.codec_router)

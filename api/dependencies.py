@@ -12,10 +12,12 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Final, TypeAlias, TypeVar
+from typing import Annotated, Any, Final, TypeAlias, TypeVar, get_args, get_origin
 
 from fastapi import Depends, Header, Path, Query, Request
-from pydantic import BeforeValidator
+from fastapi.dependencies.models import Dependant
+from fastapi.routing import APIRoute
+from pydantic import BaseModel, BeforeValidator
 
 from abeyance.api.auth import Caller, Credentials, CredentialsDep, Tokens
 from abeyance.api.oidc import OidcClient
@@ -29,7 +31,7 @@ from abeyance.duration import seconds
 from abeyance.errors import Code, Refusal, SettingsError, Unavailable
 from abeyance.notifications.config import Notifications
 from abeyance.settings import Settings
-from abeyance.util import KEY, RUN_ID_RULE, checked_key
+from abeyance.util import KEY, RUN_ID_RULE, checked_key, invalid
 
 T = TypeVar("T")
 
@@ -345,6 +347,59 @@ def hash_of(*parts: str) -> str:
     """Return a hash that stands for a principal's key in stored data."""
     # As a list, so that the border between subject and key counts.
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
+
+
+async def _known_parameters(request: Request, _caller: Caller) -> None:
+    # After the caller is authenticated: others learn nothing of the parameters.
+    await _declared_parameters(request)
+
+
+async def _declared_parameters(request: Request) -> None:
+    route = request.scope["route"]
+    known = _query_parameters(route.dependant) if isinstance(route, APIRoute) else {}
+    message = f"is not a parameter of this endpoint: use {', '.join(sorted(known)) or 'none'}"
+    unknown = {name: message for name in request.query_params if name not in known}
+    counts = Counter(name for name, _ in request.query_params.multi_items())
+    repeated = {
+        name: f"is there {counts[name]} times, and takes one value"
+        for name, is_list in known.items()
+        if counts[name] > 1 and not is_list
+    }
+    if faults := {**unknown, **repeated}:
+        raise invalid(
+            [
+                {"pointer": f"/{name[:100]}", "message": message, "in": "query"}
+                for name, message in [*faults.items()][:20]
+            ]
+        )
+
+
+KNOWN_PARAMETERS: Final = Depends(_known_parameters)
+"""Refuse query parameters that the route does not declare, and repeated ones that take one value."""
+DECLARED_PARAMETERS: Final = Depends(_declared_parameters)
+"""Do the same for a caller who need not be known."""
+
+
+def _query_parameters(dependant: Dependant) -> dict[str, bool]:
+    """Return the query parameters of a route, and of each whether it is a list, and may be repeated."""
+    found: dict[str, bool] = {}
+    for parameter in dependant.query_params:
+        model = parameter.field_info.annotation
+        if isinstance(model, type) and issubclass(model, BaseModel):
+            for name, field_ in model.model_fields.items():
+                found[field_.alias or name] = _is_list(field_.annotation)
+        else:
+            found[parameter.alias] = _is_list(model)
+    for part in dependant.dependencies:
+        found |= _query_parameters(part)
+    return found
+
+
+def _is_list(annotation: Any) -> bool:
+    # The second for what may be missing: `frozenset[str] | None`.
+    return get_origin(annotation) in (list, frozenset, tuple) or any(
+        map(_is_list, get_args(annotation))
+    )
 
 
 def _wait_seconds(value: Any) -> float:

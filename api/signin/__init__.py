@@ -21,7 +21,7 @@ from starlette.responses import HTMLResponse, RedirectResponse
 from abeyance import wire
 from abeyance.api import examples, openapi
 from abeyance.api.auth import LOCAL, Credentials, CredentialsDep
-from abeyance.api.dependencies import Backend, BackendDep
+from abeyance.api.dependencies import DECLARED_PARAMETERS, KNOWN_PARAMETERS, Backend, BackendDep
 from abeyance.api.problems import PROBLEMS
 from abeyance.api.sessions import CALLBACK, SIGN_IN
 from abeyance.errors import Refusal, Unavailable
@@ -104,6 +104,7 @@ class Me(BaseModel):
 
 @router.get(
     "/me",
+    dependencies=[KNOWN_PARAMETERS],
     responses=openapi.answer("The caller.", examples.ME),
 )
 async def read_me(credentials: CredentialsDep, backend: BackendDep) -> Me:
@@ -115,6 +116,7 @@ async def read_me(credentials: CredentialsDep, backend: BackendDep) -> Me:
 
 @router.post(
     SIGN_IN,
+    dependencies=[DECLARED_PARAMETERS],
     responses=openapi.answer("The caller, who has a session from now on.", examples.SIGNED_IN),
 )
 async def sign_in(
@@ -137,6 +139,7 @@ async def sign_in(
 
 @router.post(
     "/signout",
+    dependencies=[DECLARED_PARAMETERS],
     responses=openapi.answer("The caller has no session.", examples.SIGNED_OUT),
 )
 async def sign_out(request: Request, response: Response, backend: BackendDep) -> SignedOut:

@@ -7,6 +7,7 @@ from typing import Final
 
 from fastapi import FastAPI
 
+from abeyance.api.dependencies import KNOWN_PARAMETERS
 from abeyance.api.protocols import Protocol
 from abeyance.contrib.talk import LARGEST_BODY
 
@@ -17,7 +18,7 @@ def _install(app: FastAPI) -> None:
         return
     from abeyance.contrib.ai_sdk.routes import router  # noqa: PLC0415  (an extra)
 
-    app.include_router(router)
+    app.include_router(router, dependencies=[KNOWN_PARAMETERS])
 
 
 PROTOCOL: Final = Protocol(

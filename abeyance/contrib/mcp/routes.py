@@ -32,7 +32,7 @@ from starlette.types import Receive, Scope, Send
 
 import abeyance
 from abeyance.api.auth import READ, Credentials
-from abeyance.api.dependencies import CONNECTED, Backend
+from abeyance.api.dependencies import CONNECTED, KNOWN_PARAMETERS, Backend
 from abeyance.api.problems import code_of
 from abeyance.api.protocols import Serving
 from abeyance.api.sessions import Sessions
@@ -66,7 +66,7 @@ _logger = logging.getLogger("abeyance.api")
 
 Context: TypeAlias = ServerRequestContext[Any, Request]
 
-router = APIRouter(tags=["user interfaces"], dependencies=[READ, CONNECTED])
+router = APIRouter(tags=["user interfaces"], dependencies=[READ, KNOWN_PARAMETERS, CONNECTED])
 
 
 class TaskParams(protocol.RequestParams):
