@@ -65,6 +65,7 @@ def shown(execution: Execution) -> list[HistoryEvent]:
     begun = events[0].workflow_execution_started_event_attributes
     begun.input.payloads.extend(execution.input)
     begun.original_execution_run_id = execution.run_id
+    begun.task_queue.name = execution.queue
     if execution.result.payloads:
         completed = events[-1].workflow_execution_completed_event_attributes
         completed.result.CopyFrom(execution.result)
