@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import os
 from typing import Any
 
 import pytest
@@ -47,5 +48,7 @@ class Terminal:
 
 async def called(*arguments: str, **variables: str) -> tuple[int, str, str]:
     """A command in a thread, beside what this one serves."""
-    done = await asyncio.to_thread(call, *arguments, **variables)
+    # What is served here may look for its database meanwhile, for the first time.
+    kept = {"ABEYANCE_DATABASE_URL": os.environ["ABEYANCE_DATABASE_URL"], **variables}
+    done = await asyncio.to_thread(call, *arguments, **kept)
     return done.returncode, done.stdout, done.stderr
