@@ -64,7 +64,7 @@ async def test_who_waits_for_a_gate_has_it_as_soon_as_a_worker_comes(
             view = await waiting
 
     assert (view.status, view.degraded) == ("awaiting-input", False)
-    assert [entry.prompt for entry in view.interrupts] == ["Pay 0?"]
+    assert [entry.prompt for entry in view.interrupts] == ["Pay 3?"]
 
 
 async def test_a_wait_goes_with_the_run_over_every_hand_over(temporal: TemporalClient) -> None:
@@ -164,5 +164,5 @@ async def test_the_same_start_again_waits_for_the_run_of_the_first(
     assert (first.created, second.created) == (True, False)
     assert second.view is not None
     assert second.view.status == "awaiting-input"
-    assert [entry.prompt for entry in second.view.interrupts] == ["Pay 0?"]
+    assert [entry.prompt for entry in second.view.interrupts] == ["Pay 3?"]
     assert refused.value.code == "run_exists"
