@@ -164,5 +164,5 @@ async def test_the_same_start_again_waits_for_the_run_of_the_first(
     assert (first.created, second.created) == (True, False)
     assert second.view is not None
     assert second.view.status == "awaiting-input"
-    assert [entry.prompt for entry in second.view.interrupts] == ["Pay 3?"]
+    assert [entry.prompt for entry in second.view.interrupts] == ["Pay 0?"]
     assert refused.value.code == "run_exists"
