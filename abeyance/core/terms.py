@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
 from abeyance.core.address import BarringName
-from abeyance.core.json import Json
 
 Kind: TypeAlias = Literal[
     "question", "approval", "static", "error", "outcome", "rule", "elicitation", "budget"
@@ -35,10 +34,6 @@ class QuestionKind:
 
     asked_by: Literal["author", "call", "run"]
     edits: Literal["values", "patch", "arguments"] | None = None
-
-    def edited_by(self, answer: Json) -> str | None:
-        """Return the member by which an answer edits what was shown; None if it does not."""
-        return self.edits if isinstance(answer, Mapping) and self.edits in answer else None
 
 
 KINDS: Final[Mapping[Kind, QuestionKind]] = {

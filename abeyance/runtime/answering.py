@@ -62,8 +62,9 @@ def to_write(state: RunState, event: Responded) -> dict[str, GivenAnswer]:
 
 
 def _is_rewritten(entry: Interrupt, answer: Json) -> bool:
-    kind = KINDS[entry.kind]
-    return entry.rewrites and (kind.edits is None or kind.edited_by(answer) is not None)
+    edits = KINDS[entry.kind].edits
+    is_edit = edits is None or (isinstance(answer, Mapping) and edits in answer)
+    return entry.rewrites and is_edit
 
 
 def _given(state: RunState, event: Responded) -> Iterator[tuple[str, GivenAnswer]]:
