@@ -11,13 +11,14 @@ import sys
 import tempfile
 import textwrap
 import time
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
 from abeyance.cli.errors import ExitCode, code_of, print_error
+from abeyance.core.ledger import Receipt
 from abeyance.dev.stack import WORKER, Plan, Stack, with_stack
 from abeyance.errors import AbeyanceError, SettingsError, Unavailable
 from abeyance.http import HttpClient, HttpRun
@@ -186,12 +187,8 @@ class _Paying:
             pid = self._stack.pid(WORKER)
             return pid if pid != victim else None
 
-        async def answering() -> RunView | None:
-            view = await self._run.view()
-            return None if view.degraded else view
-
         await wait_for(other, "another worker")
-        after = await wait_for(answering, "the other worker to answer")
+        after = await self._run.view()
         if after.interrupts != before.interrupts:
             raise Unavailable(f"the question of {self.run_id} was lost: {after.interrupts}")
         if _visits(after) != _visits(before):
@@ -203,7 +200,15 @@ class _Paying:
     async def _answer(self, question: str, *, approved: bool, reason: str) -> RunView:
         answer = {"approved": approved, "reason": reason}
         answered_at = time.monotonic()
-        (receipt,) = await self._run.respond(question, answer)
+
+        async def accepted() -> Receipt | None:
+            # The other worker may still be starting. The same answer again counts once.
+            with suppress(Unavailable):
+                (receipt,) = await self._run.respond(question, answer)
+                return receipt
+            return None
+
+        receipt = await wait_for(accepted, "the other worker to accept the answer")
         say_receipt("approved" if approved else "rejected", receipt)
         view = await self._until("completed")
         took = time.monotonic() - answered_at
