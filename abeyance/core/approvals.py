@@ -218,6 +218,19 @@ def asks_to_remember(entry: Interrupt, answer: Json) -> bool:
     return entry.kind == "approval" and isinstance(answer, Mapping) and "remember" in answer
 
 
+def _asks_in_vain(entry: Interrupt, answer: Json) -> bool:
+    """Return whether an answer to a question of another kind says that it is to be remembered. A field of
+    the author's may have that name.
+    """
+    match answer:
+        case {"approved": True, "remember": {"for": _, "where": _}} if entry.kind != "approval":
+            schema = entry.response_schema
+            fields = schema.get("properties") if isinstance(schema, Mapping) else None
+            return not (isinstance(fields, Mapping) and "remember" in fields)
+        case _:
+            return False
+
+
 def offered(entry: Interrupt) -> Remember | None:
     """Return what somebody may remember of a question, None if nothing."""
     return None if _why_never(entry) else entry.remember
@@ -242,7 +255,7 @@ def _why_never(entry: Interrupt) -> str | None:
 
 def refuse_unless_rememberable(entry: Interrupt, answer: Json, event: Responded) -> None:
     """Raise `not_rememberable` for an answer that is to be remembered and cannot be."""
-    if not asks_to_remember(entry, answer):
+    if not (asks_to_remember(entry, answer) or _asks_in_vain(entry, answer)):
         return
     principal, capability = event.principal, entry.requested_capability
     why = _why_never(entry)

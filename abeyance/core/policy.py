@@ -39,8 +39,8 @@ _FILLING: Final = re.compile(r"[^\s*:,\x00-\x1f\x7f]+")
 _CHANGES: Final = "Changing what was approved requires permission to approve it."
 
 EVERYTHING = "*"
-"""The capability that includes all others. It comes from a file of tokens, from an API without
-authentication, and from an issuer of tokens only where a setting allows it.
+"""The capability that includes all others. It comes from a file of tokens and from an API without
+authentication, and never from an issuer of tokens.
 """
 
 

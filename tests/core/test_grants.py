@@ -142,8 +142,22 @@ def test_a_yes_that_is_remembered_publishes_the_whole_grant() -> None:
     assert order.own_answers == {"/approval/approve": {"approved": True}}
 
 
-def test_an_answer_to_another_question_may_have_a_field_of_that_name() -> None:
-    run = Drive(chain(gate("ask")))
+OWN_FIELD: Json = {"type": "object", "properties": {"remember": {"type": "object"}}}
+
+
+@pytest.mark.parametrize("schema", [None, {"type": "object"}])
+def test_a_yes_to_a_question_that_is_no_approval_of_a_call_cannot_be_remembered(
+    schema: Json,
+) -> None:
+    run = Drive(chain(gate("ask", schema=schema)))
+    refusal = run.refused_answer("ask", YES, principal=ADA)
+
+    assert refusal.code is Code.NOT_REMEMBERABLE
+    assert "no approval of a tool call" in refusal.message
+
+
+def test_a_field_of_the_authors_may_have_the_name_of_what_is_remembered() -> None:
+    run = Drive(chain(gate("ask", schema=OWN_FIELD)))
     run.answer("ask", YES, principal=ADA)
 
     assert granted(run) == []
