@@ -229,6 +229,32 @@ class RunReader(CommandedRun):
             runs.extras, self.run_id, origin=described.origin
         )
 
+    async def _snapshot(
+        self, described: RunDescription, record: views.ClosingRecord
+    ) -> views.Snapshot:
+        """The snapshot of an ended run. Raises `gone` if Temporal ended it, and Unavailable."""
+        if record.snapshot is not None:
+            return views.Snapshot.model_validate(record.snapshot)
+        if record.outcome in views.ENDED_OUTSIDE:
+            raise Refusal(
+                Code.GONE,
+                f"The run {self.run_id!r} was ended by Temporal ({described.shown_status}) and not by "
+                "itself, so there is nothing to go on from: start a new one.",
+                run_id=self.run_id,
+            )
+        # The closing record had no room for it.
+        kept = (await self._extras(described)).snapshot
+        snapshot = None if kept is None else views.Snapshot.model_validate(kept)
+        # That of an earlier end would do again what a retry has done since.
+        if snapshot is None or snapshot.joined().updated_at != record.view.ended_at:
+            raise Unavailable(
+                f"the records do not have what a retry of the run {self.run_id!r} needs: `abeyance "
+                "reindex` makes it anew"
+            )
+        batch, latest = await self._deployment.records.read(runs.standing, self.run_id)
+        recorded = {"batch": batch, "facts": latest, "told": 0, "unrecorded": (), "rewound": None}
+        return snapshot.model_copy(update={"start": snapshot.start.model_copy(update=recorded)})
+
     async def queue_depth(self) -> int:
         """How many messages are unread."""
         return (await self.view()).queue_depth

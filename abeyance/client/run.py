@@ -35,9 +35,9 @@ from abeyance.core.spec import GraphSpec
 from abeyance.core.state import Called
 from abeyance.errors import Code, RecordsUnavailable, Refusal, Unavailable
 from abeyance.history.after_the_end import edit_after_the_end, respond_after_the_end
-from abeyance.history.description import RunDescription, RunEnded
+from abeyance.history.description import RunEnded
 from abeyance.orders import SIGNALS, order_of
-from abeyance.records import events, outside, runs
+from abeyance.records import events, outside
 from abeyance.runtime import retries
 from abeyance.schemas.state_model import ValuesError
 from abeyance.storage.converter import is_all_sealed
@@ -333,32 +333,6 @@ class TemporalRun(RunReader):
             # It was done, and has changed the version.
             if mark is None or refusal.code is not Code.IDEMPOTENCY_CONFLICT:
                 raise
-
-    async def _snapshot(
-        self, described: RunDescription, record: views.ClosingRecord
-    ) -> views.Snapshot:
-        """The snapshot of an ended run. Raises `gone` if Temporal ended it, and Unavailable."""
-        if record.snapshot is not None:
-            return views.Snapshot.model_validate(record.snapshot)
-        if record.outcome in views.ENDED_OUTSIDE:
-            raise Refusal(
-                Code.GONE,
-                f"The run {self.run_id!r} was ended by Temporal ({described.shown_status}) and not by "
-                "itself, so there is nothing to go on from: start a new one.",
-                run_id=self.run_id,
-            )
-        # The closing record had no room for it.
-        kept = (await self._extras(described)).snapshot
-        snapshot = None if kept is None else views.Snapshot.model_validate(kept)
-        # That of an earlier end would do again what a retry has done since.
-        if snapshot is None or snapshot.joined().updated_at != record.view.ended_at:
-            raise Unavailable(
-                f"the records do not have what a retry of the run {self.run_id!r} needs: `abeyance "
-                "reindex` makes it anew"
-            )
-        batch, latest = await self._deployment.records.read(runs.standing, self.run_id)
-        recorded = {"batch": batch, "facts": latest, "told": 0, "unrecorded": (), "rewound": None}
-        return snapshot.model_copy(update={"start": snapshot.start.model_copy(update=recorded)})
 
     async def report_blocked(
         self,
