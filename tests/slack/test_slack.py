@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import AsyncIterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlencode
@@ -23,6 +23,7 @@ from temporalio.client import Client as TemporalClient
 
 from abeyance import START, Agent, Graph, Principal, Remember, tool
 from abeyance.contrib.slack import hearing, presses
+from abeyance.records import slack_messages
 from abeyance.records.documents import Transaction
 from abeyance.records.tables import followers
 
@@ -413,6 +414,23 @@ async def test_what_is_asked_while_nobody_posts_is_posted_later_but_not_what_was
 
     assert run_id in message.text
     assert len(slack.posted) == 1
+
+
+async def test_what_is_asked_while_another_process_has_the_place_is_posted_by_the_one_that_is_up(
+    temporal: TemporalClient, slack: FakeSlack, tmp_path: Path
+) -> None:
+    site = Site(temporal, refund())
+    records, now = site.client.records, datetime.now(UTC)
+    held = {"now": now, "until": now + timedelta(minutes=5)}
+    await records.write(slack_messages.hold, "slack", "another", **held)
+    async with site.worker(), slack.desk(site, in_slack(), tmp_path):
+        run_id = await site.start()
+        await site.until(run_id, "awaiting-input")
+        # That one has ended before it had read anything.
+        await records.write(slack_messages.let_go, "slack", "another")
+        message = await slack.only_message()
+
+    assert run_id in message.text
 
 
 def has_cursor(tx: Transaction) -> bool:

@@ -44,6 +44,8 @@ class _Lost(Exception):
 class Posting:
     """The work of one process. `bot` is the id of the app's bot, `channels` are Slack's ids of channels
     by their names, and `base` is where people reach the API.
+
+    The first process of a deployment posts what is asked once it is there.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class Posting:
         self._mention = partial(desk.mention_of, file)
         self._holder = uuid.uuid4().hex
         self._skipped = 0
+        self._since = datetime.now(UTC)
 
     async def work(self) -> None:
         """Post and update until this is cancelled, whenever no other process does."""
@@ -125,28 +128,23 @@ class Posting:
         )
 
     async def _follow(self, after: str | None) -> None:
-        stream, heard = self._client.stream, desk.HEARD
-        if after is None:
-            after = await self._begun()
         try:
-            following = await stream.opened(after, filters=heard)
+            following = await self._client.stream.opened(
+                after, filters=desk.HEARD, since=self._since
+            )
         except Refusal as refusal:
             if refusal.code is not Code.CURSOR_EXPIRED:
                 raise
             _logger.warning("the records were made anew: what was asked before is not posted")
-            following = await stream.opened(await self._begun(), filters=heard)
+            self._since = datetime.now(UTC)
+            following = await self._client.stream.opened(filters=desk.HEARD, since=self._since)
+        # Who comes next goes on from here, also if nothing was asked until then.
+        await self._move(following.cursor())
         async with aclosing(following.events) as events:
             async for event in events:
                 with self._skipping(event):
                     await self._handle(event)
                 await self._move(event.id)
-
-    async def _begun(self) -> str:
-        """Return the cursor behind all that was recorded: what was asked before is in the inbox."""
-        now = datetime.now(UTC)
-        _, cursor = await self._client.stream.page(since=now, limit=1, filters=desk.HEARD)
-        await self._move(cursor)
-        return cursor
 
     async def _move(self, cursor: str) -> None:
         if not await self._records.write(slack_messages.move, _NAME, self._holder, cursor=cursor):
