@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from core_drive import ADA, Drive, asked, at, chain, graph
+from core_drive import Drive, asked, at, chain, graph
 from core_rules import GO, ask, rule, ruled
 
 from abeyance.core.ledger import interrupt_id
@@ -83,13 +83,6 @@ def test_the_same_name_twice_in_one_pass_fails_the_visit() -> None:
     assert run.facts("interrupt.opened") == []
 
 
-def test_the_same_name_in_two_processes_is_two_questions() -> None:
-    run = asking(asked("ok", "p1"), asked("ok", "p2"), asked("ok"), composite=True)
-
-    assert run.asking == [("ok", f"{A};process:p1"), ("ok", f"{A};process:p2"), ("ok", A)]
-    assert len(run.state.ledger.open) == 3
-
-
 def test_asking_nothing_fails_the_visit_rather_than_going_round_for_ever() -> None:
     run = asking(composite=True)
 
@@ -156,19 +149,6 @@ def test_a_visit_goes_on_when_all_of_its_own_questions_are_answered() -> None:
     assert run.orders("b")[0].answers == {"one": 1, "two": 2, "three": 3}
 
 
-def test_questions_in_sequence_keep_the_earlier_answers() -> None:
-    run = asking("first", user_state={"cursor": 7})
-    run.answer("first", 1)
-    run.ask("a", "second", journal={"first": "done"})
-    run.answer("second", 2)
-
-    assert run.orders("a")[-1].own_answers == {"first": 1, "second": 2}
-    assert run.orders("a")[-1].journal == {"first": "done"}
-    assert run.orders("a")[-1].user_state == {"cursor": 7}
-    run.finish("a")
-    assert run.running == ["b"]
-
-
 def test_a_later_visit_of_the_same_node_asks_anew() -> None:
     run = Drive(graph("a", ways=[(START, "a"), ("a", "a")]))
     run.ask("a", "plan")
@@ -183,26 +163,6 @@ def test_a_later_visit_of_the_same_node_asks_anew() -> None:
 
 
 # deadlines
-
-
-def test_a_default_is_the_answer_when_nobody_gave_one() -> None:
-    run = asking(asked("plan", timeout=60, on_timeout=Default(answer="B")), "other")
-    id_ = run.open("plan").id
-    run.tick(60)
-    assert (run.status, run.settled("plan").by) == ("awaiting-input", "timeout")
-    assert run.refused_response({id_: "A"}).code == "already_answered"
-
-    run.answer("other", 1)
-    assert run.orders("a")[-1].own_answers == {"plan": "B", "other": 1}
-
-
-def test_a_deadline_with_a_goto_leaves_the_unit_with_all_that_it_asks() -> None:
-    run = asking(asked("plan", timeout=60, on_timeout=GoTo(node="b")), "other")
-    run.tick(60)
-
-    assert (run.running, run.asking) == (["b"], [])
-    assert run.settled("plan").status == "expired"
-    assert run.settled("other").status == "cancelled"
 
 
 @pytest.mark.parametrize("target", ["nowhere", "tidy"])
@@ -297,19 +257,6 @@ def test_a_question_of_code_may_be_called_like_one_of_a_rule_or_an_operator() ->
     run.answer("error", {"action": "retry"})
 
     assert run.orders("a")[-1].own_answers == {"error:error": "mine", "error": "too"}
-
-
-# many
-
-
-def test_five_hundred_questions_of_one_visit_are_answered_one_by_one() -> None:
-    run = asking(*(f"q{number}" for number in range(500)))
-    for number in range(500):
-        assert run.running == []
-        run.answer(f"q{number}", number)
-
-    assert run.orders("a")[-1].own_answers == {f"q{number}": number for number in range(500)}
-    assert ADA.subject == run.settled("q7").by
 
 
 # units of several processes
@@ -413,18 +360,6 @@ def test_a_visit_that_finishes_leaves_no_question_open() -> None:
     assert (run.running, run.asking) == (["b"], [])
     assert run.settled("ok").status == "superseded"
     assert run.refused_response({open_: 1}).code == "withdrawn"
-
-
-def test_a_failing_visit_takes_its_questions_with_it() -> None:
-    run = composite()
-    run.answer("ok", 1)
-    run.fail("a")
-
-    assert run.status == "failed"
-    assert [entry.status for entry in run.state.ledger.settled.values()] == [
-        "answered",
-        "cancelled",
-    ]
 
 
 def test_a_question_that_is_asked_again_after_a_retry_has_an_id_of_its_own() -> None:

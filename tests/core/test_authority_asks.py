@@ -99,14 +99,6 @@ def test_a_rule_that_names_no_capability_asks_for_that_of_its_node(node: Node) -
     assert run.open("sure").requested_capability == "approve"
 
 
-def test_the_questions_of_a_tool_ask_for_what_the_tool_declares() -> None:
-    wire = FunctionNode(id="wire", asks=("approve",))
-    run = Drive(chain(agent_node("clerk", wire)))
-    turn(run, call("c1", "wire", question("sure")))
-
-    assert run.open("sure").requested_capability == "approve"
-
-
 @pytest.mark.parametrize("is_before", [True, False])
 def test_a_tool_that_asks_for_what_it_does_not_declare_is_the_authors_to_mend(
     *, is_before: bool

@@ -9,7 +9,7 @@ from core_drive import T0, Drive, chain, gate, graph, nested
 from abeyance.core import events
 from abeyance.core.outcome import Blocked, Finished, Send, Stopped
 from abeyance.core.spec import END, START, FunctionNode, Route
-from abeyance.core.visit import Blockage, Ready, Running, Unroutable
+from abeyance.core.visit import Blockage, Running, Unroutable
 
 WORK = "graph:g;node:work"
 
@@ -207,12 +207,3 @@ def test_a_target_that_no_code_declares_fails_the_visit(place: str) -> None:
     run.finish("work", goto="nowhere")
     assert run.status == "failed"
     assert run.error[0] == "unknown_node"
-
-
-def test_a_visit_that_is_about_to_start_is_not_blocked() -> None:
-    run = Drive(chain("work"))
-    run.pause(mode="now")
-    run.stopped("work")
-    assert isinstance(run.state.visits[WORK].state, Ready)
-    run.feed(events.VisitBlocked, visit=WORK, code="code_missing")
-    assert run.state.visits[WORK].blocked is None

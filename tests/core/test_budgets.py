@@ -36,14 +36,6 @@ from abeyance.core.spec import (
 from abeyance.core.terms import Terms
 
 
-def test_an_agent_within_its_budget_is_not_asked_about() -> None:
-    run = one(budget(tokens=100, turns=2))
-    took(run, call("c1"), input_tokens=50, output_tokens=49)
-    done(run, "c1")
-
-    assert (run.asking, run.running) == ([], ["model"])
-
-
 @pytest.mark.parametrize(
     ("its", "used", "raise_to"),
     [
@@ -150,18 +142,6 @@ def test_a_raise_lets_the_agent_go_on_up_to_the_new_limit() -> None:
     assert run.open("budget").id != first
 
 
-def test_a_stop_fails_the_agent() -> None:
-    run = one(budget(tokens=100))
-    took(run, goto="model", input_tokens=12_345)
-    stopped(run)
-
-    assert run.error == (
-        "budget_exhausted",
-        "the agent 'clerk' was stopped, because its budget is used up: 12,345 of 100 tokens",
-        f"{CLERK};node:model:2",
-    )
-
-
 def test_an_agent_that_is_stopped_has_a_last_turn_whose_changes_count() -> None:
     run = one(budget(tokens=100))
     took(run, call("c1"), input_tokens=1_000)
@@ -189,14 +169,6 @@ def test_a_last_turn_that_ends_after_the_run_is_not_taken_again() -> None:
 
     assert run.state.ending is not None
     assert run.running in ([], ["model"])
-
-
-def test_on_error_catches_an_agent_that_was_stopped() -> None:
-    run = one(budget(tokens=1), after="next", on_error=GoTo(node="next"))
-    took(run, goto="model", input_tokens=1)
-    stopped(run)
-
-    assert run.running == ["next"]
 
 
 def test_an_agent_that_is_tried_again_has_its_whole_budget() -> None:
@@ -252,19 +224,6 @@ def test_the_question_shows_those_who_used_most() -> None:
 
     assert list(asked(run)["by"])[:3] == ["clerk", "t29", "t28"]
     assert len(asked(run)["by"]) == 20
-
-
-def test_a_deadline_ends_the_run_or_gives_the_default() -> None:
-    halting = one(budget(turns=1, timeout=60.0))
-    took(halting, goto="model")
-    halting.tick(60)
-    assert halting.status == "halted"
-
-    raising = Default(answer={"raise_to": {"turns": 2}})
-    run = one(budget(turns=1, timeout=60.0, on_timeout=raising))
-    took(run, goto="model")
-    run.tick(60)
-    assert run.running == ["model"]
 
 
 def test_a_default_that_is_no_raise_any_more_stops_the_agent() -> None:

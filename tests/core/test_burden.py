@@ -9,7 +9,7 @@ from core_fans import fan, sent
 from abeyance.core import events
 from abeyance.core.outcome import Asked
 from abeyance.core.policy import Principal
-from abeyance.core.spec import START, AskHuman, FunctionNode, GoTo, InterruptNode
+from abeyance.core.spec import START, FunctionNode, GoTo, InterruptNode
 from abeyance.core.state import Limits
 from abeyance.core.terms import Quorum, Terms
 from abeyance.errors import Code
@@ -143,22 +143,6 @@ def test_what_is_too_large_already_can_be_answered_and_fails_then() -> None:
     assert (code, address) == ("visit_too_large", "graph:g;node:work")
     assert "visit_bytes allows 1000" in message
     assert run.started == []
-
-
-def test_beside_what_is_too_large_and_fails_the_run_nothing_starts() -> None:
-    spec = graph("work", "other", ways=[(START, "work"), (START, "other")])
-    run = Drive(spec, limits=SMALL, values={"x": large(2_000)})
-
-    assert (run.error[2], run.started) == ("graph:g;node:work", [])
-
-
-def test_an_operator_is_asked_about_what_is_too_large_where_the_node_says_so() -> None:
-    node = FunctionNode(id="work", on_error=AskHuman())
-    run = Drive(chain(node), limits=SMALL, values={"x": large(2_000)})
-    id_ = run.open("error").id
-    run.respond({id_: {"action": "skip"}})
-
-    assert run.status == "completed"
 
 
 def test_messages_that_a_visit_would_be_handed_count_too() -> None:

@@ -21,17 +21,9 @@ from core_agents import (
 from core_drive import Drive, restored
 
 from abeyance.core.outcome import Finished
-from abeyance.core.state import Limits
 from abeyance.core.visit import Running
 
 YES = {"approved": True}
-
-
-def test_a_call_has_the_address_that_people_read() -> None:
-    run = reviewing()
-    turn(run, call("c1", "delete"))
-
-    assert [order.address for order in run.orders("delete")] == [f"{CLERK};tool:delete:c1"]
 
 
 def test_a_gated_call_is_asked_about_before_its_code_is_ordered() -> None:
@@ -110,26 +102,6 @@ def test_calls_are_answered_in_any_order_and_their_results_stand_in_that_of_the_
     assert results(run) == [
         {"content": f"{id_} of {order.index(id_)}"} for id_ in ("c1", "c2", "c3")
     ]
-
-
-def test_the_model_is_asked_again_only_when_all_results_are_in() -> None:
-    run = reviewing()
-    turn(run, call("c1"), call("c2"), gated("c3"))
-    done(run, "c1", {"content": 1})
-    done(run, "c2", {"content": 2})
-    assert len(run.orders("model")) == 1
-    said(run, "c3", {"approved": False})
-
-    assert len(run.orders("model")) == 2
-
-
-def test_what_calls_change_is_merged_in_their_order() -> None:
-    run = reviewing()
-    turn(run, call("c1"), call("c2"))
-    done(run, "c2", 2, agent_state={"a": 2, "b": 2})
-    done(run, "c1", 1, agent_state={"a": 1})
-
-    assert run.orders("model")[-1].values["agent_state"] == {"a": 2, "b": 2}
 
 
 def test_two_calls_of_one_id_are_two_visits() -> None:
@@ -211,16 +183,6 @@ def test_a_deadline_may_reject_a_call() -> None:
 
     assert run.orders("pay") == []
     assert results(run) == [{"rejected": "nobody answered in time", "by": "timeout"}]
-
-
-def test_a_call_that_is_approved_waits_for_its_place_like_any_other() -> None:
-    run = reviewing(limits=Limits(max_parallel_visits=1))
-    turn(run, call("c1"), gated("c2"))
-    said(run, "c2", YES)
-    assert calls(run) == ["c1"]
-    done(run, "c1", {"content": 1})
-
-    assert calls(run) == ["c2"]
 
 
 def test_a_second_answer_runs_no_call_again() -> None:

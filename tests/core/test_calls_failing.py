@@ -25,23 +25,10 @@ from core_drive import ADA, Drive, at, graph
 from abeyance.core import events
 from abeyance.core.items import transcripts
 from abeyance.core.outcome import Failed, Interrupted
-from abeyance.core.spec import END, START, AskHuman, GoTo
+from abeyance.core.spec import END, START, GoTo
 
 HELPER = f"{CLERK};tool:ask_helper:c1;agent:helper"
 YES = {"approved": True}
-
-
-def test_a_call_that_fails_has_its_failure_as_its_result() -> None:
-    run = reviewing()
-    turn(run, call("c1"), call("c2"))
-    failed(run, "c1", "no such account")
-    assert calls(run) == ["c2"]
-    done(run, "c2", {"content": 2})
-
-    assert results(run) == [
-        {"error": "no such account", "code": "node_failed"},
-        {"content": 2},
-    ]
 
 
 def test_what_a_call_asked_is_withdrawn_when_it_fails() -> None:
@@ -114,40 +101,11 @@ def test_a_fatal_failure_does_what_the_node_of_the_agent_says() -> None:
     assert run.running == ["other"]
 
 
-def test_an_operator_may_have_a_failed_agent_done_again() -> None:
-    run = Drive(graph(agent_node("review", on_error=AskHuman()), ways=[(START, "review")]))
-    run.fail("model", "max_turns")
-    run.answer("error", {"action": "retry"})
-
-    assert run.orders("model")[-1].address == "graph:g;node:review:2;agent:clerk;node:model"
-
-
 def helped(**about: object) -> Drive:
     """The clerk has called the helper, which is at its first turn."""
     run = reviewing(helper(**about))
     turn(run, call("c1", "ask_helper", item={"args": {"task": "look"}}), transcript="t1")
     return run
-
-
-def test_an_agent_that_is_called_is_told_of_its_call() -> None:
-    run = helped()
-
-    (order,) = [each for each in run.orders("model") if each.address.startswith(HELPER)]
-    assert order.address == f"{HELPER};node:model"
-    given = order.values["input"]
-    assert given["item"] == {"args": {"task": "look"}}
-    assert given["answers"] == {}
-    assert given["values"]["transcript"] == "t1"
-
-
-def test_an_agent_that_is_approved_is_told_what_was_answered() -> None:
-    run = reviewing(helper())
-    turn(run, gated("c1", "ask_helper"))
-    assert len(run.orders("model")) == 1
-    edited = {"approved": True, "arguments": {"task": "look, touch nothing"}}
-    said(run, "c1", edited)
-
-    assert run.orders("model")[-1].values["input"]["answers"] == {"/approval/approve": edited}
 
 
 def test_an_agent_that_is_not_approved_is_not_entered() -> None:
@@ -174,24 +132,6 @@ def test_an_agent_without_an_output_has_nothing_as_its_result() -> None:
     run.finish("model")
 
     assert results(run) == [{"content": None}]
-
-
-@pytest.mark.parametrize(
-    ("patch", "after"),
-    [
-        ({}, "was there"),
-        ({"output": None}, "was there"),
-        ({"output": None, "input": None}, None),
-        ({"output": "new", "input": None}, "new"),
-    ],
-)
-def test_an_agent_that_took_no_turn_leaves_what_was_there(
-    patch: dict[str, object], after: object
-) -> None:
-    run = reviewing(values={"x": "was there"})
-    run.finish("model", patch)
-
-    assert (run.status, run.values) == ("completed", {"x": after})
 
 
 @pytest.mark.parametrize("target", ["model", "pay", "nowhere"])
@@ -236,13 +176,6 @@ def test_an_agent_that_fails_has_its_failure_as_the_result_of_its_call() -> None
 
     assert results(run) == [{"error": "50 turns", "code": "max_turns"}]
     assert list(run.state.scopes) == ["graph:g", CLERK]
-
-
-def test_an_agent_whose_graph_fails_has_that_as_the_result_of_its_call() -> None:
-    run = helped()
-    run.finish("model", {"unheard": "of"})
-
-    assert [result["code"] for result in results(run)] == ["invalid_patch"]
 
 
 @pytest.mark.parametrize("deepest", ["answer", "failure"])

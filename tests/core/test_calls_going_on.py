@@ -19,13 +19,12 @@ from core_agents import (
 )
 from core_drive import Drive
 
-from abeyance.core.outcome import Failed, Finished
+from abeyance.core.outcome import Finished
 from abeyance.core.spec import FunctionNode, ReturnErrorToCaller
 from abeyance.core.state import Limits
 
 ADMISSION = FunctionNode(id="admission", to=("ask_helper",), on_error=ReturnErrorToCaller())
 NO = {"approved": False, "reason": "no"}
-YES = {"approved": True}
 
 
 def admitting() -> Drive:
@@ -77,15 +76,6 @@ def test_a_call_that_a_person_rejects_does_not_go_on() -> None:
 
     assert len(run.orders("admission")) == 1
     assert results(run) == [{"rejected": "no"}]
-
-
-def test_a_call_whose_admission_fails_does_not_go_on() -> None:
-    run = admitting()
-    said(run, "c1", "y", "sure")
-    visit = address_of(run, "c1")
-    run.end(Failed, visit=visit, code="node_failed", message="it broke")
-
-    assert results(run) == [{"error": "it broke", "code": "node_failed"}]
 
 
 def test_a_result_that_is_no_mapping_takes_the_place_of_what_was_known() -> None:

@@ -7,7 +7,6 @@ from core_agents import (
     CLERK,
     asks,
     call,
-    calls,
     done,
     failed,
     gated,
@@ -113,17 +112,6 @@ def test_a_pause_lets_calls_finish_and_holds_the_next_turn() -> None:
     run.resume(actor="bob")
 
     assert results(run) == [{"content": 1}, {"rejected": None}]
-
-
-def test_an_approval_that_comes_during_a_pause_runs_its_call_after_it() -> None:
-    run = reviewing()
-    turn(run, gated("c1"))
-    run.pause(actor="bob")
-    said(run, "c1", YES)
-    assert run.orders("pay") == []
-    run.resume(actor="bob")
-
-    assert calls(run) == ["c1"]
 
 
 def test_a_deadline_of_an_approval_may_halt_the_run() -> None:

@@ -236,16 +236,6 @@ def test_votes_of_a_question_that_takes_none_cannot_be_reassigned() -> None:
     )
 
 
-def test_what_is_settled_is_neither_claimed_nor_reassigned() -> None:
-    run = asking()
-    id_ = run.open("ask").id
-    run.answer("ask", "yes")
-    for kind, fields in ((events.Claimed, {"seconds": 1}), (events.Reassigned, {"to": ("bob",)})):
-        refusal = run.refused(kind, principal=ROOT, interrupt_id=id_, **fields)
-        assert refusal.code is Code.ALREADY_ANSWERED
-        assert refusal.details == {"interrupt_id": id_, "status": "answered"}
-
-
 def told_by(run: Drive, type_: str) -> tuple[str | None, str | None, dict[str, Any]]:
     """Where the last fact of a type happened, who did it, and what it says."""
     fact = run.facts(type_)[-1]

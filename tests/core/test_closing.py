@@ -44,12 +44,6 @@ def test_finally_nodes_run_after_every_kind_of_end_and_know_it(outcome: str) -> 
     assert run.status == outcome
 
 
-def test_a_node_before_the_end_knows_no_outcome() -> None:
-    (order,) = Drive(chain("a")).orders("a")
-
-    assert order.outcome is None
-
-
 def test_finally_nodes_wait_for_what_is_being_stopped() -> None:
     run = Drive(busy("cleanup"))
     run.cancel()
@@ -71,13 +65,6 @@ def test_a_finally_node_has_a_timeout_of_its_own_or_that_of_the_run(
 
     assert run.orders("a")[0].timeout is None
     assert run.orders("cleanup")[0].timeout == given
-
-
-def test_the_run_bounds_its_finally_nodes() -> None:
-    run = Drive(chain("a", finally_=["cleanup"]), limits=Limits(finally_timeout=3))
-    run.finish("a")
-
-    assert run.orders("cleanup")[0].timeout == 3
 
 
 def test_a_finally_node_that_fails_hides_nothing_and_stops_nothing() -> None:

@@ -81,13 +81,6 @@ def test_at_the_deadline_the_visit_is_left_for_another_node() -> None:
     assert (run.status, run.started) == ("completed", ["late"])
 
 
-def test_at_the_deadline_the_branch_may_end() -> None:
-    run = asking(GoTo(node=END))
-    run.tick(10)
-
-    assert (run.status, run.started) == ("completed", [])
-
-
 def test_at_the_deadline_the_default_is_the_answer() -> None:
     run = asking(Default(answer={"approved": False}), answer_to="x")
     run.tick(10)
@@ -192,14 +185,6 @@ def test_deadlines_that_passed_meanwhile_take_effect_in_their_order(
 
     assert [fact.data["name"] for fact in run.facts("interrupt.answered")] == order
     assert run.status == "completed"
-
-
-def test_only_what_is_due_takes_effect() -> None:
-    run = both(5, 3)
-    run.tick(4)
-
-    assert (run.waiting, run.settled("two").status) == (["one"], "answered")
-    assert run.state.next_deadline() == at(5)
 
 
 def test_the_first_deadline_that_ends_the_run_withdraws_the_other() -> None:
@@ -332,14 +317,6 @@ def test_a_resumed_run_forgets_the_deadline_of_its_pause() -> None:
 
     assert run.running == ["work"]
     assert run.state.next_deadline() is None
-
-
-def test_a_pause_does_not_stretch_the_deadline_of_an_interrupt() -> None:
-    run = Drive(HALTING)
-    run.pause(timeout=60)
-    run.tick(10)
-
-    assert run.status == "halted"
 
 
 def test_a_goto_of_an_interrupt_starts_its_node_only_after_the_pause() -> None:

@@ -131,14 +131,6 @@ def test_a_deadline_is_moved_by_those_who_may_approve(seconds: float | None) -> 
     }
 
 
-def test_a_deadline_can_be_removed() -> None:
-    run = waiting()
-    run.move(BOSS, None)
-    run.tick(10_000_000)
-
-    assert run.state.ledger.open
-
-
 def test_a_deadline_in_the_past_is_refused() -> None:
     run = waiting()
     run.wait(10)

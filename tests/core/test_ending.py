@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from core_drive import Drive, at, busy, chain, gate, graph
 
-from abeyance.core.effects import Finish, StopNode
+from abeyance.core.effects import Finish
 from abeyance.core.outcome import Finished
 from abeyance.core.spec import START
 from abeyance.core.state import Ending, Limits
@@ -141,17 +141,6 @@ def test_a_cancelled_pause_is_over() -> None:
 # what still runs
 
 
-def test_what_runs_is_stopped_and_waited_for() -> None:
-    run = Drive(busy())
-    run.cancel()
-
-    assert [stop for stop in run.last if isinstance(stop, StopNode)] == [
-        StopNode(visit="graph:g;node:one", reason="ending"),
-        StopNode(visit="graph:g;node:two", reason="ending"),
-    ]
-    assert run.state.next_deadline() == at(30)
-
-
 def test_what_a_visit_changed_before_it_was_stopped_stays() -> None:
     run = Drive(busy())
     run.cancel()
@@ -186,14 +175,6 @@ def test_after_the_grace_a_late_outcome_counts_for_nothing() -> None:
     run.end(Finished, visit="graph:g;node:a", patch={"x": "late"})
 
     assert run.seen() == before
-
-
-def test_cancel_now_waits_for_nobody() -> None:
-    run = Drive(busy())
-    run.cancel(mode="now")
-
-    assert run.status == "cancelled"
-    assert run.stops == [("graph:g;node:one", "ending", True), ("graph:g;node:two", "ending", True)]
 
 
 def test_cancel_now_makes_a_graceful_end_quick() -> None:

@@ -178,13 +178,6 @@ def test_a_goto_past_the_join_leaves_the_item_though_it_comes_to_the_join_s_targ
     assert results(run) == [("a", "left"), ("b", "arrived")]
 
 
-def test_an_item_may_end_by_a_goto() -> None:
-    run = sent(elsewhere(), ["a"])
-    run.finish("one", {"log": ["a"]}, goto=END)
-
-    assert results(run) == [("a", "ended")]
-
-
 def test_a_goto_to_a_node_before_the_join_stays_in_the_item() -> None:
     spec = sending(
         FunctionNode(id="one", to=("two",)),
@@ -200,16 +193,6 @@ def test_a_goto_to_a_node_before_the_join_stays_in_the_item() -> None:
 
     assert results(run) == [("a", "arrived"), ("b", "arrived")]
     assert run.values["log"] == ["a1", "a2", "b"]
-
-
-def test_a_failed_item_fails_the_run() -> None:
-    run = sent(fan(), ["a", "b"])
-    run.fail("one:2")
-
-    assert run.ending.outcome == "failed"
-    assert run.stops == [("graph:g;node:one", "ending", False)]
-    run.stopped("one")
-    assert run.status == "failed"
 
 
 def test_a_failed_item_goes_where_its_node_says() -> None:

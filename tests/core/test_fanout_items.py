@@ -7,14 +7,10 @@ from core_drive import CONTROL, Drive, asked, edge, gate
 from core_fans import fan, results, sending, sent
 from core_rules import rule
 
-from abeyance.core.outcome import Finished, Interrupted
 from abeyance.core.spec import (
     START,
     Ask,
-    Default,
     GoTo,
-    Halt,
-    HaltRun,
     InterruptSpec,
     Parallel,
     Retry,
@@ -141,21 +137,6 @@ def test_a_deadline_in_an_item_leads_out_of_it_or_to_its_join() -> None:
     assert results(run) == [(1, "arrived"), (2, "left")]
 
 
-def test_a_default_in_an_item_is_its_answer() -> None:
-    one = gate("one", timeout=60, on_timeout=Default(answer="late"), answer_to="x")
-    run = sent(fan(one), ["a"])
-    run.tick(60)
-
-    assert run.orders("c")[0].values == {"x": "late"}
-
-
-def test_a_halt_in_an_item_ends_the_run() -> None:
-    run = sent(fan(gate("one", timeout=60, on_timeout=Halt())), ["a", "b"])
-    run.tick(60)
-
-    assert (run.status, run.state.visits) == ("halted", {})
-
-
 def test_rules_hold_within_an_item() -> None:
     question = InterruptSpec(name="look", prompt="{x}?")
     spec = fan(
@@ -181,15 +162,6 @@ def test_rules_hold_within_an_item() -> None:
     assert run.values["x"] == "seen"
 
 
-def test_a_rule_halts_the_run_from_within_an_item() -> None:
-    one = rule("h", "one", HaltRun(reason="enough"))
-    run = sent(fan(rules=[one]), ["a", "b"])
-    run.finish("one")
-    run.stopped("one")
-
-    assert (run.status, run.ending.reason) == ("halted", "enough")
-
-
 def test_routes_are_asked_with_the_item_s_values() -> None:
     spec = sending(
         gate("one", answer_to="x"),
@@ -203,13 +175,6 @@ def test_routes_are_asked_with_the_item_s_values() -> None:
     assert [order.values for order in run.decisions()] == [{"x": "A"}, {"x": "B"}]
     run.finish("one:2", routed=("l",))
     assert run.orders("l")[0].values == {"x": "B"}
-
-
-def test_an_item_whose_patch_is_ill_typed_fails() -> None:
-    run = sent(fan(), ["a"])
-    run.finish("one", {"sum": "many"})
-
-    assert run.error[0] == "invalid_patch"
 
 
 def test_code_in_items_asks_and_reads_its_own_answers() -> None:
@@ -249,30 +214,3 @@ def test_a_goto_at_the_deadline_of_a_pause_withdraws_every_item() -> None:
     assert (run.running, run.values) == (["c"], {})
     assert run.state.root.fans == {}
     assert run.orders("c")[0].results is None
-
-
-def test_an_ending_in_the_middle_starts_no_join() -> None:
-    run = sent(fan(finally_=["tidy"]), ["a", "b"])
-    run.finish("one", {"log": ["a"]})
-    run.cancel()
-    run.finish("one", {"log": ["b"]})
-    assert run.running == ["tidy"]
-    run.finish("tidy")
-
-    assert (run.status, run.orders("c")) == ("cancelled", [])
-
-
-def test_five_hundred_items_ask_five_hundred_people() -> None:
-    limits = Limits(max_parallel_visits=500, task_bytes=10**9)
-    run = sent(fan(), list(range(500)), limits=limits)
-    visits = [visit.address for visit in run.state.visits.values()]
-    for address in visits:
-        run.end(Interrupted, visit=address, interrupts=(asked("plan"),))
-    assert len(run.state.ledger.open) == 500
-    for id_ in list(run.state.ledger.open):
-        run.respond({id_: True})
-    for address in visits:
-        run.end(Finished, visit=address, patch={"sum": 1})
-
-    assert run.values["sum"] == 500
-    assert {status for _, status in results(run)} == {"arrived"}

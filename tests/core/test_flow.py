@@ -33,11 +33,6 @@ def test_nodes_run_one_after_another_and_the_run_completes_with_its_values() -> 
     assert run.state.counters.visits == 2
 
 
-def test_a_graph_without_nodes_completes_at_once() -> None:
-    assert Drive(GraphSpec(name="g")).status == "completed"
-    assert Drive(graph(ways=[(START, END)])).status == "completed"
-
-
 def test_a_run_starts_once_however_often_it_is_told_to() -> None:
     run = Drive(chain("work"))
     run.feed(events.Started)
@@ -65,30 +60,6 @@ def test_input_that_is_not_json_never_becomes_a_run() -> None:
 
 
 # branches
-
-
-def test_all_ways_out_of_a_node_are_taken() -> None:
-    run = Drive(
-        graph("a", "b", "c", ways=[(START, "a"), ("a", "b"), ("a", "c")]),
-    )
-    run.finish("a")
-
-    assert run.running == ["b", "c"]
-
-
-def test_a_branch_that_waits_for_a_person_does_not_stop_another() -> None:
-    run = Drive(
-        graph(
-            gate("ask"), "a", "b", "c", ways=[(START, "ask"), (START, "a"), ("a", "b"), ("b", "c")]
-        )
-    )
-    run.finish("a")
-    run.finish("b")
-    run.finish("c")
-    assert (run.status, run.waiting) == ("awaiting-input", ["ask"])
-
-    run.answer("ask")
-    assert run.status == "completed"
 
 
 def test_two_plain_edges_to_a_node_start_it_twice() -> None:
@@ -296,18 +267,6 @@ def loop(limit: int) -> Drive:
         graph("a", gate("ask"), ways=[(START, "a"), ("a", "ask"), ("ask", "a")]),
         limits=Limits(max_visits=limit),
     )
-
-
-def test_each_time_round_is_a_visit_of_its_own() -> None:
-    run = loop(5)
-    for _ in range(3):
-        run.finish("a")
-        run.answer("ask")
-
-    assert [order.address for order in run.orders("a")] == [
-        "graph:g;node:a",
-        *(f"graph:g;node:a:{ordinal}" for ordinal in (2, 3, 4)),
-    ]
 
 
 def test_a_loop_without_people_is_bounded() -> None:

@@ -8,17 +8,13 @@ from typing import Any
 import pytest
 from core_drive import Drive, at, chain, gate, graph
 
-from abeyance.core import events, machine
-from abeyance.core import interrupts as asking
 from abeyance.core.events import Responded
 from abeyance.core.json import Json, rfc3339, sha256
-from abeyance.core.ledger import Vote, content_digest, digest_of, interrupt_id
+from abeyance.core.ledger import content_digest, digest_of, interrupt_id
 from abeyance.core.replies import check_answers
-from abeyance.core.spec import START, Default, GraphSpec, InterruptSpec
+from abeyance.core.spec import START, Default, InterruptSpec
 from abeyance.core.state import Limits
-from abeyance.core.step import Step
 from abeyance.core.terms import Quorum, Terms
-from abeyance.core.visit import Ready, Running, Waiting
 from abeyance.errors import Code
 
 
@@ -75,23 +71,6 @@ def test_an_opening_is_told_with_who_may_answer_and_until_when() -> None:
     assert (opened.kind, opened.scope) == ("question", "graph:g")
     assert fact.audit is not None
     assert (fact.audit["shown"]["digest"], fact.audit["shown"]["default"]) == (opened.digest, "no")
-
-
-def test_an_id_names_its_run_and_is_the_same_in_every_replay() -> None:
-    assert asking_for().open("ask").id == asking_for().open("ask").id
-    assert asking_for().open("ask").id == interrupt_id("r", "graph:g;node:ask", "ask")
-    different = {
-        interrupt_id("r", "graph:g;node:ask", "ask"),
-        interrupt_id("r", "graph:g;node:ask", "other"),
-        interrupt_id("r", "graph:g;node:ask:2", "ask"),
-        interrupt_id("r", "graph:g;node:ask", "ask", 2),
-        interrupt_id("q", "graph:g;node:ask", "ask"),
-    }
-    assert len(different) == 5
-    run, _, digits = asking_for().open("ask").id.rpartition(".")
-    assert run == "r"
-    assert len(digits) == 16
-    assert int(digits, 16) >= 0
 
 
 @pytest.mark.parametrize(
@@ -163,23 +142,3 @@ def test_only_the_latest_settled_interrupts_are_remembered() -> None:
     assert list(run.state.ledger.settled) == ids[1:]
     refusal = run.refused_response({ids[0]: None})
     assert refusal.code is Code.UNKNOWN_INTERRUPT
-
-
-# a unit that asks several people
-
-
-def test_a_unit_goes_on_when_all_that_it_asked_is_settled() -> None:
-    spec: GraphSpec = graph("a", ways=[(START, "a")])
-    state = machine.new_run(run_id="r", spec=spec, limits=Limits(), values={}, now=at(0))
-    machine.advance(state, events.Started(now=at(0)))
-    step = Step(state, at(0))
-    (visit,) = state.visits_in(Running)
-    for name in ("one", "two"):
-        asking.open_question(step, visit, InterruptSpec(name=name, prompt="?"))
-
-    one, two = asking.of_visit(step, visit.address)
-    asking.answer(step, two, Vote(by="ada", at=at(0), answer=2))
-    assert isinstance(step.run.visits[visit.address].state, Waiting)
-    asking.answer(step, one, Vote(by="ada", at=at(0), answer=1))
-    done = step.run.visits[visit.address]
-    assert (done.state, done.questions.answers) == (Ready(stage="body"), {"two": 2, "one": 1})

@@ -11,7 +11,6 @@ from core_rules import ask, rule
 from abeyance.core import events
 from abeyance.core.json import Json
 from abeyance.core.outcome import Blocked, Misread
-from abeyance.core.policy import TIMEOUT
 from abeyance.core.spec import AskHuman, Default, FunctionNode, GoTo
 from abeyance.core.state import Limits
 from abeyance.core.terms import Quorum, Terms
@@ -234,15 +233,6 @@ def test_where_a_deadline_leads_is_behind_the_gates_before_it() -> None:
     run.tick(60)
 
     assert run.ran_with("other") == [(250, "B-8")]
-
-
-def test_a_default_answer_to_a_changed_question_is_the_deadlines_too() -> None:
-    run = beside(ASKED["by its deadline"])
-    run.finish("other", {"amount": 999})
-    run.tick(60)
-    run.tick(60)
-
-    assert [each.by for each in run.state.ledger.settled.values()] == [TIMEOUT, TIMEOUT]
 
 
 def test_a_gate_that_is_asked_again_too_often_fails_the_run() -> None:

@@ -112,25 +112,3 @@ def test_no_agent_of_an_unknown_name_is_written_to() -> None:
     assert refusal.code == "unknown_node"
     assert "'clerk'" in refusal.message
     assert "'helper'" in refusal.message
-
-
-def test_the_turns_of_the_guard_are_counted_anew_in_another_visit() -> None:
-    run = reviewing(after=(reader("other"),), limits=Limits(max_guard_turns=1))
-    run.send("m1")
-    run.finish("model")
-    assert run.state.scopes[CLERK].guard_turns == 1
-    run.finish("model")
-
-    assert CLERK not in run.state.scopes
-
-
-def test_an_agent_that_is_paused_takes_the_guards_turn_after_it() -> None:
-
-    run = reviewing()
-    run.pause(actor="bob")
-    run.send("m1")
-    run.finish("model", {"output": 1})
-    assert (run.status, run.running) == ("paused", [])
-    run.resume(actor="bob")
-
-    assert turns(run) == [[], ["m1"]]
