@@ -161,14 +161,6 @@ def test_taken_back_the_question_is_open_again_with_the_time_that_it_had() -> No
     assert run.open("ask").held_until == at(159 + 600)
 
 
-def test_the_answer_that_was_taken_back_can_be_given_by_somebody_else() -> None:
-    run = holding()
-    take_back(run)
-    run.says(BOB, "ask", NO)
-
-    assert (run.started, run.settled("ask").by) == (["work"], "bob")
-
-
 def test_who_controls_runs_takes_back_anybodys_answer_and_others_only_their_own() -> None:
     refusal = refused(holding(), BOB)
     assert (refusal.code, refusal.details["capability"]) == (
@@ -302,13 +294,6 @@ def test_a_hold_that_ends_in_a_pause_lets_nothing_begin_before_the_pause_is_over
     run.resume(actor="ops")
 
     assert run.started == ["work"]
-
-
-def test_a_cancel_ends_the_hold() -> None:
-    run = holding()
-    run.cancel()
-
-    assert (run.status, run.settled("ask").status, run.started) == ("cancelled", "cancelled", [])
 
 
 def test_a_retry_asks_again_for_an_answer_that_was_held() -> None:

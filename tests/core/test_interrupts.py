@@ -24,16 +24,6 @@ def shown(**about: Any) -> GraphSpec:
     return chain(gate("ask", prompt="Pay {x}?", **about))
 
 
-def test_a_held_answer_to_what_has_changed_is_given_back_and_says_why() -> None:
-    schema = {"properties": {"approved": {"type": "boolean"}}}
-    run = Drive(shown(terms=Terms(hold=60.0), schema=schema), values={"x": 1})
-    run.answer("ask", {"approved": True})
-    run.edit(ROOT, x=2)
-
-    assert (run.open("ask").status, run.open("ask").prompt) == ("open", "Pay 2?")
-    assert run.facts("interrupt.reopened")[0].data["reason"] == "what was approved has changed"
-
-
 @pytest.mark.parametrize("terms", [None, Terms(priority="high")])
 def test_who_was_asked_in_place_of_others_is_asked_about_a_change_too(terms: Terms | None) -> None:
     run = Drive(shown(terms=terms), values={"x": 1})

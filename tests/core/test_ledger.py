@@ -9,7 +9,7 @@ from core_drive import ADA, Drive, at, chain, gate, graph
 
 from abeyance.core.events import Responded, SchemaFault
 from abeyance.core.json import Json, rfc3339, sha256
-from abeyance.core.ledger import Ledger, Receipt
+from abeyance.core.ledger import Receipt
 from abeyance.core.policy import EVERYTHING, TEMPORAL, Principal
 from abeyance.core.replies import addressee, check_answers, refuse_strays
 from abeyance.core.spec import END, START, Default, GoTo
@@ -84,16 +84,6 @@ def test_the_same_answer_again_gets_the_first_receipt(is_over: bool) -> None:
     assert run.last == ()
     (receipt,) = check_answers(run.state.ledger, Responded(now=run.now, **again)).values()
     assert receipt == Receipt(interrupt_id=id_, answered_by="ada", accepted_at=at(0), replayed=True)
-
-
-def test_a_repeat_beside_a_new_answer_changes_only_what_is_new() -> None:
-    run = Drive(graph(gate("one"), gate("two"), ways=[(START, "one"), (START, "two")]))
-    one, two = run.open("one").id, run.open("two").id
-    run.answer("one", 1)
-    run.respond({one: 1, two: 2})
-
-    assert [fact.data["name"] for fact in run.facts("interrupt.answered")] == ["one", "two"]
-    assert run.status == "completed"
 
 
 # refused
@@ -299,43 +289,6 @@ def test_the_default_is_told_however_long_it_is() -> None:
     assert refusal_of(run, {id_: 1}).details["answer"] == "x" * 600
 
 
-def test_an_answer_while_the_run_is_paused_counts_and_the_run_goes_on_after_resume() -> None:
-    run = Drive(chain(gate("ask"), "work"))
-    run.pause(actor="bob")
-    run.answer("ask", True)
-    assert run.settled("ask").status == "answered"
-    assert run.started == []
-
-    run.resume(actor="bob")
-    assert run.started == ["work"]
-
-
-def test_an_ended_run_tells_of_each_interrupt_what_became_of_it() -> None:
-    ways = [(START, "answered"), (START, "expired"), (START, "left"), (START, "default")]
-    run = Drive(
-        graph(
-            gate("answered"),
-            gate("expired", timeout=20),
-            gate("default", timeout=10, on_timeout=Default(answer=1)),
-            gate("left"),
-            ways=ways,
-        )
-    )
-    ids = {name: run.open(name).id for _, name in ways}
-    run.answer("answered", 1)
-    run.tick(20)
-    assert run.status == "halted"
-
-    told = {name: refusal_of(run, {id_: 2}).code for name, id_ in ids.items()}
-    assert told == {
-        "answered": Code.ALREADY_ANSWERED,
-        "expired": Code.EXPIRED,
-        "left": Code.WITHDRAWN,
-        "default": Code.ALREADY_ANSWERED,
-    }
-    assert refusal_of(run, {"r.0": 1}).code is Code.UNKNOWN_INTERRUPT
-
-
 # no id
 
 
@@ -413,14 +366,6 @@ def test_an_answer_without_an_id_is_ambiguous_where_several_are_open() -> None:
 # several at once
 
 
-def test_several_answers_are_taken_together() -> None:
-    run = Drive(graph(gate("one"), gate("two"), ways=[(START, "one"), (START, "two")]))
-    run.respond({run.open("two").id: 2, run.open("one").id: 1})
-
-    assert run.state.root.answers == {"one": 1, "two": 2}
-    assert run.status == "completed"
-
-
 def test_one_wrong_answer_refuses_all_and_every_reason_is_told() -> None:
     run = Drive(
         graph(
@@ -445,25 +390,3 @@ def test_one_wrong_answer_refuses_all_and_every_reason_is_told() -> None:
     assert all(entry["detail"] for entry in refusal.details["refused"])
     assert "Of 4 answers 3 cannot be accepted, so none was applied." in refusal.message
     assert run.waiting == ["one", "two", "three", "four"]
-
-
-def test_the_order_of_answering_is_free_and_branches_do_not_wait_for_each_other() -> None:
-    run = Drive(
-        graph(
-            gate("one"),
-            gate("two"),
-            "after_one",
-            "after_two",
-            ways=[(START, "one"), (START, "two"), ("one", "after_one"), ("two", "after_two")],
-        )
-    )
-    run.answer("two")
-    assert run.started == ["after_two"]
-    assert run.waiting == ["one"]
-
-
-def test_an_empty_ledger_knows_nothing() -> None:
-    event = Responded(now=at(0), principal=ADA, answers={"r.1": 1}, schema_faults={})
-
-    with pytest.raises(Refusal, match=r"no interrupt 'r\.1' in this run"):
-        check_answers(Ledger(), event)

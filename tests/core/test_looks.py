@@ -11,7 +11,6 @@ from core_fans import sending, sent
 from core_looks import BEFORE, before, edit
 
 from abeyance.core import events
-from abeyance.core.effects import RunNode
 from abeyance.core.json import Json
 from abeyance.core.spec import START
 from abeyance.core.state import Limits
@@ -67,16 +66,6 @@ def test_a_field_that_was_not_set_yet_may_be_set() -> None:
     run.answer(BEFORE, edit(1, x=None))
 
     assert run.orders("a")[0].values == {"x": None}
-
-
-def test_every_visit_is_looked_at_and_each_under_an_id_of_its_own() -> None:
-    run = Drive(graph("a", ways=[(START, "a"), ("a", "a")], before=["a"]))
-    first = run.open(BEFORE).id
-    run.answer(BEFORE)
-    run.finish("a")
-
-    assert run.open(BEFORE).address == "graph:g;node:a:2"
-    assert run.open(BEFORE).id != first
 
 
 def test_a_node_that_is_stopped_or_asks_is_not_looked_at_again() -> None:
@@ -165,16 +154,6 @@ def test_of_two_edits_of_the_same_version_the_second_is_stale() -> None:
     assert run.refused_response({two: edit(1, x=2)}).code == "stale"
     run.respond({two: edit(2, x=2)})
     assert run.values == {"x": 2}
-
-
-def test_an_edit_beside_a_plain_look_is_one_answer() -> None:
-    run = two_looks()
-    one, two = run.state.ledger.open
-    stale = run.response({one: None, two: edit(7, x=2)})
-    assert run.refused(events.Responded, **stale).code == "stale"
-    run.respond({one: None, two: edit(1, x=2)})
-
-    assert [order.input.values for order in run.wanted(RunNode)] == [{"x": 2}, {"x": 2}]
 
 
 def test_an_edit_while_paused_holds_at_once_against_what_others_edit() -> None:

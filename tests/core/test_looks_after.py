@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from core_drive import ADA, Drive, chain, edge, gate, graph, nested
+from core_drive import ADA, Drive, chain, edge, graph, nested
 from core_fans import fan
 from core_looks import AFTER, BEFORE, edit, routed
 from core_rules import ask, rule
@@ -19,7 +17,6 @@ from abeyance.core.spec import (
     HaltRun,
     Rule,
 )
-from abeyance.core.state import Limits
 
 # after
 
@@ -99,28 +96,6 @@ def test_rules_of_clips_are_asked_again_after_an_edit_and_keep_a_goto() -> None:
     assert run.running == ["d"]
 
 
-def test_a_route_to_nowhere_fails_also_when_asked_again() -> None:
-    run = Drive(routed())
-    run.finish("a", routed=("b",))
-    run.answer(AFTER, edit(1, x=5))
-    run.finish("a", routed=("nowhere",))
-
-    assert run.error[0] == "unknown_node"
-
-
-def test_asking_routes_again_waits_for_a_place() -> None:
-    spec = routed()
-    spec = replace(spec, edges=(*spec.edges, edge(START, "d")))
-    run = Drive(spec, limits=Limits(max_parallel_visits=1))
-    run.finish("a", routed=("b",))
-    assert run.running == ["d"]
-    run.answer(AFTER, edit(1, x=5))
-    assert (run.running, run.ready, run.decided) == (["d"], ["a"], [])
-    run.finish("d")
-
-    assert (run.running, run.decided) == (["a"], ["a"])
-
-
 def test_asking_routes_again_is_stopped_and_begins_anew() -> None:
     run = Drive(routed())
     run.finish("a", routed=("b",))
@@ -155,16 +130,6 @@ def test_a_node_that_fails_or_ends_the_run_is_not_looked_at() -> None:
     run = Drive(chain(FunctionNode(id="a", on_error=GoTo(node="b")), "b", after=["a"]))
     run.fail("a")
     assert run.running == ["b"]
-
-
-def test_a_look_before_and_after_a_gate() -> None:
-    run = Drive(chain(gate("ask", answer_to="x"), before=["ask"], after=["ask"]))
-    run.answer(BEFORE)
-    run.answer("ask", "yes")
-    assert run.open(AFTER).payload["values"] == {"x": "yes"}
-    run.answer(AFTER)
-
-    assert run.status == "completed"
 
 
 def test_a_look_in_a_nested_graph_edits_its_values() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core_drive import ROOT, T0, Drive, asked, chain, edge, gate, graph, nested, restored
+from core_drive import ROOT, T0, Drive, asked, chain, gate, graph, nested, restored
 from core_fans import sending, sent
 from core_looks import BEFORE, before
 
@@ -47,14 +47,6 @@ def test_a_refused_signal_and_a_lost_notification_are_published_with_the_reason(
     assert [fact.data for fact in run.facts("notification.failed")] == [
         {"event": "interrupt.opened", **lost, "id": "r.1"}
     ]
-
-
-def test_a_nested_graph_without_anything_to_do_is_over_at_once() -> None:
-    ways = [edge(START, "in", {"x": 1}), edge(START, "END", "else")]
-    run = Drive(chain("first", nested("n", graph("in", ways=ways, name="inner")), "after"))
-    run.finish("first")
-
-    assert run.running == ["after"]
 
 
 def test_a_workflow_task_at_a_deadline_carries_out_what_is_due() -> None:

@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from core_drive import ADA, Drive, at, chain, gate, graph, reader
+from core_drive import Drive, at, chain, graph, reader
 
 from abeyance.core import events, machine
 from abeyance.core.events import Message
 from abeyance.core.json import Json, sha256, size
-from abeyance.core.mailbox import Mailbox, Undelivered
+from abeyance.core.mailbox import Mailbox
 from abeyance.core.outcome import Asked, Finished, Interrupted
 from abeyance.core.spec import START, AskHuman, FunctionNode, InterruptSpec
 from abeyance.core.state import Limits
@@ -63,15 +63,6 @@ def test_a_delivery_names_the_visit_that_took_the_message() -> None:
 
     (fact,) = run.facts("message.delivered")
     assert (fact.address, fact.data) == ("graph:g;node:work", {"message_id": "m"})
-
-
-def test_a_visit_that_is_over_takes_nothing() -> None:
-    run = Drive(chain("work", "next"))
-    run.send("m")
-    run.finish("work")
-
-    assert take(run, 1) == []
-    assert take(run, 1, visit="graph:g;node:next") == ["m"]
 
 
 def test_a_message_tells_who_sent_it_and_how_deep_the_queue_is() -> None:
@@ -198,16 +189,6 @@ def test_what_nobody_read_is_reported_with_the_outcome(outcome: str) -> None:
     ]
 
 
-def test_a_deadline_that_halts_the_run_reports_its_messages() -> None:
-    run = Drive(chain(gate("ask", timeout=10)))
-    run.send("m")
-    run.tick(10)
-
-    assert run.state.mailbox.undelivered == (
-        Undelivered(message_id="m", reason="halted", preview="hello"),
-    )
-
-
 def test_a_signal_that_cannot_be_written_down_is_noted() -> None:
     run = working()
     run.send("m", metadata={"score": float("inf")}, signalled=True)
@@ -316,12 +297,6 @@ def test_the_last_thousand_ids_are_remembered() -> None:
     assert len(box.seen) == 1000
 
 
-def test_the_hash_of_a_message_does_not_depend_on_who_sends_it_again() -> None:
-    box = Mailbox().with_message(message(a=1))
-
-    assert box.knows(Message(message_id="m", text="hello", sender="bob", metadata={"a": 1.0}))
-
-
 def test_messages_and_their_delivery_are_activity_of_the_run() -> None:
     run = working()
     run.wait(5)
@@ -336,15 +311,6 @@ def test_messages_and_their_delivery_are_activity_of_the_run() -> None:
     run.wait(5)
     take(run, 1)
     assert run.state.last_activity_at == seen
-
-
-def test_a_waiting_run_takes_messages_for_later() -> None:
-    run = Drive(chain(gate("ask"), "work"))
-    run.send("m")
-    run.answer("ask")
-
-    assert take(run, 1) == ["m"]
-    assert ADA.subject == run.settled("ask").by
 
 
 def test_what_a_visit_took_and_was_never_given_is_read_by_the_next() -> None:

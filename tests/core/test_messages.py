@@ -202,19 +202,6 @@ def around(*nodes: FunctionNode) -> GraphSpec:
     return chain("work", SubgraphNode(id="outer", graph=inner), "next")
 
 
-def test_a_queue_is_full_by_its_bytes_too_because_a_hand_over_carries_it() -> None:
-    run = working(max_metadata_size=10_000_000)
-    run.send("m0", metadata={"a": "x" * 600_000})
-    refusal = refused(run, metadata={"a": "x" * 500_000})
-
-    assert refusal.code is Code.QUEUE_FULL
-    assert (refusal.details["limit"], refusal.details["actual"] > 600_000) == (1_000_000, True)
-    run.send("m1", metadata={"a": "x" * 300_000})
-    run.take("work", upto=2)
-    run.send("m2", metadata={"a": "x" * 2_000_000})
-    assert len(run.state.mailbox.queue) == 1
-
-
 def test_a_signal_that_is_no_message_is_noted_with_what_is_wrong() -> None:
     run = working()
     message = Message(message_id="made", text="[1]", sender="temporal")
@@ -353,13 +340,6 @@ def test_a_message_waits_for_the_node_that_it_names() -> None:
 
     (left,) = run.state.mailbox.undelivered
     assert (left.message_id, left.reason) == ("for another visit", "completed")
-
-
-def test_whoever_reads_first_gets_it() -> None:
-    run = Drive(graph("a", "b", ways=[(START, "a"), (START, "b")]))
-    run.send("m")
-
-    assert (run.take("b"), run.take("a")) == (["m"], [])
 
 
 def test_finally_nodes_read_nothing_because_all_was_reported() -> None:

@@ -148,23 +148,6 @@ def test_what_a_migration_would_do_may_be_asked_while_code_runs() -> None:
     )
 
 
-def test_a_pause_stops_blocked_code_and_lets_what_runs_end() -> None:
-    run = Drive(graph("a", "b", ways=[(START, "a"), (START, "b")]))
-    run.feed(events.VisitBlocked, visit=A, code="code_missing", message="deploy it")
-    run.pause()
-
-    assert run.stops == [(A, "pause", False)]
-
-
-def test_code_that_is_blocked_during_a_pause_is_stopped_then() -> None:
-    run = Drive(graph("a", "b", ways=[(START, "a"), (START, "b")]))
-    run.pause()
-    run.feed(events.VisitBlocked, visit=A, code="code_missing", message="deploy it")
-    run.feed(events.VisitBlocked, visit=A, code=None)
-
-    assert run.stops == [(A, "pause", False)]
-
-
 def test_what_code_came_to_while_its_run_ended_takes_the_way_of_another_graph() -> None:
     run = Drive(chain(FunctionNode(id="a", to=("b",)), "b"))
     run.cancel()

@@ -21,7 +21,6 @@ from abeyance.core.spec import (
     InterruptSpec,
     Rule,
 )
-from abeyance.core.visit import Unroutable
 
 
 def test_a_question_that_waits_keeps_what_people_have_seen_and_its_answer_takes_the_new_way() -> (
@@ -48,14 +47,6 @@ def test_a_question_that_waits_keeps_what_people_have_seen_and_its_answer_takes_
     run.answer("confirm", "yes", principal=ROOT, digests={after.id: before.digest})
     assert run.started == ["payout"]
     assert dict(run.orders("payout")[0].answers) == {"confirm": "yes"}
-
-
-def test_a_visit_that_chose_a_newer_node_waits_on_in_a_graph_that_lacks_it_too() -> None:
-    run = Drive(graph("a", "z", ways=[(START, "a"), (START, "z")]))
-    run.end(Finished, visit="graph:g;node:a", goto="new", unpinned=("new",))
-    migrate(run, graph("a", "z", ways=[(START, "a"), (START, "z"), ("a", "z")]))
-
-    assert isinstance(run.state.visits["graph:g;node:a"].state, Unroutable)
 
 
 def test_answers_to_rules_are_not_merged_twice_when_a_visit_goes_on() -> None:

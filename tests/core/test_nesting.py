@@ -45,32 +45,6 @@ def test_a_nested_graph_is_walked_at_its_own_address_within_the_run() -> None:
     assert run.status == "completed"
 
 
-def test_graphs_may_be_nested_deeply() -> None:
-    middle = chain(nested("m", inner()), name="middle", fields=FIELDS)
-    run = around(middle)
-
-    address = "graph:g;node:n;graph:middle;node:m;graph:inner;node:deep"
-    assert run.visit("deep").address == address
-    assert run.orders("deep")[0].path == ("n", "m")
-    run.finish("deep", {"x": 1})
-    assert run.orders("after")[0].values == {"x": 1}
-
-
-def test_the_same_graph_may_be_nested_twice() -> None:
-    spec = graph(
-        nested("l", inner()), nested("r", inner()), ways=[(START, "l"), (START, "r")], fields=FIELDS
-    )
-    run = Drive(spec)
-    assert [order.address for order in run.orders("deep")] == [
-        "graph:g;node:l;graph:inner;node:deep",
-        "graph:g;node:r;graph:inner;node:deep",
-    ]
-    run.finish("deep", {"log": ["l"]})
-    run.finish("deep", {"log": ["r"]})
-
-    assert (run.status, run.values) == ("completed", {"log": ["l", "r"]})
-
-
 def test_a_nested_graph_in_a_loop_begins_anew_each_time() -> None:
     spec = graph(
         nested("n", inner()),
@@ -133,11 +107,6 @@ def test_a_mapping_says_what_goes_in_and_what_comes_out() -> None:
     run.finish("deep", {"sum": 2, "log": ["lost"], "x": 8})
 
     assert run.values == {"x": 3, "log": ["out"]}
-
-
-def test_a_field_that_was_not_handed_in_begins_with_its_default() -> None:
-    run = around(inner(), {}, input={"x": "by"}, defaults={"x": "d", "log": []})
-    assert run.orders("deep")[0].values == {"x": "d", "log": []}
 
 
 def test_what_the_graph_does_not_have_stays_where_it_is() -> None:
@@ -262,10 +231,3 @@ def test_an_agent_that_was_denied_leaves_its_field_as_it_is(is_denied: bool, x: 
     run.finish("model", {"output": None, "transcript": ["t1"], **taken})
 
     assert run.values == {"x": x, "log": ["t1"]}
-
-
-def test_an_agent_that_others_call_may_also_stand_in_a_graph() -> None:
-    run = Drive(chain(helper(), "after"))
-    run.finish("model", {"output": "helped"})
-
-    assert run.running == ["after"]

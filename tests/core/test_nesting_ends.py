@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from core_drive import CONTROL, Drive, asked, at, chain, edge, gate, graph, nested
-from core_rules import rule
+from core_drive import CONTROL, Drive, asked, chain, edge, gate, graph, nested
 
 from abeyance.core.json import Json
 from abeyance.core.outcome import Finished
@@ -18,7 +17,6 @@ from abeyance.core.spec import (
     Default,
     GoTo,
     GraphSpec,
-    HaltRun,
     Reducer,
 )
 from abeyance.core.state import Limits
@@ -37,13 +35,6 @@ def around(spec: GraphSpec, values: Mapping[str, Json] | None = None, **kwargs: 
 
 
 # failing
-
-
-def test_a_failure_that_nobody_deals_with_inside_fails_the_node_outside() -> None:
-    run = around(inner())
-    run.fail("deep")
-
-    assert run.error == ("node_failed", "it broke", DEEP)
 
 
 def test_the_node_outside_may_go_elsewhere_and_what_ran_inside_is_stopped() -> None:
@@ -201,12 +192,6 @@ def test_an_answer_inside_is_for_the_nodes_inside() -> None:
     assert run.values == {"x": "yes"}
 
 
-def test_the_run_waits_for_people_when_only_people_inside_can_go_on() -> None:
-    run = around(inner(gate("ask")))
-
-    assert (run.status, run.waiting) == ("awaiting-input", ["ask"])
-
-
 @pytest.mark.parametrize("on_timeout", [GoTo(node="deep"), Default(answer="late")])
 def test_a_deadline_inside_leads_on_inside(on_timeout: Any) -> None:
     spec = inner(gate("ask", timeout=60, on_timeout=on_timeout), "deep")
@@ -216,26 +201,7 @@ def test_a_deadline_inside_leads_on_inside(on_timeout: Any) -> None:
     assert run.visit("deep").address == DEEP
 
 
-def test_a_deadline_inside_may_halt_the_run() -> None:
-    run = around(inner(gate("ask", timeout=60)))
-    run.tick(60)
-
-    assert (run.status, run.ending.reason, run.ending.since) == (
-        "halted",
-        "interrupt-timeout",
-        at(60),
-    )
-
-
 # beside controls
-
-
-def test_a_halt_inside_ends_the_run() -> None:
-    one = rule("h", "deep", HaltRun(reason="enough"))
-    run = around(inner(rules=[one]))
-    run.finish("deep")
-
-    assert (run.status, run.ending.reason) == ("halted", "enough")
 
 
 def test_a_pause_holds_what_is_nested_and_lets_it_go_on() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from core_drive import ADA, Drive, chain, edge, gate, graph, nested
+from core_drive import ADA, Drive, chain, edge, graph, nested
 from core_rules import ask, rule
 
 from abeyance.core import events
@@ -98,13 +98,6 @@ def test_a_skip_goes_on_with_a_patch_in_place_of_what_the_node_would_have_done()
     assert len(run.orders("a")) == 1
 
 
-def test_a_skip_without_a_patch_changes_nothing() -> None:
-    run = failed(values={"x": 1})
-    decide(run, "skip")
-
-    assert run.orders("b")[0].values == {"x": 1}
-
-
 def test_who_lets_it_fail_fails_the_run_with_what_had_failed() -> None:
     run = failed()
     decide(run, "fail")
@@ -163,21 +156,6 @@ def test_a_skip_whose_patch_does_not_fit_asks_again_before_routes_are_asked() ->
 
     assert run.open("error").reason["code"] == "invalid_patch"
     assert run.decided == []
-
-
-def test_an_answer_to_a_failure_is_none_of_the_graph_s_answers() -> None:
-    run = failed()
-    decide(run, "skip")
-
-    assert run.state.root.answers == {}
-
-
-@pytest.mark.parametrize("patch", [{"log": "no list"}, {"nope": 1}])
-def test_a_patch_that_does_not_fit_is_a_failure_to_ask_about(patch: dict[str, Json]) -> None:
-    run = Drive(chain(WATCHED, "b"))
-    run.finish("a", patch)
-
-    assert run.open("error").reason["code"] == "invalid_patch"
 
 
 BESIDE = graph(
@@ -239,16 +217,6 @@ def test_a_question_that_the_run_refuses_is_tried_again_with_the_steps_before_it
     decide(run, "fail")
 
     assert run.values == {"x": "half"}
-
-
-def test_a_goto_to_nowhere_leaves_no_patch_behind_when_it_is_tried_again() -> None:
-    run = Drive(chain(WATCHED, "b"))
-    run.finish("a", {"log": ["once"]}, goto="nowhere")
-    assert (run.open("error").reason["code"], run.values) == ("unknown_node", {})
-    decide(run, "retry")
-    run.finish("a", {"log": ["once"]})
-
-    assert run.values == {"log": ["once"]}
 
 
 # when the node's own work is done
@@ -402,16 +370,6 @@ def test_the_deadline_of_a_decision_may_be_set_by_a_person() -> None:
     assert (run.running, run.settled("error").status) == (["b"], "expired")
 
 
-def test_a_decision_while_paused_is_carried_out_after_the_resume() -> None:
-    run = failed()
-    run.pause()
-    decide(run, "retry")
-    assert run.running == []
-    run.resume()
-
-    assert run.running == ["a"]
-
-
 def test_what_fails_while_the_run_ends_asks_nobody() -> None:
     run = Drive(chain(WATCHED))
     run.cancel()
@@ -419,23 +377,6 @@ def test_what_fails_while_the_run_ends_asks_nobody() -> None:
 
     assert (run.status, run.asking) == ("cancelled", [])
     assert [failure.message for failure in run.ending.secondary_errors] == ["it broke"]
-
-
-def test_a_cancel_takes_the_question_away() -> None:
-    run = failed()
-    run.cancel()
-
-    assert (run.status, run.settled("error").status) == ("cancelled", "cancelled")
-
-
-def test_other_branches_go_on_meanwhile() -> None:
-    run = Drive(graph(WATCHED, "b", gate("ask"), ways=[(START, "a"), (START, "b"), ("b", "ask")]))
-    run.fail("a")
-    run.finish("b")
-
-    assert [name for name, _ in run.asking] == ["error", "ask"]
-    run.answer("ask")
-    assert run.status == "awaiting-input"
 
 
 def test_the_schema_of_a_decision_knows_the_fields() -> None:

@@ -94,14 +94,6 @@ def test_several_that_are_due_at_once_all_come_in_their_order_and_before_the_dea
     ]
 
 
-def test_an_escalation_after_the_deadline_never_comes() -> None:
-    run = Drive(asking(HOUR, escalate=(DIRECTORS,)))
-    assert run.state.next_deadline() == at(HOUR)
-    run.tick(25 * HOUR)
-
-    assert (told(run), run.status) == ([], "halted")
-
-
 def test_what_is_due_when_the_answer_comes_is_published_before_it() -> None:
     run = Drive(asking(remind=(HOUR,)))
     run.wait(2 * HOUR)

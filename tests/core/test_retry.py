@@ -33,7 +33,6 @@ from abeyance.core.policy import TEMPORAL, Principal
 from abeyance.core.spec import (
     END,
     START,
-    AskHuman,
     FunctionNode,
     HaltRun,
 )
@@ -120,14 +119,6 @@ def test_the_question_whose_deadline_halted_the_run_gets_its_whole_time_again() 
 
     assert run.open("ask").deadline == run.now + timedelta(seconds=60)
     assert not run.state.ledger.settled
-
-
-def test_a_question_without_a_deadline_has_none_after_a_retry() -> None:
-    run = Drive(chain(gate("ask")))
-    run.cancel()
-    run.start_again()
-
-    assert (run.status, run.open("ask").deadline) == ("awaiting-input", None)
 
 
 @pytest.mark.parametrize(
@@ -305,27 +296,6 @@ def test_what_failed_in_a_nested_graph_goes_on_inside_it() -> None:
     assert (run.running, run.started) == (["in2"], ["in1", "in2", "in2"])
     run.finish("in2")
     assert (run.status, run.values) == ("completed", {"x": 1})
-
-
-def test_a_failure_that_an_operator_let_stand_is_tried_again() -> None:
-    run = Drive(chain(FunctionNode(id="a", on_error=AskHuman())))
-    run.fail("a")
-    run.answer("error", {"action": "fail"})
-    assert run.status == "failed"
-    run.start_again()
-
-    assert run.running == ["a"]
-
-
-def test_a_run_that_was_paused_when_it_ended_goes_on() -> None:
-    run = Drive(chain("a"))
-    run.pause(mode="now")
-    run.stopped("a", {"s": 1})
-    run.cancel()
-    assert run.status == "cancelled"
-    run.start_again()
-
-    assert (run.status, run.orders("a")[-1].journal) == ("running", {"s": 1})
 
 
 @pytest.mark.parametrize("is_reported", [False, True])

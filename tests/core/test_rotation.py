@@ -114,15 +114,6 @@ def test_a_visit_above_the_bound_of_a_task_starts_alone_after_a_hand_over() -> N
     assert (run.running, run.wanted(Yield)) == (["a"], [])
 
 
-def test_a_run_that_has_ended_is_not_handed_over() -> None:
-    run = Drive(chain("a"))
-    run.feed(events.RotationDue, hard=False)
-    run.finish("a")
-
-    assert (run.status, run.state.rotation) == ("completed", "soft")
-    assert not machine.may_rotate(run.state)
-
-
 def test_a_run_is_idle_while_it_waits_for_people_or_for_a_time_alone() -> None:
     run = Drive(graph("a", "b", gate("ask"), ways=[(START, "a"), (START, "ask"), ("ask", "b")]))
     assert not machine.is_idle(run.state)

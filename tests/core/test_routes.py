@@ -109,14 +109,6 @@ def test_an_answer_is_merged_once_however_often_its_route_is_asked() -> None:
     assert (run.started, run.values) == (["no"], {"log": ["granted"]})
 
 
-def test_a_route_after_a_gate_that_fails_ends_the_run() -> None:
-    run = Drive(GATED)
-    run.answer("ask", [1])
-    run.fail("ask", "the route raised")
-
-    assert run.error == ("node_failed", "the route raised", "graph:g;node:ask")
-
-
 def test_a_gate_without_a_field_asks_its_route_on_the_values_as_they_are() -> None:
     spec = graph(
         gate("ask"), ways=[(START, "ask")], routes=[Route(source="ask", name="r", targets=(END,))]

@@ -50,13 +50,6 @@ def test_a_rule_fires_on_its_node_and_on_the_merged_values(fires: bool, one: Rul
     assert after_work(run) == (["other"] if fires else ["next"])
 
 
-def test_dots_walk_into_mappings() -> None:
-    run = Drive(ruled(rule("r", "work", GO, x__verdict__kind="bad")))
-    run.finish("work", {"x": {"verdict": {"kind": "bad"}}})
-
-    assert after_work(run) == ["other"]
-
-
 def test_a_rule_without_a_node_is_asked_after_every_visit_also_of_a_gate() -> None:
     spec = ruled(
         rule("r", None, STOP, x="bad"),
@@ -161,19 +154,6 @@ def test_a_target_that_was_not_declared_fails_the_visit_whatever_the_rules_say()
     assert run.ending.error.code == "unknown_node"
 
 
-def test_the_branches_of_a_parallel_meet_at_a_join() -> None:
-    spec = ruled(
-        rule("r", "work", Parallel(nodes=("next", "other"))),
-        nodes=("work", "next", "other", "end"),
-        ways=[(START, "work"), (START, "idle"), (("next", "other"), "end")],
-    )
-    run = Drive(spec)
-    for node in ("work", "next", "other"):
-        run.finish(node)
-
-    assert after_work(run) == ["end"]
-
-
 def test_a_run_that_ends_asks_no_rule() -> None:
     run = Drive(ruled(rule("r", "work", ask("r"))))
     run.cancel()
@@ -270,15 +250,6 @@ def test_the_edges_are_looked_at_when_the_answer_is_there_and_may_look_at_it() -
     assert (yes.values["x"], no.values["x"]) == ("yes", "no")
 
 
-def test_an_answer_that_its_field_cannot_take_fails_the_visit() -> None:
-    run = Drive(ruled(rule("sure", "work", ask("sure", answer_to="log"))))
-    run.finish("work")
-    run.answer("sure", "no list")
-
-    assert run.ending.error is not None
-    assert (run.ending.error.code, run.ending.error.address) == ("invalid_patch", WORK)
-
-
 def test_every_question_of_the_rules_that_fire_is_asked_and_all_answers_are_waited_for() -> None:
     run = Drive(
         ruled(
@@ -332,16 +303,3 @@ def test_the_deadline_of_a_rules_question_does_what_a_gates_does(
     else:
         assert after_work(run) == outcome
     assert run.values == {"x": 1}
-
-
-def test_cancelling_withdraws_what_a_rule_asked() -> None:
-    run = Drive(ruled(rule("sure", "work", ask("sure"))))
-    run.finish("work", {"x": 1})
-    run.cancel()
-    run.stopped("idle")
-
-    assert (run.status, run.settled("sure").status, run.values) == (
-        "cancelled",
-        "cancelled",
-        {"x": 1},
-    )

@@ -172,16 +172,6 @@ def test_rules_in_clips_are_evaluated_by_a_worker_after_a_gate_and_only_there() 
     assert [order.rules for order in run.orders("next")] == [()]
 
 
-def test_a_run_is_running_while_anything_may_go_on_by_itself() -> None:
-    run = Drive(graph("a", gate("ask"), ways=[(START, "a"), (START, "ask")]))
-    assert (run.status, run.facts("run.awaiting_input")) == ("running", [])
-
-    run.finish("a")
-    assert run.status == "awaiting-input"
-    (fact,) = run.facts("run.awaiting_input")
-    assert fact.data == {"open": 1}
-
-
 # how many at once
 
 
@@ -214,14 +204,6 @@ def test_asking_a_route_takes_the_place_of_code() -> None:
 
     run.finish("a")
     assert (run.running, run.decided) == (["ask"], ["ask"])
-
-
-def test_five_hundred_visits_may_run_at_once() -> None:
-    run = wide(500, limits=Limits(max_parallel_visits=500, task_bytes=10**9))
-    assert len(run.running) == 500
-
-    run.finish("n250")
-    assert len(run.running) == 499
 
 
 # how much at once
@@ -375,16 +357,6 @@ def test_a_pause_lets_finish_what_runs_and_starts_nothing() -> None:
     )
     (resumed,) = run.facts("run.resumed")
     assert (resumed.actor, resumed.data) == ("bob", {"reason": "go"})
-
-
-def test_what_waits_for_a_place_does_not_get_one_during_a_pause() -> None:
-    run = wide(2, limits=Limits(max_parallel_visits=1))
-    run.pause()
-    run.finish("n0")
-    assert (run.running, run.ready) == ([], ["n1"])
-
-    run.resume()
-    assert run.running == ["n1"]
 
 
 def test_a_paused_run_asks_nobody_and_does_not_complete() -> None:

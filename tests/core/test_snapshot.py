@@ -40,14 +40,6 @@ def test_a_snapshot_read_again_is_equal() -> None:
     assert restored(rich().state) == rich().state
 
 
-def test_an_ended_run_is_read_again_too() -> None:
-    run = rich()
-    run.cancel(actor="ada", mode="now")
-    assert run.status == "cancelled"
-
-    assert restored(run.state) == run.state
-
-
 def test_a_run_goes_on_from_its_snapshot_as_if_nothing_had_been() -> None:
     here, there = rich(), rich()
     there.read_again()

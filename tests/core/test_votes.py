@@ -13,7 +13,7 @@ from abeyance.core.answering import call_digest
 from abeyance.core.events import Responded
 from abeyance.core.json import Json, sha256
 from abeyance.core.ledger import Receipt, Vote, with_vote
-from abeyance.core.policy import TEMPORAL, TIMEOUT, Principal
+from abeyance.core.policy import TIMEOUT, Principal
 from abeyance.core.run_retry import retried
 from abeyance.core.spec import Default
 from abeyance.core.state import Limits
@@ -170,10 +170,6 @@ def test_only_those_who_have_a_vote_can_vote() -> None:
     assert refusal.details["assignees"] == ["ada", "group:finance"]
     receipt_of(run, Principal(subject="bob", groups=("finance",)), YES)
     assert run.started == ["work"]
-
-
-def test_a_vote_is_that_of_a_person() -> None:
-    assert refusal_of(voting(2), TEMPORAL, YES).code is Code.NOT_ASSIGNED
 
 
 def test_a_vote_has_to_fit_the_question_as_it_is_shown() -> None:

@@ -62,12 +62,6 @@ def test_an_answer_without_a_principal_is_of_nobody_whom_a_question_is_for() -> 
     assert refusal_of(run, TEMPORAL).code is Code.NOT_ASSIGNED
 
 
-def test_where_a_quorum_names_its_people_nobody_else_has_a_vote() -> None:
-    run = asking(assignees=("bob",), quorum=Quorum(count=2, of=("ada", "carol")))
-    refusal = refusal_of(run, BOB)
-    assert (refusal.code, refusal.details["assignees"]) == (Code.NOT_ASSIGNED, ["ada", "carol"])
-
-
 def test_who_may_not_answer_is_told_which_question_it_is_and_what_it_takes() -> None:
     run = asking(capability=PAY)
     refusal = refusal_of(run, ADA)
@@ -158,13 +152,6 @@ def test_an_escalation_without_its_moment_never_comes() -> None:
     with pytest.raises(Refusal) as refused:
         who_may_answer.acting_for(entry, who_may_answer.Request(principal=CAROL, now=at(61)))
     assert refused.value.code is Code.CAPABILITY_REQUIRED
-
-
-def test_a_question_without_terms_asks_for_its_capability() -> None:
-    run = Drive(chain(gate("ask", capability=PAY)))
-    assert refusal_of(run, ADA).code is Code.CAPABILITY_REQUIRED
-    run.answer("ask", "yes", principal=CFO)
-    assert run.settled("ask").by == "cfo"
 
 
 # four eyes
