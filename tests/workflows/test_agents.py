@@ -7,7 +7,7 @@ from temporal_site import ANYBODY, Site
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client as TemporalClient
 
-from abeyance import AfterToolCall, Agent, ToolContext, tool
+from abeyance import Agent, tool
 
 CLERK = "graph:desk;node:clerk;agent:clerk"
 
@@ -113,73 +113,3 @@ async def test_nothing_of_a_gated_call_is_scheduled_before_it_is_approved(
     assert [name for name, _ in after] == names
     assert bank.moved == [(4000, "bob")]
     assert ended.values["report"] == "transfer: success: moved 4000 to bob"
-
-
-async def test_a_tool_that_asks_is_entered_again_and_the_model_is_not(
-    temporal: TemporalClient,
-) -> None:
-    @tool
-    async def delete(ctx: ToolContext, path: str) -> str:
-        """Delete a file."""
-        answer = await ctx.interrupt("sure", reason={"path": path}, state={"seen": 1})
-        return f"{answer} {ctx.saved_state}"
-
-    clerk = Agent("clerk", model=scripted([("delete", {"path": "/x"})], told), tools=[delete])
-    site = Site(temporal, desk(clerk))
-    async with site.worker():
-        run_id = await site.start()
-        view = await site.until(run_id, "awaiting-input")
-        await site.client.run(run_id).respond(response="y", principal=ANYBODY)
-        ended = await site.ended(run_id)
-        activities = await scheduled(site, run_id)
-        await site.replays(run_id)
-
-    assert [(e.kind, e.address) for e in view.interrupts] == [
-        ("question", f"{CLERK};tool:delete:1.1")
-    ]
-    assert ended.values["report"] == "delete: success: y {'seen': 1}"
-    assert [name for name, _ in activities] == [
-        "desk.clerk.model",
-        "desk.clerk.delete",
-        "desk.clerk.delete",
-        "desk.clerk.model",
-    ]
-
-
-class Auditor:
-    """Has a person confirm what a tool gave, when it gave it."""
-
-    async def after_tool_call(self, event: AfterToolCall) -> None:
-        event.result = f"{event.result}, {await event.interrupt('confirmed')}"
-
-
-async def test_a_tool_whose_result_a_hook_asks_about_is_not_run_again_and_keeps_its_memory(
-    temporal: TemporalClient,
-) -> None:
-    made: list[int] = []
-
-    @tool(approve=True)
-    async def count(ctx: ToolContext) -> str:
-        """Count up."""
-        made.append(1)
-        ctx.agent_state["count"] = ctx.agent_state.get("count", 0) + 1
-        return f"{ctx.agent_state['count']}"
-
-    clerk = Agent(
-        "clerk",
-        model=scripted([("count", {})], [("count", {})], told),
-        tools=[count],
-        hooks=[Auditor()],
-    )
-    site = Site(temporal, desk(clerk))
-    async with site.worker():
-        run_id = await site.start()
-        for _ in range(2):
-            for answer in ({"approved": True}, "says ada"):
-                await site.until(run_id, "awaiting-input")
-                await site.client.run(run_id).respond(response=answer, principal=ANYBODY)
-        ended = await site.ended(run_id)
-        await site.replays(run_id)
-
-    assert len(made) == 2
-    assert ended.values["report"] == "count: success: 2, says ada"

@@ -5,14 +5,11 @@ from __future__ import annotations
 import asyncio
 
 from model_server import ModelServer, chat_model, serving
-from pydantic_ai.messages import ModelMessage
 from scripted_agents import desk, scripted, told
-from temporal_site import ANYBODY, Site, eventually
+from temporal_site import Site, eventually
 from temporalio.client import Client as TemporalClient
 
 from abeyance import Agent, tool, views
-from abeyance.errors import Unavailable
-from abeyance.storage.blobs import MemoryBlobs
 
 
 async def blocked(site: Site, run_id: str, attempt: int = 1) -> views.RunView:
@@ -56,52 +53,6 @@ async def test_a_run_whose_model_is_down_says_so_and_goes_on_when_it_is_up_again
         "node.unblocked",
         "run.completed",
     ]
-
-
-class Cellar(MemoryBlobs):
-    """Blobs behind a door that may be shut."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.is_shut = False
-
-    async def put(self, run_id: str, data: bytes) -> str:
-        if self.is_shut:
-            # A failure that is so large is cut by the server, and put into another.
-            raise Unavailable(f"the cellar is shut{' and dark' * 1_000}")
-        return await super().put(run_id, data)
-
-
-async def test_an_approved_call_whose_large_result_cannot_be_kept_at_once_is_not_made_again(
-    temporal: TemporalClient,
-) -> None:
-    cellar = Cellar()
-    made: list[int] = []
-
-    @tool(approve=True)
-    async def report() -> str:
-        """Write a long report."""
-        made.append(1)
-        cellar.is_shut = True
-        return "x" * 10_000
-
-    def last(messages: list[ModelMessage]) -> str:
-        return str(len(told(messages)))
-
-    clerk = Agent("clerk", model=scripted([("report", {})], last), tools=[report])
-    site = Site(temporal, desk(clerk), blobs=cellar)
-    async with site.worker():
-        run_id = await site.start()
-        await site.until(run_id, "awaiting-input")
-        await site.client.run(run_id).respond(response={"approved": True}, principal=ANYBODY)
-        await eventually(lambda: made)
-        await blocked(site, run_id)
-        cellar.is_shut = False
-        ended = await site.ended(run_id)
-
-    assert made == [1]
-    assert ended.status == "completed", ended.error
-    assert int(ended.values["report"]) > 10_000
 
 
 async def test_a_call_that_takes_longer_than_it_may_be_silent_is_made_once(

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from blocked_graphs import MODEL_URL, answering, exporting
+from blocked_graphs import exporting
 from killable import worker_process
-from model_server import ModelServer, serving
 from sample_graphs import State, chain
 from temporal_site import Site, eventually
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client as TemporalClient
 
-from abeyance import END, START, Backoff, Context, Graph
-from abeyance.core.state import Limits
+from abeyance import START, Backoff, Context, Graph
 from abeyance.filters import RunFilter
 
 """For what starts a worker as a process: the other tests show what differs between the two ways."""
@@ -85,32 +81,6 @@ async def test_a_worker_without_an_extra_names_it_once_and_one_that_has_it_goes_
     assert await listed(site, blocked=True) == []
 
 
-@pytest.mark.slow
-async def test_a_worker_that_starts_does_not_wait_for_the_end_of_a_long_pause(
-    temporal: TemporalClient, address: str, tmp_path: Path
-) -> None:
-    busy = {"error": {"message": "busy"}}
-    async with serving(ModelServer(status=429, body=busy, headers={"retry-after": "60"})) as model:
-        site = Site(temporal, answering(model.url))
-        async with site.worker():
-            run_id = await site.start()
-            await site.until_blocked(run_id)
-            await eventually(lambda: listed(site, blocked=True))
-        model.status = 200
-        variables = {"ABEYANCE_TASK_QUEUE": site.settings.task_queue, MODEL_URL: model.url}
-        log = tmp_path / "worker.log"
-        with worker_process(address, _APP, log, variables=variables):
-            await eventually(lambda: log.exists() and "serving" in log.read_text(), seconds=90)
-            async with asyncio.timeout(30):
-                ended = await site.ended(run_id)
-
-    assert ended.status == "completed"
-    assert await blocked_events(site, run_id) == [
-        ("node.blocked", "model_unavailable"),
-        ("node.unblocked", "model_unavailable"),
-    ]
-
-
 async def test_a_worker_that_starts_does_not_stop_code_that_another_one_has_unblocked(
     temporal: TemporalClient,
 ) -> None:
@@ -168,73 +138,6 @@ async def test_the_first_attempt_of_a_node_is_the_first_that_was_not_blocked(
         ended = await site.ended(run_id)
 
     assert (ended.values["log"], attempts) == (["n0", "n1"], [1, 2])
-
-
-def paying(name: str, made: list[str]) -> Graph:
-    """assess -> the node `name`, by a route."""
-    graph = Graph("paying", state=State)
-
-    @graph.node(retries=0)
-    async def assess(state: State) -> dict[str, Any]:
-        made.append("assess")
-        return {"log": ["assessed"]}
-
-    graph.node(name=name)(lambda state: {"log": [name]})
-    graph.edge(START, "assess")
-    graph.route("assess", lambda state: name, to=[name, END])
-    return graph
-
-
-async def test_a_route_to_a_renamed_node_waits_for_one_to_the_old_name_and_the_node_runs_once(
-    temporal: TemporalClient, caplog: pytest.LogCaptureFixture
-) -> None:
-    made: list[str] = []
-    old, new = (paying(name, made) for name in ("pay", "payout"))
-    site = Site(temporal, old)
-    async with site.worker(new):
-        run_id = await site.start()
-        view = await site.until_blocked(run_id, attempt=2)
-    async with site.worker():
-        ended = await site.ended(run_id)
-
-    (why,) = view.blocked
-    assert (view.status, why.code, why.node) == ("running", "target_unknown", "paying.assess")
-    assert "'assess' chose to go to 'payout'" in why.message
-    assert view.values["log"] == ["assessed"]
-    assert (ended.values["log"], made) == (["assessed", "pay"], ["assess"])
-    assert await blocked_events(site, run_id) == [
-        ("node.blocked", "target_unknown"),
-        ("node.unblocked", "target_unknown"),
-    ]
-    assert logged(caplog, run_id) == ["target_unknown"]
-
-
-@pytest.mark.slow
-async def test_a_blocked_finally_node_blocks_the_end_for_longer_than_its_timeout(
-    temporal: TemporalClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "boto3", None)
-    graph = Graph("closing", state=State)
-    graph.node(name="work")(lambda state: {"log": ["worked"]})
-
-    @graph.node
-    async def archive(state: State) -> dict[str, Any]:
-        importlib.import_module("boto3")
-        return {"log": ["archived"]}
-
-    graph.edge(START, "work")
-    graph.finally_("archive")
-    site = Site(temporal, graph)
-    async with site.worker():
-        run_id = await site.start(limits=Limits(finally_timeout=1))
-        view = await site.until_blocked(run_id, attempt=3)
-        monkeypatch.setitem(sys.modules, "boto3", sys)
-        ended = await site.ended(run_id)
-
-    (why,) = view.blocked
-    assert (view.status, why.node, why.code) == ("ending", "closing.archive", "extra_missing")
-    assert "pip install 'abeyance[s3]'" in why.message
-    assert (ended.status, ended.values["log"]) == ("completed", ["worked", "archived"])
 
 
 def closing(*, named: str) -> Graph:

@@ -52,35 +52,6 @@ async def test_a_node_that_looks_for_messages_asks_its_run_only_when_there_are_s
     assert counter.calls["update_workflow_execution"] <= 6
 
 
-async def test_who_steers_a_node_that_looks_all_the_time_is_told_what_became_of_it(
-    temporal: TemporalClient,
-) -> None:
-    graph = Graph("looking")
-    wanted = 40
-
-    @graph.node
-    async def look(state: dict[str, Any], ctx: Context) -> None:
-        found = 0
-        while found < wanted:
-            if await ctx.check_interrupt() is not None:
-                found += 1
-            else:
-                await asyncio.sleep(0.02)
-
-    graph.edge(START, "look")
-    site = Site(temporal, graph)
-    few = asyncio.Semaphore(4)
-    async with site.worker():
-        run_id = await site.start()
-
-        async def send(number: int) -> None:
-            async with few:
-                await site.client.run(run_id).send(text=f"{number}")
-
-        await asyncio.gather(*(send(number) for number in range(wanted)))
-        await site.ended(run_id)
-
-
 async def test_a_message_whose_taking_was_not_answered_is_taken_by_asking_again(
     temporal: TemporalClient,
 ) -> None:

@@ -68,45 +68,6 @@ async def test_a_cancel_reaches_a_node_within_three_seconds_and_finally_nodes_ru
         await site.replays(run_id)
 
 
-async def test_a_node_that_ignores_its_cancel_does_not_hold_the_run_beyond_its_grace(
-    temporal: TemporalClient,
-) -> None:
-    held = Held("deaf")
-    site = Site(temporal, held.graph)
-    async with site.worker():
-        run_id = await site.start()
-        await eventually(lambda: held.started)
-        began = time.monotonic()
-        await site.client.run(run_id).cancel(grace=1.5)
-        ended = await site.ended(run_id)
-        took = time.monotonic() - began
-        held.release.set()
-
-        assert 1.4 < took < SOON
-        assert ended.status == "cancelled"
-        assert ended.values["log"] == ["cleanup cancelled"]
-
-
-async def test_temporals_own_cancel_means_the_same_and_closes_as_canceled(
-    temporal: TemporalClient,
-) -> None:
-    held = Held()
-    site = Site(temporal, held.graph)
-    async with site.worker():
-        run_id = await site.start()
-        await eventually(lambda: held.started)
-        await temporal.get_workflow_handle(run_id).cancel()
-        ended = await site.ended(run_id)
-        described = await temporal.get_workflow_handle(run_id).describe()
-        result = await site.client.run(run_id).result()
-
-        assert (ended.status, ended.degraded) == ("cancelled", False)
-        assert result.values["log"] == ["cleanup cancelled"]
-        assert described.status is not None
-        assert described.status.name == "CANCELED"
-        await site.replays(run_id)
-
-
 async def test_a_worker_that_shuts_down_costs_a_node_no_attempt(temporal: TemporalClient) -> None:
     held = Held(retries=0)
     site = Site(temporal, held.graph)

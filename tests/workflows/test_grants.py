@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import threading
 from pathlib import Path
@@ -138,46 +137,6 @@ async def test_a_grant_that_is_revoked_before_the_call_runs_covers_it_no_more(
 
     assert len(purse.paid) == 2
     assert await site.events(run_id, "approval.granted") == []
-
-
-class Cut(Purse):
-    """Its second payment is cut off once, with its worker."""
-
-    async def pay(self, amount: int) -> str:
-        text = await super().pay(amount)
-        if len(self.paid) == 2:
-            await asyncio.Event().wait()
-        return text
-
-
-async def test_a_call_that_begins_again_has_taken_one_use(temporal: TemporalClient) -> None:
-    purse = Cut(on_unknown="retry")
-    site = Site(temporal, purse.graph())
-    async with site.worker():
-        await remembered(site, uses=1)
-        run_id = await site.start()
-        await eventually(lambda: len(purse.paid) == 2)
-    async with site.worker():
-        ended = await site.ended(run_id)
-        (grant,) = await site.client.grants.list(ADA, status="all")
-        after = await settled(site)
-
-    assert (ended.status, len(purse.paid)) == ("completed", 3)
-    assert (len(grant.used), after.status) == (1, "awaiting-input")
-    assert len(await site.events(run_id, "approval.granted")) == 1
-
-
-async def test_a_grant_of_another_declaration_of_the_tool_covers_nothing(
-    temporal: TemporalClient,
-) -> None:
-    purse = Purse()
-    site = Site(temporal, purse.graph())
-    async with site.worker():
-        await remembered(site)
-    async with site.worker(purse.graph(prompt="Pay {amount}?")):
-        assert (await settled(site)).status == "awaiting-input"
-    async with site.worker():
-        assert (await settled(site)).status == "completed"
 
 
 async def test_a_grant_covers_nothing_while_its_maker_lacks_the_capability(

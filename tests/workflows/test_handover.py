@@ -7,8 +7,8 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from sample_graphs import Held, State, chain, gates
-from temporal_site import ANYBODY, Site, eventually
+from sample_graphs import State, chain, gates
+from temporal_site import ANYBODY, Site
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client as TemporalClient
 from temporalio.client import WorkflowContinuedAsNewError, WorkflowExecutionStatus
@@ -16,7 +16,6 @@ from temporalio.service import RPCError
 
 from abeyance import END, START, Context, Graph, Refusal, Send
 from abeyance.core.state import Limits
-from abeyance.filters import InboxFilter, RunFilter
 from abeyance.workflows import continue_as_new
 
 SMALL = Limits(continue_as_new_after=6)
@@ -70,45 +69,6 @@ async def test_a_run_whose_state_is_too_large_as_it_is_hands_it_over_in_fewer_by
         assert await site.executions(run_id) > 2
         await site.replays(run_id)
     assert "too large to continue as new" not in caplog.text
-
-
-async def test_what_runs_too_long_is_stopped_at_the_hard_mark_and_goes_on_afterwards(
-    temporal: TemporalClient,
-) -> None:
-    held = Held()
-    graph = held.graph
-    site = Site(temporal, graph)
-    async with site.worker():
-        run_id = await site.start(limits=SMALL)
-        await eventually(lambda: held.started)
-
-        async def is_handed_over() -> bool:
-            # Every message is an update of some events; the node runs all the while. No more of them
-            # than there is room for: how long the node takes to hear of it is not in our hands.
-            if count < 80:
-                await site.client.run(run_id).send(
-                    message_id=f"m{held.started}-{_next()}", text="hello"
-                )
-            return held.started > 1
-
-        count = 0
-
-        def _next() -> int:
-            nonlocal count
-            count += 1
-            return count
-
-        await eventually(is_handed_over)
-        held.release.set()
-        ended = await site.ended(run_id)
-
-        assert held.stopped >= 1
-        assert ended.status == "completed"
-        assert ended.metrics is not None
-        assert ended.metrics.visits == 2
-        assert ended.metrics.messages_queued == count
-        assert len(ended.undelivered) == count
-        assert {left.reason for left in ended.undelivered} == {"completed"}
 
 
 async def test_answers_controls_and_messages_at_once_over_many_hand_overs(
@@ -214,32 +174,6 @@ async def test_what_is_refused_first_after_a_hand_over_makes_nothing_be_forgotte
         await site.replays(run_id)
 
 
-async def test_a_run_that_falls_idle_with_a_long_history_is_handed_over_once_and_goes_on(
-    temporal: TemporalClient,
-) -> None:
-    graph = chain(36, "long-way")
-    graph.interrupt("ask", prompt="Go on?")
-    graph.edge("n35", "ask")
-    site = Site(temporal, graph)
-    async with site.worker():
-        run_id = await site.start()
-        waiting = await site.until(run_id, "awaiting-input")
-        (asked,) = waiting.interrupts
-        await eventually(lambda: _is_handed_over(site, run_id))
-    async with site.worker():
-        await site.client.run(run_id).respond({asked.id: "yes"}, principal=ANYBODY)
-        ended = await site.ended(run_id)
-
-        assert ended.values["log"] == [f"n{number}" for number in range(36)]
-        assert await site.executions(run_id) == 2
-        assert len((await site.history(run_id)).events) < 40
-        await site.replays(run_id)
-
-
-async def _is_handed_over(site: Site, run_id: str) -> bool:
-    return await site.executions(run_id) > 1
-
-
 @pytest.mark.parametrize(("largest", "is_kept"), [(1_900_000, False), (6_000, True)])
 async def test_many_answers_while_an_idle_run_is_handed_over_every_few_events(
     temporal: TemporalClient, monkeypatch: pytest.MonkeyPatch, *, largest: int, is_kept: bool
@@ -266,32 +200,3 @@ async def test_many_answers_while_an_idle_run_is_handed_over_every_few_events(
         assert sorted(ended.values["log"]) == sorted(f"done{n} {n}" for n in range(16))
         assert (await site.executions(run_id) == 1) is is_kept
         await site.replays(run_id)
-
-
-async def test_questions_that_were_open_at_a_hand_over_stay_in_the_inbox(
-    temporal: TemporalClient,
-) -> None:
-    site = Site(temporal, gates(4, "handed-over"))
-    async with site.worker():
-        run_id = await site.start(limits=Limits(continue_as_new_after=12))
-        waiting = await site.until(run_id, "awaiting-input")
-        ids = [entry.id for entry in waiting.interrupts]
-        for answered in ids[:3]:
-            await site.client.run(run_id).respond({answered: 1}, principal=ANYBODY)
-        # Sooner than a wait that has to look at its end.
-        await site.until(run_id, "awaiting-input", seconds=15)
-
-        async def asked() -> bool:
-            rows, _ = await site.client.inbox.list(InboxFilter(graph="handed-over"))
-            return [row.id for row in rows] == ids[3:]
-
-        await eventually(asked)
-        handle = site.temporal.get_workflow_handle(run_id)
-        first = (await handle.fetch_history()).events[0]
-        started = first.workflow_execution_started_event_attributes
-        assert started.continued_execution_run_id, "it was not handed over"
-        (listed,), _ = await site.client.runs.list(RunFilter(graph="handed-over"))
-        assert listed.created_at == waiting.created_at, "it was started once"
-        await site.replays(run_id)
-        await site.client.run(run_id).cancel()
-        await site.ended(run_id)

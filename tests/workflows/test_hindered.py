@@ -26,15 +26,6 @@ class Otherwise:
         await workflow.sleep(3_600)
 
 
-@workflow.defn(name="asking")
-class Broken:
-    """A run whose code has a bug."""
-
-    @workflow.run
-    async def run(self, *arguments: Any) -> None:
-        raise KeyError("a bug")
-
-
 def asking() -> Graph:
     graph = Graph("asking")
     graph.interrupt("ask", prompt="Pay?")
@@ -85,22 +76,6 @@ async def test_a_run_that_todays_code_cannot_replay_is_blocked_and_the_worker_sa
     assert why.since is not None
     (line, *_) = [line for line in caplog.messages if f"run={run_id} code=cannot_replay" in line]
     assert "temporal workflow reset" in line
-
-
-@pytest.mark.slow
-async def test_a_run_whose_code_has_a_bug_is_blocked_until_a_worker_has_the_fix(
-    temporal: TemporalClient,
-) -> None:
-    site = Site(temporal, asking(), patience=1.0)
-    run_id = await site.start()
-    async with other_code(site, Broken):
-        why = await eventually(lambda: blocked(site, run_id))
-    async with site.worker():
-        mended = await site.until(run_id, "awaiting-input")
-
-    assert why.code == "cannot_replay"
-    assert "a bug" in why.message
-    assert mended.blocked == []
 
 
 @pytest.mark.slow

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import statistics
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pydantic_ai
-import pytest
 from pydantic_ai.models.function import FunctionModel
 from rpc_counter import counted
 from scripted_agents import desk
@@ -72,25 +69,6 @@ async def test_a_watcher_hears_what_a_model_says_and_the_history_gets_nothing_of
             await listener.until(lambda it: it.events[-1].type == "run.completed")
 
 
-@pytest.mark.slow
-async def test_a_watcher_hears_a_text_within_a_second(temporal: TemporalClient) -> None:
-    speaker = Speaker()
-    site = Site(temporal, speaker.desk())
-    delays = []
-    async with site.worker():
-        run_id = await site.start()
-        async with listening(feed_of(site), run_id) as listener:
-            for number in range(1, 6):
-                speaker.say("word ")
-                began = time.monotonic()
-                await listener.hears("word " * number)
-                delays.append(time.monotonic() - began)
-        speaker.end()
-        await site.ended(run_id)
-    # Of most: the machine may be busy with something else.
-    assert statistics.median(delays) < 1, delays
-
-
 async def test_a_model_of_pydantic_ai_is_heard_too(temporal: TemporalClient) -> None:
     speaker = Speaker()
     agent = pydantic_ai.Agent(FunctionModel(stream_function=speaker.model), name="clerk")
@@ -105,30 +83,6 @@ async def test_a_model_of_pydantic_ai_is_heard_too(temporal: TemporalClient) -> 
             speaker.end()
             view = await site.ended(run_id)
     assert view.values["report"] == "The letter is on its way."
-
-
-async def test_who_comes_late_or_again_hears_the_text_so_far_first(
-    temporal: TemporalClient,
-) -> None:
-    speaker = Speaker()
-    site = Site(temporal, speaker.desk())
-    feed = feed_of(site)
-    async with site.worker():
-        run_id = await site.start()
-        async with listening(feed, run_id) as first:
-            speaker.say("The ")
-            await first.hears("The ")
-            speaker.say("letter")
-            await first.hears("The letter")
-        # Each time the history is read from its beginning, beside the text.
-        for _ in range(4):
-            async with listening(feed, run_id) as again:
-                await again.hears("The letter")
-                await asyncio.sleep(0.05)
-            heard = [(each.data.offset, each.data.text) for each in again.deltas]
-            assert heard == [(0, "The letter")]
-        speaker.end()
-        await site.ended(run_id)
 
 
 async def test_all_watchers_of_a_run_share_one_reader_and_nobody_else_costs_a_call(
@@ -212,21 +166,3 @@ async def test_what_a_model_says_is_encrypted_on_its_way(temporal: TemporalClien
         assert b"letter" not in turn.SerializeToString()
         speaker.end()
         await site.ended(run_id)
-
-
-async def test_what_a_lost_worker_had_its_model_say_is_replaced(temporal: TemporalClient) -> None:
-    speaker = Speaker()
-    site = Site(temporal, speaker.desk())
-    async with site.worker():
-        run_id = await site.start()
-        listener = Listener(await feed_of(site).watched(run_id, None))
-        speaker.say("The letter is")
-        await listener.hears("The letter is")
-    async with site.worker():
-        await eventually(lambda: speaker.requests == 2)
-        speaker.say("My answer")
-        await listener.hears("My answer")
-        speaker.end()
-        view = await site.ended(run_id)
-    assert view.values["report"] == "My answer"
-    await listener.close()

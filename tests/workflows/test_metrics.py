@@ -125,17 +125,6 @@ async def test_what_a_signal_brings_is_counted_with_the_code_of_a_refusal_and_wh
         assert await site.operations("cancel") == 1
 
 
-async def test_an_answer_by_default_is_no_answer_of_anybody(temporal: TemporalClient) -> None:
-    defaulting = gated(timeout="200ms", on_timeout={"default": {"approved": False}})
-    async with measured(temporal, defaulting) as site, site.worker():
-        run_id = await site.start()
-        await site.ended(run_id)
-        told = await site.scraped()
-
-    assert told.total("interrupt_wait_seconds_count") == 0
-    assert told.total("interrupt_operations_total", operation="respond") == 0
-
-
 async def test_steps_and_hand_overs_are_checkpoints(temporal: TemporalClient) -> None:
     async with measured(temporal, stepping()) as site, site.worker():
         run_id = await site.start(limits=Limits(continue_as_new_after=6))

@@ -10,7 +10,7 @@ from changed_graphs import Payments, State, Stricter
 from temporal_site import ANYBODY, Site, eventually
 from temporalio.client import Client as TemporalClient
 
-from abeyance import START, Graph, Migration, Refusal, orders
+from abeyance import START, Graph, Refusal, orders
 from abeyance.core.state import Limits
 from abeyance.errors import Code
 
@@ -85,65 +85,6 @@ async def test_a_waiting_run_goes_on_in_todays_graph_over_hand_overs_and_its_ans
         assert (told["renames"], told["fields"]) == ({"pay": "payout"}, ["cost_center"])
         assert (told["from_version"], told["to_version"]) == versions
         await site.replays(run_id)
-
-
-async def test_what_has_no_place_is_listed_at_once_and_nothing_changes(
-    temporal: TemporalClient,
-) -> None:
-    payments = Payments(fails=1_000)
-    site = Site(temporal, payments.graph(state=State))
-    run_id, question = await waiting(site)
-    run = site.client.run(run_id)
-    today = payments.graph(pay="payout", state=Stricter)
-    today_without = payments.graph(state=Stricter, ask="confirm")
-    async with site.worker(today_without):
-        tried = await run.migrate(dry_run=True, principal=ANYBODY)
-        with pytest.raises(Refusal) as refused:
-            await run.migrate(principal=ANYBODY)
-
-        assert refused.value.code is Code.CANNOT_MIGRATE
-        assert refused.value.details["obstacles"] == [
-            each.model_dump(mode="json") for each in tried.obstacles
-        ]
-        found = {(each.what, each.name) for each in tried.obstacles}
-        assert ("value", "cost_center") in found
-        assert "approve" in {name for _, name in found}
-        assert all(each.why and each.remedy for each in tried.obstacles)
-        assert await site.events(run_id, "run.migrated") == []
-        (still,) = await run.interrupts()
-        assert still.id == question
-    async with site.worker(today):
-        done = await run.migrate(dry_run=True, patch={"cost_center": "C7"}, principal=ANYBODY)
-
-        assert isinstance(done, Migration)
-        assert (done.obstacles, done.dry_run) == ([], True)
-        assert (await run.view()).graph_version == done.before
-        await site.replays(run_id)
-
-
-async def test_a_client_with_another_version_of_the_graph_says_so(temporal: TemporalClient) -> None:
-    payments = Payments()
-    site = Site(temporal, payments.graph())
-    run_id, _ = await waiting(site)
-    today = payments.graph(pay="payout")
-    async with site.worker(today):
-        with pytest.raises(Refusal) as refused:
-            await site.client.run(run_id, site.graphs["payment"]).migrate(principal=ANYBODY)
-        own = site.client.run(run_id, today)
-        await own.migrate(renames={"pay": "payout"}, principal=ANYBODY, key="k")
-        again = await own.migrate(renames={"pay": "payout"}, principal=ANYBODY, key="k")
-        with pytest.raises(Refusal) as other:
-            await own.migrate(principal=ANYBODY, key="k")
-
-        assert refused.value.code is Code.VERSIONS_DIFFER
-        assert refused.value.details["worker_version"] == today.build().version
-        assert again.after == today.build().version
-        assert other.value.code is Code.IDEMPOTENCY_CONFLICT
-        assert len(await site.events(run_id, "run.migrated")) == 1
-        await own.cancel()
-        await site.ended(run_id)
-        after = await own.migrate(renames={"pay": "payout"}, principal=ANYBODY, key="k")
-        assert after.after == today.build().version
 
 
 async def test_a_worker_without_the_graph_is_an_obstacle(temporal: TemporalClient) -> None:

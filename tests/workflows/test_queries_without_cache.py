@@ -6,11 +6,10 @@ import asyncio
 import logging
 from contextlib import suppress
 from datetime import timedelta
-from itertools import pairwise
 
 import pytest
 from rpc_counter import counted
-from sample_graphs import State, gates
+from sample_graphs import gates
 from temporal_site import ANYBODY, Site, eventually
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.taskqueue.v1 import TaskQueue
@@ -20,9 +19,8 @@ from temporalio.api.workflowservice.v1 import (
 )
 from temporalio.client import Client as TemporalClient
 from temporalio.client import WorkflowQueryFailedError
-from temporalio.service import RPCError
 
-from abeyance import START, Graph, commands
+from abeyance import commands
 from abeyance.client import Client
 
 _RUNS = 8
@@ -143,60 +141,3 @@ async def test_a_question_about_a_task_that_a_lost_worker_had_begun_leaves_a_his
         pytest.fail("the server gave every question to the other worker, so nothing was tried")
 
     await site.replays(run_id)
-
-
-def _quick(steps: int) -> Graph:
-    """Quick nodes, a question that waits for its deadline too, and quick nodes again."""
-    graph = Graph("quick", state=State)
-
-    def add(name: str) -> None:
-        @graph.node(name=name, local=True)
-        async def step(state: State) -> dict[str, list[str]]:
-            return {"log": [name]}
-
-    before = [f"before{number}" for number in range(steps)]
-    after = [f"after{number}" for number in range(steps)]
-    for name in (*before, *after):
-        add(name)
-    graph.interrupt(
-        "ask", prompt="Go on?", response=bool, timeout="1s", on_timeout=f"goto:{after[0]}"
-    )
-    way = [START, *before, "ask", *after]
-    for source, target in pairwise(way):
-        graph.edge(source, target)
-    return graph
-
-
-@pytest.mark.slow
-async def test_a_run_that_operators_ask_without_end_while_it_works_leaves_a_history_that_replays(
-    temporal: TemporalClient,
-) -> None:
-    site = Site(temporal, _quick(6))
-    over = asyncio.Event()
-
-    async def ask(run_id: str) -> int:
-        answers = 0
-        while not over.is_set():
-            # The server refuses some of so many, and forgets others.
-            with suppress(WorkflowQueryFailedError, RPCError):
-                handle = temporal.get_workflow_handle(run_id)
-                await handle.query("state", rpc_timeout=timedelta(seconds=5))
-                answers += 1
-        return answers
-
-    async def tell(run_id: str) -> None:
-        handle = temporal.get_workflow_handle(run_id)
-        for number in range(10):
-            await handle.signal("steer", _said(f"m{number}"))
-
-    async with site.worker():
-        run_ids = [await site.start() for _ in range(_RUNS)]
-        asking = [asyncio.create_task(ask(run_id)) for run_id in run_ids for _ in range(2)]
-        await asyncio.gather(*map(tell, run_ids))
-        for run_id in run_ids:
-            assert (await site.ended(run_id)).status == "completed"
-        over.set()
-        assert sum(await asyncio.gather(*asking)) > len(asking)
-
-    for run_id in run_ids:
-        await site.replays(run_id)

@@ -9,10 +9,7 @@ import pytest
 from sample_graphs import chain, gated, gates
 from sqlalchemy import delete, select
 from temporal_site import ANYBODY, Site, eventually
-from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
 from temporalio.client import Client as TemporalClient
-from temporalio.service import RPCError, RPCStatusCode
 
 from abeyance.core.state import Limits
 from abeyance.errors import Code, Refusal
@@ -197,37 +194,6 @@ async def everything(site: Site, run_id: str) -> list[Any]:
     return [(each.id, each.type, each.actor, each.rewound_by) for each in found]
 
 
-async def test_a_rewind_keeps_its_number_when_what_it_has_discarded_is_past_retention(
-    temporal: TemporalClient,
-) -> None:
-    site = Site(temporal, gated())
-    async with site.worker():
-        run_id = await site.start()
-        run = site.client.run(run_id)
-        (gate,) = (await site.until(run_id, "awaiting-input")).interrupts
-        discarded = await execution(site, run_id)
-        await run.respond(gate.id, YES, principal=ANYBODY)
-        await site.ended(run_id)
-        await run.rewind(to=gate.id, principal=ANYBODY)
-        await site.until(run_id, "awaiting-input")
-        before = await standing(site, run_id)
-        await forget(site, run_id, discarded)
-        lose(site)
-
-        await eventually(lambda: all_listed(site, 1))
-
-        assert await standing(site, run_id) == before
-        await run.respond(gate.id, YES, principal=ANYBODY)
-        await site.ended(run_id)
-        after = await standing(site, run_id)
-        assert [int(number) for number, *_ in after[len(before) - 1 :]] == [
-            *range(int(before[-1][0]), int(after[-1][0]) + 1)
-        ]
-    lose(site)
-    await reindex(temporal, site.client)
-    assert await standing(site, run_id) == after
-
-
 async def test_a_run_that_temporal_does_not_have_is_named(temporal: TemporalClient) -> None:
     site = Site(temporal, gated())
 
@@ -291,36 +257,8 @@ def record_what_never_was(tx: Transaction, run_id: str, *, gate: InterruptView, 
     write(tx, [lost])
 
 
-async def standing(site: Site, run_id: str) -> list[Any]:
-    """The events of a run, without those that were discarded."""
-    found = await site.client.records.read(of_run, run_id)
-    return [(each.id, each.type, each.actor) for each in found]
-
-
 async def execution(site: Site, run_id: str) -> str:
     """The execution in which a run is now."""
     described = await site.temporal.get_workflow_handle(run_id).describe()
     assert described.run_id is not None
     return described.run_id
-
-
-async def forget(site: Site, run_id: str, execution: str) -> None:
-    """Have Temporal delete the history of an execution, as at the end of its retention."""
-    temporal = site.temporal
-    await temporal.workflow_service.delete_workflow_execution(
-        DeleteWorkflowExecutionRequest(
-            namespace=temporal.namespace,
-            workflow_execution=WorkflowExecution(workflow_id=run_id, run_id=execution),
-        )
-    )
-    handle = temporal.get_workflow_handle(run_id, run_id=execution)
-
-    async def is_deleted() -> bool:
-        try:
-            await handle.fetch_history()
-        except RPCError as error:
-            assert error.status is RPCStatusCode.NOT_FOUND
-            return True
-        return False
-
-    await eventually(is_deleted)

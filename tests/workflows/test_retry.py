@@ -54,49 +54,6 @@ async def test_a_failed_run_goes_on_and_runs_no_finished_node_or_step_again(
         await site.replays(run_id)
 
 
-async def test_a_patch_is_a_change_of_course_and_has_to_fit_the_model(
-    temporal: TemporalClient,
-) -> None:
-    site = Site(temporal, Payments(fails=1).graph(capability="payments:approve"))
-    async with site.worker():
-        run_id = await failed(site)
-        run = site.client.run(run_id, site.graphs["payment"])
-        with pytest.raises(Refusal) as missing:
-            await run.retry(patch={"amount": 4}, principal=OPERATOR)
-        with pytest.raises(Refusal) as misfit:
-            await run.retry(patch={"amount": "much"}, principal=ANYBODY)
-        with pytest.raises(ValueError, match="needs the run's graph"):
-            await site.client.run(run_id).retry(patch={"amount": 4})
-        await run.retry(patch={"amount": 4}, principal=ANYBODY)
-        ended = await site.ended(run_id)
-
-        assert missing.value.code is Code.CAPABILITY_REQUIRED
-        assert misfit.value.code is Code.INVALID_INPUT
-        assert (ended.status, ended.values["log"]) == ("completed", ["check", "pay 4"])
-
-
-async def test_a_retry_by_todays_graph_goes_through_renamed_nodes(
-    temporal: TemporalClient,
-) -> None:
-    payments = Payments(fails=1)
-    site = Site(temporal, payments.graph())
-    async with site.worker():
-        run_id = await failed(site)
-    today = payments.graph(pay="payout")
-    async with site.worker(today):
-        run = site.client.run(run_id, today)
-        with pytest.raises(Refusal) as unmapped:
-            await run.retry(graph="today", principal=ANYBODY)
-        await run.retry(graph="today", renames={"pay": "payout"}, principal=ANYBODY)
-        ended = await site.ended(run_id)
-
-        assert unmapped.value.code is Code.CANNOT_MIGRATE
-        assert [each["name"] for each in unmapped.value.details["obstacles"]] == ["pay"]
-        assert ended.values["log"] == ["check", "payout 3"]
-        assert ended.graph_version == today.build().version
-        assert payments.done == ["check", "reserve", "pay"]
-
-
 async def test_a_conversation_has_the_retried_run_again_or_refuses_it(
     temporal: TemporalClient,
 ) -> None:

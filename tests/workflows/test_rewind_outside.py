@@ -49,20 +49,6 @@ async def test_a_run_of_a_conversation_takes_its_place_again_or_is_refused(
         await site.start(conversation_id=talk)
 
 
-async def test_a_run_that_may_be_beside_others_takes_its_place_beside_them_again(
-    temporal: TemporalClient,
-) -> None:
-    site, talk = Site(temporal, gated()), "concurrent"
-    async with site.worker():
-        other = await site.start(conversation_id=talk)
-        run_id = await site.start(conversation_id=talk, allow_concurrent=True)
-        question = await answer(site, run_id, {"approved": True})
-        await site.ended(run_id)
-        await site.client.run(run_id).rewind(to=question.id)
-        await opened(site, run_id)
-        assert {*await site.client.conversations.runs(talk)} == {other, run_id}
-
-
 @pytest.mark.parametrize("was_done", [True, False], ids=["done", "not done"])
 async def test_a_reset_that_is_not_answered_lets_in_no_second_agent_and_bars_none_for_ever(
     temporal: TemporalClient, monkeypatch: pytest.MonkeyPatch, was_done: bool

@@ -6,12 +6,11 @@ import asyncio
 from typing import Any
 
 import pytest
-from pydantic import BaseModel, Field
-from sample_graphs import State, gated, gates
-from temporal_site import ANYBODY, Site, eventually
+from sample_graphs import gated, gates
+from temporal_site import ANYBODY, Site
 from temporalio.client import Client as TemporalClient
 
-from abeyance import START, Context, Graph, Principal, Refusal, views
+from abeyance import Principal, Refusal
 from abeyance.errors import Code
 
 
@@ -117,85 +116,3 @@ async def test_a_repeated_answer_gets_the_first_receipt_also_after_the_end(
     assert before == after
     assert other.value.code is Code.ALREADY_ANSWERED
     assert unnamed.value.code is Code.RUN_FINISHED
-
-
-async def test_a_node_that_fails_for_good_fails_the_run_and_says_where(
-    temporal: TemporalClient,
-) -> None:
-    tried: list[int] = []
-    graph = Graph("hopeless", state=State)
-
-    @graph.node(retries=1)
-    async def hopeless(state: State) -> None:
-        tried.append(1)
-        raise ValueError("no such account: 7")
-
-    @graph.node
-    async def report(state: State, ctx: Context) -> dict[str, Any]:
-        return {"log": [f"the end: {ctx.outcome}"]}
-
-    graph.edge(START, "hopeless")
-    graph.finally_("report")
-    site = Site(temporal, graph)
-    async with site.worker():
-        run_id = await site.start()
-        ended = await site.ended(run_id)
-        result = await site.client.run(run_id).result()
-        described = await temporal.get_workflow_handle(run_id).describe()
-
-        assert len(tried) == 2
-        assert ended.status == "failed"
-        assert ended.error is not None
-        assert ended.error.code == "node_failed"
-        assert ended.error.message == "ValueError: no such account: 7"
-        assert ended.error.address == "graph:hopeless;node:hopeless"
-        assert result.values["log"] == ["the end: failed"]
-        assert described.status is not None
-        assert described.status.name == "FAILED"
-        await site.replays(run_id)
-
-
-@pytest.mark.parametrize("local", [False, True])
-async def test_an_answer_that_todays_type_refuses_is_asked_for_again(
-    temporal: TemporalClient, *, local: bool
-) -> None:
-    class Stricter(State):
-        amount: float = Field(0, le=100)
-
-    def graph(model: type[BaseModel]) -> Graph:
-        made = Graph("stricter", state=model)
-        made.interrupt("how_much", prompt="How much?", answer_to="amount")
-        made.interrupt("sure", prompt="Sure?", response=bool)
-
-        @made.node(local=local)
-        async def pay(state: Any) -> dict[str, Any]:
-            return {"log": [f"paid {state.amount:g}"]}
-
-        made.edge(START, "how_much")
-        made.edge("how_much", "sure")
-        made.edge("sure", "pay")
-        return made
-
-    site = Site(temporal, graph(State))
-    run_id = await site.start()
-    run = site.client.run(run_id)
-    async with site.worker():
-        (asked,) = (await site.until(run_id, "awaiting-input")).interrupts
-        await run.respond(asked.id, 250, principal=ANYBODY)
-    async with site.worker(graph(Stricter)):
-        (sure,) = (await site.until(run_id, "awaiting-input")).interrupts
-        await run.respond(sure.id, True, principal=ANYBODY)
-
-        async def is_asked_again() -> views.InterruptView | None:
-            found = (await run.view()).interrupts
-            return next((each for each in found if each.name == "how_much"), None)
-
-        again = await eventually(is_asked_again)
-        assert "Asked again, because the answer does not fit: /amount" in again.prompt
-        await run.respond(again.id, 90, principal=ANYBODY)
-        (sure,) = (await site.until(run_id, "awaiting-input")).interrupts
-        await run.respond(sure.id, True, principal=ANYBODY)
-        ended = await site.ended(run_id)
-        await site.replays(run_id)
-
-    assert (ended.status, ended.values["log"]) == ("completed", ["paid 90"])

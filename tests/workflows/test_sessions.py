@@ -7,7 +7,7 @@ import uuid
 from typing import Any
 
 import pytest
-from sample_graphs import chain, gated
+from sample_graphs import gated
 from temporal_site import Site, eventually
 from temporalio.client import Client as TemporalClient
 
@@ -85,19 +85,6 @@ async def test_the_run_longest_without_activity_is_halted_for_a_new_one(
         for run_id in (*others, newest):
             assert (await site.client.run(run_id).view()).status != "halted"
         await site.replays(oldest)
-
-
-async def test_the_same_start_again_evicts_nobody(temporal: TemporalClient) -> None:
-    site = Site(temporal, gated())
-    async with site.worker():
-        runs = [await site.start() for _ in "12"]
-        await seen(site, 2)
-        for run_id in runs:
-            graph = site.graphs["gated"]
-            again = await site.client.runs.start(graph, {}, run_id=run_id, max_active_runs=2)
-            assert not again.created
-        for run_id in runs:
-            assert (await site.client.run(run_id).view()).outcome is None
 
 
 async def test_a_burst_of_starts_leaves_as_many_as_may_be(temporal: TemporalClient) -> None:
@@ -187,13 +174,3 @@ async def test_a_session_is_cancelled_at_its_end_also_by_an_error_which_goes_on(
     assert [view.status for view in ended] == ["cancelled"] * 2
     assert ended[0].reason == "its session is over"
     assert "lost it" in (ended[1].reason or "")
-
-
-async def test_a_session_whose_run_has_ended_is_over(temporal: TemporalClient) -> None:
-    site = Site(temporal, chain(1))
-    async with site.worker():
-        async with site.client.runs.session(site.graphs["chain"]) as started:
-            await site.ended(started.run_id)
-        assert (await site.client.run(started.run_id).view()).status == "completed"
-        assert not await site.client.runs.unregister(started.run_id)
-        assert not await site.client.runs.unregister("nobody-knows-this")

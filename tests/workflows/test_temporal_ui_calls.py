@@ -174,33 +174,6 @@ async def test_a_visit_may_be_paused_and_is_not_blamed(temporal: TemporalClient)
         assert (ended.status, ended.values["log"]) == ("completed", ["held", "cleanup completed"])
 
 
-async def test_lists_are_narrowed_by_what_runs_wait_for(temporal: TemporalClient) -> None:
-    name = "narrowed"
-    graph = gated(name, capability="pay:approve", timeout="PT1H")
-    site, operator = Site(temporal, graph), Operator(temporal)
-    async with site.worker():
-        waiting = await site.start()
-        over = await site.start()
-        for run_id in (waiting, over):
-            await site.until(run_id, "awaiting-input")
-        await operator.workflow("terminate", over, "--reason", "a test")
-        of_graph = f'WorkflowType="{name}" AND ExecutionStatus="Running" AND '
-
-        async def finds(query: str) -> None:
-            async def is_found() -> bool:
-                return await operator.found(of_graph + query) == {waiting}
-
-            await eventually(is_found)
-
-        await finds('AbeyanceStatus="awaiting-input"')
-
-        async def is_left() -> bool:
-            return over in await operator.found('AbeyanceStatus="awaiting-input"')
-
-        # A terminated run could not say any more that it has ended.
-        await eventually(is_left)
-
-
 async def test_cancel_ends_a_run_in_good_order(temporal: TemporalClient) -> None:
     site, operator = Site(temporal, gated()), Operator(temporal)
     async with site.worker():
@@ -222,63 +195,6 @@ async def test_cancel_ends_a_run_in_good_order(temporal: TemporalClient) -> None
         assert described.search_attributes["AbeyanceStatus"] == ["cancelled"]
         assert late.code == 1
         assert "already completed" in late.errors
-
-
-async def test_terminate_cuts_a_run_off_without_its_finally_nodes(
-    temporal: TemporalClient,
-) -> None:
-    graph = gated()
-
-    @graph.node
-    async def tidy(state: State) -> dict[str, Any]:
-        raise AssertionError("nothing runs after a terminate")
-
-    graph.finally_("tidy")
-    site, operator = Site(temporal, graph), Operator(temporal)
-    async with site.worker():
-        run_id = await site.start()
-        await site.until(run_id, "awaiting-input")
-        said = await operator.workflow("terminate", run_id, "--reason", "a test")
-        ended = await site.ended(run_id)
-
-        assert said.code == 0
-        assert (ended.status, ended.degraded) == ("terminated", False)
-        # As they were recorded last.
-        assert ended.values["log"] == ["before"]
-
-
-async def test_a_reset_forgets_what_was_answered_after_its_point(temporal: TemporalClient) -> None:
-    site, operator = Site(temporal, gated()), Operator(temporal)
-    async with site.worker():
-        run_id = await site.start()
-        await site.until(run_id, "awaiting-input")
-        await operator.respond(run_id, response={"approved": True})
-        first = await site.ended(run_id)
-        again = ("--type", "FirstWorkflowTask", "--reason", "a test")
-        said = await operator.workflow("reset", run_id, *again)
-        asks_again = await site.until(run_id, "awaiting-input")
-
-        assert said.code == 0
-        assert first.status == "completed"
-        assert [entry.name for entry in asks_again.interrupts] == ["approve"]
-
-
-async def test_a_natively_paused_run_hears_nothing_until_it_is_unpaused(
-    temporal: TemporalClient,
-) -> None:
-    site, operator = Site(temporal, gated()), Operator(temporal)
-    async with site.worker():
-        run_id = await site.start()
-        await site.until(run_id, "awaiting-input")
-        paused = await operator.workflow("pause", run_id, "--reason", "a test")
-        refused = await operator.respond(run_id, response={"approved": True})
-        unpaused = await operator.workflow("unpause", run_id, "--reason", "a test")
-        answered = await operator.respond(run_id, response={"approved": True})
-        ended = await site.ended(run_id)
-
-        assert (paused.code, unpaused.code, answered.code) == (0, 0, 0), paused
-        assert "Workflow is paused" in refused.errors
-        assert ended.status == "completed"
 
 
 async def test_a_failed_run_says_which_node_failed(temporal: TemporalClient) -> None:

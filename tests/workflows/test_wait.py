@@ -125,15 +125,6 @@ async def test_a_run_that_an_operator_terminates_ends_the_wait(
     assert view.ended_at is not None
 
 
-async def test_a_start_that_waits_without_a_worker_has_started_the_run(
-    temporal: TemporalClient,
-) -> None:
-    started = await Client(temporal).runs.start(gated(), run_id=new_id(), wait=1, until=_WAITING)
-    assert started.created
-    assert started.view is not None
-    assert (started.view.status, started.view.interrupts) == ("running", [])
-
-
 @pytest.mark.parametrize("until", [frozenset({"completed"}), frozenset({"blocked"})])
 async def test_a_start_that_waits_ends_with_the_run(
     temporal: TemporalClient, until: frozenset[str]
