@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime, time, timedelta
 from typing import Any
 
 import pytest
@@ -12,10 +11,7 @@ from tool_calls import Purse
 from abeyance import (
     Agent,
     BeforeToolCall,
-    CompositeInterrupt,
-    Interrupt,
     Refusal,
-    ToolContext,
     tool,
 )
 
@@ -51,43 +47,6 @@ async def test_an_approval_shows_the_call_which_runs_once_when_it_is_approved_an
     assert refused.value.code == "already_answered"
 
 
-async def test_what_is_shown_of_a_call_may_be_sent_back_with_an_edit() -> None:
-    @tool(approve=True)
-    def meet(title: str, when: datetime, at: time, lasts: timedelta) -> str:
-        return f"{title}: {when} {at} {lasts}"
-
-    given = {"when": "2026-03-02T09:00:00", "at": "09:00", "lasts": 5400.5}
-    script = Script(call("meet", "c1", title="talk", **given), "done")
-    run = await started(Agent("clerk", model=script, tools=[meet]))
-    shown = (await run.interrupts())[0].reason["arguments"]
-    for wrong in ({"when": "tomorrow"}, {"at": "25:00"}, {"lasts": "long"}):
-        with pytest.raises(Refusal):
-            await run.respond("approve", {"approved": True, "arguments": {**shown, **wrong}})
-    await run.respond("approve", {"approved": True, "arguments": {**shown, "title": "walk"}})
-
-    said = "walk: 2026-03-02 09:00:00 09:00:00 1:30:00.500000"
-    assert script.told() == {"c1": ("success", said)}
-
-
-@pytest.mark.parametrize(
-    ("on_timeout", "status", "paid"),
-    [
-        ("halt", "halted", []),
-        ({"default": {"approved": True, "arguments": {"amount": 1}}}, "completed", [(1, "bob")]),
-    ],
-)
-async def test_what_happens_at_the_deadline_is_what_the_tool_declares(
-    on_timeout: Any, status: str, paid: Any
-) -> None:
-    purse = Purse(approval_timeout="2h", on_timeout=on_timeout)
-    run, _ = await asking(purse)
-    await run.advance("1h")
-    assert (run.status, purse.paid) == ("awaiting-input", [])
-    await run.advance("1h")
-
-    assert (run.status, purse.paid) == (status, paid)
-
-
 async def test_an_approval_is_for_one_call_and_not_for_the_next_of_the_same_arguments() -> None:
     purse = Purse()
     script = Script(call("pay", "c1", amount=5), call("pay", "c1", amount=5), "done")
@@ -117,49 +76,6 @@ async def test_an_approved_call_that_fails_is_not_tried_again() -> None:
 
     assert tried == [5]
     assert script.told() == {"c1": ("failed", "OSError: the line was cut")}
-
-
-async def test_an_approved_tool_may_ask_for_itself_and_begins_again_with_what_was_approved() -> (
-    None
-):
-    done: list[Any] = []
-
-    @tool(approve=True)
-    async def delete(ctx: ToolContext, path: str) -> str:
-        done.append(("begun", path))
-        done.append(await ctx.interrupt("approve", reason={"path": path}))
-        return path
-
-    script = Script(call("delete", "c1", path="/all"), "done")
-    run = await started(Agent("clerk", model=script, tools=[delete]))
-    ids = [(await run.interrupts())[0].id]
-    await run.respond("approve", {"approved": True, "arguments": {"path": "/one"}})
-    ids.append((await run.interrupts())[0].id)
-    assert (await run.interrupts())[0].kind == "question"
-    await run.respond("approve", "really")
-
-    assert done == [("begun", "/one"), ("begun", "/one"), "really"]
-    assert len(set(ids)) == 2
-    assert script.told() == {"c1": ("success", "/one")}
-
-
-async def test_an_approved_tool_may_ask_by_raising_and_is_asked_about_nothing_else() -> None:
-    done: list[Any] = []
-
-    @tool(approve=True)
-    async def delete(ctx: ToolContext, path: str) -> str:
-        if "b" not in ctx.answers:
-            raise CompositeInterrupt([Interrupt("a"), Interrupt("b")])
-        done.append((path, ctx.answers))
-        return "ok"
-
-    script = Script(call("delete", "c1", path="/a"), "done")
-    run = await started(Agent("clerk", model=script, tools=[delete]))
-    await run.respond("approve", YES)
-    assert [each.name for each in await run.interrupts()] == ["a", "b"]
-    await run.respond("b", 2)
-
-    assert (done, run.status) == ([("/a", {"b": 2})], "completed")
 
 
 # After a hook has asked

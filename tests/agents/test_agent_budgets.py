@@ -35,15 +35,6 @@ async def answered(run: InMemoryRun, answer: Any) -> None:
     await run.respond(asked.id, answer)
 
 
-async def test_an_agent_asks_at_its_limit_and_goes_on_after_a_raise() -> None:
-    script = looking(3)
-    run = await started(Agent("clerk", model=script, tools=[look], budget=Budget(tokens=4_000)))
-    assert (run.status, len(script.seen)) == ("awaiting-input", 2)
-    await answered(run, {"raise_to": {"tokens": 50_000}})
-
-    assert (run.status, run.values["report"], len(script.seen)) == ("completed", "all is well", 4)
-
-
 async def test_turns_in_a_budget_take_the_place_of_max_turns() -> None:
     script = looking(4)
     agent = Agent("clerk", model=script, tools=[look], max_turns=2, budget=Budget(turns=3))
@@ -96,17 +87,6 @@ async def test_no_price_is_looked_up_without_a_budget() -> None:
     assert "usd" not in turns[0]["usage"]
 
 
-async def test_a_model_without_a_price_counts_tokens_only_and_says_so() -> None:
-    agent = Agent("clerk", model=looking(2), tools=[look], budget=Budget(usd=0.01, turns=1))
-    run = await started(agent)
-    (asked,) = await run.interrupts()
-    told = [e async for e in run.events(follow=False) if e.type == "budget.unpriced"]
-
-    assert (asked.reason["reached"], asked.reason["used"]["tokens"]) == (["turns"], 2_000)
-    assert asked.reason["unpriced"] == [told[0].data["model"]]
-    assert "price is not known" in asked.prompt
-
-
 async def test_time_counts_the_work_of_turns_and_calls_and_not_the_waiting() -> None:
     agent = Agent("clerk", model=looking(2), tools=[look], budget=Budget(time="10m", turns=1))
     run = await started(agent)
@@ -116,26 +96,6 @@ async def test_time_counts_the_work_of_turns_and_calls_and_not_the_waiting() -> 
 
     assert asked.reason["reached"] == ["turns"]
     assert 0 < asked.reason["used"]["time"] < 60
-
-
-async def test_a_deadline_may_stop_the_agent() -> None:
-    budget = Budget(turns=1, timeout="1h", on_timeout="stop")
-    run = await started(Agent("clerk", model=looking(3), tools=[look], budget=budget))
-    await run.advance(3600)
-
-    assert failure(run)[0] == "budget_exhausted"
-
-
-async def test_an_agent_that_is_stopped_has_all_results_of_its_calls_in_its_transcript() -> None:
-    run = await started(Agent("clerk", model=looking(3), tools=[look], budget=Budget(turns=2)))
-    await answered(run, {"stop": True})
-    read = await run.transcript()
-
-    assert failure(run)[0] == "budget_exhausted"
-    assert [(item.role, item.call_id, item.result) for item in read if item.role == "tool"] == [
-        ("tool", "c0", "x is fine"),
-        ("tool", "c1", "x is fine"),
-    ]
 
 
 async def test_the_terms_of_a_question_are_those_of_a_budget_too() -> None:

@@ -9,17 +9,13 @@ from typing import Any
 import pytest
 from agent_scripts import (
     Script,
-    answered,
     call,
-    failure,
-    places,
     ran,
-    respond,
     started,
 )
-from pydantic_ai.messages import ToolCallPart, ToolReturnPart
+from pydantic_ai.messages import ToolCallPart
 
-from abeyance import Agent, Fatal, ToolContext, tool
+from abeyance import Agent, ToolContext, tool
 from abeyance.agents.tool_dispatch import MAX_CALLS
 
 YES = {"approved": True}
@@ -58,35 +54,6 @@ class Till:
 @pytest.fixture
 def till() -> Till:
     return Till()
-
-
-async def test_of_three_calls_two_are_gated_and_the_third_runs_once_at_once(till: Till) -> None:
-    script = Script(
-        [
-            call("transfer", "c1", amount=5000, to="bob"),
-            call("delete", "c2", path="/x"),
-            call("look", "c3", what="till"),
-        ],
-        "done",
-    )
-    run = await started(Agent("clerk", model=script, tools=till.tools))
-
-    assert till.done == ["till"]
-    assert await places(run) == [("tool:transfer:c1", "approve"), ("tool:delete:c2", "approve")]
-    assert (run.status, len(script.seen)) == ("awaiting-input", 1)
-    await respond(run, "c2", "y")
-    assert (till.done, await places(run)) == (["till", "/x"], [("tool:transfer:c1", "approve")])
-    assert (run.status, len(script.seen)) == ("awaiting-input", 1)
-    await respond(run, "c1", YES)
-
-    assert till.done == ["till", "/x", (5000.0, "bob")]
-    assert (await ran(run)).count("tool:look:c3") == 1
-    assert (run.status, run.values["report"]) == ("completed", "done")
-    assert list(script.told().items()) == [
-        ("c1", ("success", "sent 5000 to bob")),
-        ("c2", ("success", "deleted /x")),
-        ("c3", ("success", "till is fine")),
-    ]
 
 
 @pytest.mark.parametrize("execution", ["concurrent", "sequential"])
@@ -149,22 +116,6 @@ async def test_a_turn_of_calls_that_cannot_be_made_leads_to_the_next_turn() -> N
     assert (run.status, run.values["report"]) == ("completed", "I see")
 
 
-async def test_what_a_tool_raises_is_a_result_and_the_others_keep_theirs(till: Till) -> None:
-    @tool
-    async def fail() -> str:
-        message = "no such order"
-        raise LookupError(message)
-
-    script = Script([call("fail", "c1"), call("look", "c2", what="till")], "done")
-    run = await started(Agent("clerk", model=script, tools=[fail, *till.tools]))
-
-    assert script.told() == {
-        "c1": ("failed", "LookupError: no such order"),
-        "c2": ("success", "till is fine"),
-    }
-    assert run.status == "completed"
-
-
 async def test_what_a_tool_raises_is_in_the_log_with_its_place(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -189,22 +140,6 @@ async def test_what_a_tool_raises_is_in_the_log_with_its_place(
     )
 
 
-async def test_what_is_fatal_is_told_to_nobody_but_people() -> None:
-    @tool
-    async def fail() -> str:
-        message = "the books are wrong"
-        raise Fatal(message)
-
-    script = Script(call("fail", "c1"), "never")
-    run = await started(Agent("clerk", model=script, tools=[fail]))
-
-    assert failure(run) == ("node_failed", "Fatal: the books are wrong")
-    assert run.state.ending is not None
-    assert run.state.ending.error is not None
-    assert run.state.ending.error.address == "graph:g;node:review;agent:clerk;tool:fail:c1"
-    assert len(script.seen) == 1
-
-
 async def test_a_tool_that_may_be_tried_again_is_and_then_fails() -> None:
     attempts: list[int] = []
 
@@ -219,21 +154,6 @@ async def test_a_tool_that_may_be_tried_again_is_and_then_fails() -> None:
 
     assert attempts == [1, 2, 3]
     assert script.told() == {"c1": ("failed", "OSError: not yet")}
-
-
-async def test_a_tool_without_retries_is_tried_once() -> None:
-    attempts: list[int] = []
-
-    @tool
-    async def flaky(ctx: ToolContext) -> str:
-        attempts.append(ctx.attempt)
-        message = "not yet"
-        raise OSError(message)
-
-    script = Script(call("flaky", "c1"), "done")
-    await started(Agent("clerk", model=script, tools=[flaky]))
-
-    assert attempts == [1]
 
 
 async def test_a_tool_that_hangs_is_cut_off_at_its_timeout() -> None:
@@ -282,12 +202,3 @@ async def test_a_call_may_have_any_id(till: Till, call_id: str) -> None:
 
     assert till.done == [(5000.0, "bob")]
     assert [outcome for outcome, _ in script.told().values()] == ["success"]
-
-
-async def test_the_model_may_answer_by_what_a_call_came_to(till: Till) -> None:
-    script = Script(call("look", "c1", what="till"), answered("c1"))
-    run = await started(Agent("clerk", model=script, tools=till.tools))
-
-    assert run.values["report"] == "till is fine"
-    returns = [part for part in script.seen[-1][-1].parts if isinstance(part, ToolReturnPart)]
-    assert [part.tool_name for part in returns] == ["look"]

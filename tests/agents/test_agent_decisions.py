@@ -130,18 +130,6 @@ async def test_after_hooks_see_the_result_of_a_person_and_may_change_it() -> Non
     assert (entry.decision, entry.answered_by) == ("respond", "ada")
 
 
-async def test_the_mark_of_an_edit_stays_when_a_hook_changes_the_result() -> None:
-    class Redact:
-        async def after_tool_call(self, event: AfterToolCall) -> None:
-            event.result = "redacted"
-
-    run, script = await asking(Purse(), hooks=[Redact()])
-    await run.respond("approve", EDIT, principal=ADA)
-
-    assert script.told() == {"c1": ("success", "redacted")}
-    assert (await entry_of(run)).decision == "edit"
-
-
 @pytest.mark.parametrize("hooks", [[], ["hook"]])
 async def test_the_call_of_an_agent_is_decided_in_the_same_way(hooks: list[str]) -> None:
     class Watch:

@@ -75,35 +75,7 @@ async def test_after_hooks_run_for_a_call_that_was_cancelled(cancel: bool | str)
     assert (script.told(), await ran(run), folder.gone) == ({"c1": ("denied", text)}, [], [])
 
 
-class Breaking:
-    name = "breaking"
-
-    async def before_tool_call(self, event: BeforeToolCall) -> None:
-        message = "no connection"
-        raise OSError(message)
-
-
-async def test_a_hook_that_goes_wrong_denies_the_call() -> None:
-    folder = Folder()
-    run, script = await deleting(folder, Breaking(), Approval())
-
-    outcome, text = script.told()["c1"]
-    assert outcome == "denied"
-    assert text.startswith("denied by hook breaking: OSError: no connection")
-    assert (folder.gone, await run.interrupts(), run.status) == ([], [], "completed")
-
-
 # What an agent remembers
-
-
-async def test_trust_is_kept_though_the_call_that_gave_it_is_rejected() -> None:
-    folder = Folder(approve=lambda args: args["path"] == "/a")
-    script = Script(call("delete", "c1", path="/a"), call("delete", "c2", path="/b"), "done")
-    run = await started(Agent("clerk", model=script, tools=[folder.tool], hooks=[Approval()]))
-    await run.respond("sure", "t")
-    await run.respond("approve", {"approved": False})
-
-    assert (folder.gone, run.status) == (["/b"], "completed")
 
 
 async def test_trust_that_a_call_gave_is_not_lost_when_a_hook_asks_about_its_result() -> None:

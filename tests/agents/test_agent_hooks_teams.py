@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from agent_scripts import Script, call, ran, started
 
-from abeyance import AfterToolCall, Agent, BeforeToolCall, Refusal
+from abeyance import AfterToolCall, Agent, BeforeToolCall
 
 CLERK = "graph:g;node:review;agent:clerk"
 HELPER = f"{CLERK};tool:helper:c1;agent:helper"
@@ -139,57 +139,6 @@ async def test_an_approval_is_asked_for_after_what_a_hook_asked_about_an_agent(
     ]
 
 
-async def test_calls_of_one_agent_are_each_asked_about_and_told_apart() -> None:
-    calls = [call("helper", f"c{n}", task=f"look {n}") for n in range(3)]
-    team = Team(*calls, helped=lambda messages: messages[0].parts[0].content, hooks=[Asking()])
-    run = await started(team.clerk)
-    ids = [entry.id for entry in await run.interrupts()]
-    await run.respond(ids[2], {"task": "edited"})
-    assert (len(team.inner.seen), run.status) == (1, "awaiting-input")
-    await run.respond(ids[0], "yes")
-    await run.respond(ids[1], "no")
-
-    assert team.script.told() == {
-        "c0": ("success", "look 0"),
-        "c1": ("denied", "a person said no"),
-        "c2": ("success", "edited"),
-    }
-
-
-async def test_trust_that_was_given_before_an_agent_is_called_is_kept() -> None:
-    class Trusting:
-        async def before_tool_call(self, event: BeforeToolCall) -> None:
-            if not event.agent_state.get("trusted"):
-                event.agent_state["trusted"] = await event.interrupt("trust")
-
-    calls = [call("helper", "c1", task="one"), call("helper", "c2", task="two")]
-    team = Team(*calls, hooks=[Trusting()], tool_execution="sequential")
-    run = await started(team.clerk)
-    await run.respond("trust", True)
-
-    assert (run.status, len(team.inner.seen)) == ("completed", 2)
-
-
-async def test_who_answers_what_a_hook_asks_before_an_agent_needs_its_capability() -> None:
-    from abeyance.core.policy import Principal
-
-    team = Team(hooks=[Asking()])
-    run = await started(team.clerk)
-    with pytest.raises(Refusal, match="helpers"):
-        await run.respond("sure", "yes", principal=Principal(subject="eve"))
-    assert team.inner.seen == []
-
-
-async def test_an_after_hook_is_told_with_which_task_a_person_let_an_agent_be_called() -> None:
-    watching = Watching()
-    team = Team(hooks=[watching], about={"approve": True})
-    run = await started(team.clerk)
-    await run.respond("approve", {"approved": True, "arguments": {"task": "look hard"}})
-
-    assert team.inner.heard(0) == ["look hard"]
-    assert watching.seen == [("c1", {"task": "look hard"}, "helped", False, False)]
-
-
 async def test_an_after_hook_asks_about_each_agent_and_is_asked_once_about_each() -> None:
     watching = Watching()
     calls = [call("helper", "c1", task="one"), call("helper", "c/2", task="two")]
@@ -242,28 +191,6 @@ async def test_an_agent_that_a_hook_cancelled_is_not_entered_when_one_asks_about
     assert (team.inner.seen, run.status) == ([], "completed")
     assert team.script.told() == {"c1": ("denied", "perhaps tomorrow")}
     assert await ran(run) == []
-
-
-async def test_cancelled_agents_at_the_end_of_a_sequence_are_asked_about_too() -> None:
-    class No:
-        async def before_tool_call(self, event: BeforeToolCall) -> None:
-            if event.args["task"] != "one":
-                event.cancel_tool = "x" * 2_500
-
-    calls = [call("helper", f"c{n}", task=task) for n, task in enumerate(["one", "two", "three"])]
-    team = Team(*calls, hooks=[No(), Looking()], tool_execution="sequential")
-    run = await started(team.clerk)
-    await run.respond("look", "seen one")
-    assert len(await run.interrupts()) == 2
-    for number, entry in enumerate(await run.interrupts()):
-        await run.respond(entry.id, f"seen {number}")
-
-    assert (run.status, len(team.inner.seen), len(team.script.seen)) == ("completed", 1, 2)
-    assert team.script.told() == {
-        "c0": ("success", "seen one"),
-        "c1": ("denied", "seen 0"),
-        "c2": ("denied", "seen 1"),
-    }
 
 
 async def test_an_after_hook_sees_large_tasks_and_what_large_ones_came_to() -> None:

@@ -27,12 +27,11 @@ from abeyance import (
     Graph,
     McpServer,
     Principal,
-    Refusal,
     Remember,
     ToolContext,
     testing,
 )
-from abeyance.errors import Blocked, BlockedCode, Code
+from abeyance.errors import Blocked, BlockedCode
 from abeyance.mcp.server import close_servers
 from abeyance.mcp.toolset import McpToolset
 
@@ -163,18 +162,6 @@ async def test_a_call_in_which_its_server_dies_is_not_made_again(tmp_path: Path)
     assert deeds(tmp_path) == ["crashed"]
 
 
-async def test_a_server_that_asks_in_the_old_way_need_not_be_declared_as_such(
-    tmp_path: Path,
-) -> None:
-    run = testing.InMemoryRun(graph_of(Calls(("transfer", {"amount": 9})), started(tmp_path)))
-    await run.start()
-    assert deeds(tmp_path) == []
-
-    await run.respond("elicit", {"action": "accept", "content": {"sure": True}})
-    assert run.values["said"] == "success: transferred"
-    assert deeds(tmp_path) == ["transferred 9"]
-
-
 async def test_a_gated_tool_of_a_server_is_called_only_when_somebody_has_approved_it(
     tmp_path: Path,
 ) -> None:
@@ -196,20 +183,6 @@ async def test_a_gated_tool_of_a_server_is_called_only_when_somebody_has_approve
     assert "denied: The call was rejected by a person, so it was not run: too large" in str(
         run.values["said"]
     )
-
-
-async def test_a_person_answers_in_place_of_a_call_of_a_server_if_its_approvals_allow_that(
-    tmp_path: Path,
-) -> None:
-    server = started(tmp_path, tools=["add"], approve=True, decisions=["respond"])
-    run = testing.InMemoryRun(graph_of(Calls(("add", {"a": 1, "b": 1})), server), {"task": "add"})
-    await run.start()
-    with pytest.raises(Refusal) as refused:
-        await run.respond("approve", {"approved": True})
-    await run.respond("approve", {"approved": False, "result": 3})
-
-    assert refused.value.code is Code.DECISION_NOT_ALLOWED
-    assert run.values["said"] == "success: 3"
 
 
 async def test_a_server_that_is_not_there_blocks_its_agent_and_says_which(tmp_path: Path) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from agent_scripts import Case, Script, call, heard, started
+from agent_scripts import Case, Script, call, heard
 
-from abeyance import END, START, Agent, BeforeToolCall, Fatal, Graph, tool
+from abeyance import END, START, Agent, Fatal, Graph, tool
 from abeyance.testing import InMemoryRun
 
 REMEMBERS: Any = "run"
@@ -35,14 +35,6 @@ async def run_of(graph: Graph) -> InMemoryRun:
     return run
 
 
-async def test_another_visit_begins_a_conversation_of_its_own() -> None:
-    script = Script("said")
-    run = await run_of(looping(Agent("clerk", model=script)))
-
-    assert [heard(messages) for messages in script.seen] == [["round 1"], ["round 2"]]
-    assert len(run.state.transcripts) == 2
-
-
 async def test_an_agent_with_a_memory_goes_on_with_its_conversation() -> None:
     script = Script("said one", "said two")
     run = await run_of(looping(Agent("clerk", model=script, memory=REMEMBERS)))
@@ -58,28 +50,6 @@ async def test_turns_are_counted_anew_in_each_visit() -> None:
     )
 
     assert (run.status, len(script.seen)) == ("completed", 3)
-
-
-async def test_trust_lasts_from_visit_to_visit() -> None:
-    done: list[str] = []
-
-    @tool
-    async def delete(path: str) -> str:
-        done.append(path)
-        return path
-
-    class Trust:
-        async def before_tool_call(self, event: BeforeToolCall) -> None:
-            if not event.agent_state.get("trusted"):
-                event.agent_state["trusted"] = await event.interrupt("trust")
-
-    script = Script(call("delete", "c1", path="/a"), "one", call("delete", "c2", path="/b"), "two")
-    agent = Agent("clerk", model=script, tools=[delete], hooks=[Trust()], memory=REMEMBERS)
-    run = await run_of(looping(agent))
-    assert done == []
-    await run.respond("trust", True)
-
-    assert (run.status, done) == ("completed", ["/a", "/b"])
 
 
 async def test_a_conversation_that_was_cut_has_a_result_for_every_call_when_it_goes_on() -> None:
@@ -115,11 +85,3 @@ async def test_a_final_result_is_answered_when_the_conversation_goes_on() -> Non
 
     assert (run.status, run.values["report"]) == ("completed", 4)
     assert script.told() == {"f1": ("success", "This result was taken.")}
-
-
-async def test_a_run_that_is_over_says_where_its_conversation_is() -> None:
-    run = await started(Agent("clerk", model=Script("said")))
-
-    (head,) = run.state.transcripts.values()
-    assert isinstance(head, str)
-    assert list(run.state.transcripts) == ["graph:g;node:review;agent:clerk"]

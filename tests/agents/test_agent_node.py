@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
 from pydantic_ai.models.function import AgentInfo
 
-from abeyance import START, Agent, Graph, McpServer, Send, testing
+from abeyance import START, Agent, Graph, McpServer
 from abeyance.core.spec import SubgraphNode
 from abeyance.errors import GraphError
 
@@ -22,54 +22,6 @@ class Case(BaseModel):
 
 def judge(messages: Sequence[ModelMessage], info: AgentInfo) -> ModelResponse:
     return ModelResponse(parts=[TextPart("granted")])
-
-
-class Cases(BaseModel):
-    count: int = 2
-
-
-async def test_an_agent_of_a_fan_out_is_told_its_item() -> None:
-    graph = Graph("courts", state=Cases)
-
-    @graph.node(to=["judge"])
-    async def open_cases(state: Cases) -> list[Send]:
-        return [Send("judge", {"case": number}) for number in range(1, state.count + 1)]
-
-    def told(state: Cases, item: dict[str, int]) -> str:
-        return f"case {item['case']} of {state.count}"
-
-    graph.agent("judge", Agent("judge", model=judge), input=told)
-    graph.edge(START, "open_cases")
-    run = await testing.run(graph)
-
-    assert run.status == "completed"
-    first = {(await run.transcript(address))[0].text for address in run.state.transcripts}
-    assert first == {"case 1 of 2", "case 2 of 2"}
-
-
-@pytest.mark.parametrize(
-    ("on_error", "status"),
-    [(None, "failed"), ("interrupt", "awaiting-input"), ("goto:other", "completed")],
-)
-async def test_what_becomes_of_an_agent_that_fails_is_said_at_its_node(
-    on_error: str | None, status: str
-) -> None:
-    def broken(messages: Sequence[ModelMessage], info: AgentInfo) -> ModelResponse:
-        raise RuntimeError("out of ideas")
-
-    graph = Graph("court", state=Case)
-    clerk = Agent("judge", model=broken, model_retries=0)
-    graph.agent("judge", clerk, input="text", output="verdict", on_error=on_error)
-    graph.node(name="other")(lambda state: {"verdict": "by the other one"})
-    graph.edge(START, "judge")
-    graph.edge("judge", "other")
-
-    run = await testing.run(graph)
-    assert run.status == status
-    if on_error == "interrupt":
-        assert (await run.interrupts())[0].address == "graph:court;node:judge"
-        await run.respond("error", {"action": "skip", "patch": {"verdict": "none"}})
-        assert run.values["verdict"] == "by the other one"
 
 
 @pytest.mark.parametrize(

@@ -146,19 +146,6 @@ async def test_an_edit_is_asked_anew_with_the_preview_of_the_edited_arguments() 
     assert script.heard()[-1].startswith("ada changed the arguments of your call 'c1' of 'pay'")
 
 
-async def test_a_call_that_is_asked_anew_may_be_rejected_or_edited_back() -> None:
-    purse = Purse()
-    run, script = await asking(purse)
-    await run.respond("approve", EDIT)
-    await run.respond("approve", {"approved": True, "arguments": {"amount": 5}})
-    (third,) = await run.interrupts()
-    assert third.reason["arguments"] == {"amount": 5, "to": "bob"}
-    await run.respond(third.id, {"approved": False, "reason": "enough"})
-
-    assert (purse.paid, run.status) == ([], "completed")
-    assert script.told()["c1"][0] == "denied"
-
-
 def failing(*outcomes: Any) -> Callable[..., Any]:
     """A preview that returns or raises one after another, and the last again and again."""
     left = [*outcomes]
@@ -221,18 +208,6 @@ async def test_what_is_no_preview_is_shown_as_an_error(made: Any, error: str) ->
     assert question.preview["error"].startswith(error)
 
 
-async def test_a_preview_may_say_that_it_has_no_diff_and_no_table() -> None:
-    made = {"summary": "s", "diff": None, "table": None, "cost": None}
-
-    async def nothing_to_show(amount: int) -> Any:
-        return made
-
-    run, _ = await asking(Purse(nothing_to_show))
-    (question,) = await run.interrupts()
-
-    assert question.preview == made
-
-
 async def test_a_preview_has_the_time_of_its_tool() -> None:
     async def slow(amount: int) -> Any:
         await asyncio.sleep(60)
@@ -270,25 +245,6 @@ async def test_a_call_that_needs_no_approval_has_no_preview() -> None:
     )
 
     assert (purse.paid, run.status) == ([5], "completed")
-
-
-async def test_the_tool_may_ask_after_its_preview_was_confirmed() -> None:
-    balance = [100]
-
-    async def would(amount: int) -> dict[str, Any]:
-        return {"summary": str(balance[0])}
-
-    @tool(approve=True, preview=would)
-    async def pay(ctx: ToolContext, amount: int) -> str:
-        balance[0] = 1
-        return f"{await ctx.interrupt('pin', response=int)}"
-
-    script = Script(call("pay", "c1", amount=5), "done")
-    run = await started(Agent("clerk", model=script, tools=[pay]))
-    await run.respond("approve", YES)
-    await run.respond("pin", 1234)
-
-    assert script.told() == {"c1": ("success", "1234")}
 
 
 async def test_a_lost_worker_leads_to_no_preview_but_to_the_question_what_became_of_the_call() -> (

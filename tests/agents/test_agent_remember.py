@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 from agent_scripts import Script, call, started
-from pydantic import BaseModel
 
-from abeyance import START, Agent, Graph, Principal, Refusal, Remember, tool
+from abeyance import Agent, Principal, Refusal, Remember, tool
 from abeyance.agents.tool_dispatch import MUST_ASK
 from abeyance.agents.tool_errors import ToolDeclarationError
 from abeyance.errors import Code
@@ -19,10 +18,6 @@ from abeyance.testing import InMemoryRun
 ADA = Principal(subject="ada", capabilities=("pay",))
 WEEK = Remember(most="7d", where=["run", "graph"], same=["to"], below={"amount": 200})
 YES = {"approved": True, "remember": {"for": "8h", "where": "run"}}
-
-
-class Wished(BaseModel):
-    wish: dict[str, Any] | None = None
 
 
 class Purse:
@@ -108,16 +103,6 @@ async def test_a_call_whose_arguments_nobody_could_be_shown_runs_unasked_without
     assert (purse.paid, "shown" in unasked) == ([(5, "bob"), (6, "bob")], False)
 
 
-@pytest.mark.parametrize("second", [(200, "bob"), (199, "eve")])
-async def test_a_call_that_is_not_covered_is_asked_about(second: tuple[int, str]) -> None:
-    purse = Purse()
-    run, _ = await paying(purse, (5, "bob"), second)
-    await run.respond("approve", YES, principal=ADA)
-
-    assert (run.status, purse.paid) == ("awaiting-input", [(5, "bob")])
-    assert await told(run, "approval.granted") == []
-
-
 async def test_no_more_calls_run_unasked_than_are_remembered() -> None:
     purse = Purse()
     run, _ = await paying(purse, (5, "bob"), (6, "bob"), (7, "bob"))
@@ -150,20 +135,6 @@ async def test_a_call_for_which_a_framework_wants_an_approval_is_asked_about() -
     await run.respond("approve", YES, principal=ADA)
 
     assert (run.status, purse.paid) == ("awaiting-input", [(5, "bob")])
-
-
-async def test_a_question_may_have_a_field_of_its_own_that_is_called_remember() -> None:
-    class Wish(BaseModel):
-        remember: dict[str, str]
-
-    graph = Graph("wishing", state=Wished)
-    graph.interrupt("ask", prompt="What?", response=Wish, answer_to="wish")
-    graph.edge(START, "ask")
-    run = InMemoryRun(graph)
-    await run.start()
-    await run.respond("ask", {"remember": {"for": "her"}}, principal=ADA)
-
-    assert (run.status, run.values["wish"]) == ("completed", {"remember": {"for": "her"}})
 
 
 async def refused(purse: Purse, answer: Any, principal: Principal = ADA) -> Refusal:

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from agent_scripts import Script, call, started, with_agent
 
 from abeyance import Agent, Principal, ToolContext, tool
-from abeyance.core.state import Limits
 from abeyance.testing import InMemoryRun
-
-CLERK = "graph:g;node:review;agent:clerk"
 
 
 @tool
@@ -51,19 +47,6 @@ async def test_messages_are_read_before_the_next_turn_in_order_and_say_who_wrote
     assert three.startswith('<message from="eve" id="m3">')
     # The result comes first: a provider takes nothing between a call and that.
     assert script.seen[-1][-1].parts[0].part_kind == "tool-return"
-
-
-async def test_a_message_is_read_once() -> None:
-    run, script = await waiting(call("ask", "c2", what="size"), "done")
-    await run.send("use blue")
-    await run.respond("colour", "red")
-    await run.respond("size", "big")
-
-    assert [len(texts(script, number)) for number in range(3)] == [0, 1, 0]
-    delivered = [
-        each async for each in run.events(follow=False) if each.type == "message.delivered"
-    ]
-    assert [each.address for each in delivered] == [f"{CLERK};node:model:2"]
 
 
 async def test_the_model_is_told_what_a_message_is() -> None:
@@ -114,25 +97,6 @@ async def test_a_message_that_comes_with_the_output_has_the_agent_take_another_t
 
     assert (run.status, run.values["report"]) == ("completed", "second")
     assert [len(texts(script, number)) for number in range(2)] == [0, 1]
-
-
-async def test_the_guard_has_a_bound_and_reports_what_it_leaves() -> None:
-    script = Script("first", "second", "third")
-    run = await interjected(script, 10, limits=Limits(max_guard_turns=2))
-
-    assert (run.status, run.values["report"], len(script.seen)) == ("completed", "third", 3)
-    assert [(each.message_id, each.reason) for each in run.state.mailbox.undelivered] == [
-        ("late-3", "guard")
-    ]
-
-
-@pytest.mark.parametrize("target", ["review", "clerk", "model", CLERK, "graph:g;node:review"])
-async def test_an_agent_is_written_to_by_its_name_its_node_or_its_address(target: str) -> None:
-    run, script = await waiting()
-    await run.send("use blue", target=target)
-    await run.respond("colour", "red")
-
-    assert len(texts(script)) == 1
 
 
 async def test_pictures_reach_the_model() -> None:

@@ -12,7 +12,6 @@ import pytest
 from mcp_site import YES, People, Site, deeds, site, started, until
 
 from abeyance.authoring.interrupts import Suspended
-from abeyance.mcp.connection import pool_of
 from abeyance.mcp.server import McpDown, McpServer, McpToolError, McpUnusable, close_servers
 
 SEAT = {"action": "accept", "content": {"seat": "7A"}}
@@ -32,14 +31,6 @@ async def _given_up(server: McpServer, tool: str, people: People, saved: Any = N
     with pytest.raises(Suspended) as caught:
         await server.call(tool, {}, ask=people, saved=saved)
     return caught.value
-
-
-@BOTH
-async def test_tools_are_listed_and_called(tmp_path: Path, older: bool) -> None:
-    with site(tmp_path, *(OLDER if older else ())) as remote:
-        server = remote.server()
-        assert "add" in {tool.name for tool in await server.list_tools()}
-        assert (await server.call("add", {"a": 2, "b": 3}, ask=People())).text == "5"
 
 
 async def test_a_call_goes_on_where_it_stood_and_not_from_its_beginning(tmp_path: Path) -> None:
@@ -80,21 +71,6 @@ async def test_equal_questions_keep_their_own_answers(tmp_path: Path) -> None:
         saved = suspended.state
         people.answers[name] = {"action": "accept", "content": {"word": letter}}
     assert (await server.call("three_times", {}, ask=people, saved=saved)).text == "abc"
-
-
-@BOTH
-async def test_a_question_in_the_way_of_the_library_works_in_both_protocols(
-    tmp_path: Path, older: bool
-) -> None:
-    with site(tmp_path, *(OLDER if older else ())) as remote:
-        server = remote.server()
-        suspended = await _given_up(server, "declared", People())
-        assert suspended.asked[0].question.prompt == "Really?"
-        assert deeds(tmp_path) == []
-        people = People(elicit=YES)
-        found = await server.call("declared", {}, ask=people, saved=suspended.state)
-    assert found.text == "sure: True"
-    assert deeds(tmp_path) == ["declared"]
 
 
 async def test_what_was_saved_serves_a_server_that_speaks_the_older_protocol(
@@ -194,16 +170,6 @@ async def test_a_server_that_was_started_anew_is_used_without_a_word(
             assert (await server.call("who", {}, ask=People())).text != before
         finally:
             again.end()
-
-
-async def test_calls_beside_each_other_are_bounded(tmp_path: Path) -> None:
-    with site(tmp_path) as remote:
-        server = remote.server(connections=3)
-        calls = [server.call("add", {"a": n, "b": 1}, ask=People()) for n in range(9)]
-        assert [each.text for each in await asyncio.gather(*calls)] == [
-            str(n + 1) for n in range(9)
-        ]
-        assert pool_of(server).connections == 3
 
 
 async def test_a_token_comes_from_the_environment_and_is_shown_nowhere(
