@@ -322,41 +322,6 @@ async def test_what_a_call_came_to_is_shown_while_the_model_reads_it(talks: Api)
     assert result["content"] == "3 books"
 
 
-async def test_while_a_run_is_paused_the_stream_stays_open_and_says_so(talks: Api) -> None:
-    thread = new_id("thread")
-    interrupt = await asked(talks, thread)
-    run = f"/runs/{interrupt['id'].partition('.')[0]}"
-    await talks.http.post(f"{run}/pause?wait=PT20S", json={"reason": "lunch"})
-    body = {"threadId": thread, "runId": "2", "messages": [MUCH], "resume": [yes(interrupt)]}
-    lines: list[str] = []
-    async with (
-        httpx.AsyncClient(base_url=talks.url, trust_env=False, verify=PLAIN) as http,
-        http.stream("POST", "/agui/payments", json=body) as response,
-    ):
-        async for line in response.aiter_lines():
-            lines.append(line)
-            if '"paused"' in line:
-                await talks.http.post(f"{run}/resume", json={})
-    events = events_in("\n".join(lines))
-
-    told = [event["value"]["status"] for event in events if event["type"] == "CUSTOM"]
-    assert told == ["paused", "resumed"]
-    assert one(events, "RUN_FINISHED")["outcome"]["type"] == "success"
-
-
-async def test_who_goes_away_in_the_middle_stops_nothing(talks: Api) -> None:
-    thread = new_id("thread")
-    body = {"threadId": thread, "runId": "1", "messages": [MUCH]}
-    async with (
-        httpx.AsyncClient(base_url=talks.url, trust_env=False, verify=PLAIN) as http,
-        http.stream("POST", "/agui/payments", json=body) as response,
-    ):
-        await anext(response.aiter_lines())
-    events = events_in((await agui(talks, thread, MUCH)).text)
-
-    assert one(events, "RUN_FINISHED")["outcome"]["type"] == "interrupt"
-
-
 async def test_a_long_history_may_be_posted_and_one_without_end_not(talks: Api) -> None:
     long = {"id": "a", "role": "assistant", "content": "x" * 2_000_000}
     fits = await agui(talks, new_id("thread"), long, user("write"), graph="writing")

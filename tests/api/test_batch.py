@@ -144,11 +144,6 @@ async def test_a_thousand_runs_in_one_call(api: Api, site: Site) -> None:
     print(f"1,000 runs were told to cancel in {took:.1f} s")
 
 
-async def test_an_unknown_operation_is_an_unknown_path(api: Api) -> None:
-    answer = await post(api, "/batch/delete", {"run_ids": ["a"]})
-    assert (answer.status_code, answer.json()["code"]) == (404, "unknown_path")
-
-
 async def test_a_service_that_is_full_takes_no_other_run_if_it_is_set_to_reject(
     temporal: Any,
 ) -> None:

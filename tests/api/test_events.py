@@ -124,18 +124,6 @@ async def test_a_quiet_stream_shows_that_it_lives() -> None:
     assert seen == [":\n\n"] * 2
 
 
-async def test_a_page_of_a_run_that_goes_on_can_be_gone_on_from(api: Api) -> None:
-    run_id, _ = await api.waiting("gated")
-    first = await page(api, run_id)
-    then = await page(api, run_id, after=first["next_cursor"])
-    await api.http.post(f"/runs/{run_id}/pause?wait=10s", json={})
-    last = await page(api, run_id, after=then["next_cursor"])
-
-    assert first["next_cursor"] == first["items"][-1]["id"]
-    assert (then["items"], then["next_cursor"]) == ([], first["next_cursor"])
-    assert "run.paused" in [event["type"] for event in last["items"]]
-
-
 async def test_a_stream_that_cannot_go_on_says_why_and_ends() -> None:
     async def broken() -> AsyncGenerator[views.Event, None]:
         yield views.Event(id="1", time=datetime.now(UTC), type="user.x\ndata: y", run_id="r")

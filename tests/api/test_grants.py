@@ -137,21 +137,6 @@ async def test_a_yes_is_remembered_listed_used_and_revoked(api: Api) -> None:
     problem(unknown, 404, "not_found")
 
 
-async def test_refusals_leave_the_question_open(api: Api) -> None:
-    id_ = await asking(api)
-    problem(await answer(api, id_, "root", HOURS, "*"), 422, "not_rememberable")
-    wide = problem(
-        await answer(api, id_, "ada", {"for": "8d", "where": "run"}), 422, "grant_too_wide"
-    )
-    assert wide["most"] == 604_800.0
-    faults = problem(
-        await answer(api, id_, "ada", {"for": "soon", "where": "run"}), 422, "invalid_answer"
-    )
-    assert faults["errors"][0]["pointer"] == "/remember/for"
-    assert (await api.interrupt(id_))["status"] == "open"
-    assert (await api.http.get("/grants")).json()["items"] == []
-
-
 async def test_the_terminal_remembers_lists_and_revokes(api: Api) -> None:
     id_ = await asking(api)
     ada = {"ABEYANCE_URL": api.url}

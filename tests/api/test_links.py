@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 from sample_graphs import State
 from stack import Api, app_for, problem, served
-from temporal_site import ANYBODY, Site, eventually
+from temporal_site import ANYBODY, Site
 from temporalio.client import Client as TemporalClient
 
 from abeyance import START, Context, Graph, Principal, Refusal, views
@@ -258,16 +258,6 @@ async def test_a_link_is_void_if_it_is_not_for_this(
     assert await void(api, link(question, person, **changes)) == why
 
 
-async def test_a_link_is_void_for_whom_is_not_asked(site: Site, api: Api, tmp_path: Path) -> None:
-    question = await asked(site)
-    file = tmp_path / "notifications.yaml"
-    file.write_text(
-        FILE.replace("groups: [finance], cap", "groups: [sales], cap"), encoding="utf-8"
-    )
-    async with served(app_for(site, notifications=file)) as changed:
-        assert await void(changed, link(question)) == "leads to a question that was given to others"
-
-
 async def test_a_link_is_void_once_the_question_was_given_to_others_and_one_to_them_is_not(
     site: Site, api: Api
 ) -> None:
@@ -279,44 +269,6 @@ async def test_a_link_is_void_once_the_question_was_given_to_others_and_one_to_t
     assert await void(api, link(question)) == "leads to a question that was given to others"
     answered = await api.http.post(link(question, "bob"), json={"response": True})
     assert answered.status_code == 200, answered.text
-
-
-async def test_a_link_shows_its_question_while_no_worker_is_up_and_takes_no_answer(
-    temporal: TemporalClient, people: Path
-) -> None:
-    graph = asking()
-    graph.interrupt("later", prompt="And then?", assignees=["ada"])
-    graph.edge("approve", "later")
-    site = Site(temporal, graph)
-    away = Site(temporal, graph, beside=site, patience=1.0)
-    async with served(app_for(away, notifications=people)) as api:
-        async with site.worker():
-            question = await asked(site)
-            receipts = await site.client.run(question.run_id).respond(
-                {question.id: True}, principal=Principal(subject="ada", capabilities=("*",))
-            )
-            following = await site.until(question.run_id, "awaiting-input")
-        (open_,) = following.interrupts
-        for path in (link(question), link(open_)):
-            page = await api.http.get(path)
-            again = await api.http.post(path, json={"response": True})
-
-            assert (page.status_code, page.headers["content-type"]) == (
-                200,
-                "text/html; charset=utf-8",
-            )
-            problem(again, 503, "unavailable")
-            assert int(again.headers["retry-after"]) >= 1
-        async with site.worker():
-
-            async def taken() -> Any:
-                answered = await api.http.post(link(question), json={"response": True})
-                return answered.json().get("receipts")
-
-            (found,) = await eventually(taken)
-
-    assert receipts[0].answered_by == "ada"
-    assert found["replayed"] is True
 
 
 async def test_a_link_of_another_key_is_foreign(site: Site, api: Api) -> None:

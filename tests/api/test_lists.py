@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from sample_graphs import gated
 from stack import Api, new_id, problem
-from temporal_site import Site, eventually
-from temporalio.api.workflowservice.v1 import PauseWorkflowExecutionRequest
+from temporal_site import eventually
 
 from abeyance.api.app import create_app
 from abeyance.errors import Refusal
@@ -117,25 +116,6 @@ async def test_runs_and_questions_are_filtered_searched_and_read_page_by_page(ap
         assert cursor[:50] in problem(refused, 422, "invalid_body")["detail"]
     rest = await api.http.get("/interrupts", params={**query, "limit": 7, "cursor": cursor})
     assert [each["id"] for each in rest.json()["items"]] == [eight]
-
-
-async def test_a_run_that_is_paused_through_temporal_breaks_no_list(api: Api, site: Site) -> None:
-    talk = new_id("talk")
-    run_id, (gate,) = await api.waiting("gated", conversation_id=talk)
-    await site.temporal.workflow_service.pause_workflow_execution(
-        PauseWorkflowExecutionRequest(
-            namespace=site.temporal.namespace, workflow_id=run_id, request_id=new_id()
-        )
-    )
-
-    async def blocked() -> bool:
-        await site.client.janitor.round()
-        query = {"conversation_id": talk, "status": "awaiting-input"}
-        found = (await api.http.get("/runs", params=query)).json()["items"]
-        return [why["code"] for entry in found for why in entry["blocked"]] == ["natively_paused"]
-
-    await eventually(blocked)
-    assert await pages(api, "/interrupts", conversation_id=talk) == [[gate]]
 
 
 async def test_what_a_rewind_has_discarded_is_listed_only_when_it_is_asked_for(api: Api) -> None:

@@ -344,22 +344,6 @@ async def test_calls_are_counted_as_the_operations_that_they_are(site: Site) -> 
     assert scraped.total("interrupt_operations_total") == 4
 
 
-async def test_a_run_whose_worker_is_away_is_started_and_found_later(
-    temporal: TemporalClient,
-) -> None:
-    site = Site(temporal, gated(), patience=0.5)
-    async with served(app_for(site, mcp="all", default_timeout=0.5)) as api:
-        async with connected(api, "2025") as client:
-            told = (await client.call("gated")).structured_content
-        async with site.worker():
-            await api.until(told["run_id"], "awaiting-input")
-            async with connected(api, "2025") as client:
-                later = (await client.call("pending", run_id=told["run_id"])).structured_content
-
-    assert told["questions"] == []
-    assert len(later["questions"]) == 1
-
-
 async def test_what_an_unexpected_error_says_stays_in_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

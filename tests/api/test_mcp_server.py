@@ -9,10 +9,10 @@ from typing import Any
 import mcp_types as protocol
 import pytest
 import pytest_asyncio
-from agent_graphs import metered, payments
+from agent_graphs import payments
 from mcp_clients import connected, text_of, yes
 from sample_graphs import Held, chain, gated, gates
-from stack import Api, app_for, new_id, problem, served
+from stack import Api, app_for, new_id, served
 from temporal_site import Site, eventually
 from temporalio.client import Client as TemporalClient
 
@@ -47,7 +47,6 @@ async def site(temporal: TemporalClient, held: Held) -> AsyncIterator[Site]:
         gated(),
         chain(1),
         payments(),
-        metered(),
         gates(2),
         broken(),
         held.graph,
@@ -315,23 +314,6 @@ async def test_a_client_of_2025_is_told_what_waits_and_answers_by_tools(api: Api
     assert (answered["answered_by"], answered["note"]) == ("ada", "fine")
 
 
-async def test_a_budget_is_raised_by_tools(api: Api) -> None:
-    async with connected(api, "2025", headers={"X-Abeyance-Principal": "ada"}) as client:
-        told = (await client.call("metered", task="count")).structured_content
-        (question,) = (await client.call("pending", run_id=told["run_id"])).structured_content[
-            "questions"
-        ]
-        of = {"interrupt_id": question["interrupt_id"], "digest": question["digest"]}
-        low = await client.call("answer", **of, answer={"raise_to": {"turns": 1}})
-        result = await client.call("answer", **of, answer={"raise_to": {"turns": 5}})
-
-    assert "1 of 1 turns. Raise it, or stop 'clerk'?" in question["prompt"]
-    assert question["response_schema"]["properties"]["raise_to"]["required"] == ["turns"]
-    assert low.is_error
-    assert "1 is less than the minimum of 2" in text_of(low)
-    assert result.structured_content["report"].startswith("balance: success")
-
-
 async def test_a_vote_is_told_as_one(api: Api) -> None:
     async with connected(api, "2025") as client:
         (question,) = (await client.call("voted")).structured_content["questions"]
@@ -406,16 +388,6 @@ def test_without_a_published_graph_there_is_nothing() -> None:
     assert not hasattr(app.state, "mcp")
 
 
-async def test_a_setting_publishes_all(site: Site) -> None:
-    async with (
-        served(app_for(site, mcp="all")) as api,
-        connected(api, "rounds") as client,
-    ):
-        tools = (await client.client.list_tools()).tools
-
-    assert "private" in {tool.name for tool in tools}
-
-
 def test_a_graph_with_the_name_of_another_tool_is_no_tool() -> None:
     graph = gated("pending")
     graph.build(mcp=True)
@@ -429,7 +401,3 @@ def test_without_its_library_no_graph_can_be_published(monkeypatch: pytest.Monke
 
     with pytest.raises(SettingsError, match="pip install 'abeyance"):
         create_app(Settings(mcp="all"), {})
-
-
-async def test_other_methods_of_http_are_not_served(api: Api) -> None:
-    problem(await api.http.get("/mcp"), 405, "method_not_allowed")

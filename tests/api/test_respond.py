@@ -11,25 +11,6 @@ from temporal_site import Site
 from abeyance.api.app import create_app
 from abeyance.settings import Settings
 
-YES = {"approved": True}
-
-
-async def test_an_answer_gets_a_receipt_and_the_run_goes_on(api: Api) -> None:
-    run_id, (gate,) = await api.waiting("gated", {"amount": 3})
-    response = await api.http.post(
-        f"/runs/{run_id}/respond", json={"responses": {gate: YES}, "note": "called them"}
-    )
-    (receipt,) = response.json()["receipts"]
-    ended = await api.until(run_id, "completed")
-
-    assert response.status_code == 200
-    assert set(response.json()) == {"receipts"}
-    assert set(receipt) == {"interrupt_id", "status", "answered_by", "accepted_at", "replayed"}
-    assert (receipt["interrupt_id"], receipt["status"]) == (gate, "answered")
-    assert (receipt["answered_by"], receipt["replayed"]) == ("local", False)
-    assert receipt["accepted_at"].endswith("Z")
-    assert ended["values"]["log"] == ["before", "after {'approved': True}"]
-
 
 async def test_an_answer_may_be_nothing_name_no_question_and_show_the_run_it_leads_to(
     api: Api,

@@ -202,17 +202,6 @@ async def test_an_ended_run_refuses_every_call_in_the_same_words(begin: Begin) -
     assert details == ["ended_at", "interrupt_id", "run_status", "status"]
 
 
-async def test_the_same_message_with_a_pause_pauses_once(begin: Begin) -> None:
-    run = await begin({})
-    await run.wait(until=WAITING)
-    await run.pause_and_send("look", message_id="m")
-    await run.resume()
-    await run.wait(until=WAITING)
-
-    assert (await run.pause_and_send("look", message_id="m")).duplicate
-    assert not (await run.view()).paused
-
-
 async def test_a_yes_is_taken_back_while_it_is_held(begin: Begin) -> None:
     run = await begin({}, "held")
     await run.wait(until=WAITING)
@@ -317,16 +306,6 @@ async def test_a_cancelled_run_ends_in_good_order(begin: Begin) -> None:
     assert (ended.status, ended.reason) == ("cancelled", "enough")
     assert [entry.status for entry in await run.interrupts(status="all")] == ["cancelled"]
     assert (await run.result()).outcome == "cancelled"
-
-
-async def test_who_reads_no_further_may_stop(begin: Begin) -> None:
-    run = await begin({})
-    async with aclosing(run.events()) as events:
-        async for event in events:
-            if event.type == "run.awaiting_input":
-                break
-    await run.cancel()
-    assert (await run.wait()).status == "cancelled"
 
 
 async def test_values_are_edited_only_where_the_graph_is_known(site: Site) -> None:

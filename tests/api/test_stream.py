@@ -270,11 +270,6 @@ async def test_what_is_no_cursor_of_the_deployment_is_refused(
     problem(await api.http.get("/events", headers=wrong), 422, "invalid_body")
 
 
-async def test_reading_all_runs_takes_the_capability_to_read(api: Api) -> None:
-    response = await api.http.get("/events", headers={"X-Abeyance-Capabilities": "runs:start"})
-    assert problem(response, 403, "capability_required")["capability"] == "runs:read"
-
-
 async def test_the_same_is_read_through_the_client_over_http(api: Api) -> None:
     only = EventFilter(types=("run.*",), graph="guarded")
     whole = await everything(api, type="run.*", graph="guarded")
