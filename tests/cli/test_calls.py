@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from command_line import Terminal
 from dev_stack import Place, Stack, command
-from other_site import other_site
 
 NOBODY = "http://127.0.0.1:1"
 
@@ -289,20 +288,6 @@ def test_where_nothing_answers_it_says_where_and_how_to_start_one(
     assert "abeyance dev" in line
 
 
-def test_an_address_of_something_else_is_told(terminal: Terminal) -> None:
-    with other_site() as port:
-        url = f"http://127.0.0.1:{port}"
-        terminal.set("ABEYANCE_URL", url)
-        for arguments in (
-            ["show", "any"],
-            ["events", "any", "--follow"],
-            ["graph", "show", "any"],
-        ):
-            code, _, err = terminal.call(*arguments)
-            assert code == 2
-            assert url in err
-
-
 def test_setup_says_the_same_each_time_and_sets_the_retention(
     standing: Stack, tmp_path: Path
 ) -> None:
@@ -359,19 +344,6 @@ def test_a_process_that_cannot_use_the_database_says_why_and_ends(
     )
 
 
-def test_a_file_that_processes_elsewhere_would_need_is_warned_of(
-    place: Place, foreign: Path
-) -> None:
-    variables: dict[str, Any] = {
-        "ABEYANCE_DATABASE_URL": f"sqlite:///{foreign}",
-        "TEMPORAL_ADDRESS": "elsewhere:7233",
-    }
-
-    warning, _ = place.run("worker", "sums:graph", **variables).stderr.splitlines()
-
-    assert f"the records are in the file {foreign}, and Temporal is at elsewhere:7233" in warning
-
-
 def test_a_retention_that_temporal_cannot_keep_is_told_in_our_words(standing: Stack) -> None:
     done = standing.place.call("setup", "--retention", "3", TEMPORAL_ADDRESS=standing.temporal)
 
@@ -414,18 +386,3 @@ def test_setup_of_a_server_that_is_not_there_is_one_line(place: Place) -> None:
     assert (done.returncode, done.stdout) == (4, "")
     (line,) = done.stderr.splitlines()
     assert "127.0.0.1:1" in line
-
-
-def test_the_module_is_the_command_and_loads_nothing_to_explain_itself(place: Place) -> None:
-    source = (
-        "import sys, abeyance.cli.main\n"
-        "code = abeyance.cli.main.run(['--help'])\n"
-        "heavy = ('fastapi', 'httpx', 'sqlalchemy', 'temporalio')\n"
-        "print(code, [name for name in heavy if name in sys.modules])"
-    )
-    done = place.python("-c", source)
-
-    for name in ("dev", "worker", "api", "setup", "run", "list", "watch", "graph"):
-        assert f" {name} " in done.stdout
-    assert done.stdout.splitlines()[-1] == "0 []"
-    assert place.run("--help").returncode == 0

@@ -157,13 +157,6 @@ def test_several_graphs_are_told_apart(terminal: Terminal) -> None:
     assert out.count("flowchart TD") == 2
 
 
-def test_a_graph_with_faults_is_not_drawn(terminal: Terminal) -> None:
-    code, out, err = terminal.call("graph", "show", "triage.yaml")
-
-    assert (code, out) == (1, "")
-    assert "triage.yaml:3: " in err
-
-
 def test_a_graph_that_the_api_serves_is_drawn_by_its_name(
     terminal: Terminal, standing: Stack
 ) -> None:

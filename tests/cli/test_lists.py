@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from command_line import Terminal, called
 from dev_stack import Stack, until
-from stack import app_for, new_id, served
+from stack import app_for, served
 from temporal_site import Site
 from temporalio.client import Client as TemporalClient
 
-from abeyance import START, Context, Graph, Interrupt
+from abeyance import START, Graph
 
 NAMES = ["listed-1", "listed-2", "listed-3"]
 
@@ -146,30 +146,6 @@ def test_an_empty_filter_is_refused_and_is_not_left_out(terminal: Terminal, comm
     code, out, err = terminal.call(*command.split(), "")
 
     assert (code, out) == (3, ""), err
-
-
-def test_none_at_most_is_wrong_usage(terminal: Terminal) -> None:
-    assert terminal.call("list", "--limit", "0")[0] == 2
-
-
-async def test_a_list_counts_more_questions_than_it_shows(temporal: TemporalClient) -> None:
-    graph = Graph("many")
-
-    @graph.node
-    async def ask(state: dict[str, Any], ctx: Context) -> None:
-        await ctx.interrupts([Interrupt(f"q{n}", prompt="Pay?") for n in range(70)])
-
-    graph.edge(START, "ask")
-    site, name = Site(temporal, graph), new_id("many")
-    async with served(app_for(site)) as api, site.worker():
-        run_id = await api.start("many", {}, run_id=name)
-        await api.until(run_id, "awaiting-input")
-        rows: list[list[str]] = []
-        while not rows:
-            _, out, _ = await called("list", "--graph", "many", ABEYANCE_URL=api.url)
-            rows = [line.split() for line in out.splitlines() if line.startswith(name)]
-
-    assert rows[0][4] == "70"
 
 
 async def test_a_command_names_its_caller_where_nobody_has_to_sign_in(

@@ -99,12 +99,6 @@ def test_what_cannot_be_read_is_refused(
     assert told in err
 
 
-def test_nothing_is_read_where_nobody_answers(teller: Terminal) -> None:
-    teller.set("ABEYANCE_URL", "http://127.0.0.1:1")
-
-    assert teller.call("transcript", "x")[0] == 4
-
-
 def test_a_question_about_a_call_shows_it_and_how_to_answer(
     bank: Threaded, teller: Terminal
 ) -> None:
