@@ -17,7 +17,7 @@ from stored import LARGE, LOGGED, SECRET, SHOWN, State, connected, letters, show
 from temporal_site import ANYBODY, Site, eventually
 from temporalio.client import Client as TemporalClient
 
-from abeyance import START, Context, Fatal, Graph, commands, views
+from abeyance import START, Fatal, Graph, commands, views
 from abeyance.core.json import sha256
 from abeyance.core.state import Limits
 from abeyance.errors import Code, Refusal, Unreadable
@@ -188,48 +188,6 @@ async def test_what_a_cancelled_run_leaves_in_its_memo_is_read(
     await eventually(is_listed)
 
 
-async def test_a_node_that_nobody_has_the_code_of_is_told_with_its_name(
-    temporal: TemporalClient, tmp_path: Path, keys: str
-) -> None:
-    site = Site(connected(temporal, settings_for("both", tmp_path, keys)), letters())
-    async with site.worker(broken()):
-        run_id = await site.start()
-
-        async def blocked() -> list[views.BlockedView]:
-            return (await site.client.run(run_id).view()).blocked
-
-        (found,) = await eventually(blocked)
-        await site.temporal.get_workflow_handle(run_id).terminate()
-
-    assert found.code == "code_missing"
-    assert "has no graph 'letters'" in found.message
-
-
-async def test_a_key_that_is_used_again_for_another_answer_is_refused(
-    temporal: TemporalClient, tmp_path: Path, keys: str
-) -> None:
-    graph = Graph("twice", state=State)
-    for name in ("one", "two"):
-        graph.interrupt(name, prompt=name)
-        graph.edge(START, name)
-    site = Site(connected(temporal, settings_for("both", tmp_path, keys)), graph)
-    async with site.worker():
-        run_id = await site.start()
-        (one, two) = (await site.until(run_id, "awaiting-input")).interrupts
-        await site.client.run(run_id).respond({one.id: LARGE}, principal=ANYBODY, key="k")
-        again = await site.client.run(run_id).respond({one.id: LARGE}, principal=ANYBODY, key="k")
-        assert [receipt.replayed for receipt in again] == [True]
-        with pytest.raises(Refusal) as caught:
-            await site.client.run(run_id).respond({two.id: LARGE}, principal=ANYBODY, key="k")
-        assert caught.value.code is Code.IDEMPOTENCY_CONFLICT
-        # What is refused by the run comes back with its code, text and details.
-        with pytest.raises(Refusal, match="'one' was answered by 'ada'") as caught:
-            await site.client.run(run_id).respond({one.id: "other"}, principal=ANYBODY)
-        assert caught.value.code is Code.ALREADY_ANSWERED
-        await site.client.run(run_id).cancel()
-        await site.ended(run_id)
-
-
 async def test_keys_are_rotated_while_a_run_waits(
     temporal: TemporalClient, tmp_path: Path, keys: str
 ) -> None:
@@ -293,67 +251,6 @@ async def test_an_unchanged_large_value_is_kept_once_however_often_it_travels(
     # Its input, the values of each order (which differ by a line of the log), the end.
     assert sum(size > 150_000 for size in sizes) <= 10
     assert len(gzip.compress((await histories(site, run_id))[0].encode())) < 30_000
-
-
-async def test_a_step_with_a_large_result_is_done_once_and_is_kept_with_its_run(
-    temporal: TemporalClient, tmp_path: Path, keys: str
-) -> None:
-    graph = Graph("stepping", state=State)
-    done: list[str] = []
-
-    @graph.node(retries=2)
-    async def work(state: State, ctx: Context) -> dict[str, Any]:
-        async def fetch() -> str:
-            done.append("fetch")
-            return LARGE[:50_000]
-
-        text = await ctx.step("fetch", fetch)
-        done.append("attempt")
-        if done.count("attempt") == 1:
-            raise RuntimeError("try again")
-        return {"given": text}
-
-    graph.edge(START, "work")
-    site = Site(connected(temporal, settings_for("required", tmp_path, keys)), graph)
-    async with site.worker():
-        run_id = await site.start()
-        ended = await site.ended(run_id)
-
-    assert ended.values["given"] == LARGE[:50_000]
-    assert done == ["fetch", "attempt", "attempt"]
-    await FolderBlobs(tmp_path).delete_run(run_id)
-    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
-
-
-@pytest.mark.parametrize("lacking", ["key", "storage"])
-async def test_a_worker_that_cannot_read_a_run_breaks_nothing_and_another_goes_on(
-    temporal: TemporalClient, tmp_path: Path, keys: str, lacking: str
-) -> None:
-    right = settings_for("both", tmp_path / "blobs", keys)
-    wrong = {
-        "key": right.model_copy(update={"encryption_keys": keys.replace("first", "other")}),
-        "storage": settings_for("both", tmp_path / "elsewhere", keys),
-    }[lacking]
-    site = Site(connected(temporal, right), letters())
-    poor = Site(connected(temporal, wrong), letters())
-    poor.settings = site.settings
-    run_id = await site.start({"given": LARGE})
-    async with poor.worker():
-
-        async def failed() -> list[str]:
-            return [
-                event.workflow_task_failed_event_attributes.failure.message
-                for event in (await site.history(run_id)).events
-                if event.HasField("workflow_task_failed_event_attributes")
-            ]
-
-        await eventually(failed)
-    async with site.worker():
-        await site.until(run_id, "awaiting-input")
-        await site.client.run(run_id).respond(response={"note": LARGE}, principal=ANYBODY)
-        ended = await site.ended(run_id)
-
-    assert ended.values["log"] == LOGGED
 
 
 @pytest.mark.parametrize("way", [pytest.param("stored", marks=pytest.mark.slow), "required"])
