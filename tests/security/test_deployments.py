@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator
@@ -13,8 +12,6 @@ from typing import Any
 import httpx
 import pytest
 import pytest_asyncio
-from command_line import Terminal
-from rpc_counter import counted
 from sample_graphs import chain, gated
 from stack import Api, app_for, new_id, problem, served
 from temporal_site import ANYBODY, Site, eventually
@@ -23,7 +20,6 @@ from temporalio.common import WorkflowIDReusePolicy
 
 from abeyance import Refusal, commands, names
 from abeyance.api.app import create_app
-from abeyance.client import Client
 from abeyance.client.start import StartPlan
 from abeyance.core.state import Limits
 from abeyance.errors import Code
@@ -268,18 +264,6 @@ async def test_the_id_of_another_deployments_run_is_taken_and_nothing_else_is_to
     problem(await two.theirs.http.get(f"/runs/{run_id}"), 404, "unknown_run")
 
 
-async def test_an_own_run_that_has_ended_may_be_replaced(two: Two) -> None:
-    run_id = await ended(two.ours)
-    body = {"graph": "gated", "input": {}, "run_id": run_id, "reuse": True}
-
-    assert (await two.ours.http.post("/runs", json=body)).status_code == 201
-    view = await two.ours.api.until(run_id, "awaiting-input")
-    await two.ours.site.client.run(run_id).respond(
-        {view["interrupts"][0]["id"]: YES}, principal=ANYBODY
-    )
-    assert (await two.ours.api.until(run_id, "completed"))["graph"] == "gated"
-
-
 async def test_eviction_and_the_bound_of_active_runs_look_at_own_runs_alone(
     temporal: TemporalClient,
 ) -> None:
@@ -361,42 +345,6 @@ async def test_an_id_that_has_passed_to_another_deployment_leads_to_no_run_of_th
         await theirs.ended(run_id)
 
 
-async def test_whose_a_run_is_costs_one_call_the_first_time_and_none_later(
-    temporal: TemporalClient,
-) -> None:
-    site = Site(temporal, gated())
-    connection, counter = counted(temporal)
-    client = Client(connection, task_queue=site.settings.task_queue)
-    async with site.worker():
-        run_id = await site.start()
-        view = await site.until(run_id, "awaiting-input")
-        await client.run(run_id).clear_messages()
-        assert counter.calls == {"describe_workflow_execution": 1, "update_workflow_execution": 1}
-
-        counter.calls.clear()
-        await client.run(run_id).respond({view.interrupts[0].id: YES}, principal=ANYBODY)
-        assert counter.calls == {"update_workflow_execution": 1}
-        await site.ended(run_id)
-
-
-async def test_what_starts_a_run_knows_it_without_asking(temporal: TemporalClient) -> None:
-    site = Site(temporal, gated())
-    connection, counter = counted(temporal)
-    client = Client(connection, task_queue=site.settings.task_queue)
-    async with site.worker():
-        run_id = (await client.runs.start(site.graphs["gated"], {})).run_id
-        await client.run(run_id).clear_messages()
-        await client.run(run_id).cancel()
-
-    assert counter.calls == {
-        "start_workflow_execution": 1,
-        "update_workflow_execution": 1,
-        "signal_workflow_execution": 1,
-        # Once for each client: whose records they are.
-        "describe_namespace": 1,
-    }
-
-
 async def test_the_task_queue_of_a_run_stands_in_its_memo_and_can_be_searched(
     two: Two, temporal: TemporalClient
 ) -> None:
@@ -410,35 +358,6 @@ async def test_the_task_queue_of_a_run_stands_in_its_memo_and_can_be_searched(
     assert await eventually(found) == [run_id]
     described = await temporal.get_workflow_handle(run_id).describe()
     assert await described.memo_value(names.MEMO_QUEUE) == queue
-
-
-COMMANDS = [
-    ("show", "{run}"),
-    ("result", "{run}"),
-    ("interrupts", "{run}"),
-    ("events", "{run}"),
-    ("transcript", "{run}"),
-    ("respond", "{gate}", '{{"approved": true}}'),
-    ("pause", "{run}"),
-    ("cancel", "{run}"),
-    ("steer", "{run}", "hello"),
-]
-
-
-async def test_the_command_line_knows_nothing_of_another_deployments_run(
-    two: Two, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run_id, gate = await waiting(two.ours)
-    before = await length(two.ours, run_id)
-    terminal = Terminal(two.theirs.api.url, capsys, monkeypatch)
-
-    for command in COMMANDS:
-        arguments = [part.format(run=run_id, gate=gate) for part in command]
-        code, out, err = await asyncio.to_thread(terminal.call, *arguments)
-        assert code != 0, (command, out)
-        assert f"There is no run '{run_id}'" in err, (command, err)
-        assert "250" not in out + err, command
-    assert await length(two.ours, run_id) == before
 
 
 async def test_a_service_that_could_reach_other_deployments_says_so_once(
