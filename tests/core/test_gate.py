@@ -73,6 +73,23 @@ def test_an_opening_is_told_with_who_may_answer_and_until_when() -> None:
     assert (fact.audit["shown"]["digest"], fact.audit["shown"]["default"]) == (opened.digest, "no")
 
 
+def test_an_id_names_its_run_and_is_the_same_in_every_replay() -> None:
+    assert asking_for().open("ask").id == asking_for().open("ask").id
+    assert asking_for().open("ask").id == interrupt_id("r", "graph:g;node:ask", "ask")
+    different = {
+        interrupt_id("r", "graph:g;node:ask", "ask"),
+        interrupt_id("r", "graph:g;node:ask", "other"),
+        interrupt_id("r", "graph:g;node:ask:2", "ask"),
+        interrupt_id("r", "graph:g;node:ask", "ask", 2),
+        interrupt_id("q", "graph:g;node:ask", "ask"),
+    }
+    assert len(different) == 5
+    run, _, digits = asking_for().open("ask").id.rpartition(".")
+    assert run == "r"
+    assert len(digits) == 16
+    assert int(digits, 16) >= 0
+
+
 @pytest.mark.parametrize(
     ("about", "digits"),
     [

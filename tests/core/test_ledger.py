@@ -390,3 +390,18 @@ def test_one_wrong_answer_refuses_all_and_every_reason_is_told() -> None:
     assert all(entry["detail"] for entry in refusal.details["refused"])
     assert "Of 4 answers 3 cannot be accepted, so none was applied." in refusal.message
     assert run.waiting == ["one", "two", "three", "four"]
+
+
+def test_the_order_of_answering_is_free_and_branches_do_not_wait_for_each_other() -> None:
+    run = Drive(
+        graph(
+            gate("one"),
+            gate("two"),
+            "after_one",
+            "after_two",
+            ways=[(START, "one"), (START, "two"), ("one", "after_one"), ("two", "after_two")],
+        )
+    )
+    run.answer("two")
+    assert run.started == ["after_two"]
+    assert run.waiting == ["one"]
