@@ -20,10 +20,8 @@ from abeyance import (
     Graph,
     Interrupt,
     Principal,
-    Refusal,
     append,
 )
-from abeyance.errors import Code
 from abeyance.testing import InMemoryRun, run
 
 
@@ -74,32 +72,6 @@ async def test_the_answer_has_the_type_that_was_asked_for() -> None:
     assert got[-4:] == [Account(iban="DE1", opened=moment), "b", 0, None]
 
 
-@pytest.mark.parametrize("answer", [None, False, 0, "", [], {}])
-async def test_an_empty_answer_is_an_answer(answer: Any) -> None:
-    async def work(state: State, ctx: Context) -> dict[str, Any]:
-        return {"log": [repr(await ctx.interrupt("q"))]}
-
-    ended = await run(one_node(work), answers={"q": answer})
-    assert ended.values["log"] == [repr(answer)]
-
-
-async def test_several_questions_at_once_come_back_by_name() -> None:
-    async def work(state: State, ctx: Context) -> dict[str, Any]:
-        answers = await ctx.interrupts([Interrupt("a"), Interrupt("b", process="p")])
-        return {"log": [f"{answers['a']} {answers['p/b']}"]}
-
-    trial = InMemoryRun(one_node(work))
-    await trial.start()
-    assert [entry.address for entry in await trial.interrupts()] == [
-        "graph:one;node:work",
-        "graph:one;node:work;process:p",
-    ]
-    await trial.respond("b", 2)
-    assert trial.status == "awaiting-input"
-    await trial.respond("a", 1)
-    assert (trial.status, trial.values["log"]) == ("completed", ["1 2"])
-
-
 async def test_processes_run_side_by_side_and_only_what_waits_is_asked() -> None:
     done: Counter[str] = Counter()
 
@@ -137,39 +109,6 @@ async def test_a_raised_interrupt_is_answered_by_looking_at_the_answers() -> Non
 
     ended = await run(one_node(work), answers={"q": "y"})
     assert ended.values["log"] == ["y {'q': 'y'} {'seen': 1}"]
-
-
-async def test_a_second_visit_of_the_same_node_asks_anew() -> None:
-    graph = Graph("loop", state=State)
-
-    @graph.node
-    async def ask(state: State, ctx: Context) -> dict[str, Any]:
-        assert ctx.resumed or ctx.saved_state is None
-        said = await ctx.interrupt("again", state="kept")
-        return {"count": state.count + 1, "log": [said]}
-
-    graph.edge(START, "ask")
-    graph.route("ask", lambda state: "ask" if state.count < 2 else None, to=["ask"])
-    graph.edge("ask", "ask", when={"count": 1})
-    trial = InMemoryRun(graph)
-    await trial.start()
-    first = (await trial.interrupts())[0].id
-    await trial.respond(first, "one")
-    second = (await trial.interrupts())[0].id
-    assert second != first
-    with pytest.raises(Refusal) as late:
-        await trial.respond(first, "other")
-    assert late.value.code is Code.ALREADY_ANSWERED
-
-
-async def test_what_code_asks_is_shown_as_it_is() -> None:
-    async def work(state: State, ctx: Context) -> None:
-        await ctx.interrupt("q", prompt="{count} of {log}", reason={"by": "{count}"})
-
-    trial = InMemoryRun(one_node(work))
-    await trial.start()
-    assert (await trial.interrupts())[0].prompt == "{count} of {log}"
-    assert (await trial.interrupts())[0].reason == {"by": "{count}"}
 
 
 async def test_a_moment_is_a_deadline_and_lets_time_decide() -> None:
@@ -367,14 +306,6 @@ async def test_an_event_has_the_prefix_of_its_kind_once() -> None:
         event.type async for event in ended.events(follow=False) if event.type.startswith("user.")
     ]
     assert own == ["user.charged", "user.charged"]
-
-
-async def test_the_reason_of_a_composite_counts_with_each_of_its_questions() -> None:
-    def work(state: State) -> dict[str, Any]:
-        asked = [Interrupt(f"q{number}") for number in range(20)]
-        raise CompositeInterrupt(asked, reason="x" * 90_000)
-
-    assert "asks 20 questions that take 18" in await failed(work)
 
 
 async def test_a_visit_keeps_its_state_until_it_gives_another() -> None:

@@ -44,19 +44,6 @@ async def test_a_link_is_that_of_the_question_before_it_is_asked_and_after_its_a
     assert [*seen, *trial.values["links"]] == [*asked, *asked, *asked]
 
 
-async def test_a_process_has_a_question_of_its_own() -> None:
-    seen: list[str] = []
-
-    async def work(state: State, ctx: Context) -> None:
-        seen.extend(ctx.link("q", process=name) for name in ("a", "b"))
-        await ctx.gather(ctx.interrupt("q", process="a"), ctx.interrupt("q", process="b"))
-
-    trial = InMemoryRun(one_node(work))
-    await trial.start()
-
-    assert seen == await open_links(trial)
-
-
 async def test_a_question_that_is_still_open_keeps_its_link_beside_one_that_was_answered() -> None:
     seen: list[list[str]] = []
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Any
 
-import pytest
 from pydantic import BaseModel
 
-from abeyance import START, Goto, Graph, GraphError, append, testing
-from abeyance.core.state import Limits
+from abeyance import START, Goto, Graph, append, testing
 
 AFTER_WORK = "(node-id (id work)) "
 
@@ -49,45 +47,6 @@ async def log_of(graph: Graph, given: dict[str, Any] | None = None, **more: Any)
 
 HALT, RETRY = {"kind": "halt", "reason": "enough"}, {"kind": "retry"}
 LEFT, RIGHT = ({"kind": "goto", "node": node} for node in ("left", "right"))
-BOTH = {"kind": "parallel", "nodes": ["left", "right"]}
-ASK = {"kind": "interrupt", "prompt": "Sure of {amount}?", "answer_to": "ok"}
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "went"),
-    [
-        (LEFT, RIGHT, ["work", "left"]),
-        (BOTH, LEFT, ["work", "left"]),
-        (BOTH, BOTH, ["work", "left", "right"]),
-        (LEFT, HALT, ["work"]),
-        (LEFT, RETRY, ["work", "work", "work"]),
-        (RETRY, HALT, ["work"]),
-    ],
-)
-async def test_one_decision_is_taken_by_rank_and_then_by_order(
-    first: dict[str, Any], second: dict[str, Any], went: list[str]
-) -> None:
-    graph = shop(one=(AFTER_WORK + "(amount)", [first]), two=({"node": "work"}, [second]))
-    ended = await testing.run(graph, limits=Limits(max_visits=3))
-
-    assert ended.values["log"] == went
-    assert ended.status == {"halt": "halted", "retry": "failed"}.get(second["kind"], "completed")
-
-
-async def test_every_question_comes_before_the_decision() -> None:
-    rules = {
-        "over": (AFTER_WORK, [HALT]),
-        "sure": (AFTER_WORK + '(amount (value "7"))', [ASK]),
-        "quiet": (AFTER_WORK + '(amount (value "8"))', [ASK]),
-    }
-    run = testing.InMemoryRun(shop(**rules), {"amount": 7})
-    await run.start()
-    (asked,) = await run.interrupts()
-
-    assert (run.status, asked.kind, asked.name) == ("awaiting-input", "rule", "sure")
-    assert asked.prompt == "Sure of 7?"
-    await run.respond("sure", True)
-    assert (run.status, run.reason, run.values["ok"]) == ("halted", "enough", True)
 
 
 async def test_a_rule_sees_the_patch_of_the_visit_and_comes_before_its_goto() -> None:
@@ -99,16 +58,6 @@ async def test_a_rule_sees_the_patch_of_the_visit_and_comes_before_its_goto() ->
     graph.rule("bad", when=AFTER_WORK + '(verdict (value "bad"))', then=[RIGHT])
 
     assert await log_of(graph) == ["right"]
-
-
-async def test_what_one_rule_asserts_lets_another_fire_and_is_gone_with_the_visit() -> None:
-    graph = shop(
-        tell=(AFTER_WORK + "(amount (value ?a))", [{"kind": "assert", "fact": "(seen (of ?a))"}]),
-        act=('(seen (of ~"0"))', [LEFT]),
-    )
-
-    assert await log_of(graph, {"amount": 1}) == ["work", "left"]
-    assert await log_of(graph, {"amount": 0}) == ["work", "last"]
 
 
 async def test_a_rule_with_a_mapping_changes_facts_in_its_turn() -> None:
@@ -146,23 +95,6 @@ async def test_a_mapping_tells_a_text_from_a_number_where_clips_does_not() -> No
     assert await log_of(graph, {"deep": {"n": "7"}}) == ["work", "last"]
 
 
-async def test_a_rule_looks_at_the_answer_to_a_question() -> None:
-    graph = Graph("asked", state=State)
-    graph.interrupt("gate", prompt="?", answer_to="verdict")
-    for name in ("yes", "no"):
-        graph.node(name=name)(logs(name))
-    graph.edge(START, "gate")
-    graph.edge("gate", "yes")
-    graph.rule(
-        "refused",
-        when='(node-id (id gate)) (verdict (value ?v&:(eq (sub-string 1 2 ?v) "no")))',
-        then=[{"kind": "goto", "node": "no"}],
-    )
-
-    assert await log_of(graph, answers={"gate": "yes, do"}) == ["yes"]
-    assert await log_of(graph, answers={"gate": "no, never"}) == ["no"]
-
-
 async def test_a_rule_looks_at_what_a_nested_graph_left_and_each_graph_has_its_own() -> None:
     inner = shop(inside=(AFTER_WORK + '(amount (value "1"))', [RIGHT]))
     graph = Graph("outer", state=State)
@@ -179,21 +111,6 @@ async def test_a_rule_looks_at_what_a_nested_graph_left_and_each_graph_has_its_o
 
     assert await log_of(graph, {"amount": 1}) == ["work", "right", "end"]
     assert await log_of(graph, {"amount": 2}) == ["work", "last", "outer work"]
-
-
-async def test_a_rule_decides_on_the_values_that_a_person_has_edited() -> None:
-    graph = Graph("looked", state=State, interrupt_after=["work"])
-    for name in ("work", "left", "right"):
-        graph.node(name=name)(logs(name))
-    graph.edge(START, "work")
-    graph.edge("work", "right")
-    graph.rule("large", when=AFTER_WORK + '(amount (value ~"0"))', then=[LEFT])
-
-    def edit(interrupt: Any) -> Any:
-        return {"values": {"amount": 9}, "version": interrupt.payload["version"]}
-
-    assert await log_of(graph, answers={"interrupt_after": edit}) == ["work", "left"]
-    assert await log_of(graph, answers={"interrupt_after": None}) == ["work", "right"]
 
 
 async def test_a_rule_of_another_node_need_not_bear_the_values_of_this_one() -> None:
@@ -223,28 +140,3 @@ async def test_rules_that_cannot_be_evaluated_fail_the_visit_at_once() -> None:
     assert "the rules cannot be evaluated after 'work': the rule 'sum' cannot be" in asked.prompt
     await run.respond("error", {"action": "skip", "patch": {"verdict": None}})
     assert run.status == "completed"
-
-
-async def test_rules_that_never_come_to_rest_fail_the_visit() -> None:
-    again = [{"kind": "retract", "pattern": "?a"}, {"kind": "assert", "fact": "(ping)"}]
-    graph = shop(
-        start=({"node": "work"}, [{"kind": "assert", "fact": "ping"}]),
-        turn=("?a <- (ping)", again),
-    )
-    ended = await testing.run(graph)
-
-    assert ended.status == "failed"
-    assert "the rules still fire after 1000 firings, next 'turn'" in str(ended.reason)
-
-
-def test_the_text_of_a_rule_is_part_of_the_version_of_its_graph() -> None:
-    one, two = (shop(r=(f'(amount (value "{n}"))', [HALT])).build() for n in (1, 2))
-
-    assert one.version != two.version
-
-
-def test_rules_that_change_facts_which_nobody_sees_are_a_fault() -> None:
-    graph = shop(r=({"node": "work"}, [{"kind": "assert", "fact": "told"}]))
-
-    with pytest.raises(GraphError, match="'r' changes facts, but no rule has CLIPS text"):
-        graph.build()

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Any
 
 from pydantic import BaseModel
 
-from abeyance import START, Context, Graph, add
+from abeyance import START, Context, Graph
 from abeyance.testing import run
 
 
@@ -50,33 +50,6 @@ async def test_a_step_of_what_is_not_json_fails_and_names_itself() -> None:
 
     ended = await run(one_node(work, retries=0))
     assert "the step 'odd' returned a value of type object that is not JSON" in (ended.reason or "")
-
-
-async def test_what_does_not_fit_because_of_another_branch_is_tried_again_behind_its_steps() -> (
-    None
-):
-    class Totals(BaseModel):
-        total: Annotated[float, add] = 0.0
-
-    graph, done = Graph("two", state=Totals), Counter[str]()
-
-    @graph.node
-    async def other(state: Totals) -> dict[str, float]:
-        return {"total": 1e308}
-
-    @graph.node(on_error="interrupt")
-    async def work(state: Totals, ctx: Context) -> dict[str, float]:
-        await ctx.step("once", lambda: done.update(["once"]))
-        return {"total": -1e308 if state.total else 1e308}
-
-    graph.edge(START, "other")
-    graph.edge(START, "work")
-    trial = await run(graph)
-    (question,) = await trial.interrupts()
-    assert question.reason["code"] == "invalid_patch"
-    await trial.respond(question.id, {"action": "retry"})
-
-    assert (trial.status, trial.values, done) == ("completed", {"total": 0.0}, {"once": 1})
 
 
 async def test_a_retry_goes_on_behind_the_finished_steps() -> None:

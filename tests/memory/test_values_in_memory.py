@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import pytest
 from answer_samples import SENT, Bill, Decision, Money, Share
-from pydantic import BaseModel, Field, create_model, field_validator
+from pydantic import BaseModel, Field, create_model
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 
 from abeyance import START, Agent, Context, Graph, GraphError, Principal, Refusal, append, tool
@@ -257,42 +257,6 @@ async def test_an_answer_that_a_deploy_makes_unreadable_is_asked_again_with_the_
     assert (await refusal_of(trial, again.id, {"percent": 3})).code == "invalid_answer"
     await trial.respond(again.id, {"percent": 4})
     assert (trial.status, got) == ("completed", [(Share(percent=4), True)])
-
-
-async def test_an_answer_that_its_type_accepts_no_more_while_another_question_waits_is_asked_again() -> (
-    None
-):
-    latest = [100]
-
-    class Moment(BaseModel):
-        at: int
-
-        @field_validator("at")
-        @classmethod
-        def not_over(cls, value: int) -> int:
-            if value > latest[0]:
-                raise ValueError("is over")
-            return value
-
-    graph = Graph("late", state=Log)
-
-    @graph.node(name="ask", retries=0)
-    async def ask(state: Log, ctx: Context) -> dict[str, Any]:
-        first = await ctx.interrupt("first", prompt="When?", response=Moment)
-        await ctx.interrupt("second", prompt="Sure?", response=bool)
-        return {"said": f"at {first.at}"}
-
-    graph.edge(START, "ask")
-    trial = InMemoryRun(graph)
-    await trial.start()
-    await trial.respond("first", {"at": 50})
-    latest[0] = 10
-
-    await trial.respond("second", True)
-
-    assert [each.name for each in await trial.interrupts()] == ["first"]
-    await trial.respond("first", {"at": 5})
-    assert (trial.status, trial.values["said"]) == ("completed", "at 5")
 
 
 async def test_an_answer_that_makes_a_list_too_long_is_refused() -> None:

@@ -52,24 +52,6 @@ async def test_a_node_reads_the_votes_on_a_question_and_who_answered_it() -> Non
     assert (seen["none"], seen["no_votes"]) == (None, [])
 
 
-async def test_code_that_asks_reads_the_votes_on_its_own_question() -> None:
-    graph = Graph("asking", state=State)
-
-    @graph.node
-    async def ask(state: State, ctx: Context) -> dict[str, Any]:
-        approved = await ctx.interrupt("approve", prompt="Pay?", response=bool, quorum=2)
-        votes = [f"{vote['by']} {vote['answer']}" for vote in ctx.votes("approve")]
-        return {"log": [*votes, str(approved)]}
-
-    graph.edge(START, "ask")
-    run = testing.InMemoryRun(graph)
-    await run.start()
-    await run.respond("approve", True, principal=ADA)
-    await run.respond("approve", False, principal=BOB)
-
-    assert run.values["log"] == ["ada True", "bob False", "False"]
-
-
 async def test_a_tool_reads_the_votes_on_its_own_call() -> None:
     @tool(approve=True, quorum=2)
     async def pay(ctx: ToolContext, amount: int) -> str:
