@@ -38,16 +38,6 @@ def test_the_first_of_its_name_has_no_ordinal_and_later_ones_do() -> None:
     assert below("graph:g", "node", "a", 12) == "graph:g;node:a:12"
 
 
-def test_addresses_sort_outermost_first() -> None:
-    texts = ["graph:g;node:b", "graph:g", "graph:f;node:z"]
-
-    assert [str(found) for found in sorted(map(Address.parse, texts))] == [
-        "graph:f;node:z",
-        "graph:g",
-        "graph:g;node:b",
-    ]
-
-
 @pytest.mark.parametrize("part", ["", "graph", "graph:", ":g", "node:a:1:2", "node:a:", "node::1"])
 def test_a_text_of_another_form_is_refused_by_naming_the_part(part: str) -> None:
     with pytest.raises(ValueError, match="is not of the form type:id or type:id:ordinal") as error:

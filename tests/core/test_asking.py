@@ -74,29 +74,25 @@ def test_what_a_question_shows_stands_beside_its_event_with_the_answer_of_its_de
     assert "Which?" not in str(plan.data)
 
 
-def test_the_same_name_twice_in_one_pass_fails_the_visit() -> None:
-    run = asking("plan", "plan")
+@pytest.mark.parametrize(
+    ("questions", "answered", "fault"),
+    [
+        (("plan", "plan"), False, "'a' asks 'plan' twice"),
+        ((), False, "asks people nothing"),
+        (("plan",), True, "raises the interrupt 'plan' again after its answer"),
+    ],
+)
+def test_what_cannot_be_asked_so_fails_the_visit(
+    questions: tuple[str, ...], answered: bool, fault: str
+) -> None:
+    run = asking(*questions, composite=True)
+    if answered:
+        run.answer("plan", 1)
+        run.ask("a", "plan")
 
     code, message, address = run.error
-    assert (code, address) == ("node_failed", A)
-    assert "'a' asks 'plan' twice" in message
-    assert run.facts("interrupt.opened") == []
-
-
-def test_asking_nothing_fails_the_visit_rather_than_going_round_for_ever() -> None:
-    run = asking(composite=True)
-
-    assert run.error[0] == "node_failed"
-    assert "asks people nothing" in run.error[1]
-
-
-def test_what_an_answered_question_is_raised_again_for_is_told() -> None:
-    run = asking("plan")
-    run.answer("plan", 1)
-    run.ask("a", "plan")
-
-    assert run.error[0] == "node_failed"
-    assert "raises the interrupt 'plan' again after its answer" in run.error[1]
+    assert (code, address, fault in message) == ("node_failed", A, True)
+    assert len(run.facts("interrupt.opened")) == int(answered)
 
 
 @pytest.mark.parametrize("what", ["reason", "payload", "response_schema", "default", "saved"])
@@ -175,18 +171,6 @@ def test_a_question_that_would_go_nowhere_fails_the_visit(target: str) -> None:
     assert f"'plan' of 'a' would go to {target!r}" in run.ending.error.message
 
 
-def test_parts_of_a_unit_come_due_while_its_code_runs() -> None:
-    late: dict[str, Any] = {"timeout": 60, "on_timeout": Default(answer="late")}
-    run = asking("first", asked("ok", "p2", **late), composite=True)
-    run.answer("first", 1)
-    assert run.running == ["a"]
-    run.tick(60)
-    assert (run.running, run.settled("ok").by) == (["a"], "timeout")
-
-    run.ask("a", asked("ok", "p2", **late), composite=True)
-    assert run.orders("a")[-1].own_answers == {"first": 1, "p2/ok": "late"}
-
-
 def test_a_goto_of_a_part_stops_the_code_that_runs() -> None:
     run = asking("first", asked("ok", "p2", timeout=60, on_timeout=GoTo(node="b")), composite=True)
     run.answer("first", 1)
@@ -212,19 +196,6 @@ def test_code_that_asks_while_it_is_being_stopped_waits_for_its_answer() -> None
     run.answer("plan", 1)
     assert run.running == ["a"]
     assert run.visit("a").state == Running(answered_keys=("plan",))
-
-
-def test_a_unit_of_several_processes_is_stopped_by_a_pause_with_its_questions_open() -> None:
-    run = composite()
-    run.answer("ok", 1)
-    run.pause(mode="now")
-    run.stopped("a", {"step": 2})
-    run.answer("ok", 2)
-    assert run.running == []
-    run.resume()
-
-    order = run.orders("a")[-1]
-    assert (order.own_answers, order.journal) == ({"p1/ok": 1, "p2/ok": 2}, {"step": 2})
 
 
 def test_an_ending_in_the_middle_closes_every_question() -> None:
@@ -309,17 +280,21 @@ def test_an_answer_that_comes_while_the_code_runs_re_enters_it_afterwards() -> N
     assert run.running == []
 
 
-def test_what_the_code_asks_no_more_is_superseded() -> None:
+@pytest.mark.parametrize("finishes", [False, True])
+def test_what_the_code_asks_no_more_is_superseded(finishes: bool) -> None:
     run = composite()
     run.answer("ok", 1)
     still = run.open("ok")
-    run.ask("a", asked("else", "p3"), composite=True)
+    if finishes:
+        run.finish("a")
+    else:
+        run.ask("a", asked("else", "p3"), composite=True)
 
-    assert run.asking == [("else", f"{A};process:p3")]
-    assert run.settled("ok").status == "superseded"
+    assert run.asking == ([] if finishes else [("else", f"{A};process:p3")])
     refusal = run.refused_response({still.id: 1})
     assert (refusal.code, refusal.details["status"]) == ("withdrawn", "superseded")
-    assert "(the visit asks this no more)" in refusal.message
+    told = "the visit finished without it" if finishes else "the visit asks this no more"
+    assert f"({told})" in refusal.message
 
 
 def test_a_part_that_shows_something_else_stays_open_and_is_answered_as_it_is_shown() -> None:
@@ -339,44 +314,26 @@ def test_a_part_that_shows_something_else_stays_open_and_is_answered_as_it_is_sh
     assert "raises the interrupt 'ok' again after its answer" in run.error[1]
 
 
-def test_what_was_superseded_and_is_asked_again_has_another_id() -> None:
-    run = composite()
-    run.answer("ok", 1)
-    first = run.open("ok").id
-    run.ask("a", asked("else", "p3"), composite=True)
-    run.answer("else", 2)
-    run.ask("a", asked("ok", "p2"), composite=True)
-
-    assert run.open("ok").id != first
-    assert run.settled("ok").status == "superseded"
-
-
-def test_a_visit_that_finishes_leaves_no_question_open() -> None:
-    run = composite()
-    run.answer("ok", 1)
-    open_ = run.open("ok").id
-    run.finish("a")
-
-    assert (run.running, run.asking) == (["b"], [])
-    assert run.settled("ok").status == "superseded"
-    assert run.refused_response({open_: 1}).code == "withdrawn"
-
-
-def test_a_question_that_is_asked_again_after_a_retry_has_an_id_of_its_own() -> None:
+@pytest.mark.parametrize("since", ["superseded", "cancelled"])
+def test_what_was_withdrawn_and_is_asked_again_has_another_id(since: str) -> None:
     run = Drive(chain(FunctionNode(id="a", on_error=AskHuman())))
     run.ask("a", asked("ok", "p1"), asked("ok", "p2"), composite=True)
     run.answer("ok", 1)
     first = run.open("ok").id
-    run.fail("a")
-    assert [name for name, _ in run.asking] == ["error"]
-    run.answer("error", {"action": "retry"})
-    assert run.orders("a")[-1].own_answers == {"p1/ok": 1}
+    if since == "superseded":
+        run.ask("a", asked("else", "p3"), composite=True)
+        run.answer("else", 2)
+    else:
+        run.fail("a")
+        assert [name for name, _ in run.asking] == ["error"]
+        run.answer("error", {"action": "retry"})
+        assert run.orders("a")[-1].own_answers == {"p1/ok": 1}
     run.ask("a", asked("ok", "p2"), composite=True)
 
-    assert run.open("ok").id != first
+    assert (run.open("ok").id == first, run.settled("ok").status) == (False, since)
     assert run.refused_response({first: 1}).code == "withdrawn"
     run.answer("ok", 2)
-    assert run.orders("a")[-1].own_answers == {"p1/ok": 1, "p2/ok": 2}
+    assert run.orders("a")[-1].own_answers["p2/ok"] == 2
 
 
 def test_code_asks_nothing_under_the_name_of_a_rule_that_follows_it() -> None:

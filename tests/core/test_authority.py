@@ -1,4 +1,4 @@
-"""Who changes the course of a run must be allowed to approve what it asks, whenever it is."""
+"""Who may see a run, and who changes its course: only who may approve what it asks, whenever it is."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from core_rules import ask, rule
 
 from abeyance.core import events, policy
 from abeyance.core.json import Json
-from abeyance.core.policy import TEMPORAL, Principal
+from abeyance.core.policy import ALL_RUNS, TEMPORAL, Principal, ReadRights
 from abeyance.core.spec import AskHuman, FunctionNode, GoTo, Halt
 from abeyance.core.terms import Escalation, Terms
 
@@ -249,20 +249,6 @@ def test_a_refusal_says_what_it_is_that_somebody_may_not_do(
     assert f"'nobody' may not {doing}: missing '" in run.refused(kind, **fields).message
 
 
-def test_several_answers_of_which_one_goes_too_far_are_all_refused() -> None:
-    spec = graph("pay", gate("ask"), ways=[("START", "pay"), ("START", "ask")], before=["pay"])
-    run = Drive(spec)
-    answer = {
-        run.open("ask").id: True,
-        run.open("interrupt_before").id: {"values": {"x": 1}, "version": 1},
-    }
-    nobody = PEOPLE["nobody"]
-    refusal = run.refused_response(answer, principal=nobody)
-
-    assert refusal.details["capabilities"] == ["runs:control"]
-    assert len(run.asking) == 2
-
-
 def test_of_several_answers_every_missing_capability_is_named() -> None:
     spec = graph(
         approving("one", capability="approve"),
@@ -318,3 +304,34 @@ def test_only_who_may_do_everything_may_change_what_a_pattern_guards() -> None:
     ):
         who = Principal(subject="ada", capabilities=capabilities)
         assert policy.missing(run.state, who) == lacking
+
+
+FINANCE = ReadRights.of({"team": ["finance"], "region": ["de", "at", "de"]})
+
+
+@pytest.mark.parametrize(
+    ("labels", "may"),
+    [
+        ({"team": "finance", "region": "at", "more": "x"}, True),
+        ({"team": "finance", "region": "fr"}, False),
+        ({"team": "finance"}, False),
+        ({"team": "Finance", "region": "de"}, False),
+        ({}, False),
+    ],
+)
+def test_a_run_is_seen_if_each_label_has_one_of_its_values(
+    labels: dict[str, str], may: bool
+) -> None:
+    assert FINANCE.may_read(labels) is may
+    assert ALL_RUNS.may_read(labels)
+    assert (FINANCE.is_bound, ALL_RUNS.is_bound) == (True, False)
+
+
+def test_a_new_run_gets_the_labels_that_can_have_one_value_only() -> None:
+    assert FINANCE.filled({"x": "y"}) == {"x": "y", "team": "finance"}
+    assert FINANCE.filled({"team": "legal"}) == {"team": "legal"}
+    assert ALL_RUNS.filled({}) == {}
+
+
+def test_the_order_of_labels_and_values_does_not_matter() -> None:
+    assert ReadRights.of({"region": ["at", "de"], "team": ["finance"]}) == FINANCE

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from core_askers import ROOT
 from core_drive import T0, Drive, chain, gate, graph, nested
@@ -149,9 +151,12 @@ def test_a_cancelled_run_does_not_wait_for_a_blocked_visit() -> None:
     assert (run.status, run.values["x"]) == ("cancelled", 7)
 
 
-def test_a_goto_that_only_newer_code_knows_holds_the_visit_with_what_it_did() -> None:
+@pytest.mark.parametrize("by", [{"goto": "payout"}, {"sends": (Send(node="payout"),)}])
+def test_a_target_that_only_newer_code_knows_holds_the_visit_with_what_it_did(
+    by: dict[str, Any],
+) -> None:
     run = Drive(graph(FunctionNode(id="work", to=("a",), asks=()), "a", ways=[(START, "work")]))
-    run.end(Finished, visit=WORK, patch={"x": 7}, goto="payout", unpinned=("payout",))
+    run.end(Finished, visit=WORK, patch={"x": 7}, unpinned=("payout",), **by)
     visit = run.state.visits[WORK]
 
     assert isinstance(visit.state, Unroutable)
@@ -164,12 +169,6 @@ def test_a_goto_that_only_newer_code_knows_holds_the_visit_with_what_it_did() ->
     assert len(run.orders("work")) == 1
     run.cancel(actor="ada")
     assert run.status == "cancelled"
-
-
-def test_so_does_an_item_of_a_fan_out() -> None:
-    run = Drive(graph(FunctionNode(id="work", to=("a",), asks=()), "a", ways=[(START, "work")]))
-    run.end(Finished, visit=WORK, sends=(Send(node="payout"),), unpinned=("payout",))
-    assert isinstance(run.state.visits[WORK].state, Unroutable)
 
 
 def test_routes_that_chose_a_node_of_newer_code_run_again_until_they_choose_another() -> None:

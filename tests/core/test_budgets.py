@@ -326,14 +326,6 @@ def test_a_stop_counts_even_if_the_budget_is_gone_by_then() -> None:
     assert run.error[0] == "budget_exhausted"
 
 
-def test_what_comes_after_the_end_of_the_run_is_charged_to_nobody() -> None:
-    run = one(budget(turns=9))
-    run.cancel()
-    took(run)
-
-    assert run.status == "cancelled"
-
-
 def test_what_a_called_agent_uses_counts_for_its_caller_who_is_asked_before_its_next_turn() -> None:
     run = one(budget(tokens=10), helper())
     took(run, call("c1", "ask_helper", item={"args": {"task": "t"}}), input_tokens=1)

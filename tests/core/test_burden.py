@@ -174,14 +174,11 @@ def test_where_the_failure_of_what_is_too_large_leads_is_entered_at_once() -> No
     assert run.asking == [("ask", "graph:g;node:ask")]
 
 
-def test_what_an_item_has_changed_counts_too() -> None:
-    run = sent(fan("then", ways=[("one", "then")]), ["item"], limits=SMALL)
-    run.finish("one", {"x": large(2_000)})
-
-    assert run.error[0] == "visit_too_large"
-
-
-def test_the_item_of_a_fan_out_counts_too() -> None:
-    run = sent(fan(), [large(2_000)], limits=SMALL)
+@pytest.mark.parametrize("changed", [False, True])
+def test_the_item_of_a_fan_out_and_what_it_has_changed_count_too(*, changed: bool) -> None:
+    spec = fan("then", ways=[("one", "then")])
+    run = sent(spec, ["item" if changed else large(2_000)], limits=SMALL)
+    if changed:
+        run.finish("one", {"x": large(2_000)})
 
     assert run.error[0] == "visit_too_large"

@@ -76,18 +76,6 @@ def test_a_question_of_code_with_the_name_of_an_approval_rejects_nothing() -> No
     assert len(run.orders("pay")) == 2
 
 
-def test_of_three_calls_the_one_that_nobody_gates_runs_at_once_and_once() -> None:
-    run = reviewing()
-    turn(run, gated("c1"), gated("c2"), call("c3"))
-    assert calls(run) == ["c3"]
-    done(run, "c3", {"content": 3})
-
-    assert run.status == "awaiting-input"
-    said(run, "c2", YES)
-    assert calls(run) == ["c2"]
-    assert [order.address.rpartition(":")[2] for order in run.orders("pay")] == ["c3", "c2"]
-
-
 @pytest.mark.parametrize("order", list(permutations(["c1", "c2", "c3"])))
 def test_calls_are_answered_in_any_order_and_their_results_stand_in_that_of_the_calls(
     order: tuple[str, ...],

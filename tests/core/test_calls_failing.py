@@ -1,4 +1,4 @@
-"""Calls that fail, and calls of agents: what their caller is told, and what it is not."""
+"""Calls that fail or go on in another node, and calls of agents: what their caller is told."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 from core_agents import (
     CLERK,
+    address_of,
     agent_node,
+    asks,
     call,
     calls,
     done,
@@ -18,14 +20,17 @@ from core_agents import (
     results,
     reviewing,
     said,
+    tool,
     turn,
 )
 from core_drive import ADA, Drive, at, graph
 
 from abeyance.core import events
 from abeyance.core.items import transcripts
-from abeyance.core.outcome import Failed, Interrupted
-from abeyance.core.spec import END, START, GoTo
+from abeyance.core.json import Json
+from abeyance.core.outcome import Failed, Finished, Interrupted
+from abeyance.core.spec import END, START, FunctionNode, GoTo, ReturnErrorToCaller
+from abeyance.core.state import Limits
 
 HELPER = f"{CLERK};tool:ask_helper:c1;agent:helper"
 YES = {"approved": True}
@@ -47,21 +52,6 @@ def test_what_a_call_asked_is_withdrawn_when_it_fails() -> None:
     gone = run.settled("b")
     assert (gone.status, gone.settled_reason) == ("cancelled", "the visit failed")
     assert [result["error"] for result in results(run)] == ["it broke"]
-
-
-def test_a_deadline_of_a_call_stops_the_code_that_runs_beside_it() -> None:
-    run = reviewing()
-    turn(run, call("c1"))
-    late = question("b", "question", "q", timeout=60, on_timeout=GoTo(node=END))
-    parts = (question("a", "question", "p"), late)
-    address = run.visit("pay").address
-    run.end(Interrupted, visit=address, interrupts=parts, composite=True)
-    said(run, "c1", 1, "a")
-    assert calls(run) == ["c1"]
-    run.tick(60)
-
-    assert run.stops == [(address, "ending", True)]
-    assert results(run) == [{"unanswered": "b"}]
 
 
 def test_a_patch_that_cannot_be_merged_is_the_result_of_its_call() -> None:
@@ -117,21 +107,15 @@ def test_an_agent_that_is_not_approved_is_not_entered() -> None:
     assert list(run.state.scopes) == ["graph:g", CLERK]
 
 
-def test_what_an_agent_comes_to_is_the_result_of_its_call() -> None:
+@pytest.mark.parametrize("found", [{"found": 3}, None])
+def test_what_an_agent_comes_to_is_the_result_of_its_call(found: Json) -> None:
     run = helped()
-    run.finish("model", {"output": {"found": 3}, "agent_state": {"own": 1}})
+    run.finish("model", {"agent_state": {"own": 1}, **({"output": found} if found else {})})
 
-    assert results(run) == [{"content": {"found": 3}}]
+    assert results(run) == [{"content": found}]
     # What it remembers is its own.
     assert "agent_state" not in run.orders("model")[-1].values
     assert run.orders("model")[-1].address == f"{CLERK};node:model:2"
-
-
-def test_an_agent_without_an_output_has_nothing_as_its_result() -> None:
-    run = helped()
-    run.finish("model")
-
-    assert results(run) == [{"content": None}]
 
 
 @pytest.mark.parametrize("target", ["model", "pay", "nowhere"])
@@ -230,3 +214,76 @@ def test_what_a_turn_had_done_when_it_failed_counts_and_hides_no_failure(patch: 
     assert (run.status, error.code, error.message[:8]) == ("failed", "max_turns", "too many")
     assert ("transcript" in patch) is (transcripts(run.state) == {CLERK: "t1"})
     assert ("nonsense" in patch) is ("cannot be merged" in error.message)
+
+
+ADMISSION = FunctionNode(id="admission", to=("ask_helper",), on_error=ReturnErrorToCaller())
+NO = {"approved": False, "reason": "no"}
+
+
+def admitting() -> Drive:
+    """A run whose agent asks, in code of its own, before another agent is called."""
+    run = reviewing(ADMISSION, helper())
+    turn(run, call("c1", "admission", question("sure", "question", "Hook"), once=True))
+    return run
+
+
+def admitted(run: Drive, **event: object) -> None:
+    visit = address_of(run, "c1")
+    run.end(Finished, visit=visit, goto="ask_helper", **event)
+
+
+def test_a_call_that_goes_on_in_another_node_is_the_same_call_at_the_same_address() -> None:
+    run = admitting()
+    said(run, "c1", "y", "sure")
+    admitted(run, result={"args": {"task": "look"}}, patch={"agent_state": {"trusted": True}})
+
+    inner = f"{CLERK};tool:admission:c1;agent:helper"
+    (order,) = [each for each in run.orders("model") if each.address.startswith(inner)]
+    assert order.values["input"]["result"] == {"args": {"task": "look"}}
+    run.end(Finished, visit=order.address, patch={"output": "looked"})
+
+    assert results(run) == [{"args": {"task": "look"}, "content": "looked"}]
+    assert run.orders("model")[-1].values["agent_state"] == {"trusted": True}
+
+
+def test_what_a_call_asks_again_in_another_node_has_an_id_of_its_own() -> None:
+    run = reviewing(FunctionNode(id="first", to=("second",)), tool("second"))
+    turn(run, call("c1", "first"))
+    asks(run, "c1", question("sure", "question"))
+    before = run.open("sure").id
+    said(run, "c1", "y", "sure")
+    run.end(Finished, visit=address_of(run, "c1"), goto="second")
+    assert calls(run) == ["c1"]
+    (order,) = run.orders("second")
+    assert order.ordinals == {"sure": 2}
+    asks(run, "c1", question("sure", "question"))
+
+    assert run.open("sure").id != before
+
+
+def test_a_call_that_a_person_rejects_does_not_go_on() -> None:
+    run = admitting()
+    said(run, "c1", "y", "sure")
+    asks(run, "c1", question("approve"))
+    said(run, "c1", NO)
+
+    assert len(run.orders("admission")) == 1
+    assert results(run) == [{"rejected": "no"}]
+
+
+def test_a_result_that_is_no_mapping_takes_the_place_of_what_was_known() -> None:
+    run = reviewing(FunctionNode(id="first", to=("second",)), tool("second"))
+    turn(run, call("c1", "first"))
+    run.end(Finished, visit=address_of(run, "c1"), goto="second", result={"a": 1})
+    done(run, "c1", 7)
+
+    assert results(run) == [7]
+
+
+def test_the_turns_of_an_agent_are_not_bounded_by_max_visits() -> None:
+    run = reviewing(limits=Limits(max_visits=1))
+    for number in range(3):
+        turn(run, call(f"c{number}"))
+        done(run, f"c{number}")
+
+    assert run.running == ["model"]

@@ -20,7 +20,8 @@ from core_drive import Drive
 
 from abeyance.core import events
 from abeyance.core.items import transcripts
-from abeyance.core.outcome import Interrupted, Stopped
+from abeyance.core.json import Json
+from abeyance.core.outcome import Asked, Interrupted, Stopped
 from abeyance.core.spec import END, GoTo
 
 YES = {"approved": True}
@@ -71,14 +72,26 @@ def test_a_call_that_may_run_only_once_is_stopped_when_the_run_is_cancelled() ->
     assert run.status == "cancelled"
 
 
-def test_what_a_turn_had_done_by_then_counts_when_the_run_ends() -> None:
+@pytest.mark.parametrize("when", ["it is stopped", "it asks", "it is answered"])
+@pytest.mark.parametrize("patch", [{"transcript": "t1"}, {"nonsense": 1}])
+def test_what_a_turn_had_done_counts_when_the_run_ends_and_hides_no_cancellation(
+    when: str, patch: dict[str, Json]
+) -> None:
     run = reviewing()
-    address = run.visit("model").address
+    model = run.visit("model").address
+    if when != "it is stopped":
+        run.end(Interrupted, visit=model, interrupts=(question("q", "question"),), patch=patch)
+        assert transcripts(run.state) == {}
+    if when == "it is answered":
+        run.answer("q", True)
     run.cancel()
-    run.end(Stopped, visit=address, patch={"transcript": "half"})
+    if when != "it asks":
+        run.end(Stopped, visit=model, patch=patch if when == "it is stopped" else {})
 
     assert run.status == "cancelled"
-    assert transcripts(run.state) == {CLERK: "half"}
+    assert transcripts(run.state) == ({CLERK: "t1"} if "transcript" in patch else {})
+    told = [each.code for each in run.ending.secondary_errors]
+    assert told == ([] if "transcript" in patch else ["invalid_patch"])
 
 
 def test_what_a_turn_had_done_by_then_does_not_count_when_it_begins_again() -> None:
@@ -92,67 +105,30 @@ def test_what_a_turn_had_done_by_then_does_not_count_when_it_begins_again() -> N
     assert "transcript" not in run.orders("model")[-1].values
 
 
-def test_what_was_done_by_then_and_cannot_be_merged_hides_no_cancellation() -> None:
-    run = reviewing()
-    address = run.visit("model").address
-    run.cancel()
-    run.end(Stopped, visit=address, patch={"nonsense": 1})
-
-    assert run.status == "cancelled"
-    assert [each.code for each in run.ending.secondary_errors] == ["invalid_patch"]
-
-
-def test_a_pause_lets_calls_finish_and_holds_the_next_turn() -> None:
-    run = reviewing()
-    turn(run, call("c1"), gated("c2"))
-    run.pause(actor="bob")
-    done(run, "c1", {"content": 1})
-    said(run, "c2", {"approved": False})
-    assert (run.status, run.running) == ("paused", [])
-    run.resume(actor="bob")
-
-    assert results(run) == [{"content": 1}, {"rejected": None}]
-
-
-def test_a_deadline_of_an_approval_may_halt_the_run() -> None:
-    run = reviewing()
-    turn(run, gated("c1", timeout=60.0), transcript="t1")
-    run.tick(60)
-
-    assert (run.status, run.ending.reason) == ("halted", "interrupt-timeout")
-    assert (run.orders("pay"), transcripts(run.state)) == ([], {CLERK: "t1"})
-
-
-def test_what_a_call_had_changed_when_it_asked_counts_if_it_is_rejected() -> None:
+@pytest.mark.parametrize(
+    ("asked", "result"),
+    [
+        (question("approve"), {"rejected": None}),
+        (
+            question("which", "question", timeout=60.0, on_timeout=GoTo(node=END)),
+            {"unanswered": "which"},
+        ),
+        (question("which", "question"), {"error": "it broke", "code": "node_failed"}),
+    ],
+    ids=["is rejected", "is ended by a deadline", "fails"],
+)
+def test_what_a_call_had_changed_when_it_asked_counts_if_it(asked: Asked, result: Json) -> None:
     run = reviewing()
     turn(run, call("c1"))
-    asks(run, "c1", question("approve"), patch={"agent_state": {"trusted": True}})
+    asks(run, "c1", asked, patch={"agent_state": {"trusted": True}})
     assert "agent_state" not in run.state.scopes[CLERK].values
-    said(run, "c1", {"approved": False})
-
-    assert results(run) == [{"rejected": None}]
-    assert run.orders("model")[-1].values["agent_state"] == {"trusted": True}
-
-
-def test_what_a_call_had_changed_when_it_asked_counts_if_a_deadline_ends_it() -> None:
-    run = reviewing()
-    turn(run, call("c1"))
-    late = question("which", "question", timeout=60.0, on_timeout=GoTo(node=END))
-    asks(run, "c1", late, patch={"agent_state": {"trusted": True}})
     run.tick(60)
+    if asked.question.timeout is None:
+        said(run, "c1", {"approved": False}, asked.question.name)
+    if "error" in result:
+        failed(run, "c1")
 
-    assert results(run) == [{"unanswered": "which"}]
-    assert run.orders("model")[-1].values["agent_state"] == {"trusted": True}
-
-
-def test_what_a_call_had_changed_when_it_asked_counts_if_it_fails_then() -> None:
-    run = reviewing()
-    turn(run, call("c1"))
-    asks(run, "c1", question("which", "question"), patch={"agent_state": {"trusted": True}})
-    said(run, "c1", "a", "which")
-    failed(run, "c1")
-
-    assert results(run) == [{"error": "it broke", "code": "node_failed"}]
+    assert results(run) == [result]
     assert run.orders("model")[-1].values["agent_state"] == {"trusted": True}
 
 
@@ -166,39 +142,3 @@ def test_what_a_call_changed_when_it_asked_and_cannot_be_merged_is_its_failure()
     run.tick(60)
 
     assert [each["code"] for each in results(run)] == ["invalid_patch", "invalid_patch"]
-
-
-def test_what_a_turn_had_done_when_it_asked_counts_when_the_run_ends() -> None:
-    for is_answered in (False, True):
-        run = reviewing()
-        model = run.visit("model").address
-        asked = question("look", "question")
-        patch = {"transcript": "whole"}
-        run.end(Interrupted, visit=model, interrupts=(asked,), patch=patch)
-        assert transcripts(run.state) == {}
-        if is_answered:
-            (entry,) = run.state.ledger.open.values()
-            run.respond({entry.id: True})
-        run.cancel()
-        if is_answered:
-            run.end(Stopped, visit=model)
-
-        assert run.status == "cancelled"
-        assert transcripts(run.state) == {CLERK: "whole"}
-
-
-def test_what_was_done_when_it_asked_and_cannot_be_merged_hides_no_cancellation() -> None:
-    for is_answered in (False, True):
-        run = reviewing()
-        model = run.visit("model").address
-        asked = question("look", "question")
-        run.end(Interrupted, visit=model, interrupts=(asked,), patch={"nonsense": 1})
-        if is_answered:
-            (entry,) = run.state.ledger.open.values()
-            run.respond({entry.id: True})
-        run.cancel()
-        if is_answered:
-            run.end(Stopped, visit=model)
-
-        assert run.status == "cancelled"
-        assert [each.code for each in run.ending.secondary_errors] == ["invalid_patch"]

@@ -38,42 +38,34 @@ HALTING = chain(gate("ask", timeout=10), "next")
 # interrupts
 
 
-def test_a_deadline_is_absolute_and_the_next_one_is_known() -> None:
+def test_a_deadline_is_absolute_and_at_it_the_run_halts() -> None:
     run = Drive(HALTING)
-    assert run.open("ask").deadline == at(10)
-    assert run.state.next_deadline() == at(10)
-
-    run.answer("ask")
-    assert run.state.next_deadline() is None
-
-
-def test_nothing_happens_before_the_deadline() -> None:
-    run = Drive(HALTING)
-    before = run.seen()
+    id_, before = run.open("ask").id, run.seen()
+    assert (run.open("ask").deadline, run.state.next_deadline()) == (at(10), at(10))
     run.tick(9.999999)
+    assert (run.seen(), run.last) == (before, ())
+    run.tick(0.000001)
 
-    assert run.seen() == before
-    assert run.last == ()
-
-
-def test_at_the_deadline_the_run_halts() -> None:
-    run = Drive(HALTING)
-    id_ = run.open("ask").id
-    run.tick(10)
-
-    assert run.status == "halted"
+    assert (run.status, run.started, run.state.next_deadline()) == ("halted", [], None)
     assert (run.ending.reason, run.ending.actor) == ("interrupt-timeout", "timeout")
     settled = run.settled("ask")
     assert (settled.status, settled.by, settled.settled_at) == ("expired", "timeout", at(10))
     (fact,) = run.facts("interrupt.expired")
     assert (fact.address, fact.actor) == ("graph:g;node:ask", "timeout")
     assert fact.data == {"id": id_, "name": "ask"}
-    assert run.started == []
 
 
-def test_at_the_deadline_the_visit_is_left_for_another_node() -> None:
+@pytest.mark.parametrize("paused", [False, True])
+def test_at_the_deadline_the_visit_is_left_for_another_node_once_the_run_goes_on(
+    paused: bool,
+) -> None:
     run = asking(GoTo(node="late"))
+    if paused:
+        run.pause(timeout=60)
     run.tick(10)
+    if paused:
+        assert (run.status, run.ready) == ("paused", ["late"])
+        run.resume()
 
     assert run.settled("ask").status == "expired"
     assert (run.running, run.waiting) == (["late"], [])
@@ -248,16 +240,26 @@ def test_a_pause_without_a_timeout_takes_that_of_the_run() -> None:
     assert paused(Halt(), limits=Limits(pause_timeout=99)).state.next_deadline() == at(10)
 
 
-def test_at_the_deadline_of_a_pause_the_run_goes_on() -> None:
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_at_the_deadline_of_a_pause_the_run_goes_on_unless_somebody_was_first(
+    by_hand: bool,
+) -> None:
     run = paused(ResumeRun())
     run.finish("work")
     assert run.running == []
+    if by_hand:
+        run.resume()
     run.tick(10)
 
     assert (run.status, run.running, run.waiting) == ("running", ["away"], ["ask"])
     (fact,) = run.facts("run.resumed")
-    assert (fact.actor, fact.data) == ("timeout", {"reason": "the pause's deadline passed"})
-    assert run.state.counters.resume_count == 1
+    told = (
+        ("ada", {"reason": None})
+        if by_hand
+        else ("timeout", {"reason": "the pause's deadline passed"})
+    )
+    assert (fact.actor, fact.data) == told
+    assert (run.state.counters.resume_count, run.state.next_deadline()) == (1, None)
 
 
 def test_at_the_deadline_of_a_pause_the_run_may_halt() -> None:
@@ -308,25 +310,6 @@ def test_a_pause_may_not_go_where_no_way_leads(node: str) -> None:
     assert refusal.code is Code.UNKNOWN_NODE
     assert repr(node) in refusal.message
     assert refusal.message.endswith("use one of 'work', 'END'.")
-
-
-def test_a_resumed_run_forgets_the_deadline_of_its_pause() -> None:
-    run = paused(Halt())
-    run.resume()
-    run.tick(60)
-
-    assert run.running == ["work"]
-    assert run.state.next_deadline() is None
-
-
-def test_a_goto_of_an_interrupt_starts_its_node_only_after_the_pause() -> None:
-    run = asking(GoTo(node="late"))
-    run.pause()
-    run.tick(10)
-    assert (run.status, run.ready) == ("paused", ["late"])
-
-    run.resume()
-    assert run.running == ["late"]
 
 
 def test_of_a_pause_and_an_interrupt_that_are_due_together_the_interrupt_is_first() -> None:

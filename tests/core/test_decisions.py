@@ -11,7 +11,6 @@ from core_agents import (
     done,
     gated,
     helper,
-    question,
     results,
     reviewing,
     said,
@@ -21,9 +20,8 @@ from core_askers import BOB, lent
 from core_drive import ADA, Drive, gate, graph
 
 from abeyance.core.json import Json
-from abeyance.core.ledger import content_digest
 from abeyance.core.outcome import Finished
-from abeyance.core.spec import START, Default
+from abeyance.core.spec import START
 from abeyance.core.terms import Decision, Terms
 from abeyance.errors import Code
 
@@ -120,13 +118,6 @@ def test_a_result_in_place_of_the_call_is_its_result_with_who_gave_it() -> None:
     assert run.orders("pay") == []
 
 
-def test_a_result_may_be_the_default_of_the_deadline() -> None:
-    run = approving(timeout=10, on_timeout=Default(answer=RESULT))
-    run.tick(10)
-
-    assert results(run) == [{"content": None, "decision": "respond", "by": "timeout"}]
-
-
 def called(answer: Json) -> Drive:
     """A run whose agent calls another, with the answer to its approval."""
     run = reviewing(helper())
@@ -156,10 +147,3 @@ def test_a_call_without_an_approval_has_no_approver() -> None:
     run.end(Finished, visit=run.visit("model").address, sends=())
 
     assert run.orders("model")[-1].approver == {}
-
-
-def test_the_digest_of_a_question_covers_its_preview() -> None:
-    plain = question("approve").question
-    shown = question("approve", preview={"summary": "s"}).question
-
-    assert content_digest(plain) != content_digest(shown)

@@ -205,16 +205,6 @@ def test_who_may_not_answer_a_question_may_not_learn_what_became_of_it() -> None
         assert who_may_answer.may_learn_of(settled, who, delegations) is learns
 
 
-def test_a_claim_in_ones_own_right_names_nobody_else() -> None:
-    run = asking()
-    claim(run, BOB, seconds=60)
-    assert refusal_of(run, ADA).details == {
-        "interrupt_id": run.open("ask").id,
-        "claimed_by": "bob",
-        "claimed_until": rfc3339(at(60)),
-    }
-
-
 def test_code_is_handed_in_whose_place_somebody_answered() -> None:
     run = Drive(chain(gate("one"), "work"))
     run.answer("one", "yes", principal=BOB, on_behalf_of="ada", delegations=(lent("ada"),))

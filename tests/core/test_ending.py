@@ -1,13 +1,16 @@
-"""How a run ends: what decides, what is stopped, and what still runs."""
+"""How a run ends: what decides, what is stopped, what still runs, and which runs an eviction halts."""
 
 from __future__ import annotations
+
+from datetime import timedelta
 
 import pytest
 from core_drive import Drive, at, busy, chain, gate, graph
 
-from abeyance.core.effects import Finish
+from abeyance.core import events, lifecycle
+from abeyance.core.effects import Finish, RunNode
 from abeyance.core.outcome import Finished
-from abeyance.core.spec import START
+from abeyance.core.spec import START, FunctionNode
 from abeyance.core.state import Ending, Limits
 from abeyance.core.visit import Failure
 
@@ -40,54 +43,31 @@ def test_a_cancel_says_who_why_and_how() -> None:
 
 
 def test_from_then_on_nothing_starts_and_nobody_is_asked() -> None:
-    run = Drive(busy())
+    run = Drive(busy(), limits=Limits(max_parallel_visits=1))
+    assert run.ready == ["two"]
     run.cancel()
     assert (run.status, run.waiting, run.ready) == ("ending", [], [])
     run.finish("one")
-    assert run.status == "ending"
-    run.finish("two")
 
-    assert run.status == "cancelled"
-    assert run.started == ["one", "two"]
+    assert (run.status, run.started) == ("cancelled", ["one"])
     assert len(run.wanted(Finish)) == 1
 
 
-def test_what_was_ready_never_starts() -> None:
-    run = Drive(
-        graph("a", "b", ways=[(START, "a"), (START, "b")]), limits=Limits(max_parallel_visits=1)
-    )
-    assert run.ready == ["b"]
-    run.cancel()
-    run.stopped("a")
-
-    assert (run.status, run.started) == ("cancelled", ["a"])
-
-
-def test_the_first_reason_decides_and_the_others_stand_beside_it() -> None:
-    run = Drive(busy())
-    run.fail("two", "first")
-    run.fail("one", "second")
-
-    assert run.status == "failed"
-    ending = run.ending
-    assert ending.reason == "first"
-    assert ending.error == Failure(code="node_failed", message="first", address="graph:g;node:two")
-    assert ending.secondary_errors == (
-        Failure(code="node_failed", message="second", address="graph:g;node:one"),
-    )
-    assert run.started == ["one", "two"]
-
-
-def test_a_cancel_of_a_failing_run_stands_beside_it_once() -> None:
+def test_the_first_reason_decides_and_the_others_stand_beside_it_once() -> None:
     run = Drive(busy())
     run.fail("two", "first")
     run.cancel(reason="enough")
     run.cancel(reason="more than enough")
     run.cancel()
-    run.stopped("one")
+    run.fail("one", "second")
 
-    assert run.status == "failed"
-    assert run.ending.secondary_errors == (Failure(code="cancelled", message="enough"),)
+    ending = run.ending
+    assert (run.status, ending.reason, run.started) == ("failed", "first", ["one", "two"])
+    assert ending.error == Failure(code="node_failed", message="first", address="graph:g;node:two")
+    assert ending.secondary_errors == (
+        Failure(code="cancelled", message="enough"),
+        Failure(code="node_failed", message="second", address="graph:g;node:one"),
+    )
     assert run.state.counters.cancel_count == 3
 
 
@@ -207,3 +187,189 @@ def test_a_visit_that_a_pause_is_stopping_is_not_stopped_twice() -> None:
 
     run.stopped("a")
     assert run.status == "cancelled"
+
+
+@pytest.mark.parametrize("outcome", ["completed", "failed", "cancelled", "halted"])
+def test_finally_nodes_run_one_after_another_after_every_kind_of_end_and_know_it(
+    outcome: str,
+) -> None:
+    run = Drive(chain(gate("ask", timeout=10), "a", finally_=["last", "least"]))
+    if outcome == "halted":
+        run.tick(10)
+    else:
+        run.answer("ask")
+        match outcome:
+            case "completed":
+                run.finish("a", {"x": 1})
+            case "failed":
+                run.fail("a")
+            case _:
+                run.cancel(mode="now")
+
+    (order,) = run.orders("last")
+    assert (order.outcome, order.values) == (outcome, run.values)
+    assert (run.status, run.running) == ("ending", ["last"])
+    run.finish("last", {"log": ["last"]})
+    assert run.running == ["least"]
+    run.finish("least", {"log": ["least"]})
+    assert (run.status, run.values["log"]) == (outcome, ["last", "least"])
+
+
+def test_finally_nodes_wait_for_what_is_being_stopped() -> None:
+    run = Drive(busy("cleanup"))
+    run.cancel()
+    run.stopped("one")
+    assert run.orders("cleanup") == []
+
+    run.finish("two")
+    assert run.running == ["cleanup"]
+    assert run.state.next_deadline() is None
+
+
+@pytest.mark.parametrize(("timeout", "given"), [(None, 60.0), (5.0, 5.0)])
+def test_a_finally_node_has_a_timeout_of_its_own_or_that_of_the_run(
+    timeout: float | None, given: float
+) -> None:
+    cleanup = FunctionNode(id="cleanup", timeout=timeout)
+    run = Drive(graph("a", cleanup, ways=[(START, "a")], finally_=["cleanup"]))
+    run.finish("a")
+
+    assert run.orders("a")[0].timeout is None
+    assert run.orders("cleanup")[0].timeout == given
+
+
+def test_a_finally_node_that_fails_hides_nothing_and_stops_nothing() -> None:
+    run = Drive(chain("a", finally_=["first", "second"]))
+    run.fail("a", "the reason")
+    run.fail("first", "another")
+    assert run.running == ["second"]
+
+    run.finish("second", {"nope": 1})
+    assert run.status == "failed"
+    ending = run.ending
+    assert ending.reason == "the reason"
+    assert [(f.code, f.address) for f in ending.secondary_errors] == [
+        ("node_failed", "graph:g;node:first"),
+        ("invalid_patch", "graph:g;node:second"),
+    ]
+
+
+def test_a_finally_node_may_not_lead_on() -> None:
+    run = Drive(chain("a", finally_=["cleanup"]))
+    run.finish("a")
+    run.finish("cleanup", goto="a")
+
+    assert run.status == "completed"
+    assert [f.code for f in run.ending.secondary_errors] == ["unknown_node"]
+    assert run.started == ["a", "cleanup"]
+
+
+def test_neither_pause_nor_cancel_holds_up_a_finally_node() -> None:
+    run = Drive(chain("a", finally_=["first", "second"]))
+    run.finish("a")
+    run.pause(mode="now")
+    run.cancel(reason="too late")
+    run.tick(3600)
+    assert (run.stops, run.running) == ([], ["first"])
+
+    run.finish("first")
+    run.finish("second")
+    assert run.status == "completed"
+    assert run.ending.secondary_errors == (Failure(code="cancelled", message="too late"),)
+
+
+@pytest.mark.parametrize("cancelled", [True, False])
+def test_a_finally_node_that_is_stopped_is_not_started_again(cancelled: bool) -> None:
+    run = Drive(chain("a", finally_=["first", "second"]))
+    run.finish("a")
+    if cancelled:
+        run.cancel(mode="now")
+    else:
+        run.stopped("first")
+        run.finish("second")
+
+    assert (run.status, run.ending.finally_pending) == ("completed", ())
+    assert run.stops == ([("graph:g;node:first", "ending", True)] if cancelled else [])
+    assert run.started == ["a", "first", *([] if cancelled else ["second"])]
+
+
+@pytest.mark.parametrize("first", ["now", "graceful"])
+def test_a_cancel_now_of_what_runs_still_runs_them_and_the_next_does_not(first: str) -> None:
+    run = Drive(busy("cleanup"))
+    run.cancel(mode=first)
+    if first == "graceful":
+        run.cancel(mode="now")
+    assert run.running == ["cleanup"]
+
+    run.cancel(mode="now")
+    assert run.status == "cancelled"
+
+
+def test_a_cancel_without_a_reason_is_on_record_beside_another_end() -> None:
+    run = Drive(chain("a", finally_=["cleanup"]))
+    run.finish("a")
+    run.cancel()
+
+    assert run.ending.secondary_errors == (Failure(code="cancelled", message="cancelled"),)
+
+
+def test_a_finally_node_is_not_bounded_by_max_visits() -> None:
+    run = Drive(chain("a", finally_=["cleanup"]), limits=Limits(max_visits=0))
+    assert run.ending.error is not None
+
+    run.finish("cleanup")
+    assert run.status == "failed"
+    assert run.started == ["cleanup"]
+
+
+def test_a_run_is_finished_once() -> None:
+    run = Drive(busy("cleanup"))
+    run.cancel(mode="now")
+    run.finish("cleanup")
+    before = run.seen()
+    run.cancel(mode="now")
+    run.tick(1)
+
+    assert run.seen() == before
+    assert len(run.wanted(Finish)) == 1
+    assert [order.input.address for order in run.wanted(RunNode)] == [
+        "graph:g;node:one",
+        "graph:g;node:two",
+        "graph:g;node:cleanup",
+    ]
+
+
+def test_an_evicted_run_is_halted_with_its_leftovers_listed() -> None:
+    run = Drive(chain(gate("ask", timeout=60)))
+    run.send("m1")
+    run.feed(events.Evicted, actor="janitor")
+
+    assert (run.status, run.ending.outcome, run.ending.reason) == ("halted", "halted", "evicted")
+    assert run.ending.actor == "janitor"
+    assert not run.state.ledger.open
+    (left,) = run.state.mailbox.undelivered
+    assert (left.message_id, left.reason) == ("m1", "halted")
+
+
+def test_a_run_that_was_active_later_or_waits_until_a_deadline_stays() -> None:
+    for run in (Drive(chain(gate("ask"))), Drive(chain(gate("ask", timeout=3_600)))):
+        run.wait(60)
+        before = run.seen()
+        has_deadline = before.next_deadline() is not None
+        earlier = events.Evicted(
+            now=run.now, actor="j", inactive_since=before.last_activity_at - timedelta(seconds=1)
+        )
+        since = events.Evicted(now=run.now, actor="j", inactive_since=before.last_activity_at)
+        assert not lifecycle.may_evict(before, earlier)
+        assert lifecycle.may_evict(before, since) is not has_deadline
+        run.feed(events.Evicted, actor="j", inactive_since=before.last_activity_at)
+        assert run.status == ("awaiting-input" if has_deadline else "halted")
+
+
+def test_a_run_that_ends_already_is_not_evicted_and_its_finally_nodes_run() -> None:
+    run = Drive(chain("a"))
+    run.cancel()
+    run.feed(events.Evicted, actor="j")
+    run.stopped("a")
+
+    assert (run.status, run.ending.reason, run.ending.secondary_errors) == ("cancelled", None, ())

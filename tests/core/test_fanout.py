@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -60,27 +61,16 @@ def test_the_join_merges_in_the_order_of_the_items_whoever_came_first() -> None:
     assert (run.values["x"], run.state.root.version) == ("b", 3)
 
 
-def test_the_fan_out_replaces_the_edges_and_a_patch_comes_with_it() -> None:
-    spec = sending(
-        "one",
-        "never",
-        ways=[("s", "never")],
-    )
-    run = Drive(spec)
-    run.finish("s", {"x": 1}, sends=[("one", 7)])
-
-    assert run.running == ["one"]
-    assert run.orders("one")[0].values == {"x": 1}
-
-
 @pytest.mark.parametrize("target", ["c", END, "nowhere"])
-def test_items_are_only_sent_to_declared_nodes(target: str) -> None:
+def test_a_fan_out_replaces_the_edges_and_goes_to_declared_nodes_only(target: str) -> None:
+    run = Drive(sending("one", "never", ways=[("s", "never")]))
+    run.finish("s", {"x": 1}, sends=[("one", 7)])
+    assert (run.running, run.orders("one")[0].values) == (["one"], {"x": 1})
+
     run = Drive(fan(to=("one", END)))
     run.finish("s", {"x": 1}, sends=[("one", 1), (target, 2)])
-
-    assert run.error[0] == "unknown_node"
+    assert (run.error[0], run.values) == ("unknown_node", {})
     assert f"'s' chose to go to {target!r}" in run.error[1]
-    assert run.values == {}
 
 
 def test_a_fan_out_may_go_to_several_nodes() -> None:
@@ -101,22 +91,20 @@ def test_a_fan_out_may_go_to_several_nodes() -> None:
     assert run.started.count("c") == 1
 
 
-def test_items_that_do_not_go_together_fail_the_run_and_none_is_merged() -> None:
+def test_items_that_are_no_json_or_do_not_go_together_fail_the_run_and_none_is_merged() -> None:
+    run = sent(fan(), [1, float("inf")])
+    assert (run.error[0], "the item 1 that 's' sends is not JSON" in run.error[1]) == (
+        "invalid_patch",
+        True,
+    )
+
     run = sent(fan(), ["a", "b"], values={"sum": 1e308})
     run.finish("one", {"sum": 5e307})
     run.finish("one", {"sum": 5e307})
-
     code, message, address = run.error
     assert (code, address) == ("invalid_patch", "graph:g;node:s")
     assert "the items of the fan-out of graph:g;node:s cannot be merged" in message
     assert run.values["sum"] == 1e308
-
-
-def test_an_item_that_is_not_json_fails_the_node_that_sends_it() -> None:
-    run = sent(fan(), [1, float("inf")])
-
-    assert run.error[0] == "invalid_patch"
-    assert "the item 1 that 's' sends is not JSON" in run.error[1]
 
 
 # items that do not arrive
@@ -132,34 +120,41 @@ def elsewhere(**kwargs: Any) -> GraphSpec:
     )
 
 
-def test_an_item_that_ends_elsewhere_is_waited_for_and_brings_no_patch() -> None:
-    run = sent(elsewhere(), ["a", "b"])
-    run.finish("one", {"log": ["a"]})
+def skips(run: Drive) -> None:
+    run.fail("one")
+    run.answer("error", {"action": "skip"})
+
+
+@pytest.mark.parametrize(
+    ("on_error", "leave", "status"),
+    [
+        (None, lambda run: run.finish("one", {"log": ["lost"]}), "ended"),
+        (None, lambda run: run.finish("one", {"log": ["lost"]}, goto=END), "ended"),
+        (None, lambda run: run.finish("one", {"log": ["lost"]}, goto="away"), "left"),
+        (GoTo(node="away"), lambda run: run.fail("one"), "left"),
+        (AskHuman(), skips, "skipped"),
+    ],
+    ids=["ends", "ends by a goto", "leaves", "fails and leaves", "is skipped and ends"],
+)
+def test_an_item_that_does_not_arrive_is_told_and_brings_no_patch(
+    on_error: Any, leave: Callable[[Drive], None], status: str
+) -> None:
+    spec = elsewhere(**({} if on_error is None else {"on_error": on_error}))
+    run = sent(spec, ["a", "b"])
+    leave(run)
+    if status == "left":
+        assert run.orders("away")[0].item is None
+        run.finish("away", {"log": ["away"]})
     assert run.running == ["one"]
-    run.finish("one", {"x": "go", "log": ["b"]})
-
-    assert results(run) == [("a", "ended"), ("b", "arrived")]
-    assert run.values == {"x": "go", "log": ["b"]}
-
-
-def test_a_join_is_entered_also_if_every_item_ended_elsewhere() -> None:
-    run = sent(elsewhere(), ["a"])
-    run.finish("one", {"log": ["a"]})
-
-    assert results(run) == [("a", "ended")]
-    assert run.values == {}
-
-
-def test_an_item_leaves_by_a_goto_for_a_node_that_has_no_way_to_the_join() -> None:
-    run = sent(elsewhere(), ["a", "b"])
-    run.finish("one", {"log": ["a"]}, goto="away")
-    assert run.running == ["one", "away"]
-    assert run.orders("away")[0].item is None
-    run.finish("away", {"log": ["away"]})
     run.finish("one", {"x": "go"})
 
-    assert results(run) == [("a", "left"), ("b", "arrived")]
-    assert run.values == {"log": ["away"], "x": "go"}
+    assert results(run) == [("a", status), ("b", "arrived")]
+    assert run.values == ({"log": ["away"], "x": "go"} if status == "left" else {"x": "go"})
+    alone = sent(spec, ["a"])
+    leave(alone)
+    if status == "left":
+        alone.finish("away")
+    assert results(alone) == [("a", status)]
 
 
 def test_a_goto_past_the_join_leaves_the_item_though_it_comes_to_the_join_s_target() -> None:
@@ -195,15 +190,6 @@ def test_a_goto_to_a_node_before_the_join_stays_in_the_item() -> None:
     assert run.values["log"] == ["a1", "a2", "b"]
 
 
-def test_a_failed_item_goes_where_its_node_says() -> None:
-    run = sent(elsewhere(on_error=GoTo(node="away")), ["a", "b"])
-    run.fail("one")
-    run.finish("one", {"x": "go"})
-    run.finish("away")
-
-    assert results(run) == [("a", "left"), ("b", "arrived")]
-
-
 def test_a_failed_item_is_tried_again_or_skipped_by_a_person() -> None:
     run = sent(fan(FunctionNode(id="one", on_error=AskHuman())), ["a", "b", "c"])
     for name in ("one", "one:2"):
@@ -219,27 +205,12 @@ def test_a_failed_item_is_tried_again_or_skipped_by_a_person() -> None:
     assert run.values["log"] == ["a", "c"]
 
 
-def test_an_item_that_was_skipped_and_ended_elsewhere_is_told_as_skipped() -> None:
-    run = sent(elsewhere(on_error=AskHuman()), ["a"])
-    run.fail("one")
-    run.answer("error", {"action": "skip"})
-
-    assert results(run) == [("a", "skipped")]
-
-
 # without a join, and with two
 
 
-def open_fan() -> GraphSpec:
-    return sending(
-        "one",
-        "two",
-        ways=[("one", "two")],
-    )
-
-
 def test_without_a_join_the_patches_are_merged_when_the_last_item_has_ended() -> None:
-    run = sent(open_fan(), ["a", "b"])
+    spec = sending("one", "two", ways=[("one", "two")])
+    run = sent(spec, ["a", "b"])
     run.finish("one", {"log": ["a1"]})
     run.finish("two", {"log": ["a2"]})
     assert run.values == {}
@@ -247,121 +218,63 @@ def test_without_a_join_the_patches_are_merged_when_the_last_item_has_ended() ->
     run.finish("two")
 
     assert (run.status, run.values) == ("completed", {"log": ["a1", "a2", "b1"]})
+    assert sent(spec, []).status == "completed"
 
 
-def test_an_empty_list_without_a_join_ends_the_branch() -> None:
-    assert sent(open_fan(), []).status == "completed"
-
-
-def test_two_joins_are_each_entered_once() -> None:
-    spec = sending(
-        "one",
-        "c",
-        "d",
-        ways=[(["one"], "c"), (["one"], "d")],
-    )
-    run = sent(spec, [1, 2])
+def test_of_two_joins_each_is_entered_once_if_somebody_came_to_it() -> None:
+    both = sending("one", "c", "d", ways=[(["one"], "c"), (["one"], "d")])
+    run = sent(both, [1, 2])
     run.finish("one")
     run.finish("one")
     assert run.running == ["c", "d"]
     assert run.orders("d")[0].results == run.orders("c")[0].results
+    assert sent(both, []).running == ["c", "d"]
 
-    assert sent(spec, []).running == ["c", "d"]
-
-
-def test_only_the_joins_that_somebody_came_to_are_entered() -> None:
-    spec = sending(
-        "one",
-        "c",
-        "d",
-        ways=[
-            edge(["one"], "c", {"x": 1}),
-            edge(["one"], "d", "else"),
-        ],
-    )
-    run = sent(spec, [1, 2])
+    ways = [edge(["one"], "c", {"x": 1}), edge(["one"], "d", "else")]
+    run = sent(sending("one", "c", "d", ways=ways), [1, 2])
     run.finish("one", {"x": 1})
     run.finish("one", {"x": 1})
-
     assert run.running == ["c"]
 
 
-def test_an_item_with_two_branches_arrives_when_both_are_over() -> None:
-    spec = sending(
-        "one",
-        "l",
-        "r",
-        "c",
-        ways=[("one", "l"), ("one", "r"), (["l", "r"], "c")],
-    )
-    run = sent(spec, ["a", "b"])
+def test_an_item_with_two_branches_arrives_once_when_both_are_over() -> None:
+    ways: list[Any] = [("one", "l"), ("one", "r"), ("one", "r"), (["l", "r"], "c")]
+    run = sent(sending("one", "l", "r", "c", ways=ways), ["a", "b"])
     run.finish("one")
     run.finish("one")
     run.finish("l", {"x": "l"})
     assert run.orders("r")[0].values == {}
     run.finish("r", {"log": ["r"]})
-    run.finish("l")
-    run.finish("r")
+    for node in ("r", "l", "r", "r"):
+        assert run.started.count("c") == 0
+        run.finish(node)
 
     assert results(run) == [("a", "arrived"), ("b", "arrived")]
     assert run.values == {"x": "l", "log": ["r"]}
     assert run.started.count("c") == 1
 
 
-def test_the_same_join_twice_in_one_item_is_one_arrival() -> None:
-    spec = sending(
-        "one",
-        "l",
-        "c",
-        ways=[("one", "l"), ("one", "l"), (["l"], "c")],
-    )
-    run = sent(spec, ["a"])
-    run.finish("one")
-    run.finish("l")
-    run.finish("l")
-
-    assert results(run) == [("a", "arrived")]
-    assert run.started.count("c") == 1
-
-
-def test_a_join_outside_still_counts_its_tokens() -> None:
-    spec = sending(
-        "one",
-        "c",
-        "z",
-        "end",
-        ways=[(START, "z"), (["one"], "c"), (("c", "z"), "end")],
-    )
-    run = sent(spec, [])
-    assert run.running == ["z", "c"]
-    run.finish("c")
-    assert run.running == ["z"]
-    run.finish("z")
+@pytest.mark.parametrize(
+    ("nodes", "ways"),
+    [
+        (("one",), []),
+        # An item could go round.
+        ((FunctionNode(id="one", to=("fix",)), "fix"), [("fix", "one")]),
+    ],
+)
+def test_an_empty_list_enters_only_its_own_join_and_one_outside_counts_its_tokens(
+    nodes: tuple[Any, ...], ways: list[Any]
+) -> None:
+    ways = [(START, "z"), *ways, (["one"], "c"), (("c", "z"), "end")]
+    run = sent(sending(*nodes, "c", "z", "end", ways=ways), [])
+    for left in (["z", "c"], ["z"]):
+        assert run.running == left
+        run.finish(left[-1])
     assert run.running == ["end"]
 
 
-def test_an_empty_list_enters_only_its_own_join_though_an_item_could_go_round() -> None:
-    spec = sending(
-        FunctionNode(id="one", to=("fix",)),
-        "fix",
-        "c",
-        "z",
-        "end",
-        ways=[
-            (START, "z"),
-            ("fix", "one"),
-            (["one"], "c"),
-            (("c", "z"), "end"),
-        ],
-    )
-
-    assert sent(spec, []).running == ["z", "c"]
-
-
 def test_an_empty_list_enters_no_join_of_a_fan_out_that_begins_behind_its_own() -> None:
-    spec = sending(
-        *("one", FunctionNode(id="c", to=("two",)), "two", "end"),
-        ways=[(["one"], "c"), (["two"], "end")],
-    )
+    behind = FunctionNode(id="c", to=("two",))
+    spec = sending("one", behind, "two", "end", ways=[(["one"], "c"), (["two"], "end")])
 
     assert sent(spec, []).running == ["c"]

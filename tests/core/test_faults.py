@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
-from core_drive import edge, gate
+from core_drive import chain, edge, gate, graph, nested
 
 from abeyance.authoring.validation import faults_of
-from abeyance.core.json import Json
 from abeyance.core.spec import (
     END,
     START,
+    AskHuman,
     Default,
     Edge,
     FieldSpec,
@@ -98,28 +99,10 @@ FAULTY = {
     "'Notification' is a workflow type of Abeyance's own in Temporal, where each run has its graph's "
     "name as its type: give the graph another name": of(name="Notification"),
     "'END' is a reserved word: give the node another name": of(nodes=(FunctionNode(id=END),)),
-    "the edge from 'END' to 'a' starts at END, where a branch is over: remove it": of(
-        edge(END, "a")
-    ),
-    "the edge from 'b' to 'a' starts at an unknown node 'b'": of(edge("b", "a")),
-    "the edge from 'a' to 'START' leads to START, which is entered only once: name a node": of(
-        edge("a", START)
-    ),
-    "the edge from 'a' to 'b' leads to an unknown node 'b'": of(edge("a", "b")),
-    "the edge from 'a', 'a' to 'b' names a source twice: remove one": of(
-        edge(("a", "a"), "b"), nodes=(B,)
-    ),
-    "an edge to 'a' has no source: name one": of(edge((), "a")),
     "the edge from 'a', 'b' to 'END' is a join before END: remove it, a run ends once all its "
     "branches have ended": of(edge("a", "b"), edge(("a", "b"), END), nodes=(B,)),
     "the join 'a+b>a' is declared twice: remove one": of(
         edge("a", "b"), edge(("a", "b"), "a"), edge(("a", "b"), "a", join="arrived"), nodes=(B,)
-    ),
-    "the edge from 'a' to 'END' has an empty condition: name a field, or leave out `when`": of(
-        edge("a", END, {})
-    ),
-    "the edge from 'a' to 'END' has `else`, but no other condition beside it: add one": of(
-        edge("a", END, "else")
     ),
     "the edge from 'a', 'b' to 'c' has `else`, but no other condition beside it: add one": of(
         edge("a", "b", {"x": 1}),
@@ -128,15 +111,6 @@ FAULTY = {
     ),
     "the route 'r' from 'START' starts at START, which runs no code: use edge(START, ..., when=...)": of(
         routes=(Route(source=START, name="r", targets=("a",)),)
-    ),
-    "the route 'r' from 'b' starts at an unknown node": of(
-        routes=(Route(source="b", name="r", targets=("a",)),)
-    ),
-    "the route 'r' from 'a' has no targets: name them with to=[...]": of(
-        routes=(Route(source="a", name="r", targets=()),)
-    ),
-    "the route 'r' from 'a' leads to an unknown node 'b'": of(
-        routes=(Route(source="a", name="r", targets=("b",)),)
     ),
     "the route 'r' from 'a' leads to the finally node 'after', which runs only after the end": of(
         nodes=(AFTER,),
@@ -149,41 +123,14 @@ FAULTY = {
     "the interrupt 'ask' has a timeout of inf s: it must be positive and finite": of(
         edge("a", "ask"), nodes=(gate("ask", timeout=float("inf")),)
     ),
-    "the interrupt 'ask' has on_timeout but no timeout: add a timeout": of(
-        edge("a", "ask"), nodes=(gate("ask", on_timeout=Default(answer=None)),)
-    ),
-    "the interrupt 'ask', on_timeout, leads to an unknown node 'b'": of(
-        edge("a", "ask"), nodes=(gate("ask", timeout=1, on_timeout=GoTo(node="b")),)
-    ),
-    "the interrupt 'ask' has answer_to='y', which is not a field of the state": of(
-        edge("a", "ask"), nodes=(gate("ask", answer_to="y"),)
-    ),
-    "the node 'a' has a timeout of -1 s: it must be positive and finite": of(
-        nodes=(function("a", timeout=-1),)
-    ),
-    "the node 'a' has a heartbeat of 0 s: it must be positive and finite": of(
-        nodes=(function("a", heartbeat=0),)
-    ),
-    "the node 'a', to=, leads to an unknown node 'b'": of(nodes=(function("a", to=("b",)),)),
-    "the node 'a', on_error, leads to an unknown node 'b'": of(
-        nodes=(function("a", on_error="b"),)
-    ),
     "the node 'a', on_error, leads to the finally node 'after', which runs only after the end": of(
         nodes=(function("a", on_error="after"), AFTER), finally_=("after",)
     ),
-    "finally names an unknown node 'after'": of(finally_=("after",)),
     "the finally node 'ask' may not ask a person: the run is over by then": of(
         nodes=(gate("ask"),), finally_=("ask",)
     ),
     "finally names a node twice: remove one": of(nodes=(AFTER,), finally_=("after", "after")),
-    "the finally node 'after' may not be part of an edge: it runs after the end": of(
-        edge("a", "after"), nodes=(AFTER,), finally_=("after",)
-    ),
-    "the node 'b' is unreachable from START: add an edge, route or goto to it": of(nodes=(B,)),
     "there are no nodes: add one": GraphSpec(name="g"),
-    "nothing starts: add an edge from START": GraphSpec(
-        name="g", nodes={"a": FunctionNode(id="a")}
-    ),
 }
 
 
@@ -240,30 +187,75 @@ def test_a_node_is_reached_in_every_way_that_a_run_may_take() -> None:
     assert faults_of(spec) == ()
 
 
-def test_all_faults_are_told_at_once_in_reading_order_and_each_once() -> None:
-    default: Json = {"approved": True}
-    spec = of(
-        edge("a", "ask"),
-        edge("a", "nowhere"),
-        edge("a", "nowhere"),
-        nodes=(
-            function("a", heartbeat=-1, on_error="nowhere"),
-            gate("ask", on_timeout=Default(answer=default), answer_to="y"),
-            FunctionNode(id="island"),
-        ),
-        routes=(Route(source="a", name="r", targets=()),),
-        finally_=("after",),
-        name="",
-    )
+INNER = chain("deep", name="inner", fields={"own": "last"})
 
-    assert [fault.split(" must ")[0] for fault in faults_of(spec)] == [
-        "the graph name ''",
-        "the edge from 'a' to 'nowhere' leads to an unknown node 'nowhere'",
-        "the route 'r' from 'a' has no targets: name them with to=[...]",
-        "the node 'a' has a heartbeat of -1 s: it",
-        "the node 'a', on_error, leads to an unknown node 'nowhere'",
-        "the interrupt 'ask' has on_timeout but no timeout: add a timeout",
-        "the interrupt 'ask' has answer_to='y', which is not a field of the state",
-        "finally names an unknown node 'after'",
-        "the node 'island' is unreachable from START: add an edge, route or goto to it",
-    ]
+
+def outer(inner: GraphSpec = INNER, **kwargs: Any) -> GraphSpec:
+    spec = chain("a", fields={"x": "last"})
+    node = nested("n", inner, **kwargs)
+    edges = (*spec.edges, edge(START, "n"), edge("n", END))
+    return replace(spec, nodes={**spec.nodes, "n": node}, edges=edges)
+
+
+LOST = replace(INNER, edges=(edge(START, "deep"), edge("deep", "lost")))
+TIDY = chain("deep", name="inner", finally_=["tidy"])
+
+FAULTY_INSIDE = {
+    "the nested graph 'n': the edge from 'deep' to 'lost' leads to an unknown node 'lost'": outer(
+        LOST
+    ),
+    "the nested graph 'n' has finally nodes, which run once a run has ended: move them to "
+    "'g'": outer(TIDY),
+    "the nested graph 'n', input=: 'x' is not a field of the state of 'inner'": outer(
+        input={"x": "x"}
+    ),
+    "the nested graph 'n', input=: 'own' is not a field of the state": outer(input={"own": "own"}),
+    "the nested graph 'n', output=: 'own' is not a field of the state": outer(
+        output={"own": "own"}
+    ),
+    "the nested graph 'n', output=: 'x' is not a field of the state of 'inner'": outer(
+        output={"x": "x"}
+    ),
+    "the nested graph 'n', on_error, leads to an unknown node 'b'": outer(on_error=GoTo(node="b")),
+    "interrupt_before names an unknown node 'b'": replace(outer(), interrupt_before=("b",)),
+    "interrupt_after names an unknown node 'b'": replace(outer(), interrupt_after=("a", "b")),
+    "interrupt_after names the finally node 'tidy': a run that has ended asks nobody": replace(
+        chain("a", finally_=["tidy"]), interrupt_after=("tidy",)
+    ),
+    "the finally node 'tidy' may not lead to another node: nothing runs after it": replace(
+        chain("a"),
+        nodes={"a": FunctionNode(id="a"), "tidy": FunctionNode(id="tidy", on_error=AskHuman())},
+        finally_nodes=("tidy",),
+    ),
+    "the finally node 'n' may not ask a person: the run is over by then": replace(
+        chain("a"),
+        nodes={"a": FunctionNode(id="a"), "n": nested("n", INNER)},
+        finally_nodes=("n",),
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTY_INSIDE)
+def test_a_fault_inside_is_told_and_nothing_else_is(fault: str) -> None:
+    assert faults_of(FAULTY_INSIDE[fault]) == (fault,)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        outer(input={"own": "x"}, output={"x": "own"}),
+        outer(on_error=GoTo(node="a")),
+        outer(replace(INNER, open_values=True), input={"any": "x"}, output={"x": "any"}),
+        replace(outer(), interrupt_before=("a", "n"), interrupt_after=("n",)),
+        outer(chain(nested("m", INNER), name="middle")),
+    ],
+)
+def test_what_is_possible_inside_has_no_fault(spec: GraphSpec) -> None:
+    assert faults_of(spec) == ()
+
+
+def test_a_graph_knows_the_questions_of_the_graphs_in_it() -> None:
+    inner = chain(gate("deep"), name="inner")
+    spec = graph(gate("ask"), nested("n", inner), ways=[(START, "ask"), ("ask", "n")])
+
+    assert [question.name for question in spec.questions] == ["ask", "deep"]

@@ -167,19 +167,13 @@ def test_input_that_no_way_from_start_takes_fails_the_run() -> None:
 # goto
 
 
-def test_a_goto_replaces_the_edges() -> None:
+@pytest.mark.parametrize(("goto", "running"), [("c", ["c"]), (END, [])])
+def test_a_goto_replaces_the_edges(goto: str, running: list[str]) -> None:
     spec = graph(FunctionNode(id="a", to=("c",)), "b", "c", ways=[(START, "a"), ("a", "b")])
     run = Drive(spec)
-    run.finish("a", {"x": 1}, goto="c")
+    run.finish("a", {"x": 1}, goto=goto)
 
-    assert (run.running, run.values) == (["c"], {"x": 1})
-
-
-def test_a_goto_to_end_ends_the_branch() -> None:
-    run = Drive(chain("a", "b"))
-    run.finish("a", goto=END)
-
-    assert (run.status, run.started) == ("completed", ["a"])
+    assert (run.running, run.values) == (running, {"x": 1})
 
 
 # failures
@@ -193,12 +187,16 @@ def test_a_failed_visit_fails_the_run() -> None:
     assert run.started == ["a"]
 
 
+@pytest.mark.parametrize("by", ["its code", "a bad patch"])
 @pytest.mark.parametrize(("target", "running"), [("mend", ["mend"]), (END, [])])
-def test_a_failure_goes_where_on_error_says(target: str, running: list[str]) -> None:
+def test_a_failure_goes_where_on_error_says(target: str, running: list[str], by: str) -> None:
     node = FunctionNode(id="a", on_error=GoTo(node=target))
     mend = [edge(START, "mend", {"x": "never"}), edge(START, "a", "else")]
     run = Drive(graph(node, "mend", "b", ways=[*mend, ("a", "b")]))
-    run.fail("a")
+    if by == "its code":
+        run.fail("a")
+    else:
+        run.finish("a", {"nope": 1})
 
     assert run.running == running
     assert run.state.ending is None or run.status == "completed"
@@ -224,19 +222,12 @@ def test_a_bad_patch_fails_the_visit_and_changes_nothing(
     assert (run.values, run.state.root.version) == ({"x": 1}, 1)
 
 
-def test_a_bad_patch_goes_where_on_error_says() -> None:
-    node = FunctionNode(id="a", on_error=GoTo(node="mend"))
-    run = Drive(graph(node, "mend", "b", ways=[(START, "a"), ("a", "b")]))
-    run.finish("a", {"nope": 1})
-
-    assert run.running == ["mend"]
-
-
 # what comes late
 
 
-def test_an_outcome_that_comes_twice_counts_once() -> None:
-    run = Drive(graph("a", "b", "c", ways=[(START, "a"), (START, "b"), ("a", "c")]))
+def test_an_outcome_that_comes_twice_or_for_what_does_not_run_counts_for_nothing() -> None:
+    ways = [(START, "a"), (START, "ask"), ("a", "c")]
+    run = Drive(graph("a", gate("ask"), "c", ways=ways))
     visit = run.visit("a").address
     run.finish("a", {"log": [1]})
     before = run.seen()
@@ -245,69 +236,43 @@ def test_an_outcome_that_comes_twice_counts_once() -> None:
     run.end(Failed, visit=visit, code="node_failed", message="late")
     run.end(Stopped, visit=visit)
     run.end(Finished, visit="graph:g;node:never")
+    run.end(Finished, visit=run.open("ask").visit)
 
     assert run.seen() == before
     assert run.last == ()
 
 
-def test_an_outcome_for_a_visit_that_waits_counts_for_nothing() -> None:
-    run = Drive(chain(gate("ask")))
-    before = run.seen()
-    run.end(Finished, visit=run.open("ask").visit)
-
-    assert run.seen() == before
-
-
 # round and round, but not for ever
 
 
-def loop(limit: int) -> Drive:
-    """`a` and a gate, round and round."""
-    return Drive(
-        graph("a", gate("ask"), ways=[(START, "a"), ("a", "ask"), ("ask", "a")]),
-        limits=Limits(max_visits=limit),
-    )
-
-
 def test_a_loop_without_people_is_bounded() -> None:
-    spec = graph("a", ways=[(START, "a"), ("a", "a")])
-    run = Drive(spec, limits=Limits(max_visits=3))
-    for _ in range(3):
-        assert run.status == "running"
-        run.finish("a")
-
-    code, message, address = run.error
-    assert (code, address) == ("max_visits", "graph:g;node:a:4")
-    assert "'a' has been visited 3 times" in message
-    assert "max_visits" in message
-    assert run.started == ["a"] * 3
-
-
-def test_an_answer_starts_the_count_anew() -> None:
-    run = loop(1)
-    for _ in range(4):
-        run.finish("a")
-        run.answer("ask")
-
-    assert run.running == ["a"]
-
-
-def test_a_message_starts_the_count_anew() -> None:
-    spec = graph("a", ways=[(START, "a"), ("a", "a")])
-    run = Drive(spec, limits=Limits(max_visits=1))
-    run.send("m")
-    run.finish("a")
-    assert run.running == ["a"]
-
-    run.send("m")
-    run.finish("a")
-    assert run.error[0] == "max_visits"
-
-
-def test_too_many_visits_end_the_run_although_other_ways_were_open() -> None:
     ways = [(START, "a"), ("a", "a"), ("a", "b")]
     run = Drive(graph("a", "b", ways=ways), limits=Limits(max_visits=1))
     run.finish("a")
 
-    assert run.error[0] == "max_visits"
-    assert run.started == ["a"]
+    code, message, address = run.error
+    assert (code, address, run.started) == ("max_visits", "graph:g;node:a:2", ["a"])
+    assert "'a' has been visited 1 times" in message
+    assert "max_visits" in message
+
+
+@pytest.mark.parametrize("by", ["an answer", "a message"])
+def test_people_start_the_count_anew(by: str) -> None:
+    asks = by == "an answer"
+    ways = [(START, "a"), *([("a", "ask"), ("ask", "a")] if asks else [("a", "a")])]
+    run = Drive(
+        graph("a", *([gate("ask")] if asks else []), ways=ways), limits=Limits(max_visits=1)
+    )
+    for number in range(4):
+        if asks:
+            run.finish("a")
+            run.answer("ask")
+        else:
+            run.send(f"m{number}")
+            run.finish("a")
+    assert run.running == ["a"]
+
+    if not asks:
+        run.send("m3")
+        run.finish("a")
+        assert run.error[0] == "max_visits"

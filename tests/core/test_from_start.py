@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from core_askers import BOB, CAROL, ROOT, refusal_of
 from core_drive import Drive, chain, gate, graph, nested
-from core_rules import ask, rule
 
 from abeyance.core import events
 from abeyance.core.json import Json
@@ -52,14 +51,6 @@ def test_the_people_of_a_question_are_those_whom_the_start_named() -> None:
         ["{requester}"],
     )
     assert "'carol' is the 'requester' of the run" in refusal.message
-
-
-def test_a_rule_asks_the_people_whom_the_start_named() -> None:
-    terms = Terms(assignees=("{lead}",))
-    run = run_of("work", rules=[rule("ask", "work", ask("ask", terms=terms))])
-    run.finish("work")
-
-    assert open_as(run) == (("ada",), {})
 
 
 @pytest.mark.parametrize(

@@ -207,18 +207,6 @@ def test_several_gates_are_asked_again_from_the_first_that_showed_something_else
     )
 
 
-def test_gates_beside_each_other_are_asked_again_each_for_its_own() -> None:
-    audit = approving("audit", prompt="Is {order_id} known?", capability="audit")
-    run = Gated(forked((approving(prompt="Refund {amount}?"), "pay"), (audit, "ship"), ("other",)))
-    run.pause()
-    run.says(APPROVER, "ask")
-    run.says(BOSS, "audit")
-    run.finish("other", {"order_id": "B-8"})
-    run.resume()
-
-    assert (run.reopened, run.running) == (["audit"], ["pay"])
-
-
 def test_where_a_deadline_leads_is_behind_the_gates_before_it() -> None:
     audit = approving("audit", prompt="Is {order_id} known?", capability="audit")
     asking = approving(timeout=60, on_timeout=GoTo(node="other"))

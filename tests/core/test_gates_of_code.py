@@ -22,46 +22,30 @@ def asking_code() -> Gated:
     return Gated(forked((FunctionNode(id="pay", asks=("approve",)),), ("other",)))
 
 
-def test_code_is_told_what_it_has_shown_where_the_values_are_others() -> None:
+@pytest.mark.parametrize("changes", ["before it is shown", "after it is shown", "never"])
+def test_code_is_told_what_it_has_shown_where_the_values_are_others(changes: str) -> None:
     run = asking_code()
+    if changes == "before it is shown":
+        run.finish("other", {"amount": 999})
     run.ask("pay", code_gate(250))
-    run.finish("other", {"amount": 999})
+    if changes == "after it is shown":
+        run.finish("other", {"amount": 999})
     first = run.open("sure")
     run.says(APPROVER, "sure")
-    assert list(run.orders("pay")[-1].shown_hashes) == ["sure"]
+    order = run.orders("pay")[-1]
+    if changes == "never":
+        assert (order.shown_hashes, order.own_answers) == ({}, {"sure": True})
+        return
+    assert (run.ran_with("pay")[-1], [*order.shown_hashes]) == ((999, "A-7"), ["sure"])
     run.ask("pay", code_gate(999))
 
-    second = run.open("sure")
-    assert second.id != first.id
     old = run.state.ledger.settled[first.id]
     assert (old.status, old.answer, old.settled_reason) == ("answered", True, "asked again")
+    assert run.open("sure").id != first.id
     run.says(APPROVER, "sure")
     assert run.settled("sure").settled_reason is None
-    assert (run.orders("pay")[-1].shown_hashes, run.orders("pay")[-1].own_answers) == (
-        {},
-        {"sure": True},
-    )
-
-
-def test_code_goes_on_where_it_shows_the_same() -> None:
-    run = asking_code()
-    run.ask("pay", code_gate(250))
-    run.says(APPROVER, "sure")
-
-    assert (run.orders("pay")[-1].shown_hashes, run.orders("pay")[-1].own_answers) == (
-        {},
-        {"sure": True},
-    )
-
-
-def test_values_that_change_while_the_code_makes_up_its_question() -> None:
-    run = asking_code()
-    run.finish("other", {"amount": 999})
-    run.ask("pay", code_gate(250))
-    run.says(APPROVER, "sure")
-
-    assert run.ran_with("pay")[-1] == (999, "A-7")
-    assert list(run.orders("pay")[-1].shown_hashes) == ["sure"]
+    order = run.orders("pay")[-1]
+    assert (order.shown_hashes, order.own_answers) == ({}, {"sure": True})
 
 
 def test_code_that_was_stopped_before_it_looked_is_told_once_more() -> None:

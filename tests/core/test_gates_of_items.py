@@ -146,24 +146,21 @@ def left_by_a_deadline() -> Gated:
     return run
 
 
-def test_out_of_an_item_the_sender_is_asked_again() -> None:
+@pytest.mark.parametrize("answered", [False, True])
+def test_out_of_an_item_the_sender_is_asked_again_and_the_other_gates_are_forgotten(
+    *, answered: bool
+) -> None:
     run = left_by_a_deadline()
+    run.tick(30)
+    if answered:
+        run.says(APPROVER, "ask")
     run.finish("other", {"amount": 999})
-    run.tick(60)
+    run.tick(30)
 
     assert (run.reopened, run.running, run.asking) == (["send"], ["send"], [])
-    assert str(run.settled("ask").settled_reason).startswith("'send' is asked again")
-    assert run.orders("later") == []
-
-
-def test_with_it_the_gates_of_the_other_items_are_forgotten() -> None:
-    run = left_by_a_deadline()
-    run.tick(30)
-    run.says(APPROVER, "ask")
-    run.finish("other", {"amount": 999})
-    run.tick(30)
-
-    assert (run.reopened, run.state.gates) == (["send"], {})
+    assert (run.state.gates, run.orders("later")) == ({}, [])
+    if not answered:
+        assert str(run.settled("ask").settled_reason).startswith("'send' is asked again")
 
 
 def test_an_answer_of_an_item_that_comes_to_nothing_leads_to_nothing() -> None:

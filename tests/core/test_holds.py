@@ -208,16 +208,6 @@ def test_who_took_their_yes_back_is_barred_from_nothing() -> None:
     assert run.open("other").barred == {}
 
 
-def test_a_repeated_take_back_with_the_same_key_changes_nothing() -> None:
-    run = holding()
-    about: dict[str, Any] = {"principal": ADA, "interrupt_id": run.open("ask").id, "key": "k"}
-    run.feed(events.TakenBack, **about)
-    before = run.seen()
-    run.feed(events.TakenBack, **about)
-
-    assert run.seen() == before
-
-
 def test_a_deadline_cannot_be_moved_while_an_answer_is_held() -> None:
     run = holding()
     about = {"principal": ROOT, "interrupt_id": run.open("ask").id, "moves": True}
@@ -284,16 +274,6 @@ def test_an_operator_who_takes_it_back_clears_all_votes() -> None:
 
 
 # What happens to the run meanwhile
-
-
-def test_a_hold_that_ends_in_a_pause_lets_nothing_begin_before_the_pause_is_over() -> None:
-    run = holding()
-    run.pause(actor="ops")
-    run.tick(600)
-    assert (run.state.ledger.open, run.started) == ({}, [])
-    run.resume(actor="ops")
-
-    assert run.started == ["work"]
 
 
 def test_a_retry_asks_again_for_an_answer_that_was_held() -> None:

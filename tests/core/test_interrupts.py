@@ -1,23 +1,26 @@
-"""What becomes of an open question when what it shows changes."""
+"""What a person is asked, what stays of it, and what becomes of it when what it shows changes."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 import pytest
 from core_agents import address_of, asks, call, question, reviewing, turn
-from core_drive import ADA, ROOT, Drive, Ways, asked, chain, edge, gate, graph, nested
+from core_drive import ADA, ROOT, Drive, Ways, asked, at, chain, edge, gate, graph, nested
 from core_gated import APPROVER, BOSS, CLERK, FIELDS, Gated, approving, remark
 from core_renamed import migrate
 
 from abeyance.core import events
-from abeyance.core.json import Json
-from abeyance.core.ledger import Parent, interrupt_id
+from abeyance.core.events import Responded
+from abeyance.core.json import Json, rfc3339, sha256
+from abeyance.core.ledger import Parent, content_digest, digest_of, interrupt_id
 from abeyance.core.policy import Principal
-from abeyance.core.spec import START, GoTo, GraphSpec
+from abeyance.core.replies import check_answers
+from abeyance.core.spec import START, Default, GraphSpec, InterruptSpec
+from abeyance.core.state import Limits
 from abeyance.core.terms import Quorum, Terms
+from abeyance.errors import Code
 
 
 def shown(**about: Any) -> GraphSpec:
@@ -119,16 +122,6 @@ def test_votes_that_had_changed_a_call_do_not_change_another_that_is_asked_about
     assert answers["/approval/p/ok"] == {"approved": True}
 
 
-def test_the_deadline_of_what_an_agent_asks_leads_to_no_node_of_it() -> None:
-    run = reviewing()
-    turn(run, call("c1", "pay", question("ok")))
-    about = {"principal": ROOT, "interrupt_id": run.open("ok").id, "moves": True}
-    later = {"deadline": run.now + timedelta(days=1), "on_timeout": GoTo(node="delete")}
-    refusal = run.refused(events.DeadlineEdited, **about, **later)
-
-    assert refusal.code == "unknown_node"
-
-
 def test_a_question_whose_answer_could_not_be_read_says_why_as_text() -> None:
     run = Drive(chain("work"))
     why = "'x' is no number"
@@ -138,3 +131,146 @@ def test_a_question_whose_answer_could_not_be_read_says_why_as_text() -> None:
     assert entry.prompt == f"How much? (Asked again, because the answer does not fit: {why})"
     ((start, end),) = entry.prompt_values
     assert entry.prompt[start:end] == entry.prompt.removeprefix("How much?")
+
+
+def asking_for(**options: Any) -> Drive:
+    """A run that waits for the answer to `ask`, and then for nothing."""
+    return Drive(chain(gate("ask", **options)))
+
+
+def test_a_question_is_filled_once_when_it_opens() -> None:
+    run = Drive(
+        graph(
+            gate("ask", prompt="Pay {x}?", reason={"why": "{x} and {y}"}),
+            "work",
+            ways=[(START, "ask"), (START, "work")],
+        ),
+        values={"x": 100},
+    )
+    shown = run.open("ask")
+    run.finish("work", {"x": 200})
+
+    assert run.open("ask") == shown
+    assert (shown.prompt, shown.reason) == ("Pay 100?", {"why": "100 and {y}"})
+    question = InterruptSpec(name="ask", prompt="Pay 100?", reason=shown.reason)
+    assert shown.digest == digest_of(shown.address, question)
+
+
+@pytest.mark.parametrize(
+    "changed", ["name", "prompt", "reason", "payload", "response_schema", "requested_capability"]
+)
+def test_a_digest_changes_with_everything_that_is_shown(changed: str) -> None:
+    shown = InterruptSpec(name="ask", prompt="Go on?", reason={"why": 1}, payload=[1])
+    about: dict[str, Any] = {changed: "other"}
+    other = replace(shown, **about)
+
+    assert digest_of("graph:g", shown) != digest_of("graph:g", other)
+    assert digest_of("graph:g", shown) != digest_of("graph:h", shown)
+    assert digest_of("graph:g", shown) == digest_of("graph:g", replace(shown))
+
+
+def test_an_opening_is_told_with_who_may_answer_and_until_when() -> None:
+    run = asking_for(capability="boss", timeout=60, on_timeout=Default(answer="no"))
+    opened = run.open("ask")
+
+    (fact,) = run.facts("interrupt.opened")
+    assert fact.address == opened.address == opened.visit == "graph:g;node:ask"
+    assert fact.data == {
+        "id": opened.id,
+        "name": "ask",
+        "kind": "question",
+        "capability": "boss",
+        "deadline": rfc3339(at(60)),
+    }
+    assert (opened.created_at, opened.deadline, opened.number) == (at(0), at(60), fact.number)
+    assert (opened.kind, opened.scope) == ("question", "graph:g")
+    assert fact.audit is not None
+    assert (fact.audit["shown"]["digest"], fact.audit["shown"]["default"]) == (opened.digest, "no")
+
+
+def test_an_id_names_its_run_and_is_the_same_in_every_replay() -> None:
+    assert asking_for().open("ask").id == asking_for().open("ask").id
+    assert asking_for().open("ask").id == interrupt_id("r", "graph:g;node:ask", "ask")
+    different = {
+        interrupt_id("r", "graph:g;node:ask", "ask"),
+        interrupt_id("r", "graph:g;node:ask", "other"),
+        interrupt_id("r", "graph:g;node:ask:2", "ask"),
+        interrupt_id("r", "graph:g;node:ask", "ask", 2),
+        interrupt_id("q", "graph:g;node:ask", "ask"),
+    }
+    assert len(different) == 5
+    run, _, digits = asking_for().open("ask").id.rpartition(".")
+    assert run == "r"
+    assert len(digits) == 16
+    assert int(digits, 16) >= 0
+
+
+@pytest.mark.parametrize(
+    ("about", "digits"),
+    [
+        ({}, "69200b8792390e72"),
+        ({"ordinal": 1, "kind": "rule"}, "69200b8792390e72"),
+        ({"ordinal": 2}, "07cce0fa84ccfa35"),
+        ({"kind": "approval"}, "3f45d169dc488e4d"),
+        ({"salt": "s"}, "80e1a05cb9dced03"),
+    ],
+)
+def test_an_id_is_the_same_in_every_version(about: dict[str, Any], digits: str) -> None:
+    assert interrupt_id("r", "graph:g;node:ask", "ask", **about) == f"r.{digits}"
+
+
+@pytest.mark.parametrize(
+    ("more", "digest", "content"),
+    [
+        ({}, "39f7031e0cf9f046", "5c194004b647a51e"),
+        (
+            {
+                "preview": "p",
+                "requested_capability": "pay",
+                "terms": Terms(quorum=Quorum(count=2), not_by=("@starter",), remind=(60.0,)),
+            },
+            "258e944cde63ec73",
+            "c4561a027681703b",
+        ),
+    ],
+)
+def test_so_is_the_digest_of_a_question_and_of_its_content(
+    more: dict[str, Any], digest: str, content: str
+) -> None:
+    question = InterruptSpec(name="ask", prompt="Go on?", **more)
+    assert digest_of("graph:g;node:ask", question).startswith(f"sha256:{digest}")
+    assert content_digest(question).startswith(f"sha256:{content}")
+
+
+def test_a_prompt_that_shows_a_document_is_cut() -> None:
+    run = Drive(chain(gate("ask", prompt="{x}")), values={"x": "y" * 20_000})
+    assert len(run.open("ask").prompt) == 10_000
+
+    run.answer("ask")
+    assert run.settled("ask").prompt == "y" * 200
+
+
+@pytest.mark.parametrize(("length", "kept"), [(510, "y" * 510), (511, None)])
+def test_a_long_answer_is_kept_as_its_hash_only(length: int, kept: Json) -> None:
+    run = asking_for()
+    id_ = run.open("ask").id
+    run.answer("ask", "y" * length)
+
+    assert run.settled("ask").answer == kept
+    assert run.settled("ask").answer_sha256 == sha256("y" * length)
+    (receipt,) = check_answers(
+        run.state.ledger, Responded(now=run.now, **run.response({id_: "y" * length}))
+    ).values()
+    assert receipt.replayed
+
+
+def test_only_the_latest_settled_interrupts_are_remembered() -> None:
+    run = Drive(chain(gate("one"), gate("two"), gate("three")), limits=Limits(settled_kept=2))
+    ids = []
+    for name in ("one", "two", "three"):
+        ids.append(run.open(name).id)
+        run.answer(name)
+
+    assert list(run.state.ledger.settled) == ids[1:]
+    refusal = run.refused_response({ids[0]: None})
+    assert refusal.code is Code.UNKNOWN_INTERRUPT

@@ -43,21 +43,17 @@ def test_a_pause_that_comes_again_after_the_resume_does_not_pause_again() -> Non
     assert (run.status, run.last, run.state.counters.pause_count) == ("awaiting-input", (), 1)
 
 
-def test_a_resume_that_comes_again_after_the_next_pause_does_not_resume() -> None:
+def test_a_resume_or_cancel_that_comes_again_does_not_count_again() -> None:
     run = waiting()
     run.pause()
     run.resume(key="k1")
     run.pause()
     run.resume(key="k1")
-
     assert run.status == "paused"
 
-
-def test_a_cancel_that_comes_again_is_counted_once() -> None:
     run = Drive(chain("work"))
     for _ in "12":
         run.cancel(actor="ada", key="k1")
-
     assert (run.status, run.state.counters.cancel_count) == ("ending", 1)
 
 
@@ -98,12 +94,19 @@ def test_a_key_that_comes_with_something_else_is_refused(
     assert run.status == "paused"
 
 
-def test_the_key_of_a_refused_pause_is_free_again() -> None:
+def test_the_key_of_a_refused_call_is_free_again() -> None:
     run = waiting()
     refusal = run.refused(events.Paused, **PAUSE, on_timeout=GoTo(node="nowhere"))
     run.feed(events.Paused, **PAUSE)
-
     assert (refusal.code, run.status) == ("unknown_node", "paused")
+
+    run = waiting()
+    id_ = run.open("ask").id
+    stale = {**run.response({id_: 5}, principal=ADA, key="k1"), "digests": {id_: "sha256:0"}}
+    refusal = run.refused(events.Responded, **stale)
+    assert run.state.keys == {}
+    run.respond({id_: 5}, principal=ADA, key="k1")
+    assert (refusal.code, len(run.state.keys)) == ("stale", 1)
 
 
 def test_the_last_thousand_keys_are_remembered() -> None:
@@ -168,25 +171,19 @@ def test_an_answer_under_a_key_comes_again_also_without_its_id() -> None:
     assert refusal.code == "idempotency_conflict"
 
 
-def test_the_key_of_an_answer_is_no_use_to_somebody_else() -> None:
+@pytest.mark.parametrize(
+    "other", [{"principal": replace(ADA, subject="bob")}, {"answer": float("nan")}]
+)
+def test_the_key_of_an_answer_is_no_use_to_somebody_else_nor_with_another(
+    other: dict[str, Any],
+) -> None:
     run = waiting()
-    answers = {run.open("ask").id: 5}
-    run.respond(answers, principal=ADA, key="k1")
-    about = run.response(answers, principal=replace(ADA, subject="bob"), key="k1")
+    (id_,) = run.state.ledger.open
+    run.respond({id_: 5}, principal=ADA, key="k1")
+    answer = {id_: other.pop("answer", 5)}
 
+    about = run.response(answer, **{"principal": ADA, "key": "k1", **other})
     assert run.refused(events.Responded, **about).code == "idempotency_conflict"
-
-
-def test_the_key_of_a_refused_answer_is_free_again() -> None:
-    run = waiting()
-    id_ = run.open("ask").id
-    answers = {id_: 5}
-    stale = {**run.response(answers, principal=ADA, key="k1"), "digests": {id_: "sha256:0"}}
-    refusal = run.refused(events.Responded, **stale)
-    assert run.state.keys == {}
-    run.respond(answers, principal=ADA, key="k1")
-
-    assert (refusal.code, len(run.state.keys)) == ("stale", 1)
 
 
 def test_a_deadline_that_is_moved_by_so_long_is_the_same_call_at_another_time() -> None:
@@ -215,15 +212,6 @@ def test_the_receipt_of_a_cleared_queue_is_how_many_there_were() -> None:
 
     assert called is not None
     assert called.receipt == 0
-
-
-def test_a_call_that_is_no_json_is_another_than_the_one_that_came_under_its_key() -> None:
-    run = waiting()
-    (id_,) = run.state.ledger.open
-    run.feed(events.Responded, **run.response({id_: 5}), key="k1")
-    refusal = run.refused(events.Responded, **run.response({id_: float("nan")}), key="k1")
-
-    assert refusal.code == "idempotency_conflict"
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from core_drive import ADA, Drive, at, chain, gate, graph
@@ -13,6 +13,7 @@ from abeyance.core.ledger import Receipt
 from abeyance.core.policy import EVERYTHING, TEMPORAL, Principal
 from abeyance.core.replies import addressee, check_answers, refuse_strays
 from abeyance.core.spec import END, START, Default, GoTo
+from abeyance.core.terms import KINDS, Kind
 from abeyance.errors import Code, Refusal
 
 CFO = Principal(subject="cfo", capabilities=("refunds:approve",))
@@ -126,21 +127,17 @@ def test_an_unknown_interrupt_stops_the_whole_call() -> None:
     assert run.waiting == ["ask"]
 
 
-def test_an_expired_interrupt_is_gone() -> None:
+def test_an_expired_interrupt_is_gone_and_a_cancelled_one_is_withdrawn() -> None:
     run = Drive(chain(gate("ask", timeout=10, on_timeout=GoTo(node="late")), "late"))
     id_ = run.open("ask").id
     run.tick(10)
-
     refusal = refusal_of(run, {id_: True})
     assert refusal.code is Code.EXPIRED
     assert refusal.details == {"interrupt_id": id_, "deadline": rfc3339(at(10))}
 
-
-def test_a_cancelled_interrupt_is_withdrawn() -> None:
     run = asking()
     id_ = run.open("ask").id
     run.cancel(reason="changed our minds")
-
     refusal = refusal_of(run, {id_: True})
     assert refusal.code is Code.WITHDRAWN
     assert refusal.details == {"interrupt_id": id_, "status": "cancelled"}
@@ -169,20 +166,16 @@ def test_an_answer_that_misses_its_schema_is_told_where() -> None:
     assert run.waiting == ["ask"]
 
 
-def test_an_answer_that_nobody_held_against_its_schema_is_refused() -> None:
+def test_an_answer_that_nobody_held_against_its_schema_is_refused_if_it_has_one() -> None:
     run = asking(schema={"type": "object"})
-
     id_ = run.open("ask").id
     refusal = refusal_of(run, {id_: {}}, schema_faults={})
     assert refusal.code is Code.INVALID_ANSWER
     assert refusal.details == {"interrupt_id": id_, "errors": []}
 
-
-def test_an_answer_without_a_schema_needs_no_validation() -> None:
-    run = asking()
-    run.answer("ask", 1, schema_faults={})
-
-    assert run.status == "completed"
+    plain = asking()
+    plain.answer("ask", 1, schema_faults={})
+    assert plain.status == "completed"
 
 
 @pytest.mark.parametrize("value", [float("inf"), float("nan"), {"a": [float("-inf")]}])
@@ -217,9 +210,18 @@ def test_a_missing_capability_is_named(principal: Principal) -> None:
     assert run.waiting == ["ask"]
 
 
-@pytest.mark.parametrize("principal", [CFO, Principal(subject="dev", capabilities=(EVERYTHING,))])
-def test_who_has_the_capability_may_answer(principal: Principal) -> None:
-    run = asking(capability="refunds:approve")
+@pytest.mark.parametrize(
+    ("capability", "principal"),
+    [
+        ("refunds:approve", CFO),
+        ("refunds:approve", Principal(subject="dev", capabilities=(EVERYTHING,))),
+        (None, TEMPORAL),
+    ],
+)
+def test_who_has_the_capability_that_is_asked_for_may_answer(
+    capability: str | None, principal: Principal
+) -> None:
+    run = asking(capability=capability)
     run.answer("ask", True, principal=principal)
 
     assert run.settled("ask").by == principal.subject
@@ -258,35 +260,21 @@ def test_a_digest_of_what_is_not_answered_is_stale() -> None:
     refuse_strays(Responded(**run.response({shown.id: True}), now=at(1)))
 
 
-def test_whoever_comes_around_the_api_may_answer_what_asks_for_no_capability() -> None:
-    run = asking()
-    run.answer("ask", True, principal=TEMPORAL)
-
-    assert run.settled("ask").by == "temporal"
-
-
-def test_an_answer_after_the_default_is_told_the_default() -> None:
-    run = asking(timeout=10, on_timeout=Default(answer={"approved": False}))
+@pytest.mark.parametrize("default", [{"approved": False}, "x" * 600])
+def test_an_answer_after_the_default_is_told_the_default_however_long(default: Json) -> None:
+    run = asking(timeout=10, on_timeout=Default(answer=default))
     id_ = run.open("ask").id
     run.tick(10)
 
-    for answer in ({"approved": True}, {"approved": False}):
+    for answer in ({"approved": True}, default):
         refusal = refusal_of(run, {id_: answer})
         assert refusal.code is Code.ALREADY_ANSWERED
         assert refusal.details == {
             "interrupt_id": id_,
             "answered_by": "timeout",
             "answered_at": rfc3339(at(10)),
-            "answer": {"approved": False},
+            "answer": default,
         }
-
-
-def test_the_default_is_told_however_long_it_is() -> None:
-    run = asking(timeout=10, on_timeout=Default(answer="x" * 600))
-    id_ = run.open("ask").id
-    run.tick(10)
-
-    assert refusal_of(run, {id_: 1}).details["answer"] == "x" * 600
 
 
 # no id
@@ -294,16 +282,10 @@ def test_the_default_is_told_however_long_it_is() -> None:
 
 def test_an_answer_without_an_id_means_the_only_open_interrupt() -> None:
     run = asking()
-
     assert addressee(run.state.ledger, None, ADA) == run.open("ask").id
 
-
-def test_where_nothing_was_asked_there_is_nothing_to_answer() -> None:
-    run = Drive(graph(ways=[(START, END)]))
-
     with pytest.raises(Refusal) as caught:
-        addressee(run.state.ledger, None, ADA)
-
+        addressee(Drive(graph(ways=[(START, END)])).state.ledger, None, ADA)
     assert (caught.value.code, caught.value.details) == (Code.NOTHING_OPEN, {})
 
 
@@ -390,6 +372,19 @@ def test_one_wrong_answer_refuses_all_and_every_reason_is_told() -> None:
     assert all(entry["detail"] for entry in refusal.details["refused"])
     assert "Of 4 answers 3 cannot be accepted, so none was applied." in refusal.message
     assert run.waiting == ["one", "two", "three", "four"]
+
+
+def test_each_kind_of_question_has_a_row() -> None:
+    assert set(KINDS) == set(get_args(Kind))
+
+
+def test_a_refusal_is_equal_to_another_of_the_same_content_only() -> None:
+    refusal = Refusal(Code.STALE, "old", a=1)
+
+    assert refusal == Refusal(Code.STALE, "old", a=1)
+    assert refusal != Refusal(Code.STALE, "old", a=2)
+    assert refusal != Refusal(Code.GONE, "old", a=1)
+    assert refusal != "old"
 
 
 def test_the_order_of_answering_is_free_and_branches_do_not_wait_for_each_other() -> None:

@@ -6,13 +6,23 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from core_drive import ADA, Drive, chain, gate, graph, nested
-from core_fans import sending, sent
-from core_looks import BEFORE, before, edit
+from core_drive import ADA, Drive, chain, edge, gate, graph, nested
+from core_fans import fan, sending, sent
+from core_looks import AFTER, BEFORE, before, edit, routed
+from core_rules import ask, rule
 
 from abeyance.core import events
 from abeyance.core.json import Json
-from abeyance.core.spec import START
+from abeyance.core.spec import (
+    END,
+    START,
+    AskHuman,
+    Clips,
+    FunctionNode,
+    GoTo,
+    HaltRun,
+    Rule,
+)
 from abeyance.core.state import Limits
 
 # before
@@ -45,27 +55,27 @@ def test_the_answer_may_be_edited_values() -> None:
     assert run.facts("interrupt.changed") == []
 
 
-@pytest.mark.parametrize("same", [{}, {"x": 1.0}])
-def test_an_edit_that_changes_nothing_is_none(same: dict[str, Json]) -> None:
-    run = Drive(before(), values={"x": 1})
-    run.answer(BEFORE, edit(1, **same))
+@pytest.mark.parametrize(
+    ("before_", "given", "after", "fields"),
+    [
+        (1, {}, 1, []),
+        (1, {"x": 1.0}, 1, []),
+        (True, {"x": 1}, 1, ["x"]),
+        ("not set", {"x": None}, None, ["x"]),
+    ],
+)
+def test_an_edit_is_one_if_it_changes_something(
+    before_: Json, given: dict[str, Json], after: Json, fields: list[str]
+) -> None:
+    run = Drive(before(), values={} if before_ == "not set" else {"x": before_})
+    run.answer(BEFORE, edit(1, **given))
 
-    assert run.state.root.version == 1
-    assert run.facts("run.values_edited") == []
-
-
-def test_true_is_not_one_to_who_edits() -> None:
-    run = Drive(before(), values={"x": True})
-    run.answer(BEFORE, edit(1, x=1))
-
-    assert run.orders("a")[0].values["x"] is not True
-
-
-def test_a_field_that_was_not_set_yet_may_be_set() -> None:
-    run = Drive(before())
-    run.answer(BEFORE, edit(1, x=None))
-
-    assert run.orders("a")[0].values == {"x": None}
+    assert [fact.data["fields"] for fact in run.facts("run.values_edited")] == [fields] * bool(
+        fields
+    )
+    assert run.state.root.version == 1 + bool(fields)
+    (order,) = run.orders("a")
+    assert (order.values["x"], type(order.values["x"])) == (after, type(after))
 
 
 def test_a_node_that_is_stopped_or_asks_is_not_looked_at_again() -> None:
@@ -222,3 +232,154 @@ def test_a_static_interrupt_asks_for_its_answer_to_be_held_against_its_schema() 
     response = run.response({run.open(BEFORE).id: "x"}, schema_faults={})
 
     assert run.refused(events.Responded, **response).code == "invalid_answer"
+
+
+# after
+
+
+def test_a_person_looks_after_the_node_and_before_its_ways() -> None:
+    spec = graph(
+        "a",
+        "b",
+        "c",
+        ways=[(START, "a"), edge("a", "b", {"x": 1}), edge("a", "c", "else")],
+        after=["a"],
+    )
+    run = Drive(spec)
+    run.finish("a", {"x": 1})
+    assert (run.status, run.open(AFTER).payload["values"]) == ("awaiting-input", {"x": 1})
+    assert run.open(AFTER).prompt.startswith("After 'a': let the run go on")
+    run.answer(AFTER, edit(2, x=5))
+
+    assert run.running == ["c"]
+
+
+def test_rules_look_at_the_edited_values() -> None:
+    one = rule("h", "a", HaltRun(reason="5"), x=5)
+    run = Drive(chain("a", "b", after=["a"], rules=[one]))
+    run.finish("a", {"x": 1})
+    run.answer(AFTER, edit(2, x=5))
+
+    assert (run.status, run.ending.reason) == ("halted", "5")
+
+
+def test_a_route_holds_if_nothing_was_edited() -> None:
+    run = Drive(routed())
+    run.finish("a", {"x": 1}, routed=("b",))
+    run.answer(AFTER, None)
+
+    assert (run.running, run.decided) == (["b"], [])
+
+
+def test_routes_are_asked_again_after_an_edit() -> None:
+    run = Drive(routed())
+    run.finish("a", {"x": 1}, routed=("b",))
+    run.answer(AFTER, edit(2, x=5))
+    (order,) = run.decisions()
+    assert (order.address, order.values) == ("graph:g;node:a", {"x": 5})
+    run.finish("a", {"x": "ignored"}, routed=("c",))
+
+    assert (run.running, run.values) == (["c"], {"x": 5})
+
+
+def test_a_goto_of_the_code_holds_also_after_an_edit() -> None:
+    run = Drive(routed())
+    run.finish("a", {"x": 1}, goto="d", routed=())
+    run.answer(AFTER, edit(2, x=5))
+
+    assert (run.running, run.decided) == (["d"], [])
+
+
+def test_a_fan_out_of_the_code_holds_also_after_an_edit() -> None:
+    run = Drive(fan(after=["s"]))
+    run.finish("s", sends=[("one", 1)])
+    run.answer(AFTER, edit(1, x=5))
+
+    assert run.orders("one")[0].values == {"x": 5}
+
+
+def test_rules_of_clips_are_asked_again_after_an_edit_and_keep_a_goto() -> None:
+    rules = [
+        Rule(id="k", condition=Clips(node="a", text="(x)"), actions=(HaltRun(reason="k"),)),
+    ]
+    run = Drive(routed(rules=rules))
+    run.finish("a", goto="d", fired=("k",))
+    run.answer(AFTER, edit(1, x=5))
+    assert run.decided == ["a"]
+    # Its routes may be newer than the run's graph, and do not count.
+    run.finish("a", routed=("elsewhere",))
+
+    assert run.running == ["d"]
+
+
+def test_a_route_to_nowhere_fails_also_when_asked_again() -> None:
+    run = Drive(routed())
+    run.finish("a", routed=("b",))
+    run.answer(AFTER, edit(1, x=5))
+    run.finish("a", routed=("nowhere",))
+
+    assert run.error[0] == "unknown_node"
+
+
+def test_nothing_follows_from_routes_that_were_asked_again_when_the_run_ends() -> None:
+    one = rule("ask", "a", ask("ask", prompt="?"))
+    run = Drive(routed(rules=[one]))
+    run.finish("a", routed=("b",))
+    run.answer(AFTER, edit(1, x=5))
+    run.cancel()
+    run.finish("a", routed=("c",))
+
+    assert (run.status, run.asking, run.values) == ("cancelled", [], {"x": 5})
+
+
+def test_a_node_that_fails_or_ends_the_run_is_not_looked_at() -> None:
+    run = Drive(chain("a", after=["a"]))
+    run.cancel()
+    run.finish("a", {"x": 1})
+    assert (run.status, run.values) == ("cancelled", {"x": 1})
+
+    run = Drive(chain(FunctionNode(id="a", on_error=GoTo(node="b")), "b", after=["a"]))
+    run.fail("a")
+    assert run.running == ["b"]
+
+
+def test_a_look_in_a_nested_graph_edits_its_values() -> None:
+    inner = chain("deep", name="in", before=["deep"])
+    run = Drive(chain(nested("n", inner), "after"), values={"x": 1})
+    entry = run.open(BEFORE)
+    assert [parent.address for parent in entry.parents] == ["graph:g;node:n"]
+    run.answer(BEFORE, edit(1, x=2))
+    assert run.orders("deep")[0].values == {"x": 2}
+    assert run.values == {"x": 1}
+    run.finish("deep")
+
+    assert run.values == {"x": 2}
+
+
+def test_a_look_is_not_asked_again_when_the_way_out_is_sought_again() -> None:
+    spec = graph(
+        FunctionNode(id="a", on_error=AskHuman()),
+        "b",
+        ways=[(START, "a"), edge("a", "b", {"x": 1})],
+        after=["a"],
+    )
+    run = Drive(spec)
+    run.finish("a", {"log": ["done"]})
+    run.answer(AFTER)
+    assert run.open("error").reason["code"] == "no_way_out"
+    run.edit(ADA, x=1)
+    run.answer("error", {"action": "retry"})
+
+    assert (run.started, run.values) == (["a", "b"], {"x": 1, "log": ["done"]})
+    assert END not in run.running
+
+
+def test_what_code_had_changed_when_it_asked_is_not_merged_again_after_it_has_finished() -> None:
+    run = Drive(chain("a", "b", after=["a"]))
+    run.ask("a", "plan", patch={"log": ["half"]})
+    run.answer("plan", "yes")
+    run.finish("a", {"log": ["half", "done"]})
+    assert run.asking == [(AFTER, "graph:g;node:a")]
+
+    run.cancel(actor="ada")
+    assert run.state.root.values["log"] == ["half", "done"]

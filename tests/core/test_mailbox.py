@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from core_drive import Drive, at, chain, graph, reader
+from core_drive import Drive, chain, graph, reader
 
 from abeyance.core import events, machine
 from abeyance.core.events import Message
@@ -43,7 +43,7 @@ def take(run: Drive, most: int, visit: str = "graph:g;node:work") -> list[Json]:
     return [fact.data["message_id"] for fact in run.facts("message.delivered")[before:]]
 
 
-def test_messages_are_delivered_once_in_the_order_of_their_coming() -> None:
+def test_messages_are_delivered_once_in_the_order_of_their_coming_and_told_of() -> None:
     run = working()
     for number in range(3):
         run.send(f"m{number}")
@@ -51,26 +51,12 @@ def test_messages_are_delivered_once_in_the_order_of_their_coming() -> None:
     assert take(run, 2) == ["m0", "m1"]
     assert take(run, 2) == ["m2"]
     assert take(run, 2) == []
-    assert run.state.counters.messages_queued == 3
-    assert run.state.counters.messages_delivered == 3
-    assert run.state.counters.max_queue_depth == 3
-
-
-def test_a_delivery_names_the_visit_that_took_the_message() -> None:
-    run = working()
-    run.send("m")
-    take(run, 1)
-
-    (fact,) = run.facts("message.delivered")
-    assert (fact.address, fact.data) == ("graph:g;node:work", {"message_id": "m"})
-
-
-def test_a_message_tells_who_sent_it_and_how_deep_the_queue_is() -> None:
-    run = working()
-    run.send("m0")
-    run.send("m1")
-
-    first, second = run.facts("message.queued")
+    counters = run.state.counters
+    assert (counters.messages_queued, counters.messages_delivered) == (3, 3)
+    assert counters.max_queue_depth == 3
+    delivered, *_ = run.facts("message.delivered")
+    assert (delivered.address, delivered.data) == ("graph:g;node:work", {"message_id": "m0"})
+    first, second, _ = run.facts("message.queued")
     assert (first.actor, first.data) == ("ada", {"message_id": "m0", "queue_depth": 1})
     assert second.data == {"message_id": "m1", "queue_depth": 2}
 
@@ -133,13 +119,17 @@ def test_what_a_signal_could_not_bring_in_is_on_record(id_: str, text: str, code
     assert len(run.state.mailbox.queue) == 1
 
 
-def test_a_signal_that_repeats_a_message_leaves_no_note() -> None:
+def test_a_signal_that_cannot_be_written_down_is_noted_and_a_repeated_one_is_not() -> None:
     run = working(max_queue_size=1)
     run.send("m")
     run.send("m", signalled=True)
+    assert (run.state.mailbox.rejected, run.last) == ((), ())
+    run.send("n", metadata={"score": float("inf")}, signalled=True)
+    assert run.rejected() == [("n", "invalid_message")]
 
-    assert run.state.mailbox.rejected == ()
-    assert run.last == ()
+    refusal = run.refused(events.MessageSent, message=message("t", text="\ud800"))
+    assert (refusal.code, refusal.details) == (Code.INVALID_MESSAGE, {"message_id": "t"})
+    assert "is not JSON" in refusal.message
 
 
 def test_only_the_last_hundred_rejections_are_kept() -> None:
@@ -187,21 +177,6 @@ def test_what_nobody_read_is_reported_with_the_outcome(outcome: str) -> None:
         {"message_id": "m0", "reason": outcome},
         {"message_id": "m1", "reason": outcome},
     ]
-
-
-def test_a_signal_that_cannot_be_written_down_is_noted() -> None:
-    run = working()
-    run.send("m", metadata={"score": float("inf")}, signalled=True)
-
-    assert run.rejected() == [("m", "invalid_message")]
-    assert run.state.mailbox.queue == ()
-
-
-def test_a_text_that_is_no_text_is_refused() -> None:
-    refusal = working().refused(events.MessageSent, message=message(text="\ud800"))
-
-    assert (refusal.code, refusal.details) == (Code.INVALID_MESSAGE, {"message_id": "m"})
-    assert "is not JSON" in refusal.message
 
 
 def test_unread_messages_take_no_more_bytes_than_a_snapshot_has_room_for() -> None:
@@ -275,15 +250,6 @@ def test_a_message_is_recognised_by_a_hash_that_stays_the_same() -> None:
         "m": hash_of({"text": "hello", "metadata": {"a": 1}}),
         "f": hash_of({"text": "hello", "parts": [part], **about}),
     }
-
-
-def test_a_run_has_a_deadline_when_the_first_of_its_unread_messages_expires() -> None:
-    run = working()
-    run.send("m0")
-    run.send("m1", ttl=90)
-    run.send("m2", ttl=60)
-
-    assert run.state.next_deadline() == at(60)
 
 
 def test_the_last_thousand_ids_are_remembered() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from core_drive import Drive, chain, gate, graph, reader
+from core_drive import Drive, at, chain, gate, graph, reader
 
 from abeyance.core import events
 from abeyance.core.events import Message
@@ -266,27 +266,24 @@ def test_a_message_goes_into_a_nested_graph() -> None:
     assert [m.message_id for m in run.orders("inside")[0].inbox] == ["to all", "in", "there"]
 
 
-def test_a_function_with_an_inbox_is_handed_all_that_is_there_when_it_starts() -> None:
-    run = Drive(chain("first", reader()))
+@pytest.mark.parametrize("reads", [True, False])
+def test_a_function_with_an_inbox_is_handed_all_that_is_there_when_it_starts(
+    *, reads: bool
+) -> None:
+    run = Drive(chain("first", reader() if reads else "work"))
     for number in range(3):
         run.send(f"m{number}", priority="low" if number == 0 else "high")
     run.finish("first")
     run.send("late")
 
     (order,) = run.orders("work")
-    assert [message.message_id for message in order.inbox] == ["m1", "m2", "m0"]
-    assert [message.message_id for message in run.state.mailbox.queue] == ["late"]
-    assert {fact.address for fact in run.facts("message.delivered")} == {"graph:g;node:work"}
-    assert run.state.counters.messages_delivered == 3
-
-
-def test_a_function_without_an_inbox_is_handed_nothing() -> None:
-    run = Drive(chain("first", "work"))
-    run.send("m")
-    run.finish("first")
-
-    assert run.orders("work")[0].inbox == ()
-    assert len(run.state.mailbox.queue) == 1
+    handed = ["m1", "m2", "m0"]
+    assert [message.message_id for message in order.inbox] == (handed if reads else [])
+    left = [message.message_id for message in run.state.mailbox.queue]
+    assert sorted(left) == (["late"] if reads else ["late", *sorted(handed)])
+    delivered = run.facts("message.delivered")
+    assert {fact.address for fact in delivered} == ({"graph:g;node:work"} if reads else set())
+    assert run.state.counters.messages_delivered == len(delivered)
 
 
 def test_a_visit_that_is_stopped_gets_its_inbox_again_and_nobody_else_does() -> None:
@@ -369,6 +366,10 @@ def test_clearing_reports_all_and_changes_nothing_else() -> None:
     run.wait(1)
     run.feed(events.MessagesCleared, actor="bob")
     assert run.last == ()
+    # They are known still.
+    run.send("m0")
+    assert run.state.mailbox.queue == ()
+    assert refused(run, message_id="m0", text="other").code is Code.MESSAGE_CONFLICT
 
 
 # How long
@@ -376,9 +377,10 @@ def test_clearing_reports_all_and_changes_nothing_else() -> None:
 
 def test_a_message_that_is_not_read_in_time_is_reported() -> None:
     run = working()
-    run.send("short", ttl=10)
-    run.send("long", ttl=20)
-    assert run.state.next_deadline() == run.state.mailbox.first_expiry
+    for id_, ttl in (("taken", 5), ("long", 20), ("short", 10)):
+        run.send(id_, ttl=ttl)
+    assert run.take("work") == ["taken"]
+    assert run.state.next_deadline() == run.state.mailbox.first_expiry == at(10)
     run.tick(9.9)
     assert len(run.state.mailbox.queue) == 2
     run.tick(0.1)
@@ -387,31 +389,12 @@ def test_a_message_that_is_not_read_in_time_is_reported() -> None:
     (fact,) = run.facts("message.undelivered")
     assert fact.data == {"message_id": "short", "reason": "expired"}
     run.wait(10)
-    assert run.take("work") == []
+    assert run.take("work", 2) == ["taken"]
     assert [left.reason for left in run.state.mailbox.undelivered] == ["expired", "expired"]
     assert run.state.next_deadline() is None
 
 
-def test_a_message_that_was_taken_in_time_does_not_expire() -> None:
-    run = working()
-    run.send("m", ttl=10)
-    assert run.take("work") == ["m"]
-    run.tick(60)
-
-    assert run.state.mailbox.undelivered == ()
-
-
 # All of them
-
-
-def test_a_cleared_message_is_still_known() -> None:
-    run = working()
-    run.send("m")
-    run.feed(events.MessagesCleared, actor="bob")
-    run.send("m")
-
-    assert run.state.mailbox.queue == ()
-    assert refused(run, text="other").code is Code.MESSAGE_CONFLICT
 
 
 BODIES: list[dict[str, Any]] = [

@@ -44,13 +44,6 @@ def test_a_patch_sets_fields_that_the_new_graph_has_and_asks_what_showed_them_an
     assert run.facts("run.migrated")[0].data["fields"] == ["new", "x"]
 
 
-def test_a_patch_alone_is_an_edit() -> None:
-    run = Drive(chain(gate("ask")))
-    migrate(run, run.state.spec, patch={"x": 2})
-
-    assert run.values == {"x": 2}
-
-
 def test_values_that_the_new_graph_has_no_field_for_are_obstacles_unless_it_takes_any() -> None:
     run = Drive(chain(gate("ask")), values={"x": 1})
     spec = chain(gate("ask"), fields={})

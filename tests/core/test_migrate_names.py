@@ -6,18 +6,21 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from core_agents import agent_node, question, tool
 from core_askers import ADA
 from core_drive import ROOT, Drive, asked, chain, edge, gate, graph, nested, reader, written
+from core_fans import fan, sent
 from core_renamed import migrate, moved, obstacles, renamed, rest
 from core_rules import ask, rule
 
 from abeyance.core.json import Json
 from abeyance.core.mailbox import size_of
 from abeyance.core.outcome import Call, Finished, Send
+from abeyance.core.renaming import Places
 from abeyance.core.spec import (
     END,
     START,
@@ -29,6 +32,7 @@ from abeyance.core.spec import (
 )
 from abeyance.core.state import RunState
 from abeyance.core.terms import Terms
+from abeyance.core.visit import RoutingDecision
 
 APPROVE: dict[str, Any] = {"prompt": "Refund {x}?", "capability": "approve"}
 
@@ -199,3 +203,47 @@ def test_a_question_bars_who_answers_another_one_under_its_new_name() -> None:
     assert question.barred == {"root": "twoX"}
     run.answer("oneX", principal=ADA)
     assert run.open("askX").barred == {"root": "twoX", "ada": "oneX"}
+
+
+def test_a_visit_and_all_that_it_has_asked_get_their_new_names() -> None:
+    run = Drive(chain(gate("ask")))
+    (visit,) = run.state.visits.values()
+    visit.misfits = {"ask": "not a number", "/rule/r": "not a number either"}
+    places = Places(run.state, chain(gate("check")), {"ask": "check"})
+    moved = places.row(visit, (), visit.address, ("ask",))
+
+    assert (moved.address, moved.node) == ("graph:g;node:check", "check")
+    assert moved.misfits == {"check": "not a number", "/rule/r": "not a number either"}
+    assert moved.questions.ask_counts == {"check": 1}
+
+
+def test_what_code_and_rules_have_chosen_gets_its_new_name_and_a_call_stays_as_it_is() -> None:
+    run = Drive(graph("a", "b", ways=[(START, "a"), ("a", "b"), ("b", END)]))
+    other = graph("a", "c", ways=[(START, "a"), ("a", "c"), ("c", END)])
+    places = Places(run.state, other, {"b": "c"})
+    call = Call(tool="b", id="1", interrupts=(asked("b", on_timeout=GoTo(node="b")),))
+    outcome = Finished(
+        goto="b", route_targets=("b", END), sends=(Send(node="b", item="b", call=call),)
+    )
+    route = RoutingDecision(outcome=outcome, decision=GoTo(node="b"))
+    moved = places.row(route, (), "graph:g;node:a")
+
+    assert moved == replace(
+        route,
+        outcome=replace(
+            outcome,
+            goto="c",
+            route_targets=("c", END),
+            sends=(Send(node="c", item="b", call=call),),
+        ),
+        decision=GoTo(node="c"),
+    )
+    assert places.obstacles == []
+
+
+def test_a_row_that_refers_to_nothing_else_is_equal_to_itself() -> None:
+    run = sent(fan(), [1, 2])
+    (scope,) = run.state.scopes.values()
+    places = Places(run.state, run.state.spec, {})
+
+    assert places.row(scope, (), scope.address) == scope

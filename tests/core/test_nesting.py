@@ -1,4 +1,4 @@
-"""Graphs inside a graph."""
+"""Graphs inside a graph: what goes in and comes out, and how they fail, wait and are ended."""
 
 from __future__ import annotations
 
@@ -7,11 +7,22 @@ from typing import Any
 
 import pytest
 from core_agents import gated, helper, reviewing, said, turn
-from core_drive import Drive, chain, edge, graph, nested
+from core_drive import CONTROL, Drive, Ways, asked, chain, edge, gate, graph, nested
 from core_rules import rule
 
 from abeyance.core.json import Json
-from abeyance.core.spec import END, START, GraphSpec, HaltRun, Reducer, Route
+from abeyance.core.outcome import Finished
+from abeyance.core.spec import (
+    END,
+    START,
+    AskHuman,
+    Default,
+    GoTo,
+    GraphSpec,
+    HaltRun,
+    Reducer,
+    Route,
+)
 from abeyance.core.state import Limits
 
 FIELDS: Mapping[str, Reducer] = {"x": "last", "log": "append", "sum": "add", "by": "merge"}
@@ -30,34 +41,19 @@ def around(spec: GraphSpec, values: Mapping[str, Json] | None = None, **kwargs: 
 # walking
 
 
-def test_a_nested_graph_is_walked_at_its_own_address_within_the_run() -> None:
-    run = around(inner(), {"x": 1})
+def test_a_nested_graph_is_walked_at_its_own_address_within_the_run_and_anew_in_a_loop() -> None:
+    ways: Ways = [(START, "n"), edge("n", "n", {"x": "again"}), edge("n", END, "else")]
+    run = Drive(graph(nested("n", inner()), ways=ways, fields=FIELDS), values={"x": 1})
     (order,) = run.orders("deep")
     assert (order.address, order.path, order.graph) == (DEEP, ("n",), "inner")
-    assert order.values == {"x": 1}
-    assert (run.status, run.running) == ("running", ["deep"])
-
-    run.finish("deep", {"x": 2})
-    assert run.running == ["after"]
-    assert run.values == {"x": 2}
-    assert list(run.state.scopes) == ["graph:g"]
-    run.finish("after")
-    assert run.status == "completed"
-
-
-def test_a_nested_graph_in_a_loop_begins_anew_each_time() -> None:
-    spec = graph(
-        nested("n", inner()),
-        ways=[(START, "n"), edge("n", "n", {"x": "again"}), edge("n", END, "else")],
-        fields=FIELDS,
-    )
-    run = Drive(spec)
+    assert (order.values, run.status, run.running) == ({"x": 1}, "running", ["deep"])
     run.finish("deep", {"x": "again", "sum": 1})
     assert run.visit("deep").address == "graph:g;node:n:2;graph:inner;node:deep"
     assert run.orders("deep")[1].values == {"x": "again", "sum": 1}
     run.finish("deep", {"x": "done", "sum": 1})
 
     assert (run.status, run.values) == ("completed", {"x": "done", "sum": 2})
+    assert list(run.state.scopes) == ["graph:g"]
 
 
 def test_an_empty_way_through_a_nested_graph_completes_it_at_once() -> None:
@@ -109,28 +105,48 @@ def test_a_mapping_says_what_goes_in_and_what_comes_out() -> None:
     assert run.values == {"x": 3, "log": ["out"]}
 
 
-def test_what_the_graph_does_not_have_stays_where_it_is() -> None:
-    spec = chain("deep", name="inner", fields={"x": "last", "own": "last"})
-    # `own` is a field of the inner graph alone.
-    run = around(spec, {"x": 1, "log": ["out"], "own": 0})
-    assert run.orders("deep")[0].values == {"x": 1}
-    run.finish("deep", {"own": 1, "x": 2})
-
-    assert run.values == {"x": 2, "log": ["out"], "own": 0}
+OWN: Mapping[str, Reducer] = {"x": "last", "own": "last"}
 
 
-def test_an_output_that_was_never_set_changes_nothing() -> None:
-    run = around(inner(), {"x": 1}, input={}, output={"x": "by", "sum": "sum"})
-    run.finish("deep", {"sum": 3})
+@pytest.mark.parametrize(
+    ("fields", "about", "before", "patch", "after"),
+    [
+        (
+            OWN,
+            {},
+            {"x": 1, "log": ["o"], "own": 0},
+            {"own": 1, "x": 2},
+            {"x": 2, "log": ["o"], "own": 0},
+        ),
+        (
+            FIELDS,
+            {"input": {}, "output": {"x": "by", "sum": "sum"}},
+            {"x": 1},
+            {"sum": 3},
+            {"x": 1, "sum": 3},
+        ),
+        (
+            FIELDS,
+            {"input": {"log": "log"}, "output": {"by": "by", "x": "log"}},
+            {"log": ["0"]},
+            {"log": ["1"]},
+            {"log": ["0"], "x": ["0", "1"]},
+        ),
+        ({"log": "last"}, {}, {"log": ["0"]}, {"log": ["other"]}, {"log": ["0", "other"]}),
+    ],
+    ids=["what it does not have stays", "never set", "under another name", "a list is replaced"],
+)
+def test_what_comes_out_of_a_nested_graph(
+    fields: Mapping[str, Reducer],
+    about: dict[str, Any],
+    before: dict[str, Json],
+    patch: dict[str, Json],
+    after: dict[str, Json],
+) -> None:
+    run = around(chain("deep", name="inner", fields=fields), before, **about)
+    run.finish("deep", patch)
 
-    assert run.values == {"x": 1, "sum": 3}
-
-
-def test_an_output_under_another_name_is_taken_whole() -> None:
-    run = around(inner(), {"log": ["0"]}, input={"log": "log"}, output={"by": "by", "x": "log"})
-    run.finish("deep", {"log": ["1"]})
-
-    assert run.values == {"log": ["0"], "x": ["0", "1"]}
+    assert run.values == after
 
 
 @pytest.mark.parametrize(
@@ -154,21 +170,20 @@ def test_what_both_sides_add_to_is_added_to_once(
     assert [type(value) for value in run.values.values()] == [type(v) for v in after.values()]
 
 
-def test_a_list_that_was_replaced_inside_is_appended_outside() -> None:
-    spec = chain("deep", name="inner", fields={"log": "last"})
-    run = around(spec, {"log": ["0"]})
-    run.finish("deep", {"log": ["other"]})
+@pytest.mark.parametrize(
+    ("fields", "about", "patch"),
+    [
+        ({"sum": "last"}, {}, {"sum": 10**400}),
+        ({"x": "last"}, {"output": {"sum": "x"}}, {"x": "many"}),
+    ],
+)
+def test_what_comes_out_must_fit_or_fails_the_node_that_the_graph_is(
+    fields: Mapping[str, Reducer], about: dict[str, Any], patch: dict[str, Json]
+) -> None:
+    run = around(chain("deep", name="inner", fields=fields), {"sum": 1.5}, **about)
+    run.finish("deep", patch)
 
-    assert run.values == {"log": ["0", "other"]}
-
-
-def test_what_is_too_large_to_be_added_fails_the_node_that_the_graph_is() -> None:
-    spec = chain("deep", name="inner", fields={"sum": "last"})
-    run = around(spec, {"sum": 1.5})
-    run.finish("deep", {"sum": 10**400})
-
-    assert run.error[0] == "invalid_patch"
-    assert run.error[2] == "graph:g;node:n"
+    assert (run.error[0], run.error[2]) == ("invalid_patch", "graph:g;node:n")
 
 
 def test_another_branch_may_change_the_same_field_meanwhile() -> None:
@@ -191,13 +206,6 @@ def test_a_graph_of_open_values_hands_everything_through() -> None:
     run.finish("deep", {"more": 2})
 
     assert run.values == {"any": 1, "more": 2}
-
-
-def test_what_comes_out_must_fit() -> None:
-    run = around(inner(), output={"sum": "x"})
-    run.finish("deep", {"x": "many"})
-
-    assert (run.error[0], run.error[2]) == ("invalid_patch", "graph:g;node:n")
 
 
 def test_what_is_handed_in_counts_towards_the_size_of_a_visits_input() -> None:
@@ -231,3 +239,204 @@ def test_an_agent_that_was_denied_leaves_its_field_as_it_is(is_denied: bool, x: 
     run.finish("model", {"output": None, "transcript": ["t1"], **taken})
 
     assert run.values == {"x": x, "log": ["t1"]}
+
+
+# failing
+
+
+def test_the_node_outside_may_go_elsewhere_and_what_ran_inside_is_stopped() -> None:
+    spec = graph(
+        "deep",
+        "too",
+        gate("ask"),
+        ways=[(START, "deep"), (START, "too"), (START, "ask")],
+        name="inner",
+    )
+    run = around(spec, on_error=GoTo(node="after"))
+    id_ = run.open("ask").id
+    run.fail("deep")
+
+    assert (run.running, run.asking) == (["after"], [])
+    assert run.stops == [("graph:g;node:n;graph:inner;node:too", "ending", True)]
+    assert run.settled("ask").settled_reason == "the visit failed"
+    assert run.refused_response({id_: 1}).code == "withdrawn"
+    run.end(Finished, visit="graph:g;node:n;graph:inner;node:too", patch={"x": 1})
+    assert run.values == {}
+
+
+def test_a_failure_deep_inside_is_dealt_with_by_the_nearest_who_does() -> None:
+    middle = graph(
+        nested(
+            "m",
+            chain(nested("k", inner()), name="low", fields=FIELDS),
+            on_error=GoTo(node="caught"),
+        ),
+        "caught",
+        ways=[(START, "m")],
+        name="middle",
+        fields=FIELDS,
+    )
+    run = around(middle, on_error=GoTo(node="after"))
+    run.fail("deep")
+
+    assert run.running == ["caught"]
+    run.finish("caught", {"x": "caught"})
+    assert run.orders("after")[0].values == {"x": "caught"}
+
+
+@pytest.mark.parametrize(
+    "ways",
+    [
+        [edge(START, "deep", {"x": 1})],
+        [
+            (START, "deep"),
+            edge("deep", "b", {"x": 1}),
+            edge("deep", END, "else"),
+            (("deep", "b"), "c"),
+        ],
+        [(START, "deep"), ("deep", "deep"), ("deep", "b"), (("deep", "b"), "c")],
+        [(START, "deep"), edge("deep", END, {"x": 1})],
+    ],
+    ids=["no way in", "a join starves", "too many visits", "no way out"],
+)
+def test_whatever_fails_a_graph_fails_only_the_node_that_it_is_and_stops_the_rest(
+    ways: list[Any],
+) -> None:
+    names = [name for name in ("b", "c") if f"{name!r}" in str(ways)]
+    node = nested("n", graph("deep", *names, ways=ways, name="inner"), on_error=GoTo(node="after"))
+    run = Drive(chain(node, "after"), limits=Limits(max_visits=1))
+    if run.running == ["deep"]:
+        run.finish("deep")
+
+    assert (run.running, run.orders("b")) == (["after"], [])
+    assert (run.state.ending, list(run.state.scopes)) == (None, ["graph:g"])
+
+
+def test_a_join_of_what_arrived_starts_inside() -> None:
+    spec = graph(
+        "deep",
+        "b",
+        "c",
+        ways=[
+            (START, "deep"),
+            edge("deep", "b", {"x": 1}),
+            edge("deep", END, "else"),
+            edge(("deep", "b"), "c", join="arrived"),
+        ],
+        name="inner",
+    )
+    run = around(spec)
+    run.finish("deep")
+
+    assert run.running == ["c"]
+
+
+def test_an_operator_may_try_a_nested_graph_again_from_its_beginning() -> None:
+    run = around(inner("deep", "deeper"), {"sum": 1}, on_error=AskHuman())
+    run.finish("deep", {"sum": 1})
+    run.ask("deeper", "plan")
+    first = run.open("plan").id
+    run.answer("plan")
+    run.fail("deeper")
+    assert run.asking == [("error", "graph:g;node:n")]
+    assert run.status == "awaiting-input"
+    run.answer("error", {"action": "retry"})
+    assert run.orders("deep")[1].values == {"sum": 1}
+    assert run.visit("deep").address == "graph:g;node:n:2;graph:inner;node:deep"
+    run.finish("deep", {"sum": 1})
+    run.ask("deeper", "plan")
+    assert run.open("plan").id != first
+    run.answer("plan")
+    run.finish("deeper")
+
+    assert run.orders("after")[0].values == {"sum": 2}
+
+
+# asking
+
+
+def test_what_is_asked_inside_has_the_nodes_around_it_as_parents() -> None:
+    middle = chain(nested("m", inner()), name="middle", fields=FIELDS)
+    run = around(middle)
+    run.ask("deep", asked("ok", "p1"), composite=True, reason="why")
+
+    entry = run.open("ok")
+    assert entry.address.endswith(";graph:inner;node:deep;process:p1")
+    assert [(parent.address, parent.reason) for parent in entry.parents] == [
+        ("graph:g;node:n;graph:middle;node:m;graph:inner;node:deep", "why"),
+        ("graph:g;node:n;graph:middle;node:m", None),
+        ("graph:g;node:n", None),
+    ]
+    for parent in entry.parents:
+        refusal = run.refused_response({parent.id: 1})
+        assert (refusal.code, refusal.details["root_causes"]) == ("not_root_cause", [entry.id])
+
+
+def test_an_answer_inside_is_for_the_nodes_inside() -> None:
+    run = around(inner(gate("ask", answer_to="x"), "deep"))
+    run.answer("ask", "yes")
+    assert run.orders("deep")[0].answers == {"ask": "yes"}
+    run.finish("deep")
+
+    assert run.orders("after")[0].answers == {}
+    assert run.values == {"x": "yes"}
+
+
+@pytest.mark.parametrize("on_timeout", [GoTo(node="deep"), Default(answer="late")])
+def test_a_deadline_inside_leads_on_inside(on_timeout: Any) -> None:
+    spec = inner(gate("ask", timeout=60, on_timeout=on_timeout), "deep")
+    run = around(spec)
+    run.tick(60)
+
+    assert run.visit("deep").address == DEEP
+
+
+# beside controls
+
+
+def test_a_pause_holds_what_is_nested_and_lets_it_go_on() -> None:
+    run = around(inner("deep", "deeper"))
+    run.pause(mode="now")
+    run.stopped("deep", {"step": 1})
+    assert (run.running, run.ready) == ([], ["deep"])
+    run.resume()
+    assert run.orders("deep")[1].journal == {"step": 1}
+
+    run.pause()
+    run.finish("deep")
+    run.resume()
+    run.pause()
+    run.finish("deeper", {"x": 1})
+    assert (run.status, run.values) == ("paused", {})
+    run.resume()
+    assert (run.running, run.values) == (["after"], {"x": 1})
+
+
+def test_a_goto_at_the_deadline_of_a_pause_leaves_every_nested_graph() -> None:
+    run = around(graph("deep", gate("ask"), ways=[(START, "deep"), (START, "ask")], name="inner"))
+    run.pause(capabilities=CONTROL, timeout=60, on_timeout=GoTo(node="after"))
+    run.tick(60)
+
+    assert (run.running, run.asking) == (["after"], [])
+    assert list(run.state.scopes) == ["graph:g"]
+    assert run.stops == [(DEEP, "ending", True)]
+
+
+def test_an_ending_waits_for_what_runs_inside_and_runs_the_finally_nodes() -> None:
+    run = Drive(chain(nested("n", inner("deep", "deeper")), finally_=["tidy"]))
+    run.cancel()
+    assert run.stops == [(DEEP, "ending", False)]
+    run.finish("deep")
+    assert run.running == ["tidy"]
+    run.finish("tidy")
+
+    assert (run.status, run.orders("deeper")) == ("cancelled", [])
+
+
+def test_a_message_starts_the_counts_of_every_graph_anew() -> None:
+    spec = graph("deep", ways=[(START, "deep"), ("deep", "deep")], name="inner")
+    run = Drive(chain(nested("n", spec)), limits=Limits(max_visits=1))
+    run.send("m")
+    run.finish("deep")
+
+    assert run.running == ["deep"]

@@ -49,29 +49,20 @@ def test_the_person_sees_what_failed_and_where() -> None:
     assert entry.reason == {"code": "node_failed", "message": "no {x} left", "address": A}
 
 
-def test_a_retry_is_the_same_visit_with_its_journal_and_answers() -> None:
+@pytest.mark.parametrize("journal", [{"step": 2}, None])
+def test_a_retry_is_the_same_visit_with_its_latest_journal_and_its_answers(journal: Json) -> None:
     run = Drive(chain(WATCHED, "b"))
     run.ask("a", "plan", journal={"step": 1}, user_state=7)
     run.answer("plan", "yes")
-    run.end(Failed, visit=A, code="node_failed", message="it broke", journal={"step": 2})
+    run.end(Failed, visit=A, code="node_failed", message="it broke", journal=journal)
     decide(run, "retry")
 
     order = run.orders("a")[-1]
-    assert (order.address, order.activation, order.journal) == (A, 3, {"step": 2})
+    assert (order.address, order.activation, order.journal) == (A, 3, journal or {"step": 1})
     assert (order.own_answers, order.user_state, order.interrupted) == ({"plan": "yes"}, 7, True)
     assert order.answers == {}
     run.finish("a", {"x": 1})
     assert run.running == ["b"]
-
-
-def test_a_failure_without_a_journal_keeps_the_last_one() -> None:
-    run = Drive(chain(WATCHED))
-    run.ask("a", "plan", journal={"step": 1})
-    run.answer("plan")
-    run.fail("a")
-    decide(run, "retry")
-
-    assert run.orders("a")[-1].journal == {"step": 1}
 
 
 def test_a_second_failure_of_the_same_visit_is_another_question() -> None:
@@ -105,35 +96,20 @@ def test_who_lets_it_fail_fails_the_run_with_what_had_failed() -> None:
     assert run.error == ("node_failed", "no {x} left", A)
 
 
-def test_a_skipped_node_s_routes_are_asked() -> None:
-    spec = graph(
-        WATCHED,
-        "b",
-        "c",
-        ways=[(START, "a")],
-        routes=[Route(source="a", name="r", targets=("b", "c"))],
-    )
-    run = failed(spec)
-    decide(run, "skip", x=5)
-    assert run.decisions()[0].values == {"x": 5}
-    run.finish("a", {"x": "ignored"}, routed=("c",))
-
-    assert (run.running, run.values) == (["c"], {"x": 5})
-
-
-def test_asking_the_routes_of_a_skipped_node_may_be_stopped_and_merges_once() -> None:
-    spec = graph(
-        WATCHED, "b", ways=[(START, "a")], routes=[Route(source="a", name="r", targets=("b",))]
-    )
-    run = failed(spec)
+def test_a_skipped_node_s_routes_are_asked_once_its_patch_fits_and_merge_it_once() -> None:
+    routes = [Route(source="a", name="r", targets=("b", "c"))]
+    run = failed(graph(WATCHED, "b", "c", ways=[(START, "a")], routes=routes))
+    decide(run, "skip", log="no list")
+    assert (run.open("error").reason["code"], run.decided) == ("invalid_patch", [])
     decide(run, "skip", log=["skipped"])
+    assert run.decisions()[0].values == {"log": ["skipped"]}
     run.pause(mode="now")
     run.stopped("a")
     run.read_again()
     run.resume()
-    run.finish("a", routed=("b",))
+    run.finish("a", {"x": "ignored"}, routed=("c",))
 
-    assert run.values == {"log": ["skipped"]}
+    assert (run.running, run.values) == (["c"], {"log": ["skipped"]})
 
 
 def test_a_skip_with_a_patch_that_does_not_fit_asks_again_and_can_be_tried_again() -> None:
@@ -145,17 +121,6 @@ def test_a_skip_with_a_patch_that_does_not_fit_asks_again_and_can_be_tried_again
     assert run.orders("a")[-1].activation == 2
     run.finish("a", {"log": ["done"]})
     assert run.values == {"log": ["done"]}
-
-
-def test_a_skip_whose_patch_does_not_fit_asks_again_before_routes_are_asked() -> None:
-    spec = graph(
-        WATCHED, "b", ways=[(START, "a")], routes=[Route(source="a", name="r", targets=("b",))]
-    )
-    run = failed(spec)
-    decide(run, "skip", log="no list")
-
-    assert run.open("error").reason["code"] == "invalid_patch"
-    assert run.decided == []
 
 
 BESIDE = graph(
@@ -194,23 +159,15 @@ def test_what_the_run_refuses_is_tried_again_with_its_steps_on_the_values_of_the
     assert (run.values, run.running) == ({"sum": 0.0}, ["b"])
 
 
-def test_what_the_run_refuses_leaves_what_was_changed_before_it_asked() -> None:
+@pytest.mark.parametrize("refused", ["its patch", "its question"])
+def test_what_the_run_refuses_leaves_what_was_changed_before_it_asked(refused: str) -> None:
     run = Drive(BESIDE)
-    run.ask("a", "plan", journal={"one": 1}, patch={"x": "half"})
-    run.answer("plan")
-    run.finish("a", {"nope": 1})
-    decide(run, "retry")
-    assert run.orders("a")[-1].journal == {"one": 1}
-    run.fail("a")
-    decide(run, "fail")
-
-    assert run.values == {"x": "half"}
-
-
-def test_a_question_that_the_run_refuses_is_tried_again_with_the_steps_before_it() -> None:
-    run = Drive(chain(WATCHED, "b"))
-    run.ask("a", "plan", "plan", journal={"one": 1}, patch={"x": "half"})
-    assert run.open("error").reason["code"] == "node_failed"
+    if refused == "its patch":
+        run.ask("a", "plan", journal={"one": 1}, patch={"x": "half"})
+        run.answer("plan")
+        run.finish("a", {"nope": 1})
+    else:
+        run.ask("a", "plan", "plan", journal={"one": 1}, patch={"x": "half"})
     decide(run, "retry")
     assert run.orders("a")[-1].journal == {"one": 1}
     run.fail("a")

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
-from core_drive import ADA, Drive, asked, at, chain, gate, graph
+from core_drive import ADA, Drive, asked, at, chain, gate
 
 from abeyance.core import events, run_retry
 from abeyance.core.effects import Publish
 from abeyance.core.json import rfc3339
 from abeyance.core.policy import Principal
-from abeyance.core.spec import START, GraphSpec, Halt
+from abeyance.core.spec import GraphSpec, Halt
 from abeyance.core.state import RunState
 from abeyance.core.terms import BusinessTime, Calendar, Escalation, Terms
 
@@ -103,14 +103,6 @@ def test_what_is_due_when_the_answer_comes_is_published_before_it() -> None:
     assert types == ["interrupt.opened", "interrupt.reminded", "interrupt.answered"]
 
 
-def test_a_pause_does_not_hold_reminders_up() -> None:
-    run = Drive(asking(remind=(HOUR,)))
-    run.pause(actor="boss")
-    run.tick(HOUR)
-
-    assert told(run) == [("reminded", rfc3339(at(HOUR)))]
-
-
 def test_business_time_is_counted_by_the_calendar_of_the_question() -> None:
     calendar = Calendar(name="DE", timezone="Europe/Berlin", holidays=("2026-03-03",))
     # Monday, March 2, at 10:00 in Berlin.
@@ -193,16 +185,6 @@ def test_a_retry_after_the_deadline_begins_all_again() -> None:
     (ask,) = again.ledger.open.values()
 
     assert (ask.reminders, ask.deadline) == ((at(6 * HOUR),), at(7 * HOUR))
-
-
-def test_a_plain_question_beside_it_has_none() -> None:
-    plain, reminded = gate("plain", timeout=60), gate("ask")
-    terms = Terms(remind=(30.0,))
-    reminded = replace(reminded, question=replace(reminded.question, terms=terms))
-    run = Drive(graph(plain, reminded, ways=[(START, "plain"), (START, "ask")]))
-
-    assert run.state.next_deadline() == at(0) + timedelta(seconds=30)
-    assert (run.open("plain").reminders, run.open("plain").notice_at) == ((), None)
 
 
 def test_nobody_is_reminded_while_a_yes_is_held_and_what_is_ahead_moves_when_it_is_taken_back() -> (

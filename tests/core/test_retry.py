@@ -15,7 +15,6 @@ from core_drive import (
     ROOT,
     Drive,
     asked,
-    at,
     chain,
     edge,
     gate,
@@ -89,36 +88,27 @@ def test_a_failed_visit_runs_again_with_its_journal_and_what_finished_before_it_
     assert (run.status, run.started) == ("completed", ["a", "b", "b", "c"])
 
 
-def test_an_open_question_is_open_again_with_its_id_and_the_time_that_was_left() -> None:
+@pytest.mark.parametrize("halted", [False, True])
+def test_a_question_is_open_again_with_its_id_and_the_time_that_was_left_or_all_of_it(
+    *, halted: bool
+) -> None:
     run = Drive(graph("work", gate("ask", timeout=600), ways=[(START, "work"), (START, "ask")]))
     before = run.open("ask")
-    run.wait(100)
-    run.fail("work")
-    run.wait(10_000)
+    run.tick(600 if halted else 100)
+    if not halted:
+        run.fail("work")
+    run.tick(10_000)
     run.start_again()
 
     after = run.open("ask")
-    assert (after.id, after.digest, after.created_at) == (
-        before.id,
-        before.digest,
-        before.created_at,
-    )
-    assert after.deadline == at(10_600)
+    kept = (before.id, before.digest, before.created_at)
+    assert (after.id, after.digest, after.created_at) == kept
+    assert after.deadline == run.now + timedelta(seconds=600 if halted else 500)
     assert run.facts("interrupt.opened")[-1].data["id"] == before.id
+    assert not run.state.ledger.settled
     run.answer("ask")
     run.finish("work")
     assert run.status == "completed"
-
-
-def test_the_question_whose_deadline_halted_the_run_gets_its_whole_time_again() -> None:
-    run = Drive(chain(gate("ask", timeout=60)))
-    run.tick(60)
-    assert run.status == "halted"
-    run.wait(1_000)
-    run.start_again()
-
-    assert run.open("ask").deadline == run.now + timedelta(seconds=60)
-    assert not run.state.ledger.settled
 
 
 @pytest.mark.parametrize(
@@ -155,29 +145,20 @@ def test_what_came_of_a_visit_while_the_run_ended_counts_after_a_retry(
         assert run.asking == [("q", two)]
 
 
-def test_a_run_can_be_retried_many_times_and_keeps_one_past() -> None:
-    run = Drive(chain("a"))
-    for _ in range(3):
-        run.fail("a")
-        assert run.ending.before is not None
-        assert run.ending.before.ending is None
-        run.start_again()
-
-    assert run.running == ["a"]
-
-
-def test_finally_nodes_run_at_each_end_under_addresses_of_their_own() -> None:
+def test_a_run_can_be_retried_many_times_and_finally_nodes_run_at_each_end() -> None:
     run = Drive(chain("a", finally_=["clean"]))
-    for _ in range(2):
+    for _ in range(3):
         run.fail("a")
         run.finish("clean", {"log": ["clean"]})
         assert run.values == {"log": ["clean"]}
+        assert run.ending.before is not None
+        assert run.ending.before.ending is None
         run.start_again()
-        assert run.values == {}
+        assert (run.values, run.running) == ({}, ["a"])
 
     assert [each.address for each in run.orders("clean")] == [
         "graph:g;node:clean",
-        "graph:g;node:clean:2",
+        *("graph:g;node:clean:2", "graph:g;node:clean:3"),
     ]
 
 

@@ -12,25 +12,19 @@ from abeyance.core.state import Limits
 
 
 def test_a_soft_rotation_waits_for_a_moment_in_which_nothing_runs() -> None:
-    run = Drive(graph("a", "b", "c", ways=[(START, "a"), (START, "b"), ("a", "c")]))
+    ways = [(START, "a"), (START, "b"), ("a", "c"), ("c", "d")]
+    run = Drive(graph("a", "b", "c", "d", ways=ways))
     run.feed(events.RotationDue, hard=False)
-    assert not machine.may_rotate(run.state)
+    run.finish("a")
+    assert (run.running, machine.may_rotate(run.state)) == (["b", "c"], False)
     run.finish("b")
     assert not machine.may_rotate(run.state)
 
-    run.finish("a")
-    assert (run.running, run.ready) == ([], ["c"])
+    run.finish("c")
+    assert (run.running, run.ready) == ([], ["d"])
     assert machine.may_rotate(run.state)
     run.feed(events.Restored)
-    assert (run.running, run.state.rotation) == (["c"], None)
-
-
-def test_while_code_runs_a_soft_rotation_lets_more_start() -> None:
-    run = Drive(graph("a", "b", "c", ways=[(START, "a"), (START, "b"), ("a", "c")]))
-    run.feed(events.RotationDue, hard=False)
-    run.finish("a")
-
-    assert run.running == ["b", "c"]
+    assert (run.running, run.state.rotation) == (["d"], None)
 
 
 def test_a_hard_rotation_stops_code_and_starts_it_again_after_the_hand_over() -> None:
@@ -103,15 +97,6 @@ def test_what_a_hand_over_begins_with_may_send_as_much_as_any_task() -> None:
 
     assert run.running == ["n0", "n1"]
     assert len(run.wanted(Yield)) == 2
-
-
-def test_a_visit_above_the_bound_of_a_task_starts_alone_after_a_hand_over() -> None:
-    run = Drive(chain("a"), values={"x": "y" * 10_000}, limits=Limits(task_bytes=9_000))
-    run.feed(events.RotationDue, hard=True)
-    run.stopped("a")
-    run.feed(events.Restored)
-
-    assert (run.running, run.wanted(Yield)) == (["a"], [])
 
 
 def test_a_run_is_idle_while_it_waits_for_people_or_for_a_time_alone() -> None:

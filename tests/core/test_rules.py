@@ -50,19 +50,6 @@ def test_a_rule_fires_on_its_node_and_on_the_merged_values(fires: bool, one: Rul
     assert after_work(run) == (["other"] if fires else ["next"])
 
 
-def test_a_rule_without_a_node_is_asked_after_every_visit_also_of_a_gate() -> None:
-    spec = ruled(
-        rule("r", None, STOP, x="bad"),
-        nodes=("work", gate("next", answer_to="x"), "other"),
-    )
-    run = Drive(spec)
-    run.finish("work", {"x": "good"})
-    run.answer("next", "bad")
-    run.stopped("idle")
-
-    assert (run.status, run.ending.reason, run.values["x"]) == ("halted", "enough", "bad")
-
-
 def test_a_visit_that_fails_asks_no_rule() -> None:
     run = Drive(ruled(rule("r", "work", GO)))
     run.fail("work")

@@ -290,22 +290,6 @@ def test_everything_that_an_order_carries_counts(what: str) -> None:
     assert (run.running, run.ready) == (["a"], ["b"])
 
 
-def test_asking_a_route_counts_too() -> None:
-    names = ["one", "two"]
-    spec = graph(
-        *map(gate, names),
-        ways=[(START, name) for name in names],
-        routes=[Route(source=name, name="r", targets=("END",)) for name in names],
-    )
-    run = Drive(spec, values={"x": "y" * 8_000}, limits=Limits(task_bytes=9_000))
-    run.answer("one")
-    run.answer("two")
-    assert (run.running, run.ready) == (["one"], ["two"])
-
-    run.feed(events.TaskBegan)
-    assert run.decided == ["one", "two"]
-
-
 def test_an_answer_that_is_written_to_a_field_before_its_route_is_asked_counts_twice() -> None:
     routes = [Route(source="ask", name="r", targets=("END",))]
 
@@ -435,22 +419,13 @@ def test_code_that_is_stopped_before_it_began_keeps_its_journal() -> None:
     ]
 
 
-def test_code_that_stops_after_the_resume_goes_on_at_once() -> None:
+def test_code_is_asked_to_stop_once_and_goes_on_at_once_after_the_resume() -> None:
     run = Drive(chain("a"))
-    run.pause(mode="now")
-    run.resume()
-    assert run.running == ["a"]
+    for _ in range(2):
+        run.pause(mode="now")
+        run.resume()
+    assert run.stops == [("graph:g;node:a", "pause", False)]
+    assert (run.running, run.state.counters.resume_count) == (["a"], 2)
 
     run.stopped("a")
     assert (run.running, [order.activation for order in run.orders("a")]) == (["a"], [1, 2])
-
-
-def test_code_is_asked_to_stop_once_however_often_the_run_is_paused() -> None:
-    run = Drive(chain("a"))
-    run.pause(mode="now")
-    run.resume()
-    run.pause(mode="now")
-    run.resume()
-
-    assert run.stops == [("graph:g;node:a", "pause", False)]
-    assert run.state.counters.resume_count == 2

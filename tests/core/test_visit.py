@@ -1,23 +1,31 @@
-"""The states of a visit, and the one table of what may follow what."""
+"""The states of a visit, what may follow what, and what a visit leaves behind and leads to."""
 
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
-from core_drive import Drive, gate, graph
+from core_drive import T0, Drive, chain, gate, graph, reader
+from core_fans import fan, results, sent
+from core_gated import APPROVER, BOSS, FIELDS, Gated, approving
+from core_looks import AFTER, edit, routed
+from core_rules import ask, rule
 
 from abeyance import core
 from abeyance.core import events
-from abeyance.core.spec import START
+from abeyance.core.outcome import Emitted, Finished
+from abeyance.core.spec import START, Node, Parallel, Retry, Route
+from abeyance.core.terms import Quorum, Terms
 from abeyance.core.visit import (
     TRANSITIONS,
     IllegalTransitionError,
     Nested,
     Ready,
+    RoutingDecision,
     Running,
     Transition,
     Unroutable,
@@ -81,3 +89,107 @@ def test_no_other_module_of_the_core_sets_the_state_of_a_visit() -> None:
     }
 
     assert setters == {"visit.py"}
+
+
+ASKING = rule("sure", "a", ask("sure"))
+
+
+@pytest.mark.parametrize("is_item", [False, True])
+def test_while_people_are_asked_after_its_code_a_visit_keeps_only_what_its_way_out_needs(
+    is_item: bool,
+) -> None:
+    run = Drive(routed(rules=[ASKING]))
+    if is_item:
+        run = sent(fan("a", ways=[("one", "a")], after=["a"], rules=[ASKING]), [1])
+        run.finish("one")
+    run.finish(
+        "a",
+        {"x": 1},
+        result={"content": 1},
+        turn={"model": "m"},
+        emitted=(Emitted(name="seen", time=T0),),
+        journal={"step": 1},
+    )
+    run.answer(AFTER)
+
+    (visit,) = run.state.visits.values()
+    assert (visit.routing, visit.questions.answers) == (RoutingDecision(outcome=Finished()), {})
+
+
+def test_routes_run_once_after_an_edit_although_a_rule_asks_then() -> None:
+    run = Drive(routed(rules=[ASKING]))
+    run.finish("a", goto="d")
+    run.answer(AFTER, edit(1, x=5))
+    run.answer("sure")
+
+    assert (run.running, run.decided) == (["d"], [])
+
+
+@pytest.mark.parametrize("is_guarded", [False, True])
+def test_an_item_that_reads_once_more_leads_on_only_after_that(is_guarded: bool) -> None:
+    node = replace(reader("one"), guarded=is_guarded)
+    run = sent(fan(node, "also", ways=[("one", "also")]), ["a"])
+    run.send("m1")
+    run.finish("one", {"x": 1})
+    if is_guarded:
+        assert (run.running, [each.item for each in run.orders("one")]) == (["one"], ["a", "a"])
+        run.finish("one")
+    run.finish("also")
+
+    assert results(run) == [("a", "arrived")]
+
+
+def test_a_node_behind_a_join_that_a_rule_has_run_again_sees_the_same_items() -> None:
+    run = sent(fan(rules=[rule("again", "c", Retry(), x=1)]), ["a", "b"])
+    run.finish("one")
+    run.finish("one")
+    run.finish("c", {"x": 1})
+
+    assert results(run) == [("a", "arrived"), ("b", "arrived")]
+
+
+@pytest.mark.parametrize(
+    ("node", "about", "again"),
+    [
+        ("lead", {"routes": [Route(source="lead", name="r", targets=("pay",))]}, "pay"),
+        ("lead", {"rules": [rule("r", "lead", Parallel(nodes=("pay",)))]}, "pay"),
+        ("lead", {"rules": [rule("r", "lead", Retry())], "ways": [("lead", "pay")]}, "lead"),
+        (replace(reader("lead"), guarded=True), {"ways": [("lead", "pay")]}, "lead"),
+    ],
+)
+def test_what_a_gate_has_allowed_stays_covered_whatever_leads_on(
+    node: str | Node, about: dict[str, Any], again: str
+) -> None:
+    ways = [(START, "ask"), ("ask", "lead"), *about.get("ways", [])]
+    asking = approving(terms=Terms(quorum=Quorum(count=1)), schema={"type": "boolean"})
+    spec = graph(asking, node, "pay", fields=FIELDS, **{**about, "ways": ways})
+    run = Gated(spec)
+    run.says(APPROVER, "ask")
+    before = len(run.orders(again))
+    run.send("m1", sender="ops", target="lead")
+    run.pause()
+    run.finish("lead", routed=("pay",) if "routes" in about else ())
+    run.edit(BOSS, amount=999)
+    run.resume()
+
+    assert (run.reopened, len(run.orders(again))) == (["ask"], before)
+
+
+def test_a_goto_of_a_node_that_declares_none_fails_it_and_says_how_to_declare_one() -> None:
+    run = Drive(chain("a"))
+    run.finish("a", goto="b")
+
+    told = (
+        "the node 'a' chose to go to 'b'; it may go to nowhere: declare its targets with to=[...]"
+    )
+    assert run.error == ("unknown_node", told, "graph:g;node:a")
+
+
+def test_a_retry_of_the_run_asks_the_routes_of_a_visit_again_that_found_no_way_out() -> None:
+    route = Route(source="a", name="r", targets=("b",))
+    run = Drive(graph("a", "b", ways=[(START, "a")], routes=[route]))
+    run.finish("a")
+    run.start_again()
+    run.finish("a", routed=("b",))
+
+    assert (run.decided, run.running) == (["a"], ["b"])

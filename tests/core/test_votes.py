@@ -14,7 +14,6 @@ from abeyance.core.events import Responded
 from abeyance.core.json import Json, sha256
 from abeyance.core.ledger import Receipt, Vote, with_vote
 from abeyance.core.policy import TIMEOUT, Principal
-from abeyance.core.run_retry import retried
 from abeyance.core.spec import Default
 from abeyance.core.state import Limits
 from abeyance.core.terms import Escalation, Quorum, Terms
@@ -203,29 +202,6 @@ def test_a_long_answer_is_not_kept_with_the_votes_of_a_settled_question() -> Non
     assert len(run.settled("ask").votes[0].note or "") == 500
     assert run.settled("ask").votes[0].answer_sha256 == vote.answer_sha256
     assert again(run, ADA, {**YES, "note": "x" * 600}).replayed
-
-
-def test_a_question_that_shows_something_else_loses_its_votes() -> None:
-    terms = Terms(quorum=Quorum(count=2))
-    run = Drive(
-        chain(gate("ask", prompt="Pay {x}?", schema=APPROVAL, terms=terms), "work"), values={"x": 1}
-    )
-    receipt_of(run, ADA, YES)
-    run.edit(ROOT, x=2)
-
-    assert voters(run) == []
-    assert receipt_of(run, BOB, YES).missing == 1
-
-
-def test_a_retry_keeps_the_votes() -> None:
-    run = voting(2)
-    receipt_of(run, ADA, YES)
-    run.cancel()
-    again_open = retried(
-        run.state, now=run.now, principal=ROOT, versions=("", ""), patch={}, renames={}
-    )
-
-    assert [vote.by for each in again_open.ledger.open.values() for vote in each.votes] == ["ada"]
 
 
 def test_who_is_escalated_to_has_a_vote_from_then_on() -> None:

@@ -2,7 +2,7 @@
 too large for a schema that is not: refused before they are validated.
 
 Regular expressions and references to files and addresses are tried in `tests/authoring/test_schema.py`,
-templates in `tests/core/test_template.py`, YAML in `tests/yaml/test_faults.py`, and the texts of CLIPS in
+templates in `tests/core/test_text.py`, YAML in `tests/yaml/test_faults.py`, and the texts of CLIPS in
 `tests/clips`.
 """
 
