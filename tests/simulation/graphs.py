@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
@@ -99,10 +98,9 @@ class Effects:
     """What code has done outside of its run, counted by somebody who never forgets.
 
     `recorded` are the steps after which the code went on, by activity and attempt, as far as no rewind
-    has discarded them; `answers` are those that it was given. `repeated` are recorded steps that were
-    done again, by an attempt that `is_awaited`: what a worker still does after the server has given it
-    up, nobody can prevent. `keys` are the idempotency keys of each visit, by its first
-    address.
+    has discarded them. `repeated` are recorded steps that were done again, by an attempt that
+    `is_awaited`: what a worker still does after the server has given it up, nobody can prevent. `keys`
+    are the idempotency keys of each visit, by its first address.
     """
 
     is_awaited: Callable[[bytes], bool] = lambda _: True
@@ -111,9 +109,6 @@ class Effects:
     recorded: dict[tuple[str, str], tuple[str, bytes]] = field(default_factory=dict)
     repeated: list[tuple[str, str, str]] = field(default_factory=list)
     keys: dict[str, set[str]] = field(default_factory=dict)
-    answers: dict[tuple[str, str], list[Json]] = field(default_factory=dict)
-    runs: Counter[str] = field(default_factory=Counter)
-    read: dict[str, list[str]] = field(default_factory=dict)
 
     def forget(self, stands: Callable[[bytes], bool]) -> None:
         """The run was rewound: what no longer `stands` may be done again, in an execution of its own."""
@@ -212,10 +207,7 @@ class RandomGraph(Graph):
 
     async def _run(self, state: State, ctx: Context) -> Any:
         plan, effects = self._plan(ctx), self._effects
-        effects.runs[ctx.address] += 1
         effects.keys.setdefault(plain(ctx.address), set()).add(ctx.idempotency_key)
-        for waiting in ctx.input.inbox:
-            effects.read.setdefault(waiting.message_id, []).append(ctx.address)
         for number, act in enumerate(plan.acts):
             match act:
                 case "nap":
@@ -226,8 +218,8 @@ class RandomGraph(Graph):
                     await self._step(ctx, f"s{number}")
                 case "ask":
                     await self._ask(ctx, f"q{number}")
-                case "look" if (message := await ctx.check_interrupt()) is not None:
-                    effects.read.setdefault(message.message_id, []).append(ctx.address)
+                case "look":
+                    await ctx.check_interrupt()
                 case "fail" if ctx.attempt <= plan.fails:
                     raise Wanted("chance wants it")
                 case _:
@@ -256,7 +248,4 @@ class RandomGraph(Graph):
 
     async def _ask(self, ctx: Context, name: str) -> None:
         capability = ctx.input.asks[0].replace("*", "b") if ctx.input.asks else None
-        answer = await ctx.interrupt(
-            name, prompt="Go on?", response=bool, requested_capability=capability
-        )
-        self._effects.answers.setdefault((ctx.address, name), []).append(answer)
+        await ctx.interrupt(name, prompt="Go on?", response=bool, requested_capability=capability)

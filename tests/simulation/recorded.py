@@ -60,7 +60,6 @@ class Recorded:
     """The records of one run, and what they have to say."""
 
     def __init__(self) -> None:
-        self.checks = 0
         self._told: list[Told] = []
         self._ended_at: int | None = None
         self._before = 0
@@ -126,7 +125,6 @@ class Recorded:
         owed = execution.server.records.owed
         if owed or names.RECORD_ACTIVITY in orders or execution.hears_of_activity:
             return
-        self.checks += 1
         kept = execution.server.records.kept()
         is_behind = self._hold_events(kept.events, state)
         # What code does waits for other news.

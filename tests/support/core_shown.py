@@ -40,7 +40,6 @@ class Shown:
     used: dict[tuple[str, str], frozenset[str]] = field(default_factory=dict)
     texts: dict[tuple[str, str, str], set[str]] = field(default_factory=dict)
     has_reopened: bool = False
-    checks: int = 0
     _behind: dict[tuple[str, ...], dict[str, frozenset[Gate]]] = field(default_factory=dict)
 
     def saw(
@@ -104,7 +103,6 @@ class Shown:
                 continue
             for name in fields_of(node):
                 if name != node.answer_to:
-                    self.checks += 1
                     now, shown = _text_of(order.values, name), self.texts[scope, gate, name]
                     assert now in shown, (
                         f"{address} begins with {name} {now!r}, and {gate!r} has shown {shown}"
