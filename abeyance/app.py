@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from os import PathLike
@@ -10,7 +9,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from abeyance.authoring.graph import Graph
-from abeyance.errors import AbeyanceError, GraphError, SettingsError
+from abeyance.authoring.lines import raised_at
+from abeyance.errors import GraphError, SettingsError
 from abeyance.util import ImportStringError, import_module_named, without_attribute
 from abeyance.yaml.loader import load
 
@@ -82,7 +82,7 @@ def _authors_errors(app: str) -> Iterator[None]:
     """Turn what a module raises on import into a SettingsError with the place."""
     try:
         yield
-    except AbeyanceError:
+    except (GraphError, SettingsError):
         raise
     except SyntaxError as error:
         raise SettingsError(
@@ -90,10 +90,9 @@ def _authors_errors(app: str) -> Iterator[None]:
         ) from error
     # SystemExit too: otherwise the process would end as if it had succeeded.
     except (Exception, SystemExit) as error:
-        last = traceback.extract_tb(error.__traceback__)[-1]
         raise SettingsError(
             f"{app!r} cannot be loaded: {type(error).__name__}: {' '.join(str(error).split())} "
-            f"({last.filename}, line {last.lineno})"
+            f"({raised_at(error)})"
         ) from error
 
 

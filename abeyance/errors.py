@@ -124,7 +124,7 @@ class AbeyanceError(Exception):
 
 
 class GraphError(AbeyanceError):
-    """A graph cannot be built. `faults` has one sentence for each error."""
+    """A graph cannot be built. `faults` has one sentence for each error, with its line."""
 
     def __init__(self, graph: str, faults: Sequence[str]) -> None:
         self.graph = graph

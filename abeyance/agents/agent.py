@@ -23,6 +23,7 @@ from abeyance.authoring.budgets import Budget, budget_of
 from abeyance.authoring.callables import refuses
 from abeyance.authoring.context import Context
 from abeyance.authoring.declarations import DeclarationErrors
+from abeyance.authoring.lines import here, placed
 from abeyance.authoring.retries import (
     ANY_ERROR,
     DEFAULT_BACKOFF,
@@ -158,8 +159,9 @@ class Agent:
         self.model_retry_on = exceptions(note, label, model_retry_on, prefix="model_")
         own = self._faults(names, tool_execution, memory)
         hooks_faults = (fault for hook in self.hooks for fault in hook_faults(hook))
-        self.faults = [*own, *errors.faults, *hooks_faults]
-        """Every error of the declaration, one sentence each."""
+        line = here()
+        self.faults = [placed(each, line) for each in (*own, *errors.faults, *hooks_faults)]
+        """Every error of the declaration, one sentence each, with its line."""
 
     def _faults(
         self, names: Sequence[str], tool_execution: object, memory: object

@@ -17,7 +17,7 @@ from abeyance.duration import Duration, positive_seconds
 
 
 class _Limits(BaseModel):
-    model_config = ConfigDict(strict=True, frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(title="Budget", strict=True, frozen=True, allow_inf_nan=False)
 
     usd: PositiveFloat | None
     tokens: PositiveInt | None

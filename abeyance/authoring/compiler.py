@@ -183,8 +183,7 @@ def compile_graph(
     )
     faults += [*type_faults(spec)] or [*faults_of(spec), *value_faults(spec, states)]
     if faults:
-        # A nested graph and the outer one may report the same fault.
-        raise GraphError(graph.name, list(dict.fromkeys(faults)))
+        raise GraphError(graph.name, graph.lines.placed(faults))
     return spec
 
 

@@ -9,13 +9,15 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, Never, TypeVar, Unpack, overload
 
 from pydantic import BaseModel
 
 from abeyance.authoring import compiler, rules
 from abeyance.authoring.callables import NodeCode, code_of, reads_inbox, summary
 from abeyance.authoring.declarations import DeclarationErrors, question_of
+from abeyance.authoring.gone import faults_of_gone
+from abeyance.authoring.lines import Lines, subjects_of_edge, subjects_of_node
 from abeyance.authoring.retired import RetiredNode, RetiredNodes
 from abeyance.authoring.retries import (
     ANY_ERROR,
@@ -74,6 +76,7 @@ class Graph:
     ) -> None:
         self.name = name
         self.description = description
+        self.lines = Lines()
         self.states = StateModel(state)
         self.code: dict[str, NodeCode] = {}
         self.route_code: dict[tuple[str, str], Callable[..., Any]] = {}
@@ -137,6 +140,7 @@ class Graph:
         on_error: str | None = None,
         to: Sequence[str] = (),
         asks: str | Sequence[str] = (),
+        **gone: Never,
     ) -> Any:
         """Declare a node: a function of (state), (state, ctx) or nothing.
 
@@ -169,6 +173,7 @@ class Graph:
             id_ = getattr(function, "__name__", "") if name is None else name
             label = f"the node {id_!r}"
             intake = self._intake
+            intake.faults.extend(faults_of_gone(label, gone))
             bound = intake.seconds(timeout, f"{label}, timeout=")
             if local:
                 intake.short(bound, label)
@@ -334,6 +339,7 @@ class Graph:
         that have arrived as soon as no other can arrive.
         """
         self._spec = None
+        self.lines.declare(subjects_of_edge(source, target))
         self._edges += compiler.edges(self._intake, source, target, when=when, join=join)
 
     def route(
@@ -351,11 +357,13 @@ class Graph:
         """
         function_name = getattr(function, "__name__", "<lambda>")
         label = f"a route from {source!r}"
+        self.lines.declare([label, f"two routes from {source!r} are named {name!r}"])
         taken = {route.name for route in self._routes if route.source == source}
         if name in taken:
             self._intake.note(f"two routes from {source!r} are named {name!r}")
         base = "route" if function_name == "<lambda>" else function_name
         name = name or compiler.unused_name(base, taken)
+        self.lines.declare([f"the route {name!r} from {source!r}"])
         self._intake.decides(function, label)
         targets = self._intake.names(to, f"{label}, to=")
         self.route_code[source, name] = function
@@ -373,6 +381,7 @@ class Graph:
         that is still in the graph and lost only a route, the code is None.
         """
         self._spec = None
+        self.lines.declare(f"the retired {what} {name!r}" for what in ("node", "graph"))
         return self._retired.node(name)
 
     def rule(
@@ -394,6 +403,8 @@ class Graph:
         parallel, and among equals the one declared first.
         """
         self._spec = None
+        named = ("the rule", "the rule name", "two rules are named")
+        self.lines.declare(f"{subject} {name!r}" for subject in named)
         rule = rules.RuleParser(self._intake).rule(name, when, then)
         if rule is not None:
             self._rules.append(rule)
@@ -401,13 +412,17 @@ class Graph:
     def finally_(self, *nodes: str) -> None:
         """Name the nodes that run, in order, after every kind of end."""
         self._spec = None
+        self.lines.declare(["finally"])
         self._finally += self._intake.names(nodes, "finally")
 
-    def build(self, *, mcp: bool = False) -> GraphSpec:
+    def build(self, *, mcp: bool = False, **gone: Never) -> GraphSpec:
         """Return the frozen graph. Raise GraphError with all faults at once.
 
         With `mcp`, the API offers the graph as an MCP tool.
         """
+        for fault in faults_of_gone("the graph", gone):
+            self._intake.note(fault)
+            self._spec = None
         self.is_mcp_tool = self.is_mcp_tool or mcp
         if self._spec is None:
             self._spec = self._compile(self._default_on_error, self._before, self._after)
@@ -459,6 +474,7 @@ class Graph:
         )
 
     def _add(self, node: Node) -> None:
+        self.lines.declare(subjects_of_node(node.id))
         if node.id in self._nodes:
             self._intake.note(f"two nodes are named {node.id!r}")
         self._spec = None

@@ -50,7 +50,7 @@ def check(
         sound = [{"name": graph.name, **_size(graph)} for graph in graphs.values()]
         typer.echo(json.dumps({"faults": faults, "sound": sound}))
     else:
-        for line in _lines(faults):
+        for line in _lines(faulty):
             _print(line)
         for graph in graphs.values():
             size = ", ".join(f"{what}: {count}" for what, count in _size(graph).items())
@@ -80,7 +80,7 @@ def show(
 
         graphs, faulty = _read(app)
         if faulty:
-            lines = _lines([fault for error in faulty for fault in _faults(error)])
+            lines = _lines(faulty)
             if as_json:
                 print_problem(GraphError(app, lines))
             else:
@@ -115,19 +115,24 @@ def _size(graph: Graph) -> dict[str, int]:
 
 
 def _faults(error: GraphError) -> list[dict[str, Any]]:
+    from abeyance.authoring.lines import line_of
+
     faults = []
     for fault in error.faults:
         match = _LINE.fullmatch(fault)
-        line, message = (int(match[1]), match[2]) if match else (None, fault)
+        line, message = (int(match[1]), match[2]) if match else (line_of(fault), fault)
         faults.append({"graph": error.graph, "line": line, "message": message})
     return faults
 
 
-def _lines(faults: Sequence[Mapping[str, Any]]) -> list[str]:
+def _lines(faulty: Sequence[GraphError]) -> list[str]:
     lines = []
-    for fault in faults:
-        place = fault["graph"] if fault["line"] is None else f"{fault['graph']}:{fault['line']}"
-        lines.append(f"{place}: {' '.join(fault['message'].split())}")
+    for error in faulty:
+        for fault in error.faults:
+            match = _LINE.fullmatch(fault)
+            place = f"{error.graph}:{match[1]}" if match else error.graph
+            message = match[2] if match else fault
+            lines.append(f"{place}: {' '.join(message.split())}")
     return lines
 
 

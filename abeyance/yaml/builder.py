@@ -6,7 +6,6 @@ It also records the line of each item, for the faults that the graph reports.
 from __future__ import annotations
 
 import re
-import traceback
 from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import Annotated, Any, Final, TypeAlias, assert_never
@@ -14,6 +13,7 @@ from typing import Annotated, Any, Final, TypeAlias, assert_never
 from pydantic import AfterValidator, BaseModel, ConfigDict, WithJsonSchema, create_model
 
 from abeyance.authoring.graph import Graph
+from abeyance.authoring.lines import raised_at, subjects_of_edge, subjects_of_node
 from abeyance.authoring.rules import node_of
 from abeyance.core.json import Json, canonical
 from abeyance.core.spec import START
@@ -117,9 +117,11 @@ def declared(form: GraphForm, faults: Faults, name: str, opener: Opener) -> Grap
     for number, node in enumerate(form.nodes):
         declaration.node(node, ("nodes", number))
     for number, way in enumerate(form.edges or ()):
-        declaration.edge(way, ("edges", number))
+        if not faults.is_lost(("edges", number)):
+            declaration.edge(way, ("edges", number))
     for number, rule in enumerate(form.rules):
-        declaration.rule(rule, ("rules", number))
+        if not faults.is_lost(("rules", number)):
+            declaration.rule(rule, ("rules", number))
     if form.edges is None:
         declaration.in_order()
     return declaration.graph()
@@ -163,9 +165,14 @@ class _Declaration:
                 self._graph.edge(source, target)
 
     def node(self, form: NodeForm, place: Place) -> None:
-        """Declare a node."""
+        """Declare a node; only its name, so that edges to it stay valid, if it could not be parsed."""
         name = form.id
         match form:
+            case _ if self._faults.is_lost(place):
+                if name:
+                    self._graph.node(name=name)(_nothing)
+                    self._order[name] = None
+                return
             case FunctionNodeForm():
                 label = f"the node {name!r}"
                 self._function(form, place)
@@ -181,13 +188,7 @@ class _Declaration:
         self._order[name] = None
         self._faults.keys(label, (*place, "config"), form.config.model_fields_set)
         self._faults.repeated(f"two nodes are named {name!r}", place)
-        for subject in (
-            label,
-            f"the node {name!r}",
-            f"the finally node {name!r}",
-            f"the node name {name!r}",
-            f"{name!r} is a reserved word",
-        ):
+        for subject in subjects_of_node(name):
             self._faults.subject(subject, place)
 
     def edge(self, form: WayForm, place: Place) -> None:
@@ -199,13 +200,7 @@ class _Declaration:
             case (source, target):
                 pass
         self._graph.edge(source, target, **options)
-        sources = [source] if isinstance(source, str) else source
-        for subject in (
-            f"the edge from {', '.join(map(repr, sources))} to {target!r}",
-            f"the edge from {source!r} to {target!r}",
-            f"the join {'+'.join(sources) + '>' + target!r}",
-            f"an edge to {target!r} has no source",
-        ):
+        for subject in subjects_of_edge(source, target):
             self._faults.subject(subject, place)
             self._faults.keys(subject, place, ["when"] if options else [])
 
@@ -343,12 +338,8 @@ class _Declaration:
         except ImportStringError as error:
             self._faults.note(place, str(error))
         except Exception as error:  # noqa: BLE001 a module may raise anything
-            last = traceback.extract_tb(error.__traceback__)[-1]
-            self._faults.note(
-                place,
-                f"{reference!r} cannot be imported: {type(error).__name__}: {error} "
-                f"(line {last.lineno} of {last.filename})",
-            )
+            why = f"{type(error).__name__}: {error} ({raised_at(error)})"
+            self._faults.note(place, f"{reference!r} cannot be imported: {why}")
         return None
 
     def _place_the_whole(self) -> None:

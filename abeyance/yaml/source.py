@@ -3,8 +3,8 @@
 Scalars are those of YAML 1.2, so `no`, `12:30` and dates are strings. A tag that constructs an object is
 a fault, like a duplicate key, a key that is not a string, and extreme nesting or anchor expansion.
 
-Faults come from the text, from the form (an unknown key, a list in place of a name) and from the graph,
-which is declared once there are none before. A fault of the graph gets the line of its subject.
+Faults come from the text, from the form (an unknown key, a list in place of a name) and from the graph. A
+fault of the graph gets the line of its subject; one that may only follow from another is left out.
 
 PyYAML's nodes have the lines. With ruamel.yaml, which reads YAML 1.2, only the patterns would go.
 """
@@ -249,6 +249,17 @@ _ASPECTS: Final[Mapping[str, str]] = {
 """The beginning of a fault's problem, and the key that it is about."""
 
 
+_FOLLOWS: Final = re.compile(
+    r"is unreachable from START|^nothing starts|^there are no nodes|has `else`, but no other condition"
+)
+"""Faults that may only follow from what was left out anywhere."""
+_FOLLOWS_HERE: Final = re.compile(
+    r"has no prompt|but no timeout|the question has none|needs calendar=|is no yes or no|is for nobody|"
+    r"gets no value for"
+)
+"""Faults that may only follow from a key that was left out of the same part."""
+
+
 class Faults:
     """The faults of one document."""
 
@@ -256,6 +267,9 @@ class Faults:
         self._document = document
         self._found = dict.fromkeys(document.faults)
         self._subjects: dict[str, Place] = {}
+        self._incomplete: set[Place] = set()
+        self._lost: set[Place] = set()
+        self._has_lost_a_node = False
 
     def note(self, place: Place, text: str) -> None:
         """Record a fault at a place."""
@@ -266,6 +280,24 @@ class Faults:
         for entry in error.errors(include_url=False, include_context=False):
             place = self._document.existing(entry["loc"])
             self.note(place, _in_words(entry, place))
+
+    def existing(self, steps: Sequence[str | int]) -> Place:
+        """Return the place in the document to which steps lead."""
+        return self._document.existing(steps)
+
+    def left_out(self, place: Place) -> None:
+        """Record that a key is left out of the form."""
+        self._incomplete.add(place[:2])
+
+    def lost(self, place: Place, *, named: bool) -> None:
+        """Record that an item is left out of the form; of a `named` one the name is known."""
+        self._incomplete.add(place)
+        self._lost.add(place)
+        self._has_lost_a_node = self._has_lost_a_node or (place[0] == "nodes" and not named)
+
+    def is_lost(self, place: Place) -> bool:
+        """Return True if an item is left out of the form, and another stands for it."""
+        return place in self._lost
 
     def subject(self, label: str, place: Place) -> None:
         """Record the place of a subject, as the graph names it in its faults."""
@@ -284,10 +316,15 @@ class Faults:
                     self._subjects.setdefault(f"{label} {aspect}", (*place, key))
 
     def of_graph(self, texts: Sequence[str]) -> None:
-        """Record the faults of the graph."""
+        """Record the faults of the graph, except those that may follow from what was left out."""
         for text in texts:
             label = max(filter(text.startswith, self._subjects), key=len, default="")
-            self.note(self._subjects.get(label, ()), text)
+            place = self._subjects.get(label, ())
+            follows = self._incomplete and _FOLLOWS.search(text)
+            follows_here = place[:2] in self._incomplete and _FOLLOWS_HERE.search(text)
+            misses = self._has_lost_a_node and "unknown node" in text
+            if not (follows or follows_here or misses):
+                self.note(place, text)
 
     def listed(self) -> list[str]:
         """Return all faults in the order of their lines."""

@@ -274,7 +274,7 @@ def test_a_model_that_cannot_read_the_names_that_it_writes_is_a_fault() -> None:
         odd: Odd = Odd()
 
     (fault,) = faults({"odd.SIZE": 1}, State)
-    assert fault == (
+    assert fault.startswith(
         "the field 'odd' holds a Odd, which writes 'SIZE' and does not read it: use alias= in place of "
         "serialization_alias="
     )

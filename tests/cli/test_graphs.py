@@ -43,6 +43,8 @@ def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "raising.py": "\nraise RuntimeError('no database\\nhere')",
         "leaving.py": "raise SystemExit(0)",
         "garbled.py": "def (",
+        "tooled.py": "\nfrom abeyance import tool\n@tool(retries=-1)\ndef pay(amount: int): ...",
+        "voting.py": "\nfrom abeyance import Quorum\nQuorum(0)",
         "lacking.py": "import no_such_module_anywhere",
         "recursing.py": "def f(): f()\nf()",
     }
@@ -88,6 +90,14 @@ def test_a_sound_graph_is_exit_code_zero(terminal: Terminal) -> None:
         0,
         "drawn: no faults (nodes: 1, edges: 1)\n",
     )
+
+
+def test_faults_of_a_graph_in_python_name_their_lines(terminal: Terminal) -> None:
+    told = json.loads(terminal.call("graph", "check", "building:faulty", "--json")[1])["faults"]
+
+    number = MODULE.splitlines().index('faulty.edge("x", "y")') + 1
+    assert [fault["line"] for fault in told if "the edge from" in fault["message"]] == [number] * 2
+    assert f"(building.py, line {number})" in terminal.call("graph", "check", "building:faulty")[1]
 
 
 def test_of_several_graphs_the_faults_of_all_are_printed(terminal: Terminal) -> None:
@@ -140,6 +150,9 @@ def test_what_cannot_be_loaded_is_told_without_a_trace(
 def test_where_a_module_raised_is_told(terminal: Terminal) -> None:
     assert "raising.py, line 2)" in terminal.call("graph", "check", "raising:graph")[2]
     assert "garbled.py, line 1)" in terminal.call("graph", "check", "garbled:graph")[2]
+    # Where the author declares, not where we notice.
+    for module in ("tooled", "voting"):
+        assert f"{module}.py, line 3)" in terminal.call("graph", "check", f"{module}:graph")[2]
 
 
 def test_a_file_is_drawn_as_mermaid(terminal: Terminal) -> None:

@@ -96,10 +96,12 @@ def test_without_the_library_the_error_names_the_rule_and_what_to_install() -> N
 
 
 def test_without_the_library_only_text_that_needs_it_is_a_fault_of_a_graph() -> None:
-    assert output_of(BUILT).splitlines() == [
-        "built",
-        "the rule 'large' has CLIPS text as its condition: pip install 'abeyance[rules]'",
-    ]
+    built, fault = output_of(BUILT).splitlines()
+
+    assert built == "built"
+    assert fault.startswith(
+        "the rule 'large' has CLIPS text as its condition: pip install 'abeyance[rules]' ("
+    )
 
 
 def test_the_library_is_not_imported_before_there_is_something_to_evaluate() -> None:

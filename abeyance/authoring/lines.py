@@ -1,0 +1,111 @@
+"""The lines of an author's code that declare a graph, which its faults name.
+
+A document of YAML has lines of its own: what it declares has none here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import traceback
+from collections.abc import Iterable
+from pathlib import Path
+from types import FrameType
+from typing import Final, TypeAlias
+
+import pydantic
+
+Line: TypeAlias = tuple[str, int]
+"""A file and the number of a line in it."""
+
+_OURS: Final = "abeyance."
+_DECLARING: Final = tuple(
+    f"{Path(each)}{os.sep}" for each in (Path(__file__).parents[1], Path(pydantic.__file__).parent)
+)
+"""The folders of what authors declare with."""
+_YAML: Final = "abeyance.yaml."
+_PLACED: Final = re.compile(r" \((?P<file>[^()]+), line (?P<line>\d+)\)\Z")
+
+
+def here() -> Line | None:
+    """Return the line of the author's code that calls us."""
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 `inspect.stack` reads the source of every frame
+    while frame is not None:
+        module = f"{frame.f_globals.get('__name__')}."
+        if module.startswith(_YAML):
+            return None
+        if not module.startswith(_OURS):
+            return frame.f_code.co_filename, frame.f_lineno
+        frame = frame.f_back
+    return None
+
+
+def placed(fault: str, line: Line | None) -> str:
+    """Return a fault with its line, unless it has one, as that of a nested graph has."""
+    if line is None or _PLACED.search(fault):
+        return fault
+    file, number = line
+    path, folder = Path(file), Path.cwd()
+    shown = path.relative_to(folder) if path.is_relative_to(folder) else path
+    return f"{fault} ({shown}, line {number})"
+
+
+def raised_at(error: BaseException) -> str:
+    """Return the line of the author's code in which an error was raised, as `graphs.py, line 12`."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith(_DECLARING)]
+    last = (own or frames)[-1]
+    return f"{last.filename}, line {last.lineno}"
+
+
+def line_of(fault: str) -> int | None:
+    """Return the line that a fault names, or None."""
+    found = _PLACED.search(fault)
+    return None if found is None else int(found["line"])
+
+
+class Lines:
+    """The lines of one graph's declarations, by the subjects that begin its faults."""
+
+    def __init__(self) -> None:
+        self._whole = here()
+        self._by_subject: dict[str, Line | None] = {}
+
+    def declare(self, subjects: Iterable[str]) -> None:
+        """Note that the author declares the subjects now; of several declarations the last counts."""
+        self._by_subject.update(dict.fromkeys(subjects, here()))
+
+    def placed(self, faults: Iterable[str]) -> list[str]:
+        """Return faults, each once, with the line of its subject, else with that of the graph."""
+        # A nested graph and the outer one may report the same fault.
+        found: dict[str, str] = {}
+        for fault in faults:
+            found.setdefault(_PLACED.sub("", fault), self._placed(fault))
+        return [*found.values()]
+
+    def _placed(self, fault: str) -> str:
+        subject = max(filter(fault.startswith, self._by_subject), key=len, default=None)
+        return placed(fault, self._whole if subject is None else self._by_subject[subject])
+
+
+def subjects_of_node(name: str) -> list[str]:
+    """Return how faults name a node of any kind."""
+    kinds = ("node", "interrupt", "nested graph", "agent", "finally node", "node name")
+    return [
+        *(f"the {kind} {name!r}" for kind in kinds),
+        f"two nodes are named {name!r}",
+        f"{name!r} is a reserved word",
+    ]
+
+
+def subjects_of_edge(source: object, target: object) -> list[str]:
+    """Return how faults name an edge or a join."""
+    sources = [source] if isinstance(source, str) or not isinstance(source, Iterable) else source
+    names = [*map(str, sources)]
+    return [
+        f"the edge from {source!r} to {target!r}",
+        f"the edge from {', '.join(map(repr, names))} to {target!r}",
+        f"the join {'+'.join(names) + f'>{target}'!r}",
+        f"an edge to {target!r} has no source",
+    ]
