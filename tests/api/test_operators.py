@@ -108,14 +108,14 @@ async def test_a_natively_paused_run_is_read_whole(api: Api, site: Site) -> None
         )
 
         async def in_lists() -> bool:
+            # A worker does it once a minute.
+            await site.client.janitor.round()
             query = {"conversation_id": talk}
             runs = (await api.http.get("/runs", params=query)).json()["items"]
             inbox = (await api.http.get("/interrupts", params=query)).json()["items"]
-            return (
-                [entry["run_id"] for entry in runs]
-                == [entry["run_id"] for entry in inbox]
-                == [run_id]
-            )
+            blocked = [why["code"] for entry in runs for why in entry["blocked"]]
+            found = [entry["run_id"] for entry in (*runs, *inbox)]
+            return (blocked, found) == (["natively_paused"], [run_id] * 2)
 
         await eventually(in_lists)
 

@@ -258,8 +258,12 @@ async def test_messages_are_sent_with_and_without_a_receipt(begin: Begin) -> Non
     await run.send("again")
     assert await run.clear_messages(key="once") == 2
     assert len(await run.messages()) == 1
-    assert (await run.pause_and_send("look")).queue_depth == 2
+    assert (await run.pause_and_send("look", message_id="m3")).queue_depth == 2
     assert (await run.view()).paused
+    await run.resume()
+    await run.wait(until=WAITING)
+    assert (await run.pause_and_send("look", message_id="m3")).duplicate
+    assert not (await run.view()).paused
 
 
 async def test_what_happens_can_be_followed_while_it_happens(begin: Begin) -> None:

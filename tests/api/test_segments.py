@@ -275,7 +275,7 @@ def test_a_segment_ends_where_somebody_can_answer() -> None:
     def parts(status: str, *interrupts: views.InterruptView) -> list[Part]:
         return Segment(run_id="r").closed(view(status), interrupts)
 
-    assert parts("running", question()) == []
+    assert [parts(status, question()) for status in ("running", "paused")] == [[], []]
     assert parts("awaiting-input", held, child) == [
         Notice(name="abeyance", value={"status": "held"})
     ]

@@ -335,12 +335,20 @@ def foreign(tmp_path: Path) -> Path:
 def test_a_process_that_cannot_use_the_database_says_why_and_ends(
     place: Place, foreign: Path, name: str
 ) -> None:
-    done = place.run(name, "sums:graph", ABEYANCE_DATABASE_URL=f"sqlite:///{foreign}")
+    variables: dict[str, Any] = {
+        "ABEYANCE_DATABASE_URL": f"sqlite:///{foreign}",
+        "TEMPORAL_ADDRESS": "elsewhere:7233",
+    }
+
+    done = place.run(name, "sums:graph", **variables)
 
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == (
+    warning, fault = done.stderr.splitlines()
+    # Which processes elsewhere would need too.
+    assert f"the records are in the file {foreign}, and Temporal is at elsewhere:7233" in warning
+    assert fault == (
         f"abeyance: ABEYANCE_DATABASE_URL: the database {foreign} has tables of something else: name a "
-        "database that only Abeyance uses\n"
+        "database that only Abeyance uses"
     )
 
 

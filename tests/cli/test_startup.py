@@ -34,7 +34,7 @@ def test_help_and_version_import_no_library_but_that_of_the_command_line() -> No
     code, out, modules = imported("--version", "--help", "run --help")
 
     assert (code, bool(out)) == (0, True)
-    assert not modules & (HEAVY | {"httpx", "pydantic_settings"})
+    assert not modules & (HEAVY | {"httpx", "pydantic_settings", "sqlalchemy"})
 
 
 def test_a_call_imports_the_http_client_and_the_settings_only(

@@ -131,6 +131,28 @@ async def test_a_node_that_fails_is_told_with_its_code_and_so_is_the_run(
         assert "no such account" in events[-1].data["message"]
 
 
+async def test_a_node_that_takes_too_long_is_told_as_failed_and_so_is_its_run(
+    temporal: TemporalClient,
+) -> None:
+    held = Held(timeout=0.3, retries=0)
+    site = Site(temporal, held.graph)
+    async with site.worker():
+        run_id = await site.start()
+        await eventually(lambda: held.started)
+        ended = await site.ended(run_id)
+        held.release.set()
+    events = await told(site, run_id)
+
+    assert ended.status == "failed"
+    (failed,) = (event for event in events if event.type == "node.failed")
+    assert "timeout" in failed.data["message"]
+    assert lines(events)[-3:] == [
+        "node.started node:cleanup",
+        "node.finished node:cleanup",
+        "run.failed node:hold",
+    ]
+
+
 async def test_a_visit_that_a_pause_stops_is_told_to_stop_and_to_start_again(
     temporal: TemporalClient,
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 
 from sample_graphs import gates
 from temporal_site import Site, eventually
@@ -10,6 +11,8 @@ from temporalio.client import Client as TemporalClient
 
 from abeyance import views
 from abeyance.client.feed import Feed
+from abeyance.client.start import StartPlan
+from abeyance.core.state import Limits
 
 
 async def followed(feed: Feed, run_id: str, after: str | None = None) -> list[views.Event]:
@@ -50,3 +53,32 @@ async def test_a_run_that_is_cancelled_natively_ends_with_what_it_left_in_its_me
     assert ends(events) == ["run.cancelled"]
     assert (events[-1].actor, events[-1].data["reason"]) == ("temporal", ended.reason)
     assert "wrong customer" in (ended.reason or "")
+
+
+async def test_a_run_that_timed_out_in_temporal_ends_so(temporal: TemporalClient) -> None:
+    site = Site(temporal, gates(1))
+    launch = StartPlan.of(
+        site.graphs["gates"],
+        {},
+        run_id="timed-out",
+        conversation_id=None,
+        session_type="agent",
+        labels={},
+        limits=Limits(),
+        started_by="ada",
+    )
+    async with site.worker():
+        await temporal.start_workflow(
+            launch.spec.name,
+            args=launch.arguments,
+            id="timed-out",
+            search_attributes=launch.search_attributes,
+            task_queue=site.settings.task_queue,
+            execution_timeout=timedelta(seconds=3),
+        )
+        await site.until("timed-out", "awaiting-input")
+    await site.ended("timed-out")
+    events = await followed(site.client.feed, "timed-out")
+
+    assert ends(events) == ["run.timed_out"]
+    assert events[-1].data == {"reason": "timed out in Temporal"}

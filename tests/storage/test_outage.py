@@ -24,6 +24,7 @@ from abeyance.client.records import shared_database
 from abeyance.records.writer import Writer
 from abeyance.settings import Settings
 from abeyance.storage.backends import ConfiguredBlobs
+from abeyance.storage.blobs import FolderBlobs
 from abeyance.temporal.workarounds.any_type import AnyTypeRunner
 from abeyance.workflows.run import AgentRun
 
@@ -259,6 +260,8 @@ async def test_a_step_and_a_result_wait_for_the_storage_and_are_done_once(
     assert ended.status == "completed", ended.error
     assert done == ["fetch", "fetched"]
     assert ended.values["given"] == STEPPED
+    await FolderBlobs(cellar.folder).delete_run(run_id)
+    assert not [path for path in cellar.folder.rglob("*") if path.is_file()]
 
 
 async def test_a_model_is_asked_once_for_a_turn_that_waits_for_the_storage(
