@@ -7,7 +7,7 @@ import re
 from importlib.metadata import version
 
 import pytest
-from pages import read
+from pages import DOCS, read
 
 _PAGE = read("concepts/comparison.md")
 _HERE = importlib.util.find_spec("langgraph") is not None
@@ -29,3 +29,13 @@ def test_the_script_is_python() -> None:
 
     assert len(re.findall(r"^assert ", script, re.MULTILINE)) == 6
     compile(script, "comparison.md", "exec", dont_inherit=True)
+
+
+def test_every_test_that_it_names_is_there() -> None:
+    (named,) = re.findall(r"These tests show (.*?)\n\n", _PAGE, re.DOTALL)
+    paths = re.findall(r"`(tests/[\w/]+\.py)`", named)
+    sources = "".join((DOCS.parent / path).read_text(encoding="utf-8") for path in paths)
+    names = re.findall(r"`(\w+)`", named)
+
+    assert (len(paths), len(names)) == (2, 3)
+    assert [each for each in names if f"def test_{each}(" not in sources] == []
