@@ -185,8 +185,8 @@ def refuse_both(state: RunState, event: Responded) -> None:
             other = min(both)
             raise Refusal(
                 Code.SEPARATION_OF_DUTIES,
-                f"{entry.name!r} takes another pair of eyes than {other!r}: answer each in a call of its "
-                "own, by different people.",
+                f"One person may not answer both {entry.name!r} and {other!r}: have different people "
+                "answer them, each in a call of its own.",
                 interrupt_id=entry.id,
                 not_by=[other],
             )

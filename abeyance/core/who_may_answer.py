@@ -263,7 +263,10 @@ def person(name: str, values: Mapping[str, Json]) -> str:
 def _refuse_barred(question: Interrupt, principal: Principal, name: str | None) -> None:
     barred: Mapping[str, str] = question.barred
     if principal == TEMPORAL and question.effective_terms.not_by:
-        why = "and this answer is nobody's: answer through the API, with a token of your own"
+        why = (
+            f"{question.name!r} bars some people, and nobody knows whose this answer is: answer through "
+            "the API, with a token of your own."
+        )
     else:
         who = next((each for each in (principal.subject, name) if each in barred), None)
         if who is None:
@@ -271,13 +274,16 @@ def _refuse_barred(question: Interrupt, principal: Principal, name: str | None) 
         rule = barred[who]
         did = f"answered {rule!r}"
         if rule == STARTER:
-            did = "started the run"
+            did = "started this run"
         elif is_template(rule):
-            did = f"is the {rule[1:-1]!r} of the run"
-        why = f"and {who!r} {did}: somebody else has to answer"
+            did = f"is the {rule[1:-1]!r} of this run"
+        answer = f"{who!r} cannot answer {question.name!r}"
+        if who != principal.subject:
+            answer = f"nobody can answer {question.name!r} for {who!r}"
+        why = f"{who!r} {did}, so {answer}. Ask another approver."
     raise Refusal(
         Code.SEPARATION_OF_DUTIES,
-        f"{question.name!r} takes another pair of eyes, {why}.",
+        why,
         interrupt_id=question.id,
         not_by=list(question.effective_terms.not_by),
     )

@@ -225,6 +225,7 @@ def test_four_eyes_look_at_both_names() -> None:
     ]
     for who, fields in cases:
         assert refusal_of(barring, who, **fields).code is Code.SEPARATION_OF_DUTIES
+    assert "so nobody can answer 'ask' for 'ada'" in refusal_of(barring, CAROL, **fields).message
 
 
 def test_of_two_makers_the_one_who_is_not_barred_is_meant() -> None:

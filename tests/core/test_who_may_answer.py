@@ -165,7 +165,9 @@ def test_who_started_the_run_may_not_answer() -> None:
 
     assert refusal.code is Code.SEPARATION_OF_DUTIES
     assert refusal.details == {"interrupt_id": run.open("ask").id, "not_by": ["@starter"]}
-    assert "'ada' started the run" in refusal.message
+    assert refusal.message == (
+        "'ada' started this run, so 'ada' cannot answer 'ask'. Ask another approver."
+    )
     run.answer("ask", "yes", principal=BOB)
 
 
@@ -179,7 +181,7 @@ def test_who_answered_the_named_question_last_may_not_answer_either() -> None:
     refusal = refusal_of(run, ADA)
 
     assert refusal.code is Code.SEPARATION_OF_DUTIES
-    assert "'ada' answered 'one'" in refusal.message
+    assert refusal.message.startswith("'ada' answered 'one', so 'ada' cannot answer 'ask'.")
     run.answer("ask", "yes", principal=BOB)
 
 
@@ -230,7 +232,7 @@ def test_an_answer_without_a_principal_is_no_other_pair_of_eyes() -> None:
     run = Drive(chain(eyes("ask", STARTER)))
     refusal = refusal_of(run, TEMPORAL)
     assert refusal.code is Code.SEPARATION_OF_DUTIES
-    assert "'ask' takes another pair of eyes, and this answer is nobody's" in refusal.message
+    assert "'ask' bars some people, and nobody knows whose this answer is" in refusal.message
     assert refusal.details == {"interrupt_id": run.open("ask").id, "not_by": [STARTER]}
 
 
@@ -303,7 +305,7 @@ def test_nobody_answers_both_in_one_call() -> None:
     both = {run.open(name).id: "yes" for name in ("one", "ask")}
     refusal = run.refused_response(both, principal=ADA)
     assert refusal.code is Code.SEPARATION_OF_DUTIES
-    assert refusal.message.startswith("'ask' takes another pair of eyes than 'one': ")
+    assert refusal.message.startswith("One person may not answer both 'ask' and 'one': ")
     assert refusal.details == {"interrupt_id": run.open("ask").id, "not_by": ["one"]}
 
 
