@@ -206,8 +206,8 @@ class Client:
         page: dict[str, Any] = {"cursor": cursor, "limit": limit}
         filters = filters or ApprovalsFilter()
         order = check_page(lists.ApprovalsPage, filters, fields=fields, sums=sums, **page)
-        picked = {"fields": order.fields, "sums": order.sums}
-        return await self.records.read(approvals.page, filters, **picked, **page)
+        page |= {"fields": order.fields, "sums": order.sums, "limit": order.most}
+        return await self.records.read(approvals.page, filters, **page)
 
     async def workers(self) -> list[LiveWorker]:
         """Return the workers of the task queue that are up. Raises Unavailable, within two seconds."""

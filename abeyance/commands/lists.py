@@ -110,20 +110,11 @@ class RunSelection(Request):
     )
 
 
-class ListPage(Request):
-    """Which page of a list is read."""
+class Paged(Request):
+    """Where a page begins, and how long it is."""
 
     model_config = BY_NAME_AND_ALIAS
 
-    started_by: Name | None = Field(
-        default=None, description="Only runs that this subject has started.", examples=["ada"]
-    )
-    q: Search | None = Field(
-        default=None,
-        description="Only entries in which each of these words occurs: in prompts, reasons, ids, names, "
-        "labels and people.",
-        examples=["invoice 4711"],
-    )
     page_size: int = Field(
         default=50, ge=1, le=1_000, description="The maximum number of entries in a page."
     )
@@ -141,6 +132,20 @@ class ListPage(Request):
     def most(self) -> int:
         """The maximum number of entries in the page."""
         return self.page_size if self.limit is None else self.limit
+
+
+class ListPage(Paged):
+    """Which page of a list is read."""
+
+    started_by: Name | None = Field(
+        default=None, description="Only runs that this subject has started.", examples=["ada"]
+    )
+    q: Search | None = Field(
+        default=None,
+        description="Only entries in which each of these words occurs: in prompts, reasons, ids, names, "
+        "labels and people.",
+        examples=["invoice 4711"],
+    )
 
 
 class RunsPage(ListPage, RunSelection):
@@ -238,10 +243,8 @@ class InboxPage(ListPage):
     )
 
 
-class ApprovalsPage(Request):
+class ApprovalsPage(Paged):
     """The query of a page of the report of approvals."""
-
-    model_config = BY_NAME_AND_ALIAS
 
     since: Moment | None = Field(
         default=None,
@@ -290,10 +293,4 @@ class ApprovalsPage(Request):
         alias="sum",
         description="Fields whose sums over the whole report the first page has, separated by commas.",
         examples=[["reason.amount"]],
-    )
-    cursor: str | None = Field(
-        default=None, max_length=4_000, description="The `next_cursor` of the previous page."
-    )
-    limit: int = Field(
-        default=50, ge=1, le=1_000, description="The maximum number of rows in a page."
     )

@@ -92,7 +92,7 @@ async def read_approvals(
         reader=credentials.principal,
     )
     if query.format == "json":
-        return await read(sums=query.sums, cursor=query.cursor, limit=query.limit)
+        return await read(sums=query.sums, cursor=query.cursor, limit=query.most)
     first = await read(sums=query.sums, cursor=query.cursor, limit=_AT_ONCE)
     if first.total > approvals.MOST_ADDED:
         message = (

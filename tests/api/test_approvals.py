@@ -68,6 +68,20 @@ async def test_the_clients_read_the_same_report(site: Site, api: Api) -> None:
             assert 3 <= first.sums["answer.amount"].rows <= first.total
 
 
+@pytest.mark.parametrize("size", ["page_size", "limit"])
+async def test_a_page_is_as_long_as_its_reader_says(api: Api, size: str) -> None:
+    for amount in (1, 2):
+        await answered(api, {"approved": True, "amount": amount})
+    query = {"graph": "guarded", size: "1"}
+
+    page = (await api.http.get("/approvals", params=query)).json()
+    query["cursor"] = page["next_cursor"]
+    second = (await api.http.get("/approvals", params=query)).json()
+
+    found = [row["answer"]["amount"] for each in (page, second) for row in each["items"]]
+    assert found == [2, 1]
+
+
 async def test_the_whole_report_is_csv(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     gate = await answered(api, {"approved": False})
     since = (await api.interrupt(gate))["created_at"]
@@ -110,6 +124,7 @@ async def test_the_whole_report_is_csv(api: Api, monkeypatch: pytest.MonkeyPatch
         ({"format": "xml"}, "/format", "xml"),
         ({"cursor": "x"}, "/cursor", "'x' is not a cursor"),
         ({"limit": "0"}, "/limit", "0"),
+        ({"page_size": "1001"}, "/page_size", "1001"),
         ({"person_": "ada"}, "/person_", "/person_"),
     ],
 )
