@@ -154,18 +154,31 @@ def terms_of(
         return None
     if "escalate" in given:
         given["escalate"] = _listed(given["escalate"])
-    try:
-        form = TermsForm.model_validate(given)
-    except ValidationError as error:
-        for entry in error.errors(include_url=False, include_context=False):
-            field, *below = named_in(entry)
-            errors.note(f"{label}, {in_words(entry, ', '.join([f'{field}=', *below]))}")
-        # Times that need a calendar are no faults of their own then.
-        return Terms(calendar=core.Calendar(name=""))
+    form, wrong = _read(given, label, errors)
     terms = _lowered(form, label, errors, fills=fills)
-    for fault in _nobody(terms):
+    if "calendar" in wrong:
+        # Times that need a calendar are no faults of their own then.
+        terms = replace(terms, calendar=core.Calendar(name=""))
+    for fault in () if wrong else _nobody(terms):
         errors.note(f"{label}, {fault}")
     return replace(terms, decisions=chosen, max_result=max_result)
+
+
+def _read(
+    given: Mapping[str, Any], label: str, errors: DeclarationErrors
+) -> tuple[TermsForm, frozenset[str]]:
+    """Return the options that can be read, and the names of those that cannot; faults are collected."""
+    try:
+        return TermsForm.model_validate(given), frozenset()
+    except ValidationError as error:
+        entries = error.errors(include_url=False, include_context=False)
+    wrong = set[str]()
+    for entry in entries:
+        field, *below = named_in(entry)
+        errors.note(f"{label}, {in_words(entry, ', '.join([f'{field}=', *below]))}")
+        wrong.add(field)
+    readable = {name: value for name, value in given.items() if name not in wrong}
+    return TermsForm.model_validate(readable), frozenset(wrong)
 
 
 def _lowered(form: TermsForm, label: str, errors: DeclarationErrors, *, fills: bool) -> Terms:

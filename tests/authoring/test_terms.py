@@ -213,6 +213,31 @@ def test_a_fault_names_the_value_and_what_to_write(options: dict[str, Any], faul
     assert fault in str(raised.value)
 
 
+def test_all_faults_of_a_question_are_told_at_once() -> None:
+    with pytest.raises(GraphError) as raised:
+        asking(
+            risk=101,
+            priority="urgent",
+            assignees=["a b"],
+            not_by="@start",
+            hold="1m",
+            remind="-2h",
+            calendar="Bavaria, DE",
+            timeout=-1,
+            response=str,
+        )
+
+    told = [fault.partition("'ask'")[2] for fault in raised.value.faults]
+    for each in ("risk=", "priority=", "'a b'", "'@start'", "has hold", "timeout", "calendar="):
+        assert any(each in fault for fault in told), (each, told)
+
+
+def test_a_calendar_that_cannot_be_read_is_the_only_fault_of_times_that_need_it() -> None:
+    with pytest.raises(GraphError) as raised:
+        asking(calendar=7, remind="2bd")
+    assert len(raised.value.faults) == 1
+
+
 def test_the_terms_of_a_tool_without_an_approval_have_no_effect() -> None:
     with pytest.raises(ToolDeclarationError, match="assignees= has no effect without an approval"):
         tool(name="pay", assignees="ada")(lambda: None)
