@@ -272,9 +272,10 @@ def refuse_unless_rememberable(entry: Interrupt, answer: Json, event: Responded)
         why = "the answer changes the arguments: approve them as they are to remember it"
     is_literal = capability is not None and capability in principal.capabilities
     if why is None and EVERYTHING in principal.capabilities and not is_literal:
+        whose = "whose capabilities are listed" if capability is None else f"who has {capability!r}"
         why = (
-            f"{principal.subject!r} has {EVERYTHING!r} in place of the capability {capability!r}, and "
-            f"what {EVERYTHING!r} may is not remembered"
+            f"{principal.subject!r} has every capability ({EVERYTHING!r}), and what that allows is not "
+            f"remembered: answer as somebody {whose}"
         )
     if why is not None:
         raise Refusal(
