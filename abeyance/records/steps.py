@@ -100,7 +100,9 @@ def _begun_under(journal: Json) -> Json:
 def _granted(address: str, granted: Json) -> Iterator[Step]:
     """Yield that a call ran unasked."""
     if granted is not None:
-        data = {name: granted[name] for name in ("grant", "by", "tool", "call")}
+        # As the transcript says it, beside the call.
+        approval = {name: granted[name] for name in ("grant", "by")}
+        data = {**approval, "approval": approval, "tool": granted["tool"], "call": granted["call"]}
         yield Step(
             type="approval.granted",
             address=address,

@@ -64,12 +64,10 @@ async def test_a_call_that_a_remembered_yes_covers_runs_unasked_and_says_so() ->
     assert script.told() == {"c2": ("success", "paid 199")}
     (made, used) = await told(run, "approval.remembered", "approval.granted")
     assert (made["tool"], made["where"], made["uses"]) == ("pay", "run", None)
-    assert used == {"grant": made["grant"], "by": "ada", "tool": "pay", "call": "c2"}
+    approval = {"grant": made["grant"], "by": "ada"}
+    assert used == {**approval, "approval": approval, "tool": "pay", "call": "c2"}
     items = await run.transcript(min(run.state.transcripts, key=len))
-    assert [item.approval for item in items if item.role == "tool"] == [
-        None,
-        {"grant": made["grant"], "by": "ada"},
-    ]
+    assert [item.approval for item in items if item.role == "tool"] == [None, approval]
 
 
 async def test_the_audit_of_a_call_that_ran_unasked_has_what_somebody_would_have_been_shown() -> (

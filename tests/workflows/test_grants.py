@@ -81,13 +81,14 @@ async def test_the_next_runs_are_not_asked_until_the_grant_is_revoked(
         assert (second.status, len(purse.paid)) == ("completed", 2)
         assert await site.events(second.run_id, "interrupt.opened") == []
         (event,) = await site.events(second.run_id, "approval.granted")
-        assert event == {"grant": grant.id, "by": "ada", "tool": "pay", "call": "1.1"}
+        approval = {"grant": grant.id, "by": "ada"}
+        assert event == {**approval, "approval": approval, "tool": "pay", "call": "1.1"}
         transcript = await site.client.run(second.run_id).transcript(CLERK)
         (item,) = [each for each in transcript if each.role == "tool"]
-        assert item.approval == {"grant": grant.id, "by": "ada"}
+        assert item.approval == approval
         audit = (await site.client.run(second.run_id).audit()).splitlines()
         (line,) = [each for each in map(json.loads, audit) if each["type"] == "approval.granted"]
-        assert (line["actor"], line["data"]["grant"]) == ("ada", grant.id)
+        assert (line["actor"], line["data"]["approval"]) == ("ada", approval)
 
         (used,) = await site.client.grants.list(OPERATOR)
         assert [(use.run_id, use.call) for use in used.used] == [
