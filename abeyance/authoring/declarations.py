@@ -39,7 +39,7 @@ from abeyance.core.spec import (
     OnTimeout,
     SubgraphNode,
 )
-from abeyance.core.terms import Span, Terms
+from abeyance.core.terms import Span, Terms, is_template
 from abeyance.duration import seconds, span
 from abeyance.schemas import answer_types, json_schema
 from abeyance.schemas.json_types import misfit, to_json
@@ -201,9 +201,12 @@ class DeclarationErrors:
         return self.capability(value, label)
 
     def capability_template(
-        self, value: str | None, label: str, *, from_input: object
+        self, value: str | None, label: str, *, from_input: object, terms: Terms | None = None
     ) -> str | None:
-        """Return the capability of a declared question, which may contain `{field}`, or None."""
+        """Return the capability of a declared question, which may contain `{field}`, or None.
+
+        Beside it the `terms` may name people by fields, which the start of a run sets.
+        """
         template = self.capability(value, label)
         if template is None:
             return None
@@ -214,7 +217,7 @@ class DeclarationErrors:
             self.note(
                 f"{start}, which a field alone decides: begin with a word, as 'approve:{{team}}'"
             )
-        if not fields and from_input is not False:
+        if from_input is not False and not (fields or _names_people(terms)):
             self.note(f"{start}, and from_input= has no effect without a {{field}}: remove it")
         for path in fields:
             name = path.split(".")[0]
@@ -330,6 +333,13 @@ class DeclarationErrors:
         return answer
 
 
+def _names_people(terms: Terms | None) -> bool:
+    if terms is None:
+        return False
+    quorum = () if terms.quorum is None else terms.quorum.of
+    return any(map(is_template, (*terms.assignees, *terms.not_by, *quorum)))
+
+
 def _as_json(answer: object) -> Json:
     try:
         return to_json(answer)
@@ -416,7 +426,7 @@ def question_of(
         payload=payload,
         response_schema=response_schema,
         requested_capability=errors.capability_template(
-            requested_capability, label, from_input=from_input
+            requested_capability, label, from_input=from_input, terms=terms
         ),
         timeout=errors.span(timeout, f"{label}, timeout="),
         terms=terms,

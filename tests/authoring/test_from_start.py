@@ -56,6 +56,15 @@ def test_a_field_of_the_start_names_people_wherever_a_question_has_some() -> Non
     assert graph.build().fields["requester"].reducer == "start"
 
 
+def test_people_from_the_input_may_be_allowed_as_a_capability_from_it_is() -> None:
+    allowed = {"from_input": True, "requested_capability": "orders:approve"}
+
+    asking(not_by="{requester}", **allowed).build()
+    (fault,) = faults(asking(assignees="requester", **allowed))
+
+    assert "from_input= has no effect without a {field}" in fault
+
+
 @pytest.mark.parametrize(
     ("options", "told"),
     [
