@@ -65,11 +65,11 @@ class Grants:
             return order
         now = datetime.now(UTC)
         try:
-            granted = await self._records.read(grants.counting, order.principal.subject, now)
+            count, taken = await self._records.read(grants.counting, order.principal.subject, now)
         except RecordsUnavailable:
             # One answers without them, and a grant more does no harm.
             return order
-        return order.model_copy(update={"granted": granted})
+        return order.model_copy(update={"granted": count, "granted_bytes": taken})
 
 
 def _may_see_all(principal: Principal) -> bool:

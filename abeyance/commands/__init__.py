@@ -312,13 +312,14 @@ class Respond(Answers, OfPrincipal):
 
     What is remembered of them ends at `vouched_until`, if an issuer of tokens vouches for the principal.
     `remember_only` says that it counts in the run alone, or that nothing is remembered of them. `granted`
-    is how many grants the principal has.
+    is how many grants the principal has, which take `granted_bytes`.
     """
 
     delegations: tuple[Delegation, ...] = ()
     vouched_until: Moment | None = Field(default=None, exclude_if=is_none)
     remember_only: Literal["run", "nothing"] | None = Field(default=None, exclude_if=is_none)
     granted: int | None = Field(default=None, exclude_if=is_none)
+    granted_bytes: int | None = Field(default=None, exclude_if=is_none)
 
 
 class DeadlineBody(Request):

@@ -37,7 +37,10 @@ _MEANING: Final[Mapping[Decision, str]] = {
     "respond": "give a result in place of the call",
 }
 MOST: Final = 50
-"""How many grants that count one maker may have."""
+MOST_BYTES: Final = 256_000
+"""How many grants that count one maker may have, and how many bytes of them."""
+_FRAME: Final = 1_500
+"""In bytes: what the JSON of a grant has beside the arguments that calls have to share."""
 UNVOUCHED: Final = timedelta(hours=24)
 """How long a grant counts at most where nobody can say whether its maker still has the capability."""
 _ID_CHARS: Final = 16
@@ -263,11 +266,8 @@ def refuse_unless_rememberable(entry: Interrupt, answer: Json, event: Responded)
         why = "it is not known who answers"
     if why is None and event.remember_only == "nothing":
         why = "a personal link answers one question: sign in to remember more"
-    if why is None and (event.granted or 0) >= MOST:
-        why = (
-            f"{principal.subject!r} has {event.granted} grants, and {MOST} is the most: revoke some of "
-            "them first"
-        )
+    if why is None:
+        why = _no_room(entry, event)
     if why is None and _is_edit(entry, answer):
         why = "the answer changes the arguments: approve them as they are to remember it"
     is_literal = capability is not None and capability in principal.capabilities
@@ -283,6 +283,32 @@ def refuse_unless_rememberable(entry: Interrupt, answer: Json, event: Responded)
             f"The answer to {entry.name!r} cannot be remembered: {why}. The interrupt stays open.",
             interrupt_id=entry.id,
         )
+
+
+def _no_room(entry: Interrupt, event: Responded) -> str | None:
+    """Return why its maker can have no further grant; None if there is room for it."""
+    who, taken, more = event.principal.subject, event.granted_bytes or 0, bytes_of(_shared(entry))
+    if (event.granted or 0) >= MOST:
+        return (
+            f"{who!r} has {event.granted} grants, and {MOST} is the most: revoke some of them first"
+        )
+    if taken + more > MOST_BYTES:
+        return (
+            f"the grants of {who!r} take {taken} bytes and this one {more}, and {MOST_BYTES} is the "
+            "most: revoke some of them first"
+        )
+    return None
+
+
+def bytes_of(same: Mapping[str, Json]) -> int:
+    """Return how many bytes a grant for calls that share these arguments takes at most."""
+    return _FRAME + size(same)
+
+
+def _shared(entry: Interrupt) -> dict[str, Json]:
+    allowed = entry.remember
+    assert allowed is not None  # noqa: S101 it is rememberable
+    return {name: entry.reason["arguments"][name] for name in allowed.same}
 
 
 def refuse_too_wide(entry: Interrupt, answer: Json, event: Responded) -> None:
@@ -332,7 +358,7 @@ def remember(step: Step, entry: Interrupt, answer: Json, event: Responded) -> No
 
 
 def _made(step: Step, entry: Interrupt, wanted: Mapping[str, Json], event: Responded) -> Grant:
-    allowed, arguments = entry.remember, entry.reason["arguments"]
+    allowed = entry.remember
     assert allowed is not None  # noqa: S101 it is rememberable
     until = step.after(event.lasts[entry.id])
     if event.vouched_until is not None:
@@ -345,7 +371,7 @@ def _made(step: Step, entry: Interrupt, wanted: Mapping[str, Json], event: Respo
         declaration=allowed.declaration,
         graph=step.run.spec.name,
         run_id=step.run.run_id if wanted["where"] == "run" else None,
-        same={name: arguments[name] for name in allowed.same},
+        same=_shared(entry),
         below=allowed.below,
         by=event.principal.subject,
         capability=entry.requested_capability,

@@ -140,7 +140,7 @@ class Responded(_InOwnOrOthersPlace):
     were sent: these count, and a repeat is known by what was sent. `lasts` is for how many seconds
     answers are to be remembered. `vouched_until`: the issuer of a token vouches for the principal, and
     what is remembered ends then. `remember_only`: it counts in the run alone, or nothing is remembered.
-    `granted` is how many grants the principal has, None if that is unknown.
+    `granted` is how many grants the principal has, which take `granted_bytes`; None if that is unknown.
     """
 
     answers: Mapping[str, Json]
@@ -152,6 +152,7 @@ class Responded(_InOwnOrOthersPlace):
     vouched_until: datetime | None = None
     remember_only: Literal["run", "nothing"] | None = None
     granted: int | None = None
+    granted_bytes: int | None = None
 
     @property
     def taken(self) -> Mapping[str, Json]:

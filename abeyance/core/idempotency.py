@@ -26,7 +26,7 @@ _EXCLUDED: Final = frozenset(
     (
         *("now", "key", "capabilities", "principal", "schema_faults", "spec", "versions"),
         *("delegations", "written", "dry_run", "lasts", "vouched_until"),
-        *("remember_only", "granted"),
+        *("remember_only", "granted", "granted_bytes"),
     )
 )
 

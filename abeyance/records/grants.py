@@ -15,7 +15,7 @@ from typing import Final, Literal
 from pydantic import TypeAdapter
 from sqlalchemy import ColumnElement, and_, delete, or_, select, update
 
-from abeyance.core.approvals import Grant, Wanted, unknown
+from abeyance.core.approvals import Grant, Wanted, bytes_of, unknown
 from abeyance.keyring import WrongKey
 from abeyance.records import event_rows
 from abeyance.records.batch import Batch, Fact
@@ -201,9 +201,10 @@ def listed(
     return [each for each in found if status in (each.status, "all")]
 
 
-def counting(tx: Transaction, by: str, now: datetime) -> int:
-    """Return how many grants of a maker are standing."""
-    return len(listed(tx, now, by))
+def counting(tx: Transaction, by: str, now: datetime) -> tuple[int, int]:
+    """Return how many grants of a maker are standing, and how many bytes they take."""
+    standing = listed(tx, now, by)
+    return len(standing), sum(bytes_of(each.same) for each in standing)
 
 
 def _counts(now: datetime) -> tuple[ColumnElement[bool], ...]:

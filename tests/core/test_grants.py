@@ -11,7 +11,7 @@ from core_agents import gated, reviewing, turn
 from core_drive import Drive, at, chain, gate
 
 from abeyance.core import approvals
-from abeyance.core.approvals import MOST, Grant, Wanted
+from abeyance.core.approvals import MOST, MOST_BYTES, Grant, Wanted
 from abeyance.core.events import Responded
 from abeyance.core.json import Json, rfc3339
 from abeyance.core.policy import TEMPORAL, Principal
@@ -196,6 +196,7 @@ def test_what_an_issuer_vouches_for_ends_with_that() -> None:
         ({}, {"principal": replace(ADA, capabilities=("*",))}, "as somebody who has"),
         ({}, {"remember_only": "nothing"}, "answers one question"),
         ({}, {"granted": MOST}, f"has {MOST} grants"),
+        ({}, {"granted_bytes": MOST_BYTES - 1_500}, "take 254500 bytes and this one 1512"),
     ],
 )
 def test_what_cannot_be_remembered_is_refused(

@@ -10,7 +10,7 @@ import pytest
 from recorded import Recorded, at, batch, fact, run_view
 from sqlalchemy import delete, select, update
 
-from abeyance.core.approvals import Grant, Wanted, as_json
+from abeyance.core.approvals import Grant, Wanted, as_json, bytes_of
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.filters import AuditFilter, EventFilter
 from abeyance.keyring import Keyring
@@ -98,7 +98,7 @@ def test_what_is_used_up_expired_or_revoked_is_listed_only_where_all_are_asked_f
     revoke(recorded, 3, id_="i")
 
     assert [each.id for each in listed(recorded, 4)] == ["j"]
-    assert recorded.read(grants.counting, "ada", at(4)) == 1
+    assert recorded.read(grants.counting, "ada", at(4)) == (1, bytes_of({}))
     every = recorded.read(grants.listed, at(4), status="all")
     assert [(each.id, each.status) for each in every] == [
         ("g", "used-up"),
@@ -274,11 +274,12 @@ def test_a_revocation_that_was_changed_in_the_database_is_noticed(recorded: Reco
 
 
 def test_grants_are_listed_and_counted_by_their_makers(recorded: Recorded) -> None:
-    recorded.write(making("a"), making("c", id="h", by="bob"))
+    shared = {"to": "ben" * 1_000}
+    recorded.write(making("a"), making("c", id="h", by="bob", same=shared))
     assert [each.id for each in listed(recorded)] == ["g", "h"]
     assert [each.id for each in recorded.read(grants.listed, at(1), "bob")] == ["h"]
-    assert recorded.read(grants.counting, "bob", at(1)) == 1
-    assert recorded.read(grants.counting, "bob", at(600)) == 0
+    assert recorded.read(grants.counting, "bob", at(1)) == (1, bytes_of(shared))
+    assert recorded.read(grants.counting, "bob", at(600)) == (0, 0)
 
 
 def test_a_grant_is_written_once_and_stays_revoked_when_it_comes_again(recorded: Recorded) -> None:
