@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from abeyance.authoring.retries import Backoff
     from abeyance.authoring.terms import Escalation, Quorum
     from abeyance.client import Client, TemporalRun
+    from abeyance.contrib.mcp.client.server import McpServer
     from abeyance.core.ledger import Receipt
     from abeyance.core.policy import Principal, ReadRights
     from abeyance.core.spec import END, START
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     )
     from abeyance.filters import ApprovalsFilter, EventFilter, InboxFilter, RunFilter
     from abeyance.handle import MessageFields, RunHandle, Started, Steered
-    from abeyance.mcp.server import McpServer
     from abeyance.records.grant_views import GrantView
     from abeyance.records.report import Approvals
     from abeyance.records.runs import ActiveRun
@@ -149,6 +149,7 @@ _NAMES = {
     "authoring.retries": "Backoff",
     "authoring.terms": "Escalation Quorum",
     "client": "Client TemporalRun",
+    "contrib.mcp.client.server": "McpServer",
     "core.ledger": "Receipt",
     "core.policy": "Principal ReadRights",
     "core.spec": "END START",
@@ -156,7 +157,6 @@ _NAMES = {
     "errors": "AbeyanceError Fatal GraphError NodeError Refusal SettingsError Unavailable",
     "filters": "ApprovalsFilter EventFilter InboxFilter RunFilter",
     "handle": "MessageFields RunHandle Started Steered",
-    "mcp.server": "McpServer",
     "records.report": "Approvals",
     "records.grant_views": "GrantView",
     "records.runs": "ActiveRun",

@@ -77,8 +77,8 @@ async def check_process(settings: Settings, graphs: Mapping[str, Graph]) -> Proc
     agents = [*agents_of(graphs.values())]
     for agent in agents:
         _check_extra(agent, "pydantic_ai")
-        if agent.servers:
-            _check_extra(agent, "mcp")
+        for server in agent.servers.values():
+            _check_extra(agent, server.library)
     check_reach(settings)
     if agents:
         # Raises where agents have no place for their transcripts.

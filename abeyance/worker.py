@@ -30,6 +30,7 @@ from abeyance.activities.node import NodeActivities
 from abeyance.activities.notification import AnnouncingActivities, NotificationActivities
 from abeyance.activities.recording import HandOver, RecordingActivities
 from abeyance.agents.model_request import setup_fault
+from abeyance.agents.tool_server import close_servers
 from abeyance.app import functions_of, load_graphs
 from abeyance.authoring.graph import Graph
 from abeyance.check import agents_of
@@ -39,7 +40,6 @@ from abeyance.client.grants import GrantedCalls
 from abeyance.client.records import shared_database
 from abeyance.dev.signals import stopped_by_signals
 from abeyance.errors import AbeyanceError, Code, GraphError, SettingsError, Unavailable
-from abeyance.mcp.server import close_servers
 from abeyance.notifications.config import (
     Notifications,
     links_base,
@@ -295,7 +295,7 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
         )
         # Before the servers close: a tool of theirs that fails now has not failed.
         leaving.set()
-    closing = asyncio.create_task(_close_servers())
+    closing = asyncio.create_task(close_servers())
     if is_unfinished:
         await asyncio.wait({running, closing}, timeout=LEAVES_WITHIN)
         leave(0)
@@ -345,12 +345,6 @@ async def _notify(
         return
     async with make_notifier(temporal, settings, notifications):
         await asyncio.Event().wait()
-
-
-async def _close_servers() -> None:
-    """Close the MCP servers that were used."""
-    if "abeyance.mcp.connection" in sys.modules:
-        await close_servers()
 
 
 async def _tend(client: Client, settings: Settings) -> None:

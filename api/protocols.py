@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import TypeAlias
-
-from fastapi import FastAPI
+from typing import TYPE_CHECKING, TypeAlias
 
 from abeyance import extensions
 from abeyance.errors import SettingsError
+
+if TYPE_CHECKING:
+    # A package may offer more than its protocol, to who serves nothing.
+    from fastapi import FastAPI
 
 Serving: TypeAlias = Callable[[], AbstractAsyncContextManager[None]]
 """Opens what has to be open while an application serves."""

@@ -2,6 +2,6 @@
 
 An agent compiles to a nested graph (`compiler`), so each turn and each tool call is a visit. The shells,
 YAML and programs may import this room; it imports the core, storage and schemas, and shares its layer
-with `authoring` and `mcp`. Start reading at `agent`, then `turn` (one model turn) and `tool_gate` (may a
+with `authoring`. Start reading at `agent`, then `turn` (one model turn) and `tool_gate` (may a
 call run?).
 """

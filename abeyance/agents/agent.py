@@ -19,6 +19,7 @@ from abeyance.agents.prompts import NOTE
 from abeyance.agents.tool import Tool
 from abeyance.agents.tool_decorator import tool
 from abeyance.agents.tool_errors import ToolDeclarationError
+from abeyance.agents.tool_server import ToolServer
 from abeyance.authoring.budgets import Budget, budget_of
 from abeyance.authoring.callables import refuses
 from abeyance.authoring.context import Context
@@ -37,8 +38,6 @@ from abeyance.core.address import Address
 from abeyance.core.json import Json
 from abeyance.core.terms import Decision
 from abeyance.duration import Duration, seconds
-from abeyance.mcp.server import McpServer
-from abeyance.mcp.toolset import McpToolset
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage, ModelResponse
@@ -64,7 +63,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _ILLEGAL_IN_NODE: Final = re.compile(r"[^A-Za-z0-9_.-]")
 _MAX_NODE_CHARS: Final = 100
 
-ToolLike: TypeAlias = "Tool | AgentTool | McpServer | Callable[..., Any]"
+ToolLike: TypeAlias = "Tool | AgentTool | ToolServer | Callable[..., Any]"
 
 
 class Agent:
@@ -131,16 +130,16 @@ class Agent:
         self.model_settings = dict(model_settings or {})
         self.model_timeout = seconds(model_timeout)
         entries = [
-            entry if isinstance(entry, Tool | AgentTool | McpServer) else tool(entry)
+            entry if isinstance(entry, Tool | AgentTool | ToolServer) else tool(entry)
             for entry in tools
         ]
         self.tools = {entry.name: entry for entry in entries if isinstance(entry, Tool)}
         self.agents = {entry.name: entry for entry in entries if isinstance(entry, AgentTool)}
         self.servers = {
-            _node_of(entry): McpToolset(entry) for entry in entries if isinstance(entry, McpServer)
+            _node_of(entry): entry for entry in entries if isinstance(entry, ToolServer)
         }
         names = [
-            _node_of(entry) if isinstance(entry, McpServer) else entry.name for entry in entries
+            _node_of(entry) if isinstance(entry, ToolServer) else entry.name for entry in entries
         ]
         errors = DeclarationErrors()
         label = f"the agent {name!r}"
@@ -169,7 +168,8 @@ class Agent:
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
             yield f"the agent name {self.name!r} is invalid: use 1 to 64 letters, digits, '_' and '-'"
         for name in sorted({name for name in names if names.count(name) > 1}):
-            hint = ", or give its McpServer a name=" if name in self.servers else ""
+            server = self.servers.get(name)
+            hint = "" if server is None else f", or give its {type(server).__name__} a name="
             yield f"two tools are named {name!r}: rename one{hint}"
         for name in sorted({MODEL_NODE, ENTRY_NODE, FINAL_RESULT} & {*names}):
             yield f"the tool name {name!r} is reserved: rename the tool"
@@ -198,7 +198,7 @@ class Agent:
     ) -> ModelResponse:
         """Ask the model for its next response to `messages`; `before` is the conversation so far.
 
-        Raises as `model_request.request`, and Blocked if an MCP server is down.
+        Raises as `model_request.request`, and Blocked if a server of tools is down.
         """
         return await request(
             self.model,
@@ -213,7 +213,7 @@ class Agent:
         )
 
     async def available_tools(self) -> dict[str, Offer]:
-        """Return the tools that the model may call now. Raises Blocked if an MCP server is down."""
+        """Return the tools that the model may call now. Raises Blocked if a server of tools is down."""
         offers = {each.name: Offer(tool=each, node=each.name) for each in self.tools.values()}
         offers |= {name: Offer(tool=each.tool, node=name) for name, each in self.agents.items()}
         for title, server in self.servers.items():
@@ -263,7 +263,7 @@ class Agent:
         return AgentTool(agent=self, tool=task_tool)
 
 
-def _node_of(server: McpServer) -> str:
+def _node_of(server: ToolServer) -> str:
     # A host with a port, such as localhost:8000, is not a valid node name.
     name = _ILLEGAL_IN_NODE.sub("_", server.title)
     starts_with_letter = name[:1].isalpha() or name.startswith("_")

@@ -137,11 +137,11 @@ def compile_agent(agent: Agent, prompt: Prompt) -> Graph:
             retry=_of_calls(tool.retry),
             heartbeat=tool.heartbeat,
         )
-    for title, toolset in agent.servers.items():
-        own = toolset.server.requested_capability
+    for node, server in agent.servers.items():
+        own = server.requested_capability
         asks = () if own is None else (own,)
-        retry = _of_calls(toolset.server.retry)
-        _declare_calls(graph, agent, title, "Tools of an MCP server.", asks, retry=retry)
+        retry = _of_calls(server.retry)
+        _declare_calls(graph, agent, node, server.description, asks, retry=retry)
     if agent.agents:
         _declare_calls(
             graph,

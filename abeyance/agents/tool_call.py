@@ -65,7 +65,7 @@ async def _with_timeout(tool: Tool, work: Coroutine[Any, Any, Json], late: threa
 
 
 class ToolVisit:
-    """The code of the node of a tool, of an MCP server's tools, or of the calls of sub-agents."""
+    """The code of the node of a tool, of a server's tools, or of the calls of sub-agents."""
 
     def __init__(self, agent: Agent, node: str) -> None:
         self._agent = agent

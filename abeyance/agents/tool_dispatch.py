@@ -82,7 +82,7 @@ class TurnCalls:
         self, calls: Sequence[RequestedCall], results: Mapping[str, dict[str, Json]]
     ) -> Finished:
         """Dispatch calls: all together, or if sequential, up to the first one that runs. `results` are
-        those of calls that do not run. Raises Blocked while an MCP server is unavailable.
+        those of calls that do not run. Raises Blocked while a server of tools is unavailable.
         """
         known, rest = dict(results), list(calls)
         sends: list[Send] = []
@@ -159,7 +159,7 @@ class TurnCalls:
     async def collect(self, state: AgentValues) -> dict[str, dict[str, Json]]:
         """Return the results of the last turn's calls, by call id, after their hooks.
 
-        Raises Suspended while a hook asks, and Blocked while an MCP server is unavailable.
+        Raises Suspended while a hook asks, and Blocked while a server of tools is unavailable.
         """
         journal = self._ctx.runtime.journal
         saved = journal.get_marker(_SEEN) or {"results": {}, "state": {}}

@@ -31,9 +31,9 @@ from abeyance import (
     ToolContext,
     testing,
 )
+from abeyance.agents.tool_server import close_servers
+from abeyance.contrib.mcp.client.toolset import tool_of
 from abeyance.errors import Blocked, BlockedCode
-from abeyance.mcp.server import close_servers
-from abeyance.mcp.toolset import McpToolset
 
 ADA = Principal(subject="ada", capabilities=("sum",))
 
@@ -245,10 +245,9 @@ async def test_a_grant_ends_when_the_server_or_what_it_says_of_its_tool_is_anoth
     for folder, description in (("one", None), ("one", None), ("two", None), ("one", "Adds.")):
         (tmp_path / folder).mkdir(exist_ok=True)
         server = started(tmp_path / folder, tools=["add"], approve=True, remember=remember)
-        toolset = McpToolset(server)
         (listed,) = await server.list_tools()
         said = listed if description is None else replace(listed, description=description)
-        made = toolset.made(said)
+        made = tool_of(server, said)
         assert made is not None
         assert made.remember is not None
         declared.append(made.remember.declaration)

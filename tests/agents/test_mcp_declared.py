@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from abeyance.mcp.server import McpServer
+from abeyance.contrib.mcp.client.server import McpServer
 
 URL = "https://example.org/mcp"
 
@@ -66,8 +66,8 @@ def test_who_has_to_approve_is_a_matter_of_the_tool_and_its_arguments() -> None:
 
 def test_declaring_a_server_imports_nothing_heavy() -> None:
     code = (
-        "import sys; from abeyance.mcp.server import McpServer; McpServer(command=['x']); "
-        "print(sorted({'mcp', 'mcp_types', 'httpx2', 'anyio'} & set(sys.modules)))"
+        "import sys; from abeyance import McpServer; McpServer(command=['x']); "
+        "print(sorted({'mcp', 'mcp_types', 'httpx2', 'anyio', 'fastapi'} & set(sys.modules)))"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"

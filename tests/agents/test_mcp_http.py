@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from mcp_site import YES, People, Site, deeds, site, started, until
 
+from abeyance.agents.tool_server import close_servers
 from abeyance.authoring.interrupts import Suspended
-from abeyance.mcp.server import McpDown, McpServer, McpToolError, McpUnusable, close_servers
+from abeyance.contrib.mcp.client.server import McpDown, McpServer, McpToolError, McpUnusable
 
 SEAT = {"action": "accept", "content": {"seat": "7A"}}
 OLDER = ["--older"]

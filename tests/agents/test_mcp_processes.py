@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 from mcp_site import People, deeds, is_running, started, until
 
+from abeyance.agents.tool_server import close_servers
 from abeyance.authoring.interrupts import Suspended
-from abeyance.mcp.connection import pool_of
-from abeyance.mcp.server import McpDown, McpServer, McpUnusable, close_servers
+from abeyance.contrib.mcp.client.connection import pool_of
+from abeyance.contrib.mcp.client.server import McpDown, McpServer, McpUnusable
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from abeyance.authoring.interrupts import lowered
-from abeyance.mcp.elicitation import (
+from abeyance.contrib.mcp.client.elicitation import (
     Answer,
     Elicitation,
     ElicitRequest,
@@ -15,7 +15,7 @@ from abeyance.mcp.elicitation import (
     Round,
     elicitation_question,
 )
-from abeyance.mcp.errors import McpToolError
+from abeyance.contrib.mcp.client.errors import McpToolError
 from abeyance.schemas.json_schema import faults_of
 
 CITY = {

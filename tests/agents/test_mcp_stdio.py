@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 from mcp_site import YES, People, deeds, started, until
 
+from abeyance.agents.tool_server import close_servers
 from abeyance.authoring.interrupts import Suspended
-from abeyance.mcp import connection
-from abeyance.mcp.connection import pool_of
-from abeyance.mcp.elicitation import Answer, Elicitation
-from abeyance.mcp.server import McpDown, McpServer, McpToolError, close_servers
+from abeyance.contrib.mcp.client import connection
+from abeyance.contrib.mcp.client.connection import pool_of
+from abeyance.contrib.mcp.client.elicitation import Answer, Elicitation
+from abeyance.contrib.mcp.client.server import McpDown, McpServer, McpToolError
 
 RUN: ContextVar[str] = ContextVar("RUN")
 

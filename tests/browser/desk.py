@@ -20,7 +20,7 @@ from pydantic_ai.models.function import AgentInfo
 
 from abeyance import START, Agent, Budget, Context, Graph, Interrupt, Quorum, Remember, tool
 from abeyance.agents.tool_schema import SchemaArguments, judged_when_called
-from abeyance.mcp.elicitation import Elicitation, elicitation_question
+from abeyance.contrib.mcp.client.elicitation import Elicitation, elicitation_question
 
 
 class Matter(BaseModel):

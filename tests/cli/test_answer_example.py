@@ -11,9 +11,9 @@ from pydantic import BaseModel
 from abeyance import START, Graph
 from abeyance.api.schemas import InterruptStatus, RunStatus
 from abeyance.cli.formatting import interrupt_lines, run_lines, schema_example
+from abeyance.contrib.mcp.client.elicitation import Elicitation, elicitation_question
 from abeyance.core.bounds import Amounts, Use
 from abeyance.core.budgets import answer_schema
-from abeyance.mcp.elicitation import Elicitation, elicitation_question
 from abeyance.schemas.json_schema import schema_of
 from abeyance.testing import InMemoryRun
 

@@ -19,12 +19,12 @@ from stack import openapi_document
 import abeyance
 from abeyance import testing
 from abeyance.agents.hooks import EVENTS
+from abeyance.agents.tool_server import close_servers
 from abeyance.api.problems import PROBLEMS
 from abeyance.cli import main
 from abeyance.client.conversations import Conversations
 from abeyance.client.inbox import Inbox
 from abeyance.client.runs import Runs
-from abeyance.mcp.server import close_servers
 
 PAGES = [
     "how-to/writing-graphs.md",

@@ -51,8 +51,8 @@ from abeyance import (
     tool,
 )
 from abeyance.agents.tool_errors import ToolDeclarationError
+from abeyance.agents.tool_server import close_servers
 from abeyance.errors import Code
-from abeyance.mcp.server import close_servers
 from abeyance.schemas.json_schema import faults_of, schema_of
 
 TOO_MANY = "more than 10,000 places with its references written out"

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from abeyance.authoring.interrupts import Suspended, lowered
-from abeyance.mcp.elicitation import Answer, Elicitation, elicitation_question
-from abeyance.mcp.server import McpServer
+from abeyance.contrib.mcp.client.elicitation import Answer, Elicitation, elicitation_question
+from abeyance.contrib.mcp.client.server import McpServer
 
 SCRIPT = Path(__file__).parent.parent / "agents" / "mcp_servers.py"
 LAUNCHER = Path(__file__).with_name("mcp_launcher.py")

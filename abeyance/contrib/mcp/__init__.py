@@ -1,17 +1,22 @@
-"""MCP at `/mcp`: programs and chat clients call graphs as tools."""
+"""The Model Context Protocol, both ways: graphs are tools at `/mcp`, and agents use tools of servers.
+
+Whoever declares a server imports this too. So what the API serves is imported when it is served.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib.util import find_spec
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from fastapi import FastAPI
-
-from abeyance.api.dependencies import Backend
 from abeyance.api.protocols import Protocol, Serving
 from abeyance.authoring.graph import Graph
 from abeyance.errors import SettingsError
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from abeyance.api.dependencies import Backend
 
 
 def _install(app: FastAPI) -> Serving | None:

@@ -23,14 +23,14 @@ from mcp import MCPError, UrlElicitationRequiredError
 from pydantic import ValidationError
 
 from abeyance.authoring.interrupts import Suspended
+from abeyance.contrib.mcp.client.elicitation import Answer, Ask, ElicitRequest, Record, Round
+from abeyance.contrib.mcp.client.errors import McpDown, McpToolError, McpUnusable, of_status
+from abeyance.contrib.mcp.client.server import McpResult, McpServer
 from abeyance.core.json import Json, size
 from abeyance.duration import seconds
-from abeyance.mcp.elicitation import Answer, Ask, ElicitRequest, Record, Round
-from abeyance.mcp.errors import McpDown, McpToolError, McpUnusable, of_status
-from abeyance.mcp.server import McpResult, McpServer
 
 if TYPE_CHECKING:
-    from abeyance.mcp.connection import Connection, Inbox, Pool
+    from abeyance.contrib.mcp.client.connection import Connection, Inbox, Pool
 
 _POLL_INTERVALS: Final = (0.05, 1.0)
 """First and maximum seconds between requests to a server that is not done and asks nothing."""

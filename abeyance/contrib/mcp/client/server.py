@@ -25,16 +25,17 @@ from urllib.parse import urlsplit
 
 from abeyance.agents import remembering
 from abeyance.agents.remembering import Remember
+from abeyance.agents.tool import Tool
 from abeyance.authoring.callables import can_take
 from abeyance.authoring.declarations import DeclarationErrors
 from abeyance.authoring.retries import DEFAULT_BACKOFF, Backoff, retry_policy
 from abeyance.authoring.terms import decisions_of
+from abeyance.contrib.mcp.client.elicitation import Ask, Record
+from abeyance.contrib.mcp.client.errors import McpDown, McpError, McpToolError, McpUnusable
 from abeyance.core.bounds import RetryPolicy
 from abeyance.core.json import Json, canonical
 from abeyance.core.terms import Decision
 from abeyance.duration import Duration, seconds
-from abeyance.mcp.elicitation import Ask, Record
-from abeyance.mcp.errors import McpDown, McpError, McpToolError, McpUnusable
 
 __all__ = [
     "McpDown",
@@ -44,7 +45,6 @@ __all__ = [
     "McpTool",
     "McpToolError",
     "McpUnusable",
-    "close_servers",
 ]
 
 Approve: TypeAlias = bool | Callable[[str, Mapping[str, Any]], bool]
@@ -137,6 +137,10 @@ class McpServer:
     retry_for: Duration | None = None
     max_result: int = 100_000
     connections: int = 4
+    _made: dict[str, Tool | None] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    """The tools as those of an agent, None for one that cannot be offered; by what the server says."""
 
     def __post_init__(self) -> None:
         if (self.command is None) == (self.url is None):
@@ -216,6 +220,16 @@ class McpServer:
         return Path(self.command[0]).name if self.command else "mcp"
 
     @property
+    def description(self) -> str:
+        """The description of the node that calls its tools."""
+        return "Tools of an MCP server."
+
+    @property
+    def library(self) -> str:
+        """The module of the protocol library, which comes with an extra."""
+        return "mcp"
+
+    @property
     def key(self) -> str:
         """Equal for servers that share connections. Holds variable names, but no secrets."""
         return canonical(
@@ -239,12 +253,18 @@ class McpServer:
         """Return True if the call needs an approval. `tool` is a name as in `list_tools`."""
         return self.approve(tool, arguments) if callable(self.approve) else self.approve
 
+    async def available_tools(self) -> dict[str, Tool]:
+        """Return the tools as those of an agent, by name. Raises Blocked if the server is unavailable."""
+        from abeyance.contrib.mcp.client.toolset import tools_of
+
+        return await tools_of(self, self._made)
+
     async def list_tools(self) -> list[McpTool]:
         """Return the tools in the server's order. The list is cached until it changes or reconnects.
 
         Raises McpDown, McpUnusable.
         """
-        from abeyance.mcp.connection import pool_of
+        from abeyance.contrib.mcp.client.connection import pool_of
 
         return [
             McpTool(
@@ -271,8 +291,8 @@ class McpServer:
 
         Raises McpDown, McpUnusable, McpToolError.
         """
-        from abeyance.mcp.connection import pool_of
-        from abeyance.mcp.tool_call import call_tool
+        from abeyance.contrib.mcp.client.connection import pool_of
+        from abeyance.contrib.mcp.client.tool_call import call_tool
 
         name = tool.removeprefix(self.prefix)
         pool = pool_of(self)
@@ -317,10 +337,3 @@ class McpServer:
                     f"headers= of {self.title} holds the credential {header!r}: name an environment "
                     "variable instead, by token_from= or headers_from="
                 )
-
-
-async def close_servers() -> None:
-    """Close every connection of this event loop. A worker calls it at shutdown."""
-    from abeyance.mcp.connection import close_pools
-
-    await close_pools()

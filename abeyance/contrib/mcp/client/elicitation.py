@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
 from abeyance.authoring.interrupts import Interrupt
+from abeyance.contrib.mcp.client.errors import McpToolError
 from abeyance.core.json import Json, sha256, size, why_not_json
 from abeyance.core.text import truncate
-from abeyance.mcp.errors import McpToolError
 from abeyance.schemas.json_schema import loop_in, schema_of, without_lookaround
 
 Action: TypeAlias = Literal["accept", "decline", "cancel"]

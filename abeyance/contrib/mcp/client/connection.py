@@ -23,12 +23,13 @@ from mcp.client.context import ClientRequestContext
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
+from abeyance.agents.tool_server import close_with_worker
+from abeyance.contrib.mcp.client.errors import McpDown, McpError, McpUnusable, of_status
+from abeyance.contrib.mcp.client.transport import transport
 from abeyance.duration import seconds
-from abeyance.mcp.errors import McpDown, McpError, McpUnusable, of_status
-from abeyance.mcp.transport import transport
 
 if TYPE_CHECKING:
-    from abeyance.mcp.server import McpServer
+    from abeyance.contrib.mcp.client.server import McpServer
 
 Inbox: TypeAlias = (
     "asyncio.Queue[tuple[types.ElicitRequestParams, asyncio.Future[types.ElicitResult]]]"
@@ -235,10 +236,13 @@ def pool_of(server: McpServer) -> Pool:
     return pools[server.key]
 
 
-async def close_pools() -> None:
+async def _close_pools() -> None:
     """Close every connection of this event loop. A call in progress gets McpDown."""
     pools = _pools.pop(asyncio.get_running_loop(), {})
     await asyncio.gather(*(pool.close() for pool in pools.values()))
+
+
+close_with_worker(_close_pools)
 
 
 class Pool:

@@ -14,13 +14,13 @@ from mcp import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 
+from abeyance.contrib.mcp.client.errors import McpUnusable
 from abeyance.duration import seconds
-from abeyance.mcp.errors import McpUnusable
 
 if TYPE_CHECKING:
     from mcp.client._transport import ReadStream, TransportStreams
 
-    from abeyance.mcp.server import McpServer
+    from abeyance.contrib.mcp.client.server import McpServer
 
 
 _MAX_EVENT_BYTES: Final = 32_000_000
