@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from abeyance import testing
     from abeyance.agents.agent import Agent
+    from abeyance.agents.approvals import Remember
     from abeyance.agents.hooks import (
         AfterToolCall,
         BeforeToolCall,
     )
-    from abeyance.agents.remembering import Remember
     from abeyance.agents.tool import Tool, ToolContext
     from abeyance.agents.tool_decorator import tool
     from abeyance.agents.transcript_view import TranscriptItem
@@ -136,8 +136,8 @@ __all__ = [
 # Loaded at their first use: the command line, and who only writes graphs, should not pay for all of them.
 _NAMES = {
     "agents.agent": "Agent",
+    "agents.approvals": "Remember",
     "agents.hooks": "AfterToolCall BeforeToolCall",
-    "agents.remembering": "Remember",
     "agents.tool": "Tool ToolContext",
     "agents.tool_decorator": "tool",
     "agents.transcript_view": "TranscriptItem",

@@ -1,17 +1,29 @@
-"""Questions about tool calls: the approval before a call, and the outcome of a call after a lost worker.
+"""Approvals of tool calls: what an author declares of them, their questions, and their answers.
 
 An approval is bound to what the approver saw: the question carries a digest of the tool and its
 arguments, and a call with another digest is not approved. Nothing fails open: a predicate that raises, or
 returns anything but True or False, requires an approval; an unreadable answer rejects the call.
+
+An approved call whose worker was lost is asked about too: what became of it?
 """
 
 from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictFloat,
+    StrictInt,
+)
+from pydantic.dataclasses import dataclass
 
 from abeyance.agents import tool_results
 from abeyance.agents.tool_errors import ArgumentsError, CallError
@@ -19,14 +31,15 @@ from abeyance.agents.tool_results import UNANSWERED
 from abeyance.agents.tool_schema import Arguments
 from abeyance.authoring.callables import call
 from abeyance.authoring.declarations import DeclarationErrors, question_of
+from abeyance.core import terms as core
 from abeyance.core.answering import call_digest
-from abeyance.core.json import Json, Spans, canonical, fill_marked, size
+from abeyance.core.json import Json, Spans, canonical, fill_marked, sha256, size
 from abeyance.core.outcome import Asked, key_of
 from abeyance.core.spec import InterruptSpec
-from abeyance.core.terms import WHERE, Terms
+from abeyance.core.terms import WHERE, Terms, Where, is_restricted
 from abeyance.core.text import truncate
-from abeyance.duration import Duration
-from abeyance.schemas.json_schema import without_loops
+from abeyance.duration import Duration, positive_seconds, seconds
+from abeyance.schemas.json_schema import resolved, without_loops
 
 if TYPE_CHECKING:
     from abeyance.agents.tool import Tool
@@ -45,7 +58,170 @@ _MAX_SHOWN_BYTES: Final = 100_000
 """A question stays in the run's state while it is open."""
 _MAX_PROMPT_ARGUMENTS: Final = 300
 _ROOT_KEYWORDS: Final = frozenset({"$schema", "$id", "$defs", "definitions"})
+_LONGEST_DAYS: Final = 90
+_LONGEST: Final = _LONGEST_DAYS * 86_400.0
 _logger = logging.getLogger("abeyance.approvals")
+
+
+def _longest(most: Duration) -> Duration:
+    if seconds(most) > _LONGEST:
+        raise ValueError(f"{seconds(most):g} s is invalid: use at most {_LONGEST_DAYS}d")
+    return most
+
+
+@dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid"))
+class Remember:
+    """What approvers may remember of their yes: for `most` (at most 90 days), and for the calls of the
+    same run (`"run"`) or of all runs of the graph (`"graph"`).
+
+    A later call needs the same values in the arguments `same`, and in those of `below` numbers less than
+    these bounds.
+    """
+
+    most: Annotated[Duration, BeforeValidator(positive_seconds), AfterValidator(_longest)]
+    where: Annotated[Sequence[Where], Field(min_length=1)] = ("run",)
+    same: str | Sequence[str] = ()
+    below: Mapping[str, StrictInt | StrictFloat] = Field(default_factory=dict)
+
+
+def remembered_arguments(value: object) -> tuple[str, ...]:
+    """Return the arguments that a declaration names; none of what is no declaration."""
+    if not isinstance(value, Remember):
+        return ()
+    same = (value.same,) if isinstance(value.same, str) else value.same
+    return (*same, *value.below)
+
+
+def remembered(value: object, schema: Json, errors: DeclarationErrors) -> core.Remember | None:
+    """Return what may be remembered of the approvals of a tool whose arguments have this schema; None if
+    nothing, or with faults, which are collected.
+    """
+    if value is None:
+        return None
+    label, before = "remember=", len(errors.faults)
+    if not isinstance(value, Remember):
+        errors.note(f"{label}{value!r} is invalid: use Remember(most='7d', where=['run', 'graph'])")
+        return None
+    same = errors.texts(value.same, f"{label}, same=")
+    given = schema.get("properties")
+    fields: Mapping[str, Json] = given if isinstance(given, Mapping) else {}
+    for name in (*same, *value.below):
+        if name not in fields:
+            listed = ", ".join(map(repr, fields)) or "none"
+            errors.note(
+                f"{label} names {name!r}, which is no argument of the tool; there are {listed}"
+            )
+    for name in value.below:
+        if name in fields and not _is_number(fields[name], schema):
+            errors.note(f"{label}, below=: the argument {name!r} is no number, and has no bound")
+    if len(errors.faults) > before:
+        return None
+    return core.Remember(
+        most=seconds(value.most),
+        where=tuple(each for each in WHERE if each in value.where),
+        same=tuple(dict.fromkeys(same)),
+        below=dict(value.below),
+    )
+
+
+def _is_number(field_: Json, schema: Json) -> bool:
+    found = resolved(field_, schema)
+    return isinstance(found, Mapping) and found.get("type") in ("number", "integer")
+
+
+def remembered_of_tool(
+    allowed: core.Remember | None,
+    question: InterruptSpec,
+    errors: DeclarationErrors,
+    **about: Any,
+) -> core.Remember | None:
+    """Return what may be remembered, with the hash of the declaration: of the approval `question`, and of
+    what is to be known `about` the tool.
+    """
+    if allowed is None:
+        return None
+    terms = question.terms
+    if is_restricted(terms) or (terms is not None and terms.hold is not None):
+        errors.note(
+            "remember= has no effect with quorum=, not_by=, assignees_only= or hold=: remove one of them"
+        )
+    hashed = {"remember": asdict(allowed), "question": asdict(question), **about}
+    return replace(allowed, declaration=sha256(hashed))
+
+
+def declared_question(
+    errors: DeclarationErrors,
+    arguments: Arguments | None,
+    *,
+    is_rememberable: bool,
+    requested_capability: str | None,
+    timeout: Duration | None,
+    on_timeout: OnApprovalTimeout,
+    terms: Terms | None,
+) -> InterruptSpec:
+    """Return the part of an approval that all calls of a tool share; errors are added to `errors`."""
+    label = "its approval"
+    rejection = {"approved": False, "reason": UNANSWERED}
+    default = errors.named_default(on_timeout, label, word="reject", answer=rejection)
+    if timeout is None and on_timeout != "halt":
+        errors.note(f"{label} has on_timeout but no approval_timeout: set approval_timeout=")
+    question = question_of(
+        APPROVE,
+        label,
+        errors,
+        response=_answer_schema(arguments, is_rememberable=is_rememberable),
+        requested_capability=errors.plain_capability(requested_capability, label),
+        timeout=timeout,
+        on_timeout=default,
+        terms=terms,
+    )
+    # The types of the arguments can write them otherwise than an approver does.
+    return replace(question, rewrites=arguments is not None and arguments.rewrites)
+
+
+def _answer_schema(arguments: Arguments | None, *, is_rememberable: bool) -> Json:
+    # Where the arguments refer to themselves, the tool's types alone decide.
+    whole = without_loops({"type": "object"} if arguments is None else arguments.schema)
+    # Not `oneOf`: its validation errors name no field and repeat the whole answer.
+    edits: Json = {key: value for key, value in whole.items() if key not in _ROOT_KEYWORDS}
+    if arguments is not None and arguments.is_judged_elsewhere:
+        # An approver may edit them to what their schema does not allow.
+        edits = {"anyOf": [edits, {"type": "object"}]}
+    schema: dict[str, Json] = {
+        "type": "object",
+        "properties": {
+            "approved": {"type": "boolean"},
+            "arguments": edits,
+            "reason": {"type": "string", "maxLength": 2_000},
+            "result": {
+                "description": "What the model reads in place of the call, which is not made."
+            },
+            **({"remember": _REMEMBER_SCHEMA} if is_rememberable else {}),
+        },
+        "required": ["approved"],
+        "additionalProperties": False,
+        "if": {"properties": {"approved": {"const": True}}},
+        "then": {"properties": {"reason": False, "result": False}},
+        "else": {
+            "properties": {"arguments": False, **({"remember": False} if is_rememberable else {})},
+            "if": {"required": ["result"]},
+            "then": {"properties": {"reason": False}},
+        },
+    }
+    # References resolve from the root of a schema, so their definitions belong there.
+    return schema | {key: whole[key] for key in {"$defs", "definitions"} & whole.keys()}
+
+
+_REMEMBER_SCHEMA: Final[Json] = {
+    "type": "object",
+    "properties": {
+        "for": {"type": ["string", "number"], "description": "How long, such as `8h`."},
+        "where": {"enum": [*WHERE]},
+        "uses": {"type": "integer", "minimum": 1, "maximum": 1_000_000},
+    },
+    "required": ["for", "where"],
+    "additionalProperties": False,
+}
 
 
 async def needs_approval(tool: Tool, arguments: Mapping[str, Json]) -> bool:
@@ -180,79 +356,6 @@ def reported_result(tool: Tool, answer: Json) -> dict[str, Json] | None:
     return tool_results.error(text)
 
 
-def declared_question(
-    errors: DeclarationErrors,
-    arguments: Arguments | None,
-    *,
-    is_rememberable: bool,
-    requested_capability: str | None,
-    timeout: Duration | None,
-    on_timeout: OnApprovalTimeout,
-    terms: Terms | None,
-) -> InterruptSpec:
-    """Return the part of an approval that all calls of a tool share; errors are added to `errors`."""
-    label = "its approval"
-    rejection = {"approved": False, "reason": UNANSWERED}
-    default = errors.named_default(on_timeout, label, word="reject", answer=rejection)
-    if timeout is None and on_timeout != "halt":
-        errors.note(f"{label} has on_timeout but no approval_timeout: set approval_timeout=")
-    question = question_of(
-        APPROVE,
-        label,
-        errors,
-        response=_answer_schema(arguments, is_rememberable=is_rememberable),
-        requested_capability=errors.plain_capability(requested_capability, label),
-        timeout=timeout,
-        on_timeout=default,
-        terms=terms,
-    )
-    # The types of the arguments can write them otherwise than an approver does.
-    return replace(question, rewrites=arguments is not None and arguments.rewrites)
-
-
-def _answer_schema(arguments: Arguments | None, *, is_rememberable: bool) -> Json:
-    # Where the arguments refer to themselves, the tool's types alone decide.
-    whole = without_loops({"type": "object"} if arguments is None else arguments.schema)
-    # Not `oneOf`: its validation errors name no field and repeat the whole answer.
-    edits: Json = {key: value for key, value in whole.items() if key not in _ROOT_KEYWORDS}
-    if arguments is not None and arguments.is_judged_elsewhere:
-        # An approver may edit them to what their schema does not allow.
-        edits = {"anyOf": [edits, {"type": "object"}]}
-    schema: dict[str, Json] = {
-        "type": "object",
-        "properties": {
-            "approved": {"type": "boolean"},
-            "arguments": edits,
-            "reason": {"type": "string", "maxLength": 2_000},
-            "result": {
-                "description": "What the model reads in place of the call, which is not made."
-            },
-            **({"remember": _REMEMBER_SCHEMA} if is_rememberable else {}),
-        },
-        "required": ["approved"],
-        "additionalProperties": False,
-        "if": {"properties": {"approved": {"const": True}}},
-        "then": {"properties": {"reason": False, "result": False}},
-        "else": {
-            "properties": {"arguments": False, **({"remember": False} if is_rememberable else {})},
-            "if": {"required": ["result"]},
-            "then": {"properties": {"reason": False}},
-        },
-    }
-    # References resolve from the root of a schema, so their definitions belong there.
-    return schema | {key: whole[key] for key in {"$defs", "definitions"} & whole.keys()}
-
-
-_REMEMBER_SCHEMA: Final[Json] = {
-    "type": "object",
-    "properties": {
-        "for": {"type": ["string", "number"], "description": "How long, such as `8h`."},
-        "where": {"enum": [*WHERE]},
-        "uses": {"type": "integer", "minimum": 1, "maximum": 1_000_000},
-    },
-    "required": ["for", "where"],
-    "additionalProperties": False,
-}
 _OUTCOME_SCHEMA: Final[Json] = {
     "type": "object",
     "properties": {"action": {"enum": ["done", "retry", "fail"]}, "result": True},

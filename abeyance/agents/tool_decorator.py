@@ -9,9 +9,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Unpack, get_args, overload
 
-from abeyance.agents import remembering
-from abeyance.agents.approvals import Approve, OnApprovalTimeout, declared_question
-from abeyance.agents.remembering import Remember
+from abeyance.agents.approvals import (
+    Approve,
+    OnApprovalTimeout,
+    Remember,
+    declared_question,
+    remembered,
+    remembered_of_tool,
+)
 from abeyance.agents.tool import OnUnknown, Preview, Tool
 from abeyance.agents.tool_errors import ToolDeclarationError
 from abeyance.agents.tool_schema import Arguments, SchemaArguments, arguments_of
@@ -172,7 +177,7 @@ def tool(
             )
         allowed = None
         if arguments is not None:
-            allowed = remembering.declared(remember, arguments.schema, errors)
+            allowed = remembered(remember, arguments.schema, errors)
         question = declared_question(
             errors,
             arguments,
@@ -192,7 +197,7 @@ def tool(
         has_deadline = question.timeout is not None
         faults.extend(time_faults("its approval", question, has_deadline=has_deadline))
         about = {"tool": tool_name, "prompt": prompt, "on_unknown": on_unknown}
-        allowed = remembering.of_tool(allowed, question, errors, **about)
+        allowed = remembered_of_tool(allowed, question, errors, **about)
         if faults or arguments is None:
             raise ToolDeclarationError(str(tool_name), faults)
         return Tool(

@@ -23,8 +23,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 from urllib.parse import urlsplit
 
-from abeyance.agents import remembering
-from abeyance.agents.remembering import Remember
+from abeyance.agents.approvals import Remember, remembered, remembered_arguments
 from abeyance.agents.tool import Tool
 from abeyance.authoring.callables import can_take
 from abeyance.authoring.declarations import DeclarationErrors
@@ -187,10 +186,10 @@ class McpServer:
         if self.remember is None:
             return
         errors = DeclarationErrors()
-        names = remembering.arguments_of(self.remember)
+        names = remembered_arguments(self.remember)
         # Which arguments its tools have only the server knows.
         any_tool = {"properties": {name: {"type": "number"} for name in names}}
-        remembering.declared(self.remember, any_tool, errors)
+        remembered(self.remember, any_tool, errors)
         yield from (f"{self.title}: {fault}" for fault in errors.faults)
         if not self.approve:
             yield f"{self.title} has remember= but not approve=, so there is no yes: set approve="

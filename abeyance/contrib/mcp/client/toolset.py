@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from abeyance.agents.remembering import Remember, declared
+from abeyance.agents.approvals import Remember, remembered
 from abeyance.agents.tool import Tool, ToolContext
 from abeyance.agents.tool_decorator import tool
 from abeyance.agents.tool_errors import ResultError, ToolDeclarationError, ToolFailed
@@ -90,7 +90,7 @@ def _remembered(server: McpServer, mcp_tool: McpTool) -> Remember | None:
     if server.remember is None:
         return None
     errors = DeclarationErrors()
-    if declared(server.remember, mcp_tool.parameters, errors) is None:
+    if remembered(server.remember, mcp_tool.parameters, errors) is None:
         text = "server=%s tool=%s | no approval is remembered: %s"
         _logger.info(text, server.title, mcp_tool.name, "; ".join(errors.faults))
         return None
