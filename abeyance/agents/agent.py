@@ -133,14 +133,10 @@ class Agent:
             entry if isinstance(entry, Tool | AgentTool | ToolServer) else tool(entry)
             for entry in tools
         ]
-        self.tools = {entry.name: entry for entry in entries if isinstance(entry, Tool)}
-        self.agents = {entry.name: entry for entry in entries if isinstance(entry, AgentTool)}
-        self.servers = {
-            _node_of(entry): entry for entry in entries if isinstance(entry, ToolServer)
-        }
-        names = [
-            _node_of(entry) if isinstance(entry, ToolServer) else entry.name for entry in entries
-        ]
+        nodes = [(_node_of(entry), entry) for entry in entries]
+        self.tools = {node: entry for node, entry in nodes if isinstance(entry, Tool)}
+        self.agents = {node: entry for node, entry in nodes if isinstance(entry, AgentTool)}
+        self.servers = {node: entry for node, entry in nodes if isinstance(entry, ToolServer)}
         errors = DeclarationErrors()
         label = f"the agent {name!r}"
         self.asks = errors.capabilities(asks, label)
@@ -156,7 +152,7 @@ class Agent:
             prefix="model_",
         )
         self.model_retry_on = exceptions(note, label, model_retry_on, prefix="model_")
-        own = self._faults(names, tool_execution, memory)
+        own = self._faults([node for node, _ in nodes], tool_execution, memory)
         hooks_faults = (fault for hook in self.hooks for fault in hook_faults(hook))
         line = here()
         self.faults = [placed(each, line) for each in (*own, *errors.faults, *hooks_faults)]
@@ -263,9 +259,12 @@ class Agent:
         return AgentTool(agent=self, tool=task_tool)
 
 
-def _node_of(server: ToolServer) -> str:
+def _node_of(entry: Tool | AgentTool | ToolServer) -> str:
+    """Return the name of the node that makes the calls."""
+    if isinstance(entry, Tool | AgentTool):
+        return entry.name
     # A host with a port, such as localhost:8000, is not a valid node name.
-    name = _ILLEGAL_IN_NODE.sub("_", server.title)
+    name = _ILLEGAL_IN_NODE.sub("_", entry.title)
     starts_with_letter = name[:1].isalpha() or name.startswith("_")
     return (name if starts_with_letter else f"mcp_{name}")[:_MAX_NODE_CHARS]
 

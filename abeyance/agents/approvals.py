@@ -26,7 +26,7 @@ from pydantic import (
 from pydantic.dataclasses import dataclass
 
 from abeyance.agents import tool_results
-from abeyance.agents.tool_errors import ArgumentsError, CallError
+from abeyance.agents.tool_errors import ArgumentsError, CallDenied, CallError
 from abeyance.agents.tool_results import UNANSWERED
 from abeyance.agents.tool_schema import Arguments
 from abeyance.authoring.callables import call
@@ -292,7 +292,7 @@ def shown_unasked(tool: Tool, arguments: Mapping[str, Json]) -> dict[str, Json]:
 def approved_arguments(tool: Tool, answer: Json, original: Mapping[str, Json]) -> dict[str, Json]:
     """Return the approved arguments: the approver's edits, or the original ones.
 
-    Edited arguments are validated like those of a model. Raises CallError if they are invalid, and if
+    Edited arguments are validated like those of a model. Raises CallDenied if they are invalid, and if
     the answer rejects the call or cannot be read.
     """
     match answer:
@@ -309,7 +309,7 @@ def approved_arguments(tool: Tool, answer: Json, original: Mapping[str, Json]) -
             why = ""
         case _:
             why = ": the answer to the approval cannot be read"
-    raise CallError(f"The call was rejected, so it was not run{why}")
+    raise CallDenied(f"The call was rejected, so it was not run{why}")
 
 
 def outcome_question(tool: Tool, arguments: Mapping[str, Json], number: int = 1) -> Asked:

@@ -28,6 +28,7 @@ from abeyance.agents.prompts import Input
 from abeyance.agents.tool import Tool, ToolContext
 from abeyance.agents.tool_decorator import tool
 from abeyance.agents.tool_dispatch import MUST_ASK
+from abeyance.agents.tool_gate import DIGEST
 from abeyance.agents.tool_results import blobs_of
 from abeyance.agents.tool_schema import Judge, SchemaArguments, judged_when_called
 from abeyance.authoring.context import Context
@@ -230,7 +231,7 @@ class ForeignAgent(Agent):
 
     async def _call(self, held: Tool, ctx: ToolContext, arguments: dict[str, Json]) -> Any:
         inherited = {name: getattr(ctx, name) for name in ToolContext.__dataclass_fields__}
-        context = ForeignContext(**inherited, approved="digest" in ctx.item)
+        context = ForeignContext(**inherited, approved=DIGEST in ctx.item)
         try:
             return await self.framework.call(held.name, arguments, context)
         except NeedsApproval:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
+from abeyance.agents import tool_results
 from abeyance.agents.hooks import (
     AFTER,
     AfterToolCall,
@@ -121,6 +122,54 @@ async def run_hooks(
     if asked:
         return HooksOutcome(event=event, asked=tuple(asked))
     return HooksOutcome(event=current)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class After:
+    """The result of a call after its hooks, and the agent's state.
+
+    If hooks ask, `asked` holds their questions, and nothing is changed.
+    """
+
+    result: dict[str, Json]
+    memory: AgentState
+    asked: tuple[Asked, ...] = ()
+    is_changed: bool = False
+
+
+async def after_hooks(
+    hooks: Sequence[object],
+    result: Mapping[str, Json],
+    answers: Mapping[str, Json],
+    *,
+    tool: str,
+    call_id: str,
+    arguments: dict[str, Json],
+    memory: AgentState,
+    check: Check | None,
+) -> After:
+    """Run the after-hooks on the result of a call; `check` validates what they put in its place."""
+    status, value = tool_results.to_model_text(result)
+    event = AfterToolCall(
+        tool=tool,
+        args=arguments,
+        call_id=call_id,
+        agent_state=memory,
+        result=value,
+        error=status != "success",
+        cancelled=status in {"denied", "interrupted"},
+    )
+    outcome = await run_hooks(hooks, event, answers, check=check)
+    seen, memory = outcome.event, outcome.event.agent_state
+    if outcome.denied is not None:
+        said = tool_results.withheld(tool, result, outcome.denied)
+    elif seen.error == event.error and canonical(seen.result) == canonical(value):
+        return After(result=dict(result), memory=memory, asked=outcome.asked)
+    elif seen.error:
+        said = tool_results.error(str(seen.result), is_denied=seen.cancelled)
+    else:
+        said = tool_results.content(seen.result)
+    return After(result={**said, **tool_results.marks(result)}, memory=memory, is_changed=True)
 
 
 async def _run_hook(hook: object, own: HookEvent) -> str | None:

@@ -22,16 +22,15 @@ from abeyance.agents.approvals import outcome_question, reported_result
 from abeyance.agents.state import AgentState, AgentValues
 from abeyance.agents.tool import Tool
 from abeyance.agents.tool_errors import CallError, ToolFailed
-from abeyance.agents.tool_gate import GRANTED, ToolCall, needs_answers
+from abeyance.agents.tool_gate import GRANTED, STARTED, ToolCall, VisitGate
 from abeyance.agents.tool_results import blobs_of
 from abeyance.authoring.context import Context
 from abeyance.authoring.interrupts import Suspended, suspended_by
 from abeyance.core.json import Json, size
-from abeyance.core.outcome import CALL_STARTED, Finished, key_of
+from abeyance.core.outcome import Finished, key_of
 from abeyance.errors import Blocked, Unavailable
 from abeyance.storage.converter import storage_code
 
-_STARTED: Final = CALL_STARTED.removeprefix("/")
 _RESULT_MARK: Final = "made"
 _OUTCOMES: Final = key_of("outcome", "")
 _RESULT: Final = "/result"
@@ -97,13 +96,14 @@ class _Visit:
     def __init__(self, call: ToolCall, ctx: Context) -> None:
         self._call = call
         self._ctx = ctx
+        self._gate = VisitGate(call, ctx)
 
     async def enter(self) -> Finished:
         """Enter the sub-agent that is called, or return the result of its denial."""
         call = self._call
-        denial = await call.decide_in_visit(self._ctx)
+        denial = await self._gate.denial()
         is_edited = call.arguments != self._ctx.item["args"]
-        edited = {"args": call.arguments, **call.edit} if is_edited else None
+        edited = {"args": call.arguments, **self._call.edit} if is_edited else None
         if denial is None:
             return Finished(patch=self._patch(), goto=call.tool.name, result=edited)
         return Finished(
@@ -146,24 +146,21 @@ class _Visit:
             await self._ctx.runtime.journal.persist_marker(_RESULT_MARK, record)
 
     def _changes(self) -> dict[str, Json]:
-        call = self._call
-        edit = {"edit": call.edit} if call.edit else {}
-        return {"args": call.arguments, "state": call.memory.changes(), **edit}
+        return {"args": self._call.arguments, "state": self._call.memory.changes()}
 
     def _restore(self, changes: Mapping[str, Json]) -> None:
         self._call.arguments = changes["args"]
-        self._call.edit = changes.get("edit", {})
         self._call.memory.update(changes["state"])
 
     async def _result(self) -> dict[str, Json]:
-        denial = await self._call.decide_in_visit(self._ctx)
-        if denial is not None:
-            return denial
-        return await self._once() if needs_answers(self._ctx) else await self._run()
+        if self._gate.is_open:
+            return await self._run()
+        denial = await self._gate.denial()
+        return await self._once() if denial is None else denial
 
     async def _once(self) -> dict[str, Json]:
         ctx, tool, journal = self._ctx, self._call.tool, self._ctx.runtime.journal
-        starts = int(journal.get_marker(_STARTED) or 0)
+        starts = int(journal.get_marker(STARTED) or 0)
         answers = {
             key.removeprefix(_OUTCOMES): answer
             for key, answer in ctx.targets.items()
@@ -177,21 +174,20 @@ class _Visit:
                 case "retry":
                     pass
                 case _:
-                    return tool_results.error(
-                        f"The call of {tool.name!r} was cut off. It may have been done."
-                    )
+                    text = f"The call of {tool.name!r} was cut off. It may have been done."
+                    return {**tool_results.error(text), **self._call.edit}
         elif answers:
             name, answer = list(answers.items())[-1]
             if (reported := reported_result(tool, answer)) is not None:
                 by = ctx.answered_by(name)
                 return {**reported, **tool_results.report(by, self._call.edit)}
-        await journal.persist_marker(_STARTED, starts + 1)
+        await journal.persist_marker(STARTED, starts + 1)
         try:
-            result = await self._run()
+            result = {**await self._run(), **self._call.edit}
         except BaseException as error:
             if suspended_by(error) is not None:
                 # It waits for an answer, and starts anew when that arrives.
-                journal.set_marker(_STARTED, starts)
+                journal.set_marker(STARTED, starts)
             raise
         await self._save_result(result)
         return result
@@ -228,21 +224,18 @@ class _Visit:
         return tool_results.content(returned)
 
     async def _after(self, result: dict[str, Json]) -> Finished:
-        call, ctx = self._call, self._ctx
-        outcome = await call.after(result, ctx.targets)
-        if outcome.asked:
-            stored = await tool_results.store(self._ctx, result)
-            ctx.runtime.journal.set_marker(_RESULT_MARK, None)
-            raise Suspended(outcome.asked, {_RESULT: stored, **self._changes()})
-        call.memory = outcome.event.agent_state
-        said = tool_results.marks(result) or call.edit
-        granted = ctx.runtime.journal.get_marker(GRANTED)
-        result = {**tool_results.of_hooks(outcome, result), **said}
+        call, ctx, journal = self._call, self._ctx, self._ctx.runtime.journal
+        seen = await call.after(result, ctx.targets)
+        if seen.asked:
+            stored = await tool_results.store(ctx, result)
+            journal.set_marker(_RESULT_MARK, None)
+            raise Suspended(seen.asked, {_RESULT: stored, **self._changes()})
+        result, granted = seen.result, journal.get_marker(GRANTED)
         if granted is not None:
             result |= tool_results.approval(granted)
         return Finished(
             patch=self._patch(),
-            result=await tool_results.store(self._ctx, result),
+            result=await tool_results.store(ctx, result),
             tool_status=tool_results.to_model_text(result)[0],
             granted=granted,
         )

@@ -13,15 +13,15 @@ from urllib.parse import quote
 
 from abeyance.agents import tool_results
 from abeyance.agents.agent import ENTRY_NODE, MODEL_NODE, Agent, Offer
-from abeyance.agents.hook_runner import HooksOutcome, run_hooks
+from abeyance.agents.hook_runner import after_hooks
 from abeyance.agents.hooks import AfterToolCall, listens
 from abeyance.agents.state import AgentState, AgentValues
 from abeyance.agents.tool_errors import CallError
-from abeyance.agents.tool_gate import Ask, ToolCall, after_event
+from abeyance.agents.tool_gate import HOOKED, ToolCall, ask_in_turn
 from abeyance.agents.tool_results import UNSEEN, blobs_of
 from abeyance.authoring.context import Context
 from abeyance.authoring.interrupts import Suspended
-from abeyance.core.json import Json, canonical
+from abeyance.core.json import Json
 from abeyance.core.outcome import Asked, Call, Finished, Send
 
 MUST_ASK: Final = {"abeyance": "approve"}
@@ -105,51 +105,40 @@ class TurnCalls:
         return Finished(patch=patch, sends=tuple(sends))
 
     async def _admit(self, requested: RequestedCall) -> Send | dict[str, Json]:
+        """Return the visit of a call, or the result of one that does not run."""
         offer = self._offers.get(requested.tool)
         if offer is None:
             return tool_results.error(self._unknown(requested.tool))
         try:
             arguments = offer.tool.read(requested.arguments)
         except CallError as error:
-            return tool_results.error(error.text)
+            return tool_results.of_error(error)
         call = ToolCall(self._agent, offer.tool, requested.call_id, arguments, self.memory)
-        decision = await call.decide(self._ctx, approve=requested.approve)
+        try:
+            gate, asked = await ask_in_turn(call, self._ctx, must_ask=requested.approve)
+        except CallError as error:
+            return await self._end(call, offer, tool_results.of_error(error))
         self.memory = call.memory
-        item: dict[str, Json] = {"tool": call.tool.name, "call_id": call.id, "args": call.arguments}
-        if requested.approve:
-            item["approve"] = True
-        match decision:
-            case None:
-                pass
-            case Ask(digest=None):
-                item["hooked"] = True
-            case Ask(digest=digest):
-                item["digest"] = digest
-            case denial:
-                outcome = await call.after(denial)
-                if not outcome.asked:
-                    self.memory = outcome.event.agent_state
-                    return tool_results.of_hooks(outcome, denial)
-                if call.tool.name in self._agent.agents:
-                    # It has no code that could wait for the answer: the next turn asks.
-                    return {**denial, UNSEEN: {"tool": call.tool.name, "args": call.arguments}}
-                return self._send(offer.node, {**item, "known": denial}, outcome.asked)
-        asked = () if decision is None else decision.asked
-        # Its gate decides again, or shows a preview; after-hooks must see the approved arguments.
-        has_entry = call.tool.name in self._agent.agents and (
-            "hooked" in item
-            or ("digest" in item and not asked)
-            or (asked and self._has_after_hooks)
-        )
-        node = ENTRY_NODE if has_entry else offer.node
+        is_agent = call.tool.name in self._agent.agents
+        # The answer to an approval is enough to enter an agent or not. All else needs code before that:
+        # hooks, previews and grants decide, and after-hooks are to see the approved arguments.
+        has_entry = gate and (HOOKED in gate or not asked or self._has_after_hooks)
+        node = ENTRY_NODE if is_agent and has_entry else offer.node
         # An approval, by a question of a hook too, is for one attempt.
-        return self._send(node, item, asked, once=decision is not None)
+        return _send(node, {**_item(call), **gate}, asked, once=bool(gate))
 
-    def _send(
-        self, node: str, item: dict[str, Json], asked: tuple[Asked, ...], *, once: bool = False
-    ) -> Send:
-        call = Call(tool=item["tool"], id=item["call_id"], interrupts=asked, once=once)
-        return Send(node=node, item=item, call=call)
+    async def _end(
+        self, call: ToolCall, offer: Offer, denial: dict[str, Json]
+    ) -> Send | dict[str, Json]:
+        """Return the result of a call that does not run, or its visit if the after-hooks ask."""
+        after = await call.after(denial)
+        self.memory = call.memory
+        if not after.asked:
+            return after.result
+        if call.tool.name in self._agent.agents:
+            # It has no code that could wait for the answer: the next turn asks.
+            return {**denial, UNSEEN: {"tool": call.tool.name, "args": call.arguments}}
+        return _send(offer.node, {**_item(call), "known": denial}, after.asked)
 
     def _unknown(self, name: str) -> str:
         names = ", ".join(map(repr, self._offers)) or "none"
@@ -191,48 +180,41 @@ class TurnCalls:
     async def _after(
         self, results: Mapping[str, Mapping[str, Json]], saved: Mapping[str, dict[str, Json]]
     ) -> tuple[dict[str, dict[str, Json]], list[Asked]]:
-        seen: dict[str, dict[str, Json]] = {}
+        """Return the results after their hooks, and what the hooks ask. Hooks have seen those `saved`."""
+        unseen = {
+            call_id: result
+            for call_id, result in results.items()
+            if UNSEEN in result and call_id not in saved and self._has_after_hooks
+        }
+        seen = {
+            call_id: saved[call_id] if call_id in saved else _without_mark(result)
+            for call_id, result in results.items()
+            if call_id not in unseen
+        }
         asked: list[Asked] = []
-        is_unseen = any(UNSEEN in result and id_ not in saved for id_, result in results.items())
-        offers = await self._agent.available_tools() if is_unseen and self._has_after_hooks else {}
-        for call_id, result in results.items():
-            if call_id in saved:
-                seen[call_id] = saved[call_id]
-            elif UNSEEN not in result or not self._has_after_hooks:
-                seen[call_id] = _without_mark(result)
+        offers = await self._agent.available_tools() if unseen else {}
+        for call_id, result in unseen.items():
+            loaded = await tool_results.load(blobs_of(self._ctx), result)
+            tool, arguments = loaded[UNSEEN]["tool"], loaded[UNSEEN]["args"]
+            after = await after_hooks(
+                self._agent.hooks,
+                loaded,
+                self._answers(call_id),
+                tool=tool,
+                call_id=call_id,
+                arguments=arguments,
+                memory=self.memory,
+                check=offers[tool].tool.checked_result if tool in offers else None,
+            )
+            self.memory = after.memory
+            if after.asked:
+                asked += [
+                    replace(each, process=_process(each.process, call_id)) for each in after.asked
+                ]
             else:
-                after = await self._after_one(call_id, result, offers)
-                if isinstance(after, dict):
-                    seen[call_id] = after
-                else:
-                    asked += after
+                kept = after.result if after.is_changed else _without_mark(result)
+                seen[call_id] = await tool_results.store(self._ctx, kept)
         return seen, asked
-
-    async def _after_one(
-        self, call_id: str, result: Mapping[str, Json], offers: Mapping[str, Offer]
-    ) -> dict[str, Json] | Sequence[Asked]:
-        """Return the result of one call after its hooks, or their questions."""
-        loaded = await tool_results.load(blobs_of(self._ctx), result)
-        call = loaded[UNSEEN]
-        event = after_event(str(call["tool"]), call_id, call["args"], self.memory, loaded)
-        offer = offers.get(event.tool)
-        outcome = await run_hooks(
-            self._agent.hooks,
-            event,
-            self._answers(call_id),
-            check=None if offer is None else offer.tool.checked_result,
-        )
-        if outcome.asked:
-            return [
-                replace(each, process=_process(each.process, call_id)) for each in outcome.asked
-            ]
-        self.memory = outcome.event.agent_state
-        after = tool_results.of_hooks(outcome, loaded)
-        if canonical(after) == canonical(tool_results.of_hooks(HooksOutcome(event=event), loaded)):
-            after = _without_mark(result)
-        else:
-            after = {**after, **tool_results.marks(loaded)}
-        return await tool_results.store(self._ctx, after)
 
     def _answers(self, call_id: str) -> dict[str, Json]:
         """Return the answers to the questions about one call."""
@@ -243,6 +225,17 @@ class TurnCalls:
             if process.endswith(suffix):
                 answers[f"{process.removesuffix(suffix)}/{name}"] = answer
         return answers
+
+
+def _item(call: ToolCall) -> dict[str, Json]:
+    return {"tool": call.tool.name, "call_id": call.id, "args": call.arguments}
+
+
+def _send(
+    node: str, item: dict[str, Json], asked: tuple[Asked, ...], *, once: bool = False
+) -> Send:
+    call = Call(tool=item["tool"], id=item["call_id"], interrupts=asked, once=once)
+    return Send(node=node, item=item, call=call)
 
 
 def _without_mark(result: Mapping[str, Json]) -> dict[str, Json]:

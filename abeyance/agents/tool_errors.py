@@ -28,6 +28,10 @@ class ArgumentsError(CallError):
     """The arguments of a call are invalid. The tool did not run."""
 
 
+class CallDenied(CallError):
+    """A hook, or who was asked, has denied the call. The tool did not run."""
+
+
 class ToolFailed(CallError):
     """The tool raised `__cause__`. A tool may raise this itself, to choose the text."""
 

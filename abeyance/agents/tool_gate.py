@@ -1,7 +1,8 @@
-"""The gate of a tool call: hooks and approval before it, after-hooks behind it.
+"""The gate of a tool call: may it run? Hooks and an approval decide, or a grant in place of an approval.
 
-The model's turn decides first. If the call needs answers, its own visit awaits them and decides again
-from the beginning: it trusts only the digest of the arguments that the approver saw.
+A call comes to the gate in the model's turn (`ask_in_turn`). If it needs answers there, its own visit
+awaits them and comes to the gate again from the beginning (`VisitGate`): it trusts only the digest of the
+arguments that the approver saw. The visit asks itself what only it can: it makes previews.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from abeyance.agents.approvals import (
     needs_approval,
     shown_unasked,
 )
-from abeyance.agents.hook_runner import HooksOutcome, run_hooks
-from abeyance.agents.hooks import AfterToolCall, BeforeToolCall
+from abeyance.agents.hook_runner import After, after_hooks, run_hooks
+from abeyance.agents.hooks import BeforeToolCall
 from abeyance.agents.state import AgentState
 from abeyance.agents.tool import Tool, ToolContext, differs, preview_of
-from abeyance.agents.tool_errors import CallError
+from abeyance.agents.tool_errors import CallDenied, CallError
 from abeyance.authoring.context import Context
 from abeyance.authoring.interrupts import Suspended
 from abeyance.core.answering import call_digest
@@ -31,30 +32,30 @@ from abeyance.core.approvals import Wanted
 from abeyance.core.json import Json
 from abeyance.core.outcome import CALL_GRANTED, CALL_STARTED, Asked
 
+HOOKED: Final = "hooked"
+"""In the item of a visit: hooks had asked in the turn."""
+DIGEST: Final = "digest"
+"""In the item of a visit: of the call that needed an approval in the turn."""
+_MUST_ASK: Final = "approve"
+"""In the item of a visit: the call needs an approval, whatever its tool says."""
+
+STARTED: Final = CALL_STARTED.removeprefix("/")
+"""The marker in the journal of how often the code of a call with a gate began."""
+GRANTED: Final = CALL_GRANTED.removeprefix("/")
+"""The marker in the journal of the grant under which a call runs unasked."""
 _SHOWN: Final = "shown"
 _PREVIEWED: Final = "previewed"
 _CONFIRMED: Final = "confirmed"
-_BEGUN: Final = CALL_STARTED.removeprefix("/")
-GRANTED: Final = CALL_GRANTED.removeprefix("/")
-"""The marker in the journal of a call that runs unasked: of its grant."""
+
 _NO_ANSWERS: Final[Mapping[str, Json]] = {}
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """The call waits for answers: to hooks, or to the approval of the arguments with this `digest`."""
-
-    asked: tuple[Asked, ...]
-    digest: str | None = None
 
 
 @dataclass(slots=True, eq=False)
 class ToolCall:
-    """A call of a tool, and the gate before it.
+    """A call of a tool.
 
     `arguments` and `memory`, the agent's state, change as hooks and the approver change them. `edit` is
-    what the result of the call says of an approver's edit. `granted` names the grant under which the call
-    may run unasked.
+    what the result of the call says of an approver's edit.
     """
 
     agent: Agent
@@ -63,179 +64,39 @@ class ToolCall:
     arguments: dict[str, Json]
     memory: AgentState
     edit: dict[str, Json] = field(default_factory=dict)
-    granted: dict[str, Json] | None = None
 
-    async def decide(
-        self,
-        ctx: Context,
-        answers: Mapping[str, Json] = _NO_ANSWERS,
-        *,
-        is_own: bool = False,
-        with_hooks: bool = True,
-        approve: bool = False,
-        digest: str | None = None,
-        approver: Mapping[str, Json] = _NO_ANSWERS,
-        shown: Mapping[str, Json] | None = None,
-    ) -> Ask | dict[str, Json] | None:
-        """Decide from the hooks, the approval and the answers so far: None lets the call run, a result
-        takes the place of the tool's.
+    @property
+    def digest(self) -> str:
+        """What binds an approval to the tool and the arguments."""
+        return call_digest(self.tool.name, self.arguments)
 
-        `digest` is that of the call that the approver saw: with it, or with `approve`, the call needs an
-        approval, whatever the tool says now. `approver` is who gave it. `shown` are the arguments that
-        the approver saw, if not those of the call. A tool with previews needs its visit to make one: it
-        is asked there, so nothing is asked here. Nor is it of a call that a grant covers: its own visit
-        (`is_own`) decides again, and takes a use of the grant. No grant covers a call that needs an
-        approval by `approve`: a framework has its reasons for this very call.
-        """
-        tool = self.tool
-        if with_hooks:
-            event = BeforeToolCall(
-                tool=tool.name, args=self.arguments, call_id=self.id, agent_state=self.memory
-            )
-            outcome = await run_hooks(self.agent.hooks, event, answers, check=tool.read)
-            self.memory, self.arguments = outcome.event.agent_state, outcome.event.args
-            if outcome.asked:
-                return Ask(outcome.asked)
-            if (reason := outcome.denied or outcome.cancelled) is not None:
-                return tool_results.error(reason, is_denied=True)
-        if APPROVAL not in answers:
-            needed = approve or digest is not None
-            if not needed and not await needs_approval(tool, self.arguments):
-                return None
-            now = call_digest(tool.name, self.arguments)
-            self.granted = None if approve else await self._granted(ctx, is_own=is_own)
-            if self.granted is not None and is_own:
-                return None
-            if tool.preview is not None or self.granted is not None:
-                return Ask((), now)
-            try:
-                return Ask((approval_question(tool, self.arguments),), now)
-            except CallError as error:
-                return tool_results.error(error.text)
-        if digest != call_digest(tool.name, self.arguments):
-            return tool_results.error("denied: what was approved is another call", is_denied=True)
-        try:
-            approved = approved_arguments(tool, answers[APPROVAL], shown or self.arguments)
-        except CallError as error:
-            return tool_results.error(error.text, is_denied=True)
-        if approved != self.arguments:
-            self.edit = tool_results.edit(approver, approved)
-        self.arguments = approved
-        return None
+    async def before(self, answers: Mapping[str, Json] = _NO_ANSWERS) -> tuple[Asked, ...]:
+        """Run the before-hooks with the answers so far. Return what they ask. Raises CallDenied."""
+        event = BeforeToolCall(
+            tool=self.tool.name, args=self.arguments, call_id=self.id, agent_state=self.memory
+        )
+        outcome = await run_hooks(self.agent.hooks, event, answers, check=self.tool.read)
+        self.memory, self.arguments = outcome.event.agent_state, outcome.event.args
+        if (reason := outcome.denied or outcome.cancelled) is not None:
+            raise CallDenied(reason)
+        return outcome.asked
 
-    async def _granted(self, ctx: Context, *, is_own: bool) -> dict[str, Json] | None:
-        """Return what events and transcript say of the grant that covers the call, None without one. Its
-        own visit takes a use.
-        """
-        journal = ctx.runtime.journal
-        if is_own and journal.get_marker(_BEGUN) and (begun := journal.get_marker(GRANTED)):
-            # What becomes of it now is no question of the grant.
-            return dict(begun)
-        if self.tool.remember is None:
-            return None
-        call = Wanted(
+    async def after(
+        self, result: Mapping[str, Json], answers: Mapping[str, Json] = _NO_ANSWERS
+    ) -> After:
+        """Run the after-hooks on the result of the call, with the answers so far."""
+        after = await after_hooks(
+            self.agent.hooks,
+            result,
+            answers,
             tool=self.tool.name,
-            declaration=self.tool.remember.declaration,
-            graph=ctx.input.root,
-            run_id=ctx.run_id,
-            origin=ctx.input.origin or ctx.input.execution,
-            call=ctx.address,
+            call_id=self.id,
             arguments=self.arguments,
+            memory=self.memory,
+            check=self.tool.checked_result,
         )
-        grant = await ctx.runtime.find_grant(call, takes=is_own)
-        if grant is None:
-            return None
-        about = {"tool": self.tool.name, "call": self.id, "capability": grant.capability}
-        shown = shown_unasked(self.tool, self.arguments)
-        return {"grant": grant.id, "by": grant.by, **about, "shown": shown}
-
-    async def decide_in_visit(self, ctx: Context) -> dict[str, Json] | None:
-        """Decide in the visit of the call. Return the result of a denial, or None if the call may run.
-
-        Raises Suspended while answers are missing.
-        """
-        if not needs_answers(ctx):
-            return None
-        journal = ctx.runtime.journal
-        before = journal.get_marker(_PREVIEWED)
-        decision = await self.decide(
-            ctx,
-            ctx.targets,
-            is_own=True,
-            with_hooks="hooked" in ctx.item,
-            approve="approve" in ctx.item,
-            digest=ctx.item.get("digest", journal.get_marker(_SHOWN)),
-            approver=ctx.input.approver,
-            shown=None if before is None else before["arguments"],
-        )
-        if changes := self.memory.changes():
-            # Changes of the hooks are kept even if the call ends before its code does.
-            journal.partial_patch = {"agent_state": changes}
-        if self.granted is not None or journal.get_marker(GRANTED) is not None:
-            journal.set_marker(GRANTED, self.granted)
-        if isinstance(decision, Ask):
-            if decision.digest is not None:
-                journal.set_marker(_SHOWN, decision.digest)
-            if not decision.asked:
-                return self._ask(ctx, await self._preview(ctx), None)
-            raise Suspended(decision.asked)
-        if decision is not None:
-            return decision
-        if self.granted is not None:
-            return None
-        if before is not None and not journal.get_marker(_CONFIRMED):
-            return await self._confirm(ctx, before)
-        self.edit = self.edit if before is None else before["edit"]
-        return None
-
-    async def _confirm(self, ctx: Context, before: Mapping[str, Json]) -> dict[str, Json] | None:
-        """Compare what would happen with what was shown. Raises Suspended to ask anew if it differs."""
-        is_edited = self.arguments != before["arguments"]
-        now = await self._preview(ctx)
-        self.edit = self.edit if is_edited else before["edit"]
-        if is_edited or differs(before["preview"], now):
-            return self._ask(ctx, now, before)
-        # The call may ask itself, and have changed what a preview shows when it goes on.
-        ctx.runtime.journal.set_marker(_CONFIRMED, 1)
-        return None
-
-    def _ask(
-        self, ctx: Context, preview: Json, before: Mapping[str, Json] | None
-    ) -> dict[str, Json]:
-        """Ask with a preview, and with the one before it, if the approver is asked anew. Returns the
-        error of a call that is too large to show.
-        """
-        number = 1 if before is None else before["number"] + 1
-        ctx.runtime.journal.set_marker(
-            _PREVIEWED,
-            {
-                "arguments": self.arguments,
-                "preview": preview,
-                "number": number,
-                "edit": self.edit,
-            },
-        )
-        try:
-            asked = approval_question(self.tool, self.arguments)
-        except CallError as error:
-            return tool_results.error(error.text)
-        question = replace(asked.question, preview=preview)
-        if before is not None:
-            why = (
-                "its arguments were edited"
-                if self.arguments != before["arguments"]
-                else ("what it would do has changed, or is not known")
-            )
-            question = replace(
-                question,
-                prompt=f"{question.prompt} Asked anew: {why} since the approval.",
-                payload={**question.payload, "number": number},
-                preview={**preview, "before": before["preview"]},
-            )
-        raise Suspended([replace(asked, question=question)])
-
-    async def _preview(self, ctx: Context) -> Json:
-        return await preview_of(self.tool, self.context(ctx, self.memory.fork()), self.arguments)
+        self.memory = after.memory
+        return after
 
     def context(self, ctx: Context, memory: AgentState) -> ToolContext:
         """Return the context of the tool's code, which may change `memory`."""
@@ -247,34 +108,183 @@ class ToolCall:
             agent_state=memory,
         )
 
-    async def after(
-        self, result: Mapping[str, Json], answers: Mapping[str, Json] = _NO_ANSWERS
-    ) -> HooksOutcome[AfterToolCall]:
-        """Run the after-hooks on the result of the call."""
-        event = after_event(self.tool.name, self.id, self.arguments, self.memory, result)
-        return await run_hooks(self.agent.hooks, event, answers, check=self.tool.checked_result)
+
+async def ask_in_turn(
+    call: ToolCall, ctx: Context, *, must_ask: bool
+) -> tuple[dict[str, Json], tuple[Asked, ...]]:
+    """Return what is asked before a call, and what its visit has to know of the gate: nothing if the call
+    may run at once.
+
+    The visit itself takes the use of a grant, and asks if it finds none any more. No grant covers a call
+    with `must_ask`: a framework has its reasons for this very call. Raises CallError if the call must not
+    run.
+    """
+    gate: dict[str, Json] = {_MUST_ASK: True} if must_ask else {}
+    if asked := await call.before():
+        return {**gate, HOOKED: True}, asked
+    if not must_ask and not await needs_approval(call.tool, call.arguments):
+        return {}, ()
+    gate[DIGEST] = call.digest
+    is_granted = not must_ask and await _find_grant(call, ctx, takes=False) is not None
+    if is_granted or call.tool.preview is not None:
+        return gate, ()
+    return gate, (approval_question(call.tool, call.arguments),)
 
 
-def needs_answers(ctx: Context) -> bool:
-    """Return True if the turn opened questions of hooks or an approval for the call of this visit."""
-    return "digest" in ctx.item or "hooked" in ctx.item
+class VisitGate:
+    """The gate in the visit of a call."""
+
+    def __init__(self, call: ToolCall, ctx: Context) -> None:
+        self._call = call
+        self._ctx = ctx
+        self._journal = ctx.runtime.journal
+        self._grant: dict[str, Json] | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the call could run at once in the turn, and no answer is of any concern."""
+        return DIGEST not in self._ctx.item and HOOKED not in self._ctx.item
+
+    async def denial(self) -> dict[str, Json] | None:
+        """Return the result of a call that must not run, None if it may.
+
+        Raises Suspended while answers are missing.
+        """
+        if self.is_open:
+            return None
+        denial: dict[str, Json] | None = None
+        asked: tuple[Asked, ...] = ()
+        try:
+            asked = await self._questions()
+        except CallError as error:
+            denial = {**tool_results.of_error(error), **self._call.edit}
+        if self._grant is not None or self._journal.get_marker(GRANTED) is not None:
+            self._journal.set_marker(GRANTED, self._grant)
+        if asked:
+            raise Suspended(asked)
+        return denial
+
+    async def _questions(self) -> tuple[Asked, ...]:
+        """Return what has to be answered before the call may run. Raises CallError if it must not."""
+        ctx, call = self._ctx, self._call
+        if HOOKED in ctx.item and (asked := await self._hooks_ask()):
+            return asked
+        if APPROVAL in ctx.targets:
+            return await self._take_approval()
+        must_ask = _MUST_ASK in ctx.item
+        is_needed = must_ask or self._digest is not None
+        if not is_needed and not await needs_approval(call.tool, call.arguments):
+            return ()
+        if not must_ask:
+            self._grant = await self._take_grant()
+        if self._grant is not None:
+            return ()
+        question = self._question(None if call.tool.preview is None else await self._preview())
+        self._journal.set_marker(_SHOWN, call.digest)
+        return (question,)
+
+    async def _hooks_ask(self) -> tuple[Asked, ...]:
+        try:
+            return await self._call.before(self._ctx.targets)
+        finally:
+            if changes := self._call.memory.changes():
+                # Changes of the hooks are kept even if the call ends before its code does.
+                self._journal.partial_patch = {"agent_state": changes}
+
+    @property
+    def _digest(self) -> str | None:
+        """The digest of the call that the approver is shown."""
+        digest: str | None = self._ctx.item.get(DIGEST, self._journal.get_marker(_SHOWN))
+        return digest
+
+    async def _take_grant(self) -> dict[str, Json] | None:
+        if self._journal.get_marker(STARTED) and (grant := self._journal.get_marker(GRANTED)):
+            # What becomes of a call that has begun is no question of the grant.
+            return dict(grant)
+        return await _find_grant(self._call, self._ctx, takes=True)
+
+    async def _take_approval(self) -> tuple[Asked, ...]:
+        """Take the approved arguments. Return a question if the approved preview does not hold any more.
+
+        Raises CallDenied.
+        """
+        call = self._call
+        if self._digest != call.digest:
+            raise CallDenied("denied: what was approved is another call")
+        before = self._journal.get_marker(_PREVIEWED)
+        requested = call.arguments
+        shown = requested if before is None else before["arguments"]
+        call.arguments = approved_arguments(call.tool, self._ctx.targets[APPROVAL], shown)
+        is_edited = call.arguments != shown
+        if is_edited and call.arguments != requested:
+            call.edit = tool_results.edit(self._ctx.input.approver, call.arguments)
+        elif before is not None and not is_edited:
+            call.edit = before["edit"]
+        if before is None or self._journal.get_marker(_CONFIRMED):
+            return ()
+        preview = await self._preview()
+        if is_edited or differs(before["preview"], preview):
+            return (self._question(preview, before),)
+        # The call may ask itself, and have changed what a preview shows when it goes on.
+        self._journal.set_marker(_CONFIRMED, 1)
+        return ()
+
+    def _question(self, preview: Json, before: Mapping[str, Json] | None = None) -> Asked:
+        """Return the question of the approval, with the preview if the tool has any. If the approver is
+        asked anew, `before` is what they saw. Raises ArgumentsError if the call is too large to show.
+        """
+        call = self._call
+        asked = approval_question(call.tool, call.arguments)
+        if preview is None:
+            return asked
+        number = 1 if before is None else before["number"] + 1
+        shown = {"arguments": call.arguments, "preview": preview, "edit": call.edit}
+        self._journal.set_marker(_PREVIEWED, {**shown, "number": number})
+        question = replace(asked.question, preview=preview)
+        if before is not None:
+            why = (
+                "its arguments were edited"
+                if call.arguments != before["arguments"]
+                else "what it would do has changed, or is not known"
+            )
+            question = replace(
+                question,
+                prompt=f"{question.prompt} Asked anew: {why} since the approval.",
+                payload={**question.payload, "number": number},
+                preview={**preview, "before": before["preview"]},
+            )
+        return replace(asked, question=question)
+
+    async def _preview(self) -> Json:
+        call = self._call
+        context = call.context(self._ctx, call.memory.fork())
+        return await preview_of(call.tool, context, call.arguments)
 
 
-def after_event(
-    tool: str,
-    call_id: str,
-    arguments: dict[str, Json],
-    memory: AgentState,
-    result: Mapping[str, Json],
-) -> AfterToolCall:
-    """Return the event of the after-hooks of one call."""
-    status, content = tool_results.to_model_text(result)
-    return AfterToolCall(
-        tool=tool,
-        args=arguments,
-        call_id=call_id,
-        agent_state=memory,
-        result=content,
-        error=status != "success",
-        cancelled=status in {"denied", "interrupted"},
+async def _find_grant(call: ToolCall, ctx: Context, *, takes: bool) -> dict[str, Json] | None:
+    """Return the grant that covers a call, as events and transcript tell of it; None without one.
+
+    With `takes`, a use of it is taken.
+    """
+    tool = call.tool
+    if tool.remember is None:
+        return None
+    wanted = Wanted(
+        tool=tool.name,
+        declaration=tool.remember.declaration,
+        graph=ctx.input.root,
+        run_id=ctx.run_id,
+        origin=ctx.input.origin or ctx.input.execution,
+        call=ctx.address,
+        arguments=call.arguments,
     )
+    grant = await ctx.runtime.find_grant(wanted, takes=takes)
+    if grant is None:
+        return None
+    about = {"tool": tool.name, "call": call.id, "capability": grant.capability}
+    return {
+        "grant": grant.id,
+        "by": grant.by,
+        **about,
+        "shown": shown_unasked(tool, call.arguments),
+    }

@@ -14,9 +14,8 @@ import json
 from collections.abc import Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from abeyance.agents.hook_runner import HooksOutcome
-from abeyance.agents.hooks import AfterToolCall
 from abeyance.agents.prompts import note_part
+from abeyance.agents.tool_errors import CallDenied, CallError
 from abeyance.authoring.context import Context
 from abeyance.core.json import Json, canonical, size
 from abeyance.core.outcome import ToolStatus
@@ -54,6 +53,11 @@ def error(text: str, *, is_denied: bool = False) -> dict[str, Json]:
     return {"error": text, **({"denied": True} if is_denied else {})}
 
 
+def of_error(why: CallError) -> dict[str, Json]:
+    """Return the result of a call that ended, or never began, by an error."""
+    return error(why.text, is_denied=isinstance(why, CallDenied))
+
+
 def edit(approver: Mapping[str, Json], arguments: Mapping[str, Json]) -> dict[str, Json]:
     """Return what a result says of an approver's edit of the arguments."""
     return {"decision": "edit", "edited": dict(arguments), **approver}
@@ -77,25 +81,15 @@ def marks(result: Mapping[str, Json]) -> dict[str, Json]:
     return {name: result[name] for name in (*marks, _APPROVAL) if name in result}
 
 
-def of_hooks(outcome: HooksOutcome[AfterToolCall], before: Mapping[str, Json]) -> dict[str, Json]:
-    """Return the result of a call after its hooks; `before` is that before them."""
-    event = outcome.event
-    if outcome.denied is not None:
-        return _withheld(event.tool, before, outcome.denied)
-    if event.error:
-        return error(str(event.result), is_denied=event.cancelled)
-    return content(event.result)
-
-
-def _withheld(tool: str, before: Mapping[str, Json], reason: str) -> dict[str, Json]:
+def withheld(tool: str, result: Mapping[str, Json], reason: str) -> dict[str, Json]:
     """Return the error in place of a result. It says whether the call was made: a model that reads of a
     denial makes it again.
     """
-    if before.get("decision") == "respond":
+    if result.get("decision") == "respond":
         return error(
             f"A person gave the result of {tool!r} in place of the call, but it is withheld: {reason}"
         )
-    match to_model_text(before)[0]:
+    match to_model_text(result)[0]:
         case "success":
             return error(f"{tool!r} has run, but its result is withheld: {reason}")
         case "denied":
