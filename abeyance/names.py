@@ -31,8 +31,8 @@ SEARCH_ATTRIBUTES = (STATUS, GRAPH)
 REPORTED_PROBLEMS = "TemporalReportedProblems"
 """Temporal's own: it stands while a workflow's task fails, from the fifth time on."""
 
-MEMO_SUMMARY = "summary"
 MEMO_START = "start"
+MEMO_UNREAD = "unread"
 MEMO_CLOSING = "closing"
 MEMO_QUEUE = "task_queue"
 MEMO_MOMENT = "moment"

@@ -4,8 +4,8 @@ A local activity writes what has changed, at most one at a time; what changes me
 next. It waits for the database only a moment, because it holds up the workflow task that it runs in: a
 batch that is not written by then goes on as an ordinary activity, for as long as it takes.
 
-What code alone does is no reason for a batch, which costs an event of the history. It is told as it
-happens: nobody waits for that, it may be lost, and the next batch has it again.
+That a run has begun, and what code alone does, is no reason for a batch, which costs an event of the
+history. It is told as it happens: nobody waits for that, it may be lost, and the next batch has it again.
 """
 
 from __future__ import annotations
@@ -129,8 +129,8 @@ class Recorder:
         self._questions, self._settled = {}, {}
 
     def began(self, start: wire.StartRun, graph: str, now: datetime) -> None:
-        """Note that the run began."""
-        self._is_quiet = False
+        """Note that the run began: whoever starts it records that, too."""
+        self._status = Status.RUNNING
         self._note(steps.began(start, graph), now)
 
     def published(self, fact: Publish, state: RunState) -> None:

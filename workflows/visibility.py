@@ -1,4 +1,4 @@
-"""Visibility: the memo, the status and the current details that Temporal shows of a run."""
+"""Visibility: the status, the unread messages and the details that Temporal shows of a run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ with workflow.unsafe.imports_passed_through():
     from abeyance.core.state import RunState, Status
     from abeyance.core.tables import ALL
     from abeyance.core.text import truncate
-    from abeyance.core.visit import BLOCKED, Failure, Running
+    from abeyance.core.visit import Failure, Running
     from abeyance.errors import FailureCode
     from abeyance.projections import on_timeout_text
     from abeyance.workflows.details import details
@@ -27,15 +27,6 @@ with workflow.unsafe.imports_passed_through():
 _CLOSING_MEMO_BYTES: Final = 12_000
 _CLOSING_KEYS: Final = 20
 _STATUS: Final = SearchAttributeKey.for_keyword(names.STATUS)
-
-
-def memo_summary(state: RunState) -> dict[str, Json]:
-    """Return the memo summary of a run: what callers wait for, who need no worker for it."""
-    return {
-        "status": str(state.status),
-        "blocked": state.visits.count(BLOCKED, ALL),
-        "queue_depth": len(state.mailbox.queue),
-    }
 
 
 def timer_summary(state: RunState) -> str:
@@ -68,20 +59,22 @@ def _short(policy: OnTimeout) -> str:
 
 
 class VisibilityWriter:
-    """Writes changes of a run to Temporal's memo, status and details.
+    """Writes changes of a run to Temporal's search attribute, memo and details.
 
-    After a continue-as-new it writes at once, even without changes. The server drops a task that has only
-    a rejected update. If that is the first task, the server may also lose a pending task, and a replay
-    begins later than the run did (tested).
+    The memo has how many messages are unread: code that asks for its messages again and again need not
+    call the run each time.
+
+    After a continue-as-new the status is written at once, even if it is known. The server drops a task
+    that has only a rejected update. If that is the first task, the server may also lose a pending task,
+    and a replay begins later than the run did (tested).
     """
 
     def __init__(self, start: wire.StartRun, carried: RunState | None) -> None:
         self._graph_version = start.graph_version
-        self._must_write = carried is not None
-        # The client wrote these when it started the run.
-        status = Status.RUNNING if carried is None else carried.status
-        self._summary: Mapping[str, Json] = {"status": str(status), "blocked": 0, "queue_depth": 0}
-        self._shown = str(status)
+        # The client wrote that of a run that begins.
+        self._shown = Status.RUNNING if carried is None else None
+        # The memo of the execution before is inherited.
+        self._unread = 0 if carried is None else len(carried.mailbox.queue)
 
     def write(self, state: RunState, start: wire.StartRun) -> None:
         """Write all changes since the last write."""
@@ -91,12 +84,11 @@ class VisibilityWriter:
 
     def _write_memo(self, state: RunState, start: wire.StartRun) -> None:
         changes: dict[str, Json] = {**self._migrated(state, start)}
-        summary = memo_summary(state)
-        # Of a run that has completed its result says so.
-        is_news = summary != self._summary and state.status is not Status.COMPLETED
-        if changes or is_news or self._must_write:
-            self._must_write, self._summary = False, summary
-            workflow.upsert_memo({**changes, names.MEMO_SUMMARY: summary})
+        unread = len(state.mailbox.queue)
+        if unread != self._unread:
+            self._unread = changes[names.MEMO_UNREAD] = unread
+        if changes:
+            workflow.upsert_memo(changes)
 
     def _migrated(self, state: RunState, start: wire.StartRun) -> Mapping[str, Json]:
         """The part of the memo that only a migration changes, if there was one."""
@@ -110,10 +102,11 @@ class VisibilityWriter:
         return {names.MEMO_START: {**workflow.memo().get(names.MEMO_START, {}), **changed}}
 
     def _write_status(self, state: RunState) -> None:
-        status = str(state.status)
-        if status != self._shown and not runs_only_local(state):
-            self._shown = status
-            workflow.upsert_search_attributes([_STATUS.value_set(status)])
+        # A run that answers let go on is of no interest while it runs quick code alone.
+        is_brief = self._shown is Status.AWAITING_INPUT and runs_only_local(state)
+        if state.status is not self._shown and not is_brief:
+            self._shown = state.status
+            workflow.upsert_search_attributes([_STATUS.value_set(str(state.status))])
 
 
 def runs_only_local(state: RunState) -> bool:

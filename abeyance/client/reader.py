@@ -260,7 +260,7 @@ class RunReader(CommandedRun):
         return (await self.view()).queue_depth
 
     async def standing(self, *, caught_up: bool = False) -> Standing:
-        """Return how the run stands by its memo, which changes as soon as the run does.
+        """Return how the run stands by what Temporal shows of it, which changes as soon as the run does.
 
         With `caught_up` it has processed what came before. The records are not needed. Raises the refusal
         `unknown_run`, and Unavailable.

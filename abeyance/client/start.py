@@ -213,10 +213,7 @@ class StartPlan:
     @property
     def memo(self) -> dict[str, Json]:
         """The memo, which lists show and by which a repeated start is recognised."""
-        return {
-            names.MEMO_START: self.memo_of_start,
-            names.MEMO_SUMMARY: {"status": str(Status.RUNNING)},
-        }
+        return {names.MEMO_START: self.memo_of_start}
 
     @property
     def summary(self) -> str:

@@ -1,8 +1,7 @@
 """Description of a run by Temporal alone: its status, its memo, and its pending activities.
 
 A run that no worker has had yet is shown by its memo, and marked `degraded`. If this process cannot read
-the memo, because it lacks the key or the storage, the search attribute and the workflow type are used:
-they are never encrypted.
+the memo, because it lacks the key or the storage, the workflow type is used, which is never encrypted.
 """
 
 from __future__ import annotations
@@ -47,7 +46,8 @@ _ENDED_AS: Final = {
     Execution.WORKFLOW_EXECUTION_STATUS_COMPLETED: ("completed", None),
 }
 """The run's status and reason by Temporal's status."""
-_MAPPINGS: Final = (names.MEMO_START, names.MEMO_SUMMARY)
+_MEMO: Final[Mapping[str, type]] = {names.MEMO_START: Mapping, names.MEMO_UNREAD: int}
+"""What a run writes into its memo, by key."""
 _SHOWN: Final = 300
 RPC: Final = timedelta(seconds=5)
 """How long one call over the network may take."""
@@ -104,7 +104,7 @@ class RunDescription:
         self.status: int = self._info.status
         self.execution: str = self._info.execution.run_id
         self.first: str = self._info.first_run_id
-        self.memo = {**self._memo_in_clear(), **memo} if unread else memo
+        self.memo = memo
 
     @property
     def unreadable(self) -> Unreadable | None:
@@ -155,22 +155,22 @@ class RunDescription:
 
     @property
     def start(self) -> Mapping[str, Any]:
-        """The part of the memo that never changes; empty if there is none."""
+        """The part of the memo that only a migration changes; the graph alone if it cannot be read."""
+        if names.MEMO_START in self._unread:
+            return {"graph": self._info.type.name}
         return self.memo.get(names.MEMO_START) or {}
 
     @property
-    def summary(self) -> Mapping[str, Any]:
-        """The part of the memo that the run keeps up to date; empty if there is none."""
-        return self.memo.get(names.MEMO_SUMMARY) or {}
+    def queue_depth(self) -> int:
+        """How many messages are unread, as far as the memo can be read; an ended run reads none."""
+        return self.memo.get(names.MEMO_UNREAD, 0) if self.is_running else 0
 
     @property
     def standing(self) -> Standing:
         """How the run stands now; one that has ended reads no messages."""
-        if not self.is_running:
-            return Standing(status=self.shown_status, queue_depth=0)
         return Standing(
             status=self.shown_status,
-            queue_depth=self.summary.get("queue_depth", 0),
+            queue_depth=self.queue_depth,
             max_queue_size=self.start.get("max_queue_size", 0),
         )
 
@@ -194,7 +194,7 @@ class RunDescription:
     @property
     def created_at(self) -> datetime:
         """When the run started, as far as its memo can be read."""
-        created = (self.memo.get(names.MEMO_START) or {}).get("created_at")
+        created = self.start.get("created_at")
         return self.started_at if created is None else datetime.fromisoformat(created)
 
     def _blocked(self, recorded: Sequence[views.BlockedView]) -> list[views.BlockedView]:
@@ -263,7 +263,7 @@ class RunDescription:
             created_at=self.created_at,
             updated_at=self.ended_at or self.started_at,
             ended_at=self.ended_at,
-            queue_depth=self.summary.get("queue_depth", 0),
+            queue_depth=self.queue_depth,
             guarded_by=start.get("guarded_by", []),
             blocked=[*self._blocking()],
             degraded=True,
@@ -285,27 +285,17 @@ class RunDescription:
 
     @property
     def shown_status(self) -> str:
-        """The status with which the run ended; of an open one that in its memo."""
-        recorded = str(self.summary.get("status", "running"))
+        """The status with which the run ended; of an open one that in its search attribute."""
+        own = str(json.loads(self._info.search_attributes.indexed_fields[names.STATUS].data))
         if self.is_running:
-            return recorded
-        # To Temporal halted and cancelled runs are completed; the memo has their status. A run that
-        # completed does not update its memo at the end.
+            return own
+        # To Temporal halted and cancelled runs are completed.
         status = self._ended_as[0]
-        return recorded if status == "completed" and recorded in ENDINGS else status
+        return own if status == "completed" and own in ENDINGS else status
 
     @property
     def _ended_as(self) -> tuple[str, str | None]:
         return _ENDED_AS.get(Execution.ValueType(self.status), ("failed", None))
-
-    def _memo_in_clear(self) -> dict[str, Any]:
-        memo: dict[str, Any] = {}
-        if names.MEMO_SUMMARY in self._unread:
-            status = self._info.search_attributes.indexed_fields[names.STATUS]
-            memo[names.MEMO_SUMMARY] = {"status": json.loads(status.data)}
-        if names.MEMO_START in self._unread:
-            memo[names.MEMO_START] = {"graph": self._info.type.name}
-        return memo
 
 
 class RunEnded(Exception):
@@ -371,7 +361,7 @@ async def read(
         except Unreadable as error:
             unread[name] = error
             continue
-        if name in _MAPPINGS and not isinstance(memo[name], Mapping):
+        if not isinstance(memo[name], _MEMO.get(name, object)):
             unread[name] = Unreadable(
                 f"{memo.pop(name)!r} is nothing that a run writes under {name!r}"[:_SHOWN]
             )

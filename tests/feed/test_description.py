@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from temporalio.api.common.v1 import ActivityType
+from temporalio.api.common.v1 import ActivityType, Payload, SearchAttributes
 from temporalio.api.enums.v1 import WorkflowExecutionStatus
 from temporalio.api.failure.v1 import ApplicationFailureInfo, Failure
 from temporalio.api.workflow.v1 import PendingActivityInfo, WorkflowExecutionInfo
 from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
 
+from abeyance import names
 from abeyance.history.description import RunDescription
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -24,8 +25,11 @@ def test_an_activity_that_is_pending_between_two_attempts_blocks_the_run() -> No
         last_failure=Failure(message="no worker has 'n'", application_failure_info=missing),
     )
     running = WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING
+    shown = Payload(data=b'"running"')
     raw = DescribeWorkflowExecutionResponse(
-        workflow_execution_info=WorkflowExecutionInfo(status=running),
+        workflow_execution_info=WorkflowExecutionInfo(
+            status=running, search_attributes=SearchAttributes(indexed_fields={names.STATUS: shown})
+        ),
         pending_activities=[pending],
     )
     described = RunDescription("r", raw, {}, {})

@@ -250,7 +250,7 @@ async def test_a_history_in_which_the_run_did_otherwise_is_not_replayed(
 async def test_code_that_writes_what_it_did_not_write_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(VisibilityWriter, "_write_memo", lambda *_: None)
+    monkeypatch.setattr(VisibilityWriter, "_write_status", lambda *_: None)
 
     with pytest.raises(workflow.NondeterminismError):
         await replay(store.unpacked(store.HISTORIES / f"waiting{store.ENDING}"))

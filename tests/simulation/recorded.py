@@ -142,11 +142,14 @@ class Recorded:
             if kept.listed[id_] != lists:
                 raise Broken(f"the list {kept.listed[id_]} has {id_}, which is {entry.status}")
 
-    @staticmethod
-    def _hold_run(kept: views.RunView, view: views.RunView) -> None:
-        if not view.ended_at:
+    def _hold_run(self, kept: views.RunView | None, view: views.RunView) -> None:
+        if kept is not None and not view.ended_at:
             # Of such changes no event tells, and no batch.
-            kept = kept.model_copy(update={name: getattr(view, name) for name in _UNTOLD})
+            untold = {*_UNTOLD}
+            if not _published(self._told):
+                # It may be that of a first workflow task that came to nothing.
+                untold.add("created_at")
+            kept = kept.model_copy(update={name: getattr(view, name) for name in untold})
         if kept != view:
             raise Broken(f"the records have another run: {_differences(kept, view)}")
 

@@ -61,14 +61,14 @@ class Hanging(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What the database has of one run.
+    """What the database has of one run. `view` is None before anything of it was recorded.
 
     `listed` says which list has a question, and `listed_still` are those that a list has although a
     rewind has discarded them. An event is its number, that of the event which discards it, its type,
     address, actor, time and data.
     """
 
-    view: views.RunView
+    view: views.RunView | None
     questions: Mapping[str, views.InterruptView]
     listed: Mapping[str, str | None]
     listed_still: list[str]
@@ -194,12 +194,12 @@ class Records:
         """Return what the database has of the run."""
         read = self.documents.read
         about = {"deployment": self._deployment}
-        view = self._connection.execute(_VIEW, about).scalar_one()
+        view = self._connection.execute(_VIEW, about).scalar_one_or_none()
         asked = self._connection.execute(_ASKED, about).all()
         standing = [each for each in asked if not each.rewound_by]
         told = self._connection.execute(_TOLD, about).all()
         return Kept(
-            view=views.RunView.model_validate(read(view)),
+            view=None if view is None else views.RunView.model_validate(read(view)),
             questions={
                 each.interrupt_id: views.InterruptView.model_validate(read(each.view))
                 for each in standing
