@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import groupby, islice
 from queue import Empty, SimpleQueue
 from typing import Final
 
@@ -23,6 +24,8 @@ _MOST: Final = 100
 """How many batches are written in one transaction."""
 _WAITING: Final = 1_000
 """How many batches wait at most: with more the database is as good as away."""
+_GATHERED: Final = 0.1
+"""In seconds: how long what a run tells waits for more, once something of it was written."""
 _SPARED: Final = 1.0
 """In seconds: how long nobody waits for a database that was late again and again."""
 _AGAIN: Final = 3
@@ -41,18 +44,26 @@ class _Job:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A batch for which nobody waits. `scope` may have to ask Temporal."""
+    """A batch for which nobody waits, and which is written when it is `due`. `scope` may have to ask
+    Temporal.
+    """
 
     scope: Callable[[], Scope]
     batch: Batch
+    due: float = 0.0
 
 
 class Untold:
-    """What runs have told and is not written yet: one batch of each run, which has what all had."""
+    """What runs have told and is not written yet: one batch of each run, which has what all had.
+
+    Of a run that tells much, something is written ten times a second at most.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._of_runs: OrderedDict[str, Told] = OrderedDict()
+        # When something was written of runs that have just told something, the oldest first.
+        self._written: OrderedDict[str, float] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._of_runs)
@@ -61,17 +72,42 @@ class Untold:
         """Add what a run has told, before or after what is here."""
         origin = told.batch.origin
         with self._lock:
-            if (other := self._of_runs.pop(origin, None)) is not None:
-                told = Told(told.scope, merged(other.batch, told.batch))
+            if (other := self._of_runs.get(origin)) is not None:
+                told = Told(told.scope, merged(other.batch, told.batch), other.due)
+            elif (before := self._written.get(origin)) is not None:
+                told = Told(told.scope, told.batch, before + _GATHERED)
             self._of_runs[origin] = told
             if len(self._of_runs) > _WAITING:
                 self._of_runs.popitem(last=False)
 
-    def take(self) -> Sequence[Told]:
-        """Take what is to be written next, in one transaction."""
+    def take(self, now: float) -> Sequence[Told]:
+        """Take what is to be written now, in one transaction."""
         with self._lock:
-            count = min(_MOST, len(self._of_runs))
-            return [self._of_runs.popitem(last=False)[1] for _ in range(count)]
+            due = (origin for origin, told in self._of_runs.items() if told.due <= now)
+            taken = [self._of_runs.pop(origin) for origin in [*islice(due, _MOST)]]
+            for told in taken:
+                self._was_written(told.batch, now)
+        return taken
+
+    def recorded(self, batch: Batch, now: float) -> None:
+        """Forget what a run has told before a batch that was written: the batch has it, too."""
+        with self._lock:
+            told = self._of_runs.get(batch.origin)
+            if told is not None and told.batch.number < batch.number and not told.batch.is_whole:
+                del self._of_runs[batch.origin]
+            self._was_written(batch, now)
+
+    def _was_written(self, batch: Batch, now: float) -> None:
+        self._written[batch.origin] = now
+        self._written.move_to_end(batch.origin)
+        while next(iter(self._written.values())) < now - _GATHERED:
+            self._written.popitem(last=False)
+
+    @property
+    def due(self) -> float:
+        """When something is to be written; never if there is nothing."""
+        with self._lock:
+            return min((told.due for told in self._of_runs.values()), default=math.inf)
 
 
 class Writer:
@@ -95,7 +131,7 @@ class Writer:
         self._begin()
 
     def tell(self, scope: Callable[[], Scope], batch: Batch) -> None:
-        """Write a batch as soon as the database can take it, unless this process ends before.
+        """Write a batch soon, once the database can take it, unless this process ends before.
 
         Nobody waits for it. While the database is away, it is written with what its run tells later.
         """
@@ -160,7 +196,9 @@ class Writer:
             if self._jobs.empty() and not self._untold:
                 self._is_at_work = False
                 return False
-        self._news.wait(max(0.0, self._told_again_at - time.monotonic()))
+        if self._jobs.empty():
+            due = max(self._told_again_at, self._untold.due)
+            self._news.wait(max(0.0, due - time.monotonic()))
         self._news.clear()
         return True
 
@@ -178,7 +216,8 @@ class Writer:
         return jobs
 
     def _to_tell(self) -> Sequence[Told]:
-        return [] if time.monotonic() < self._told_again_at else self._untold.take()
+        now = time.monotonic()
+        return [] if now < self._told_again_at else self._untold.take(now)
 
     def _tell(self, told: Sequence[Told]) -> None:
         try:
@@ -219,6 +258,8 @@ class Writer:
         else:
             self._told_again_at = self._pause = 0.0
             for job, each in zip(jobs, written, strict=True):
+                if each.status == "written":
+                    self._untold.recorded(job.batch, time.monotonic())
                 job.done.set_result(each)
 
     def _transact(self, jobs: Sequence[_Job]) -> Sequence[Written]:

@@ -25,10 +25,11 @@ def test_an_activity_that_is_pending_between_two_attempts_blocks_the_run() -> No
         last_failure=Failure(message="no worker has 'n'", application_failure_info=missing),
     )
     running = WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING
-    shown = Payload(data=b'"running"')
+    status = Payload(data=b'"running"')
     raw = DescribeWorkflowExecutionResponse(
         workflow_execution_info=WorkflowExecutionInfo(
-            status=running, search_attributes=SearchAttributes(indexed_fields={names.STATUS: shown})
+            status=running,
+            search_attributes=SearchAttributes(indexed_fields={names.STATUS: status}),
         ),
         pending_activities=[pending],
     )

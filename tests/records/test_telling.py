@@ -4,6 +4,7 @@ included: at rest the records are what the run knows.
 
 from __future__ import annotations
 
+import math
 from copy import deepcopy
 from dataclasses import dataclass, field
 
@@ -111,7 +112,7 @@ class Telling(RuleBasedStateMachine):
 
     @rule()
     def writer_goes_on(self) -> None:
-        taken = self.untold.take()
+        taken = self.untold.take(now=math.inf)
         for told in taken:
             if self.is_away:
                 self.untold.add(told)
@@ -152,6 +153,7 @@ class Telling(RuleBasedStateMachine):
         batch = self.batch(*names - gone, gone=frozenset(gone))
         written = self.write(batch)
         assert written.status == "written"
+        self.untold.recorded(batch, now=0.0)
         self.known.recorded, self.known.after = len(self.known.facts), batch.number
         return written
 

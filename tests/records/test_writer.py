@@ -13,7 +13,7 @@ from temporal_site import eventually
 from abeyance.errors import Unavailable
 from abeyance.records.database import Database, Scope
 from abeyance.records.tables import events
-from abeyance.records.writer import Writer
+from abeyance.records.writer import Told, Untold, Writer
 
 SCOPE = Scope("n", "q")
 
@@ -74,3 +74,39 @@ async def test_what_cannot_be_written_holds_back_nothing_of_others(database: Dat
 
     assert after.status == "written"
     await eventually(lambda: sorted(written(database)) == ["kept", "told"])
+
+
+def told(number: int) -> Told:
+    return Told(lambda: SCOPE, batch(run_view("r"), number=number, facts=[fact(1)]))
+
+
+@pytest.mark.parametrize(
+    ("recorded", "left"),
+    [pytest.param(6, 0, id="recorded later"), pytest.param(4, 1, id="recorded before")],
+)
+def test_what_a_run_has_told_is_not_written_again_after_a_batch_that_has_it(
+    recorded: int, left: int
+) -> None:
+    untold = Untold()
+    untold.add(told(5))
+
+    untold.recorded(batch(run_view("r"), number=recorded, facts=[fact(1)]), now=100.0)
+
+    assert len(untold) == left
+
+
+def test_what_a_run_tells_first_is_written_at_once_and_what_it_tells_right_after_that_together() -> (
+    None
+):
+    untold = Untold()
+    untold.add(told(5))
+    first = untold.take(now=100.0)
+    untold.add(told(6))
+    too_early = untold.take(now=100.05)
+    untold.add(told(7))
+    due = untold.due
+
+    assert [each.batch.number for each in first] == [5]
+    assert too_early == []
+    assert 100.05 < due < 100.2
+    assert [each.batch.number for each in untold.take(now=due)] == [7]
