@@ -10,17 +10,14 @@ from typing import Any
 import httpx
 import pytest
 from fastapi import FastAPI
-from ports import free_port
 from scraped import Scraped
 from stack import Api, app_for, new_id, openapi_document, problem, served
 from temporal_site import Site
 
 from abeyance import metrics
 from abeyance.api import problems
-from abeyance.api.app import create_app
 from abeyance.api.routers.health import OPERATIONS, install_metrics
-from abeyance.errors import Code, Refusal
-from abeyance.settings import Settings
+from abeyance.errors import Code, Refusal, Unavailable
 
 _CHANGING = {"POST", "PUT", "PATCH", "DELETE"}
 
@@ -80,19 +77,6 @@ async def test_reads_and_what_the_guard_turns_away_and_unknown_paths_are_no_oper
     assert not scraped.names
 
 
-async def test_temporal_out_of_reach_is_an_error_and_no_refusal(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("TEMPORAL_ADDRESS", f"127.0.0.1:{free_port()}")
-    async with served(create_app(Settings(), {})) as api:
-        away = await api.http.post(f"/runs/{new_id()}/resume", json={})
-        scraped = await told(api)
-
-    problem(away, 503, "unavailable")
-    found = {"operation": "resume", "status": "error", "code": "unavailable"}
-    assert scraped.total("interrupt_operations_total", **found) == 1
-
-
 async def measured(app: FastAPI, path: str) -> Scraped:
     """What an application has measured after one call."""
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
@@ -101,9 +85,21 @@ async def measured(app: FastAPI, path: str) -> Scraped:
     return Scraped(app.state.instruments.exposed().decode())
 
 
-@pytest.mark.parametrize(("query", "status"), [("", "refused"), ("?timeout=3", "timeout")])
-async def test_a_queue_that_stayed_full_for_as_long_as_the_caller_waits_is_a_timeout(
-    query: str, status: str
+FULL = Refusal(Code.QUEUE_FULL, "The queue is full.")
+
+
+@pytest.mark.parametrize(
+    ("query", "error", "status", "code"),
+    [
+        ("", FULL, "refused", "queue_full"),
+        # For as long as the caller waits.
+        ("?timeout=3", FULL, "timeout", "queue_full"),
+        ("", Unavailable("Temporal does not answer"), "error", "unavailable"),
+        ("", ZeroDivisionError(), "error", "internal_error"),
+    ],
+)
+async def test_what_a_call_came_to_is_told_by_its_error(
+    query: str, error: Exception, status: str, code: str
 ) -> None:
     app = FastAPI()
     install_metrics(app)
@@ -111,24 +107,10 @@ async def test_a_queue_that_stayed_full_for_as_long_as_the_caller_waits_is_a_tim
 
     @app.post("/messages")
     async def send_message() -> None:
-        raise Refusal(Code.QUEUE_FULL, "The queue is full.")
+        raise error
 
     scraped = await measured(app, f"/messages{query}")
-    labels = {"operation": "message", "status": status, "code": "queue_full"}
-    assert scraped.total("interrupt_operations_total", **labels) == 1
-
-
-async def test_a_defect_of_ours_is_an_error() -> None:
-    app = FastAPI()
-    install_metrics(app)
-    problems.install(app)
-
-    @app.post("/runs")
-    async def start_run() -> None:
-        raise ZeroDivisionError
-
-    scraped = await measured(app, "/runs")
-    labels = {"operation": "start", "status": "error", "code": "internal_error"}
+    labels = {"operation": "message", "status": status, "code": code}
     assert scraped.total("interrupt_operations_total", **labels) == 1
 
 

