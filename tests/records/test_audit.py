@@ -62,18 +62,21 @@ def test_an_audit_has_every_event_with_what_only_it_says_and_the_run_at_last(
     assert contents(recorded, "none") == []
 
 
-def test_who_lacks_the_capability_of_a_question_reads_all_but_its_answer(
-    recorded: Recorded,
-) -> None:
+def test_an_answer_is_only_for_who_could_have_given_it_or_administers(recorded: Recorded) -> None:
     answered(recorded)
     kept = contents(recorded)
-    reader = Principal(subject="rita", capabilities=("runs:read",))
-    redacted = audit_chain.written(kept, reader=reader)
 
-    assert verify(redacted).faults == ()
-    assert b"approved" in audit_chain.written(kept)
-    assert b"approved" not in redacted
-    assert b'"redacted":true' in redacted
+    def read_by(*capabilities: str) -> bytes:
+        reader = Principal(subject="rita", capabilities=("runs:read", *capabilities))
+        return audit_chain.written(kept, reader=reader)
+
+    for redacted in (read_by(), read_by("other")):
+        assert verify(redacted).faults == ()
+        assert b"approved" not in redacted
+        assert b'"redacted":true' in redacted
+    for whole in (read_by("pay"), read_by("admin")):
+        assert whole == audit_chain.written(kept)
+        assert b"approved" in whole
 
 
 def test_the_chain_goes_on_from_the_last_event_that_stays(recorded: Recorded) -> None:

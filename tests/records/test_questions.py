@@ -54,18 +54,14 @@ URGENCY = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("order", "expected"),
-    [("deadline", "abcde"), ("age", "dbcae"), ("priority", "bcdea"), ("risk", "acdbe")],
-)
-def test_the_inbox_is_sorted_and_a_minus_turns_it_around(
-    recorded: Recorded, order: Order, expected: str
-) -> None:
+def test_the_inbox_is_sorted_and_a_minus_turns_it_around(recorded: Recorded) -> None:
     recorded.write(*URGENCY)
 
-    found = ids(inbox(recorded, order=order).items)
-    assert found == [f"{name}.pay" for name in expected]
-    assert ids(inbox(recorded, order=f"-{order}").items) == found[::-1]
+    sorted_by = {"deadline": "abcde", "age": "dbcae", "priority": "bcdea", "risk": "acdbe"}
+    for order, expected in sorted_by.items():
+        found = ids(inbox(recorded, order=order).items)
+        assert (order, found) == (order, [f"{name}.pay" for name in expected])
+        assert (order, ids(inbox(recorded, order=f"-{order}").items)) == (order, found[::-1])
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -363,28 +359,30 @@ def test_a_list_has_questions_without_what_is_large_and_one_is_read_whole(
         assert recorded.read(questions.question, "a", unknown) is None
 
 
-@pytest.mark.parametrize(
-    ("reason", "about"),
-    [
-        ({"tool": "refund", "arguments": {"to": "ada", "amount": 2**60}}, {"amount": 2**60}),
-        ({"tool": "mail", "arguments": {"urgent": True, "to": "ada"}, "cost": 1}, {"to": "ada"}),
-        ({"payee": "Elm Ltd", "total_eur": "12900.00"}, {"total_eur": "12900.00"}),
-        ({"costly": "yes", "lines": [1], "none": None}, {"costly": "yes"}),
-        ({"note": "x" * 100}, {"note": "x" * 77 + "..."}),
-        ({"tool": "ping", "arguments": {}}, None),
-        ("late", None),
-        (None, None),
-    ],
-)
-def test_a_list_says_the_amount_or_the_first_argument_and_who_started_the_run(
-    recorded: Recorded, reason: object, about: object
-) -> None:
-    recorded.write(asked("a", reason=reason, run={"started_by": "grace"}))
+ABOUT: dict[str, tuple[object, object]] = {
+    "a": ({"tool": "refund", "arguments": {"to": "ada", "amount": 2**60}}, {"amount": 2**60}),
+    "b": ({"tool": "mail", "arguments": {"urgent": True, "to": "ada"}, "cost": 1}, {"to": "ada"}),
+    "c": ({"payee": "Elm Ltd", "total_eur": "12900.00"}, {"total_eur": "12900.00"}),
+    "d": ({"costly": "yes", "lines": [1], "none": None}, {"costly": "yes"}),
+    "e": ({"note": "x" * 100}, {"note": "x" * 77 + "..."}),
+    "f": ({"tool": "ping", "arguments": {}}, None),
+    "g": ("late", None),
+    "h": (None, None),
+}
 
-    (listed,) = inbox(recorded).items
-    assert (listed.about, listed.started_by) == (about, "grace")
-    (run,) = recorded.read(runs.page, RunFilter()).items
-    assert run.interrupts[0].about == about
+
+def test_a_list_says_the_amount_or_the_first_argument_and_who_started_the_run(
+    recorded: Recorded,
+) -> None:
+    for run_id, (reason, _) in ABOUT.items():
+        recorded.write(asked(run_id, reason=reason, run={"started_by": "grace"}))
+
+    expected = {run_id: about for run_id, (_, about) in ABOUT.items()}
+    listed = inbox(recorded).items
+    assert {each.run_id: each.about for each in listed} == expected
+    assert {each.started_by for each in listed} == {"grace"}
+    found = recorded.read(runs.page, RunFilter()).items
+    assert {run.run_id: run.interrupts[0].about for run in found} == expected
 
 
 def test_the_questions_of_a_run_are_those_that_wait_and_then_the_settled_ones(
