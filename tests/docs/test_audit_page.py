@@ -10,10 +10,9 @@ from pathlib import Path
 import httpx
 import pytest
 from dev_stack import Place, until
-from pages import blocks, prose, read
+from pages import blocks, prose
 
 from abeyance.records.audit_chain import LAST
-from abeyance.settings import Settings
 
 PAGE = "how-to/audit.md"
 PRINT, TAMPERED, KEY, ERASE = (block.text for block in blocks(PAGE, "console"))
@@ -79,12 +78,6 @@ def test_the_commands_of_the_page_are_one_session(tmp_path: Path) -> None:
 
         until(erased, "the run to be erased", seconds=90)
         assert httpx.get(f"{stack.api}/runs/refund-A-7").status_code == 410
-
-
-def test_the_settings_that_it_names_exist() -> None:
-    named = {name.lower() for name in re.findall(r"ABEYANCE_([A-Z_]+)", read(PAGE))}
-
-    assert {"keep", "audit_key"} <= named <= {*Settings.model_fields}
 
 
 def test_it_names_the_types_of_the_last_lines() -> None:

@@ -12,13 +12,12 @@ from types import ModuleType
 
 import httpx
 import pytest
-from pages import Block, blocks, read
+from pages import Block, blocks
 from receiver import SECRET, SECRET_ENV
 from temporal_site import Site
 from temporalio.client import Client as TemporalClient
 from temporalio.envconfig import ClientConfig
 
-from abeyance import names
 from abeyance.contrib.people.webhook import signed_headers
 from abeyance.notifications.config import load_notifications
 from abeyance.settings import Settings
@@ -130,7 +129,3 @@ def test_the_variables_for_temporal_cloud_are_those_that_the_client_reads(
         given["TEMPORAL_NAMESPACE"],
     )
     assert config.get("tls")
-
-
-def test_the_page_names_every_search_attribute() -> None:
-    assert {*re.findall(r"`(Abeyance\w+)`", read(CLOUD))} == {*names.SEARCH_ATTRIBUTES}

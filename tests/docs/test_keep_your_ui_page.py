@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
 from agent_graphs import payments
 from node import converse
-from pages import blocks, perform, read
+from pages import blocks, perform
 from stack import app_for, served
 from temporal_site import Site
 from temporalio.client import Client as TemporalClient
-
-from abeyance.settings import Settings
 
 _PAGE = "how-to/keep-your-ui.md"
 _PROGRAMS = {block.heading: block.text for block in blocks(_PAGE, "js")}
@@ -22,12 +19,6 @@ _PROGRAMS = {block.heading: block.text for block in blocks(_PAGE, "js")}
 async def test_the_graph_is_one() -> None:
     (block,) = blocks(_PAGE, "python")
     await perform(block, {})
-
-
-def test_the_settings_that_it_names_exist() -> None:
-    named = {name.lower() for name in re.findall(r"ABEYANCE_([A-Z_]+)=", read(_PAGE))}
-
-    assert named <= set(Settings.model_fields)
 
 
 @pytest.mark.slow

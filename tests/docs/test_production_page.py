@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pages import read
+from pages import DOCS, read
 from starlette.requests import Request
 
 from abeyance.api.auth import Tokens
@@ -39,6 +39,12 @@ def test_every_setting_is_listed_with_its_default() -> None:
     assert listed == {
         name: as_written(field.default) for name, field in Settings.model_fields.items()
     }
+
+
+def test_every_setting_that_a_page_names_exists() -> None:
+    for page in (DOCS.parent / "README.md", *DOCS.rglob("*.md")):
+        named = {*re.findall(r"ABEYANCE_([A-Z_]+)", page.read_text(encoding="utf-8"))}
+        assert {name.lower() for name in named} <= {*Settings.model_fields}, page
 
 
 def made_as_told(page: str, folder: Path) -> str:

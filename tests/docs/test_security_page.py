@@ -83,6 +83,12 @@ async def app(settings: Settings) -> FastAPI:
     return create_app(settings, {}, Client(temporal))
 
 
+@pytest.fixture(scope="module")
+def lonely(settings: Settings) -> FastAPI:
+    """A service that has not found its Temporal."""
+    return create_app(settings, {})
+
+
 def described(app: FastAPI) -> dict[str, dict[str, Any]]:
     """The calls of the OpenAPI document."""
     return {
@@ -140,8 +146,8 @@ async def test_who_shows_no_token_is_told_so(app: FastAPI, row: Row) -> None:
 
 
 @pytest.mark.parametrize("row", [row for row in _ROWS if not row.needs_token], ids=str)
-async def test_what_takes_nothing_needs_no_token(settings: Settings, row: Row) -> None:
-    answer = await asked(create_app(settings, {}), row.call)
+async def test_what_takes_nothing_needs_no_token(lonely: FastAPI, row: Row) -> None:
+    answer = await asked(lonely, row.call)
 
     # That Temporal is not there is told to everybody.
     assert answer.status_code == 503 if row.call == "GET /readyz" else answer.status_code < 400

@@ -9,22 +9,9 @@ import sys
 from pages import blocks, prose
 from temporal_site import BINARY
 
-from abeyance import names
 from abeyance.settings import Settings
 
 PAGE = "how-to/storage.md"
-
-
-def test_every_setting_that_is_named_exists_and_every_one_of_storage_is_named() -> None:
-    named = {
-        name.lower()
-        for text in (prose(PAGE), *(block.text for block in blocks(PAGE, "console")))
-        for name in re.findall(r"ABEYANCE_([A-Z_]+)", text)
-    }
-    ours = {"storage", "storage_shared", "max_payload", "encryption_keys", "ui_origin"}
-
-    assert named <= {*Settings.model_fields}
-    assert ours <= named
 
 
 def test_its_numbers_are_those_of_the_settings() -> None:
@@ -32,11 +19,6 @@ def test_its_numbers_are_those_of_the_settings() -> None:
     (least,) = [limit.ge for limit in field.metadata if hasattr(limit, "ge")]
 
     assert f"({field.default:,} by default, at least {least:,})" in " ".join(prose(PAGE).split())
-
-
-def test_it_lists_every_search_attribute() -> None:
-    for name in names.SEARCH_ATTRIBUTES:
-        assert f"`{name}`" in prose(PAGE)
 
 
 def test_the_key_that_it_makes_is_one() -> None:
