@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from foreign_office import FRAMEWORKS, THREE, Office, Recorder, desk
 
-from abeyance import Budget, Principal, Refusal
+from abeyance import Budget, Principal
 from abeyance.adapters import (
     CallResult,
     ForeignAgent,
@@ -126,18 +126,6 @@ async def test_at_the_limit_of_its_budget_a_person_is_asked_before_the_next_turn
     assert office.lines == ["turn 1", "look 1", "turn 2", "look 2", "turn 3"]
 
 
-async def test_an_answer_counts_once_so_a_state_is_resumed_once(make: Make) -> None:
-    office = Office([("c1", "pay", 1)], "Done.")
-    run = await started(make(office))
-    (question,) = (await ids(run)).values()
-    await run.respond(question, YES)
-    with pytest.raises(Refusal):
-        await run.respond(question, {"approved": True, "arguments": {"x": 2}})
-
-    assert run.status == "completed"
-    assert office.lines == ["turn 1", "pay 1", "turn 2"]
-
-
 async def test_a_result_may_be_given_in_place_of_a_call(make: Make) -> None:
     office = Office([("c1", "pay", 1)], "Done.")
     run = await started(make(office))
@@ -166,24 +154,6 @@ async def test_a_message_reaches_the_next_turn_after_the_results_and_says_who_wr
     assert run.status == "completed"
 
 
-async def test_a_pause_holds_before_the_next_turn_and_a_cancelled_run_calls_nothing(
-    make: Make,
-) -> None:
-    office = Office([("c1", "pay", 1)], "Done.")
-    run = await started(make(office))
-    (question,) = (await ids(run)).values()
-    await run.pause()
-    await run.respond(question, YES)
-    assert (run.status, office.lines[-1]) != ("completed", "turn 2")
-    await run.resume()
-    assert run.status == "completed"
-
-    office = Office([("c1", "pay", 1)], "Done.")
-    run = await started(make(office))
-    await run.cancel()
-    assert (run.status, office.lines) == ("cancelled", ["turn 1"])
-
-
 async def test_a_rule_makes_a_tool_ask_that_the_framework_lets_run(make: Make) -> None:
     office = Office([("c1", "look", 1)], "Done.")
     agent = make(office, tools={"look": {"approve": lambda arguments: arguments["x"] == 1}})
@@ -199,23 +169,18 @@ def test_a_rule_for_a_tool_that_the_agent_does_not_have_is_refused(make: Make) -
             make(Office("Done."), tools={name: {"timeout": "P2D"}})
 
 
-@pytest.mark.parametrize(
-    "rule",
-    [
+def test_a_rule_about_the_approval_of_a_tool_that_asks_nobody_is_refused(make: Make) -> None:
+    rules: list[dict[str, Any]] = [
         {"requested_capability": "refunds:approve"},
         {"timeout": "P2D"},
         {"prompt": "Look?"},
         {"decisions": ["approve"]},
         {"assignees": ["ada"]},
-    ],
-    ids=lambda rule: next(iter(rule)),
-)
-def test_a_rule_about_the_approval_of_a_tool_that_asks_nobody_is_refused(
-    make: Make, rule: dict[str, Any]
-) -> None:
-    with pytest.raises(ToolDeclarationError, match="no effect without an approval"):
-        make(Office("Done."), tools={"look": rule})
-    make(Office("Done."), tools={"look": {"approve": True, **rule}})
+    ]
+    for rule in rules:
+        with pytest.raises(ToolDeclarationError, match="no effect without an approval"):
+            make(Office("Done."), tools={"look": rule})
+        make(Office("Done."), tools={"look": {"approve": True, **rule}})
 
 
 @pytest.mark.parametrize(

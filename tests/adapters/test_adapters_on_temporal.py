@@ -10,7 +10,13 @@ from temporalio.client import Client as TemporalClient
 from abeyance import views
 
 
-@pytest.mark.parametrize("framework", sorted(FRAMEWORKS))
+@pytest.mark.parametrize(
+    "framework",
+    [
+        pytest.param(name, marks=[] if name == "pydantic_ai" else [pytest.mark.slow])
+        for name in sorted(FRAMEWORKS)
+    ],
+)
 async def test_turns_and_calls_are_told_like_those_of_an_agent_and_workers_may_change(
     temporal: TemporalClient, framework: str
 ) -> None:
@@ -48,12 +54,9 @@ class _Wordy(Office):
         return super().look(x) + "." * 50_000
 
 
-@pytest.mark.parametrize("framework", sorted(FRAMEWORKS))
-async def test_a_large_state_is_stored_outside_the_history(
-    temporal: TemporalClient, framework: str
-) -> None:
+async def test_a_large_state_is_stored_outside_the_history(temporal: TemporalClient) -> None:
     office = _Wordy([("c1", "look", 1)], [("c2", "pay", 2)], "Done.")
-    site = Site(temporal, desk(FRAMEWORKS[framework](office)))
+    site = Site(temporal, desk(FRAMEWORKS["pydantic_ai"](office)))
 
     async def question() -> views.InterruptView | None:
         return next(iter((await site.client.run(run_id).view()).interrupts), None)

@@ -27,15 +27,14 @@ GIVEN: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("given", GIVEN)
 @pytest.mark.parametrize("framework", sorted(FRAMEWORKS))
-@pytest.mark.parametrize("asks", [False, True], ids=["free", "approved"])
 async def test_a_framework_takes_the_arguments_that_it_takes_alone_and_they_are_shown_as_sent(
-    framework: str, given: str, asks: bool
+    framework: str, given: str
 ) -> None:
     its, arguments = hooked(framework), GIVEN[given]
     alone, ours = (Office([("c1", "pay", arguments)], "Done.") for _ in range(2))
     place = next(iter(PLACES[framework]))
     await its.alone(its.agent(alone, place, Guard("nothing")))
-    rules = {"pay": {"approve": True}} if asks else None
+    rules = {"pay": {"approve": True}}
     agent = its.wrap(lambda: its.agent(ours, place, Guard("nothing")), tools=rules)
     run = InMemoryRun(desk(agent))
     await run.start()

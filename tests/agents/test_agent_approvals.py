@@ -135,3 +135,22 @@ async def test_what_was_edited_holds_also_where_the_predicate_would_not_ask_any_
     await run.respond("approve", {"approved": True, "arguments": {"amount": 1}})
 
     assert purse.paid == [(1, "bob")]
+
+
+@pytest.mark.parametrize(
+    ("on_timeout", "status", "paid"),
+    [
+        ("halt", "halted", []),
+        ({"default": {"approved": True, "arguments": {"amount": 1}}}, "completed", [(1, "bob")]),
+    ],
+)
+async def test_what_happens_at_the_deadline_is_what_the_tool_declares(
+    on_timeout: Any, status: str, paid: Any
+) -> None:
+    purse = Purse(approval_timeout="2h", on_timeout=on_timeout)
+    run, _ = await asking(purse)
+    await run.advance("1h")
+    assert (run.status, purse.paid) == ("awaiting-input", [])
+    await run.advance("1h")
+
+    assert (run.status, purse.paid) == (status, paid)

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 from agent_scripts import Script, call, failure, started, with_agent
+from graph_faults import faults
 from pydantic_ai.messages import ModelResponse, TextPart
 from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.usage import RequestUsage
 
-from abeyance import Agent, Budget, Escalation, GraphError, Refusal, tool
+from abeyance import Agent, Budget, Escalation, Refusal, tool
 from abeyance.testing import InMemoryRun
 
 
@@ -133,10 +134,9 @@ async def test_the_terms_of_a_question_are_those_of_a_budget_too() -> None:
     ],
 )
 def test_a_budget_that_cannot_be_is_a_fault(budget: Any, fault: str) -> None:
-    with pytest.raises(GraphError) as error:
-        with_agent(Agent("clerk", model=looking(1), budget=budget)).build()
+    told = faults(with_agent(Agent("clerk", model=looking(1), budget=budget)))
 
-    assert any(fault in each for each in error.value.faults), error.value.faults
+    assert any(fault in each for each in told), told
 
 
 def test_names_of_models_that_frameworks_give_are_found_in_the_list_of_prices() -> None:
@@ -155,3 +155,11 @@ def test_names_of_models_that_frameworks_give_are_found_in_the_list_of_prices() 
         "Fake": None,
         None: None,
     }
+
+
+async def test_a_deadline_may_stop_the_agent() -> None:
+    budget = Budget(turns=1, timeout="1h", on_timeout="stop")
+    run = await started(Agent("clerk", model=looking(3), tools=[look], budget=budget))
+    await run.advance(3600)
+
+    assert failure(run)[0] == "budget_exhausted"

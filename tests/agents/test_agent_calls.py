@@ -10,7 +10,9 @@ import pytest
 from agent_scripts import (
     Script,
     call,
+    places,
     ran,
+    respond,
     started,
 )
 from pydantic_ai.messages import ToolCallPart
@@ -56,11 +58,10 @@ def till() -> Till:
     return Till()
 
 
-@pytest.mark.parametrize("execution", ["concurrent", "sequential"])
-async def test_more_calls_than_one_turn_may_have_are_not_run(till: Till, execution: Any) -> None:
+async def test_more_calls_than_one_turn_may_have_are_not_run(till: Till) -> None:
     calls = [call("look", f"c{number}", what=str(number)) for number in range(MAX_CALLS + 2)]
     script = Script(calls, "done")
-    run = await started(Agent("clerk", model=script, tools=till.tools, tool_execution=execution))
+    run = await started(Agent("clerk", model=script, tools=till.tools))
 
     assert len(till.done) == MAX_CALLS
     late = [script.told()[f"c{number}"] for number in (MAX_CALLS, MAX_CALLS + 1)]
@@ -87,11 +88,7 @@ async def test_arguments_that_are_too_large_together_are_told_and_the_rest_runs(
     [
         (call("steal", "c1"), "There is no tool 'steal'. There are 'transfer', 'look', 'delete'."),
         (call("look", "c1"), "what: it is missing"),
-        (call("look", "c1", what=7), "what: Input should be a valid string, but it is 7"),
-        (call("look", "c1", what="x", how="y"), "how: there is no such argument"),
         (ToolCallPart("look", '{"what": ', "c1"), "they are not a JSON object"),
-        (ToolCallPart("look", "[1]", "c1"), "they must be one JSON object"),
-        (call("transfer", "c1", amount="much", to="bob"), "amount: Input should be a valid number"),
     ],
 )
 async def test_a_call_that_cannot_be_made_is_an_error_that_the_model_sees(
@@ -104,16 +101,6 @@ async def test_a_call_that_cannot_be_made_is_an_error_that_the_model_sees(
     assert (outcome, told in content) == ("failed", True), content
     assert script.told()["c2"] == ("success", "till is fine")
     assert (run.status, till.done, await ran(run)) == ("completed", ["till"], ["tool:look:c2"])
-
-
-async def test_a_turn_of_calls_that_cannot_be_made_leads_to_the_next_turn() -> None:
-    script = Script([call("steal", "c1"), call("steal", "c2")], "I see")
-    run = await started(Agent("clerk", model=script))
-
-    assert [content for _, content in script.told().values()] == [
-        "There is no tool 'steal'. There is none."
-    ] * 2
-    assert (run.status, run.values["report"]) == ("completed", "I see")
 
 
 async def test_what_a_tool_raises_is_in_the_log_with_its_place(
@@ -191,7 +178,7 @@ async def test_a_large_result_is_no_part_of_the_runs_state_and_reaches_the_model
     assert script.told() == {"c1": ("success", "x" * 90_000), "c2": ("success", "yes")}
 
 
-@pytest.mark.parametrize("call_id", ["", "a;b:c%", "x" * 500, "new\nline", "\ud800"])
+@pytest.mark.parametrize("call_id", ["", "a;b:c%", "x" * 500, "\ud800"])
 async def test_a_call_may_have_any_id(till: Till, call_id: str) -> None:
     script = Script(call("transfer", call_id, amount=5000, to="bob"), "done")
     run = await started(Agent("clerk", model=script, tools=till.tools))
@@ -202,3 +189,32 @@ async def test_a_call_may_have_any_id(till: Till, call_id: str) -> None:
 
     assert till.done == [(5000.0, "bob")]
     assert [outcome for outcome, _ in script.told().values()] == ["success"]
+
+
+async def test_of_three_calls_two_are_gated_and_the_third_runs_once_at_once(till: Till) -> None:
+    script = Script(
+        [
+            call("transfer", "c1", amount=5000, to="bob"),
+            call("delete", "c2", path="/x"),
+            call("look", "c3", what="till"),
+        ],
+        "done",
+    )
+    run = await started(Agent("clerk", model=script, tools=till.tools))
+
+    assert till.done == ["till"]
+    assert await places(run) == [("tool:transfer:c1", "approve"), ("tool:delete:c2", "approve")]
+    assert (run.status, len(script.seen)) == ("awaiting-input", 1)
+    await respond(run, "c2", "y")
+    assert (till.done, await places(run)) == (["till", "/x"], [("tool:transfer:c1", "approve")])
+    assert (run.status, len(script.seen)) == ("awaiting-input", 1)
+    await respond(run, "c1", YES)
+
+    assert till.done == ["till", "/x", (5000.0, "bob")]
+    assert (await ran(run)).count("tool:look:c3") == 1
+    assert (run.status, run.values["report"]) == ("completed", "done")
+    assert list(script.told().items()) == [
+        ("c1", ("success", "sent 5000 to bob")),
+        ("c2", ("success", "deleted /x")),
+        ("c3", ("success", "till is fine")),
+    ]

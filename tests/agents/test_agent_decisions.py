@@ -6,29 +6,15 @@ from typing import Any
 
 import pytest
 from agent_scripts import Script, answered, call, started
+from tool_calls import Purse
 
-from abeyance import AfterToolCall, Agent, Principal, Refusal, tool
-from abeyance.agents.tool_errors import ToolDeclarationError
+from abeyance import AfterToolCall, Agent, Principal, Refusal
 from abeyance.errors import Code
 from abeyance.testing import InMemoryRun
 
 ADA = Principal(subject="ada")
 EDIT = {"approved": True, "arguments": {"amount": 3}}
 RESULT = {"approved": False, "result": {"paid": "in cash"}}
-
-
-class Purse:
-    """The tool `pay`, which has to be approved, and what it has paid."""
-
-    def __init__(self, **options: Any) -> None:
-        self.paid: list[int] = []
-
-        @tool(approve=True, **options)
-        async def pay(amount: int) -> str:
-            self.paid.append(amount)
-            return f"paid {amount}"
-
-        self.tool = pay
 
 
 async def asking(purse: Purse, **about: Any) -> tuple[InMemoryRun, Script]:
@@ -70,32 +56,22 @@ async def test_an_edit_is_told_to_the_model_and_stands_in_the_transcript() -> No
     run, script = await asking(purse)
     await run.respond("approve", EDIT, principal=ADA)
 
-    assert purse.paid == [3]
+    assert purse.paid == [(3, "bob")]
     assert script.told() == {"c1": ("success", "paid 3")}
     assert script.heard()[-1] == (
-        "ada changed the arguments of your call 'c1' of 'pay' before it was run, to {\"amount\":3}"
+        "ada changed the arguments of your call 'c1' of 'pay' before it was run, to "
+        '{"amount":3,"to":"bob"}'
     )
     entry = await entry_of(run)
-    assert (entry.decision, entry.answered_by, entry.arguments) == ("edit", "ada", {"amount": 3})
+    assert (entry.decision, entry.answered_by, entry.arguments) == (
+        "edit",
+        "ada",
+        {"amount": 3, "to": "bob"},
+    )
     items = await run.transcript(min(run.state.transcripts, key=len))
     assert [(item.role, item.text) for item in items if item.text == script.heard()[-1]] == [
         ("system", script.heard()[-1])
     ]
-
-
-async def test_a_hook_that_fails_does_not_hide_that_a_person_gave_the_result() -> None:
-    class Broken:
-        async def after_tool_call(self, event: AfterToolCall) -> None:
-            message = "no connection"
-            raise OSError(message)
-
-    run, script = await asking(Purse(), hooks=[Broken()])
-    await run.respond("approve", RESULT, principal=ADA)
-
-    outcome, text = script.told()["c1"]
-    told = "A person gave the result of 'pay' in place of the call, but it is withheld: "
-    assert (outcome, text.startswith(told)) == ("failed", True)
-    assert (await entry_of(run)).answered_by == "ada"
 
 
 @pytest.mark.parametrize(
@@ -130,8 +106,7 @@ async def test_after_hooks_see_the_result_of_a_person_and_may_change_it() -> Non
     assert (entry.decision, entry.answered_by) == ("respond", "ada")
 
 
-@pytest.mark.parametrize("hooks", [[], ["hook"]])
-async def test_the_call_of_an_agent_is_decided_in_the_same_way(hooks: list[str]) -> None:
+async def test_the_call_of_an_agent_is_decided_in_the_same_way() -> None:
     class Watch:
         async def after_tool_call(self, event: AfterToolCall) -> None:
             pass
@@ -143,7 +118,7 @@ async def test_the_call_of_an_agent_is_decided_in_the_same_way(hooks: list[str])
             "boss",
             model=script,
             tools=[helper.as_tool(description="Helps.", approve=True)],
-            hooks=[Watch() for _ in hooks],
+            hooks=[Watch()],
         )
         run = await started(boss)
         await run.respond("approve", answer, principal=ADA)
@@ -157,17 +132,3 @@ async def test_the_call_of_an_agent_is_decided_in_the_same_way(hooks: list[str])
     assert script.told() == {"c1": ("success", "helped")}
     assert script.heard()[-1].startswith("ada changed the arguments of your call 'c1' of 'helper'")
     assert (await entry_of(run)).decision == "edit"
-
-
-@pytest.mark.parametrize(
-    ("options", "fault"),
-    [
-        ({"approve": True, "decisions": []}, "decisions=: none given: use some of approve, edit"),
-        ({"approve": True, "decisions": ["maybe"]}, "decisions=: 'maybe' given: use some of"),
-        ({"decisions": ["approve"]}, "decisions= has no effect without an approval"),
-    ],
-)
-def test_faults_in_the_decisions_of_a_tool_are_named(options: Any, fault: str) -> None:
-    with pytest.raises(ToolDeclarationError) as raised:
-        tool(**options)(lambda: None)
-    assert fault in str(raised.value)

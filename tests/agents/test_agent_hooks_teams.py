@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from agent_scripts import Script, call, ran, started
 
-from abeyance import AfterToolCall, Agent, BeforeToolCall
+from abeyance import AfterToolCall, Agent, BeforeToolCall, Refusal
 
 CLERK = "graph:g;node:review;agent:clerk"
 HELPER = f"{CLERK};tool:helper:c1;agent:helper"
@@ -39,15 +39,6 @@ class Looking:
 
     async def after_tool_call(self, event: AfterToolCall) -> None:
         event.result = await event.interrupt("look", reason={"result": event.result})
-
-
-class Broken:
-    def __init__(self, moment: str) -> None:
-        setattr(self, moment, self._raise)
-
-    async def _raise(self, event: Any) -> None:
-        message = "no connection"
-        raise OSError(message)
 
 
 class Team:
@@ -158,15 +149,6 @@ async def test_an_after_hook_asks_about_each_agent_and_is_asked_once_about_each(
     assert [each[2] for each in watching.seen[-2:]] == ["badly", "well"]
 
 
-async def test_an_after_hook_that_fails_withholds_what_an_agent_came_to() -> None:
-    team = Team(hooks=[Broken("after_tool_call")])
-    run = await started(team.clerk)
-
-    reason = "denied by hook Broken: OSError: no connection"
-    text = f"'helper' has run, but its result is withheld: {reason}"
-    assert (run.status, team.script.told()) == ("completed", {"c1": ("failed", text)})
-
-
 async def test_an_after_hook_sees_that_an_agent_failed() -> None:
     watching = Watching()
     endless = Agent("helper", model=Script(call("nothing", "n")), max_turns=1)
@@ -211,3 +193,13 @@ async def test_an_after_hook_sees_large_tasks_and_what_large_ones_came_to() -> N
         "c2": ("denied", "one is enough, seen"),
     }
     assert {each[1]["task"] for each in watching.seen} == {f"c1 {large}", f"c2 {large}"}
+
+
+async def test_who_answers_what_a_hook_asks_before_an_agent_needs_its_capability() -> None:
+    from abeyance.core.policy import Principal
+
+    team = Team(hooks=[Asking()])
+    run = await started(team.clerk)
+    with pytest.raises(Refusal, match="helpers"):
+        await run.respond("sure", "yes", principal=Principal(subject="eve"))
+    assert team.inner.seen == []

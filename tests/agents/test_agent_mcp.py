@@ -102,8 +102,7 @@ async def test_a_model_is_offered_the_tools_of_a_server_and_calls_them(tmp_path:
 AT = "2026-01-31T10:00"
 
 
-@pytest.mark.parametrize("asks", [False, True], ids=["free", "approved"])
-async def test_the_server_judges_the_arguments_of_its_tools(tmp_path: Path, asks: bool) -> None:
+async def test_the_server_judges_the_arguments_of_its_tools(tmp_path: Path) -> None:
     said: dict[str, list[tuple[str, dict[str, Any]]]] = {
         "success: 3": [("add", {"a": "1", "b": 2}), ("add", {"a": 1, "b": 2, "note": "soon"})],
         "failed: Error executing tool add: .*valid integer": [("add", {"a": "x", "b": 2})],
@@ -116,10 +115,10 @@ async def test_the_server_judges_the_arguments_of_its_tools(tmp_path: Path, asks
         "failed: .*valid timedelta": [("book", {"at": AT, "spell": "an hour"})],
     }
     given = [(told, *each) for told, every in said.items() for each in every]
-    server = started(tmp_path, tools=["add", "book"], approve=asks)
+    server = started(tmp_path, tools=["add", "book"], approve=True)
     model = Calls(*((name, arguments) for _, name, arguments in given))
     run = await testing.run(graph_of(model, server), {"task": "add"})
-    for question, (_, name, arguments) in zip(await run.interrupts(), given, strict=asks):
+    for question, (_, name, arguments) in zip(await run.interrupts(), given, strict=True):
         assert question.reason == {"tool": name, "arguments": arguments}
         await run.respond(question.id, {"approved": True, "arguments": arguments})
     results = run.values["said"].split(" | ")
@@ -133,7 +132,6 @@ async def test_the_server_judges_the_arguments_of_its_tools(tmp_path: Path, asks
     [
         ({"action": "accept", "content": {"sure": True}}, "transferred", ["transferred 9"]),
         ({"action": "decline"}, "not transferred: decline", []),
-        ({"action": "cancel"}, "not transferred: cancel", []),
     ],
 )
 async def test_what_a_server_asks_is_an_interrupt_with_its_schema_and_no_is_an_answer(

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import tool_calls
 from agent_scripts import Script, call, started
 from tool_visits import ended, visiting
 
 from abeyance import Agent, BeforeToolCall, Interrupt, Principal, ToolContext, tool
-from abeyance.agents.tool_errors import ToolDeclarationError
 from abeyance.testing import InMemoryRun
 
 ADA, BOB = Principal(subject="ada"), Principal(subject="bob")
@@ -19,24 +19,18 @@ YES = {"approved": True}
 EDIT = {"approved": True, "arguments": {"amount": 3}}
 
 
-class Purse:
+class Purse(tool_calls.Purse):
     """The tool `pay` with a preview of the balance, and what it has paid."""
 
     def __init__(self, preview: Callable[..., Any] | None = None, **options: Any) -> None:
         self.balance = 100
-        self.paid: list[int] = []
 
         async def would_pay(ctx: ToolContext, amount: int) -> dict[str, Any]:
             assert (ctx.tool, ctx.call_id) == ("pay", "c1")
             left = self.balance - amount
             return {"summary": f"{left} would be left", "cost": amount}
 
-        @tool(approve=True, preview=preview or would_pay, **options)
-        async def pay(amount: int, to: str = "bob") -> str:
-            self.paid.append(amount)
-            return f"paid {amount}"
-
-        self.tool = pay
+        super().__init__(preview=preview or would_pay, **options)
 
 
 async def asking(purse: Purse, **about: Any) -> tuple[InMemoryRun, Script]:
@@ -52,7 +46,7 @@ async def test_an_approval_shows_what_the_call_would_do_and_the_call_is_made() -
     assert question.preview == {"summary": "95 would be left", "cost": 5}
     assert question.reason == {"tool": "pay", "arguments": {"amount": 5, "to": "bob"}}
     await run.respond("approve", YES, digests={question.id: str(question.digest)})
-    assert (purse.paid, run.status) == ([5], "completed")
+    assert (purse.paid, run.status) == ([(5, "bob")], "completed")
     assert script.told() == {"c1": ("success", "paid 5")}
 
 
@@ -125,7 +119,7 @@ async def test_a_preview_that_differs_right_before_the_call_voids_the_approval()
         "Asked anew: what it would do has changed, or is not known since the approval."
     )
     await run.respond(second.id, YES)
-    assert (purse.paid, run.status) == ([5], "completed")
+    assert (purse.paid, run.status) == ([(5, "bob")], "completed")
 
 
 async def test_an_edit_is_asked_anew_with_the_preview_of_the_edited_arguments() -> None:
@@ -142,7 +136,7 @@ async def test_an_edit_is_asked_anew_with_the_preview_of_the_edited_arguments() 
     assert "its arguments were edited" in second.prompt
 
     await run.respond(second.id, YES, principal=BOB)
-    assert purse.paid == [3]
+    assert purse.paid == [(3, "bob")]
     assert script.heard()[-1].startswith("ada changed the arguments of your call 'c1' of 'pay'")
 
 
@@ -172,7 +166,7 @@ async def test_a_preview_that_fails_before_the_question_is_shown_as_its_error() 
     (second,) = await run.interrupts()
     assert second.preview == {**FINE, "before": first.preview}
     await run.respond(second.id, YES)
-    assert purse.paid == [5]
+    assert purse.paid == [(5, "bob")]
 
 
 async def test_a_preview_that_fails_before_the_call_voids_the_approval_each_time() -> None:
@@ -233,7 +227,7 @@ async def test_a_hook_that_asks_comes_before_the_preview_which_sees_what_it_chan
     await run.respond("approve", YES)
     await run.respond("approve", YES)
 
-    assert (purse.paid, run.status) == ([4], "completed")
+    assert (purse.paid, run.status) == ([(4, "bob")], "completed")
 
 
 async def test_a_call_that_needs_no_approval_has_no_preview() -> None:
@@ -244,7 +238,7 @@ async def test_a_call_that_needs_no_approval_has_no_preview() -> None:
         Agent("clerk", model=Script(call("pay", "c1", amount=5), "ok"), tools=[free])
     )
 
-    assert (purse.paid, run.status) == ([5], "completed")
+    assert (purse.paid, run.status) == ([(5, "bob")], "completed")
 
 
 async def test_a_lost_worker_leads_to_no_preview_but_to_the_question_what_became_of_the_call() -> (
@@ -256,33 +250,8 @@ async def test_a_lost_worker_leads_to_no_preview_but_to_the_question_what_became
     await ended(
         visiting(purse.tool, {"amount": 5}, approved=YES, journal={"/previewed": seen}, kept=kept)
     )
-    assert purse.paid == [5]
+    assert purse.paid == [(5, "bob")]
     begun = {"/previewed": seen, "/confirmed": 1, "/begun": kept["/begun"]}
     lost = visiting(purse.tool, {"amount": 5}, approved=YES, journal=begun)
 
     assert [each.question.name for each in (await ended(lost)).interrupts] == ["outcome"]
-
-
-@pytest.mark.parametrize(
-    ("options", "fault"),
-    [
-        ({"preview": lambda amount: {}}, "is invalid: use an async function of the arguments"),
-        ({"approve": False}, "preview= has no effect without an approval"),
-    ],
-)
-def test_faults_in_a_preview_are_named(options: Any, fault: str) -> None:
-    with pytest.raises(ToolDeclarationError) as raised:
-        tool(**{"approve": True, "preview": failing(FINE), **options})(lambda amount: None)
-    assert fault in str(raised.value)
-
-
-def test_a_preview_takes_arguments_of_its_tool() -> None:
-    async def preview(currency: str) -> Any:
-        return FINE
-
-    with pytest.raises(
-        ToolDeclarationError, match="preview= takes 'currency', which is no argument"
-    ):
-
-        @tool(approve=True, preview=preview)
-        async def pay(amount: int) -> None: ...

@@ -180,28 +180,6 @@ async def test_a_no_is_not_remembered() -> None:
     assert refusal.code is Code.INVALID_ANSWER
 
 
-@pytest.mark.parametrize(
-    ("options", "fault"),
-    [
-        ({"remember": Remember(most="7d", same=["who"])}, "names 'who', which is no argument"),
-        ({"remember": Remember(most="7d", below={"to": 3})}, "'to' is no number"),
-        ({"remember": "7d"}, "use Remember(most='7d'"),
-        ({"remember": WEEK, "quorum": 2}, "no effect with quorum="),
-        ({"remember": WEEK, "hold": "5m"}, "no effect with quorum="),
-        ({"remember": WEEK, "approve": False}, "remember= has no effect without an approval"),
-    ],
-)
-def test_a_declaration_that_lets_nobody_remember_anything_is_a_fault(
-    options: Any, fault: str
-) -> None:
-    with pytest.raises(ToolDeclarationError) as error:
-
-        @tool(**{"approve": True, **options})
-        async def pay(amount: int, to: str) -> None: ...
-
-    assert fault in str(error.value)
-
-
 def test_an_agent_as_a_tool_has_no_approvals_that_are_remembered() -> None:
     helper = Agent("helper", model=Script("done"))
     options: dict[str, Any] = {"remember": WEEK}

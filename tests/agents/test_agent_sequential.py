@@ -74,28 +74,6 @@ async def test_a_sequence_stops_at_the_first_call_that_asks() -> None:
     ]
 
 
-async def test_calls_that_cannot_be_made_do_not_stop_a_sequence() -> None:
-    bench = Bench()
-    calls = [
-        call("steal", "c1"),
-        call("work", "c2", what="one"),
-        call("work", "c3", what=7),
-        call("work", "c4", what="two"),
-        call("steal", "c5"),
-    ]
-    run, script = await one_by_one(calls, bench)
-
-    assert (run.status, bench.done) == ("completed", ["one", "two"])
-    assert [outcome for outcome, _ in script.told().values()] == [
-        "failed",
-        "success",
-        "failed",
-        "success",
-        "failed",
-    ]
-    assert len(script.seen) == 2
-
-
 async def test_max_turns_counts_the_turns_of_the_model_and_not_the_calls() -> None:
     bench = Bench()
     calls = [call("work", f"c{number}", what=str(number)) for number in range(10)]

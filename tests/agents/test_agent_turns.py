@@ -6,11 +6,10 @@ import json
 from typing import Any
 
 import pytest
-from agent_scripts import Script, call, failure, heard, started, with_agent
+from agent_scripts import Script, call, failure, started, with_agent
 from pydantic import BaseModel
 from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
-from pydantic_ai.models.test import TestModel
 from pydantic_ai.usage import RequestUsage
 
 from abeyance import Agent, ToolContext, tool
@@ -33,23 +32,6 @@ async def look(what: str) -> str:
     return f"{what} is fine"
 
 
-async def test_text_without_a_call_is_the_output() -> None:
-    script = Script("all is well")
-    run = await started(Agent("clerk", model=script))
-
-    assert (run.status, run.values["report"]) == ("completed", "all is well")
-    assert heard(script.seen[0]) == ["What is to be done?"]
-
-
-async def test_a_test_model_runs_an_agent_with_tools_and_an_output() -> None:
-    agent = Agent("clerk", model=TestModel(), tools=[look], output=Verdict)
-    run = await started(agent)
-
-    assert run.status == "completed"
-    assert run.values["report"].keys() == {"approved", "score"}
-    assert [e.address async for e in run.events(follow=False) if e.type == "tool.finished"] != []
-
-
 async def test_corrections_are_bounded_in_a_row() -> None:
     script = Script(final("c1", approved="perhaps"))
     run = await started(Agent("clerk", model=script, output=Verdict, max_corrections=2))
@@ -68,16 +50,6 @@ async def test_a_turn_that_calls_tools_is_no_correction() -> None:
     run = await started(agent)
 
     assert run.values["report"] == {"approved": True, "score": 1}
-
-
-@pytest.mark.parametrize("nonsense", ["", "   ", []])
-async def test_nonsense_is_corrected_and_then_fails_the_agent(nonsense: Any) -> None:
-    script = Script(nonsense)
-    run = await started(Agent("clerk", model=script, max_corrections=1))
-
-    code, message = failure(run)
-    assert (code, "no valid output 2 times in a row" in message) == ("node_failed", True)
-    assert any("Your response was empty" in text for text in script.heard())
 
 
 async def test_an_output_beside_calls_waits_for_their_results() -> None:
@@ -139,15 +111,6 @@ async def test_a_model_that_is_down_fails_nothing() -> None:
     assert run.status == "running"
 
 
-async def test_a_provider_without_a_key_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    run = InMemoryRun(with_agent(Agent("clerk", model="openai:gpt-5")))
-    with pytest.raises(Blocked, match="OPENAI_API_KEY"):
-        await run.start()
-
-    assert run.status == "running"
-
-
 async def test_a_model_that_raises_is_tried_again_as_often_as_the_agent_says() -> None:
     tried: list[int] = []
 
@@ -171,11 +134,11 @@ async def test_what_a_call_carries_does_not_grow_with_the_conversation() -> None
         return what
 
     def turn(messages: Any) -> Any:
-        return "done" if len(sizes) == 40 else call("note", f"c{len(sizes):02}", what="x" * 1_000)
+        return "done" if len(sizes) == 20 else call("note", f"c{len(sizes):02}", what="x" * 1_000)
 
     run = await started(Agent("clerk", model=Script(turn), tools=[note]))
 
-    assert (run.status, len(sizes)) == ("completed", 40)
+    assert (run.status, len(sizes)) == ("completed", 20)
     assert max(sizes) < 1_000
     # The numbers of turns and tokens have more digits by then.
     assert sizes[-1] - sizes[0] < 20

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from agent_scripts import Script, call, ran, started
+from pydantic_ai.messages import ToolCallPart
 
 from abeyance import (
     AfterToolCall,
@@ -41,15 +42,56 @@ def paying(*hooks: object, calls: int = 1, **options: Any) -> tuple[Agent, Scrip
     return Agent("clerk", model=script, tools=[pay], hooks=hooks, **options), script
 
 
-async def test_an_after_hook_sees_a_call_that_a_person_rejected() -> None:
-    watching = Watching()
-    clerk, script = paying(watching)
-    run = await started(clerk)
-    await run.respond("approve", NO)
+@tool(approve=True)
+async def write(text: str) -> str:
+    """Write."""
+    return text
 
-    assert watching.seen == [("c1", {"amount": 1}, REJECTED, True, True)]
-    assert script.told() == {"c1": ("denied", REJECTED)}
-    assert await ran(run) == [], "a call that is rejected is never scheduled"
+
+@tool
+async def choose(ctx: ToolContext) -> str:
+    """Choose."""
+    return str(await ctx.interrupt("which", timeout="1h", on_timeout="goto:nowhere"))
+
+
+class Denying:
+    async def before_tool_call(self, event: BeforeToolCall) -> None:
+        message = "no connection"
+        raise OSError(message)
+
+
+@pytest.mark.parametrize(
+    ("made", "hooks", "answer", "outcome", "told"),
+    [
+        (call("pay", "c1", amount=1), (), NO, "denied", REJECTED),
+        (
+            call("pay", "c1", amount=1),
+            (Denying(),),
+            None,
+            "denied",
+            "denied by hook Denying: OSError: no connection",
+        ),
+        (call("write", "c1", text="x" * 200_000), (), None, "failed", "smaller arguments"),
+        (call("choose", "c1"), (), None, "failed", "would go to 'nowhere'"),
+    ],
+    ids=["rejected", "denied by a hook", "too large to be approved", "cannot be asked"],
+)
+async def test_an_after_hook_sees_a_call_that_was_not_made(
+    made: ToolCallPart, hooks: tuple[object, ...], answer: Any, outcome: str, told: str
+) -> None:
+    watching, script = Watching(), Script(made, "done")
+    tools, watched = [pay, write, choose], [watching, *hooks]
+    run = await started(Agent("clerk", model=script, tools=tools, hooks=watched))
+    if answer is not None:
+        await run.respond("approve", answer)
+
+    ((call_id, _, text, is_error, is_cancelled),) = watching.seen
+    assert (call_id, is_error, is_cancelled) == ("c1", True, outcome == "denied")
+    assert told in text
+    assert script.told() == {"c1": (outcome, text)}
+    assert run.status == "completed"
+    if outcome == "denied":
+        assert await ran(run) == [], "a call that is denied is never scheduled"
 
 
 async def test_an_after_hook_changes_what_the_model_reads_of_a_rejected_call() -> None:
@@ -62,19 +104,6 @@ async def test_an_after_hook_changes_what_the_model_reads_of_a_rejected_call() -
     await run.respond("approve", NO)
 
     assert script.told() == {"c1": ("success", "ask again tomorrow")}
-
-
-async def test_an_after_hook_that_fails_does_not_hide_that_a_call_was_not_made() -> None:
-    class Broken:
-        async def after_tool_call(self, event: AfterToolCall) -> None:
-            message = "no connection"
-            raise OSError(message)
-
-    clerk, script = paying(Broken())
-    run = await started(clerk)
-    await run.respond("approve", NO)
-
-    assert script.told() == {"c1": ("denied", "denied by hook Broken: OSError: no connection")}
 
 
 async def test_an_after_hook_asks_about_a_rejected_call_and_others_are_not_heard_again() -> None:
@@ -117,34 +146,6 @@ async def test_in_a_sequence_an_after_hook_is_heard_before_the_next_call_is_look
         "c2": ("denied", "one rejection is enough"),
     }
     assert [each[0] for each in strict.seen] == ["c1", "c2"]
-
-
-async def test_an_after_hook_sees_a_call_that_a_hook_denied() -> None:
-    class Broken:
-        async def before_tool_call(self, event: BeforeToolCall) -> None:
-            message = "no connection"
-            raise OSError(message)
-
-    watching = Watching()
-    clerk, _ = paying(watching, Broken())
-    await started(clerk)
-
-    text = "denied by hook Broken: OSError: no connection"
-    assert watching.seen == [("c1", {"amount": 1}, text, True, True)]
-
-
-async def test_an_after_hook_sees_a_call_that_is_too_large_to_be_approved() -> None:
-    @tool(approve=True)
-    async def write(text: str) -> str:
-        return text
-
-    watching = Watching()
-    script = Script(call("write", "c1", text="x" * 200_000), "done")
-    await started(Agent("clerk", model=script, tools=[write], hooks=[watching]))
-
-    ((call_id, _, text, is_error, is_cancelled),) = watching.seen
-    assert (call_id, is_error, is_cancelled) == ("c1", True, False)
-    assert "smaller arguments" in text
 
 
 # Nobody answered in time
@@ -195,18 +196,3 @@ async def test_a_call_whose_question_nobody_answered_in_time_says_so() -> None:
     text = "Nobody answered 'which' in time, so the call was given up before it had a result."
     assert (run.status, script.told()) == ("completed", {"c1": ("interrupted", text)})
     assert watching.seen == [("c1", {}, text, True, True)]
-
-
-async def test_an_after_hook_sees_a_call_whose_question_cannot_be_asked() -> None:
-    @tool
-    async def choose(ctx: ToolContext) -> str:
-        return str(await ctx.interrupt("which", timeout="1h", on_timeout="goto:nowhere"))
-
-    watching = Watching()
-    script = Script(call("choose", "c1"), "done")
-    run = await started(Agent("clerk", model=script, tools=[choose], hooks=[watching]))
-
-    ((call_id, _, text, is_error, is_cancelled),) = watching.seen
-    assert (run.status, call_id, is_error, is_cancelled) == ("completed", "c1", True, False)
-    assert "would go to 'nowhere'" in text
-    assert script.told() == {"c1": ("failed", text)}

@@ -17,8 +17,6 @@ from abeyance.contrib.mcp.client.server import McpDown, McpServer, McpToolError,
 
 SEAT = {"action": "accept", "content": {"seat": "7A"}}
 OLDER = ["--older"]
-# In the quick lane servers over HTTP speak the newer protocol, and those behind pipes the older one.
-BOTH = pytest.mark.parametrize("older", [pytest.param(True, marks=pytest.mark.slow), False])
 MEAL = {"action": "accept", "content": {"meal": "soup"}}
 
 
@@ -132,9 +130,8 @@ async def test_a_question_that_can_be_asked_in_no_protocol_is_refused_once_both_
     assert deeds(tmp_path) == ["acted", "acted"]
 
 
-@BOTH
-async def test_who_is_cancelled_stops_the_tool(tmp_path: Path, older: bool) -> None:
-    with site(tmp_path, *(OLDER if older else ())) as remote:
+async def test_who_is_cancelled_stops_the_tool(tmp_path: Path) -> None:
+    with site(tmp_path) as remote:
         server = remote.server()
         call = asyncio.create_task(server.call("slow", {"seconds": 60}, ask=People()))
         await until(lambda: deeds(tmp_path) == ["slow began"])
@@ -144,9 +141,8 @@ async def test_who_is_cancelled_stops_the_tool(tmp_path: Path, older: bool) -> N
         await until(lambda: deeds(tmp_path) == ["slow began", "slow was stopped"])
 
 
-@BOTH
-async def test_a_server_that_is_killed_in_the_middle_is_told(tmp_path: Path, older: bool) -> None:
-    with site(tmp_path, *(OLDER if older else ())) as remote:
+async def test_a_server_that_is_killed_in_the_middle_is_told(tmp_path: Path) -> None:
+    with site(tmp_path) as remote:
         server = remote.server()
         call = asyncio.create_task(server.call("slow", {"seconds": 60}, ask=People()))
         await until(lambda: deeds(tmp_path) == ["slow began"])
@@ -158,15 +154,12 @@ async def test_a_server_that_is_killed_in_the_middle_is_told(tmp_path: Path, old
             await server.call("add", {"a": 1, "b": 1}, ask=People())
 
 
-@BOTH
-async def test_a_server_that_was_started_anew_is_used_without_a_word(
-    tmp_path: Path, older: bool
-) -> None:
-    with site(tmp_path, *(OLDER if older else ())) as remote:
+async def test_a_server_that_was_started_anew_is_used_without_a_word(tmp_path: Path) -> None:
+    with site(tmp_path) as remote:
         server = remote.server()
         before = (await server.call("who", {}, ask=People())).text
         remote.end()
-        again = Site(tmp_path, "--port", str(remote.port), *(OLDER if older else ()))
+        again = Site(tmp_path, "--port", str(remote.port))
         try:
             assert (await server.call("who", {}, ask=People())).text != before
         finally:
@@ -189,11 +182,10 @@ async def test_a_token_comes_from_the_environment_and_is_shown_nowhere(
         assert "n0thing" not in str(caught.value)
 
 
-@BOTH
-async def test_a_status_says_whether_it_is_worth_trying_again(tmp_path: Path, older: bool) -> None:
+async def test_a_status_says_whether_it_is_worth_trying_again(tmp_path: Path) -> None:
     kinds = {503: McpDown, 429: McpDown, 403: McpUnusable}
     answer = tmp_path / "status"
-    with site(tmp_path, *(OLDER if older else ())) as remote:
+    with site(tmp_path) as remote:
         server = remote.server()
         for status, error in kinds.items():
             answer.unlink(missing_ok=True)

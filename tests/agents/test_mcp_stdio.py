@@ -19,9 +19,6 @@ from abeyance.contrib.mcp.client.server import McpDown, McpServer, McpToolError
 
 RUN: ContextVar[str] = ContextVar("RUN")
 
-# In the quick lane servers behind pipes speak the older protocol, and those over HTTP the newer one.
-BOTH = pytest.mark.parametrize("older", [True, pytest.param(False, marks=pytest.mark.slow)])
-
 
 @pytest.fixture(autouse=True)
 async def closed() -> AsyncIterator[None]:
@@ -114,9 +111,8 @@ async def test_a_server_that_takes_too_long_is_told_to_stop(tmp_path: Path) -> N
     assert (await server.call("add", {"a": 1, "b": 1}, ask=People())).text == "2"
 
 
-@BOTH
-async def test_who_is_cancelled_stops_the_tool(tmp_path: Path, older: bool) -> None:
-    server = started(tmp_path, older=older)
+async def test_who_is_cancelled_stops_the_tool(tmp_path: Path) -> None:
+    server = started(tmp_path, older=True)
     call = asyncio.create_task(server.call("slow", {"seconds": 60}, ask=People()))
     await until(lambda: deeds(tmp_path) == ["slow began"])
     call.cancel()
@@ -145,11 +141,10 @@ async def test_a_picture_comes_as_json_and_is_left_out_if_it_is_large(tmp_path: 
     }
 
 
-@BOTH
 async def test_a_tool_that_is_new_is_seen_when_the_tools_are_listed_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, older: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server = started(tmp_path, older=older)
+    server = started(tmp_path, older=True)
     await server.call("grow", {}, ask=People())
     assert "grown" not in {tool.name for tool in await server.list_tools()}
     monkeypatch.setattr(connection, "_LISTED_FOR", 0.0)
@@ -181,9 +176,8 @@ async def test_a_tool_that_needs_a_place_visited_first_is_called_again(tmp_path:
     assert found.text == "allowed"
 
 
-@BOTH
-async def test_people_are_asked_in_the_task_of_the_caller(tmp_path: Path, older: bool) -> None:
-    server = started(tmp_path, older=older)
+async def test_people_are_asked_in_the_task_of_the_caller(tmp_path: Path) -> None:
+    server = started(tmp_path, older=True)
     await server.list_tools()
     for run in ("one", "two"):
         RUN.set(run)
@@ -197,9 +191,8 @@ async def test_people_are_asked_in_the_task_of_the_caller(tmp_path: Path, older:
         assert seen == [run]
 
 
-@BOTH
-async def test_what_goes_wrong_in_asking_comes_out_as_it_is(tmp_path: Path, older: bool) -> None:
-    server = started(tmp_path, older=older)
+async def test_what_goes_wrong_in_asking_comes_out_as_it_is(tmp_path: Path) -> None:
+    server = started(tmp_path, older=True)
 
     async def ask(elicitation: Elicitation) -> Answer:
         message = "the record is gone"

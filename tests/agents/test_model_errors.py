@@ -95,27 +95,15 @@ async def test_a_provider_that_takes_too_long_is_down() -> None:
             await request(chat_model(server.url), QUESTION, settings={"request_timeout": 0.05})
 
 
-@pytest.mark.parametrize(
-    ("model", "variable"),
-    [
-        ("openai:gpt-5", "OPENAI_API_KEY"),
-        # Their packages take seconds to be imported.
-        pytest.param("anthropic:claude-sonnet-5", "ANTHROPIC_API_KEY", marks=pytest.mark.slow),
-        pytest.param("google:gemini-3-pro", "GOOGLE_API_KEY", marks=pytest.mark.slow),
-    ],
-)
 async def test_a_worker_without_a_key_is_told_which_variable_to_set(
-    model: str, variable: str, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name in (variable, "GEMINI_API_KEY"):
-        monkeypatch.delenv(name, raising=False)
-
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     with pytest.raises(ModelUnusable) as caught:
-        await request(model, QUESTION)
-
+        await request("openai:gpt-5", QUESTION)
     assert str(caught.value) == (
-        f"this worker cannot use the model {model!r}: set {variable} in its environment. Fix this and"
-        " restart the worker; the run then continues by itself."
+        "this worker cannot use the model 'openai:gpt-5': set OPENAI_API_KEY in its environment. Fix"
+        " this and restart the worker; the run then continues by itself."
     )
 
 

@@ -254,11 +254,17 @@ async def test_a_function_that_does_not_stream_can_be_stopped_too() -> None:
 @pytest.mark.parametrize(
     ("model", "media"),
     [
-        ("google:gemini-3-pro", ImageUrl("https://media.example/a.png?key=1")),
-        ("google:gemini-3-pro", VideoUrl("https://media.example/a.mp4")),
         ("openai-chat:gpt-5", AudioUrl("https://media.example/a.mp3")),
         ("openai-chat:gpt-5", DocumentUrl("https://media.example/a.pdf")),
-        # Its package takes seconds to be imported.
+        # Their packages take seconds to be imported.
+        pytest.param(
+            *("google:gemini-3-pro", ImageUrl("https://media.example/a.png?key=1")),
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            *("google:gemini-3-pro", VideoUrl("https://media.example/a.mp4")),
+            marks=pytest.mark.slow,
+        ),
         pytest.param(
             *("anthropic:claude-sonnet-5", DocumentUrl("https://media.example/a.txt")),
             marks=pytest.mark.slow,

@@ -12,6 +12,7 @@ import pytest
 from pydantic import AliasChoices, BaseModel, Field, SecretStr
 from tool_calls import calling, written
 
+from abeyance import Remember
 from abeyance.agents.tool import Tool, ToolContext
 from abeyance.agents.tool_decorator import tool
 from abeyance.agents.tool_errors import ArgumentsError, ToolDeclarationError
@@ -220,14 +221,41 @@ def test_what_cannot_be_sent_by_a_model_cannot_be_declared() -> None:
     assert "1 to 64 letters" in declared_with(lambda: None)[0]
 
 
-@pytest.mark.parametrize(
-    "option",
-    [{"requested_capability": "pay"}, {"approval_timeout": "1h"}, {"prompt": "Really?"}],
-)
-def test_an_approval_that_nobody_is_asked_for_is_a_fault(option: dict[str, Any]) -> None:
-    def pay(n: int) -> None: ...
+async def _shown(amount: int) -> dict[str, str]:
+    return {"summary": "fine"}
 
-    assert "no effect without an approval" in declared_with(pay, **option)[0]
+
+async def _of_another(currency: str) -> dict[str, str]:
+    return {"summary": "fine"}
+
+
+WEEK = Remember(most="7d")
+
+
+@pytest.mark.parametrize(
+    ("options", "fault"),
+    [
+        ({"approve": False, "requested_capability": "pay"}, "no effect without an approval"),
+        ({"approve": False, "approval_timeout": "1h"}, "no effect without an approval"),
+        ({"approve": False, "prompt": "Really?"}, "no effect without an approval"),
+        ({"approve": False, "preview": _shown}, "preview= has no effect without an approval"),
+        ({"approve": False, "remember": WEEK}, "remember= has no effect without an approval"),
+        ({"approve": False, "decisions": ["approve"]}, "decisions= has no effect without an"),
+        ({"preview": lambda amount: {}}, "is invalid: use an async function of the arguments"),
+        ({"preview": _of_another}, "preview= takes 'currency', which is no argument"),
+        ({"decisions": []}, "decisions=: none given: use some of approve, edit"),
+        ({"decisions": ["maybe"]}, "decisions=: 'maybe' given: use some of"),
+        ({"remember": Remember(most="7d", same=["who"])}, "names 'who', which is no argument"),
+        ({"remember": Remember(most="7d", below={"to": 3})}, "'to' is no number"),
+        ({"remember": "7d"}, "use Remember(most='7d'"),
+        ({"remember": WEEK, "quorum": 2}, "no effect with quorum="),
+        ({"remember": WEEK, "hold": "5m"}, "no effect with quorum="),
+    ],
+)
+def test_what_an_approval_cannot_have_is_a_fault(options: dict[str, Any], fault: str) -> None:
+    async def pay(amount: int, to: str) -> None: ...
+
+    assert fault in "\n".join(declared_with(pay, **{"approve": True, **options}))
 
 
 def test_a_prompt_shows_only_arguments_of_the_tool() -> None:

@@ -79,7 +79,7 @@ _VALUES: dict[Any, st.SearchStrategy[Any]] = {
 
 
 @pytest.mark.parametrize("type_", _VALUES, ids=str)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(data=st.data())
 def test_what_a_type_writes_can_be_sent_back_and_stays_as_it_is(type_: Any, data: Any) -> None:
     value = data.draw(_VALUES[type_])
@@ -90,7 +90,7 @@ def test_what_a_type_writes_can_be_sent_back_and_stays_as_it_is(type_: Any, data
 
 
 @pytest.mark.parametrize("type_", [type_ for type_ in _VALUES if not rewrites(type_)], ids=str)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(data=st.data())
 def test_a_type_that_does_not_rewrite_answers_keeps_them_as_they_were_sent(
     type_: Any, data: Any

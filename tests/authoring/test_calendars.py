@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from abeyance import START, Calendar, Escalation, Graph, GraphError
+from abeyance import START, Calendar, Graph, GraphError
 from abeyance.core import terms as core
 from abeyance.core.spec import InterruptNode
 
@@ -85,27 +85,3 @@ def test_without_the_library_the_fault_says_what_to_install(
     monkeypatch.setitem(sys.modules, "holidays", None)
     with pytest.raises(GraphError, match=r"need the package holidays: install abeyance\[people\]"):
         calendar_of("FR")
-
-
-@pytest.mark.parametrize(
-    ("options", "fault"),
-    [
-        ({"timeout": "2bd"}, "2bd needs calendar=: write calendar='DE-BY', or a Calendar"),
-        ({"remind": "3bh"}, "3bh needs calendar="),
-        ({"escalate": Escalation(after="1bd", to="ada")}, "1bd needs calendar="),
-        ({"remind": "-2h"}, "remind=: -7200 s is before the deadline, and the question has none"),
-        ({"remind": "0s"}, "remind=: 0 s is no length of time: write '1d' or '-2h'"),
-        ({"remind": "0bd"}, "remind=: 0bd is no length of time"),
-        (
-            {"escalate": Escalation(after="-1d", to="ada")},
-            "escalate=, after=-86400 s: it must be positive and finite",
-        ),
-    ],
-)
-def test_times_without_what_they_count_from_are_faults(options: dict[str, Any], fault: str) -> None:
-    graph = Graph("shop")
-    graph.interrupt("ask", prompt="?", **options)
-    graph.edge(START, "ask")
-    with pytest.raises(GraphError) as raised:
-        graph.build()
-    assert fault in str(raised.value)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from typing import Any
 
 import pytest
 from one_visit import context
-
-from abeyance import Goto
 
 
 def test_the_idempotency_key_is_the_same_in_every_attempt_at_a_visit() -> None:
@@ -38,30 +35,3 @@ def test_the_idempotency_key_is_the_same_under_the_new_name_of_a_node() -> None:
 )
 def test_the_idempotency_key_is_different_for_every_other_visit(other: dict[str, Any]) -> None:
     assert context(**other).idempotency_key != context().idempotency_key
-
-
-def test_cancelled_is_asked_anew_each_time() -> None:
-    answers = iter([False, True])
-    ctx = context(is_cancelled=lambda: next(answers))
-
-    assert [ctx.cancelled, ctx.cancelled] == [False, True]
-
-
-def test_a_heartbeat_is_sent_when_it_is_asked_for() -> None:
-    beats: list[str] = []
-    context(send_heartbeat=lambda: beats.append("alive")).heartbeat()
-
-    assert beats == ["alive"]
-
-
-def test_a_context_cannot_be_changed() -> None:
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        context().run_id = "other"  # type: ignore[misc]
-
-
-def test_a_goto_is_a_value() -> None:
-    assert Goto("b") == Goto(node="b", patch=None)
-    assert Goto("b", {"x": 1}) != Goto("b")
-    assert repr(Goto("b", {"x": 1})) == "Goto(node='b', patch={'x': 1})"
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        Goto("b").node = "c"  # type: ignore[misc]

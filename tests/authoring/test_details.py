@@ -13,7 +13,6 @@ from core_drive import Drive, gate, graph
 
 from abeyance import wire
 from abeyance.core.spec import START, Default, GoTo
-from abeyance.core.state import Scope
 from abeyance.core.terms import Escalation, Terms
 from abeyance.workflows.details import code, details
 
@@ -122,10 +121,10 @@ def test_a_failed_run_says_where() -> None:
 
 
 def test_the_details_stay_short_and_say_that_there_is_more() -> None:
-    gates = [gate(f"g{number}", prompt="x" * 5_000) for number in range(500)]
+    gates = [gate(f"g{number}", prompt="x" * 5_000) for number in range(60)]
     text = of(*gates)
 
-    assert "... and 490 more: see the inbox." in text
+    assert "... and 50 more: see the inbox." in text
     assert len(text.encode()) < 20_000
 
 
@@ -192,18 +191,6 @@ def test_an_approval_shows_the_call_and_an_answer_to_copy() -> None:
     assert '"response": {"approved": false, "reason": "..."}}`' in text
     assert "so approve through the API" in approving(capability="pay")
     assert "about the tool" not in approving('Run {"amount":5,"to":"`ada`"}?')
-
-
-def test_agents_at_work_are_shown_with_how_far_they_are() -> None:
-    run = asking(gate("ask"))
-    agent = Scope(address="graph:g;node:n;agent:clerk", is_agent=True, values={"turns": 3})
-    run.state.scopes[agent.address] = agent
-
-    assert "Agents: `graph:g;node:n;agent:clerk` after 3 turns\n\n" in details(run.state, START_RUN)
-    for n in range(2, 61):
-        another = replace(agent, address=f"{agent.address}:{n}")
-        run.state.scopes[another.address] = another
-    assert " and 50 more" in details(run.state, START_RUN)
 
 
 def test_the_details_say_when_people_are_reminded_and_who_may_answer_later() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import pytest
+from graph_faults import faults
 from pydantic import BaseModel
 
 from abeyance import (
@@ -13,7 +14,6 @@ from abeyance import (
     Escalation,
     FromStart,
     Graph,
-    GraphError,
     Quorum,
     append,
     testing,
@@ -32,12 +32,6 @@ class State(BaseModel):
     number: Annotated[int, FromStart] = 0
     note: str = ""
     log: Annotated[list[str], append] = []
-
-
-def faults(graph: Graph) -> tuple[str, ...]:
-    with pytest.raises(GraphError) as caught:
-        graph.build()
-    return caught.value.faults
 
 
 def asking(state: Any = State, **options: Any) -> Graph:

@@ -14,10 +14,11 @@ from datetime import timedelta
 from typing import Annotated, Any
 
 import pytest
+from graph_faults import faults
 from pydantic import BaseModel, Field, TypeAdapter
 
 from abeyance import END, START, Context, Graph, GraphError, append
-from abeyance.core.spec import Default, Fail, FunctionNode, GoTo, GraphSpec, InterruptNode
+from abeyance.core.spec import Fail, FunctionNode, GoTo, GraphSpec, InterruptNode
 
 
 class Decision(BaseModel):
@@ -61,12 +62,6 @@ def refund() -> Graph:
     graph.edge("approve", "pay", when={"decision.approved": True})
     graph.edge("approve", END, when="else")
     return graph
-
-
-def faults(graph: Graph) -> tuple[str, ...]:
-    with pytest.raises(GraphError) as caught:
-        graph.build()
-    return caught.value.faults
 
 
 def graph_of(function: Callable[..., Any] = nothing, **options: Any) -> Graph:
@@ -166,18 +161,6 @@ def test_a_decorated_function_stays_the_function_and_names_its_node() -> None:
     assert [*graph.build().nodes] == ["nothing", "other"]
 
 
-def test_one_target_may_be_given_as_a_text() -> None:
-    graph = graph_of(to="b")
-    graph.node(name="b")(nothing)
-    graph.node(name="c")(nothing)
-    graph.route("b", lambda state: "c", to="c")
-    spec = graph.build()
-
-    a = spec.nodes["a"]
-    assert isinstance(a, FunctionNode)
-    assert (a.to, spec.routes[0].targets) == (("b",), ("c",))
-
-
 def test_the_routes_of_one_node_get_names_of_their_own() -> None:
     graph = graph_of()
     for _ in range(3):
@@ -190,17 +173,6 @@ def test_the_routes_of_one_node_get_names_of_their_own() -> None:
 
 
 def nothing_for(state: State) -> None: ...
-
-
-def test_several_sources_make_a_join() -> None:
-    graph = graph_of()
-    for name in ("b", "c"):
-        graph.node(name=name)(nothing)
-    graph.edge(START, "b")
-    graph.edge(["a", "b"], "c", join="arrived")
-
-    join = graph.build().edges[-1]
-    assert (join.sources, join.target, join.join) == (("a", "b"), "c", "arrived")
 
 
 def test_the_default_for_errors_spares_its_own_target_and_the_finally_nodes() -> None:
@@ -236,13 +208,6 @@ def test_an_answer_may_be_what_its_field_may_be_but_not_the_none_of_no_answer_ye
 
     assert schema("age") == {"type": "integer", "minimum": 18}
     assert schema("tags") == {"type": "array", "items": {"type": "string"}}
-
-
-def test_null_is_a_default_answer() -> None:
-    node = asking(timeout=60, on_timeout={"default": None}).build().nodes["ask"]
-
-    assert isinstance(node, InterruptNode)
-    assert node.question.on_timeout == Default(answer=None)
 
 
 class Early(BaseModel):

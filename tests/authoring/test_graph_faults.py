@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Annotated, Any
 
 import pytest
+from graph_faults import faults, only_fault
 from pydantic import BaseModel, EmailStr, Field, SecretStr, model_validator
 
 from abeyance import END, START, Backoff, Graph, GraphError, Refusal, add, append, merge
@@ -50,18 +51,6 @@ def graph_of(function: Callable[..., Any] = nothing, **options: Any) -> Graph:
     graph.node(name="a", **options)(function)
     graph.edge(START, "a")
     return graph
-
-
-def faults(graph: Graph) -> tuple[str, ...]:
-    with pytest.raises(GraphError) as caught:
-        graph.build()
-    return caught.value.faults
-
-
-def only_fault(graph: Graph) -> str:
-    """The fault of a graph, without its line."""
-    (fault,) = faults(graph)
-    return fault[: fault.rindex(" (")]
 
 
 def asking(**question: Any) -> Graph:
@@ -238,14 +227,6 @@ def test_a_node_that_cannot_be_called_is_a_fault(function: Callable[..., Any]) -
     )
 
 
-def test_a_lambda_needs_a_name() -> None:
-    graph = Graph("g")
-    graph.node(lambda state: None)
-    graph.edge(START, "<lambda>")
-
-    assert "the node name '<lambda>' must start" in only_fault(graph)
-
-
 def test_a_name_in_the_place_of_the_function_is_said_to_be_one() -> None:
     with pytest.raises(TypeError, match=r"write @graph.node\(name='assess'\)"):
         Graph("g").node("assess")  # type: ignore[call-overload]
@@ -417,12 +398,6 @@ def route(*given: Any, **options: Any) -> Callable[[Graph], None]:
 @pytest.mark.parametrize(
     ("declare", "told"),
     [
-        (edge("a", "b"), "leads to an unknown node 'b'"),
-        (edge("b", "a"), "starts at an unknown node 'b'"),
-        (edge(["a", "a"], END), "names a source twice: remove one"),
-        (edge([], "a"), "has no source: name one"),
-        (edge(END, "a"), "starts at END"),
-        (edge("a", START), "leads to START"),
         (edge("a", nothing), "is not the name of a node"),
         (edge(nothing, "a"), "is not the name of a node"),
         (edge("a", END, when="otherwise"), "when='otherwise' is invalid: use a mapping or 'else'"),
@@ -430,20 +405,13 @@ def route(*given: Any, **options: Any) -> Callable[[Graph], None]:
         (edge("a", END, when={"amount": float("inf")}), "not JSON compliant"),
         (edge("a", END, when={1: 2}), "the key 1 of a JSON mapping is not text"),
         (edge("a", END, when={"colour": 1}), "looks at 'colour', which is not a field"),
-        (edge("a", END, when="else"), "has `else`, but no other condition"),
         (
             edge("a", END, join="some"),
             "the graph, edges/1/join: Input should be 'all' or 'arrived'",
         ),
-        (route("a", nothing_for, to=["b"]), "leads to an unknown node 'b'"),
-        (route("a", nothing_for, to=[]), "has no targets"),
-        (route("b", nothing_for, to=[END]), "starts at an unknown node"),
         (route("a", lambda: END, to=[END]), "cannot be called with (state)"),
         (route("a", lambda state, ctx: END, to=[END]), "cannot be called with (state)"),
         (route("a", "b", to=[END]), "'b' cannot be called with (state)"),
-        (lambda graph: graph.finally_("b"), "finally names an unknown node 'b'"),
-        (lambda graph: graph.finally_("a"), "the finally node 'a' may not be part of an edge"),
-        (lambda graph: graph.node(name="b")(nothing), "the node 'b' is unreachable"),
         (lambda graph: graph.node(name="a")(nothing), "two nodes are named 'a'"),
         (lambda graph: graph.interrupt("a", prompt="?"), "two nodes are named 'a'"),
     ],
@@ -461,13 +429,6 @@ def test_two_routes_cannot_be_given_one_name() -> None:
     graph.route("a", nothing_for, to=[END], name="way")
 
     assert only_fault(graph) == "two routes from 'a' are named 'way'"
-
-
-def test_a_graph_of_nodes_that_nothing_starts_is_told_so() -> None:
-    graph = Graph("g")
-    graph.node(name="a")(nothing)
-
-    assert only_fault(graph) == "nothing starts: add an edge from START"
 
 
 @pytest.mark.parametrize(

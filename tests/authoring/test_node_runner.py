@@ -92,10 +92,6 @@ async def test_a_goto_takes_its_patch_with_it_and_asks_no_route(
     assert asked == []
 
 
-async def generator() -> Any:
-    yield {"amount": 1}
-
-
 @pytest.mark.parametrize(
     ("returned", "code", "told"),
     [
@@ -158,12 +154,6 @@ async def test_a_target_that_only_the_graph_of_the_run_has_is_taken() -> None:
     outcome = await visit(graph_of(lambda: Goto("earlier")), targets=("earlier",))
 
     assert outcome == Finished(goto="earlier", messages_read=0)
-
-
-async def test_a_generator_is_no_node() -> None:
-    outcome = await visit(graph_of(generator))
-
-    assert "returned a async_generator" in outcome.message
 
 
 async def test_a_reducer_is_held_to_the_bounds_of_its_field() -> None:
@@ -277,8 +267,10 @@ async def test_an_error_whose_text_cannot_be_told_is_told_by_its_type() -> None:
     assert outcome.message == "Odd: (its text is not available: KeyError)"
 
 
-@pytest.mark.parametrize("error", [ValueError("odd"), NodeError("later"), KeyError("x")])
-@pytest.mark.parametrize("place", ["thread", "loop", "route"])
+@pytest.mark.parametrize(
+    ("error", "place"),
+    [(ValueError("odd"), "thread"), (NodeError("later"), "loop"), (KeyError("x"), "route")],
+)
 async def test_other_errors_are_let_through_to_be_tried_again(error: Exception, place: str) -> None:
     def fail(*given: Any) -> None:
         raise error
@@ -377,12 +369,3 @@ async def test_a_coroutine_is_cancelled_at_its_await() -> None:
 
     with pytest.raises(asyncio.CancelledError):
         await asyncio.wait_for(task, 30)
-
-
-async def test_a_time_bound_around_a_visit_is_a_time_out() -> None:
-    async def hold() -> None:
-        await asyncio.sleep(60)
-
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.02):
-            await run_visit(graph_of(hold), context())

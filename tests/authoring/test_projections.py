@@ -150,15 +150,6 @@ def test_a_closing_record_holds_the_values_once_and_what_became_of_everything() 
     assert views.ClosingRecord.model_validate_json(record.model_dump_json()) == record
 
 
-def test_a_cancelled_run_says_by_whom() -> None:
-    run = asking()
-    run.cancel(mode="now", reason="wrong order")
-    view = projections.run_view(run.state, RUN)
-
-    assert (view.status, view.reason, view.cancelled_by) == ("cancelled", "wrong order", "bob")
-    assert view.result == {"x": 5}
-
-
 def test_operators_are_shown_no_more_than_temporal_takes() -> None:
     shown: dict[str, Any] = {"reason": ["{text}"] * 40, "schema": {"type": "boolean"}}
     run = Drive(

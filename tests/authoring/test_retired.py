@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from graph_faults import only_fault
 from pydantic import BaseModel
 
-from abeyance import START, Agent, Graph, GraphError
+from abeyance import START, Agent, Graph
 
 
 class State(BaseModel):
@@ -33,13 +34,6 @@ def agent() -> Agent:
     return Agent("clerk", model="test")
 
 
-def only_fault(graph: Graph) -> str:
-    with pytest.raises(GraphError) as caught:
-        graph.build()
-    (fault,) = caught.value.faults
-    return fault[: fault.rindex(" (")]
-
-
 def test_retired_nodes_do_not_change_the_graph_of_new_runs() -> None:
     graph = graph_of()
     graph.retired("pay")(nothing)
@@ -59,14 +53,6 @@ def test_retiring_a_function_returns_it_so_that_it_is_a_decorator() -> None:
         return {"amount": state.amount + 1}
 
     assert pay(State(amount=1)) == {"amount": 2}
-
-
-def test_an_edge_to_a_retired_node_is_a_fault() -> None:
-    graph = graph_of()
-    graph.retired("pay")(nothing)
-    graph.edge("a", "pay")
-
-    assert only_fault(graph) == "the edge from 'a' to 'pay' leads to an unknown node 'pay'"
 
 
 def test_a_route_may_be_retired_from_a_node_that_stays() -> None:

@@ -16,7 +16,7 @@ from abeyance.schemas.places import MAX_PLACES, pattern_of, places_of
 
 LATER = 4
 """How many definitions a drawn schema has."""
-_EXAMPLES = settings().max_examples // 4
+_EXAMPLES = settings().max_examples // 8
 """Of what takes long to draw."""
 
 

@@ -205,6 +205,37 @@ def test_a_question_that_names_no_terms_has_none() -> None:
         ),
         ({"timeout": "-2bd"}, "has a timeout of -2bd: it must be positive and finite"),
         ({"assignee": "ada"}, "the interrupt 'ask' has no option 'assignee': it has assignees"),
+        ({"assignees_only": True}, "is for nobody"),
+        (
+            {"assignees": ["ada"], "assignees_only": True, "quorum": 2},
+            "quorum=2 cannot be reached by ada: nobody else may answer, so name more",
+        ),
+        (
+            {
+                "assignees": ["ada", "group:a"],
+                "quorum": Quorum(2, of=["ada"]),
+                "escalate": Escalation(after="1d", to="ada"),
+            },
+            "quorum=2 cannot be reached by ada: nobody else may answer, so name more",
+        ),
+        (
+            {
+                "assignees": "ada",
+                "assignees_only": True,
+                "quorum": Quorum(1, of=["bob"]),
+            },
+            "nobody of them is in assignees=",
+        ),
+        ({"timeout": "2bd"}, "2bd needs calendar=: write calendar='DE-BY', or a Calendar"),
+        ({"remind": "3bh"}, "3bh needs calendar="),
+        ({"escalate": Escalation(after="1bd", to="ada")}, "1bd needs calendar="),
+        ({"remind": "-2h"}, "remind=: -7200 s is before the deadline, and the question has none"),
+        ({"remind": "0s"}, "remind=: 0 s is no length of time: write '1d' or '-2h'"),
+        ({"remind": "0bd"}, "remind=: 0bd is no length of time"),
+        (
+            {"escalate": Escalation(after="-1d", to="ada")},
+            "escalate=, after=-86400 s: it must be positive and finite",
+        ),
     ],
 )
 def test_a_fault_names_the_value_and_what_to_write(options: dict[str, Any], fault: str) -> None:
@@ -258,59 +289,19 @@ def test_a_question_of_code_that_nobody_can_approve_takes_no_votes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("terms", "fault"),
-    [
-        ({"assignees_only": True}, "is for nobody"),
-        (
-            {"assignees": ["ada"], "assignees_only": True, "quorum": 2, "response": bool},
-            "quorum=2 cannot be reached by ada: nobody else may answer, so name more",
-        ),
-        (
-            {
-                "assignees": ["ada", "group:a"],
-                "quorum": Quorum(2, of=["ada"]),
-                "escalate": Escalation(after="1d", to="ada"),
-                "response": bool,
-            },
-            "quorum=2 cannot be reached by ada: nobody else may answer, so name more",
-        ),
-        (
-            {
-                "assignees": "ada",
-                "assignees_only": True,
-                "quorum": Quorum(1, of=["bob"]),
-                "response": bool,
-            },
-            "nobody of them is in assignees=",
-        ),
-    ],
-)
-def test_a_rule_that_nobody_can_fulfil_is_a_fault(terms: dict[str, Any], fault: str) -> None:
-    graph = Graph("g")
-    graph.interrupt("ask", prompt="Go on?", **terms)
-    graph.edge(START, "ask")
-    with pytest.raises(GraphError, match=fault):
-        graph.build()
-
-
-@pytest.mark.parametrize(
     "terms",
     [
-        {"assignees": "group:a", "quorum": 2, "response": bool},
+        {"assignees": "group:a", "quorum": 2},
         {
             "assignees": "ada",
             "quorum": Quorum(2, of=["ada"]),
             "escalate": Escalation(after="1d", to="bob"),
-            "response": bool,
         },
         {"escalate": Escalation(after="1d", requested_capability="direct")},
     ],
 )
 def test_a_group_or_an_escalation_may_be_somebody(terms: dict[str, Any]) -> None:
-    graph = Graph("g")
-    graph.interrupt("ask", prompt="Go on?", assignees_only=True, **terms)
-    graph.edge(START, "ask")
-    graph.build()
+    asking(assignees_only=True, **terms)
 
 
 @pytest.mark.parametrize(

@@ -89,13 +89,6 @@ async def test_four_are_inside_at_once_and_the_next_when_one_has_left() -> None:
     assert crowd.inside == ["first0", "first2", "first3", "later0"]
 
 
-async def test_one_run_does_not_wait_for_another() -> None:
-    crowd = await full()
-    await crowd.come("other", run_id="s")
-
-    assert "other" in crowd.inside
-
-
 async def test_answers_go_first_and_equals_in_the_order_in_which_they_came() -> None:
     crowd = await full()
     for name, turn in [
@@ -229,16 +222,6 @@ async def test_no_read_is_older_than_the_call_that_gets_it() -> None:
     await source.end(3)
 
     assert [await first, await second, await third] == [1, 2, 3]
-
-
-async def test_runs_are_read_beside_each_other() -> None:
-    source = Source()
-    tasks = [await source.ask(run_id) for run_id in ("r", "s")]
-    await source.end(2)
-    await source.end(1)
-
-    assert [await task for task in tasks] == [1, 2]
-    assert source.is_forgotten()
 
 
 async def test_one_run_is_read_once_at_a_time_whenever_callers_come() -> None:

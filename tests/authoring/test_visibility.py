@@ -6,13 +6,8 @@ from typing import Any
 
 from core_drive import Drive, gate, graph
 
-from abeyance import wire
 from abeyance.core.spec import START, Default, GoTo
 from abeyance.workflows import visibility
-
-START_RUN = wire.StartRun(run_id="r")
-MEMO = 64_000
-ATTRIBUTE = 2_000
 
 
 def asking(*gates: Any) -> Drive:
@@ -37,11 +32,3 @@ def test_a_timer_says_what_it_is_for() -> None:
 
 
 # The failure
-
-
-def test_a_failed_run_tells_temporal_where_it_failed() -> None:
-    run = Drive(graph("n", ways=[(START, "n")]))
-    run.fail("n", message="no bank")
-
-    assert visibility.failure_message(run.ending.error) == "graph:g;node:n: no bank"
-    assert visibility.failure_message(None) == "the run failed"

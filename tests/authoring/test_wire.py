@@ -10,8 +10,6 @@ from pydantic import TypeAdapter, ValidationError
 
 from abeyance import Principal, commands, wire
 from abeyance.core.effects import VisitInput
-from abeyance.core.outcome import Asked, Failed, Finished, Interrupted, Stopped
-from abeyance.core.spec import InterruptSpec
 from abeyance.core.state import Limits
 from abeyance.wire import MAX_DEPTH
 
@@ -55,13 +53,6 @@ def test_a_request_takes_nothing_unknown(model: type[wire.Request]) -> None:
     model.model_validate(REQUESTS[model])
 
     assert "Extra inputs are not permitted" in faults(model, {**REQUESTS[model], "more": 1})
-
-
-@pytest.mark.parametrize("model", REQUESTS)
-def test_a_request_is_the_same_after_it_has_travelled(model: type[wire.Request]) -> None:
-    request = model.model_validate(REQUESTS[model])
-
-    assert travelled(request) == request
 
 
 @pytest.mark.parametrize(
@@ -206,21 +197,3 @@ def test_a_record_is_read_whatever_a_later_version_has_added() -> None:
 
     assert (given.routes, given.journal, given.activation) == ((), None, 1)
     assert (start.limits, start.started_by) == (Limits(), "temporal")
-
-
-@pytest.mark.parametrize(
-    "outcome",
-    [
-        Finished(patch={"x": None}, goto="b", route_targets=("c",)),
-        Interrupted(
-            interrupts=(Asked(question=InterruptSpec(name="q", prompt="?")),), user_state=[1]
-        ),
-        Stopped(journal={"steps": [1]}),
-        Failed(code="node_failed", message="odd", journal=None),
-    ],
-)
-def test_an_outcome_is_the_same_after_it_has_travelled(outcome: Any) -> None:
-    adapter: TypeAdapter[Any] = TypeAdapter(wire.VisitReport)
-    report = wire.VisitReport(outcome=outcome)
-
-    assert adapter.validate_json(adapter.dump_json(report)) == report

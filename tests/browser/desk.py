@@ -19,7 +19,6 @@ from pydantic_ai.messages import (
 from pydantic_ai.models.function import AgentInfo
 
 from abeyance import START, Agent, Budget, Context, Graph, Interrupt, Quorum, Remember, tool
-from abeyance.agents.tool_schema import SchemaArguments, judged_when_called
 from abeyance.contrib.mcp.client.elicitation import Elicitation, elicitation_question
 
 
@@ -120,11 +119,6 @@ send = calls(
 )
 
 
-def both(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-    """Pay and ship at once."""
-    return ModelResponse(parts=[*pay(messages, info).parts, *send(messages, info).parts])
-
-
 @tool
 async def look() -> str:
     """Look at an order."""
@@ -217,23 +211,6 @@ async def move(
 ) -> str:
     """Move a record."""
     return f"moved {record_id} {balance} {parts} {times} {note}"
-
-
-@tool(
-    name="book",
-    approve=True,
-    prompt="Book for {people}?",
-    schema=SchemaArguments(
-        schema={
-            "type": "object",
-            "properties": {"people": {"type": "integer"}, "note": {"type": "string"}},
-        },
-        judge=judged_when_called,
-    ),
-)
-async def book_as_its_owner_says(ctx: Context, arguments: dict[str, Any]) -> str:
-    """Book a table."""
-    return f"booked {arguments}"
 
 
 SMALL = Remember(most="7d", where=["run", "graph"], same=["account"], below={"amount": 200})
@@ -347,12 +324,10 @@ graph = [
     gate("plain"),
     gate("urgent", priority="high", risk=80, timeout="1h"),
     gate("voted", quorum=Quorum(2), assignees=["group:finance"]),
-    gate("boarded", quorum=Quorum(2, of=["ada", "bob"]), requested_capability="pay"),
     gate("held", hold="1h"),
     gate("apart", assignees=["bob"], assignees_only=True),
     desk("payments", model=pay, tools=[refund]),
     desk("shipping", model=send, tools=[ship]),
-    desk("mixed", model=both, tools=[refund, ship]),
     desk("budgeted", model=calls("look"), tools=[look], budget=Budget(turns=1, usd=2)),
     shown,
     offered,
@@ -365,7 +340,6 @@ graph = [
         ),
         tools=[move],
     ),
-    desk("booking", model=calls("book", people="5", note="a"), tools=[book_as_its_owner_says]),
     desk("topping", model=calls("top_up", account="c-17", amount=50), tools=[top_up]),
     desk("giving", model=calls("give", amount=480), tools=[give]),
     stopping,

@@ -83,8 +83,7 @@ def every_kind(api: str) -> tuple[str, str, str]:
     return run_id, failed, held
 
 
-@pytest.mark.parametrize("width", [1280, 390])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 390)])
 def test_no_page_violates_a_rule_of_accessibility(
     page: Page, running: Stack, axe: str, scheme: str, width: int
 ) -> None:
@@ -126,8 +125,7 @@ def test_no_page_violates_a_rule_of_accessibility(
         at("/signin", "h1", "Sign in")
 
 
-@pytest.mark.parametrize("width", [1280, 390])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 390)])
 def test_no_step_of_answering_violates_a_rule_of_accessibility(
     page: Page, running: Stack, axe: str, scheme: str, width: int
 ) -> None:

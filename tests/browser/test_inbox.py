@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from hashlib import sha256
 from pathlib import Path
 
 import httpx
@@ -11,9 +9,6 @@ import pytest
 from inbox_page import Page, asked, browser, ended, stack
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
-
-HOSTILE = "<img src=x onerror=\"document.title='broken into'\"> & <b>bold</b>"
-TOKEN = "a token for the test"
 
 
 def test_a_question_is_seen_answered_and_gone(tmp_path: Path) -> None:
@@ -50,25 +45,6 @@ def test_a_question_is_seen_answered_and_gone(tmp_path: Path) -> None:
     }
 
 
-def test_what_a_run_says_stays_text(tmp_path: Path) -> None:
-    with stack(tmp_path) as running, browser(tmp_path / "profile") as driver:
-        asked(running.api, HOSTILE)
-        page = Page(driver, running.api)
-        page.open(HOSTILE)
-        page.says("dd", "onerror")
-        title, pictures = driver.title, page.all("main img, main b")
-
-    assert (title, pictures) == ("Inbox · Abeyance", [])
-
-
-def test_what_turns_the_direction_of_a_text_is_shown_as_its_code_point(tmp_path: Path) -> None:
-    with stack(tmp_path) as running, browser(tmp_path / "profile") as driver:
-        asked(running.api, "Pay \u202e0052 rosivda ot?")
-        page = Page(driver, running.api)
-        page.open("Pay <U+202E>0052 rosivda ot?")
-        page.says("#questions a", "Pay <U+202E>0052 rosivda ot?")
-
-
 def test_a_link_that_names_nothing_is_told_so(tmp_path: Path) -> None:
     with stack(tmp_path) as running, browser(tmp_path / "profile") as driver:
         page = Page(driver, running.api)
@@ -102,29 +78,3 @@ def test_an_answer_may_be_written_as_json_and_one_from_elsewhere_is_told(tmp_pat
         )
         assert answered.status_code == 200
         page.says("article [role=status]", "This question is answered by ada")
-
-
-def test_where_tokens_are_needed_the_page_has_its_reader_sign_in(tmp_path: Path) -> None:
-    grant = {"subject": "ada", "sha256": sha256(TOKEN.encode()).hexdigest(), "capabilities": ["*"]}
-    tokens = tmp_path / "tokens.json"
-    tokens.write_text(json.dumps([grant]))
-    bearer = {"Authorization": f"Bearer {TOKEN}"}
-    with (
-        stack(tmp_path, ABEYANCE_TOKENS_FILE=str(tokens)) as running,
-        browser(tmp_path / "profile") as driver,
-    ):
-        run_id = asked(running.api, "Pay Ada?", **bearer)
-        interrupt = httpx.get(f"{running.api}/runs/{run_id}/interrupts", headers=bearer).json()
-        page = Page(driver, running.api)
-        driver.get(f"{running.api}/inbox#{interrupt['items'][0]['id']}")
-        page.one("#token").send_keys(TOKEN)
-        page.press("Sign in")
-        page.says("#me", "ada")
-        page.says("article h2", "Pay Ada?")
-        page.choose("How", "by bank")
-        page.field("Amount").send_keys("0")
-        page.press("Reject")
-        page.says("article", "You rejected “Pay Ada?”")
-        view = ended(running.api, run_id, **bearer)
-
-    assert view["values"]["decision"]["approved"] is False

@@ -110,12 +110,6 @@ def test_a_run_is_paused_resumed_sent_a_message_and_cancelled(tmp_path: Path) ->
         page.says("#state", "awaiting input")
 
 
-def test_a_run_that_does_not_exist_is_said_to_be_unknown(tmp_path: Path) -> None:
-    with stack(tmp_path) as running, browser(tmp_path / "profile") as driver:
-        page = Page(driver, running.api, "/inbox/runs/nobody")
-        page.says("[role=alert]", "nobody")
-
-
 def test_a_run_is_rewound_once_it_was_shown_what_that_discards(tmp_path: Path) -> None:
     with stack(tmp_path) as running, browser(tmp_path / "profile") as driver:
         run_id = asked(running.api, "Pay 12 for A-7?")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from killable import KillableServer, killable_server, worker_process
-from killed_agents import counted, teller
+from killed_agents import teller
 from temporal_site import ANYBODY, eventually
 
 from abeyance import Graph, views
@@ -236,74 +236,3 @@ async def test_a_turn_whose_worker_dies_is_taken_again_and_its_calls_are_made_on
     assert ended.metrics is not None
     # The agent's node, two turns and one call.
     assert ended.metrics.visits == 4
-
-
-async def test_three_approvals_that_are_open_when_the_worker_dies_are_answered_on_another(
-    server: KillableServer, tmp_path: Path
-) -> None:
-    names = ["bob", "eve", "ann"]
-    case = Case(server, tmp_path, *(f"charge {name}" for name in names))
-    await case.start()
-
-    async def three() -> list[views.InterruptView] | None:
-        found = (await case.client.run(case.id).view()).interrupts
-        return found if len(found) == 3 else None
-
-    with case.worker() as first:
-        asked = await eventually(three, seconds=90)
-        first.kill()
-        first.wait()
-        ids = [entry.id for entry in asked]
-        with case.worker():
-            for id_ in reversed(ids):
-                await case.client.run(case.id).respond({id_: _YES}, principal=ANYBODY)
-            ended = await case.ended()
-
-    assert sorted(line.split()[0] for line in case.lines(*names)) == sorted(names)
-    assert len(case.lines("first turn")) == 1
-    assert ended.values["report"] == "; ".join(f"charge: success: charged {n}" for n in names)
-
-
-async def test_a_budget_is_asked_about_once_whoever_dies_before_and_after(
-    server: KillableServer, tmp_path: Path
-) -> None:
-    case = Case(server, tmp_path, "look eve", dies_at="first turn\nsecond turn")
-    await case.start(counted)
-
-    async def shown() -> views.InterruptView | None:
-        entry = await case.asked("budget")
-        # Without a worker it is listed, and not shown in full.
-        return entry if entry.reason else None
-
-    with case.worker() as first:
-        await case.dead(first)
-    with case.worker():
-        before = await eventually(shown)
-    with case.worker() as third:
-        after = await case.answer("budget", {"raise_to": {"turns": 2}})
-        await case.dead(third)
-    with case.worker():
-        ended = await case.ended()
-
-    assert (after.id, after.digest) == (before.id, before.digest)
-    assert (before.reason["used"]["turns"], before.reason["used"]["calls"]) == (1, 1)
-    assert len(case.lines("eve")) == 1
-    assert len(case.lines("second turn")) == 2
-    assert ended.values["report"] == "look: success: charged eve"
-
-
-async def test_an_agent_that_is_stopped_at_its_budget_fails_after_its_worker_was_lost(
-    server: KillableServer, tmp_path: Path
-) -> None:
-    case = Case(server, tmp_path, "look eve")
-    await case.start(counted)
-    with case.worker():
-        await case.asked("budget")
-    with case.worker():
-        await case.answer("budget", {"stop": True})
-        view = await case.client.run(case.id).wait(timeout=90)
-
-    assert view.error is not None
-    assert view.error.code == "budget_exhausted"
-    assert len(case.lines("eve")) == 1
-    assert case.lines("second turn") == []

@@ -13,27 +13,8 @@ from killable import KillableServer, killable_server, worker_process
 from killed_graphs import patient
 from temporal_site import eventually
 
-from abeyance import START, Graph
-
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
-STUCK = """\
-from pathlib import Path
-from threading import Event
-
-from abeyance import START, Graph
-
-graph = Graph("stuck")
-
-
-@graph.node
-def wait() -> None:
-    Path("waits").touch()
-    Event().wait(300)
-
-
-graph.edge(START, "wait")
-"""
 SECONDS = 60
 """Far longer than it takes, and far shorter than what it would wait for."""
 
@@ -63,20 +44,3 @@ async def test_a_worker_whose_server_is_away_ends(server: KillableServer, tmp_pa
 
         assert await asyncio.to_thread(worker.wait, SECONDS) == 0
     assert "another worker will retry it" in log.read_text("utf-8")
-
-
-async def test_a_worker_with_a_function_that_cannot_be_stopped_ends(
-    server: KillableServer, tmp_path: Path
-) -> None:
-    (tmp_path / "stuck_app.py").write_text(STUCK)
-    stuck = Graph("stuck")
-    stuck.node(name="wait")(lambda: None)
-    stuck.edge(START, "wait")
-    client = await server.client()
-    with worker_process(server, "stuck_app:graph", tmp_path / "worker.log") as worker:
-        await client.runs.start(stuck, {}, run_id="stuck")
-        await eventually((tmp_path / "waits").exists, seconds=90)
-
-        worker.send_signal(signal.SIGTERM)
-
-        assert await asyncio.to_thread(worker.wait, SECONDS) == 0

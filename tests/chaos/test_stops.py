@@ -180,8 +180,6 @@ async def test_a_pause_after_the_node_lets_the_next_attempt_at_it_begin(
 
 _LEAVING = {
     "cancel": (commands.Cancel(), "cancelled", ["one"]),
-    "cancel-now": (commands.Cancel(mode="now"), "cancelled", ["one"]),
-    "halt": (commands.Pause(timeout=0.5, on_timeout="halt"), "halted", ["one"]),
     "goto": (commands.Pause(timeout=0.5, on_timeout="goto:three"), "completed", ["one", "three"]),
 }
 

@@ -13,14 +13,12 @@ import pytest
 from answered_graphs import GATES
 from api_process import ApiProcess, api_process
 from killable import killable_server, worker_process
-from temporal_site import eventually
 
 from abeyance.client import Client
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 _APP = "answered_graphs:graphs"
-_STARTS = 30
 
 
 @asynccontextmanager
@@ -142,44 +140,6 @@ def answered(come_to: list[Any]) -> dict[int, httpx.Response]:
     return found
 
 
-async def test_starts_that_were_cut_off_are_repeated_elsewhere_and_each_run_starts_once(
-    tmp_path: Path,
-) -> None:
-    body = {
-        "graph": "gates",
-        "input": {},
-        "conversation_id": "talk",
-        "allow_concurrent": True,
-    }
-    async with two_apis(tmp_path) as (doomed, other, _):
-
-        def start(api: ApiProcess, number: int) -> Coroutine[Any, Any, httpx.Response]:
-            return api.http.post("/runs", json=body, headers={"Idempotency-Key": f"k{number}"})
-
-        before = answered(
-            await cut_off(doomed, [start(doomed, number) for number in range(_STARTS)])
-        )
-        after = [await start(other, number) for number in range(_STARTS)]
-        again = [await start(other, number) for number in range(_STARTS)]
-
-        async def listed() -> list[str]:
-            query: dict[str, Any] = {"conversation_id": "talk", "limit": 1000}
-            page = (await other.http.get("/runs", params=query)).json()
-            found = [entry["run_id"] for entry in page["items"]]
-            return found if len(found) >= _STARTS else []
-
-        run_ids = [response.json()["run_id"] for response in after]
-        found = await eventually(listed)
-
-    assert {response.status_code for response in after} <= {200, 201}
-    assert {response.status_code for response in again} == {200}
-    assert [response.json()["run_id"] for response in again] == run_ids
-    for number, response in before.items():
-        assert after[number].status_code == 200
-        assert response.json()["run_id"] == run_ids[number]
-    assert sorted(found) == sorted(set(run_ids))
-
-
 async def test_answers_that_were_cut_off_are_repeated_elsewhere_and_count_once(
     tmp_path: Path,
 ) -> None:
@@ -212,45 +172,3 @@ async def test_answers_that_were_cut_off_are_repeated_elsewhere_and_count_once(
     assert [[*by_name.values()] for by_name in still_open] == [[gate] for gate in last.values()]
     for view in ended:
         assert sorted(view["values"]["log"]) == sorted(f"done{n} gate{n}" for n in range(GATES))
-
-
-async def test_edits_that_were_cut_off_are_repeated_elsewhere_and_made_once(
-    tmp_path: Path,
-) -> None:
-    async with two_apis(tmp_path) as (doomed, other, _):
-        gates = await several_waiting(doomed)
-        versions = [(await other.http.get(f"/runs/{run_id}")).json()["version"] for run_id in gates]
-
-        def edit(api: ApiProcess, number: int) -> Coroutine[Any, Any, httpx.Response]:
-            body = {"patch": {"amount": 7}, "version": versions[number]}
-            headers = {"Idempotency-Key": "edit"}
-            return api.http.patch(f"/runs/r{number}/values", json=body, headers=headers)
-
-        def move(api: ApiProcess, id_: str) -> Coroutine[Any, Any, httpx.Response]:
-            headers = {"Idempotency-Key": f"move-{id_}"}
-            return api.http.patch(f"/interrupts/{id_}", json={"timeout": "P2D"}, headers=headers)
-
-        ids = [id_ for by_name in gates.values() for id_ in by_name.values()]
-        before = answered(
-            await cut_off(
-                doomed,
-                [
-                    *(move(doomed, id_) for id_ in ids),
-                    *(edit(doomed, n) for n in range(len(gates))),
-                ],
-            )
-        )
-        moved = [await move(other, id_) for id_ in ids]
-        again = [await move(other, id_) for id_ in ids]
-        edited = [await edit(other, number) for number in range(len(gates))]
-        views = [await edit(other, number) for number in range(len(gates))]
-
-    assert {response.status_code for response in (*moved, *again, *edited, *views)} == {200}
-    # Counted from when it was accepted, so a second effect would be seen in it.
-    deadlines = [response.json()["deadline"] for response in moved]
-    assert [response.json()["deadline"] for response in again] == deadlines
-    for number, response in before.items():
-        if number < len(ids):
-            assert response.json()["deadline"] == deadlines[number]
-    told = [(view["values"]["amount"], view["version"]) for view in map(httpx.Response.json, views)]
-    assert told == [(7, version + 1) for version in versions]

@@ -74,15 +74,6 @@ async def test_a_small_amount_is_paid_without_asking() -> None:
     assert run.values["reply"] == "We are sorry. 20 euros are on their way to you."
 
 
-async def test_nobody_looks_at_a_refund_for_two_days_and_the_run_halts_unpaid() -> None:
-    run = InMemoryRun(review_and_edit.graph)
-    await run.start()
-    await run.advance("2d")
-
-    assert (run.status, run.reason) == ("halted", "interrupt-timeout")
-    assert run.values.get("reply") is None
-
-
 async def test_a_text_is_written_again_with_what_a_person_says_until_they_are_content() -> None:
     run = InMemoryRun(feedback_loop.graph)
     await run.start()

@@ -67,16 +67,6 @@ async def test_what_a_person_denies_to_the_hook_is_not_deleted(litter: Path) -> 
     assert left(litter) == ["a.log", "b.log", "c.log", "notes.txt"]
 
 
-async def test_nothing_is_deleted_while_a_person_is_asked(litter: Path) -> None:
-    run = InMemoryRun(deleting_files.graph)
-    await run.start()
-    await run.respond("delete", "y")
-    await run.advance("30d")
-
-    assert run.status == "awaiting-input"
-    assert left(litter) == ["a.log", "b.log", "c.log", "notes.txt"]
-
-
 async def test_a_file_that_was_fresh_when_it_was_asked_about_is_kept_however_late_the_answer(
     litter: Path,
 ) -> None:
@@ -118,17 +108,6 @@ async def test_a_file_outside_the_folder_is_refused_before_anybody_is_asked(
     assert left(litter) == ["a.log", "b.log", "c.log", "link.log", "notes.txt"]
 
 
-async def test_without_a_folder_the_run_fails_and_names_the_variable(
-    litter: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv(VARIABLE)
-    run = InMemoryRun(deleting_files.graph)
-    await run.start()
-
-    assert run.status == "failed"
-    assert f"{VARIABLE} is None: set it" in str(run.reason)
-
-
 async def test_a_person_who_trusts_is_not_asked_again_but_by_the_tool(litter: Path) -> None:
     run, prompts = await answered(trusted_deleting.graph, ["t", "y"])
 
@@ -138,19 +117,6 @@ async def test_a_person_who_trusts_is_not_asked_again_but_by_the_tool(litter: Pa
     ]
     assert run.values["report"] == "Deleted: a.log, b.log, c.log."
     assert left(litter) == ["notes.txt"]
-
-
-async def test_a_person_who_does_not_trust_is_asked_each_time(litter: Path) -> None:
-    run, prompts = await answered(trusted_deleting.graph, ["y", "n", "y", "n"])
-
-    assert [prompt.partition(" (")[0] for prompt in prompts] == [
-        "Delete a.log",
-        "Delete b.log",
-        "Delete c.log",
-        "Changed within the last day: c.log. Delete them all the same",
-    ]
-    assert run.values["report"] == "Deleted: a.log."
-    assert left(litter) == ["b.log", "c.log", "notes.txt"]
 
 
 async def test_trust_ends_with_the_run(litter: Path) -> None:

@@ -63,17 +63,6 @@ async def test_a_plan_is_changed_when_a_person_rejects_a_step() -> None:
     assert run.values["report"] == "booked: the 10:10 train to Lyon"
 
 
-async def test_a_plan_of_which_every_booking_is_rejected_ends_with_nothing_booked() -> None:
-    run = InMemoryRun(plan_execute_replan.graph)
-    await run.start()
-    for _ in range(2):
-        await run.respond("approve", NO)
-
-    assert run.status == "completed"
-    assert run.values["plan"]["answer"] == "There is no train that you want."
-    assert run.values["report"].endswith("no early trains")
-
-
 async def test_several_questions_are_one_interrupt_and_none_of_them_may_be_left_out() -> None:
     run = InMemoryRun(deep_agent.graph)
     await run.start()
@@ -108,17 +97,6 @@ async def test_a_graph_of_agents_below_a_supervisor_asks_at_the_root_too() -> No
     assert run.values["decision"]["text"] == (
         "journeys says: Your train to Lyon is booked.; lodgings says: a room at the Auberge du Lac"
     )
-
-
-async def test_a_supervisor_books_no_bed_for_a_journey_that_nobody_approves() -> None:
-    run = InMemoryRun(supervised_planning.graph)
-    await run.start()
-    for _ in range(2):
-        await run.respond("approve", NO)
-
-    assert run.status == "completed"
-    assert run.values["decision"]["text"] == "journeys says: There is no train that you want."
-    assert run.values["lodging"] is None
 
 
 ALL_WITH_ANOTHER_MODEL = """

@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from examples.invoices import checks, files, held, inbox, ledger, pain, question, report, settlement
+from examples.invoices import checks, files, held, inbox, ledger, pain, question, settlement
 from examples.invoices.ledger import LedgerError
 from examples.invoices.run import Decision, PaymentRun
 from examples.invoices.table import TableError
@@ -92,33 +92,6 @@ def test_each_transfer_says_to_whom_from_where_and_what_for(run: PaymentRun) -> 
     }
 
 
-def test_what_was_due_before_is_paid_today_and_the_rest_when_it_is_due(run: PaymentRun) -> None:
-    document = document_of(run, pay(run, now=NOW))
-    days = texts(document, "p:CstmrCdtTrfInitn/p:PmtInf/p:ReqdExctnDt/p:Dt")
-
-    assert days == ["2026-12-05", "2026-12-10", "2026-12-12"]
-
-
-def test_the_message_id_belongs_to_the_key_and_fits_with_its_endings(run: PaymentRun) -> None:
-    document = document_of(run, pay(run, "a key of any length " * 20))
-    ids = [
-        *texts(document, "p:CstmrCdtTrfInitn/p:GrpHdr/p:MsgId"),
-        *texts(document, "p:CstmrCdtTrfInitn/p:PmtInf/p:PmtInfId"),
-        *texts(document, "p:CstmrCdtTrfInitn/p:PmtInf/p:CdtTrfTxInf/p:PmtId/p:EndToEndId"),
-    ]
-
-    assert ids[0] == ledger.message_id("a key of any length " * 20)
-    assert ids[0] != ledger.message_id("another key")
-    assert len(ids) == len(set(ids)) == 8
-    assert all(0 < len(each or "") <= 35 for each in ids)
-
-
-def test_names_are_sent_in_characters_that_every_bank_takes() -> None:
-    assert pain.sepa_text("Müller & Søn Straße №7 «Łódź»", 70) == "Mueller + Soen Strasse No7 Lodz"
-    assert pain.sepa_text("Ελλάς", 70) == ""
-    assert pain.sepa_text("x" * 80, 70) == "x" * 70
-
-
 def test_paying_twice_with_one_key_changes_nothing(run: PaymentRun) -> None:
     first = pay(run)
     before = on_disk(run)
@@ -182,18 +155,6 @@ def test_nothing_is_paid_from_a_damaged_ledger(run: PaymentRun) -> None:
         pay(run, "k2")
 
 
-def test_the_ledger_carries_the_key_the_run_and_the_amount_of_each_invoice(
-    run: PaymentRun,
-) -> None:
-    made = pay(run)
-    entries = ledger.read(Path(run.out))
-
-    assert {(entry.key, entry.run_id) for entry in entries} == {("k1", "run-k1")}
-    assert {pain.file_name(entry.message_id) for entry in entries} == {made.payment_file}
-    assert sum(entry.amount for entry in entries) == Decimal("53881.06")
-    assert ledger.paid(Path(run.out)).keys() == {entry.identity for entry in entries}
-
-
 def test_a_name_that_looks_like_a_formula_is_text_in_the_spreadsheet(run: PaymentRun) -> None:
     names = ['=HYPERLINK("x")', "'quoted", "+49", "-", "plain"]
     payments = [verdict.payment for verdict in run.verdicts if verdict.payment]
@@ -220,48 +181,3 @@ def test_a_rejected_run_pays_nothing_and_says_why_for_each_file(run: PaymentRun)
     assert "as well" in lines["05"].why
     assert "cannot be read" in lines["06"].why
     assert set(on_disk(run)) == {".lock", held.FILE}
-
-
-def test_a_run_with_nothing_to_pay_writes_no_payment_file(run: PaymentRun) -> None:
-    empty = run.model_copy(update={"verdicts": [], "invoices": [], "unreadable": []})
-
-    assert pay(empty) == settlement.Settlement(paid=0, payment_file="")
-    assert set(on_disk(run)) == {".lock"}
-
-
-def test_the_report_says_what_was_paid_and_what_was_held_back(run: PaymentRun) -> None:
-    made = pay(run)
-    report.write(run, run_id="run-k1", outcome="completed")
-    text = on_disk(run)[report.FILE].decode()
-
-    assert text.startswith("Payment run run-k1: completed\n")
-    assert "Answer: approved: called them" in text
-    assert f"Paid: 53,881.06 EUR in all, for the bank in {made.payment_file}" in text
-    assert "05-nordwind-reminder.xml: " in text
-    assert "06-atelier.xml: cannot be read" in text
-
-
-def test_the_report_of_a_run_that_failed_halfway_tells_what_is_on_disk(run: PaymentRun) -> None:
-    path = Path(run.out) / pay(run).payment_file
-    path.unlink()
-    report.write(run, run_id="run-k1", outcome="failed")
-    text = on_disk(run)[report.FILE].decode()
-
-    assert "Paid: 53,881.06 EUR" in text
-    assert f"but {path.name} was not written" in text
-
-
-def test_the_report_of_a_cancelled_run_lists_what_was_left(run: PaymentRun) -> None:
-    report.write(run.model_copy(update={"decision": None}), run_id="r", outcome="cancelled")
-    text = on_disk(run)[report.FILE].decode()
-
-    assert "Answer: nobody answered" in text
-    assert "Nothing was paid." in text
-    assert all(f"  0{number}-" in text.partition("Left as it was")[2] for number in range(1, 7))
-
-
-def test_a_run_that_never_read_its_folder_still_gets_a_report(tmp_path: Path) -> None:
-    run = PaymentRun(folder="no-such-folder", out=str(tmp_path / "out"))
-    report.write(run, run_id="r", outcome="failed")
-
-    assert "Folder: no-such-folder" in on_disk(run)[report.FILE].decode()

@@ -58,23 +58,6 @@ async def test_one_manager_against_it_is_enough(run: InMemoryRun) -> None:
     assert (run.status, run.values["receipt"]) == ("completed", None)
 
 
-async def test_whoever_takes_a_yes_back_decides_again_and_the_other_vote_stays(
-    run: InMemoryRun,
-) -> None:
-    await run.respond("approve", True, principal=ADA)
-    await run.respond("approve", True, principal=BOB)
-    await run.take_back("approve", principal=BOB)
-    (question,) = await run.interrupts()
-    assert ([vote.by for vote in question.votes], question.missing) == (["ada"], 1)
-    await run.advance("1m")
-    assert run.status == "awaiting-input"
-
-    await run.respond("approve", True, principal=BOB)
-    await run.advance("5s")
-
-    assert run.status == "completed"
-
-
 async def test_over_a_weekend_nobody_is_reminded(run: InMemoryRun) -> None:
     (question,) = await run.interrupts()
     assert question.reminders == [MONDAY]

@@ -54,14 +54,6 @@ async def test_a_large_refund_is_asked_about_whatever_is_remembered() -> None:
     assert question.reason["arguments"]["order"] == "A-8"
 
 
-def test_without_tokens_of_slack_it_says_in_a_line_which_to_set() -> None:
-    bot, app = {"ABEYANCE_SLACK_BOT_TOKEN": "xoxb-1"}, {"ABEYANCE_SLACK_APP_TOKEN": "xapp-1"}
-
-    assert "set ABEYANCE_SLACK_BOT_TOKEN and ABEYANCE_SLACK_APP_TOKEN" in desk.about_slack({})
-    assert "set ABEYANCE_SLACK_APP_TOKEN (" in desk.about_slack(bot)
-    assert desk.about_slack(bot | app).startswith("questions go to Slack")
-
-
 def test_its_rules_post_refunds_in_slack() -> None:
     file = Path(desk.__file__).parent / "notifications.yaml"
     rules = load_notifications(Settings(notifications=file))

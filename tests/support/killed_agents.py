@@ -14,7 +14,7 @@ from pydantic_ai.messages import ModelMessage, ModelResponse
 from pydantic_ai.models.function import AgentInfo
 from scripted_agents import desk, prompts, scripted, told
 
-from abeyance import AfterToolCall, Agent, BeforeToolCall, Budget, ToolContext, tool
+from abeyance import AfterToolCall, Agent, BeforeToolCall, ToolContext, tool
 
 
 def note(folder: str, line: str) -> None:
@@ -101,5 +101,4 @@ def _model(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
 
 _TOOLS = [charge, charge_again, charge_or_not, charge_asking, look]
 teller = desk(Agent("clerk", model=_model, tools=_TOOLS, hooks=[Watcher()]), "teller")
-counted = desk(Agent("clerk", model=_model, tools=_TOOLS, budget=Budget(turns=1)), "counted")
-graphs = [teller, counted]
+graphs = [teller]
