@@ -191,8 +191,10 @@ def test_unread_messages_take_no_more_bytes_than_a_snapshot_has_room_for() -> No
     assert refusal.details == {"limit": 1_000_000, "actual": queued}
     assert f"take {queued} bytes" in refusal.message
     run.send("m1", "x" * rest)
+    assert run.state.mailbox.queued_bytes == 1_000_000
+    assert take(run, 2) == ["m0", "m1"]
 
-    assert len(run.state.mailbox.queue) == 2
+    assert (run.state.mailbox.queue, run.state.mailbox.queued_bytes) == ((), 0)
 
 
 @pytest.mark.parametrize("ttl", [None, 60.0])

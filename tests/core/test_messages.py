@@ -379,6 +379,7 @@ def test_a_message_that_is_not_read_in_time_is_reported() -> None:
     run = working()
     for id_, ttl in (("taken", 5), ("long", 20), ("short", 10)):
         run.send(id_, ttl=ttl)
+    assert run.state.next_deadline() == at(5)
     assert run.take("work") == ["taken"]
     assert run.state.next_deadline() == run.state.mailbox.first_expiry == at(10)
     run.tick(9.9)
