@@ -26,8 +26,8 @@ def test_while_a_question_is_claimed_nobody_else_answers_it_and_a_claim_ends_by_
     refusal = refusal_of(run, BOB)
 
     assert refusal.code is Code.CLAIMED
-    assert refusal.details["claimed_by"] == "ada"
-    assert refusal.details["claimed_until"] == rfc3339(at(60))
+    about = {"interrupt_id": run.open("ask").id, "claimed_by": "ada"}
+    assert refusal.details == {**about, "claimed_until": rfc3339(at(60))}
     run.wait(60)
     run.answer("ask", "yes", principal=BOB)
     assert run.settled("ask").by == "bob"
@@ -301,6 +301,8 @@ def test_what_is_settled_or_over_says_what_cannot_be_done_to_it() -> None:
     for kind, fields, what in each:
         refusal = run.refused(kind, principal=ROOT, interrupt_id=id_, **fields)
         assert refusal.message.endswith(f"it cannot be {what}.")
+        assert refusal.code is Code.ALREADY_ANSWERED
+        assert refusal.details == {"interrupt_id": id_, "status": "answered"}
     run.finish("work")
     for kind, fields, what in each:
         refusal = run.refused(kind, principal=ROOT, interrupt_id=id_, **fields)

@@ -103,6 +103,14 @@ def test_what_is_due_when_the_answer_comes_is_published_before_it() -> None:
     assert types == ["interrupt.opened", "interrupt.reminded", "interrupt.answered"]
 
 
+def test_a_pause_does_not_hold_reminders_up() -> None:
+    run = Drive(asking(remind=(HOUR,)))
+    run.pause(actor="boss")
+    run.tick(HOUR)
+
+    assert told(run) == [("reminded", rfc3339(at(HOUR)))]
+
+
 def test_business_time_is_counted_by_the_calendar_of_the_question() -> None:
     calendar = Calendar(name="DE", timezone="Europe/Berlin", holidays=("2026-03-03",))
     # Monday, March 2, at 10:00 in Berlin.
