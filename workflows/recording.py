@@ -67,7 +67,7 @@ class Recorder:
         self._under_way: list[Fact] = []
         self._pending = [*map(Fact.model_validate, start.unrecorded)]
         self._is_quiet = not self._pending
-        self._status: Status | None = None
+        self._standing: tuple[Status, int, int] | None = None
         self._questions: dict[str, Interrupt] = {}
         self._settled: dict[str, Interrupt] = {}
         self._after = start.batch or BEGINNING
@@ -96,8 +96,8 @@ class Recorder:
 
         Such news can wait for others, and is told meanwhile: a batch costs an event of the history.
         """
-        # Of a cancel that lets code finish no event tells, but the status does.
-        is_known = self._is_quiet and state.status == self._status
+        # Of a repeated pause no event tells, nor of a cancel that lets code finish.
+        is_known = self._is_quiet and _standing(state) == self._standing
         return is_known and len(self._pending) < _MOST_FACTS
 
     def carried(self, start: wire.StartRun) -> wire.StartRun:
@@ -130,7 +130,7 @@ class Recorder:
 
     def began(self, start: wire.StartRun, graph: str, now: datetime) -> None:
         """Note that the run began: whoever starts it records that, too."""
-        self._status = Status.RUNNING
+        self._standing = (Status.RUNNING, 0, 0)
         self._note(steps.began(start, graph), now)
 
     def published(self, fact: Publish, state: RunState) -> None:
@@ -303,7 +303,7 @@ class Recorder:
         facts = self._under_way = self._pending
         self._pending = []
         self._told = self.facts
-        self._is_quiet, self._status = True, state.status
+        self._is_quiet, self._standing = True, _standing(state)
         entries = {entry.id: entry for entry in self._changed(state)}
         for id_ in self._again:
             if (entry := _entry(state, id_)) is not None:
@@ -351,6 +351,13 @@ def extras(state: RunState, start: wire.StartRun) -> Extras:
         results=items.call_results(state),
         snapshot=snapshot,
     )
+
+
+def _standing(state: RunState) -> tuple[Status, int, int]:
+    """Return the status of a run, and how often people have paused and resumed it. A cancel that is
+    repeated counts in what the end records.
+    """
+    return state.status, state.counters.pause_count, state.counters.resume_count
 
 
 def _workflow_task() -> str:
