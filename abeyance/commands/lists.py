@@ -34,7 +34,9 @@ def parted(value: Any) -> Any:
     if not isinstance(several, list | tuple | set | frozenset):
         return value
     return [
-        part for each in several for part in (each.split(",") if isinstance(each, str) else [each])
+        part
+        for each in several
+        for part in (map(str.strip, each.split(",")) if isinstance(each, str) else [each])
     ]
 
 

@@ -11,6 +11,7 @@ from stack import Api, new_id, problem
 from temporal_site import eventually
 
 from abeyance.api.app import create_app
+from abeyance.commands.lists import ApprovalsPage, RunsPage
 from abeyance.errors import Refusal
 from abeyance.settings import Settings
 
@@ -47,6 +48,14 @@ async def test_a_graph_is_drawn(api: Api) -> None:
     assert drawn.text.startswith("flowchart ")
     assert all(f'"{name}"' in drawn.text for name in ("before", "approve", "after", "late"))
     problem(await api.http.get("/graphs/nope/diagram"), 404, "unknown_graph")
+
+
+def test_a_filter_may_have_blanks_behind_its_commas() -> None:
+    runs = RunsPage.model_validate({"status": "running, paused"})
+    report = ApprovalsPage.model_validate({"fields": ["reason.amount, answer"]})
+
+    assert runs.statuses == {"running", "paused"}
+    assert report.fields == ["reason.amount", "answer"]
 
 
 async def pages(api: Api, path: str, **query: Any) -> list[list[str]]:
