@@ -16,8 +16,7 @@ _NOTES: Final = """\
 Start agent graphs, answer their questions and control their runs.
 
 Errors are problem details (RFC 9457). `code` is stable and meant for programs. Times are RFC 3339 in
-UTC. Durations are ISO 8601, text such as `30s`, or seconds. Unknown fields are rejected, and unknown
-parameters of lists.
+UTC. Durations are ISO 8601, text such as `30s`, or seconds. Unknown fields and parameters are rejected.
 
 If the service requires authentication, send `Authorization: Bearer <token>`. Otherwise it listens on
 loopback only, and a request can name its principal with the headers `X-Abeyance-Principal` (subject) and

@@ -319,7 +319,8 @@ async def _retention(client: Client, _settings: Settings) -> Finding:
     text = f"{name!r} keeps ended runs for {in_days(length)}"
     if length < _RETENTION:
         remedy = (
-            "after that nobody can read who approved what; run `abeyance setup --retention 30d`"
+            "after that nobody can retry or rewind them, or make their records anew; run `abeyance setup "
+            "--retention 30d`"
         )
         return Finding("namespace", "warn", text, remedy)
     return Finding("namespace", "ok", text)
