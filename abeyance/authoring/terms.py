@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from typing import Annotated, Any, Final, TypeAlias, TypedDict
 
 from pydantic import BeforeValidator, ConfigDict, Field, Tag, ValidationError
@@ -26,6 +27,8 @@ from abeyance.schemas.json_schema import resolved
 
 _CONFIG: Final = ConfigDict(extra="forbid")
 _OF_APPROVALS: Final = ("quorum", "hold")
+_BESIDE: Final = ("prompt", "reason", "payload", "response", "answer_to", "timeout", "on_timeout")
+"""Options of questions that are no terms."""
 _SUBJECT: Final = re.compile(r"[^\s,*\x00-\x1f\x7f][^\s,\x00-\x1f\x7f]*")
 
 
@@ -147,7 +150,9 @@ def terms_of(
     `fills`: the question is declared, so fields of the state may name its people, as `{requester}`.
     """
     for name in sorted(options.keys() - TERMS):
-        errors.note(f"{label} has no option {name!r}: it has {', '.join(sorted(TERMS))}")
+        near = get_close_matches(name, _BESIDE, n=1)
+        fix = f"write {near[0]}=" if near else f"it has {', '.join(sorted(TERMS))}"
+        errors.note(f"{label} has no option {name!r}: {fix}")
     given = {name: value for name, value in options.items() if name in TERMS and value is not None}
     chosen = core.DECISIONS if decisions is None else decisions_of(decisions, label, errors)
     if not given and chosen == core.DECISIONS and max_result == core.MAX_RESULT:

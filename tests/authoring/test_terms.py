@@ -236,6 +236,7 @@ def test_a_question_that_names_no_terms_has_none() -> None:
             {"escalate": Escalation(after="-1d", to="ada")},
             "escalate=, after=-86400 s: it must be positive and finite",
         ),
+        ({"timout": "5m"}, "the interrupt 'ask' has no option 'timout': write timeout="),
     ],
 )
 def test_a_fault_names_the_value_and_what_to_write(options: dict[str, Any], fault: str) -> None:
