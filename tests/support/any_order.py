@@ -39,27 +39,18 @@ class Program:
     `accepted` are the answers that got a receipt, by interrupt; `admitted` the ids of messages that got
     one, of those that were `sent`. `taken_by_hand`: messages were taken in the name of a visit.
 
-    `local` lets nodes be local ones. The SDK may replay the result of a local activity and what comes
-    beside it in another order than they came in (ADR 13): so of those a failure may be found that is not
-    ours.
+    Of local nodes (`sprints`) a failure may be found that is not ours: the SDK may replay the result of a
+    local activity and what comes beside it in another order than they came in (ADR 13).
     """
 
-    def __init__(
-        self,
-        temporal: TemporalClient,
-        seed: int,
-        graph: str | None = None,
-        *,
-        local: bool = False,
-    ) -> None:
+    def __init__(self, temporal: TemporalClient, seed: int, graph: str) -> None:
         self.random = Random(seed)
         self.witness = Witness()
-        name = graph or self.random.choice(sorted(GRAPHS))
-        self.graph = GRAPHS[name](self.random, self.witness, local=local)
+        self.graph = GRAPHS[graph](self.random, self.witness)
         self.site = Site(temporal, self.graph, patience=PATIENCE)
         self.run_id = f"any-{seed}-{uuid.uuid4().hex[:8]}"
         # A run leaves its conversation by a local activity.
-        self.conversation = f"talk-{self.run_id}" if local and self.random.random() < 0.5 else None
+        self.conversation = f"talk-{self.run_id}" if graph == "sprints" else None
         self.log: list[str] = []
         self.accepted: dict[str, Json] = {}
         self.admitted: set[str] = set()

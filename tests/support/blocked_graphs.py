@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import importlib
-import os
 from pathlib import Path
 from typing import Any
 
-from model_server import chat_model
 from pydantic import BaseModel
-from scripted_agents import desk
 
-from abeyance import START, Agent, Context, Graph
-
-MODEL_URL = "MODEL_URL"
-"""The variable with the address of the model."""
+from abeyance import START, Context, Graph
 
 
 class Export(BaseModel):
@@ -40,9 +34,4 @@ def exporting() -> Graph:
     return graph
 
 
-def answering(url: str) -> Graph:
-    """An agent whose model is at this address."""
-    return desk(Agent("clerk", model=chat_model(url), model_retries=0))
-
-
-graphs = [exporting(), answering(os.environ.get(MODEL_URL, "http://127.0.0.1:9"))]
+graphs = [exporting()]

@@ -32,7 +32,7 @@ class Office(BaseModel):
     report: str | None = None
 
 
-def office(random: Random, witness: Witness, *, local: bool) -> Graph:
+def office(random: Random, witness: Witness) -> Graph:
     """An agent that has to ask before it pays, beside one that only talks and is steered."""
 
     @tool(approve=lambda args: args["amount"] > 10)
@@ -79,7 +79,7 @@ def office(random: Random, witness: Witness, *, local: bool) -> Graph:
     )
     graph.agent("write", Agent("writer", model=talks, tools=[balance]), input="task")
 
-    @graph.node(local=local)
+    @graph.node
     async def tidy(state: Office, ctx: Context) -> dict[str, Any]:
         return {"log": [f"tidy {ctx.outcome}"]}
 

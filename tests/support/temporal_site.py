@@ -21,6 +21,7 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 
 from abeyance import Graph, Principal, names, views
 from abeyance.client import Client
+from abeyance.client.run import TemporalRun
 from abeyance.core.state import Limits
 from abeyance.notifications.config import Notifications
 from abeyance.settings import Settings
@@ -212,6 +213,16 @@ class Site:
     async def replays(self, run_id: str) -> None:
         """Replay the run's newest history on today's code; raises if the code would do otherwise."""
         await replay(await self.history(run_id))
+
+
+@asynccontextmanager
+async def begun(
+    temporal: TemporalClient, graph: Graph, input: dict[str, Any] | None = None, **options: Any
+) -> AsyncIterator[tuple[Site, TemporalRun]]:
+    """A run of a graph on a site of its own, whose worker is there as long as this lasts."""
+    site = Site(temporal, graph)
+    async with site.worker():
+        yield site, site.client.run(await site.start(input, **options))
 
 
 def replayer(*interceptors: Interceptor) -> Replayer:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from abeyance.core.events import Message
 
@@ -14,16 +13,13 @@ from abeyance.core.events import Message
 class Witness:
     """What the code of one run's nodes was given.
 
-    `heard` are the addresses that got a message, by its id; `told` the answers that a visit got, by its
-    address and the name of the question; `paid` counts the calls of a tool that may run once, by key;
-    `repeated` what a model was told twice; `broke` the visits that have failed once.
+    `heard` are the addresses that got a message, by its id; `paid` counts the calls of a tool that may
+    run once, by key; `repeated` is what a model was told twice.
     """
 
     heard: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
-    told: dict[tuple[str, str], list[Any]] = field(default_factory=lambda: defaultdict(list))
     paid: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     repeated: list[str] = field(default_factory=list)
-    broke: set[str] = field(default_factory=set)
 
     def read(self, address: str, found: Sequence[Message]) -> list[str]:
         """Note that a visit got messages; their ids."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from scripted_agents import desk, scripted, told
-from temporal_site import ANYBODY, Site
+from temporal_site import ANYBODY, Site, begun
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client as TemporalClient
 
@@ -49,13 +49,11 @@ async def test_turns_and_calls_are_activities_and_events_that_never_tell_what_wa
         model=scripted([("transfer", {"amount": 5, "to": "a secret"})], "It is done."),
         tools=[bank.transfer],
     )
-    site = Site(temporal, desk(clerk))
-    async with site.worker():
-        run_id = await site.start()
-        await site.ended(run_id)
-        activities = await scheduled(site, run_id)
-        await site.replays(run_id)
-    events, _ = await site.client.feed.page(run_id, None, 1_000)
+    async with begun(temporal, desk(clerk)) as (site, run):
+        await site.ended(run.run_id)
+        activities = await scheduled(site, run.run_id)
+        await site.replays(run.run_id)
+    events, _ = await site.client.feed.page(run.run_id, None, 1_000)
 
     assert activities == [
         ("desk.clerk.model", f"{CLERK};node:model"),
@@ -94,17 +92,15 @@ async def test_nothing_of_a_gated_call_is_scheduled_before_it_is_approved(
         model=scripted([("transfer", {"amount": 5000, "to": "bob"})], told),
         tools=[bank.transfer],
     )
-    site = Site(temporal, desk(clerk))
-    async with site.worker():
-        run_id = await site.start()
-        view = await site.until(run_id, "awaiting-input")
-        before = await scheduled(site, run_id)
+    async with begun(temporal, desk(clerk)) as (site, run):
+        view = await site.until(run.run_id, "awaiting-input")
+        before = await scheduled(site, run.run_id)
         (asked,) = view.interrupts
         edited = {"approved": True, "arguments": {"amount": 4000, "to": "bob"}}
-        await site.client.run(run_id).respond({asked.id: edited}, principal=ANYBODY)
-        ended = await site.ended(run_id)
-        after = await scheduled(site, run_id)
-        await site.replays(run_id)
+        await run.respond({asked.id: edited}, principal=ANYBODY)
+        ended = await site.ended(run.run_id)
+        after = await scheduled(site, run.run_id)
+        await site.replays(run.run_id)
 
     assert [name for name, _ in before] == ["desk.clerk.model"]
     assert (asked.kind, asked.address) == ("approval", f"{CLERK};tool:transfer:1.1")

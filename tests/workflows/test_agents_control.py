@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from pydantic_ai.messages import ModelMessage, ModelResponse
 from pydantic_ai.models.function import AgentInfo
 from scripted_agents import desk, prompts, scripted, told
-from temporal_site import Site, eventually
+from temporal_site import Site, begun, eventually
 from temporalio.client import Client as TemporalClient
 
 from abeyance import Agent, Graph, commands
@@ -50,14 +50,12 @@ async def test_a_cancel_through_temporal_keeps_what_agents_in_agents_had_said(
         model=scripted([("teller", {"task": "Tell."})], told),
         tools=[Agent("teller", model=speaker.model).as_tool(description="Tells.")],
     )
-    site = Site(temporal, desk(clerk))
-    async with site.worker():
-        run_id = await site.start()
+    async with begun(temporal, desk(clerk)) as (site, run):
         await eventually(lambda: speaker.heard)
-        await temporal.get_workflow_handle(run_id).cancel()
-        assert (await site.ended(run_id)).status == "cancelled"
-        outer = await kept(site, run_id)
-        inner = await kept(site, run_id, f"{CLERK};tool:teller:1.1;agent:teller")
+        await temporal.get_workflow_handle(run.run_id).cancel()
+        assert (await site.ended(run.run_id)).status == "cancelled"
+        outer = await kept(site, run.run_id)
+        inner = await kept(site, run.run_id, f"{CLERK};tool:teller:1.1;agent:teller")
 
     assert [message.kind for message in outer] == ["request", "response"]
     assert prompts(inner) == ["Tell."]
@@ -69,16 +67,14 @@ async def test_what_is_said_while_the_model_speaks_is_heard_once_and_before_the_
     temporal: TemporalClient,
 ) -> None:
     speaker = Speaker()
-    site = Site(temporal, speaker.graph())
-    async with site.worker():
-        run_id = await site.start({"question": "Tell me."})
+    async with begun(temporal, speaker.graph(), {"question": "Tell me."}) as (site, run):
         await eventually(lambda: speaker.heard)
         note = commands.SteerMessage(message_id="m1", text="In Dutch.", sender="ada")
         for _ in range(2):
-            await site.client.run(run_id).send_message(note)
+            await run.send_message(note)
         speaker.go.set()
-        ended = await site.ended(run_id)
-        messages = await kept(site, run_id)
+        ended = await site.ended(run.run_id)
+        messages = await kept(site, run.run_id)
 
     assert len(speaker.heard) == 2
     assert "In Dutch." in speaker.heard[1][-1]

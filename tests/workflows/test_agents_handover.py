@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models.function import AgentInfo
 from scripted_agents import Call, desk, prompts, scripted, told
-from temporal_site import ANYBODY, Site, eventually
+from temporal_site import ANYBODY, Site, begun, eventually
 from temporalio.client import Client as TemporalClient
 
 from abeyance import (
@@ -64,24 +64,22 @@ async def test_approvals_that_are_open_three_levels_deep_are_the_same_after_hand
         return Agent(name, model=scripted(calls, told), tools=[ledger.pay, *below])
 
     clerk = paying("clerk", paying("cashier", paying("teller")))
-    site = Site(temporal, desk(clerk))
-    async with site.worker():
-        run_id = await site.start(limits=SMALL)
+    async with begun(temporal, desk(clerk), limits=SMALL) as (site, run):
 
         async def all_three() -> list[views.InterruptView] | None:
-            found = (await site.client.run(run_id).view()).interrupts
+            found = (await run.view()).interrupts
             return found if len(found) == 3 else None
 
         first = await eventually(all_three)
-        await pushed_on(site, run_id)
+        await pushed_on(site, run.run_id)
         second = await eventually(all_three)
-        before = await site.executions(run_id)
+        before = await site.executions(run.run_id)
         inside = sorted(second, key=lambda entry: -len(entry.address))
         for entry in inside:
-            await site.client.run(run_id).respond({entry.id: {"approved": True}}, principal=ANYBODY)
-            await pushed_on_or_over(site, run_id)
-        ended = await site.ended(run_id)
-        after = await site.executions(run_id)
+            await run.respond({entry.id: {"approved": True}}, principal=ANYBODY)
+            await pushed_on_or_over(site, run.run_id)
+        ended = await site.ended(run.run_id)
+        after = await site.executions(run.run_id)
 
     assert {entry.id for entry in first} == {entry.id for entry in second}
     assert after > before > 1

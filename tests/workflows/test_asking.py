@@ -6,11 +6,12 @@ import asyncio
 from collections import Counter
 from typing import Annotated, Any
 
+import pytest
 from pydantic import BaseModel
-from temporal_site import Site
+from temporal_site import ANYBODY, Site, eventually
 from temporalio.client import Client as TemporalClient
 
-from abeyance import START, Context, Graph, append
+from abeyance import START, Context, Graph, Send, append
 
 
 class State(BaseModel):
@@ -39,3 +40,46 @@ async def test_a_step_after_a_sign_of_life_survives_a_failure(temporal: Temporal
         ended = await site.ended(await site.start())
         assert ended.status == "completed"
         assert done == {"first": 1, "second": 1}
+
+
+def spread() -> Graph:
+    graph = Graph("spread", state=State)
+
+    @graph.node(to=["one"])
+    async def split(state: State) -> list[Send]:
+        return [Send("one", number) for number in range(state.count)]
+
+    @graph.node
+    async def one(state: State, ctx: Context) -> dict[str, Any]:
+        said = await ctx.interrupt("ok", prompt=str(ctx.item))
+        return {"log": [f"{ctx.item}:{said}"]}
+
+    @graph.node
+    async def collect(state: State, ctx: Context) -> dict[str, Any]:
+        return {"count": sum(result["status"] == "arrived" for result in ctx.results)}
+
+    graph.edge(START, "split")
+    graph.edge(["one"], "collect")
+    return graph
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+async def test_five_hundred_items_ask_and_are_answered_in_one_call(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, spread(), patience=60)
+    async with site.worker():
+        run_id = await site.start({"count": 500})
+
+        async def all_open() -> Any:
+            view = await site.client.run(run_id).view()
+            return view if len(view.interrupts) == 500 else None
+
+        waiting = await eventually(all_open, seconds=90)
+        answers = {entry.id: "y" for entry in waiting.interrupts}
+        receipts = await site.client.run(run_id).respond(answers, principal=ANYBODY)
+        ended = await site.ended(run_id, seconds=90)
+        assert len(receipts) == 500
+        assert ended.values["log"] == [f"{number}:y" for number in range(500)]
+        assert ended.values["count"] == 500

@@ -15,6 +15,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client as TemporalClient
 
 from abeyance import START, Backoff, Context, Graph
+from abeyance.core.state import Limits
 from abeyance.filters import RunFilter
 
 """For what starts a worker as a process: the other tests show what differs between the two ways."""
@@ -154,9 +155,10 @@ async def test_a_finally_node_that_waits_for_its_code_is_logged_once_and_starts_
     temporal: TemporalClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     site = Site(temporal, closing(named="archive"))
-    run_id = await site.start()
+    # It is blocked for longer than it may take.
+    run_id = await site.start(limits=Limits(finally_timeout=1))
     async with site.worker(closing(named="renamed")):
-        await site.until_blocked(run_id, attempt=2)
+        await site.until_blocked(run_id, attempt=3)
     async with site.worker():
         await site.ended(run_id)
         await site.replays(run_id)

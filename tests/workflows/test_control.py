@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import pytest
 from pydantic import AfterValidator, Field, create_model
 from sample_graphs import Held
-from temporal_site import ANYBODY, Site, eventually
+from temporal_site import ANYBODY, Site, begun, eventually
 from temporalio.client import Client as TemporalClient
 
 from abeyance import START, Graph, Refusal, commands
@@ -26,16 +26,14 @@ async def test_pause_now_stops_a_thread_in_order_and_what_it_returns_counts(
     temporal: TemporalClient,
 ) -> None:
     held = Held("thread")
-    site = Site(temporal, held.graph)
-    async with site.worker():
-        run_id = await site.start()
+    async with begun(temporal, held.graph) as (site, run):
         await eventually(lambda: held.started)
         began = time.monotonic()
-        await site.client.run(run_id).pause(mode="now")
+        await run.pause(mode="now")
         await eventually(lambda: held.stopped)
         took = time.monotonic() - began
-        await site.client.run(run_id).resume()
-        ended = await site.ended(run_id)
+        await run.resume()
+        ended = await site.ended(run.run_id)
         assert took < SOON
         assert ended.values["log"] == ["stopped in order", "cleanup completed"]
         assert ended.metrics is not None
@@ -46,14 +44,12 @@ async def test_a_cancel_reaches_a_node_within_three_seconds_and_finally_nodes_ru
     temporal: TemporalClient,
 ) -> None:
     held = Held()
-    site = Site(temporal, held.graph)
-    async with site.worker():
-        run_id = await site.start()
+    async with begun(temporal, held.graph) as (site, run):
         await eventually(lambda: held.started)
         began = time.monotonic()
-        await site.client.run(run_id).control(commands.Cancel(reason="wrong file", actor="ada"))
-        ending = await site.client.run(run_id).view()
-        ended = await site.ended(run_id)
+        await run.control(commands.Cancel(reason="wrong file", actor="ada"))
+        ending = await run.view()
+        ended = await site.ended(run.run_id)
 
         assert time.monotonic() - began < SOON
         assert HEARTBEAT_SECONDS + THROTTLE_SECONDS < 3
@@ -65,7 +61,7 @@ async def test_a_cancel_reaches_a_node_within_three_seconds_and_finally_nodes_ru
             "ada",
         )
         assert ended.values["log"] == ["cleanup cancelled"]
-        await site.replays(run_id)
+        await site.replays(run.run_id)
 
 
 async def test_a_worker_that_shuts_down_costs_a_node_no_attempt(temporal: TemporalClient) -> None:
@@ -97,16 +93,15 @@ async def test_edited_values_are_held_against_the_model_of_the_worker_which_writ
         graph.edge(START, "ask")
         return graph
 
-    site = Site(temporal, limited(50, Annotated[str, AfterValidator(str.upper)]))
-    async with site.worker():
-        run_id = await site.start()
-        await site.until(run_id, "awaiting-input")
-        behind, ahead = (site.client.run(run_id, limited(most)) for most in (10, 100))
+    graph = limited(50, Annotated[str, AfterValidator(str.upper)])
+    async with begun(temporal, graph) as (site, run):
+        await site.until(run.run_id, "awaiting-input")
+        behind, ahead = (site.client.run(run.run_id, limited(most)) for most in (10, 100))
         await behind.edit_values({"amount": 40, "name": "ada"}, principal=ANYBODY)
         with pytest.raises(Refusal, match="less than or equal to 50") as refused:
             await ahead.edit_values({"amount": 70}, principal=ANYBODY)
         with pytest.raises(ValueError, match="is one of the graph 'limited', not of 'other'"):
-            await site.client.run(run_id, Graph("other")).edit_values({}, principal=ANYBODY)
+            await site.client.run(run.run_id, Graph("other")).edit_values({}, principal=ANYBODY)
         view = await ahead.view()
     assert refused.value.code is Code.INVALID_INPUT
     assert refused.value.details["errors"][0]["pointer"] == "/amount"

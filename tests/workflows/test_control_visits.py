@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from sample_graphs import State
-from temporal_site import Site, eventually
+from temporal_site import begun, eventually
 from temporalio.client import Client as TemporalClient
 
 from abeyance import START, Context, Graph
@@ -45,16 +45,14 @@ async def test_a_node_waits_while_its_run_is_paused_and_goes_on_when_it_is_resum
     temporal: TemporalClient,
 ) -> None:
     patient = Patient()
-    site = Site(temporal, patient.graph)
-    async with site.worker():
-        run_id = await site.start()
+    async with begun(temporal, patient.graph) as (site, run):
         await eventually(patient.started.is_set)
-        await site.client.run(run_id).pause()
+        await run.pause()
         patient.go.set()
         with pytest.raises(AssertionError):
             await eventually(lambda: patient.told, seconds=0.5)
-        await site.client.run(run_id).resume()
-        await site.ended(run_id)
+        await run.resume()
+        await site.ended(run.run_id)
         # This one is not paused, so its node waits for nothing.
         ended = await site.ended(await site.start())
     assert patient.told == [True, True]
@@ -63,20 +61,18 @@ async def test_a_node_waits_while_its_run_is_paused_and_goes_on_when_it_is_resum
 
 async def test_a_node_that_waits_too_long_is_told_all_that_helps(temporal: TemporalClient) -> None:
     patient = Patient("400ms")
-    site = Site(temporal, patient.graph)
-    async with site.worker():
-        run_id = await site.start()
+    async with begun(temporal, patient.graph) as (site, run):
         await eventually(patient.started.is_set)
-        await site.client.run(run_id).pause_and_send(text="look")
+        await run.pause_and_send(text="look")
         patient.go.set()
         await eventually(lambda: patient.told)
-        await site.client.run(run_id).resume()
-        await site.ended(run_id)
+        await run.resume()
+        await site.ended(run.run_id)
 
     (error,) = patient.told
     assert isinstance(error, TimeoutError)
     for told in (
-        f"{run_id!r} is still paused after 0.4 s",
+        f"{run.run_id!r} is still paused after 0.4 s",
         "waits for a person",
         "POST /runs/{id}/resume",
         "`abeyance resume`",

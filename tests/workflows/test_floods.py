@@ -91,34 +91,27 @@ async def test_a_run_whose_worker_is_away_takes_a_megabyte_of_signals(
         assert await run.queue_depth() == sent["accepted"]
 
 
-_RAW: dict[str, Sequence[tuple[str, object]]] = {
-    "messages": [("steer", {"text": "hello"})],
-    "mixed": [
-        ("steer", {"text": "hello"}),
-        ("steer", ["no message"]),
-        ("pause", {"reason": "?"}),
-        ("pause", {"mode": "never"}),
-        ("resume", {}),
-        ("visit_blocked", {"visit": "graph:gated;node:no", "code": "key_missing", "message": "?"}),
-        ("worker_started", {}),
-        ("unheard", {}),
-    ],
-}
+_RAW: Sequence[tuple[str, object]] = [
+    ("steer", {"text": "hello"}),
+    ("steer", ["no message"]),
+    ("pause", {"reason": "?"}),
+    ("pause", {"mode": "never"}),
+    ("resume", {}),
+    ("visit_blocked", {"visit": "graph:gated;node:no", "code": "key_missing", "message": "?"}),
+    ("worker_started", {}),
+    ("unheard", {}),
+]
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize(
-    ("kinds", "told"), [("messages", {"steer"}), ("mixed", {"steer", "pause", "resume"})]
-)
 async def test_a_run_that_9000_signals_of_temporal_wait_for_drops_most_of_them_and_goes_on(
-    temporal: TemporalClient, kinds: str, told: set[str]
+    temporal: TemporalClient,
 ) -> None:
     site = Site(temporal, gated())
     run_id = await site.start()
     handle, run = temporal.get_workflow_handle(run_id), site.client.run(run_id)
-    raw = _RAW[kinds]
-    await outcomes(lambda number: handle.signal(*raw[number % len(raw)]), 9_000)
+    await outcomes(lambda number: handle.signal(*_RAW[number % len(_RAW)]), 9_000)
 
     async with site.worker():
         await eventually(run.queue_depth, seconds=200)
@@ -134,4 +127,4 @@ async def test_a_run_that_9000_signals_of_temporal_wait_for_drops_most_of_them_a
     refused = [each.data async for each in run.events() if each.type == "signal.refused"]
     dropped = [each["signal"] for each in refused if each["code"] == "queue_full"]
     # Each kind is told once.
-    assert (len(dropped), set(dropped)) == (len(told), told)
+    assert sorted(dropped) == ["pause", "resume", "steer"]

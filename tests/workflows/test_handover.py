@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from sample_graphs import State, chain, gates
-from temporal_site import ANYBODY, Site
+from temporal_site import ANYBODY, Site, begun
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client as TemporalClient
 from temporalio.client import WorkflowContinuedAsNewError, WorkflowExecutionStatus
@@ -24,18 +24,18 @@ SMALL = Limits(continue_as_new_after=6)
 async def test_a_long_chain_is_handed_over_between_its_nodes_and_runs_each_once(
     temporal: TemporalClient,
 ) -> None:
-    site = Site(temporal, chain(6))
-    async with site.worker():
-        run_id = await site.start(limits=SMALL, labels={"team": "blue"}, conversation_id="c1")
-        ended = await site.ended(run_id)
-        described = await temporal.get_workflow_handle(run_id).describe()
+    async with begun(
+        temporal, chain(6), limits=SMALL, labels={"team": "blue"}, conversation_id="c1"
+    ) as (site, run):
+        ended = await site.ended(run.run_id)
+        described = await temporal.get_workflow_handle(run.run_id).describe()
         assert ended.values["log"] == [f"n{number}" for number in range(6)]
-        assert await site.executions(run_id) > 2
-        assert (await site.client.run(run_id).result()).view.metrics is not None
+        assert await site.executions(run.run_id) > 2
+        assert (await run.result()).view.metrics is not None
         assert (ended.labels, ended.conversation_id) == ({"team": "blue"}, "c1")
         assert described.search_attributes["AbeyanceStatus"] == ["completed"]
         assert described.workflow_type == "chain"
-        await site.replays(run_id)
+        await site.replays(run.run_id)
 
 
 def spread(count: int) -> Graph:
@@ -129,17 +129,15 @@ async def test_a_run_that_temporal_cancels_is_not_handed_over_any_more(
             return None
 
         graph.finally_(name)
-    site = Site(temporal, graph)
-    async with site.worker():
-        run_id = await site.start(limits=SMALL)
-        await site.until(run_id, "awaiting-input")
-        handle = temporal.get_workflow_handle(run_id)
+    async with begun(temporal, graph, limits=SMALL) as (site, run):
+        await site.until(run.run_id, "awaiting-input")
+        handle = temporal.get_workflow_handle(run.run_id)
         await handle.cancel()
-        ended = await site.ended(run_id)
+        ended = await site.ended(run.run_id)
 
         assert (ended.status, ended.cancelled_by) == ("cancelled", "temporal")
         assert (await handle.describe()).status is WorkflowExecutionStatus.CANCELED
-        await site.replays(run_id)
+        await site.replays(run.run_id)
 
 
 async def test_what_is_refused_first_after_a_hand_over_makes_nothing_be_forgotten(
@@ -174,12 +172,12 @@ async def test_what_is_refused_first_after_a_hand_over_makes_nothing_be_forgotte
         await site.replays(run_id)
 
 
-@pytest.mark.parametrize(("largest", "is_kept"), [(1_900_000, False), (6_000, True)])
+@pytest.mark.parametrize(("largest", "is_kept"), [(1_900_000, False), (2_000, True)])
 async def test_many_answers_while_an_idle_run_is_handed_over_every_few_events(
     temporal: TemporalClient, monkeypatch: pytest.MonkeyPatch, *, largest: int, is_kept: bool
 ) -> None:
     monkeypatch.setattr(continue_as_new, "_IDLE_EVENTS", 3)
-    site = Site(temporal, gates(16), patience=30)
+    site = Site(temporal, gates(8), patience=30)
     async with site.worker():
         run_id = await site.start(limits=Limits(visit_bytes=largest))
         waiting = await site.until(run_id, "awaiting-input")
@@ -192,11 +190,11 @@ async def test_many_answers_while_an_idle_run_is_handed_over_every_few_events(
 
         *first, last = ids
         answered = await asyncio.gather(*(answer(n, id_) for n, id_ in enumerate(first)))
-        answered.append(await answer(15, last))
+        answered.append(await answer(7, last))
         ended = await site.ended(run_id)
 
         assert waiting.status == "awaiting-input"
         assert answered == ids
-        assert sorted(ended.values["log"]) == sorted(f"done{n} {n}" for n in range(16))
+        assert sorted(ended.values["log"]) == sorted(f"done{n} {n}" for n in range(8))
         assert (await site.executions(run_id) == 1) is is_kept
         await site.replays(run_id)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
-from temporal_site import ANYBODY, Site, eventually
+from temporal_site import ANYBODY, Site, begun, eventually
 from temporalio.client import Client as TemporalClient
 
 from abeyance import START, Context, Graph, Refusal, Send
@@ -33,27 +33,25 @@ async def test_the_answer_with_which_a_run_would_stand_still_is_refused(
         return {"total": sum([len(await ctx.interrupt(f"q{number}")) for number in range(5)])}
 
     graph.edge(START, "ask")
-    site = Site(temporal, graph)
-    async with site.worker():
-        run_id = await site.start()
+    async with begun(temporal, graph) as (site, run):
 
         async def question(number: int) -> str:
             """The id of the question with this number, as soon as it is open."""
 
             async def found() -> str | None:
-                asked = (await site.client.run(run_id).view()).interrupts
+                asked = (await run.view()).interrupts
                 return next((each.id for each in asked if each.name == f"q{number}"), None)
 
             return str(await eventually(found))
 
         for number in range(4):
             answer = {await question(number): "y" * 450_000}
-            await site.client.run(run_id).respond(answer, principal=ANYBODY)
+            await run.respond(answer, principal=ANYBODY)
         last = await question(4)
         with pytest.raises(Refusal) as refused:
-            await site.client.run(run_id).respond({last: "y" * 450_000}, principal=ANYBODY)
-        await site.client.run(run_id).respond({last: "short"}, principal=ANYBODY)
-        ended = await site.ended(run_id)
+            await run.respond({last: "y" * 450_000}, principal=ANYBODY)
+        await run.respond({last: "short"}, principal=ANYBODY)
+        ended = await site.ended(run.run_id)
 
     assert refused.value.code is Code.PAYLOAD_TOO_LARGE
     assert ended.status == "completed", ended.error
@@ -97,21 +95,17 @@ async def test_a_run_that_asks_more_than_temporal_could_return_is_read_whole_and
 
     graph.node(name="one")(lambda state: {})
     graph.edge(START, "split")
-    site = Site(temporal, graph)
-    async with site.worker():
-        run_id = await site.start({"text": "x" * 200_000})
-        await site.until(run_id, "awaiting-input")
+    async with begun(temporal, graph, {"text": "x" * 200_000}) as (site, run):
+        await site.until(run.run_id, "awaiting-input")
         # What is read while the pause is carried out travels with that.
-        _, *others = await asyncio.gather(
-            site.client.run(run_id).pause(), *(site.client.run(run_id).view() for _ in range(3))
-        )
-        paused = await site.client.run(run_id).view()
-        listed = await site.client.run(run_id).interrupts()
-        last = await site.client.run(run_id).interrupt(listed[-1].id)
+        _, *others = await asyncio.gather(run.pause(), *(run.view() for _ in range(3)))
+        paused = await run.view()
+        listed = await run.interrupts()
+        last = await run.interrupt(listed[-1].id)
         assert last is not None
-        await site.client.run(run_id).respond({last.id: None}, principal=ANYBODY)
-        await site.client.run(run_id).resume()
-        resumed = await site.client.run(run_id).view()
+        await run.respond({last.id: None}, principal=ANYBODY)
+        await run.resume()
+        resumed = await run.view()
 
     assert (paused.status, paused.degraded, len(paused.interrupts)) == ("paused", False, 25)
     assert [view.degraded for view in others if view is not None] == [False] * 3

@@ -14,7 +14,7 @@ from scripted_agents import desk
 from sealed_site import a_key
 from speaking import TURN, Listener, Speaker
 from stored import connected
-from temporal_site import Site, eventually
+from temporal_site import Site, begun, eventually
 from temporalio.client import Client as TemporalClient
 
 from abeyance.adapters.pydantic_ai import pydantic_ai_agent
@@ -49,39 +49,39 @@ async def test_a_watcher_hears_what_a_model_says_and_the_history_gets_nothing_of
     temporal: TemporalClient,
 ) -> None:
     speaker = Speaker()
-    site = Site(temporal, speaker.desk())
-    async with site.worker():
-        run_id = await site.start()
-        async with listening(feed_of(site), run_id) as listener:
-            speaker.say("The letter ")
-            await listener.hears("The letter ")
-            events = len((await site.history(run_id)).events)
-            speaker.say("is ", "on ")
-            await listener.hears("The letter is on ")
+    async with (
+        begun(temporal, speaker.desk()) as (site, run),
+        listening(feed_of(site), run.run_id) as listener,
+    ):
+        speaker.say("The letter ")
+        await listener.hears("The letter ")
+        events = len((await site.history(run.run_id)).events)
+        speaker.say("is ", "on ")
+        await listener.hears("The letter is on ")
 
-            history = (await site.history(run_id)).events
-            assert len(history) == events
-            assert not [each for each in history if b"letter" in each.SerializeToString()]
-            speaker.say("its way.")
-            speaker.end()
-            view = await site.ended(run_id)
-            assert view.values["report"] == "The letter is on its way."
-            await listener.until(lambda it: it.events[-1].type == "run.completed")
+        history = (await site.history(run.run_id)).events
+        assert len(history) == events
+        assert not [each for each in history if b"letter" in each.SerializeToString()]
+        speaker.say("its way.")
+        speaker.end()
+        view = await site.ended(run.run_id)
+        assert view.values["report"] == "The letter is on its way."
+        await listener.until(lambda it: it.events[-1].type == "run.completed")
 
 
 async def test_a_model_of_pydantic_ai_is_heard_too(temporal: TemporalClient) -> None:
     speaker = Speaker()
     agent = pydantic_ai.Agent(FunctionModel(stream_function=speaker.model), name="clerk")
-    site = Site(temporal, desk(pydantic_ai_agent(agent)))
-    async with site.worker():
-        run_id = await site.start()
-        async with listening(feed_of(site), run_id) as listener:
-            speaker.say("The letter ")
-            await listener.hears("The letter ")
-            speaker.say("is on its way.")
-            await listener.hears("The letter is on its way.")
-            speaker.end()
-            view = await site.ended(run_id)
+    async with (
+        begun(temporal, desk(pydantic_ai_agent(agent))) as (site, run),
+        listening(feed_of(site), run.run_id) as listener,
+    ):
+        speaker.say("The letter ")
+        await listener.hears("The letter ")
+        speaker.say("is on its way.")
+        await listener.hears("The letter is on its way.")
+        speaker.end()
+        view = await site.ended(run.run_id)
     assert view.values["report"] == "The letter is on its way."
 
 
@@ -131,16 +131,14 @@ async def test_a_worker_sends_at_most_two_heartbeats_a_second_while_its_model_sp
     temporal: TemporalClient,
 ) -> None:
     speaker = Speaker()
-    site = Site(temporal, speaker.desk())
-    async with site.worker():
-        run_id = await site.start()
+    async with begun(temporal, speaker.desk()) as (site, run):
         # It may take long until the turn begins.
         await eventually(lambda: speaker.requests)
         began, beats = time.monotonic(), set()
 
         async def has_beaten() -> bool:
             speaker.say("word ")
-            if (turn := await pending_turn(temporal, run_id)) is not None:
+            if (turn := await pending_turn(temporal, run.run_id)) is not None:
                 beats.add(turn.last_heartbeat_time.ToNanoseconds())
             return len(beats) > 4
 
@@ -148,7 +146,7 @@ async def test_a_worker_sends_at_most_two_heartbeats_a_second_while_its_model_sp
         passed = time.monotonic() - began
         assert len(beats) <= 2 + 2 * passed
         speaker.end()
-        await site.ended(run_id)
+        await site.ended(run.run_id)
 
 
 async def test_what_a_model_says_is_encrypted_on_its_way(temporal: TemporalClient) -> None:

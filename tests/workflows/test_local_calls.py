@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from receiver import SECRET, SECRET_ENV, hook, rules
 from sample_graphs import State
-from temporal_site import ANYBODY, Site, eventually
+from temporal_site import ANYBODY, Site, begun, eventually
 from temporalio import activity
 from temporalio.client import Client as TemporalClient
 from temporalio.client import Interceptor as ClientInterceptor
@@ -109,14 +109,12 @@ async def test_a_local_node_that_does_not_end_within_its_timeout_fails_and_repla
         await asyncio.Event().wait()
 
     graph.edge(START, "late")
-    site = Site(temporal, graph)
-    async with site.worker():
-        run_id = await site.start()
-        ended = await site.ended(run_id)
+    async with begun(temporal, graph) as (site, run):
+        ended = await site.ended(run.run_id)
 
     assert ended.status == "failed"
     assert "0.2 s" in (ended.reason or "")
-    await site.replays(run_id)
+    await site.replays(run.run_id)
 
 
 @pytest.mark.parametrize("how", [pytest.param(HANG, marks=pytest.mark.slow), FAIL])

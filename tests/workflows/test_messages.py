@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import pytest
 from pydantic import BaseModel
 from sample_graphs import Held
-from temporal_site import Site, eventually
+from temporal_site import Site, begun, eventually
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client as TemporalClient
 from temporalio.client import WorkflowUpdateFailedError
@@ -39,32 +39,30 @@ async def test_messages_are_taken_once_in_order_and_the_rest_is_reported(
     temporal: TemporalClient,
 ) -> None:
     held = Held()
-    site = Site(temporal, held.graph)
-    async with site.worker():
-        run_id = await site.start()
+    async with begun(temporal, held.graph) as (site, run):
         await eventually(lambda: held.started)
         for number in range(3):
-            receipt = await site.client.run(run_id).send_message(message(number))
+            receipt = await run.send_message(message(number))
             assert (receipt.duplicate, receipt.queue_depth) == (False, number + 1)
-        again = await site.client.run(run_id).send_message(message(1))
+        again = await run.send_message(message(1))
 
         async def take(start: int, upto: int) -> list[str]:
             order = commands.TakeMessages(visit="graph:held;node:hold", start=start, upto=upto)
-            return [each.message_id for each in await site.client.run(run_id).take_messages(order)]
+            return [each.message_id for each in await run.take_messages(order)]
 
         first = await take(0, 2)
         second = await take(2, 4)
         retried = await take(0, 2)
-        before = await accepted(site, run_id)
+        before = await accepted(site, run.run_id)
         order = commands.TakeMessages(visit="graph:held;node:hold", start=3, upto=5)
         with pytest.raises(WorkflowUpdateFailedError):
-            await temporal.get_workflow_handle(run_id).execute_update("take_messages", order)
+            await temporal.get_workflow_handle(run.run_id).execute_update("take_messages", order)
         nothing = await take(3, 5)
-        after = await accepted(site, run_id)
-        await site.client.run(run_id).send_message(message(9))
+        after = await accepted(site, run.run_id)
+        await run.send_message(message(9))
         held.release.set()
-        ended = await site.ended(run_id)
-        result = await site.client.run(run_id).result()
+        ended = await site.ended(run.run_id)
+        result = await run.result()
 
         assert again.duplicate
         assert (first, second, retried, nothing) == (["m0", "m1"], ["m2"], ["m0", "m1"], [])
@@ -75,7 +73,7 @@ async def test_messages_are_taken_once_in_order_and_the_rest_is_reported(
             assert {left.reason for left in reported} == {"completed"}
         assert ended.metrics is not None
         assert (ended.metrics.messages_queued, ended.metrics.messages_delivered) == (4, 0)
-        await site.replays(run_id)
+        await site.replays(run.run_id)
 
 
 async def test_a_message_to_a_run_that_completes_is_taken_or_reported_or_refused(

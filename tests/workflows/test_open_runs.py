@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel
 from stored import LARGE, State, connected, letters
-from temporal_site import ANYBODY, Site, eventually
+from temporal_site import ANYBODY, Site, begun, eventually
 from temporalio import workflow
 from temporalio.client import Client as TemporalClient
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
@@ -62,15 +62,13 @@ async def test_a_run_counts_as_it_is_now_also_after_a_continue_as_new(
     temporal: TemporalClient,
 ) -> None:
     before = loop()
-    site = Site(temporal, before)
-    async with site.worker():
-        run_id = await site.start(limits=Limits(continue_as_new_after=6))
-        first = (await temporal.get_workflow_handle(run_id).describe()).run_id
+    async with begun(temporal, before, limits=Limits(continue_as_new_after=6)) as (site, run):
+        first = (await temporal.get_workflow_handle(run.run_id).describe()).run_id
         for number in range(6):
-            (asked,) = (await site.until(run_id, "awaiting-input")).interrupts
-            await site.client.run(run_id).respond(asked.id, number, principal=ANYBODY)
-        await site.until(run_id, "awaiting-input")
-        assert (await temporal.get_workflow_handle(run_id).describe()).run_id != first
+            (asked,) = (await site.until(run.run_id, "awaiting-input")).interrupts
+            await run.respond(asked.id, number, principal=ANYBODY)
+        await site.until(run.run_id, "awaiting-input")
+        assert (await temporal.get_workflow_handle(run.run_id).describe()).run_id != first
 
     same = await report(temporal, site, before, open_runs=1)
     (block,) = (await report(temporal, site, loop(Bounded), open_runs=1)).blocks

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sample_graphs import chain, gated, gates
-from temporal_site import ANYBODY, Site
+from temporal_site import ANYBODY, Site, begun
 from temporalio.client import Client as TemporalClient
 
 from abeyance import commands
@@ -12,11 +12,8 @@ _ROUNDS = 10
 
 
 async def test_who_signals_reads_at_once_what_came_of_it(temporal: TemporalClient) -> None:
-    site = Site(temporal, gated())
-    async with site.worker():
-        run_id = await site.start()
-        await site.until(run_id, "awaiting-input")
-        run = site.client.run(run_id)
+    async with begun(temporal, gated()) as (site, run):
+        await site.until(run.run_id, "awaiting-input")
         seen = []
         for number in range(_ROUNDS):
             await run.pause()
@@ -33,11 +30,8 @@ async def test_who_signals_reads_at_once_what_came_of_it(temporal: TemporalClien
 async def test_a_run_without_a_worker_is_shown_whole_and_as_old_only_if_something_came_since(
     temporal: TemporalClient,
 ) -> None:
-    site = Site(temporal, gates(2))
-    async with site.worker():
-        run_id = await site.start()
-        await site.until(run_id, "awaiting-input")
-        run = site.client.run(run_id)
+    async with begun(temporal, gates(2)) as (site, run):
+        await site.until(run.run_id, "awaiting-input")
         told = commands.SteerMessage(message_id="m1", text="mind the VAT")
         await run.send_message(told)
     view, unread = await run.view(), await run.messages()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sample_graphs import chain, gated, gates
 from sqlalchemy import delete, select
-from temporal_site import ANYBODY, Site, eventually
+from temporal_site import ANYBODY, Site, begun, eventually
 from temporalio.client import Client as TemporalClient
 
 from abeyance.core.state import Limits
@@ -208,30 +208,27 @@ async def test_a_run_that_temporal_does_not_have_is_named(temporal: TemporalClie
 async def test_what_a_task_recorded_that_came_to_nothing_is_taken_back(
     temporal: TemporalClient,
 ) -> None:
-    site = Site(temporal, gated())
-    async with site.worker():
-        run_id = await site.start()
-        run = site.client.run(run_id)
-        (gate,) = (await site.until(run_id, "awaiting-input")).interrupts
-        before = await everything(site, run_id)
-    task = f"{await execution(site, run_id)}/99"
-    await site.client.records.write(record_what_never_was, run_id, gate=gate, task=task)
+    async with begun(temporal, gated()) as (site, run):
+        (gate,) = (await site.until(run.run_id, "awaiting-input")).interrupts
+        before = await everything(site, run.run_id)
+    task = f"{await execution(site, run.run_id)}/99"
+    await site.client.records.write(record_what_never_was, run.run_id, gate=gate, task=task)
     assert (await run.interrupts()) == []
-    await temporal.get_workflow_handle(run_id).terminate("by hand")
+    await temporal.get_workflow_handle(run.run_id).terminate("by hand")
 
     await eventually(lambda: all_listed(site, 1))
 
-    told = await everything(site, run_id)
+    told = await everything(site, run.run_id)
     assert told[: len(before)] == before
     assert [type_ for _, type_, *_ in told[len(before) :]] == [
         "interrupt.cancelled",
         "run.terminated",
     ]
-    (question,) = await site.client.records.read(questions.of_run, run_id, status="all")
+    (question,) = await site.client.records.read(questions.of_run, run.run_id, status="all")
     assert (question.id, question.status) == (gate.id, "cancelled")
-    again = await everything(site, run_id)
+    again = await everything(site, run.run_id)
     await reindex(temporal, site.client)
-    assert await everything(site, run_id) == again
+    assert await everything(site, run.run_id) == again
 
 
 def record_what_never_was(tx: Transaction, run_id: str, *, gate: InterruptView, task: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from sample_graphs import State
-from temporal_site import Site, eventually
+from temporal_site import Site, begun, eventually
 from temporalio.client import Client as TemporalClient
 
 from abeyance import START, Backoff, Context, Graph
@@ -40,10 +40,9 @@ async def test_a_timeout_has_one_text_and_takes_its_time_in_a_plain_function_too
     async def waiting(state: State) -> None:
         await asyncio.sleep(30)
 
-    site = Site(temporal, alone(plain if is_plain else waiting, timeout="1s", retries=0))
-    async with site.worker():
-        run_id = await site.start()
-        ended = await site.ended(run_id)
+    graph = alone(plain if is_plain else waiting, timeout="1s", retries=0)
+    async with begun(temporal, graph) as (site, run):
+        ended = await site.ended(run.run_id)
         release.set()
 
         assert ended.error is not None

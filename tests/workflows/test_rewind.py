@@ -10,10 +10,10 @@ from agent_graphs import payments
 from changed_graphs import Payments
 from rewound import APPROVER, answer, events, opened, refused
 from sample_graphs import State, gated
-from temporal_site import ANYBODY, Site
+from temporal_site import ANYBODY, Site, begun
 from temporalio.client import Client as TemporalClient
 
-from abeyance import END, START, Context, Graph, Send
+from abeyance import START, Context, Graph
 from abeyance.core.state import Limits
 from abeyance.errors import Code
 from abeyance.records import questions as asked
@@ -22,19 +22,19 @@ from abeyance.records import questions as asked
 async def test_a_run_that_has_ended_waits_again_for_the_answer_and_goes_another_way(
     temporal: TemporalClient,
 ) -> None:
-    site = Site(temporal, gated(capability="pay"))
-    async with site.worker():
-        run_id = await site.start({"amount": 3})
-        run = site.client.run(run_id)
-        question = await answer(site, run_id, {"approved": True})
-        assert (await site.ended(run_id)).values["log"] == ["before", "after {'approved': True}"]
-        numbers = [event.id for event in await events(site, run_id)]
+    async with begun(temporal, gated(capability="pay"), {"amount": 3}) as (site, run):
+        question = await answer(site, run.run_id, {"approved": True})
+        assert (await site.ended(run.run_id)).values["log"] == [
+            "before",
+            "after {'approved': True}",
+        ]
+        numbers = [event.id for event in await events(site, run.run_id)]
 
         tried = await run.rewind(to=question.id, dry_run=True, principal=APPROVER)
         assert (await run.view()).status == "completed"
         done = await run.rewind(to=question.id, principal=APPROVER)
 
-        again = await opened(site, run_id)
+        again = await opened(site, run.run_id)
         assert again.id == question.id
         assert again.digest != question.digest
         assert (await run.view()).values["log"] == ["before"]
@@ -51,10 +51,10 @@ async def test_a_run_that_has_ended_waits_again_for_the_answer_and_goes_another_
         )
         assert (await refused(stale)).code is Code.STALE
         await run.respond(again.id, {"approved": False}, principal=ANYBODY)
-        ended = await site.ended(run_id)
+        ended = await site.ended(run.run_id)
 
         assert (ended.status, ended.values["log"]) == ("completed", ["before", "late"])
-        standing = await events(site, run_id)
+        standing = await events(site, run.run_id)
         rewound = next(event for event in standing if event.type == "run.rewound")
         assert (rewound.actor, rewound.data["to"]) == ("olga", question.id)
         assert rewound.data["kept"] == int(done.discards[0].id) - 1
@@ -64,10 +64,10 @@ async def test_a_run_that_has_ended_waits_again_for_the_answer_and_goes_another_
         # The audit has what was discarded, too.
         audited = [json.loads(line)["type"] for line in (await run.audit()).splitlines()]
         assert audited.count("interrupt.answered") == 2
-        marked = [e for e in await events(site, run_id, discarded=True) if e.rewound_by]
+        marked = [e for e in await events(site, run.run_id, discarded=True) if e.rewound_by]
         assert [event.id for event in marked] == [event.id for event in done.discards]
         assert {event.rewound_by for event in marked} == {int(rewound.id)}
-        await site.replays(run_id)
+        await site.replays(run.run_id)
 
 
 async def test_other_branches_of_an_open_run_lose_what_came_after_the_question(
@@ -80,11 +80,8 @@ async def test_other_branches_of_an_open_run_lose_what_came_after_the_question(
     graph.edge(START, "first")
     graph.edge(START, "other")
     graph.edge("first", "second")
-    site = Site(temporal, graph)
-    async with site.worker():
-        run_id = await site.start()
-        run = site.client.run(run_id)
-        first, other = (await site.until(run_id, "awaiting-input")).interrupts
+    async with begun(temporal, graph) as (site, run):
+        first, other = (await site.until(run.run_id, "awaiting-input")).interrupts
         await run.respond(first.id, 1, principal=ANYBODY)
         await run.respond(other.id, 2, principal=ANYBODY)
         (second,) = await run.interrupts()
@@ -92,7 +89,7 @@ async def test_other_branches_of_an_open_run_lose_what_came_after_the_question(
         await run.rewind(to=first.id)
         assert [entry.id for entry in await run.interrupts()] == [first.id, other.id]
         discarded = await site.client.records.read(
-            asked.of_run, run_id, status="all", discarded=True
+            asked.of_run, run.run_id, status="all", discarded=True
         )
         assert {entry.id for entry in discarded} == {first.id, other.id, second.id}
 
@@ -109,10 +106,10 @@ async def test_other_branches_of_an_open_run_lose_what_came_after_the_question(
 
         # This one was asked in the task that took an answer, which is kept.
         await run.respond(now.id, 6, principal=ANYBODY)
-        await site.ended(run_id)
+        await site.ended(run.run_id)
         await run.rewind(to=now.id)
-        assert (await opened(site, run_id)).id == now.id
-        await site.replays(run_id)
+        assert (await opened(site, run.run_id)).id == now.id
+        await site.replays(run.run_id)
 
 
 @pytest.mark.parametrize("end", ["terminated", "cancelled", "cancelled by Temporal"])
@@ -147,26 +144,23 @@ async def test_a_question_in_an_earlier_execution_is_open_again(temporal: Tempor
     for name, before in zip(names, [START, *names[:-1]], strict=True):
         graph.interrupt(name, prompt=f"{name}?")
         graph.edge(before, name)
-    site = Site(temporal, graph)
-    async with site.worker():
-        run_id = await site.start(limits=Limits(continue_as_new_after=6))
-        run = site.client.run(run_id)
-        questions = [await answer(site, run_id, number) for number in range(len(names))]
-        await site.ended(run_id)
-        assert await site.executions(run_id) > 1
+    async with begun(temporal, graph, limits=Limits(continue_as_new_after=6)) as (site, run):
+        questions = [await answer(site, run.run_id, number) for number in range(len(names))]
+        await site.ended(run.run_id)
+        assert await site.executions(run.run_id) > 1
 
         for number, question in reversed([*enumerate(questions)]):
             await run.rewind(to=question.id)
-            assert (await opened(site, run_id)).id == question.id
-            answered = await site.client.records.read(asked.of_run, run_id, status="answered")
+            assert (await opened(site, run.run_id)).id == question.id
+            answered = await site.client.records.read(asked.of_run, run.run_id, status="answered")
             assert {entry.id for entry in answered} == {each.id for each in questions[:number]}
 
         for number in range(len(names)):
-            await answer(site, run_id, number)
-        assert (await site.ended(run_id)).status == "completed"
-        standing = [event.type for event in await events(site, run_id)]
+            await answer(site, run.run_id, number)
+        assert (await site.ended(run.run_id)).status == "completed"
+        standing = [event.type for event in await events(site, run.run_id)]
         assert (standing.count("interrupt.answered"), standing[-1]) == (4, "run.completed")
-        await site.replays(run_id)
+        await site.replays(run.run_id)
 
 
 async def test_a_run_goes_back_to_its_start_and_keeps_its_keys(temporal: TemporalClient) -> None:
@@ -180,47 +174,42 @@ async def test_a_run_goes_back_to_its_start_and_keeps_its_keys(temporal: Tempora
     graph.interrupt("more", prompt="More?")
     graph.edge(START, "pay")
     graph.edge("pay", "more")
-    site = Site(temporal, graph)
-    async with site.worker():
-        run_id = await site.start()
-        before = await answer(site, run_id, 1)
-        await site.ended(run_id)
+    async with begun(temporal, graph) as (site, run):
+        before = await answer(site, run.run_id, 1)
+        await site.ended(run.run_id)
 
-        done = await site.client.run(run_id).rewind(to="start")
+        done = await run.rewind(to="start")
 
-        after = await opened(site, run_id)
+        after = await opened(site, run.run_id)
         assert len(keys) == 2
         assert keys[0] == keys[1]
         assert after.id != before.id
         assert [(each.node, each.attempts) for each in done.effects] == [("keyed.pay", 1)]
-        assert [event.type for event in await events(site, run_id)][:2] == [
+        assert [event.type for event in await events(site, run.run_id)][:2] == [
             "run.rewound",
             "run.started",
         ]
-        await answer(site, run_id, 2)
-        await site.ended(run_id)
-        await site.replays(run_id)
+        await answer(site, run.run_id, 2)
+        await site.ended(run.run_id)
+        await site.replays(run.run_id)
 
 
 async def test_a_run_that_was_retried_goes_back_to_before_its_retry(
     temporal: TemporalClient,
 ) -> None:
     payments = Payments(fails=1)
-    site = Site(temporal, payments.graph())
-    async with site.worker():
-        run_id = await site.start({"amount": 3})
-        run = site.client.run(run_id)
-        question = await answer(site, run_id, True)
-        await site.ended(run_id)
+    async with begun(temporal, payments.graph(), {"amount": 3}) as (site, run):
+        question = await answer(site, run.run_id, True)
+        await site.ended(run.run_id)
         await run.retry()
-        assert (await site.ended(run_id)).status == "completed"
+        assert (await site.ended(run.run_id)).status == "completed"
 
         done = await run.rewind(to=question.id)
 
         assert "run.retried" in [event.type for event in done.discards]
-        assert (await opened(site, run_id)).id == question.id
-        await answer(site, run_id, True)
-        assert (await site.ended(run_id)).status == "completed"
+        assert (await opened(site, run.run_id)).id == question.id
+        await answer(site, run.run_id, True)
+        assert (await site.ended(run.run_id)).status == "completed"
         assert payments.done == ["check", "reserve", "pay", "reserve", "pay"]
 
 
@@ -253,24 +242,6 @@ class Hotel:
         graph.edge(START, "ask")
         return graph
 
-    def spread(self) -> Graph:
-        graph = Graph("spread", state=State)
-        graph.interrupt("first", prompt="First?")
-
-        @graph.node(to=["item"])
-        async def split(state: State) -> list[Send]:
-            return [Send("item", 1)]
-
-        @graph.node
-        async def item(state: State, ctx: Context) -> dict[str, Any]:
-            await ctx.step("weigh", lambda: self.done.append("weigh"))
-            return {"log": [f"{await ctx.interrupt('last', prompt='Last?')}"]}
-
-        graph.edge(START, "first")
-        graph.edge("first", "split")
-        graph.edge("item", END)
-        return graph
-
     def _doing(self, what: str) -> Any:
         async def do(state: State) -> dict[str, Any]:
             self.done.append(what)
@@ -279,49 +250,43 @@ class Hotel:
         return do
 
 
-@pytest.mark.parametrize("kind", ["local", "coded", "spread"])
+@pytest.mark.parametrize("kind", ["local", "coded"])
 async def test_whatever_asks_asks_again_and_repeats_nothing_from_before(
     temporal: TemporalClient, kind: str
 ) -> None:
     hotel = Hotel()
-    site = Site(temporal, getattr(hotel, kind)())
-    async with site.worker():
-        run_id = await site.start()
-        run = site.client.run(run_id)
-        first = await answer(site, run_id, 1)
-        last = await answer(site, run_id, 2)
-        ended = await site.ended(run_id)
+    async with begun(temporal, getattr(hotel, kind)()) as (site, run):
+        first = await answer(site, run.run_id, 1)
+        last = await answer(site, run.run_id, 2)
+        ended = await site.ended(run.run_id)
         before = [*hotel.done]
 
         await run.rewind(to=last.id)
-        assert (await opened(site, run_id)).id == last.id
-        await answer(site, run_id, 2)
-        assert (await site.ended(run_id)).values == ended.values
+        assert (await opened(site, run.run_id)).id == last.id
+        await answer(site, run.run_id, 2)
+        assert (await site.ended(run.run_id)).values == ended.values
         assert hotel.done == before
 
         await run.rewind(to=first.id)
-        assert (await opened(site, run_id)).id == first.id
-        await answer(site, run_id, 1)
-        again = await answer(site, run_id, 2)
+        assert (await opened(site, run.run_id)).id == first.id
+        await answer(site, run.run_id, 1)
+        again = await answer(site, run.run_id, 2)
         assert again.id != last.id
-        assert (await site.ended(run_id)).values == ended.values
-        await site.replays(run_id)
+        assert (await site.ended(run.run_id)).values == ended.values
+        await site.replays(run.run_id)
 
 
 async def test_an_agent_waits_again_for_the_approval_of_its_call(temporal: TemporalClient) -> None:
-    site = Site(temporal, payments())
-    async with site.worker():
-        run_id = await site.start({"task": "pay ada much"})
-        run = site.client.run(run_id)
-        question = await answer(site, run_id, {"approved": True})
-        assert (await site.ended(run_id)).values["report"].count("sent 5000 to ada") == 1
+    async with begun(temporal, payments(), {"task": "pay ada much"}) as (site, run):
+        question = await answer(site, run.run_id, {"approved": True})
+        assert (await site.ended(run.run_id)).values["report"].count("sent 5000 to ada") == 1
 
         done = await run.rewind(to=question.id)
 
         assert "payments.clerk.transfer" in [each.node for each in done.effects]
-        assert (await opened(site, run_id)).id == question.id
-        await answer(site, run_id, {"approved": False})
-        assert "sent" not in (await site.ended(run_id)).values["report"]
+        assert (await opened(site, run.run_id)).id == question.id
+        await answer(site, run.run_id, {"approved": False})
+        assert "sent" not in (await site.ended(run.run_id)).values["report"]
         told_then = [item.text for item in await run.transcript()]
         assert not any("sent 5000" in (text or "") for text in told_then)
-        await site.replays(run_id)
+        await site.replays(run.run_id)

@@ -8,7 +8,7 @@ import pytest
 from changed_graphs import Payments
 from rewound import answer, events, opened, refused
 from sample_graphs import Held, State, gated
-from temporal_site import ANYBODY, Site, eventually
+from temporal_site import ANYBODY, Site, begun, eventually
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import EventType, ResetReapplyType
 from temporalio.api.workflowservice.v1 import (
@@ -74,15 +74,12 @@ async def test_values_are_not_patched_where_code_was_under_way(temporal: Tempora
 
 
 async def test_a_call_that_is_repeated_with_its_key_rewinds_once(temporal: TemporalClient) -> None:
-    site = Site(temporal, gated())
-    async with site.worker():
-        run_id = await site.start(limits=Limits(continue_as_new_after=6))
-        run = site.client.run(run_id)
-        question = await answer(site, run_id, {"approved": True})
-        await site.ended(run_id)
+    async with begun(temporal, gated(), limits=Limits(continue_as_new_after=6)) as (site, run):
+        question = await answer(site, run.run_id, {"approved": True})
+        await site.ended(run.run_id)
         await run.rewind(to=question.id, key="once")
-        await answer(site, run_id, {"approved": False})
-        ended = await site.ended(run_id)
+        await answer(site, run.run_id, {"approved": False})
+        ended = await site.ended(run.run_id)
 
         await run.rewind(to=question.id, key="once")
         other = await refused(run.rewind(to="start", key="once"))
@@ -136,12 +133,9 @@ async def test_a_call_that_was_cut_off_before_its_patch_is_repeated_with_its_key
 async def test_a_rewind_that_was_planned_before_another_one_is_not_carried_out(
     temporal: TemporalClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    site = Site(temporal, gated())
-    async with site.worker():
-        run_id = await site.start({"amount": 3})
-        question = await answer(site, run_id, {"approved": True})
-        await site.ended(run_id)
-        run = site.client.run(run_id)
+    async with begun(temporal, gated(), {"amount": 3}) as (site, run):
+        question = await answer(site, run.run_id, {"approved": True})
+        await site.ended(run.run_id)
         planned = rewinds.planned
 
         async def interrupted(*about: Any) -> rewinds.Plan:
@@ -154,24 +148,21 @@ async def test_a_rewind_that_was_planned_before_another_one_is_not_carried_out(
         with pytest.raises(Unavailable, match="while its rewind was planned: repeat the call"):
             await run.rewind(to=question.id)
 
-        again = await opened(site, run_id)
-        rewound = [each for each in await events(site, run_id) if each.type == "run.rewound"]
+        again = await opened(site, run.run_id)
+        rewound = [each for each in await events(site, run.run_id) if each.type == "run.rewound"]
         assert (again.id != question.id, [each.data["to"] for each in rewound]) == (True, ["start"])
-        await site.replays(run_id)
+        await site.replays(run.run_id)
 
 
 async def test_a_run_at_which_nothing_has_happened_since_stays_as_it_is(
     temporal: TemporalClient,
 ) -> None:
-    site = Site(temporal, gated())
-    async with site.worker():
-        run_id = await site.start()
-        run = site.client.run(run_id)
-        question = await opened(site, run_id)
-        before = await site.history(run_id)
+    async with begun(temporal, gated()) as (site, run):
+        question = await opened(site, run.run_id)
+        before = await site.history(run.run_id)
 
         assert (await run.rewind(to=question.id)).discards == []
-        assert (await site.history(run_id)).run_id == before.run_id
+        assert (await site.history(run.run_id)).run_id == before.run_id
         assert await run.interrupts() == [question]
 
 
@@ -184,24 +175,21 @@ async def test_a_run_that_is_ending_is_not_rewound_and_one_that_is_paused_is(
     graph.node(name="hold")(held._hold_deaf)
     graph.edge(START, "go")
     graph.edge("go", "hold")
-    site = Site(temporal, graph)
-    async with site.worker():
-        run_id = await site.start()
-        run = site.client.run(run_id)
-        question = await answer(site, run_id, 1)
+    async with begun(temporal, graph) as (site, run):
+        question = await answer(site, run.run_id, 1)
         await eventually(lambda: held.started)
         await run.pause()
-        await site.until(run_id, "paused")
+        await site.until(run.run_id, "paused")
         await run.rewind(to=question.id)
-        assert (await opened(site, run_id)).id == question.id
+        assert (await opened(site, run.run_id)).id == question.id
 
-        await answer(site, run_id, 1)
+        await answer(site, run.run_id, 1)
         await eventually(lambda: held.started == 2)
         await run.cancel(grace=60)
-        await site.until(run_id, "ending")
+        await site.until(run.run_id, "ending")
         ending = await refused(run.rewind(to=question.id))
         held.release.set()
-        await site.ended(run_id)
+        await site.ended(run.run_id)
 
         assert ending.code is Code.NOT_RUNNING
 
@@ -209,42 +197,39 @@ async def test_a_run_that_is_ending_is_not_rewound_and_one_that_is_paused_is(
 async def test_a_run_that_is_paused_through_temporal_is_not_rewound(
     temporal: TemporalClient,
 ) -> None:
-    site = Site(temporal, gated())
-    async with site.worker():
-        run_id = await site.start()
-        question = await opened(site, run_id)
-        about = {"namespace": temporal.namespace, "workflow_id": run_id}
+    async with begun(temporal, gated()) as (site, run):
+        question = await opened(site, run.run_id)
+        about = {"namespace": temporal.namespace, "workflow_id": run.run_id}
         await temporal.workflow_service.pause_workflow_execution(
             PauseWorkflowExecutionRequest(**about)
         )
 
-        refusal = await refused(site.client.run(run_id).rewind(to=question.id))
+        refusal = await refused(run.rewind(to=question.id))
 
         assert refusal.code is Code.NATIVELY_PAUSED
         await temporal.workflow_service.unpause_workflow_execution(
             UnpauseWorkflowExecutionRequest(**about)
         )
-        await answer(site, run_id, {"approved": True})
-        await site.ended(run_id)
+        await answer(site, run.run_id, {"approved": True})
+        await site.ended(run.run_id)
 
 
 async def test_a_point_whose_history_is_deleted_is_gone(temporal: TemporalClient) -> None:
     payments = Payments(fails=1)
-    site = Site(temporal, payments.graph())
-    async with site.worker():
-        run_id = await site.start({"amount": 3})
-        run = site.client.run(run_id)
-        question = await answer(site, run_id, True)
-        await site.ended(run_id)
-        first = WorkflowExecution(workflow_id=run_id, run_id=(await site.history(run_id)).run_id)
+    async with begun(temporal, payments.graph(), {"amount": 3}) as (site, run):
+        question = await answer(site, run.run_id, True)
+        await site.ended(run.run_id)
+        first = WorkflowExecution(
+            workflow_id=run.run_id, run_id=(await site.history(run.run_id)).run_id
+        )
         await run.retry()
-        ended = await site.ended(run_id)
+        ended = await site.ended(run.run_id)
         await temporal.workflow_service.delete_workflow_execution(
             DeleteWorkflowExecutionRequest(namespace=temporal.namespace, workflow_execution=first)
         )
 
         async def is_deleted() -> bool:
-            handle = temporal.get_workflow_handle(run_id, run_id=first.run_id)
+            handle = temporal.get_workflow_handle(run.run_id, run_id=first.run_id)
             try:
                 await handle.describe()
             except RPCError:

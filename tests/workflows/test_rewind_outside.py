@@ -12,7 +12,7 @@ import pytest
 from mishaps import Mishaps
 from rewound import answer, events, opened, refused
 from sample_graphs import gated
-from temporal_site import ANYBODY, Site, eventually
+from temporal_site import ANYBODY, Site, begun, eventually
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import Client as TemporalClient
@@ -150,23 +150,21 @@ async def test_what_comes_while_no_worker_has_seen_the_rewind_meets_the_rewound_
 async def test_a_reset_of_which_nobody_has_told_the_records_is_recorded_as_a_rewind(
     temporal: TemporalClient, reason: str, actor: str, data: dict[str, Any]
 ) -> None:
-    site = Site(temporal, gated())
-    async with site.worker():
-        run_id = await site.start()
-        await answer(site, run_id, {"approved": True})
-        await site.ended(run_id)
+    async with begun(temporal, gated()) as (site, run):
+        await answer(site, run.run_id, {"approved": True})
+        await site.ended(run.run_id)
         await temporal.workflow_service.reset_workflow_execution(
             ResetWorkflowExecutionRequest(
                 namespace=temporal.namespace,
-                workflow_execution=WorkflowExecution(workflow_id=run_id),
+                workflow_execution=WorkflowExecution(workflow_id=run.run_id),
                 workflow_task_finish_event_id=4,
                 reason=reason,
-                request_id=run_id,
+                request_id=run.run_id,
             )
         )
 
         async def rewound() -> list[views.Event]:
-            return [each for each in await events(site, run_id) if each.type == "run.rewound"]
+            return [each for each in await events(site, run.run_id) if each.type == "run.rewound"]
 
         (event,) = await eventually(rewound)
         assert (event.actor, event.data) == (actor, {**data, "kept": 0})

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
-from temporal_site import ANYBODY, Site
+from temporal_site import ANYBODY, begun
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client as TemporalClient
 
@@ -58,24 +58,22 @@ async def test_rules_are_looked_at_after_code_and_after_an_answer_and_are_replay
     answer: Any,
     done: str,
 ) -> None:
-    site = Site(temporal, reviewed())
-    async with site.worker():
-        run_id = await site.start({"amount": amount})
-        first = await site.until(run_id, "awaiting-input")
+    async with begun(temporal, reviewed(), {"amount": amount}) as (site, run):
+        first = await site.until(run.run_id, "awaiting-input")
         if asked == "sure":
-            await site.client.run(run_id).respond(response=None, principal=ANYBODY)
-            await site.until(run_id, "awaiting-input")
-        await site.client.run(run_id).respond(response=answer, principal=ANYBODY)
-        ended = await site.ended(run_id)
+            await run.respond(response=None, principal=ANYBODY)
+            await site.until(run.run_id, "awaiting-input")
+        await run.respond(response=answer, principal=ANYBODY)
+        ended = await site.ended(run.run_id)
 
     assert first.interrupts[0].name == asked
     assert (ended.status, ended.values["done"]) == ("completed", done)
     # The workflow itself knows nothing of CLIPS: it is replayed by who could not evaluate the rules.
     monkeypatch.setitem(sys.modules, "clips", None)
-    await site.replays(run_id)
+    await site.replays(run.run_id)
     markers = [
         event
-        for event in (await site.history(run_id)).events
+        for event in (await site.history(run.run_id)).events
         if event.event_type == EventType.EVENT_TYPE_MARKER_RECORDED
         and event.marker_recorded_event_attributes.marker_name == "core_local_activity"
         and b'"record"'

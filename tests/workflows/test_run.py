@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from sample_graphs import gated, gates
-from temporal_site import ANYBODY, Site
+from temporal_site import ANYBODY, begun
 from temporalio.client import Client as TemporalClient
 
 from abeyance import Principal, Refusal
@@ -17,14 +17,12 @@ from abeyance.errors import Code
 async def test_a_run_waits_for_a_person_and_goes_on_with_the_answer(
     temporal: TemporalClient,
 ) -> None:
-    site = Site(temporal, gated())
-    async with site.worker():
-        run_id = await site.start({"amount": 12.5})
-        waiting = await site.until(run_id, "awaiting-input")
-        (receipt,) = await site.client.run(run_id).respond(
+    async with begun(temporal, gated(), {"amount": 12.5}) as (site, run):
+        waiting = await site.until(run.run_id, "awaiting-input")
+        (receipt,) = await run.respond(
             {waiting.interrupts[0].id: {"approved": True}}, principal=ANYBODY
         )
-        ended = await site.ended(run_id)
+        ended = await site.ended(run.run_id)
 
         assert waiting.interrupts[0].prompt == "Pay 12.5?"
         assert waiting.interrupts[0].address == "graph:gated;node:approve"
@@ -32,44 +30,38 @@ async def test_a_run_waits_for_a_person_and_goes_on_with_the_answer(
         assert ended.status == "completed"
         assert ended.values["log"] == ["before", "after {'approved': True}"]
         assert ended.values["decision"] == {"approved": True}
-        await site.replays(run_id)
+        await site.replays(run.run_id)
 
 
 async def test_eight_people_answer_at_once_and_one_gets_the_receipt(
     temporal: TemporalClient,
 ) -> None:
-    site = Site(temporal, gated())
-    async with site.worker():
-        run_id = await site.start()
-        waiting = await site.until(run_id, "awaiting-input")
+    async with begun(temporal, gated()) as (site, run):
+        waiting = await site.until(run.run_id, "awaiting-input")
         id_ = waiting.interrupts[0].id
         people = [Principal(subject=f"p{n}", capabilities=("*",)) for n in range(8)]
         answers = await asyncio.gather(
             *(
-                site.client.run(run_id).respond(
-                    {id_: {"approved": True, "by": n}}, principal=person
-                )
+                run.respond({id_: {"approved": True, "by": n}}, principal=person)
                 for n, person in enumerate(people)
             ),
             return_exceptions=True,
         )
-        ended = await site.ended(run_id)
+        ended = await site.ended(run.run_id)
 
         receipts = [answer for answer in answers if isinstance(answer, list)]
         refusals = [answer for answer in answers if isinstance(answer, Refusal)]
         assert len(receipts) == 1
         assert [refusal.code for refusal in refusals] == [Code.ALREADY_ANSWERED] * 7
         assert ended.status == "completed"
-        await site.replays(run_id)
+        await site.replays(run.run_id)
 
 
 async def test_a_refused_answer_leaves_nothing_in_the_history(temporal: TemporalClient) -> None:
-    site = Site(temporal, gated(capability="pay:approve"))
-    async with site.worker():
-        run_id = await site.start()
-        waiting = await site.until(run_id, "awaiting-input")
+    async with begun(temporal, gated(capability="pay:approve")) as (site, run):
+        waiting = await site.until(run.run_id, "awaiting-input")
         id_ = waiting.interrupts[0].id
-        before = len((await site.history(run_id)).events)
+        before = len((await site.history(run.run_id)).events)
         nobody = Principal(subject="bob")
 
         async def code(
@@ -77,39 +69,37 @@ async def test_a_refused_answer_leaves_nothing_in_the_history(temporal: Temporal
         ) -> Code:
             digests = {} if digest is None else {id_: digest}
             with pytest.raises(Refusal) as refused:
-                await site.client.run(run_id).respond(answers, principal=who, digests=digests)
+                await run.respond(answers, principal=who, digests=digests)
             return refused.value.code
 
         assert await code({id_: {"approved": "perhaps"}}) is Code.INVALID_ANSWER
         assert await code({id_: None}) is Code.INVALID_ANSWER
         assert await code({id_: {"approved": True}}, nobody) is Code.CAPABILITY_REQUIRED
-        assert await code({f"{run_id}.0000": True}) is Code.UNKNOWN_INTERRUPT
-        assert await code({id_: {"approved": True}, f"{run_id}.0": 1}) is Code.UNKNOWN_INTERRUPT
+        assert await code({f"{run.run_id}.0000": True}) is Code.UNKNOWN_INTERRUPT
+        assert await code({id_: {"approved": True}, f"{run.run_id}.0": 1}) is Code.UNKNOWN_INTERRUPT
         assert await code({id_: {"approved": True}}, digest="sha256:00") is Code.STALE
-        assert len((await site.history(run_id)).events) == before
-        assert (await site.client.run(run_id).view()).status == "awaiting-input"
+        assert len((await site.history(run.run_id)).events) == before
+        assert (await run.view()).status == "awaiting-input"
 
 
 async def test_a_repeated_answer_gets_the_first_receipt_also_after_the_end(
     temporal: TemporalClient,
 ) -> None:
-    site = Site(temporal, gates(2))
-    async with site.worker():
-        run_id = await site.start()
-        waiting = await site.until(run_id, "awaiting-input")
+    async with begun(temporal, gates(2)) as (site, run):
+        waiting = await site.until(run.run_id, "awaiting-input")
         first, second = (entry.id for entry in waiting.interrupts)
-        (receipt,) = await site.client.run(run_id).respond({first: {"n": 1}}, principal=ANYBODY)
-        before = len((await site.history(run_id)).events)
-        (again,) = await site.client.run(run_id).respond({first: {"n": 1.0}}, principal=ANYBODY)
-        after = len((await site.history(run_id)).events)
-        await site.client.run(run_id).respond({second: 0}, principal=ANYBODY)
-        await site.ended(run_id)
+        (receipt,) = await run.respond({first: {"n": 1}}, principal=ANYBODY)
+        before = len((await site.history(run.run_id)).events)
+        (again,) = await run.respond({first: {"n": 1.0}}, principal=ANYBODY)
+        after = len((await site.history(run.run_id)).events)
+        await run.respond({second: 0}, principal=ANYBODY)
+        await site.ended(run.run_id)
     # No worker any more: the closing record answers.
-    (much_later,) = await site.client.run(run_id).respond({first: {"n": 1}}, principal=ANYBODY)
+    (much_later,) = await run.respond({first: {"n": 1}}, principal=ANYBODY)
     with pytest.raises(Refusal) as other:
-        await site.client.run(run_id).respond({first: {"n": 2}}, principal=ANYBODY)
+        await run.respond({first: {"n": 2}}, principal=ANYBODY)
     with pytest.raises(Refusal) as unnamed:
-        await site.client.run(run_id).respond(response=1, principal=ANYBODY)
+        await run.respond(response=1, principal=ANYBODY)
 
     assert again.replayed
     assert again.accepted_at == receipt.accepted_at == much_later.accepted_at

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from sample_graphs import gated
-from temporal_site import Site, eventually
+from temporal_site import Site, begun, eventually
 from temporalio.client import Client as TemporalClient
 
 from abeyance import commands
@@ -87,23 +87,6 @@ async def test_the_run_longest_without_activity_is_halted_for_a_new_one(
         await site.replays(oldest)
 
 
-async def test_a_burst_of_starts_leaves_as_many_as_may_be(temporal: TemporalClient) -> None:
-    site = Site(temporal, gated())
-    async with site.worker():
-        # Quicker than visibility, which is not asked to be up to date.
-        runs = [await site.start(max_active_runs=4) for _ in range(4)]
-        for _ in range(2):
-            runs += await asyncio.gather(*(site.start(max_active_runs=4) for _ in range(4)))
-        await asyncio.gather(*(site.start(max_active_runs=4) for _ in "12"))
-        # On a machine that is busy visibility may be later than expected, and a run too many may be left:
-        # what is promised is that a start which comes when it knows all sees to that.
-        try:
-            await seen(site, 4, seconds=5)
-        except AssertionError:
-            await site.start(max_active_runs=4)
-            await seen(site, 4)
-
-
 async def test_what_is_inactive_is_evicted_and_what_has_a_deadline_is_not(
     temporal: TemporalClient,
 ) -> None:
@@ -142,19 +125,17 @@ async def test_all_but_the_most_recent_can_be_evicted(temporal: TemporalClient) 
 async def test_a_worker_evicts_what_was_inactive_for_as_long_as_the_settings_say(
     temporal: TemporalClient,
 ) -> None:
-    site = Site(temporal, gated())
-    async with site.worker():
-        run_id = await site.start()
-        await site.until(run_id, "awaiting-input")
+    async with begun(temporal, gated()) as (site, run):
+        await site.until(run.run_id, "awaiting-input")
         for timeout in (0.0, 3_600.0):
             await tend(
                 site.client, site.settings.model_copy(update={"session_inactive_timeout": timeout})
             )
-            assert (await site.client.run(run_id).view()).status == "awaiting-input"
+            assert (await run.view()).status == "awaiting-input"
         await tend(
             site.client, site.settings.model_copy(update={"session_inactive_timeout": 0.001})
         )
-        assert (await site.ended(run_id)).reason == "evicted"
+        assert (await site.ended(run.run_id)).reason == "evicted"
 
 
 async def test_a_session_is_cancelled_at_its_end_also_by_an_error_which_goes_on(

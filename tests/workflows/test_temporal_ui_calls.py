@@ -7,17 +7,14 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
-from typing import Any
 
-from sample_graphs import Held, State, chain, gated
+from sample_graphs import Held, chain, gated
 from temporal_cli import Operator
 from temporal_site import ANYBODY, Site, eventually
 from temporalio.api.common.v1 import Payload
 from temporalio.client import Client as TemporalClient
 from temporalio.client import WorkflowExecutionStatus
 from temporalio.common import RawValue
-
-from abeyance import START, Fatal, Graph
 
 
 async def test_a_run_is_paused_told_and_answered_from_there(temporal: TemporalClient) -> None:
@@ -195,25 +192,6 @@ async def test_cancel_ends_a_run_in_good_order(temporal: TemporalClient) -> None
         assert described.search_attributes["AbeyanceStatus"] == ["cancelled"]
         assert late.code == 1
         assert "already completed" in late.errors
-
-
-async def test_a_failed_run_says_which_node_failed(temporal: TemporalClient) -> None:
-    graph = Graph("failing", state=State)
-
-    @graph.node
-    async def pay(state: State) -> dict[str, Any]:
-        raise Fatal("the bank answers 502")
-
-    graph.edge(START, "pay")
-    site, operator = Site(temporal, graph), Operator(temporal)
-    async with site.worker():
-        run_id = await site.start()
-        await site.ended(run_id)
-        said = await operator.workflow("describe", run_id)
-        details = await operator.workflow("metadata", run_id)
-
-        assert "graph:failing;node:pay: Fatal: the bank answers 502" in said.out
-        assert "**failed** at `graph:failing;node:pay`" in details.out
 
 
 async def test_a_node_without_code_is_a_pending_activity_that_says_so(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from sample_graphs import State, chain, gated
-from temporal_site import ANYBODY, Site, eventually
+from temporal_site import ANYBODY, Site, begun, eventually
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client as TemporalClient
 
@@ -22,14 +22,13 @@ COMPLETED = frozenset({"completed"})
 async def test_temporals_ui_says_what_a_run_waits_for_and_how_to_answer(
     temporal: TemporalClient,
 ) -> None:
-    site = Site(temporal, gated(capability="pay:approve", timeout="P2D", on_timeout="goto:late"))
-    async with site.worker():
-        run_id = await site.start({"amount": 3})
-        view = await site.until(run_id, "awaiting-input")
-        handle = temporal.get_workflow_handle(run_id)
+    graph = gated(capability="pay:approve", timeout="P2D", on_timeout="goto:late")
+    async with begun(temporal, graph, {"amount": 3}) as (site, run):
+        view = await site.until(run.run_id, "awaiting-input")
+        handle = temporal.get_workflow_handle(run.run_id)
         details = (await handle.query("__temporal_workflow_metadata")).current_details
         described = await handle.describe()
-        history = (await site.history(run_id)).events
+        history = (await site.history(run.run_id)).events
 
         running = [
             event.activity_task_scheduled_event_attributes.activity_type.name
@@ -44,7 +43,7 @@ async def test_temporals_ui_says_what_a_run_waits_for_and_how_to_answer(
         assert "Pay 3?" in details
         assert view.interrupts[0].id in details
         assert "pay:approve" in details
-        assert f"POST /runs/{run_id}/respond" in details
+        assert f"POST /runs/{run.run_id}/respond" in details
         assert running == ["gated.before"]
         assert '"graph:gated;node:before"' in summaries
         assert '"deadline of approve: goto:late"' in summaries
@@ -84,11 +83,9 @@ async def test_a_prompt_as_long_as_a_book_does_not_end_the_run(temporal: Tempora
     graph = Graph("long")
     graph.interrupt("ask", prompt="{book}", requested_capability="c" * 3_000)
     graph.edge(START, "ask")
-    site = Site(temporal, graph)
-    async with site.worker():
-        run_id = await site.start({"book": "\u00e9" * 200_000})
-        waiting = await site.until(run_id, "awaiting-input")
-        described = await temporal.get_workflow_handle(run_id).describe()
+    async with begun(temporal, graph, {"book": "\u00e9" * 200_000}) as (site, run):
+        waiting = await site.until(run.run_id, "awaiting-input")
+        described = await temporal.get_workflow_handle(run.run_id).describe()
         memo = described.raw_description.workflow_execution_info.memo
 
         assert len(waiting.interrupts[0].prompt) == 10_000
@@ -98,11 +95,9 @@ async def test_a_prompt_as_long_as_a_book_does_not_end_the_run(temporal: Tempora
 async def test_a_plain_node_costs_six_events_and_a_run_without_gates_few_more(
     temporal: TemporalClient,
 ) -> None:
-    site = Site(temporal, chain(5))
-    async with site.worker():
-        run_id = await site.start()
-        await site.ended(run_id)
-        events = (await site.history(run_id)).events
+    async with begun(temporal, chain(5)) as (site, run):
+        await site.ended(run.run_id)
+        events = (await site.history(run.run_id)).events
 
         # 5 around the run, 6 for each node, the last status for operators, and what is recorded at the
         # end: by 3 more, where the database is slow.
@@ -122,19 +117,17 @@ async def test_local_nodes_add_little_to_the_history_and_lists_show_the_run_all_
     graph.interrupt("approve", prompt="Go on?")
     for source, target in pairwise((START, "before", "approve", "after", END)):
         graph.edge(source, target)
-    site = Site(temporal, graph)
-    async with site.worker():
-        run_id = await site.start()
-        asked = await site.until(run_id, "awaiting-input")
-        await site.client.run(run_id).respond({asked.interrupts[0].id: 1}, principal=ANYBODY)
-        ended = await site.ended(run_id)
-        history = await site.history(run_id)
-        attributes = (await temporal.get_workflow_handle(run_id).describe()).search_attributes
+    async with begun(temporal, graph) as (site, run):
+        asked = await site.until(run.run_id, "awaiting-input")
+        await run.respond({asked.interrupts[0].id: 1}, principal=ANYBODY)
+        ended = await site.ended(run.run_id)
+        history = await site.history(run.run_id)
+        attributes = (await temporal.get_workflow_handle(run.run_id).describe()).search_attributes
         written = Counter(event.event_type for event in history.events)
 
         async def listed() -> list[str]:
             runs, _ = await site.client.runs.list(RunFilter(graph="quick", statuses=COMPLETED))
-            return [view.status for view in runs if view.run_id == run_id]
+            return [view.status for view in runs if view.run_id == run.run_id]
 
         assert ended.values["log"] == ["done", "done"]
         assert written[EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED] == 0
@@ -142,4 +135,4 @@ async def test_local_nodes_add_little_to_the_history_and_lists_show_the_run_all_
         assert written[EventType.EVENT_TYPE_UPSERT_WORKFLOW_SEARCH_ATTRIBUTES] == 2
         assert attributes["AbeyanceStatus"] == ["completed"]
         assert await eventually(listed) == ["completed"]
-        await site.replays(run_id)
+        await site.replays(run.run_id)

@@ -7,8 +7,8 @@ import uuid
 
 import pytest
 from rpc_counter import RpcCounter, counted
-from sample_graphs import Held, chain, gated, gates
-from temporal_site import ANYBODY, Site, eventually
+from sample_graphs import Held, gated, gates
+from temporal_site import ANYBODY, Site, begun, eventually
 from temporalio.client import Client as TemporalClient
 
 from abeyance import Refusal
@@ -68,17 +68,17 @@ async def test_who_waits_for_a_gate_has_it_as_soon_as_a_worker_comes(
 
 
 async def test_a_wait_goes_with_the_run_over_every_hand_over(temporal: TemporalClient) -> None:
-    site = Site(temporal, gates(3))
-    async with site.worker():
-        run_id = await site.start(limits=Limits(continue_as_new_after=3))
-        view = await site.until(run_id, "awaiting-input")
+    async with begun(temporal, gates(3), limits=Limits(continue_as_new_after=3)) as (site, run):
+        view = await site.until(run.run_id, "awaiting-input")
         async with asyncio.TaskGroup() as group:
-            end = group.create_task(site.client.run(run_id).wait(timeout=30))
+            end = group.create_task(run.wait(timeout=30))
             ending = frozenset({"ending", "completed"})
-            either = group.create_task(site.client.run(run_id).wait(until=ending, timeout=30))
+            either = group.create_task(run.wait(until=ending, timeout=30))
             for entry in view.interrupts:
-                await site.client.run(run_id).respond({entry.id: 1}, principal=ANYBODY)
-        begin = (await site.history(run_id)).events[0].workflow_execution_started_event_attributes
+                await run.respond({entry.id: 1}, principal=ANYBODY)
+        begin = (
+            (await site.history(run.run_id)).events[0].workflow_execution_started_event_attributes
+        )
 
     assert begin.continued_execution_run_id
     assert end.result().status == "completed"
@@ -93,19 +93,6 @@ async def test_a_wait_for_a_run_that_is_not_there_is_refused_at_once(
         await Client(temporal).run("never-was").wait(until=until, timeout=60)
 
     assert refused.value.code == "unknown_run"
-
-
-@pytest.mark.parametrize("until", [frozenset(), frozenset({"paused"})])
-async def test_a_wait_that_is_over_shows_the_run_as_it_is(
-    temporal: TemporalClient, until: frozenset[str]
-) -> None:
-    site = Site(temporal, gated())
-    async with site.worker():
-        run_id = await site.start()
-        await site.until(run_id, "awaiting-input")
-        view = await site.client.run(run_id).wait(until=until, timeout=0.3)
-
-    assert (view.status, view.ended_at, view.degraded) == ("awaiting-input", None, False)
 
 
 @pytest.mark.parametrize("until", [frozenset(), _WAITING])
@@ -123,18 +110,6 @@ async def test_a_run_that_an_operator_terminates_ends_the_wait(
 
     assert (view.status, view.reason) == ("terminated", "terminated through Temporal")
     assert view.ended_at is not None
-
-
-@pytest.mark.parametrize("until", [frozenset({"completed"}), frozenset({"blocked"})])
-async def test_a_start_that_waits_ends_with_the_run(
-    temporal: TemporalClient, until: frozenset[str]
-) -> None:
-    site = Site(temporal, chain(2))
-    async with site.worker():
-        started = await site.client.runs.start(chain(2), run_id=new_id(), wait=30, until=until)
-
-    assert started.view is not None
-    assert started.view.status == "completed"
 
 
 async def test_the_same_start_again_waits_for_the_run_of_the_first(
