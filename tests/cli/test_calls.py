@@ -340,7 +340,7 @@ def test_a_process_that_cannot_use_the_database_says_why_and_ends(
         "TEMPORAL_ADDRESS": "elsewhere:7233",
     }
 
-    done = place.run(name, "sums:graph", **variables)
+    done = place.call(name, "sums:graph", **variables)
 
     assert (done.returncode, done.stdout) == (2, "")
     warning, fault = done.stderr.splitlines()

@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dev_stack import command
-
-from abeyance.cli.main import run
+from dev_stack import command, run
 
 
 @pytest.fixture

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
+import runpy
 import subprocess
 import sys
 import types
@@ -60,8 +62,8 @@ async def test_a_page_does_what_it_says_from_top_to_bottom(
             case _:
                 (tmp_path / file).write_text(block.text)
                 monkeypatch.delitem(sys.modules, Path(file).stem, raising=False)
-    for file in (each.name for each in tmp_path.glob("try_*.py")):
-        python(tmp_path, file)
+    for program in tmp_path.glob("try_*.py"):
+        await asyncio.to_thread(runpy.run_path, str(program))
     if [*tmp_path.glob("test_*.py")]:
         plugins = ("-p", "pytest_asyncio.plugin", "-p", "no:cacheprovider")
         python(tmp_path, "-m", "pytest", "-q", *plugins, "-o", "asyncio_mode=auto")

@@ -9,9 +9,7 @@ import os
 from typing import Any
 
 import pytest
-from dev_stack import call
-
-from abeyance.cli.main import run
+from dev_stack import call, run
 
 
 class Terminal:

@@ -10,18 +10,23 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 import httpx
 import pytest
+import typer.main
 
-from abeyance.cli.main import run
+from abeyance.cli import main
 
 T = TypeVar("T")
+
+# To build all commands takes six times as long as to run one of them, and a process does so once.
+_BUILT: Final = cache(typer.main.get_command)
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 ANY_PORTS: Final = ("--api-port", "0", "--temporal-port", "0", "--ui-port", "0")
@@ -225,6 +230,13 @@ class Stack:
             self.process.stdout.close()
         for pid in self.processes():
             os.kill(pid, signal.SIGKILL)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run a command in this process, and return its exit code."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.main, "get_command", _BUILT)
+        return main.run(arguments)
 
 
 def call(*arguments: str, given: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
