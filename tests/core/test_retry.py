@@ -32,6 +32,7 @@ from abeyance.core.policy import TEMPORAL, Principal
 from abeyance.core.spec import (
     END,
     START,
+    AskHuman,
     FunctionNode,
     HaltRun,
 )
@@ -277,6 +278,16 @@ def test_what_failed_in_a_nested_graph_goes_on_inside_it() -> None:
     assert (run.running, run.started) == (["in2"], ["in1", "in2", "in2"])
     run.finish("in2")
     assert (run.status, run.values) == ("completed", {"x": 1})
+
+
+def test_a_failure_that_an_operator_let_stand_is_tried_again() -> None:
+    run = Drive(chain(FunctionNode(id="a", on_error=AskHuman())))
+    run.fail("a")
+    run.answer("error", {"action": "fail"})
+    assert run.status == "failed"
+    run.start_again()
+
+    assert run.running == ["a"]
 
 
 @pytest.mark.parametrize("is_reported", [False, True])
