@@ -69,6 +69,7 @@ def _target(reference: str, root: Any) -> Any:
 _DECIMAL: Final = r"^[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
 _NAIVE: Final = r"^[^Zz+]{0,11}[^Zz+-]*$"
 """A date and a time without a zone: only the date has hyphens."""
+_NAIVE_EXAMPLE: Final = "2026-01-31T10:00:00"
 _MOST_FAULTS: Final = 20
 _MOST_CHARS: Final = 500
 _SEARCHED_BYTES: Final = 20_000
@@ -199,13 +200,21 @@ def _misses(usable: _Usable, answer: Json, *, is_searched: bool) -> tuple[Schema
     found: list[SchemaFault] = []
     for miss in chain.from_iterable(map(_likely, usable.validator.iter_errors(answer))):
         pointer = "".join(f"/{escaped(str(part))}" for part in miss.instance_path)
-        # The schema of this part is `false`: the library's own message is not helpful.
-        is_needless = miss.message.startswith("False schema does not allow")
-        message = "it is not allowed here" if is_needless else miss.message[:_MOST_CHARS]
-        found.append(SchemaFault(pointer=pointer, message=message))
+        found.append(SchemaFault(pointer=pointer, message=_told(miss)))
         if len(found) == _MOST_FAULTS:
             break
     return tuple(found)
+
+
+def _told(miss: jsonschema_rs.ValidationError) -> str:
+    """Return what is wrong, in words of our own where those of the library do not help."""
+    message = miss.message
+    # The schema of this part is `false`.
+    if message.startswith("False schema does not allow"):
+        return "it is not allowed here"
+    if getattr(miss.kind, "pattern", None) == _NAIVE:
+        message = f"a time without a zone is needed, such as {_NAIVE_EXAMPLE}: {miss.instance}"
+    return message[:_MOST_CHARS]
 
 
 def _likely(error: jsonschema_rs.ValidationError) -> Iterator[jsonschema_rs.ValidationError]:
@@ -250,9 +259,7 @@ class AnswerSchema(GenerateJsonSchema):
     def datetime_schema(self, schema: core_schema.DatetimeSchema) -> JsonSchemaValue:
         found = super().datetime_schema(schema)
         is_naive = schema.get("tz_constraint") == "naive"
-        return (
-            {**found, "pattern": _NAIVE, "examples": ["2026-01-31T10:00:00"]} if is_naive else found
-        )
+        return {**found, "pattern": _NAIVE, "examples": [_NAIVE_EXAMPLE]} if is_naive else found
 
 
 def places_fault(schema: Json) -> str | None:

@@ -133,6 +133,14 @@ def test_people_see_that_a_time_without_a_zone_takes_none(text: str, zone: str) 
     assert faults_of(schema_of(datetime), f"{text}{zone}") == ()
 
 
+def test_who_writes_a_zone_where_none_is_taken_reads_how_it_is_written() -> None:
+    (fault,) = faults_of(schema_of(types.Naive), "2027-01-01T10:00:00Z")
+
+    assert fault.message == (
+        "a time without a zone is needed, such as 2026-01-31T10:00:00: 2027-01-01T10:00:00Z"
+    )
+
+
 _PAGE = Path(__file__).parents[2] / "docs/how-to/interrupts.md"
 _NAMESPACES = (builtins, dt, decimal, enum, typing, uuid)
 
