@@ -109,57 +109,6 @@ def test_all_faults_are_told_at_once_and_numbered() -> None:
         assert part in told
 
 
-DECLARED = """\
-from abeyance import START, Agent, Graph
-
-inner = Graph("inner")
-graph = Graph("g", interrupt_before=["nobody"])
-
-@graph.node(
-    retries=-1,
-)
-def a(state): ...
-
-graph.interrupt("ask", prompt="?", timeout="soon")
-clerk = Agent("clerk", model="gpt")
-graph.agent("clerk", clerk, input=5)
-graph.subgraph("inner", inner)
-for name in ("a", "b"):
-    graph.edge(START, name)
-graph.route("a", lambda state: "c", to=["c"])
-graph.rule("r", when={"node": "d"}, then=[{"kind": "halt"}])
-graph.finally_("e")
-graph.retired("a")(a)
-"""
-LINES = {
-    "interrupt_before names an unknown node 'nobody'": "graph = Graph",
-    "the node 'a', retries=-1 is negative": "@graph.node(",
-    "the interrupt 'ask', timeout=: 'soon' is not a duration": "graph.interrupt",
-    "the node 'ask' is unreachable": "graph.interrupt",
-    "the nested graph 'clerk': model='gpt' names no provider": "clerk =",
-    "the agent 'clerk', input=: 5 is invalid": "graph.agent",
-    "the nested graph 'inner': there are no nodes": "inner =",
-    "the edge from 'START' to 'b' leads to an unknown node": "    graph.edge",
-    "the route 'route' from 'a' leads to an unknown node 'c'": "graph.route",
-    "the rule 'r' looks at an unknown node 'd'": "graph.rule",
-    "finally names an unknown node 'e'": "graph.finally_",
-    "the retired node 'a' is also in the graph": "graph.retired",
-}
-
-
-def test_each_fault_names_the_line_that_declares_what_it_is_about() -> None:
-    declared: dict[str, Any] = {"__name__": "shop"}
-    exec(compile(DECLARED, "shop.py", "exec"), declared)
-    told = faults(declared["graph"])
-
-    lines = DECLARED.splitlines()
-    for fault, declaration in LINES.items():
-        (found,) = (each for each in told if each.startswith(fault))
-        number = next(n for n, line in enumerate(lines, 1) if line.startswith(declaration))
-        assert found.endswith(f" (shop.py, line {number})")
-    assert all(" (shop.py, line " in each for each in told)
-
-
 @pytest.mark.parametrize(
     ("options", "told"),
     [
