@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from abeyance.agents.prompts import note_part
 from abeyance.agents.tool_errors import CallDenied, CallError
 from abeyance.authoring.context import Context
+from abeyance.core.approvals import MARKS
 from abeyance.core.json import Json, canonical, size
 from abeyance.core.outcome import ToolStatus
 from abeyance.core.policy import TIMEOUT
@@ -35,7 +36,6 @@ UNANSWERED: Final = "nobody answered in time"
 UNSEEN: Final = "unseen"
 """The key of a result that no after-hook has seen yet: its tool and arguments."""
 
-_MARKS: Final = ("decision", "edited", "by", "on_behalf_of")
 _APPROVAL: Final = "approval"
 _INTERRUPTED: Final = (
     "The call was interrupted before it had a result. It may or may not have been done."
@@ -77,7 +77,7 @@ def approval(granted: Mapping[str, Json]) -> dict[str, Json]:
 
 def marks(result: Mapping[str, Json]) -> dict[str, Json]:
     """Return what a result says of the decision of a person about the call."""
-    marks = _MARKS if "decision" in result else ()
+    marks = MARKS if "decision" in result else ()
     return {name: result[name] for name in (*marks, _APPROVAL) if name in result}
 
 

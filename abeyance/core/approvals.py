@@ -29,7 +29,8 @@ from abeyance.core.visit import Visit
 from abeyance.errors import Code, Refusal
 
 _APPROVALS: Final = key_of("approval", "")
-_MARKS: Final = ("decision", "edited", "by", "on_behalf_of")
+MARKS: Final = ("decision", "edited", "by", "on_behalf_of")
+"""What the result of a call says of the decision of a person about it."""
 _MEANING: Final[Mapping[Decision, str]] = {
     "approve": "approve the call as it is",
     "edit": "change the arguments of the call",
@@ -110,7 +111,7 @@ def edit(state: RunState, visit: Visit) -> dict[str, Json]:
             return {"decision": "edit", "edited": answer["arguments"], **approver(state, visit)}
     # Of an agent that is called, another visit may have asked.
     before = items.item_of(state, visit.scope, visit.members[-1]).result or {}
-    return {name: before[name] for name in _MARKS if name in before}
+    return {name: before[name] for name in MARKS if name in before}
 
 
 def approver(state: RunState, visit: Visit) -> dict[str, Json]:
