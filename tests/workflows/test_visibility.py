@@ -102,6 +102,11 @@ async def test_a_plain_node_costs_six_events_and_a_run_without_gates_few_more(
         # 5 around the run, 6 for each node, the last status for operators, and what is recorded at the
         # end: by 3 more, where the database is slow.
         assert len(events) <= 5 + 5 * 6 + 1 + 1 + 3
+        # Whoever starts a run records its beginning.
+        markers = [
+            each for each in events if each.event_type == EventType.EVENT_TYPE_MARKER_RECORDED
+        ]
+        assert len(markers) == 1
 
 
 async def test_local_nodes_add_little_to_the_history_and_lists_show_the_run_all_the_same(
