@@ -257,17 +257,22 @@ function rewindForm() {
   return box;
 }
 
+// It stays as it is when the page is drawn anew: somebody may be writing.
+let messages = null;
 function steering() {
   if (ENDED.has(view.status) || !(may("runs:steer") || may("runs:control"))) return null;
+  const queue = view.queue_depth ? element("p", {class: "quiet"}, `${view.queue_depth} unread`) : null;
+  return element("section", {"aria-label": "Messages"}, (messages ??= messageForm()), queue);
+}
+
+function messageForm() {
   const fault = element("p", {role: "alert"});
   const text = element("textarea", {id: "message", rows: 2});
-  const form = element("form", {class: "field", onsubmit: async (event) => {
+  return element("form", {class: "field", onsubmit: async (event) => {
     event.preventDefault();
     if (!text.value.trim()) return;
     if (await attempt(fault, () => call(`${path}/messages`, {body: {text: text.value}}))) text.value = "";
   }}, element("label", {for: "message"}, "Message to the run"), text, element("p", {class: "buttons"}, element("button", {}, "Send message")), fault);
-  const queue = view.queue_depth ? element("p", {class: "quiet"}, `${view.queue_depth} unread`) : null;
-  return element("section", {"aria-label": "Messages"}, form, queue);
 }
 
 async function attempt(fault, act, isChange = true) {

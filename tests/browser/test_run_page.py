@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
-from dev_stack import Place, Stack
+from dev_stack import Place, Stack, until
 from inbox_page import Page, asked, browser, stack
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
@@ -97,6 +97,7 @@ def test_a_run_is_paused_resumed_sent_a_message_and_cancelled(tmp_path: Path) ->
         page.one("#message").send_keys("in cash, please")
         page.press("Send message")
         page.says("section p", "1 unread")
+        until(lambda: not page.one("#message").get_attribute("value"), "an empty field")
         if not page.one("details.menu").get_attribute("open"):
             page.click("details.menu summary")
         page.press("Cancel the run…")
