@@ -82,7 +82,7 @@ async def planned(deployment: Deployment, run_id: str, to: str) -> Plan:
         if to != REWIND_TO_START:
             kept = await records.read(discards.kept, run_id, tasks, keeps=keeps)
         since, effects, under_way = await records.read(discards.since, run_id, kept)
-        if since and not any(event.type not in _NEWS for event in since):
+        if all(event.type in _NEWS for event in since):
             found, since, effects = None, [], []
         view = view.model_copy(update={"discards": since, "effects": effects})
     return Plan(

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -18,9 +23,10 @@ from temporalio.api.workflowservice.v1 import (
     UnpauseWorkflowExecutionRequest,
 )
 from temporalio.client import Client as TemporalClient
+from temporalio.client import WorkflowHandle
 from temporalio.service import RPCError
 
-from abeyance import START, Graph, Limits, commands, views
+from abeyance import START, Graph, Limits, commands, names, views
 from abeyance.client import rewinds
 from abeyance.errors import Code, Unavailable
 from abeyance.history import resets
@@ -157,13 +163,45 @@ async def test_a_rewind_that_was_planned_before_another_one_is_not_carried_out(
 async def test_a_run_at_which_nothing_has_happened_since_stays_as_it_is(
     temporal: TemporalClient,
 ) -> None:
-    async with begun(temporal, gated()) as (site, run):
+    held = Held()
+    graph = Graph("since", state=State)
+    graph.node(name="hold")(held._hold)
+    graph.interrupt("go", prompt="Go?")
+    graph.edge(START, "hold")
+    graph.edge("hold", "go")
+    async with begun(temporal, graph) as (site, run):
+        handle = temporal.get_workflow_handle(run.run_id)
+        await eventually(lambda: held.started)
+        with locked():
+            held.release.set()
+            # What the question's task told is written in a later one, since nobody could write it then.
+            await eventually(partial(_is_recording, handle))
         question = await opened(site, run.run_id)
-        before = await site.history(run.run_id)
+        await eventually(partial(_is_at_rest, handle))
+        before = await handle.describe()
 
         assert (await run.rewind(to=question.id)).discards == []
-        assert (await site.history(run.run_id)).run_id == before.run_id
+        assert (await handle.describe()).run_id == before.run_id
         assert await run.interrupts() == [question]
+
+
+async def _is_recording(handle: WorkflowHandle[Any, Any]) -> bool:
+    pending = (await handle.describe()).raw_description.pending_activities
+    return any(each.activity_type.name == names.RECORD_ACTIVITY for each in pending)
+
+
+async def _is_at_rest(handle: WorkflowHandle[Any, Any]) -> bool:
+    raw = (await handle.describe()).raw_description
+    return not raw.pending_activities and not raw.HasField("pending_workflow_task")
+
+
+@contextmanager
+def locked() -> Iterator[None]:
+    """Hold the database, so that nobody can record anything."""
+    file = os.environ["ABEYANCE_DATABASE_URL"].removeprefix("sqlite:///")
+    with closing(sqlite3.connect(file, isolation_level=None, timeout=30)) as held:
+        held.execute("BEGIN IMMEDIATE")
+        yield
 
 
 async def test_a_run_that_is_ending_is_not_rewound_and_one_that_is_paused_is(
