@@ -30,6 +30,7 @@ from abeyance.authoring.context import Context
 from abeyance.core.json import Json, canonical, size, why_not_json
 from abeyance.core.text import truncate
 from abeyance.errors import Fatal
+from abeyance.schemas.answer_types import refuse_unsteady
 from abeyance.schemas.json_schema import faults_of, schema_of
 
 _MAX_BYTES: Final = 500_000
@@ -65,8 +66,8 @@ class TypedArguments:
         try:
             dumped = self.adapter.dump_python(typed, mode="json", by_alias=True, round_trip=True)
             checked = _require_json(tool, dumped)
-            self.adapter.validate_json(json.dumps(checked))
-        except (PydanticSerializationError, ValidationError) as error:
+            refuse_unsteady(self.adapter, typed, checked)
+        except (PydanticSerializationError, ValueError) as error:
             raise Fatal(
                 f"the arguments of {tool!r} do not survive a round trip through JSON, which a waiting "
                 f"call needs: {error}. Give the parameter a type that does"

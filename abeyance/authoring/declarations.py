@@ -173,6 +173,11 @@ class DeclarationErrors:
         except ValueError as error:
             self.note(f"{label}, response=: {error}")
             return None
+        if answer_types.is_typed(response) and '"writeOnly":true' in canonical(schema):
+            self.note(
+                f"{label}, response=: an answer holds a secret, which would be written to the run's "
+                "history: ask for the secret's name, and look it up in the node"
+            )
         if reference is not None:
             self.note(
                 f"{label}, response=: a question's answer schema may not refer to itself: "

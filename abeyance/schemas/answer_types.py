@@ -15,11 +15,12 @@ from functools import lru_cache
 from typing import Any, Final
 from uuid import uuid4
 
-from pydantic import ConfigDict, TypeAdapter
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 from pydantic_core import PydanticSerializationError
 
 from abeyance.core.json import Json, canonical, why_not_json
+from abeyance.core.text import truncate
 from abeyance.schemas.json_types import CONFIG
 from abeyance.wire import refuse_too_deep
 
@@ -35,6 +36,7 @@ _OF_ITS_OWN: Final = (
 )
 """What a model may do with values beside reading them."""
 _MOST_KNOWN: Final = 1_000
+_MOST_TOLD: Final = 200
 _PROCESS: Final = uuid4().hex[:8]
 _known: Final[OrderedDict[str, Any]] = OrderedDict()
 """Types of questions by their names: those asked last."""
@@ -47,9 +49,12 @@ def read(type_: Any, answer: Json) -> Any:
 
 def written(type_: Any, answer: Json) -> Json:
     """Return what the type writes of a JSON value. Raise pydantic's ValidationError if it does not fit,
-    ValueError if the type cannot write what it has read.
+    ValueError if the type cannot write what it has read, or reads what it writes as something else.
     """
-    return dumped(adapter(type_), read(type_, answer))
+    value = read(type_, answer)
+    made = dumped(adapter(type_), value)
+    refuse_unsteady(adapter(type_), value, made)
+    return made
 
 
 def is_typed(response: Any) -> bool:
@@ -81,6 +86,24 @@ def dumped(writer: TypeAdapter[Any], value: Any) -> Json:
         raise ValueError(fault)
     # The order of a set differs between processes, and values are compared.
     return sorted(made, key=canonical) if isinstance(value, set | frozenset) else made
+
+
+def refuse_unsteady(writer: TypeAdapter[Any], value: Any, made: Json) -> None:
+    """Raise ValueError if a type does not read what it has written of a value, or reads another value.
+
+    What is kept is read again wherever it is used: people would see one value, and code get another.
+    """
+    told = truncate(canonical(made), _MOST_TOLD)
+    try:
+        read_again = writer.validate_json(json.dumps(made), by_alias=True, by_name=True)
+    except ValidationError as error:
+        why = error.errors(include_url=False)[0]["msg"]
+        raise ValueError(f"its type writes {told}, and does not read that: {why}") from error
+    again = dumped(writer, read_again)
+    # The order of a set may differ.
+    if canonical(again) != canonical(made) and read_again != value:
+        got = truncate(canonical(again), _MOST_TOLD)
+        raise ValueError(f"its type writes {told}, and reads that as {got}")
 
 
 def adapter(type_: Any) -> TypeAdapter[Any]:

@@ -281,7 +281,13 @@ class StateModel:
         with _misfits(name, value, ""):
             # As JSON: a strict model then accepts a date as a text.
             typed = adapter.validate_json(json.dumps(value), by_alias=True, by_name=True)
-        return _written(name, adapter, typed)
+        made = _written(name, adapter, typed)
+        try:
+            answer_types.refuse_unsteady(adapter, typed, made)
+        except ValueError as error:
+            place = {"pointer": f"/{escaped(name)}", "message": str(error)}
+            raise ValuesError(f"the value of {name!r} cannot be kept: {error}", [place]) from error
+        return made
 
     def check_merged(self, values: Mapping[str, Json], patch: Mapping[str, Json]) -> None:
         """Raise ValuesError if a reducer produced a value that its field does not allow."""

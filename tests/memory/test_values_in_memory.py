@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import pytest
 from answer_samples import SENT, Bill, Decision, Money, Share
-from pydantic import BaseModel, Field, create_model
+from pydantic import BaseModel, Field, SecretStr, create_model, field_serializer, field_validator
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 
 from abeyance import START, Agent, Context, Graph, GraphError, Principal, Refusal, append, tool
@@ -220,6 +220,67 @@ def test_a_default_that_its_type_rejects_is_a_fault_of_the_graph() -> None:
 
     with pytest.raises(GraphError, match="must be even"):
         graph.build()
+
+
+class Cents(BaseModel):
+    cents: int
+
+    @field_validator("cents")
+    @classmethod
+    def of_euros(cls, value: int) -> int:
+        return value * 100
+
+
+class Told(BaseModel):
+    euros: int
+
+    @field_serializer("euros")
+    def told(self, value: int) -> str:
+        return f"{value} EUR"
+
+
+@pytest.mark.parametrize(
+    ("type_", "sent", "told"),
+    [
+        (Cents, {"cents": 5}, 'writes {"cents":500}, and reads that as {"cents":50000}'),
+        (Told, {"euros": 5}, 'writes {"euros":"5 EUR"}, and does not read that: Input should be'),
+    ],
+)
+async def test_an_answer_that_its_type_would_read_as_another_one_later_is_refused(
+    type_: Any, sent: Json, told: str
+) -> None:
+    async def ask(state: Log, ctx: Context) -> None:
+        await ctx.interrupt("ask", prompt="?", response=type_)
+
+    coded = Graph("coded", state=Log)
+    coded.node(name="work")(ask)
+    coded.edge(START, "work")
+    for graph in (coded, asking(type_)):
+        trial = InMemoryRun(graph)
+        await trial.start()
+
+        refused = await refusal_of(trial, "ask", sent)
+
+        assert refused.code == "invalid_answer"
+        assert told in refused.message
+
+
+async def test_a_question_for_a_secret_is_a_fault() -> None:
+    class Login(BaseModel):
+        password: SecretStr
+
+    async def ask(state: Log, ctx: Context) -> None:
+        await ctx.interrupt("ask", prompt="?", response=Login)
+
+    coded, declared = Graph("coded", state=Log), Graph("declared", state=Log)
+    coded.node(name="work", retries=0)(ask)
+    coded.edge(START, "work")
+    declared.interrupt("ask", prompt="?", response=Login)
+    declared.edge(START, "ask")
+
+    with pytest.raises(GraphError, match="an answer holds a secret"):
+        declared.build()
+    assert "an answer holds a secret" in ((await run(coded)).reason or "")
 
 
 async def test_an_answer_that_a_deploy_makes_unreadable_is_asked_again_with_the_fault() -> None:
