@@ -35,6 +35,8 @@ answering = typer.Typer()
 _ANSWER_OPTIONS: Final = 5
 _MOST_CALLERS: Final = 50
 """Callers who may give a run the same answer by its id, one after the other."""
+_REVOCABLE: Final = {"held", "voted"}
+"""What may not count any more: it was taken back, or the question revised or reassigned."""
 
 
 @answering.command(cls=ErrorText, rich_help_panel=PANEL)
@@ -178,6 +180,9 @@ async def _answer_run(api: Connection, run_id: str, body: Mapping[str, Any]) -> 
             last=receipt,
             open_interrupts=following,
         )
+    if receipt.get("replayed") and receipt["status"] in _REVOCABLE:
+        # The question says whether that yes still counts; if not, this is another one.
+        return await api.post(f"{path}/respond", {**body, "interrupt_id": receipt["interrupt_id"]})
     return answered
 
 

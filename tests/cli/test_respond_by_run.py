@@ -74,6 +74,28 @@ async def test_the_repeat_of_an_answer_that_was_lost_with_its_worker_is_a_receip
     assert (late[0], json.loads(late[2])["code"]) == (3, "run_finished")
 
 
+async def test_a_yes_that_was_taken_back_is_given_again_by_the_same_command(
+    temporal: TemporalClient,
+) -> None:
+    held = Graph("held")
+    held.interrupt("pay", prompt="Pay?", response=bool, hold="10m")
+    held.edge(START, "pay")
+    site = Site(temporal, held)
+    async with served(app_for(site)) as api, site.worker():
+        run_id = await api.start("held", {})
+        asked = await open_id(api, run_id, "pay")
+        first = await respond(api, run_id, "true", "--json")
+        repeated = await respond(api, run_id, "true", "--json")
+        await called("take-back", asked, ABEYANCE_URL=api.url)
+        again = await respond(api, run_id, "true", "--json")
+        listed = (await api.http.get(f"/runs/{run_id}/interrupts?status=held")).json()["items"]
+
+    receipts = [json.loads(out)["receipts"][0] for _, out, _ in (first, repeated, again)]
+    assert [receipt["status"] for receipt in receipts] == ["held"] * 3
+    assert [receipt["replayed"] for receipt in receipts] == [False, True, False]
+    assert [each["id"] for each in listed] == [asked]
+
+
 async def test_two_people_give_the_same_answer_to_one_question_after_the_other(
     temporal: TemporalClient, tmp_path: Path
 ) -> None:
