@@ -204,7 +204,7 @@ def interrupt_lines(interrupts: Sequence[Mapping[str, Any]]) -> list[Line]:
         lines.append(Line("question" if is_open else entry["status"], entry["prompt"]))
         lines.append(Line("", f"{entry['id']}  at {entry['address']}"))
         if is_open:
-            lines.extend(_reason_lines(entry))
+            lines.extend(_shown_lines(entry))
             if entry.get("deadline"):
                 lines.append(Line("", f"until {entry['deadline']}{_then(entry)}"))
             if entry.get("requested_capability"):
@@ -242,17 +242,20 @@ def _progress(entry: Mapping[str, Any]) -> Iterator[Line]:
         yield Line("", f"{said} at {vote['at']}{note}")
 
 
-def _reason_lines(entry: Mapping[str, Any]) -> Iterator[Line]:
-    """Yield the tool call that an approver decides on, or the reason of the question."""
+def _shown_lines(entry: Mapping[str, Any]) -> Iterator[Line]:
+    """Yield the tool call that an approver decides on, or the reason and payload; and the preview."""
+    shown = {"because": entry.get("reason"), "payload": entry.get("payload")}
     match entry.get("reason"):
-        case None:
-            pass
         case {"tool": str(tool), "arguments": arguments} if entry["kind"] in _OF_CALLS:
+            # The payload of a call is for programs.
+            shown = {}
             if canonical(arguments) not in entry["prompt"]:
                 yield Line("", f"about {call_text(tool, arguments)}")
-        case reason:
-            text = json.dumps(reason, ensure_ascii=False)
-            yield Line("", f"because {truncate(text, _REASON)}")
+    shown["preview"] = entry.get("preview")
+    for name, value in shown.items():
+        if value is not None:
+            text = json.dumps(value, ensure_ascii=False)
+            yield Line("", f"{name} {truncate(text, _REASON)}")
 
 
 def _then(entry: Mapping[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import jsonschema_rs
@@ -133,3 +134,12 @@ def test_a_question_shows_the_reason_that_its_author_gave() -> None:
     assert "because 0" in asked(reason=0)
     assert "because" not in asked()
     assert len(asked(reason="x" * 5_000)) < 500
+
+
+def test_a_question_shows_what_else_its_approver_agrees_to() -> None:
+    call = {"tool": "refund", "arguments": {"amount": 90}}
+    preview = {"summary": "90 of 480 EUR would be paid back", "cost": 90}
+
+    assert f"preview {json.dumps(preview)}" in asked(kind="approval", reason=call, preview=preview)
+    assert 'payload {"order": [1, 2]}' in asked(payload={"order": [1, 2]})
+    assert "payload" not in asked(kind="approval", reason=call, payload={"digest": "sha256:1"})
