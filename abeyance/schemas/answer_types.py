@@ -31,10 +31,13 @@ _OF_ITS_OWN: Final = (
     "serialization",
     "validation_alias",
     "serialization_alias",
+    "serialization_exclude",
     "custom_init",
     "post_init",
 )
 """What a model may do with values beside reading them."""
+_ABOUT: Final = frozenset({"config", "metadata"})
+"""Parts of a core schema that are no schemas."""
 _MOST_KNOWN: Final = 1_000
 _MOST_TOLD: Final = 200
 _PROCESS: Final = uuid4().hex[:8]
@@ -93,17 +96,41 @@ def refuse_unsteady(writer: TypeAdapter[Any], value: Any, made: Json) -> None:
 
     What is kept is read again wherever it is used: people would see one value, and code get another.
     """
-    told = truncate(canonical(made), _MOST_TOLD)
+    if not _runs_code(writer):
+        return
     try:
         read_again = writer.validate_json(json.dumps(made), by_alias=True, by_name=True)
     except ValidationError as error:
         why = error.errors(include_url=False)[0]["msg"]
-        raise ValueError(f"its type writes {told}, and does not read that: {why}") from error
+        raise ValueError(f"its type writes {_told(made)}, and does not read that: {why}") from error
     again = dumped(writer, read_again)
     # The order of a set may differ.
-    if canonical(again) != canonical(made) and read_again != value:
-        got = truncate(canonical(again), _MOST_TOLD)
-        raise ValueError(f"its type writes {told}, and reads that as {got}")
+    if again != made and read_again != value:
+        raise ValueError(f"its type writes {_told(made)}, and reads that as {_told(again)}")
+
+
+def _told(value: Json) -> str:
+    return truncate(canonical(value), _MOST_TOLD)
+
+
+@lru_cache(maxsize=2_000)
+def _runs_code(writer: TypeAdapter[Any]) -> bool:
+    """Return whether code of the author runs in reading or writing, or a field is left out of it."""
+    return _has_code(writer.core_schema)
+
+
+def _has_code(schema: Any) -> bool:
+    match schema:
+        case {"type": str(type_)} if type_.startswith("function-"):
+            return True
+        case Mapping():
+            return any(schema.get(name) for name in _OF_ITS_OWN) or any(
+                _has_code(part) for name, part in schema.items() if name not in _ABOUT
+            )
+        case list() | tuple():
+            return any(map(_has_code, schema))
+        case _:
+            return False
 
 
 def adapter(type_: Any) -> TypeAdapter[Any]:

@@ -281,13 +281,7 @@ class StateModel:
         with _misfits(name, value, ""):
             # As JSON: a strict model then accepts a date as a text.
             typed = adapter.validate_json(json.dumps(value), by_alias=True, by_name=True)
-        made = _written(name, adapter, typed)
-        try:
-            answer_types.refuse_unsteady(adapter, typed, made)
-        except ValueError as error:
-            place = {"pointer": f"/{escaped(name)}", "message": str(error)}
-            raise ValuesError(f"the value of {name!r} cannot be kept: {error}", [place]) from error
-        return made
+        return _kept(name, adapter, typed)
 
     def check_merged(self, values: Mapping[str, Json], patch: Mapping[str, Json]) -> None:
         """Raise ValuesError if a reducer produced a value that its field does not allow."""
@@ -328,8 +322,11 @@ class StateModel:
         if errors:
             raise ValuesError(_joined(errors[:_MOST_ERRORS]), errors[:_MOST_ERRORS])
         values = {
-            name: _written(name, self.adapters[name], getattr(state, name))
-            for name in self.adapters
+            # A default is no value of the type before it is read.
+            name: (_kept if name in state.model_fields_set else _written)(
+                name, adapter, getattr(state, name)
+            )
+            for name, adapter in self.adapters.items()
         }
         extra = state.model_extra or {}
         return {**values, **self._open_patch(extra)}
@@ -361,7 +358,7 @@ class StateModel:
         adapter = self._patches.get(name)
         if adapter is None:
             return _open_value(name, value)
-        return _written(name, adapter, self._checked(name, adapter, value))
+        return _kept(name, adapter, self._checked(name, adapter, value))
 
     def _checked(
         self, name: str, adapter: TypeAdapter[Any], value: Any, *, strict: bool | None = None
@@ -451,6 +448,17 @@ def _written(name: str, adapter: TypeAdapter[Any], value: Any) -> Json:
         raise ValuesError(
             message, [{"pointer": f"/{escaped(name)}", "message": str(error)}]
         ) from error
+
+
+def _kept(name: str, adapter: TypeAdapter[Any], value: Any) -> Json:
+    """Return the JSON of a value that is read again by each node. Raise ValuesError."""
+    made = _written(name, adapter, value)
+    try:
+        answer_types.refuse_unsteady(adapter, value, made)
+    except ValueError as error:
+        place = {"pointer": f"/{escaped(name)}", "message": str(error)}
+        raise ValuesError(f"the value of {name!r} cannot be kept: {error}", [place]) from error
+    return made
 
 
 def _open_value(name: str, value: Any) -> Json:

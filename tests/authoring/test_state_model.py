@@ -5,11 +5,12 @@ from __future__ import annotations
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from itertools import count
-from typing import Any
+from typing import Annotated, Any
 from uuid import UUID
 
 import pytest
 from pydantic import (
+    AfterValidator,
     AliasChoices,
     AliasPath,
     BaseModel,
@@ -191,6 +192,23 @@ def test_a_strict_model_takes_from_json_what_is_text_there() -> None:
     assert states.read(values).amount == Decimal("1.5")
     assert pointers(states, {**values, "count": "5"}) == ["/count"]
     assert "/count" in patch_error(states, {"count": "5"})
+
+
+def test_a_value_that_a_node_would_read_as_another_one_is_not_kept() -> None:
+    class Hidden(BaseModel):
+        text: str = Field(exclude=True)
+
+    class Paid(BaseModel):
+        cents: Annotated[int, AfterValidator(lambda euros: euros * 100)] = 0
+        hidden: Hidden | None = None
+
+    states = StateModel(Paid)
+    told = "the value of 'cents' cannot be kept: its type writes 500, and reads that as 50000"
+
+    assert told in refusal(states, {"cents": 5}).message
+    assert patch_error(states, {"cents": 5}) == told
+    assert "does not read that" in patch_error(states, {"hidden": {"text": "x"}})
+    assert states.initial({}) == {"cents": 0, "hidden": None}
 
 
 def test_a_set_is_written_in_one_order() -> None:
