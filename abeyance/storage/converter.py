@@ -13,8 +13,8 @@ import zlib
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import MISSING, dataclass, field, fields
-from functools import cache, lru_cache, partial
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
 from typing import Any, Final, Never
 
 from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
@@ -46,6 +46,7 @@ from abeyance.core.effects import VisitInput
 from abeyance.core.spec import GraphSpec
 from abeyance.errors import BlockedCode, Code, SettingsError, Unavailable
 from abeyance.keyring import Keyring, NotSealed, WrongKey
+from abeyance.storage import sparse
 from abeyance.storage.blobs import Blobs
 from abeyance.storage.encryption import (
     ENCODING,
@@ -209,31 +210,20 @@ def _graph_of(data: bytes) -> GraphSpec:
     return _GRAPHS.validate_json(data)
 
 
-@cache
-def _orders() -> TypeAdapter[VisitInput]:
-    return TypeAdapter(VisitInput)
-
-
-_DEFAULTS: Final = {
-    each.name: each.default if each.default_factory is MISSING else each.default_factory()
-    for each in fields(VisitInput)
-}
-
-
 class _Json(PydanticJSONPlainPayloadConverter):
     def to_payload(self, value: Any) -> Payload | None:
-        # Most fields of these have their defaults. They never change: what was written earlier is read
-        # with them.
         match value:
-            case VisitInput():
-                # Not inside of it, where a default may say which type it is.
-                usual = {n for n, default in _DEFAULTS.items() if getattr(value, n) == default}
-                data = _orders().dump_json(value, exclude=usual)
-            case views.ClosingRecord():
-                data = value.model_dump_json(exclude_defaults=True).encode()
+            case (
+                GraphSpec()
+                | VisitInput()
+                | views.ClosingRecord()
+                | wire.StartRun()
+                | wire.VisitReport()
+            ):
+                data = sparse.written(value)
+                return Payload(metadata={"encoding": self.encoding.encode()}, data=data)
             case _:
                 return super().to_payload(value)
-        return Payload(metadata={"encoding": self.encoding.encode()}, data=data)
 
     def from_payload(self, payload: Payload, type_hint: type | None = None) -> Any:
         if type_hint is GraphSpec:
