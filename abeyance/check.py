@@ -216,11 +216,13 @@ async def check_runs(
         for block in found:
             blocks.setdefault(block, []).extend(run_ids)
     served = await service(temporal, task_queue)
+    # Before the first worker starts, no worker is no fault.
+    unserved = served.unserved if served.workers else ()
     return RunsReport(
         open=len(described),
         replayed=len(groups),
         blocks=blocks,
-        faults=served.unregistered + served.orphaned,
+        faults=served.unregistered + unserved + served.orphaned,
     )
 
 

@@ -242,9 +242,11 @@ def _unserved(
         return
     builds = {worker.build_id if worker.is_versioned else "" for worker in workers}
     has = ", ".join(sorted(build or "none" for build in builds))
+    target = (
+        f"--build-id {has if len(builds) == 1 else 'BUILD'}" if any(builds) else "--unversioned"
+    )
     remedy = (
-        f"`temporal worker deployment set-current-version --deployment-name {task_queue} --build-id "
-        f"{has if len(builds) == 1 else 'BUILD'}`"
+        f"`temporal worker deployment set-current-version --deployment-name {task_queue} {target}`"
     )
     for build in routed:
         if build in builds:

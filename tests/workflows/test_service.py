@@ -33,6 +33,7 @@ from abeyance.temporal.connection import (
     register_search_attributes,
     retention,
 )
+from abeyance.temporal.workers import live_workers, service
 
 APP = """\
 from abeyance import START, Graph
@@ -60,11 +61,12 @@ soon = partial(eventually, seconds=90)
 """Processes start slowly where much else is done."""
 
 
-async def make_current(site: Site, build: str) -> bool:
+async def make_current(site: Site, build: str, *, allow_no_pollers: bool = False) -> bool:
     request = SetWorkerDeploymentCurrentVersionRequest(
         namespace=site.temporal.namespace,
         deployment_name=site.settings.task_queue,
         build_id=build,
+        allow_no_pollers=allow_no_pollers,
     )
     try:
         await site.temporal.workflow_service.set_worker_deployment_current_version(request)
@@ -120,6 +122,23 @@ async def test_builds_that_no_worker_serves_are_told_of(
     assert warning.startswith("1 open run cannot go on: the build 'v1' began them")
     assert warning in code.stdout
     assert report.faults == (warning,)
+
+
+async def test_workers_without_versions_that_get_no_runs_are_told_of_before_a_deploy_too(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, asking())
+    queue = site.settings.task_queue
+    async with site.worker():
+        await eventually(lambda: live_workers(temporal, queue))
+        assert await make_current(site, "gone", allow_no_pollers=True)
+        served = await service(temporal, queue)
+        report = await check_runs(temporal, queue, site.graphs)
+
+    (told,) = served.faults
+    assert "new runs go to the build 'gone', which no worker has" in told
+    assert f"set-current-version --deployment-name {queue} --unversioned`" in told
+    assert report.faults == (told,)
 
 
 @pytest.mark.slow
