@@ -78,6 +78,8 @@ async def connect_temporal(
         config["target_host"] = address
     if namespace is not None:
         config["namespace"] = namespace
+    if config.get("namespace") == "":
+        raise SettingsError("TEMPORAL_NAMESPACE is empty: name a namespace, or unset it")
     target = config.setdefault("target_host", DEFAULT_ADDRESS)
     check_reach(settings, target)
     is_local = is_on_this_machine(target)

@@ -50,6 +50,13 @@ async def test_what_is_no_address_is_a_setting_to_mend(address: str) -> None:
         await connect_temporal(address)
 
 
+async def test_an_empty_namespace_is_a_setting_to_mend(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEMPORAL_NAMESPACE", "")
+
+    with pytest.raises(SettingsError, match="TEMPORAL_NAMESPACE is empty"):
+        await connect_temporal("127.0.0.1:1")
+
+
 async def test_a_connection_that_stays_on_this_machine_is_not_compressed(
     temporal: TemporalClient,
 ) -> None:
