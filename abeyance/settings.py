@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 _PREFIX: Final = "ABEYANCE_"
 _WARNED: Final[set[str]] = set()
+_ORIGIN: Final = re.compile(r"https?://[^\s/?#@]*[^\s/?#@:]")
 _logger = logging.getLogger("abeyance.settings")
 
 Preset: TypeAlias = Literal["multi-tenant", "high-throughput", "constrained"]
@@ -391,9 +392,16 @@ def unknown_settings(environment: Mapping[str, str]) -> list[str]:
 
 
 def _checked_origin(origin: str) -> str:
-    parts = urlsplit(origin)
-    if parts.scheme not in ("http", "https") or origin != f"{parts.scheme}://{parts.netloc}":
-        raise ValueError(f"{origin!r} is not an origin; write http://host:port, without a path")
+    try:
+        parts = urlsplit(origin)
+        # A port that is no number is an error here.
+        is_one = bool(parts.hostname) and parts.port != 0 and _ORIGIN.fullmatch(origin) is not None
+    except ValueError:
+        is_one = False
+    if not is_one:
+        raise ValueError(
+            f"{origin!r} is not an origin; write http://host:port, without a path or a user"
+        )
     return origin
 
 
