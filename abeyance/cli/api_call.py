@@ -213,8 +213,16 @@ def moment_given(text: str) -> str:
     """Resolve a duration from now, such as 2d, to a time. Leave all other text for the API to check."""
     from abeyance.duration import seconds
 
+    length = duration_given(text, seconds)
+    return text if length is None else (datetime.now(UTC) + timedelta(seconds=length)).isoformat()
+
+
+def duration_given(text: str, read: Callable[[str], T]) -> T | None:
+    """Read a duration; None if the text may be a time, which the API checks."""
     try:
-        moment = datetime.now(UTC) + timedelta(seconds=seconds(text))
-    except (ValueError, OverflowError):
-        return text
-    return moment.isoformat()
+        return read(text)
+    except ValueError as error:
+        if text.strip().startswith("P"):
+            # No time begins so.
+            raise SettingsError(str(error)) from error
+        return None

@@ -22,6 +22,7 @@ from abeyance.cli.api_call import (
     RunId,
     Timeout,
     distinct,
+    duration_given,
     exchange,
     interrupt_path,
     json_given,
@@ -126,12 +127,7 @@ def deadline(
     if when == _NEVER:
         body["deadline"] = None
     elif when is not None:
-        try:
-            span(when)
-        except ValueError:
-            body["deadline"] = when
-        else:
-            body["timeout"] = when
+        body["deadline" if duration_given(when, span) is None else "timeout"] = when
     if on_timeout is not None:
         body["on_timeout"] = on_timeout
     if not body:

@@ -59,6 +59,7 @@ def test_a_deadline_is_set_moved_and_removed(terminal: Terminal, standing: Stack
         (["deadline", "refused-edit.0123456789abcdef", "1d"], 3, "unknown_interrupt"),
         (["deadline", "refused-edit", "1d"], 2, "is not an interrupt id"),
         (["deadline", "refused-edit.0123456789abcdef"], 2, "nothing is to be changed"),
+        (["deadline", "refused-edit.0123456789abcdef", "P1M"], 2, "has months or years"),
         (["deadline", "refused-edit.0123456789abcdef", "tomorrow"], 3, "/deadline: "),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
