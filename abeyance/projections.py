@@ -23,7 +23,7 @@ from abeyance.core.state import RunState
 from abeyance.core.tables import ALL
 from abeyance.core.terms import DECISIONS, Escalation, Terms
 from abeyance.core.text import truncate
-from abeyance.core.visit import BLOCKED, Failure, Running
+from abeyance.core.visit import BLOCKED, PAUSED, Failure, Ready, Running
 
 _MAX_BLOCKED: Final = 20
 _AMOUNT: Final = re.compile(r"(^|_)(amount|total|sum|price|cost)(_|$)", re.IGNORECASE)
@@ -94,6 +94,7 @@ def bare_view(state: RunState, start: wire.StartRun) -> views.RunView:
         max_queue_size=state.limits.max_queue_size,
         metrics=views.Metrics(**asdict(state.counters), last_activity_at=state.last_activity_at),
         blocked=blocked_visits(state),
+        retrying=_retrying_visits(state),
         guarded_by=list(policy.guarded_by(state)),
         values=values,
         version=state.root.version,
@@ -124,6 +125,23 @@ def blocked_visits(state: RunState) -> list[views.BlockedView]:
         )
         for visit in state.visits.found(BLOCKED, ALL, _MAX_BLOCKED)
         if (why := visit.blocked) is not None
+    ]
+
+
+def _retrying_visits(state: RunState) -> list[views.RetryingView]:
+    """The visits that run again after a failed attempt, the next one first."""
+    return [
+        views.RetryingView(
+            node=Address.parse(visit.address).label,
+            address=visit.address,
+            message=error,
+            attempts=visit.checkpoint.attempts.count,
+            due=due,
+        )
+        for visit in state.visits.found(PAUSED, ALL, _MAX_BLOCKED)
+        if isinstance(visit.state, Ready)
+        and (error := visit.state.error) is not None
+        and (due := visit.state.not_before) is not None
     ]
 
 

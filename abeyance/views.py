@@ -209,6 +209,16 @@ class BlockedView(Record):
     attempt: int | None = None
 
 
+class RetryingView(Record):
+    """A visit that has failed `attempts` times, last with `message`, and runs again at `due`."""
+
+    node: str
+    address: str
+    message: str
+    attempts: int
+    due: datetime
+
+
 class RunView(Record):
     """A run as callers see it.
 
@@ -248,6 +258,7 @@ class RunView(Record):
     undelivered: list[Undelivered] = Field(default_factory=list)
     rejected: list[Rejected] = Field(default_factory=list)
     blocked: list[BlockedView] = Field(default_factory=list)
+    retrying: list[RetryingView] = Field(default_factory=list)
     guarded_by: list[str] = Field(default_factory=list)
     error: ErrorView | None = None
     beside: list[ErrorView] = Field(default_factory=list)

@@ -149,6 +149,11 @@ def run_lines(view: Mapping[str, Any]) -> list[Line]:
         where = f"{why['node']}: " if why.get("node") else ""
         lines.append(Line("blocked", f"{where}{why.get('message') or why['code']}"))
         lines.append(Line("", f"{why['code']}{since}; the run continues once this is fixed"))
+    for each in view.get("retrying") or []:
+        lines.append(Line("retrying", f"{each['node']}: {one_line(each['message'])}"))
+        count = each["attempts"]
+        failed = f"failed {count} time{'' if count == 1 else 's'}"
+        lines.append(Line("", f"{failed}; runs again at {each['due']}"))
     if error is not None:
         at = f" at {error['address']}" if error.get("address") else ""
         lines.append(Line("error", f"{error['code']}: {error['message']}{at}"))

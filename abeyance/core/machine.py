@@ -348,13 +348,14 @@ def _left_to_run_again(
             if attempts is not None:
                 visit.checkpoint = replace(visit.checkpoint, attempts=attempts.as_of(step.now))
             step.move(visit, "stopped", Ready(stage=running.stage))
-        case AttemptFailed(attempts=attempts, patch=changes, pause=pause):
+        case AttemptFailed(message=message, attempts=attempts, patch=changes, pause=pause):
             changes = changes or visit.checkpoint.patch
             visit.checkpoint = replace(
                 visit.checkpoint, attempts=attempts.as_of(step.now), patch=changes
             )
             due = step.after(pause)
-            step.move(visit, "retry", Ready(stage=running.stage, not_before=due))
+            again = Ready(stage=running.stage, not_before=due, error=message)
+            step.move(visit, "retry", again)
         case Blocked(code=code, message=message):
             step.move(visit, "stopped", Ready(stage=running.stage))
             lifecycle.block(step, visit, code, message)

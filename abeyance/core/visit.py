@@ -41,13 +41,14 @@ if it failed, the breakpoint after it, and the questions of rules. `entered`: no
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
     """It starts as soon as the run has a place for it, at `stage`: where that has asked people, they
-    have answered. A pause between two attempts lasts until `not_before`. `queued`: it waits
-    for a place alone.
+    have answered. A pause between two attempts lasts until `not_before`; the first of them failed with
+    `error`. `queued`: it waits for a place alone.
     """
 
     kind: Literal["ready"] = "ready"
     stage: Stage = "entered"
     not_before: datetime | None = None
+    error: str | None = None
     queued: bool = False
 
 

@@ -165,6 +165,9 @@ function troubles() {
     panels.push(panel("alarm", "octagon-x", `${node || "The run"} is blocked${since ? ` since ${clock(since)}` : ""} (${code}).`, message,
       may("runs:control") ? button("Migrate", send("migrate", "The run moves to today's graph, with its values. If it does not fit, nothing changes, and the reason is shown.")) : null));
   }
+  for (const {node, message, attempts, due} of view.retrying) {
+    panels.push(panel("warn", "rotate-ccw", `${node} failed ${attempts === 1 ? "once" : `${attempts} times`}, and runs again ${distance(due)}.`, message));
+  }
   if (view.paused && view.pause) {
     panels.push(panel("warn", "circle-pause", `Paused by ${view.pause.actor}, ${distance(view.pause.since)}.`, view.pause.reason,
       may("runs:control") || may("runs:pause") ? button([icon("play"), "Resume"], send("resume?wait=PT5S")) : null));

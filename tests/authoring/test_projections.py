@@ -53,6 +53,19 @@ def test_a_view_says_what_runs_and_what_it_waits_for() -> None:
     assert (view.metrics.visits, view.metrics.messages_queued) == (5, 1)
 
 
+def test_a_view_says_why_and_when_code_that_failed_runs_again() -> None:
+    run = Drive(graph("n", ways=[(START, "n")]))
+    run.retry("n", message="no bank", pause=60)
+
+    assert projections.run_view(run.state, RUN).retrying == [
+        views.RetryingView(
+            node="g.n", address="graph:g;node:n", message="no bank", attempts=1, due=at(60)
+        )
+    ]
+    run.tick(60)
+    assert projections.run_view(run.state, RUN).retrying == []
+
+
 def test_an_open_interrupt_shows_what_was_asked_and_what_happens_at_its_deadline() -> None:
     run = asking()
     ask, default, goto = projections.open_interrupts(run.state)

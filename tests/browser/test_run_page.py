@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
-from dev_stack import Place, Stack, until
+from dev_stack import GRAPHS, Place, Stack, until
 from inbox_page import Page, asked, browser, stack
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
@@ -142,6 +142,8 @@ def guarded(folder: Path) -> Iterator[tuple[Stack, dict[str, str]]]:
     ]
     (folder / "tokens.json").write_text(json.dumps(tokens))
     place = Place(folder)
+    patient = '@graph.node(backoff=Backoff(first="1h", most="1h"))\ndef double'
+    (folder / "sums.py").write_text(GRAPHS.replace("@graph.node\ndef double", patient))
     place.environment = {
         **place.environment,
         "ABEYANCE_TOKENS_FILE": str(folder / "tokens.json"),
@@ -158,15 +160,17 @@ def signed_in(driver: Any, api: str, who: str, path: str) -> Page:
     return page
 
 
-def started(api: str, until: str, headers: dict[str, str], **values: Any) -> str:
+def started(
+    api: str, until: str, headers: dict[str, str], wait: str = "PT20S", **values: Any
+) -> str:
     body = {"graph": "sum", "input": values}
     run_id = str(httpx.post(f"{api}/runs", json=body, headers=headers).json()["run_id"])
-    query = {"wait": "PT20S", "until": until}
+    query = {"wait": wait, "until": until}
     httpx.get(f"{api}/runs/{run_id}", params=query, headers=headers, timeout=30)
     return run_id
 
 
-def test_a_run_that_failed_or_is_blocked_says_which_and_why_and_what_one_may_do(
+def test_a_run_that_failed_is_blocked_or_is_tried_again_says_which_and_why_and_what_one_may_do(
     tmp_path: Path,
 ) -> None:
     with guarded(tmp_path) as (running, ada), browser(tmp_path / "profile") as driver:
@@ -192,6 +196,11 @@ def test_a_run_that_failed_or_is_blocked_says_which_and_why_and_what_one_may_do(
         page.press("Migrate")
         page.says("dialog", "If it does not fit, nothing changes, and the reason is shown.")
         page.press("Cancel")
+
+        tried = started(running.api, "completed", ada, label="bank", wait="PT0.1S")
+        page.driver.get(f"{running.api}/inbox/runs/{tried}")
+        page.says(".trouble", "double failed once, and runs again in")
+        page.says(".trouble", "ConnectionError: the bank is away")
 
         page = signed_in(driver, running.api, "rita", f"/inbox/runs/{failed}")
         page.says(".trouble", "This run failed in double.")

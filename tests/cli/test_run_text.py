@@ -33,6 +33,17 @@ def test_the_reason_of_a_failure_is_printed_once() -> None:
     assert texts[-1] == "node_failed: no such account at graph:g;node:pay"
 
 
+def test_a_failure_that_is_retried_is_printed_with_when_and_how_often() -> None:
+    pay = {"node": "g.pay", "address": "graph:g;node:pay", "message": "no bank", "attempts": 2}
+    running = {**FAILED, "status": "running", "outcome": None, "error": None, "reason": None}
+    lines = run_lines({**running, "retrying": [{**pay, "due": "2026-03-02T09:01:00Z"}]})
+
+    assert lines[-2:] == [
+        ("retrying", "g.pay: no bank"),
+        ("", "failed 2 times; runs again at 2026-03-02T09:01:00Z"),
+    ]
+
+
 def test_another_reason_is_printed_beside_the_status() -> None:
     halted = {**FAILED, "status": "halted", "outcome": "halted", "reason": "evicted", "error": None}
 

@@ -39,7 +39,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from abeyance import END, START, Context, Fatal, Graph
+from abeyance import END, START, Backoff, Context, Fatal, Graph
 
 
 class Sum(BaseModel):
@@ -55,6 +55,8 @@ graph = Graph("sum", state=Sum)
 def double(state: Sum, ctx: Context) -> dict[str, Any]:
     if state.label == "export" and not Path("installed").exists():
         raise ModuleNotFoundError("No module named 'boto3'", name="boto3")
+    if state.label == "bank":
+        raise ConnectionError("the bank is away")
     if state.amount < 0:
         raise Fatal(f"nothing to double in {state.amount}")
     return {"amount": state.amount * 2}
