@@ -419,7 +419,7 @@ def _example(schema: Any, root: Any, depth: int) -> Any:
             return schema[key][0]
     for key in ("anyOf", "oneOf"):
         if schema.get(key):
-            return _example(schema[key][0], root, depth + 1)
+            return _member(schema, schema[key][0], root, depth)
     if "else" in schema and "type" not in schema:
         # The schema of a breakpoint: edited values, or null, which changes nothing.
         return _example(schema["else"], root, depth + 1)
@@ -446,6 +446,19 @@ _EXAMPLES: Final = {
     "uuid": "6ba7b810-9dad-11d1-80b4-00c04fd430c8",
 }
 """Texts by their formats."""
+
+
+def _member(union: Mapping[str, Any], member: Any, root: Any, depth: int) -> Any:
+    """Return an example of a member of a union, with the tag that tells it from the others."""
+    from abeyance.schemas.json_schema import resolved
+
+    example = _example(member, root, depth + 1)
+    match union, resolved(member, root):
+        case {"discriminator": {"propertyName": tag}}, {"properties": {**fields}} if tag in fields:
+            # A tag with a default is not required, and yet the type reads no answer without it.
+            return {tag: _example(fields[tag], root, depth + 1), **example}
+        case _:
+            return example
 
 
 def _object(schema: Mapping[str, Any], root: Any, depth: int) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property, partial, reduce
 from itertools import chain
 from operator import or_
 from types import NoneType, UnionType
@@ -402,7 +402,11 @@ class _InputSchema(AnswerSchema):
 def at_pointer(error: ValidationError, given: Any = None) -> list[dict[str, str]]:
     """Return the errors of pydantic, each with a JSON pointer into the given value."""
     return [
-        {"pointer": pointer(entry["loc"], entry["type"], given), "message": entry["msg"]}
+        {
+            "pointer": pointer(entry["loc"], entry["type"], given),
+            # The author's own words say enough.
+            "message": entry["msg"].removeprefix("Value error, "),
+        }
         for entry in error.errors(include_url=False, include_context=False, include_input=False)[
             :_MOST_ERRORS
         ]
@@ -440,25 +444,23 @@ def _instance(model: type[BaseModel], given: Mapping[str, Any]) -> BaseModel:
     return model.model_validate_json(json.dumps(dict(given)), by_alias=True, by_name=True)
 
 
-def _written(name: str, adapter: TypeAdapter[Any], value: Any) -> Json:
+def _written(
+    name: str, adapter: TypeAdapter[Any], value: Any, *, is_read_anew: bool = False
+) -> Json:
     try:
-        return answer_types.dumped(adapter, value)
+        made = answer_types.dumped(adapter, value)
+        if is_read_anew:
+            answer_types.refuse_unsteady(adapter, value, made)
+        return made
     except ValueError as error:
-        message = f"the value of {name!r} cannot be written as JSON: {error}"
+        message = f"the value of {name!r} cannot be kept as JSON: {error}"
         raise ValuesError(
             message, [{"pointer": f"/{escaped(name)}", "message": str(error)}]
         ) from error
 
 
-def _kept(name: str, adapter: TypeAdapter[Any], value: Any) -> Json:
-    """Return the JSON of a value that is read again by each node. Raise ValuesError."""
-    made = _written(name, adapter, value)
-    try:
-        answer_types.refuse_unsteady(adapter, value, made)
-    except ValueError as error:
-        place = {"pointer": f"/{escaped(name)}", "message": str(error)}
-        raise ValuesError(f"the value of {name!r} cannot be kept: {error}", [place]) from error
-    return made
+_kept: Final = partial(_written, is_read_anew=True)
+"""Returns the JSON of a value that each node reads anew, or raises ValuesError."""
 
 
 def _open_value(name: str, value: Any) -> Json:

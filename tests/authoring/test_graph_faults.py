@@ -218,7 +218,7 @@ def test_a_name_in_the_place_of_the_function_is_said_to_be_one() -> None:
         ({"timeout": 1, "on_timeout": {"default": float("nan")}}, "not JSON compliant"),
         (
             {"response": Explained, "timeout": 1, "on_timeout": {"default": {"approved": False}}},
-            "a default answer that does not fit: (the answer): Value error, a refusal has a reason",
+            "a default answer that does not fit: (the answer): a refusal has a reason",
         ),
         ({"answer_to": "nope"}, "has answer_to='nope', which is not a field"),
         ({"reason": {1: "x"}}, "reason=: the key 1 of a JSON mapping is not text"),

@@ -203,7 +203,9 @@ def test_a_value_that_a_node_would_read_as_another_one_is_not_kept() -> None:
         hidden: Hidden | None = None
 
     states = StateModel(Paid)
-    told = "the value of 'cents' cannot be kept: its type writes 500, and reads that as 50000"
+    told = (
+        "the value of 'cents' cannot be kept as JSON: its type writes 500, and reads that as 50000"
+    )
 
     assert told in refusal(states, {"cents": 5}).message
     assert patch_error(states, {"cents": 5}) == told

@@ -53,7 +53,7 @@ def test_a_rule_over_several_fields_is_told_without_a_place() -> None:
                 raise ValueError("it ends before it starts")
             return self
 
-    with pytest.raises(ValuesError, match="/: Value error, it ends before it starts"):
+    with pytest.raises(ValuesError, match="/: it ends before it starts"):
         StateModel(Span).read({"start": 2, "end": 1})
     assert pointers(StateModel(Span), {"start": 2}) == [""]
 
@@ -134,16 +134,16 @@ def test_an_open_state_takes_what_can_be_written_as_json(value: Any, written: An
         (ORDER, {"nope": 1}, "sets 'nope', which Order does not have; it has 'id', 'total'"),
         (ORDER, {5: 1}, "must be a string, not 5"),
         (OPEN, {5: 1}, "must be a string, not 5"),
-        (OPEN, {"x": NAN}, "'x' cannot be written as JSON: Out of range float"),
-        (OPEN, {"x": {"deep": [float("inf")]}}, "'x' cannot be written as JSON: Out of range"),
+        (OPEN, {"x": NAN}, "'x' cannot be kept as JSON: Out of range float"),
+        (OPEN, {"x": {"deep": [float("inf")]}}, "'x' cannot be kept as JSON: Out of range"),
         (OPEN, {"x": {1: 2}}, "'x' has the key 1: use strings as keys"),
         (OPEN, {"x": [{"y": {None: 2}}]}, "'x' has the key None: use strings"),
-        (OPEN, {"x": object()}, "'x' cannot be written as JSON: Unable to serialize unknown type"),
-        (OPEN, {"x": lambda: None}, "'x' cannot be written as JSON"),
-        (OPEN, {"x": b"\xff"}, "'x' cannot be written as JSON"),
-        (OPEN, {"x": "\ud800"}, "'x' cannot be written as JSON"),
+        (OPEN, {"x": object()}, "'x' cannot be kept as JSON: Unable to serialize unknown type"),
+        (OPEN, {"x": lambda: None}, "'x' cannot be kept as JSON"),
+        (OPEN, {"x": b"\xff"}, "'x' cannot be kept as JSON"),
+        (OPEN, {"x": "\ud800"}, "'x' cannot be kept as JSON"),
         (OPEN, {"x": nested(MAX_DEPTH + 1)}, "nested in it deeper than 100 levels"),
-        (OPEN, {"x": nested(5_000)}, "'x' cannot be written as JSON"),
+        (OPEN, {"x": nested(5_000)}, "'x' cannot be kept as JSON"),
     ],
 )
 def test_a_patch_that_cannot_be_kept_is_told_by_field(

@@ -7,6 +7,7 @@ from typing import Any
 
 import jsonschema_rs
 import pytest
+from answer_samples import Pet
 from pydantic import BaseModel
 
 from abeyance import START, Graph
@@ -52,6 +53,7 @@ def elicited(schema: Any) -> Any:
         ({"enum": ["done", "retry"]}, "done"),
         ({"anyOf": [{"type": "number"}, {"type": "null"}]}, 0),
         ({"const": 7}, 7),
+        (schema_of(Pet), {"kind": "cat"}),
     ],
 )
 def test_it_fits_its_schema(schema: Any, expected: Any) -> None:

@@ -312,8 +312,7 @@ async def test_an_answer_that_a_deploy_makes_unreadable_is_asked_again_with_the_
     (again,) = await trial.interrupts()
     assert (again.name, again.id == before) == ("first", False)
     assert again.prompt == (
-        "How much? (Asked again, because the answer does not fit: "
-        "/percent: Value error, must be even)"
+        "How much? (Asked again, because the answer does not fit: /percent: must be even)"
     )
     assert (await refusal_of(trial, again.id, {"percent": 3})).code == "invalid_answer"
     await trial.respond(again.id, {"percent": 4})
