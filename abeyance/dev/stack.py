@@ -46,10 +46,11 @@ _START_SECONDS: Final = 60.0
 _READY_SECONDS: Final = 180.0
 _PATIENT_SECONDS: Final = 10.0
 """Seconds after which a start that takes long says what it waits for."""
-# Their sum is well below the ten seconds that a stop may take.
-_PATIENCE: Final = 5.0
+# Their sum is below the ten seconds that a stop may take.
+_PATIENCE: Final = 7.0
 _PATIENCE_WITH_TEMPORAL: Final = 2.0
-_SHUTDOWN_GRACE: Final = "4s"
+# Six seconds later a worker says which attempts its end interrupts: one that is killed before has made them.
+_SHUTDOWN_GRACE: Final = "1s"
 _AUTHENTICATION: Final = ("ABEYANCE_TOKENS_FILE", "ABEYANCE_JWT_ISSUER")
 _STORAGE: Final = "ABEYANCE_STORAGE"
 _DATABASE_URL: Final = "ABEYANCE_DATABASE_URL"
@@ -129,7 +130,6 @@ async def with_stack(
         codec = f"{api_url}/codec" if is_open else None
         command = devserver.command(server, ports=ports, database=database, codec=codec)
         environment = {
-            "ABEYANCE_SHUTDOWN_GRACE": _SHUTDOWN_GRACE,
             # What links in notifications begin with.
             "ABEYANCE_URL": api_url,
             **(
@@ -138,6 +138,7 @@ async def with_stack(
                 else {}
             ),
             **_environment(plan, ports.grpc),
+            "ABEYANCE_SHUTDOWN_GRACE": _SHUTDOWN_GRACE,
             **data,
         }
         programs = _programs(plan, data_dir, command, environment, api_port)

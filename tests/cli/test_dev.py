@@ -34,6 +34,18 @@ import sys
 if "worker" in sys.argv and "--check" not in sys.argv:
     Path(__file__).write_text(Path("changed.txt").read_text())
 """
+LASTS = """\
+import time
+from pathlib import Path
+from abeyance import Graph, START
+graph = Graph("sum")
+@graph.node(retries=0)
+def work(state):
+    Path("begun").touch()
+    while not Path("released").exists():
+        time.sleep(0.05)
+graph.edge(START, "work")
+"""
 WITHOUT_ITS_EXTRA = """\
 import sys
 sys.executable = sys.argv.pop(1)
@@ -165,6 +177,23 @@ def test_after_a_kill_of_the_api_another_serves_at_the_same_address(standing: St
     until(is_ready, "the API to be back")
     assert standing.view("api-killed", "awaiting-input")["values"]["amount"] == 2
     assert "the API was killed (SIGKILL); it is being restarted" in standing.errors.read_text()
+
+
+def test_a_stop_costs_a_function_that_cannot_be_stopped_no_attempt(place: Place) -> None:
+    (place.folder / "sums.py").write_text(LASTS)
+    # A longer grace would not fit into the ten seconds.
+    place.environment = {**place.environment, "ABEYANCE_SHUTDOWN_GRACE": "30s"}
+    with place.stack() as stack:
+        started = stack.http.post(f"{stack.api}/runs", json={"graph": "sum", "run_id": "lasts"})
+        assert started.status_code == 201
+        until(lambda: (place.folder / "begun").exists(), "the function to begin")
+
+        stack.process.send_signal(signal.SIGTERM)
+        assert end_of(stack, seconds=10) == 0
+
+    (place.folder / "released").touch()
+    with place.stack() as stack:
+        stack.view("lasts", "completed")
 
 
 def test_with_json_its_line_says_where_everything_is(place: Place) -> None:
