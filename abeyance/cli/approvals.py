@@ -141,33 +141,32 @@ def _print_csv(report: Mapping[str, Any], fields: list[str]) -> None:
 
 def _print(report: Mapping[str, Any], fields: list[str]) -> None:
     heads = ("WHEN", "OUTCOME", "BY", "RUN", "QUESTION", *(name.upper() for name in fields))
-    rows = [
-        (
-            short_time(row["at"]),
-            row["outcome"],
-            _who(row),
-            row["run_id"],
-            row["name"],
-            *(_shown(row["fields"][name]) for name in fields),
-        )
-        for row in report["items"]
-    ]
-    if rows:
+    if rows := [row_cells(row, fields) for row in report["items"]]:
         show_table(heads, rows)
     show([Line("rows", str(report["total"])), *_sums(report)])
     if report["next_cursor"]:
         print_error(f"there are more rows: add --all, or --cursor {report['next_cursor']}")
 
 
+def row_cells(row: Mapping[str, Any], fields: list[str]) -> tuple[str, ...]:
+    """Return the texts of a row of the report."""
+    others = [each for each in row["voters"] if each != row["by"]]
+    by = row["by"] or "-"
+    principal = "" if row["on_behalf_of"] is None else f" for {row['on_behalf_of']}"
+    return (
+        short_time(row["at"]),
+        row["outcome"] if row["rewound_by"] is None else f"{row['outcome']}, rewound since",
+        f"{by}{principal}{' with ' if others else ''}{', '.join(others)}",
+        row["run_id"],
+        row["name"],
+        *(_shown(row["fields"][name]) for name in fields),
+    )
+
+
 def _sums(report: Mapping[str, Any]) -> Iterator[Line]:
     for name, added in report["sums"].items():
         rows = f"{added['rows']} row{'' if added['rows'] == 1 else 's'}"
         yield Line("sum", f"of {name}: {added['sum']} in {rows}")
-
-
-def _who(row: Mapping[str, Any]) -> str:
-    by = row["by"] or "-"
-    return by if row["on_behalf_of"] is None else f"{by} for {row['on_behalf_of']}"
 
 
 def _shown(value: Any) -> str:

@@ -10,6 +10,8 @@ import pytest
 from command_line import Terminal
 from dev_stack import Stack, until
 
+from abeyance.cli.approvals import row_cells
+
 OURS = ("approvals", "--outcome", "answered", "--graph", "sum")
 
 
@@ -52,6 +54,18 @@ def test_what_was_settled_is_a_table_with_columns_and_sums(
     assert total.split() == ["sum", "of", "answer:", "60", "in", "3", "rows"]
     assert "no row has payload.cost, payload.order" in err
     assert "add --all, or --cursor" in err
+
+
+def test_a_row_says_that_it_was_rewound_and_who_else_has_voted() -> None:
+    row: dict[str, Any] = {
+        "at": "2026-03-02T09:00:00Z",
+        "outcome": "approved",
+        "run_id": "r",
+        "name": "approve",
+    }
+    row |= {"by": "bob", "on_behalf_of": "cleo", "voters": ["ada", "bob"], "rewound_by": 17}
+
+    assert row_cells(row, [])[1:3] == ("approved, rewound since", "bob for cleo with ada")
 
 
 def test_the_whole_report_is_csv(terminal: Terminal, settled: list[str]) -> None:
