@@ -49,7 +49,8 @@ _PATIENT_SECONDS: Final = 10.0
 # Their sum is below the ten seconds that a stop may take.
 _PATIENCE: Final = 7.0
 _PATIENCE_WITH_TEMPORAL: Final = 2.0
-# Six seconds later a worker says which attempts its end interrupts: one that is killed before has made them.
+# Six seconds later a worker says which attempts its end interrupts: one that is killed before has made
+# them.
 _SHUTDOWN_GRACE: Final = "1s"
 _AUTHENTICATION: Final = ("ABEYANCE_TOKENS_FILE", "ABEYANCE_JWT_ISSUER")
 _STORAGE: Final = "ABEYANCE_STORAGE"

@@ -186,7 +186,7 @@ def test_a_stop_costs_a_function_that_cannot_be_stopped_no_attempt(place: Place)
     with place.stack() as stack:
         started = stack.http.post(f"{stack.api}/runs", json={"graph": "sum", "run_id": "lasts"})
         assert started.status_code == 201
-        until(lambda: (place.folder / "begun").exists(), "the function to begin")
+        until((place.folder / "begun").exists, "the function to begin")
 
         stack.process.send_signal(signal.SIGTERM)
         assert end_of(stack, seconds=10) == 0
