@@ -84,9 +84,12 @@ export async function signOut() {
 export const signInAddress = () => `/signin?next=${encodeURIComponent(location.pathname + location.search + location.hash)}`;
 
 /** Return a text for a person about what went wrong. */
-export function problemText(error) {
-  return error instanceof Problem ? visible(error.message) : "The service cannot be reached. This page tries again.";
+export function problemText(error, then = "This page tries again.") {
+  return error instanceof Problem ? visible(error.message) : `The service cannot be reached. ${then}`;
 }
+
+/** What went wrong with something that one has done, which no page does again by itself. */
+export const failureText = (error) => problemText(error, "It may have done this or not: look, and try again.");
 
 /**
  * Call `heard(event)` for each event of a stream, and reconnect after breaks. `changed(isConnected)` says

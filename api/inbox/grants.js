@@ -1,6 +1,6 @@
 // Remembered approvals: which calls run unasked, by whose yes and until when, and which have run.
 
-import {call, listen, may, me, problemText, serviceTime} from "./api.js";
+import {call, failureText, listen, may, me, problemText, serviceTime} from "./api.js";
 import {at, avatar, button, clock, confirmed, distance, element, icon, pairs, redraw, shownValue, spoken} from "./markup.js";
 import {begin, say} from "./shell.js";
 
@@ -113,7 +113,7 @@ async function ask({id, tool, by}) {
     await read();
     at("told").focus();
   } catch (error) {
-    at("fault").textContent = problemText(error);
+    at("fault").textContent = failureText(error);
   }
 }
 

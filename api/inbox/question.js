@@ -1,6 +1,6 @@
 // One question: what is asked and why, and the card on which it is decided.
 
-import {call, may, me, Problem, problemText, serviceTime} from "./api.js";
+import {call, failureText, may, me, Problem, serviceTime} from "./api.js";
 import {card, isCall, isDigestOnly} from "./card.js";
 import {conversation} from "./conversation.js";
 import {jsonForm, showFaults} from "./form.js";
@@ -262,7 +262,7 @@ async function act(question, verb, body, after, place, text) {
     await call(`/interrupts/${encodeURIComponent(question.id)}/${verb}`, {body});
     after(text ? {text} : undefined);
   } catch (error) {
-    place.textContent = problemText(error);
+    place.textContent = failureText(error);
   }
 }
 

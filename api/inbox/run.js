@@ -1,6 +1,6 @@
 // The page of a run: where it stands in its graph, what happened, its values, and what one may have it do.
 
-import {call, listen, may, Problem, problemText, serviceTime} from "./api.js";
+import {call, failureText, listen, may, Problem, problemText, serviceTime} from "./api.js";
 import {transcript, turn} from "./conversation.js";
 import {picture} from "./picture.js";
 import {at, avatar, badge, button, clock, confirmed, distance, duration, element, icon, inWords, pairs, promptLine, shownValue, spoken, visible} from "./markup.js";
@@ -18,6 +18,8 @@ const nodes = new Map();
 const said = new Map();
 let view = null;
 let spec = null;
+// What went wrong with a button: it stays when the page is drawn anew.
+const faults = {trouble: element("p", {role: "alert"}), control: element("p", {role: "alert"})};
 
 async function start() {
   at("main").replaceChildren(element("article", {id: "run", "aria-label": "Run"}));
@@ -144,7 +146,7 @@ function heading() {
 
 // What is wrong, why, and what the reader may do about it.
 function troubles() {
-  const fault = element("p", {role: "alert"});
+  const fault = faults.trouble;
   const send = (verb, question) => async () => {
     if (question && !(await confirmed({title: `${spoken(verb)} the run?`, body: [element("p", {class: "quiet"}, question)], label: spoken(verb)}))) return;
     await attempt(fault, () => call(`${path}/${verb}`, {body: {}}));
@@ -215,7 +217,7 @@ function part(title, name, ...body) {
 // The menu of what one may do with a run that goes on.
 function control() {
   if (ENDED.has(view.status)) return null;
-  const fault = element("p", {role: "alert"});
+  const fault = faults.control;
   const send = (verb) => attempt(fault, () => call(`${path}/${verb}?wait=PT5S`, {body: {}}));
   const cancel = async () => {
     const body = [element("p", {class: "quiet"}, "What it has done stays done. Open questions are withdrawn. It can be retried later.")];
@@ -288,7 +290,7 @@ async function attempt(fault, act, isChange = true) {
     }
     return true;
   } catch (error) {
-    fault.textContent = problemText(error);
+    fault.textContent = failureText(error);
     return false;
   }
 }

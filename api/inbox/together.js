@@ -1,6 +1,6 @@
 // Several equal questions, decided with one answer: each gets its own, with a result.
 
-import {call, problemText} from "./api.js";
+import {call, failureText} from "./api.js";
 import {card, isCall} from "./card.js";
 import {showFaults} from "./form.js";
 import {isNumber, isObject, same, sum} from "./json.js";
@@ -93,6 +93,6 @@ async function resultOf(question, kind, answer, note, answered) {
     const state = receipt.status !== "answered" ? receipt.status : kind === "approve" ? "approved" : kind === "reject" ? "rejected" : "answered";
     return [badge(state), element("small", {class: "quiet"}, ` ${decided(question, kind, answer, receipt)}`)];
   } catch (error) {
-    return [badge("failed", "not sent"), element("small", {class: "warning"}, ` ${problemText(error)}`)];
+    return [badge("failed", "not sent"), element("small", {class: "warning"}, ` ${failureText(error)}`)];
   }
 }
