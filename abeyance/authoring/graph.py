@@ -17,7 +17,12 @@ from abeyance.authoring import compiler, rules
 from abeyance.authoring.callables import NodeCode, code_of, reads_inbox, summary
 from abeyance.authoring.declarations import DeclarationErrors, question_of
 from abeyance.authoring.gone import faults_of_gone
-from abeyance.authoring.lines import Lines, subjects_of_edge, subjects_of_node
+from abeyance.authoring.lines import (
+    Lines,
+    subjects_of_condition,
+    subjects_of_edge,
+    subjects_of_node,
+)
 from abeyance.authoring.retired import RetiredNode, RetiredNodes
 from abeyance.authoring.retries import (
     ANY_ERROR,
@@ -340,6 +345,7 @@ class Graph:
         """
         self._spec = None
         self.lines.declare(subjects_of_edge(source, target))
+        self.lines.declare(subjects_of_condition(source, target, when).values())
         self._edges += compiler.edges(self._intake, source, target, when=when, join=join)
 
     def route(

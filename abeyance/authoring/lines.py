@@ -9,7 +9,7 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Final, TypeAlias
@@ -101,11 +101,25 @@ def subjects_of_node(name: str) -> list[str]:
 
 def subjects_of_edge(source: object, target: object) -> list[str]:
     """Return how faults name an edge or a join."""
-    sources = [source] if isinstance(source, str) or not isinstance(source, Iterable) else source
-    names = [*map(str, sources)]
+    names = _sources(source)
     return [
         f"the edge from {source!r} to {target!r}",
-        f"the edge from {', '.join(map(repr, names))} to {target!r}",
+        _edge(names, target),
         f"the join {'+'.join(names) + f'>{target}'!r}",
         f"an edge to {target!r} has no source",
     ]
+
+
+def subjects_of_condition(source: object, target: object, when: object) -> dict[str, str]:
+    """Return how faults name each path of an edge's condition: other edges may join the same nodes."""
+    paths = when if isinstance(when, Mapping) else ()
+    return {path: f"{_edge(_sources(source), target)} looks at {path!r}" for path in paths}
+
+
+def _sources(source: object) -> list[str]:
+    sources = [source] if isinstance(source, str) or not isinstance(source, Iterable) else source
+    return [*map(str, sources)]
+
+
+def _edge(names: Iterable[str], target: object) -> str:
+    return f"the edge from {', '.join(map(repr, names))} to {target!r}"

@@ -13,7 +13,12 @@ from typing import Annotated, Any, Final, TypeAlias, assert_never
 from pydantic import AfterValidator, BaseModel, ConfigDict, WithJsonSchema, create_model
 
 from abeyance.authoring.graph import Graph
-from abeyance.authoring.lines import raised_at, subjects_of_edge, subjects_of_node
+from abeyance.authoring.lines import (
+    raised_at,
+    subjects_of_condition,
+    subjects_of_edge,
+    subjects_of_node,
+)
 from abeyance.authoring.rules import node_of
 from abeyance.core.json import Json, canonical
 from abeyance.core.spec import START
@@ -200,6 +205,8 @@ class _Declaration:
             case (source, target):
                 pass
         self._graph.edge(source, target, **options)
+        for path, subject in subjects_of_condition(source, target, options.get("when")).items():
+            self._faults.subject(subject, (*place, "when", path))
         for subject in subjects_of_edge(source, target):
             self._faults.subject(subject, place)
             self._faults.keys(subject, place, ["when"] if options else [])

@@ -7,10 +7,14 @@ from typing import Any
 from graph_faults import faults
 
 DECLARED = """\
+from pydantic import BaseModel
 from abeyance import START, Agent, Graph
 
 inner = Graph("inner")
-graph = Graph("g", interrupt_before=["nobody"])
+class Order(BaseModel):
+    n: int = 0
+
+graph = Graph("g", state=Order, interrupt_before=["nobody"])
 
 @graph.node(
     retries=-1,
@@ -23,6 +27,8 @@ graph.agent("clerk", clerk, input=5)
 graph.subgraph("inner", inner)
 for name in ("a", "b"):
     graph.edge(START, name)
+graph.edge("a", "inner", when={"n": "x"})
+graph.edge("a", "inner", when={"m": 1})
 graph.route("a", lambda state: "c", to=["c"])
 graph.rule("r", when={"node": "d"}, then=[{"kind": "halt"}])
 graph.finally_("e")
@@ -37,6 +43,8 @@ LINES = {
     "the agent 'clerk', input=: 5 is invalid": "graph.agent",
     "the nested graph 'inner': there are no nodes": "inner =",
     "the edge from 'START' to 'b' leads to an unknown node": "    graph.edge",
+    "the edge from 'a' to 'inner' looks at 'n'": 'graph.edge("a", "inner", when={"n"',
+    "the edge from 'a' to 'inner' looks at 'm'": 'graph.edge("a", "inner", when={"m"',
     "the route 'route' from 'a' leads to an unknown node 'c'": "graph.route",
     "the rule 'r' looks at an unknown node 'd'": "graph.rule",
     "finally names an unknown node 'e'": "graph.finally_",
