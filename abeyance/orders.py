@@ -84,8 +84,13 @@ class CommandedRun(RunHandle):
         """Migrate by a command. With `pause`, a run that is not at rest is paused until it is, at most
         for REST_SECONDS, and goes on afterwards, unless somebody else has paused it.
         """
-        if not pause or order.dry_run:
+        if not pause:
             return await self.migrate_by(order)
+        if order.dry_run:
+            tried = await self.migrate_by(order)
+            # With the pause, code that is under way is none.
+            left = [each for each in tried.obstacles if each.what != CODE_UNDER_WAY]
+            return tried.model_copy(update={"obstacles": left})
         try:
             done = await self.migrate_by(order)
         except Refusal as refusal:

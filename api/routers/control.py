@@ -216,7 +216,7 @@ async def migrate(run_id: RunId, call: CallDep, body: MigrateBody = None) -> vie
     by its name or as `map` says, and its values, with `patch`. Otherwise `cannot_migrate` lists all that
     has none, and nothing changes. Code that is under way is such an obstacle: with `pause` the run is
     paused until that has ended, for 45 seconds at most, migrated, and resumed unless somebody else had
-    paused it. With `dry_run` nothing changes either way, and `obstacles` lists it.
+    paused it. With `dry_run` nothing changes either way, and `obstacles` lists what is in the way.
     `versions_differ` means that this service has another version of the graph than the worker. This
     requires every capability in the run's `guarded_by`, and a dry run only `runs:read`.
     """

@@ -125,6 +125,7 @@ async def test_a_run_whose_code_is_under_way_is_paused_until_it_has_ended(
         with pytest.raises(Refusal) as refused:
             await run.migrate(principal=ANYBODY)
         tried = await run.migrate(renames=SHIPPED, dry_run=True, principal=ANYBODY)
+        at_rest = await run.migrate(renames=SHIPPED, pause=True, dry_run=True, principal=ANYBODY)
         migrating = asyncio.create_task(run.migrate(renames=SHIPPED, pause=True, principal=ANYBODY))
         await run.wait(until=frozenset({"paused"}))
         slow.may_end.set()
@@ -134,6 +135,7 @@ async def test_a_run_whose_code_is_under_way_is_paused_until_it_has_ended(
         assert refused.value.code is Code.CANNOT_MIGRATE
         assert "while its code is under way ('pay')" in refused.value.message
         assert [(each.what, each.name) for each in tried.obstacles] == [("code", "pay")]
+        assert (at_rest.dry_run, at_rest.obstacles) == (True, [])
         assert (done.after, done.obstacles) == (today.build().version, [])
         assert (ended.status, slow.done) == ("completed", ["pay", "ship"])
         assert len(await site.events(run_id, "run.resumed")) == 1
