@@ -39,6 +39,7 @@ async def following(
         assert response.status_code == 200
         assert response.headers["content-type"].startswith("text/event-stream")
         assert response.headers["cache-control"] == "no-store"
+        assert response.headers["x-accel-buffering"] == "no"
         async with aclosing(stream_events(response)) as events:
             yield events
 

@@ -107,6 +107,8 @@ FILTERS: list[tuple[dict[str, Any], str]] = [
     ({"labels": ("tenant=acme",)}, "ba"),
     ({"labels": ("tenant=acme", "region=eu")}, "a"),
     ({"labels": ("tenant=ac%",)}, ""),
+    ({"labels": ("tenant=Acme",)}, ""),
+    ({"labels": ("tenant=acmé",)}, ""),
     ({"blocked": True}, "d"),
     ({"blocked": False}, "cba"),
     ({"started_by": "ada"}, "a"),

@@ -18,6 +18,11 @@ from killable import worker_process
 from rpc_counter import counted
 from stack import app_for, served
 from temporal_site import Site, eventually
+from temporalio.api.enums.v1 import IndexedValueType
+from temporalio.api.operatorservice.v1 import (
+    AddSearchAttributesRequest,
+    ListSearchAttributesRequest,
+)
 from temporalio.api.workflowservice.v1 import (
     RegisterNamespaceRequest,
     SetWorkerDeploymentCurrentVersionRequest,
@@ -25,9 +30,9 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import Client as TemporalClient
 from temporalio.service import RPCError
 
-from abeyance import START, Graph
+from abeyance import START, Graph, names
 from abeyance.check import check_runs
-from abeyance.errors import Unavailable
+from abeyance.errors import SettingsError, Unavailable
 from abeyance.temporal.connection import (
     missing_search_attributes,
     register_search_attributes,
@@ -180,6 +185,38 @@ async def test_a_worker_waits_for_its_namespace_and_readiness_for_its_search_att
         assert "--namespace NAME" in said
         assert name in said
     assert (missing.status_code, bare.status_code) == (503, 503)
+
+
+async def test_a_search_attribute_of_another_type_is_named_and_no_other_is_registered(
+    temporal: TemporalClient,
+) -> None:
+    name = f"ns-{uuid.uuid4().hex[:8]}"
+    other = TemporalClient(temporal.service_client, namespace=name)
+    await temporal.workflow_service.register_namespace(
+        RegisterNamespaceRequest(
+            namespace=name, workflow_execution_retention_period=Duration(seconds=86_400)
+        )
+    )
+
+    async def registered() -> dict[str, IndexedValueType.ValueType]:
+        request = ListSearchAttributesRequest(namespace=name)
+        found = await temporal.operator_service.list_search_attributes(request)
+        return dict(found.custom_attributes)
+
+    async def has_taken() -> bool:
+        attributes = {names.STATUS: IndexedValueType.INDEXED_VALUE_TYPE_INT}
+        request = AddSearchAttributesRequest(namespace=name, search_attributes=attributes)
+        try:
+            await temporal.operator_service.add_search_attributes(request)
+        except RPCError:
+            # The namespace is not known everywhere yet.
+            return False
+        return names.STATUS in await registered()
+
+    await eventually(has_taken)
+    with pytest.raises(SettingsError, match=f"{names.STATUS} .* needs Keyword"):
+        await register_search_attributes(other)
+    assert [*await registered()] == [names.STATUS]
 
 
 @pytest.mark.parametrize(
