@@ -163,7 +163,9 @@ async def test_a_question_in_an_earlier_execution_is_open_again(temporal: Tempor
         await site.replays(run.run_id)
 
 
-async def test_a_run_goes_back_to_its_start_and_keeps_its_keys(temporal: TemporalClient) -> None:
+async def test_a_run_goes_back_to_its_start_and_keeps_its_keys_and_its_starter(
+    temporal: TemporalClient,
+) -> None:
     keys: list[str] = []
     graph = Graph("keyed", state=State)
 
@@ -178,9 +180,11 @@ async def test_a_run_goes_back_to_its_start_and_keeps_its_keys(temporal: Tempora
         before = await answer(site, run.run_id, 1)
         await site.ended(run.run_id)
 
-        done = await run.rewind(to="start")
+        starter = (await run.view()).started_by
+        done = await run.rewind(to="start", principal=ANYBODY)
 
         after = await opened(site, run.run_id)
+        assert ANYBODY.subject != starter == (await run.view()).started_by
         assert len(keys) == 2
         assert keys[0] == keys[1]
         assert after.id != before.id
