@@ -126,7 +126,14 @@ function progress(question) {
 
 const isYes = (answer) => answer === true || answer?.approved === true;
 
-const notBy = (name) => (name === "@starter" ? "who started the run" : name.startsWith("{") ? `the run's ${name.slice(1, -1)}` : `who answered ${name}`);
+const barring = (rule) => (rule === "@starter" ? "started the run" : rule.startsWith("{") ? `is the run's ${rule.slice(1, -1)}` : `answered ${rule}`);
+
+// Whom `not_by` bars, by name; and the rules that bar nobody yet.
+function barred({barred: people = {}, not_by: rules}) {
+  const named = Object.entries(people ?? {});
+  const others = (rules ?? []).filter((rule) => !named.some(([, why]) => why === rule));
+  return [...named.map(([who, rule]) => `${who}, who ${barring(rule)}`), ...others.map((rule) => `who ${barring(rule)}`)].join("; ");
+}
 
 function details(question) {
   const rows = [
@@ -137,7 +144,7 @@ function details(question) {
     ["Run", element("a", {href: `/inbox/runs/${encodeURIComponent(question.run_id)}`}, question.run_id)],
     ["For", question.assignees?.length ? element("span", {}, ...question.assignees.map(avatar), " ", question.assignees.join(", ") + (question.assignees_only ? " only" : "")) : ""],
     ["May answer", mayAnswer(question)],
-    ["Not", question.not_by?.map(notBy).join(", ")],
+    ["Not", barred(question)],
     ["Asked", clock(question.created_at)],
     ["Deadline", question.deadline && `${clock(question.deadline)}, ${afterwards(question.on_timeout)}`],
     ["Reminders", (question.reminders ?? []).map(clock).join(", ")],

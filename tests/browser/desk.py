@@ -325,7 +325,7 @@ graph = [
     gate("urgent", priority="high", risk=80, timeout="1h"),
     gate("voted", quorum=Quorum(2), assignees=["group:finance"]),
     gate("held", hold="1h"),
-    gate("apart", assignees=["bob"], assignees_only=True),
+    gate("apart", assignees=["bob"], assignees_only=True, not_by=["@starter"]),
     desk("payments", model=pay, tools=[refund]),
     desk("shipping", model=send, tools=[ship]),
     desk("budgeted", model=calls("look"), tools=[look], budget=Budget(turns=1, usd=2)),

@@ -263,6 +263,7 @@ def test_what_one_may_not_answer_says_so_in_place_of_the_form(page: Page, runnin
     page.open("For bob?")
     page.says("[role=note]", "bob")
     page.says("article dd", "whoever is one of the assignees")
+    page.says("article dd", "local, who started the run")
     assert page.all("form.answer") == []
 
 
