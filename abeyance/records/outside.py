@@ -157,6 +157,7 @@ def _batch(tx: Transaction, ended: End) -> Batch | None:
         "open": 0,
         "running": [],
         "blocked": [],
+        "retrying": [],
     }
     facts.append(
         Fact(

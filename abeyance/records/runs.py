@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from sqlalchemy import func, select
@@ -216,6 +216,9 @@ def _view(tx: Transaction, row: AnyRow, **beside: Any) -> views.RunView:
         if row.hindered is not None:
             why = map(views.BlockedView.model_validate, tx.documents.read(row.hindered))
             beside["blocked"] = [*why, *view.blocked]
+        # Nothing is recorded when code runs again.
+        now = datetime.now(UTC)
+        beside["retrying"] = [each for each in view.retrying if each.due > now]
     except WrongKey as error:
         view = views.RunView(
             run_id=row.run_id,

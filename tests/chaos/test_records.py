@@ -33,7 +33,7 @@ from abeyance.records.tables import runs as rows
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 _RUNS = 20
-_UNTOLD = ("updated_at", "metrics", "running")
+_UNTOLD = ("updated_at", "metrics", "running", "retrying")
 """What changes with no event of the run, so that no batch is written for it."""
 _LOCKER = """
 import sqlite3, sys, time

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -38,6 +39,19 @@ def test_a_run_is_read_with_the_questions_that_wait_in_it(recorded: Recorded) ->
     whole = view.model_copy(update={"interrupts": [first, second]})
     assert recorded.read(runs.run, "a") == whole
     assert recorded.read(runs.run, "c") is None
+
+
+def test_code_that_is_tried_again_is_shown_until_its_time_comes(recorded: Recorded) -> None:
+    def failed(node: str, in_minutes: float) -> views.RetryingView:
+        due = datetime.now(UTC) + timedelta(minutes=in_minutes)
+        return views.RetryingView(node=node, address=node, message="No.", attempts=1, due=due)
+
+    waits = failed("waits", 5)
+    recorded.write(batch(run_view("a", retrying=[failed("runs again", -1), waits])))
+    view = recorded.read(runs.run, "a")
+
+    assert view is not None
+    assert view.retrying == [waits]
 
 
 def test_a_run_is_the_newest_of_its_id_and_as_its_latest_batch_says(recorded: Recorded) -> None:

@@ -50,7 +50,7 @@ _SHORT: Final = {
 """The events that the core does not publish."""
 _REWOUND: Final = "run.rewound"
 """The event that neither core nor workflow tells of."""
-_UNTOLD: Final = ("updated_at", "metrics", "queue_depth", "running")
+_UNTOLD: Final = ("updated_at", "metrics", "queue_depth", "running", "retrying")
 _BEFORE: Final = (events.TaskBegan, events.RotationDue)
 """Steps that come before another, about which the run has noted then what came to it."""
 _ANSWERS: Final = {"interrupt.answered", "interrupt.voted", "interrupt.held"}
