@@ -55,13 +55,13 @@ PROBLEMS: Final[Mapping[Code, tuple[int, str]]] = {
     Code.NOT_STOPPED: (409, "Run neither paused nor waiting"),
     Code.NOT_FINISHED: (409, "Run not ended yet"),
     Code.NOT_HELD: (409, "Answer not held"),
-    Code.CANNOT_MIGRATE: (409, "Run without a place in today's graph"),
+    Code.CANNOT_MIGRATE: (409, "Run that cannot move to the graph"),
     Code.VERSIONS_DIFFER: (409, "Different versions of the graph"),
     Code.NATIVELY_PAUSED: (409, "Workflow paused in Temporal"),
     Code.NOT_SEALED: (409, "Payload not encrypted for this run"),
     Code.EXPIRED: (410, "Expired interrupt"),
     Code.GONE: (410, "Data no longer retained"),
-    Code.CURSOR_EXPIRED: (410, "Cursor of records that were here before"),
+    Code.CURSOR_EXPIRED: (410, "Cursor of an earlier database"),
     Code.ERASED: (410, "Erased run"),
     Code.PAYLOAD_TOO_LARGE: (413, "Request too large"),
     Code.UNSUPPORTED_MEDIA_TYPE: (415, "Unsupported content type"),
@@ -89,7 +89,7 @@ _VALUES: Final = frozenset({"values", "answer"})
 _METHODS: Final = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
 _SETUP_RETRY_SECONDS: Final = 30.0
 _RETRY_AFTER: Final = {Code.QUEUE_FULL: 1, Code.TOO_MANY_RUNS: 5}
-"""In seconds. A run reads its messages at the next boundary, and ends later."""
+"""In seconds. A run reads its messages soon, and takes longer to end."""
 _logger = logging.getLogger("abeyance.api")
 
 

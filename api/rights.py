@@ -1,8 +1,8 @@
 """What a caller may see, and may answer.
 
 Routes of one run check it where they read its id from the path (`RunId`, `InterruptId`). Lists narrow
-their query (`RunFilter.reads`, `InboxFilter.reads`). Nobody is asked for the rights of a caller who is
-bound to no label. Of the questions that a caller reads, `seen_by` says which they may answer.
+their query (`RunFilter.reads`, `InboxFilter.reads`). A caller who is bound to no label may see every run.
+Of the questions that a caller reads, `seen_by` says which they may answer.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ async def require_free(client: Client, reads: ReadRights, run_id: str | None) ->
 
 
 def vouched(order: commands.Respond, credentials: Credentials) -> commands.Respond:
-    """Return an answer with what bounds that which is remembered of it: an issuer cannot be asked later
-    what a caller may do, and who sees only some runs decides about no others.
+    """Return an answer with the bounds of what is remembered of it: an issuer cannot be asked later what
+    a caller may do, and a caller who sees only some runs must not decide about others.
     """
     changes: dict[str, Any] = {}
     if credentials.reads.is_bound:
@@ -91,7 +91,7 @@ def _taken(run_id: str) -> Refusal:
 
 
 def labels_of_start(reads: ReadRights, labels: dict[str, str]) -> dict[str, str]:
-    """Return the labels of a run that the caller starts. Raises `outside_reads` for labels of others.
+    """Return the labels of a run that the caller starts. Raises `outside_reads` for other labels.
 
     A label to which the caller is bound with one value is filled in.
     """
@@ -130,8 +130,8 @@ async def _all_runs(reads: Reads) -> None:
         bound = ", ".join(name for name, _ in reads.labels)
         raise Refusal(
             Code.OUTSIDE_READS,
-            f"This concerns all runs, and you are bound to those of some labels ({bound}): ask somebody "
-            "without `reads`.",
+            f"This call is about all runs, and you may see only those with some labels ({bound}): ask "
+            "somebody without `reads`.",
             reads={name: [*values] for name, values in reads.labels},
         )
 

@@ -1,9 +1,9 @@
 """Sessions of people who signed in: what their browser keeps in a cookie, sealed by this service.
 
-A cookie has no more than a request needs: of somebody with a token of the tokens file its hash, so that
-what the file says of its owner counts, and of somebody whom an issuer vouched for the claims that were
-verified. So an identity provider that cannot be reached ends no session. The keys are shared by all
-processes of a deployment; nothing else is.
+A cookie has no more than a request needs. For a token of the tokens file that is its hash, and the file
+still says what its owner may do. For a token of an issuer it is the verified claims, so a session goes on
+while the identity provider cannot be reached. All processes of a deployment share the keys, and nothing
+else.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Sessions:
 
     @staticmethod
     def until(expires_at: float | None) -> float:
-        """Return when a session ends that begins now, with a token that expires then."""
+        """Return when a session that begins now ends, with a token that expires at `expires_at`."""
         latest = time.time() + _MOST_SECONDS
         return latest if expires_at is None else min(latest, expires_at)
 

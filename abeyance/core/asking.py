@@ -355,13 +355,13 @@ def _refuse_stale(state: RunState, entry: Interrupt, version: int, *, is_second:
 def demand_repeat(
     state: RunState, visit: Visit, principal: Principal, *, may_have_happened: bool
 ) -> None:
-    """Refuse to do again what gates have allowed once to a principal who may not.
+    """Refuse a principal who may not do again what gates have allowed once.
 
-    Exactly what was approved takes control of the run and the right to answer, if it has not happened or
-    its author lets it be retried. Everything else is a change of course.
+    To do exactly what was approved requires control of the run and the right to answer, if it has not
+    happened or its author lets it be retried. Everything else is a change of course.
     """
     lacking = policy.missing(state, principal)
-    if not lacking or not gates.are_guarded(state, visit):
+    if not lacking or not gates.is_guarded(state, visit):
         return
     doing = f"have {visit.node!r} done again, which was approved once"
     if not gates.are_unchanged(state, visit):

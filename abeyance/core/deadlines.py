@@ -1,9 +1,8 @@
 """The moments of a question: its deadline, its reminders and its escalations.
 
 A length of time is counted by the clock, or in the working days and hours of a calendar. The moments are
-computed once, when the question opens, and kept as times, so that every replay and every hand-over knows
-the same ones. Who may answer from an escalation on is a rule of who answers, and reads
-`Interrupt.escalations`.
+computed when the question opens, and kept as times, so that every replay and every hand-over knows the
+same ones. `who_may_answer` decides who may answer after an escalation, by `Interrupt.escalations`.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _EVERY_DAY: Final = Calendar(name="")
 
 
 def is_zone(name: str) -> bool:
-    """Return whether this machine knows a time zone. UTC it always does."""
+    """Return whether this machine knows a time zone. It always knows UTC."""
     try:
         return name == "UTC" or ZoneInfo(name).key == name
     except (OSError, ValueError, ZoneInfoNotFoundError):
@@ -34,7 +33,7 @@ def is_zone(name: str) -> bool:
 
 
 def moment(start: datetime, span: Span, calendar: Calendar | None = None) -> datetime:
-    """Return the moment so long after `start`, or before it for a negative length, in UTC.
+    """Return the moment in UTC that is a `span` after `start`, or before it if the span is negative.
 
     Business days keep the time of day in the calendar's zone. Business hours are counted within the
     hours of working days; from outside of them, counting begins at their next start, or, backwards, at
@@ -98,7 +97,7 @@ def planned(interrupt: Interrupt, now: datetime) -> Interrupt:
 
 
 def asked_anew(before: Interrupt, after: Interrupt, now: datetime) -> Interrupt:
-    """Return an interrupt that shows something else, with the moments of its terms if these differ."""
+    """Return the interrupt `after` a change, planned anew if the terms of its moments have changed."""
     was, new = before.effective_terms, after.effective_terms
     same = (was.remind, was.escalate, was.calendar) == (new.remind, new.escalate, new.calendar)
     return after if same else planned(after, now)
@@ -118,9 +117,9 @@ def deadline_moved(before: Interrupt, after: Interrupt, now: datetime) -> Interr
 
 
 def with_time_left(interrupt: Interrupt, since: datetime, now: datetime) -> Interrupt:
-    """Return an open question with the time that it had left at `since`; with its whole time if none.
+    """Return an open question with the time that it had left at `since`, or its whole time if none.
 
-    Its other moments after that come as much later.
+    Reminders and escalations after `since` move by the same time.
     """
     deadline = interrupt.deadline
     if deadline is not None:
@@ -134,7 +133,7 @@ def with_time_left(interrupt: Interrupt, since: datetime, now: datetime) -> Inte
 
 
 def reopened(interrupt: Interrupt, now: datetime, kept: tuple[Vote, ...]) -> Interrupt:
-    """Return a held interrupt as it is open again, with these votes: it has the time that it had left."""
+    """Return a held interrupt, open again with the votes `kept` and the time that it had left."""
     held = interrupt.held
     assert held is not None  # noqa: S101 else it would be open
     again = replace(interrupt, status="open", votes=kept, held=None, held_until=None)
@@ -142,7 +141,7 @@ def reopened(interrupt: Interrupt, now: datetime, kept: tuple[Vote, ...]) -> Int
 
 
 def publish_due(step: Step, interrupt: Interrupt) -> None:
-    """Publish the reminder and the escalations of the moment that is next, which has come."""
+    """Publish the reminder and the escalations of the moment `notice_at`, which has come."""
     at, deadline = interrupt.notice_at, interrupt.deadline
     assert at is not None  # noqa: S101 else nothing would be due
     about: dict[str, Json] = {

@@ -1,14 +1,14 @@
 """What was shown is what runs.
 
-A gate is an answered question of an interrupt node, of a rule or of code. Two rules hold for each,
-whether or not its answer took a capability:
+A gate is an answered question of an interrupt node, of a rule or of code. (The documentation calls only
+those a gate that are restricted or have a capability.) Two rules hold for each:
 
 1. Before the first code that the answer led to begins, the values that the question showed are compared
    with those at the answer. If one differs, whoever changed it, the question is asked again
    (`branches`). Once that code has begun, the answer is used up.
 2. After a person has changed the course of the run (`policy`), every answer that is not used up is
-   held against the values in the same way. An answer that not everybody with the capability could have
-   given, or not alone, is held against them again although it is used up.
+   compared in the same way. A *restricted* answer, to a question with `quorum`, `not_by` or
+   `assignees_only`, is compared again even if it is used up.
 
 What agents, other branches and other answers change after the code has begun is the author's business. A
 tool call has no gate: its arguments travel with it.
@@ -43,8 +43,8 @@ def shown_by(question: InterruptSpec, values: Mapping[str, Json]) -> dict[str, s
     return {path: _hash_at(values, path) for path in sorted(shown_paths)}
 
 
-def grant(step: Step, visit: Visit, interrupt: Interrupt, *, answer_to: str | None) -> None:
-    """Add the gate of an answered question of a visit, whose answer is written to a field."""
+def add(step: Step, visit: Visit, interrupt: Interrupt, *, answer_to: str | None) -> None:
+    """Add the gate of a visit's answered question. `answer_to` is the field that gets the answer."""
     if KINDS[interrupt.kind].asked_by != "author" or visit.call is not None:
         return
     capability = interrupt.requested_capability or None
@@ -90,13 +90,13 @@ def of_visit(state: RunState, visit: Visit) -> Iterator[Gate]:
     yield from (state.gates[each] for each in visit.gates if each in state.gates)
 
 
-def are_guarded(state: RunState, visit: Visit) -> bool:
-    """Return whether an answer led to a visit that not everybody could have given."""
+def is_guarded(state: RunState, visit: Visit) -> bool:
+    """Return whether a visit is behind an answer that not everybody could have given."""
     return any(gate.capability is not None for gate in of_visit(state, visit))
 
 
 def are_unchanged(state: RunState, visit: Visit) -> bool:
-    """Return whether a visit reads what was approved, as it was shown."""
+    """Return whether the values that a visit's approvals showed are the same now."""
     approved = (gate for gate in of_visit(state, visit) if gate.capability is not None)
     return not any(_differs(state, visit, gate) for gate in approved)
 
@@ -112,7 +112,7 @@ def first_changed(state: RunState, visit: Visit) -> Gate | None:
 def answered(state: RunState, visit: Visit) -> Mapping[str, Gate]:
     """Return the gates whose unused answers have filled fields that a visit reads, by field.
 
-    A reducer adds an answer to others, so that another one would not replace it.
+    Left out are fields with a reducer: it would add a new answer to the old one, not replace it.
     """
     found = {}
     for gate in of_visit(state, visit):
@@ -134,8 +134,8 @@ def _differs(state: RunState, visit: Visit, gate: Gate) -> bool:
 
 
 def _views(state: RunState, visit: Visit, gate: Gate) -> list[tuple[Visit, Mapping[str, str]]]:
-    """Return what a gate has shown under the names that it has in each scope from the gate's to that of a
-    visit, with the visit that is in this scope.
+    """Return for each scope, from a gate's to a visit's, the visit that is in it, and what the gate has
+    shown, under the names of that scope.
     """
     scope = state.scopes[visit.scope]
     if scope.address == gate.scope or scope.visit is None:
@@ -157,14 +157,14 @@ def begin(step: Step, visit: Visit) -> None:
 
 
 def not_begun(step: Step, visit: Visit) -> None:
-    """Take back that the code of a visit has begun: it did not run."""
+    """Undo `begin`: the code of a visit did not run."""
     for gate in of_visit(step.run, visit):
         step.run.gates[gate.question] = replace(gate, begun=max(0, gate.begun - 1))
 
 
 def merged(step: Step, visit: Visit, before: Mapping[str, Json], key: str | None = None) -> None:
-    """Hold a visit's own answers against the values from now on: its patch, with the answers in it, was
-    merged into those `before`. With a `key`, that was the answer to one question, and only this one is.
+    """Accept what a visit's own patch, with its answers, has changed of the values `before`: its gates
+    compare with the values of now. With a `key`, only the gate of that question does.
     """
     after = items.values_of(step.run, visit)
     for gate in of_visit(step.run, visit):
@@ -177,8 +177,8 @@ def merged(step: Step, visit: Visit, before: Mapping[str, Json], key: str | None
 
 
 def use_up(step: Step, visit: Visit, running: Running) -> None:
-    """Let the answers count with which the code of a visit has gone on, whatever it would show now, but
-    for those that not everybody with the capability could have given, or not alone.
+    """Use up a visit's own answers with which its code went on, unless they are restricted: what they
+    showed is not compared any more.
     """
     own = (gate for gate in of_visit(step.run, visit) if gate.visit == visit.address)
     restricted = {gate.key for gate in own if gate.is_restricted}
@@ -194,8 +194,8 @@ def withdraw(step: Step, visit: Visit, keys: Collection[str] | None = None) -> N
 
 
 def edited(step: Step, scope: str, fields: Collection[str]) -> None:
-    """Hold used up answers against the values again after a person has edited fields, if not everybody
-    with the capability could have given them, or not alone.
+    """Compare restricted answers again even if they are used up: those that showed a field which a person
+    has edited.
     """
     for gate in step.run.gates.found(IN_SCOPE, scope):
         if gate.is_restricted and any(_field_of(path) in fields for path in gate.shown):
@@ -204,8 +204,8 @@ def edited(step: Step, scope: str, fields: Collection[str]) -> None:
 
 
 def joined(step: Step, scope: str, edge: str, tokens: Mapping[str, Token]) -> tuple[str, ...]:
-    """Return the gates of the visit that tokens begin together, which came from these sources. Each gate
-    remembers the tokens that it has not led to.
+    """Return the gates of the visit that tokens, by their sources, begin together. Each gate remembers
+    the tokens that it has not led to.
     """
     ids = tuple(dict.fromkeys(id_ for token in tokens.values() for id_ in token.gates))
     for gate in [step.run.gates[id_] for id_ in ids if id_ in step.run.gates]:
@@ -222,8 +222,8 @@ def joined(step: Step, scope: str, edge: str, tokens: Mapping[str, Token]) -> tu
 def changed_inside(
     state: RunState, scope: str, fan: str | None = None, arrived: Collection[int] = ()
 ) -> Gate | None:
-    """Return the first gate that has to be asked again before a nested graph is over, or the `arrived`
-    items of a fan-out are; None if there is none.
+    """Return the first gate inside a nested graph, or inside the `arrived` items of a fan-out, that has
+    to be asked again before these are over; None if there is none.
     """
     for gate in _inside(state, scope, fan):
         if gate.begun or (fan is not None and gate.members[-1].index not in arrived):
@@ -251,7 +251,7 @@ def handed_out(
     inputs: Mapping[str, str],
     outputs: Mapping[str, str],
 ) -> None:
-    """Make the gates inside a nested graph that is over gates of its visit. What they showed is compared
+    """Move the gates inside a nested graph, which is over, to its visit. What they showed is compared
     with what went into the graph and came out of it.
     """
     visit = step.run.visits[str(scope.visit)]
@@ -300,8 +300,8 @@ def gathered(
 
 
 def out_of_items(step: Step, visit: Visit, members: tuple[FanOutBranch, ...]) -> None:
-    """Make the gates inside items that a visit leaves gates of the visit that sent the item: it is only
-    within `members` from now on.
+    """Move the gates inside the items that a visit leaves to the visits that sent the items. From now on
+    the visit is only within `members`.
     """
     depth = len(members)
     for gate in list(of_visit(step.run, visit)):
@@ -332,7 +332,7 @@ def _outside(
 
 
 def forget_unused(step: Step) -> None:
-    """Remove the gates that led to nothing that is under way, but for the latest of each question."""
+    """Remove gates that nothing under way is behind, except the latest gate of each question."""
     state = step.run
     used = {id_ for visit in state.visits.values() for id_ in visit.gates}
     for scope in state.scopes.values():
@@ -353,6 +353,6 @@ def _renamed(path: str, field: str) -> str:
 
 
 def _hash_at(values: Mapping[str, Json], path: str) -> str:
-    """Return the hash of the value at a path, which is known for one that is not there too."""
+    """Return the hash of the value at a path, or a mark if there is no value."""
     value = look_up(values, path, _ABSENT)
     return _ABSENT if value is _ABSENT else sha256(value)

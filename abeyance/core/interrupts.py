@@ -293,7 +293,7 @@ def answer(step: Step, interrupt: Interrupt, vote: Vote) -> None:
         items.forget_counts(step, visit)
     visit.questions = visit.questions.answered(interrupt.key, said)
     declared = declaration(step.run, interrupt)
-    gates.grant(step, visit, interrupt, answer_to=None if declared is None else declared.answer_to)
+    gates.add(step, visit, interrupt, answer_to=None if declared is None else declared.answer_to)
     waiting = visit.state
     if isinstance(waiting, Waiting) and (waiting.composite or not of_visit(step, visit.address)):
         step.move(visit, "resume", Ready(stage=waiting.stage))

@@ -1,8 +1,7 @@
 """What is replied to an answer: a receipt, or a refusal.
 
 `check_answers` is the whole rule about answers; the workflow applies it to a running run and a client to
-an ended one, so both reply the same. Most rules are Eino's (targeted, keyed answers) and Stargraph's
-(capability, deadline); that a repeat is safe and that null is an answer are ours.
+an ended one, so both reply the same.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ from abeyance.errors import Code, Refusal
 
 
 def addressee(ledger: Ledger, answer: Json, principal: Principal) -> str:
-    """Return the id of the only open interrupt, which an answer without an id means; a held one is
-    meant if there is no other.
+    """Return the id of the interrupt that an answer without an id means: the only open one, or else the
+    only held one.
 
-    Raises the Refusals `ambiguous_interrupt` and `nothing_open`, the latter with the receipt of the last
-    answer if the principal could have given it: else its answer could be guessed.
+    Raises the Refusals `ambiguous_interrupt` and `nothing_open`. The latter tells of the last answer only
+    to a principal who could have given it: others could guess the answer by trying.
     """
     unsettled = [*ledger.open.values()]
     candidates = [entry for entry in unsettled if entry.status == "open"] or unsettled
@@ -113,8 +112,8 @@ def refuse_strays(event: Responded) -> None:
     if strays:
         raise Refusal(
             Code.STALE,
-            f"A digest of {strays[0]!r} was sent, and the answer is to {', '.join(event.answers)}. Read "
-            "what the run asks now, and send the digests of what is answered.",
+            f"The request answers {', '.join(event.answers)}, but has a digest of {strays[0]!r}. Read "
+            "what the run asks now, and send the digests of the questions that you answer.",
             interrupt_id=strays[0],
             answered=[*event.answers],
         )
@@ -158,7 +157,7 @@ def _refuse_parent(ledger: Ledger, id_: str) -> None:
     if causes:
         raise Refusal(
             Code.NOT_ROOT_CAUSE,
-            f"{id_!r} waits because of what is asked inside it; answer that: {', '.join(causes[:10])}",
+            f"{id_!r} waits for questions inside it; answer those: {', '.join(causes[:10])}",
             interrupt_id=id_,
             root_causes=causes,
         )
@@ -169,9 +168,8 @@ def _check_open(interrupt: Interrupt, event: Responded) -> None:
     if shown is not None and shown != interrupt.digest:
         raise Refusal(
             Code.STALE,
-            f"The answer to {interrupt.name!r} is to another question than the open one: "
-            f"its digest is {shown!r}, that of the open question is {interrupt.digest!r}. "
-            "Read the interrupt again.",
+            f"{interrupt.name!r} is not as it was when you read it: you sent the digest {shown!r}, "
+            f"and it has {interrupt.digest!r}. Read the interrupt again.",
             interrupt_id=interrupt.id,
             digest=interrupt.digest,
         )
@@ -199,7 +197,7 @@ def _check_open(interrupt: Interrupt, event: Responded) -> None:
 def _receipt(entry: Interrupt, answer: Json, event: Responded, name: str | None) -> Receipt | None:
     """Return the receipt of an answer that is a repeat, None for one that can be accepted."""
     cast = entry.votes if entry.held is None else (*entry.votes, entry.held)
-    # Of an open question the right is known; later a repeat need not say again for whom it was.
+    # For an open question it is known for whom; a repeat to a settled one may leave that out.
     names = {name} if entry.status == "open" or name is not None else None
     vote = ledger.repeated_vote(cast, answer, by=event.principal.subject, on_behalf_of=names)
     if entry.status == "open":
@@ -251,7 +249,7 @@ def _receipt(entry: Interrupt, answer: Json, event: Responded, name: str | None)
             raise Refusal(
                 Code.ALREADY_ANSWERED,
                 f"{entry.name!r} was answered by {entry.by!r} at {when}"
-                + (", so no vote counts any more." if entry.votes else ", with another answer."),
+                + (", so no more votes count." if entry.votes else ", with another answer."),
                 interrupt_id=entry.id,
                 answered_by=entry.by,
                 **({} if entry.on_behalf_of is None else {"on_behalf_of": entry.on_behalf_of}),
@@ -260,7 +258,7 @@ def _receipt(entry: Interrupt, answer: Json, event: Responded, name: str | None)
         case "expired":
             raise Refusal(
                 Code.EXPIRED,
-                f"{entry.name!r} could be answered until its deadline and expired at {when}.",
+                f"{entry.name!r} expired at {when}, so it can no longer be answered.",
                 interrupt_id=entry.id,
                 deadline=entry.deadline and rfc3339(entry.deadline),
             )

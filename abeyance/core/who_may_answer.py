@@ -1,12 +1,12 @@
 """Who may answer a question, and in whose right.
 
-*The right.* A question may be answered by who has its capability and, with `assignees_only`, is one of
-its assignees, and, where a quorum names its people, is one of those. From each of its escalations on,
-those whom the escalation names may answer too. Who has that right answers in it; who does not may have
-the right of somebody who has delegated it, and says for whom if there are several.
+*The right.* To answer a question, people need its capability. With `assignees_only`, they must be among
+its assignees, and where a quorum names its people, among those. From an escalation on, those whom it
+names may answer too. People without that right may answer for somebody who has delegated it to them, and
+say for whom if several have.
 
-*What is in the way.* Four eyes (`not_by`) bar people by name, whatever they may do otherwise, and both
-names of a delegate are looked at. A claim keeps a question for who claimed it, until it ends by itself.
+*What is in the way.* Four eyes (`not_by`) bar people by name, whatever else they may do: both the
+delegate and the person for whom they answer. A claim keeps a question for one person until it ends.
 
 The rule rests on the question and the request alone, so a list of questions can say who may answer.
 """
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _MOST_NAMED: Final = 20
 _SUBJECT: Final = re.compile(r"[^\s,*@{}\x00-\x1f\x7f][^\s,{}\x00-\x1f\x7f]*")
-"""What a value may be that names a person: nobody's rule, and no group."""
+"""The form of a value that names a person: no rule, such as `@starter`, and no list."""
 
 
 class _Person(Protocol):
@@ -63,7 +63,7 @@ def claimed(question: Interrupt, now: datetime) -> Claim | None:
 
 
 def acting_for(question: Interrupt, request: Request) -> str | None:
-    """Return in whose place a principal answers an open question; None is in their own right.
+    """Return for whom a principal answers an open question; None means in their own right.
 
     Raise the Refusals `capability_required`, `not_assigned`, `ambiguous_delegation`,
     `separation_of_duties` and `claimed`.
@@ -95,9 +95,9 @@ def names(question: Interrupt, request: Request) -> list[str]:
 
 
 def names_of(entries: Mapping[str, Interrupt], event: Responded) -> dict[str, str | None]:
-    """Return in whose place each open question of a response is answered, by its id.
+    """Return for whom each open question of a response is answered, by its id.
 
-    Raise as `acting_for`.
+    Raise the Refusals of `acting_for`.
     """
     asked = {id_: entries[id_] for id_ in event.answers if id_ in entries}
     return {
@@ -143,7 +143,7 @@ def _refuse_nobody(question: Interrupt, principal: Principal) -> None:
     ):
         raise Refusal(
             Code.NOT_ASSIGNED,
-            f"{question.name!r} takes the votes of {quorum.count} people, and this answer is nobody's: "
+            f"{question.name!r} takes the votes of {quorum.count} people, and this answer names nobody: "
             "answer through the API, with a token of your own.",
             interrupt_id=question.id,
         )
@@ -228,8 +228,8 @@ def _no_right(question: Interrupt, request: Request) -> Refusal:
 
 
 def filled(terms: Terms | None, values: Mapping[str, Json]) -> Terms | None:
-    """Return the terms of a declared question for the people whom the values name. Raise ValueError if a
-    field names nobody. `not_by` keeps its templates: whom they name is among the `barred`.
+    """Return the terms of a declared question, with the people whom the values name. Raise ValueError if
+    a field names nobody. `not_by` keeps its templates: `barred` has the people whom they name.
     """
     if terms is None:
         return None
@@ -252,7 +252,7 @@ def person(name: str, values: Mapping[str, Json]) -> str:
         value = look_up(values, path)
         if not isinstance(value, str) or not _SUBJECT.fullmatch(value) or is_reserved(value):
             raise ValueError(
-                f"{name!r} is to name a person, and {path!r} is {canonical(value)[:100]}: start the run "
+                f"{name!r} must name a person, but {path!r} is {canonical(value)[:100]}: start the run "
                 "with the name of one subject, without blanks, commas, braces, '@' before it or 'group:'"
             )
         return value

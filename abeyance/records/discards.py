@@ -29,7 +29,7 @@ class Standing:
 
 
 def asked_in(tx: Transaction, run_id: str, interrupt_id: str) -> str | None:
-    """Return the task in which a run asked a question last; None if it did not, or that was discarded."""
+    """Return the task in which a run last asked a question; None if it did not, or that is discarded."""
     query = (
         select(events.c.data, events.c.task)
         .join(runs, events.c.run == runs.c.id)
@@ -54,9 +54,11 @@ def standing(tx: Transaction, run_id: str) -> Standing | None:
 
 
 def kept(tx: Transaction, run_id: str, tasks: str, *, keeps: bool) -> int:
-    """Return the number of the last event that is before, or with `keeps` in, these tasks of a run.
+    """Return the number of the last event before these tasks of a run, or with `keeps` of the last in
+    them.
 
-    `tasks` is one, or the execution of many. If nothing has happened in them, it is more than all are.
+    `tasks` is one task, or an execution, which means all of its tasks. If they have no event, the number
+    is higher than that of any event.
     """
     which = func.max(events.c.number) if keeps else func.min(events.c.number) - 1
     query = (
@@ -73,14 +75,14 @@ def kept(tx: Transaction, run_id: str, tasks: str, *, keeps: bool) -> int:
 def since(
     tx: Transaction, run_id: str, number: int
 ) -> tuple[list[views.Event], list[views.Effect], list[str]]:
-    """Return the events of a run after a number, which code has run since, and what was under way."""
+    """Return the events of a run after a number, the code that has run since, and what was under way."""
     told = of_run(tx, run_id, limit=_ALL)
     discarded = [event for event in told if int(event.id) > number]
     return discarded, effects(told, number), [*under_way(told, number)]
 
 
 def effects(told: Sequence[views.Event], number: int) -> list[views.Effect]:
-    """Return which code has run after an event: what began then, and what was under way."""
+    """Return the code that has run after an event: what began then, and what was under way."""
     return [*{**under_way(told, number), **_begun_after(told, number)}.values()]
 
 

@@ -1,4 +1,4 @@
-"""What runs cannot record themselves: that Temporal has ended them, or that no worker can go on."""
+"""What runs cannot record themselves: that Temporal has ended them, or no worker can continue them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _UNDELIVERED: Final = "notification.failed"
 class End:
     """The end of a run: its first execution, and the view and the questions of its closing record.
 
-    If the view is `degraded` there was none: Temporal has ended the run, and that is what it knows of it.
+    A `degraded` view means that there is no such record, because Temporal has ended the run.
     """
 
     origin: str
@@ -54,7 +54,7 @@ def unsettled(tx: Transaction, run_ids: Sequence[str]) -> set[str]:
 
 
 def end(tx: Transaction, ends: Iterable[End]) -> int:
-    """Record the ends of runs that have not ended in the records, and return how many these are."""
+    """Record the ends of runs that have not ended in the records, and return the number of these."""
     found = [(each, _batch(tx, each)) for each in ends]
     batches = [batch for _, batch in found if batch is not None]
     write(tx, batches)
@@ -70,7 +70,7 @@ def end(tx: Transaction, ends: Iterable[End]) -> int:
 
 
 def lose(tx: Transaction, run_ids: Sequence[str], *, at: datetime) -> int:
-    """Record that Temporal does not have these open runs any more, and return how many these are."""
+    """Record that Temporal does not have these open runs any more, and return their number."""
     query = select(runs.c.run_id, runs.c.origin, runs.c.view).where(
         runs.c.deployment == tx.deployment,
         runs.c.run_id.in_(run_ids),
@@ -96,7 +96,7 @@ def lose(tx: Transaction, run_ids: Sequence[str], *, at: datetime) -> int:
 def undelivered(
     tx: Transaction, run_id: str, failed: wire.NotificationFailed, *, at: datetime
 ) -> None:
-    """Record whom a notification did not reach, for a run that has ended: once for each `at`."""
+    """Record for an ended run whom a notification did not reach, once for each `at`."""
     lock(tx.connection)
     found = _newest(tx, run_id, runs.c.ended_at.is_not(None))
     if found is None:
@@ -107,7 +107,7 @@ def undelivered(
     asked = select(questions.c.capability).where(
         questions.c.run == found.id, questions.c.interrupt_id == failed.interrupt
     )
-    # As it stands, if it does.
+    # First the question as it stands, then as rewinds discarded it.
     capability = tx.connection.execute(asked.order_by(questions.c.rewound_by)).scalar()
     told = [
         {"event": failed.about, **each.model_dump(mode="json"), "id": failed.interrupt}
@@ -124,7 +124,7 @@ def undelivered(
 
 
 def hinder(tx: Transaction, hindered: Mapping[str, Sequence[views.BlockedView]]) -> None:
-    """Record which open runs their workers cannot go on with, and why; no others are."""
+    """Record which open runs their workers cannot continue, and why. All others can be continued."""
     own = (runs.c.deployment == tx.deployment, runs.c.is_newest, runs.c.ended_at.is_(None))
     freed = update(runs).where(*own, runs.c.hindered.is_not(None), runs.c.run_id.not_in(hindered))
     tx.connection.execute(freed.values(hindered=None))

@@ -1,6 +1,6 @@
 """Reads questions: the inbox over all runs, those of one run, and one by its id.
 
-What counts as waiting is a column, `listed`, which a batch writes: so the inbox reads one index.
+A batch writes into the column `listed` what waits, so the inbox reads one index.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SHOWN: Final = (
     *(questions.c.view, questions.c.interrupt_id, questions.c.capability),
     *(questions.c.created_at, questions.c.deadline, questions.c.status, questions.c.rewound_by),
 )
-"""What a view is made of, or as much of it as can be read without its key."""
+"""The columns of a question's view; those after the first can be read without its key."""
 _STARTED_BY: Final = (
     select(runs.c.started_by)
     .where(runs.c.id == questions.c.run)
@@ -48,7 +48,7 @@ _COUNTS: Final = and_(
     STANDS,
     or_(questions.c.listed.is_not(None), questions.c.status.not_in(LISTED)),
 )
-"""What is settled counts, and of the rest what is listed: not what an ended run has left open."""
+"""The questions that are settled or listed, so not those that an ended run has left open."""
 
 
 def inbox(
@@ -106,8 +106,8 @@ def _of_question(filters: InboxFilter) -> Iterator[Condition]:
         yield questions.c.capability.in_(sorted(filters.capabilities))
     if filters.before is not None:
         yield questions.c.due < micros(filters.before)
-    # Sums, so that SQLite does not take the index of an order for them, and look at every row for the
-    # other filters.
+    # Sums keep SQLite from using the index of an order here: it would read every row for the other
+    # filters.
     if filters.priority is not None:
         yield questions.c.priority + 0 == PRIORITIES[filters.priority]
     if filters.min_risk is not None:
@@ -153,8 +153,8 @@ def _of_runs(deployment: int, filters: InboxFilter) -> Iterator[Condition]:
 def question(
     tx: Transaction, run_id: str, interrupt_id: str, *, origin: str | None = None
 ) -> views.InterruptView | None:
-    """Return one question, whole, as it stands or else as a rewind has discarded it last; None if the run
-    has none of that id, or is not of this `origin`.
+    """Return one question, whole: as it stands, or else as the latest rewind discarded it. None if the
+    run has no question of that id, or another `origin`.
     """
     if not interrupt_id.isprintable():
         # No id has such characters, and not every database takes them.
@@ -179,8 +179,7 @@ def of_run(
     """Return the questions of a run that have a status, or `all`, whole; with `discarded` those that a
     rewind has discarded.
 
-    Those that wait come first, in the order in which they were asked, then the settled ones as they were
-    settled.
+    Those that wait come first, in the order of asking, then the settled ones, in the order of settling.
     """
     wanted = [
         *selecting.the_run(tx.deployment, run_id, origin),
@@ -209,7 +208,7 @@ def _read(tx: Transaction, wanted: Sequence[Condition]) -> list[views.InterruptV
 def listed_of(
     tx: Transaction, ids: Sequence[int], *, most: int = _ALL
 ) -> Iterator[tuple[int, views.InterruptView]]:
-    """Yield what waits in each of some rows of runs, at most so many of each, in the order of asking."""
+    """Yield what waits in the runs with these rows, at most `most` of each, in the order of asking."""
     number = func.row_number().over(partition_by=questions.c.run, order_by=questions.c.id)
     numbered = select(questions.c.run, questions.c.id, *_SHOWN, number.label("number"))
     waiting = numbered.where(questions.c.run.in_(ids), questions.c.listed.is_not(None)).subquery()

@@ -1,7 +1,7 @@
 """What the lists of records have in common: conditions, texts to search, and pages after a key.
 
-A page goes on after the key of the last row of the one before. So what is answered meanwhile moves
-nothing from one page to another, and a late page is as quick as the first.
+A page begins after the key of the last row of the page before. So an answer in between moves no row to
+another page, and a late page is as quick as the first.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _HIGHEST: Final = 2**63
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """The order of a list: by the columns of a key that no two rows share, or the reverse of it."""
+    """The order of a list: by the columns of a key that no two rows share, or reversed."""
 
     key: Sequence[Column[Any]]
     is_turned: bool = False
@@ -71,10 +71,10 @@ def page(
 ) -> Page[AnyRow]:
     """Return a page of the rows of one table that fulfil the conditions.
 
-    `criteria` say what the list is of, as JSON. Raises `invalid_body` for a cursor of another list.
+    `criteria` identify the list, as JSON. Raises `invalid_body` for a cursor of another list.
     """
     table = order.key[0].table
-    # To look for few rows in the order of the list takes a look at all.
+    # To find few rows in the order of the list, the database would read all.
     few = tx.connection.scalars(select(table.c.id).where(*conditions).limit(_FEW + 1)).all()
     if len(few) <= _FEW:
         conditions, total = [table.c.id.in_(few)], len(few)
@@ -109,22 +109,22 @@ def _may_be_of(column: Column[Any], value: object) -> bool:
 
 
 def the_run(deployment: int, run_id: str, origin: str | None = None) -> tuple[Condition, ...]:
-    """Return what makes a row of `runs` the run of an id, which is the newest that had it.
+    """Return the conditions of the row of the newest run with an id.
 
-    With an `origin` it is none if a run with another one is the newest that is recorded.
+    With an `origin` they match no row if the newest run has another one.
     """
     own = (runs.c.deployment == deployment, runs.c.run_id == run_id, runs.c.is_newest)
     return own if origin is None else (*own, runs.c.origin == origin)
 
 
 def readable(run: Column[int], reads: ReadRights) -> Iterator[Condition]:
-    """Yield what makes the run of a row one that a caller may see."""
+    """Yield the conditions of the rows whose run a caller may see."""
     for name, values in reads.labels:
         yield labelled(run, [f"{name}={value}" for value in values])
 
 
 def labelled(run: Column[int], either: Collection[str]) -> Condition:
-    """Return whether the run of a row has one of these labels."""
+    """Return the condition of the rows whose run has one of these labels."""
     return run.in_(select(labels.c.run).where(labels.c.label.in_(either)))
 
 
@@ -135,7 +135,7 @@ def labels_of(tx: Transaction, run: int) -> dict[str, str]:
 
 
 def containing(column: Column[str], text: str | None) -> list[Condition]:
-    """Return what makes each word of a text occur in a column."""
+    """Return the conditions of the rows whose column contains each word of a text."""
     # The longest is the rarest.
     words = sorted(searchable(text).split(), key=len, reverse=True)
     return [column.contains(word, autoescape=True) for word in words]
@@ -152,7 +152,7 @@ def search_text(view: views.RunView) -> str:
 def search_text_of_question(
     of: views.RunView, view: views.InterruptView, *, is_sealed: bool
 ) -> str:
-    """Return what a search of questions looks in; not in texts that are sealed elsewhere."""
+    """Return what a search of questions looks in; not in prompt and reason if they are sealed."""
     named = [*view.assignees, view.answered_by, view.requested_capability]
     clear = searchable(view.id, view.name, view.address, *named, search_text(of))
     if is_sealed:
@@ -179,21 +179,21 @@ def _texts(value: Any) -> Iterator[str]:
 def searchable(*texts: str | None) -> str:
     """Return texts as a search compares them: without regard to upper and lower case.
 
-    What no database holds in a text, which JSON may, is a question mark.
+    A character that JSON allows in a text and databases do not becomes a question mark.
     """
     folded = "\n".join(text.casefold() for text in texts if text)
     return folded.replace("\0", "?").encode(errors="replace").decode()
 
 
 def alone(tx: Transaction) -> None:
-    """Let one transaction at a time go on from here, of all that change what a deployment shares."""
+    """From here on, let one transaction at a time change what a deployment shares."""
     # SQLite has one writer anyway. Rows that refer to this one may be written meanwhile.
     one = select(deployments.c.id).where(deployments.c.id == tx.deployment)
     tx.connection.execute(one.with_for_update(key_share=True))
 
 
 def among(column: Column[str], patterns: Collection[str]) -> Condition:
-    """Return whether a column has one of these names, or begins as one that ends in `*` does."""
+    """Return the condition that a column has one of these names; `*` at the end makes one a prefix."""
     names = [each for each in patterns if not each.endswith("*")]
     begun = [each.removesuffix("*") for each in patterns if each.endswith("*")]
     prefixed = [func.substr(column, 1, len(prefix)) == prefix for prefix in begun]

@@ -144,7 +144,7 @@ def test_the_same_answer_of_somebody_who_did_not_vote_comes_too_late() -> None:
     for who, value in [(BOB, YES), (ADA, NO)]:
         refusal = refusal_of(run, who, value)
         assert refusal.code is Code.ALREADY_ANSWERED
-        assert refusal.message.endswith(", so no vote counts any more.")
+        assert refusal.message.endswith(", so no more votes count.")
 
 
 def test_a_keyed_vote_is_one_vote_and_its_repeat_gets_the_same_receipt() -> None:
