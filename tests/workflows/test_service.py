@@ -176,6 +176,9 @@ async def test_a_worker_waits_for_its_namespace_and_readiness_for_its_search_att
 
             bare = await soon(lambda: ready("abeyance setup"))
             await soon(lambda: "serving asking" in log.read_text())
+            examined = await asyncio.to_thread(
+                lambda: call("doctor", TEMPORAL_ADDRESS=address, **variables)
+            )
             await register_search_attributes(other)
             await soon(lambda: ready('"ready":true'))
 
@@ -185,6 +188,8 @@ async def test_a_worker_waits_for_its_namespace_and_readiness_for_its_search_att
         assert "--namespace NAME" in said
         assert name in said
     assert (missing.status_code, bare.status_code) == (503, 503)
+    (fault,) = [line for line in examined.stdout.splitlines() if line.startswith("fail")]
+    assert fault.endswith("run `abeyance setup`")
 
 
 async def test_a_search_attribute_of_another_type_is_named_and_no_other_is_registered(
