@@ -53,12 +53,12 @@ class Plan:
     under_way: Sequence[str]
 
 
-async def planned(deployment: Deployment, run_id: str, to: str) -> Plan:
+async def planned(deployment: Deployment, described: RunDescription, to: str) -> Plan:
     """Return the rewind of a run to a question, or to its start.
 
     Raises `unknown_interrupt`, `gone` if Temporal does not have the history any more, and Unavailable.
     """
-    records, keeps = deployment.records, False
+    records, keeps, run_id = deployment.records, False, described.run_id
     if to == REWIND_TO_START:
         execution = tasks = (await _row(deployment, run_id)).origin
         history = await _history(deployment, run_id, execution)
@@ -82,7 +82,8 @@ async def planned(deployment: Deployment, run_id: str, to: str) -> Plan:
         if to != REWIND_TO_START:
             kept = await records.read(discards.kept, run_id, tasks, keeps=keeps)
         since, effects, under_way = await records.read(discards.since, run_id, kept)
-        if all(event.type in _NEWS for event in since):
+        # That a run has ended is no event yet where the records do not have it.
+        if described.is_running and all(event.type in _NEWS for event in since):
             found, since, effects = None, [], []
         view = view.model_copy(update={"discards": since, "effects": effects})
     return Plan(

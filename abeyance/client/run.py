@@ -287,7 +287,7 @@ class TemporalRun(RunReader):
             policy.demand_only(
                 principal, policy.READ, doing="try a rewind of the run", why="It reads the run."
             )
-            plan = await rewinds.planned(self._deployment, self.run_id, order.to)
+            plan = await rewinds.planned(self._deployment, described, order.to)
             return plan.view.model_copy(update={"dry_run": True})
         asked = [entry.requested_capability for entry in await self.interrupts()]
         guards = await self.guarded_by(anew=True)
@@ -303,7 +303,7 @@ class TemporalRun(RunReader):
         if await rewinds.was_done(self._deployment, self.run_id, mark):
             done = views.Rewind(run_id=self.run_id, to=order.to)
         else:
-            plan = await rewinds.planned(self._deployment, self.run_id, order.to)
+            plan = await rewinds.planned(self._deployment, described, order.to)
             await rewinds.refuse(self._deployment, described)
             if patch:
                 rewinds.refuse_patch(plan)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel
 
-from abeyance.core.bounds import RetryPolicy
-from abeyance.core.effects import VisitInput
-from abeyance.core.spec import FunctionNode, GraphSpec, HaltRun, Matches, Rule
+from abeyance.core.spec import FunctionNode, GraphSpec
 from abeyance.storage.converter import PayloadConverter
 from abeyance.temporal.connection import data_converter
 
@@ -59,23 +56,3 @@ def test_the_runs_of_one_graph_share_it_in_the_memory_of_their_worker() -> None:
 
     assert (first, third) == (spec, other)
     assert second is first
-
-
-def test_an_order_is_sent_without_what_has_its_default_and_comes_as_it_was() -> None:
-    large = Rule(id="l", condition=Matches(equals={"a": 0}), actions=(HaltRun(reason="no"),))
-    sent = VisitInput(
-        run_id="r",
-        root="g",
-        graph="g",
-        node="pay",
-        address="graph:g;node:pay",
-        values={"amount": 0, "note": None},
-        retry=RetryPolicy(retries=0),
-        rules=(large,),
-    )
-
-    (payload,) = PayloadConverter().to_payloads([sent])
-
-    named = {"run_id", "root", "graph", "node", "address", "values", "retry", "rules"}
-    assert {*json.loads(payload.data)} == named
-    assert PayloadConverter().from_payloads([payload], [VisitInput]) == [sent]

@@ -72,7 +72,7 @@ def test_all_that_the_page_writes_goes_through_it_and_keeps_its_direction_to_its
     for program in programs.values():
         for value in re.findall(r"\.(?:textContent|innerText) = (.*);", program):
             # Words of the page itself, or what was made visible.
-            assert re.match(r'visible\(|""$|problemText\(|"[^"$]*"$', value), value
+            assert re.match(r'visible\(|""$|(problem|failure)Text\(|"[^"$]*"$', value), value
         assert not re.search(r"createTextNode|\.value = JSON", program)
     assert programs["markup.js"].count(".append(...") == 1
     assert "visible(child)" in programs["markup.js"]
