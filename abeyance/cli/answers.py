@@ -35,8 +35,6 @@ answering = typer.Typer()
 _ANSWER_OPTIONS: Final = 5
 _MOST_CALLERS: Final = 50
 """Callers who may give a run the same answer by its id, one after the other."""
-_REVOCABLE: Final = {"held", "voted"}
-"""What may not count any more: it was taken back, or the question revised or reassigned."""
 
 
 @answering.command(cls=ErrorText, rich_help_panel=PANEL)
@@ -180,10 +178,28 @@ async def _answer_run(api: Connection, run_id: str, body: Mapping[str, Any]) -> 
             last=receipt,
             open_interrupts=following,
         )
-    if receipt.get("replayed") and receipt["status"] in _REVOCABLE:
-        # The question says whether that yes still counts; if not, this is another one.
-        return await api.post(f"{path}/respond", {**body, "interrupt_id": receipt["interrupt_id"]})
+    if receipt.get("replayed") and not await _counts(api, receipt):
+        id_ = receipt["interrupt_id"]
+        raise Refusal(
+            Code.STALE,
+            f"this answer was accepted at {receipt['accepted_at']} and does not count any more: it was "
+            f"taken back, or the question has changed since. Read it, and to answer it as it is now, "
+            f"name its id: {id_}",
+            last=receipt,
+        )
     return answered
+
+
+async def _counts(api: Connection, receipt: Mapping[str, Any]) -> bool:
+    """Return whether an accepted answer still counts, as far as its caller may know."""
+    try:
+        question = await api.get(interrupt_path(receipt["interrupt_id"]))
+    except Refusal as refusal:
+        if refusal.code is Code.CAPABILITY_REQUIRED:
+            return True
+        raise
+    votes = question.get("votes") or ()
+    return question["status"] != "open" or receipt["answered_by"] in {each["by"] for each in votes}
 
 
 async def _open_interrupts(api: Connection, path: str) -> list[str]:

@@ -74,7 +74,7 @@ async def test_the_repeat_of_an_answer_that_was_lost_with_its_worker_is_a_receip
     assert (late[0], json.loads(late[2])["code"]) == (3, "run_finished")
 
 
-async def test_a_yes_that_was_taken_back_is_given_again_by_the_same_command(
+async def test_the_repeat_of_a_yes_that_was_taken_back_says_so_and_answers_nothing(
     temporal: TemporalClient,
 ) -> None:
     held = Graph("held")
@@ -87,12 +87,16 @@ async def test_a_yes_that_was_taken_back_is_given_again_by_the_same_command(
         first = await respond(api, run_id, "true", "--json")
         repeated = await respond(api, run_id, "true", "--json")
         await called("take-back", asked, ABEYANCE_URL=api.url)
-        again = await respond(api, run_id, "true", "--json")
-        listed = (await api.http.get(f"/runs/{run_id}/interrupts?status=held")).json()["items"]
+        stale = await respond(api, run_id, "true", "--json")
+        listed = (await api.http.get(f"/runs/{run_id}/interrupts?status=open")).json()["items"]
+        again = await respond(api, asked, "true", "--json")
 
     receipts = [json.loads(out)["receipts"][0] for _, out, _ in (first, repeated, again)]
     assert [receipt["status"] for receipt in receipts] == ["held"] * 3
     assert [receipt["replayed"] for receipt in receipts] == [False, True, False]
+    refused = json.loads(stale[2])
+    assert (stale[0], refused["code"]) == (3, "stale")
+    assert asked in refused["detail"]
     assert [each["id"] for each in listed] == [asked]
 
 
