@@ -24,6 +24,7 @@ from abeyance.core.tables import ALL
 from abeyance.core.terms import DECISIONS, Escalation, Terms
 from abeyance.core.text import truncate
 from abeyance.core.visit import BLOCKED, PAUSED, Failure, Ready, Running
+from abeyance.snapshot import Snapshot
 
 _MAX_BLOCKED: Final = 20
 _AMOUNT: Final = re.compile(r"(^|_)(amount|total|sum|price|cost)(_|$)", re.IGNORECASE)
@@ -149,7 +150,7 @@ def closing_record(state: RunState, start: wire.StartRun) -> views.ClosingRecord
     """The record that a finished run leaves."""
     view = run_view(state, start)
     # Only a retry needs it, and a run that completed cannot be retried.
-    snapshot = None if view.status == "completed" else views.Snapshot.of(state, start)
+    snapshot = None if view.status == "completed" else Snapshot.of(state, start)
     return views.ClosingRecord(
         outcome=view.status,
         reason=view.reason,

@@ -6,20 +6,19 @@ package wrote.
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import Field, TypeAdapter, WrapSerializer
+from pydantic import Field, WrapSerializer
 
 from abeyance.core.delegations import Delegation
 from abeyance.core.events import Message
 from abeyance.core.ledger import Claim, Parent, Receipt, Vote
 from abeyance.core.mailbox import Rejected, Undelivered
-from abeyance.core.spec import GraphSpec
-from abeyance.core.state import Called, RunState, joined, parted
+from abeyance.core.state import Called
 from abeyance.core.terms import Decision, Priority, Quorum, Where
-from abeyance.wire import BY_NAME_AND_ALIAS, Record, StartRun, is_none
+from abeyance.wire import BY_NAME_AND_ALIAS, Record, is_none
 
 
 class EscalationView(Record):
@@ -291,57 +290,6 @@ class ClosingRecord(Record):
     transcripts: dict[str, str] | None = None
     keys: dict[str, Called] = Field(default_factory=dict)
     snapshot: Any = None
-
-
-_STATE: Final = TypeAdapter(RunState)
-
-
-class Snapshot(Record):
-    """Everything that a run is: how it was started, its state, its graph, its values by scope.
-
-    Of an ended run, `before` is the run before its end: the fields of its state that differ, and the
-    values of the scopes that do.
-    """
-
-    start: StartRun
-    state: dict[str, Any]
-    spec: GraphSpec
-    values: dict[str, dict[str, Any]]
-    before: tuple[dict[str, Any], dict[str, dict[str, Any]]] | None = None
-
-    @classmethod
-    def of(cls, state: RunState, start: StartRun) -> Snapshot:
-        ending = state.ending
-        earlier = None if ending is None else ending.before
-        if ending is not None:
-            state = replace(state, ending=replace(ending, before=None))
-        whole, values = _as_json(state)
-        before = None
-        if earlier is not None:
-            fields, scopes = _as_json(earlier)
-            before = _changed(fields, whole), _changed(scopes, values)
-        return cls(start=start, state=whole, spec=state.spec, values=values, before=before)
-
-    def joined(self) -> RunState:
-        """Return the state of the run. Raises ValueError if a later version wrote it."""
-        state = joined(_STATE.validate_python(self.state), self.spec, self.values)
-        if self.before is None or state.ending is None:
-            return state
-        fields, values = self.before
-        earlier = joined(
-            _STATE.validate_python({**self.state, **fields}), self.spec, {**self.values, **values}
-        )
-        return replace(state, ending=replace(state.ending, before=earlier))
-
-
-def _as_json(state: RunState) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    bare, _, values = parted(state)
-    fields: dict[str, Any] = _STATE.dump_python(bare, mode="json")
-    return fields, {address: dict(each) for address, each in values.items()}
-
-
-def _changed(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
-    return {name: each for name, each in before.items() if name not in after or after[name] != each}
 
 
 class Obstacle(Record):

@@ -33,6 +33,7 @@ with workflow.unsafe.imports_passed_through():
     from abeyance.records import steps
     from abeyance.records.batch import BEGINNING, Batch, Extras, Fact, Rewound, Written
     from abeyance.records.steps import Step
+    from abeyance.snapshot import Snapshot
     from abeyance.workflows.activity_calls import LocalFailed, local_result
 
 Spawn: TypeAlias = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
@@ -344,7 +345,7 @@ def extras(state: RunState, start: wire.StartRun) -> Extras:
     """Return what is read of a run beside its view."""
     # Of a run that completed nobody makes a retry.
     has_snapshot = state.finished and state.status is not Status.COMPLETED
-    snapshot = views.Snapshot.of(state, start).model_dump(mode="json") if has_snapshot else None
+    snapshot = Snapshot.of(state, start).model_dump(mode="json") if has_snapshot else None
     return Extras(
         messages=[views.MessageView.of(message) for message in state.mailbox.queue],
         transcripts=items.transcripts(state),

@@ -22,6 +22,7 @@ from abeyance.history.hindrance import hindered
 from abeyance.orders import CommandedRun, awaited, order_of
 from abeyance.records import audit, audit_chain, questions, runs
 from abeyance.records.batch import Extras
+from abeyance.snapshot import Snapshot
 from abeyance.storage import run_files
 from abeyance.storage.run_files import RunFile
 
@@ -229,12 +230,10 @@ class RunReader(CommandedRun):
             runs.extras, self.run_id, origin=described.origin
         )
 
-    async def _snapshot(
-        self, described: RunDescription, record: views.ClosingRecord
-    ) -> views.Snapshot:
+    async def _snapshot(self, described: RunDescription, record: views.ClosingRecord) -> Snapshot:
         """The snapshot of an ended run. Raises `gone` if Temporal ended it, and Unavailable."""
         if record.snapshot is not None:
-            return views.Snapshot.model_validate(record.snapshot)
+            return Snapshot.model_validate(record.snapshot)
         if record.outcome in views.ENDED_OUTSIDE:
             raise Refusal(
                 Code.GONE,
@@ -244,7 +243,7 @@ class RunReader(CommandedRun):
             )
         # The closing record had no room for it.
         kept = (await self._extras(described)).snapshot
-        snapshot = None if kept is None else views.Snapshot.model_validate(kept)
+        snapshot = None if kept is None else Snapshot.model_validate(kept)
         # That of an earlier end would do again what a retry has done since.
         if snapshot is None or snapshot.joined().updated_at != record.view.ended_at:
             raise Unavailable(

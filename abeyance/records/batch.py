@@ -58,7 +58,7 @@ class Extras(Record):
 
     `messages` are unread, in reading order. `transcripts` are the references of its agents' transcripts
     by address, and `results` those of tool calls that no model has read yet, by agent and call.
-    `snapshot` is the JSON of a `views.Snapshot`, which a retry needs: of an ended run that has not
+    `snapshot` is the JSON of a `Snapshot`, which a retry needs: of an ended run that has not
     completed.
     """
 
