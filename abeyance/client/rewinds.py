@@ -64,12 +64,12 @@ async def planned(deployment: Deployment, described: RunDescription, to: str) ->
         history = await _history(deployment, run_id, execution)
         found: Point | Continued | None = resets.beginning(history)
     else:
-        task = await records.read(discards.asked_in, run_id, to)
-        if task is None:
+        asked = await records.read(discards.asked_in, run_id, to)
+        if asked is None:
             raise replies.unknown(to)
-        tasks, (execution, _, length) = task, task.partition("/")
+        tasks, (execution, _, length) = asked.task, asked.task.partition("/")
         history = await _history(deployment, run_id, execution)
-        found = resets.point(history, int(length), to)
+        found = resets.point(history, int(length), to, by_deadline=asked.by_deadline)
         keeps = isinstance(found, Point) and found.keeps_task
     if isinstance(found, Continued):
         execution = tasks = found.execution

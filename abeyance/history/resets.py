@@ -2,7 +2,8 @@
 
 A question is opened in a workflow task. To have it open again under its id, what this task has written is
 kept, and the next one is done again. Where nothing can be kept but what would settle the question again,
-such as a signal, the task itself is done again, from what it was given.
+such as a signal, the task itself is done again, from what it was given. Not if it asked because the
+deadline of another question passed: that question would be open, with the time that it had left.
 """
 
 from __future__ import annotations
@@ -82,11 +83,14 @@ def beginning(history: Sequence[HistoryEvent]) -> Point | None:
     return Point(event=started.event_id + 1, keeps_task=False)
 
 
-def point(history: Sequence[HistoryEvent], length: int, question: str) -> Point | Continued | None:
+def point(
+    history: Sequence[HistoryEvent], length: int, question: str, *, by_deadline: bool
+) -> Point | Continued | None:
     """Return the point at which a question was open that was asked in the task with this history length.
 
-    None if nothing has happened since. Raises `gone` if the history has no such point, and Unavailable if
-    a worker has to go on with the run before it has one.
+    `by_deadline` says that the deadline of another question passed in that task. None if nothing has
+    happened since. Raises `gone` if the history has no such point, and Unavailable if a worker has to go
+    on with the run before it has one.
     """
     completed = _task_of(history, length)
     if completed is None:
@@ -108,13 +112,16 @@ def point(history: Sequence[HistoryEvent], length: int, question: str) -> Point 
     next_task = None if begun is None else Point(event=begun, keeps_task=True)
     if next_task is not None and not types & {_DUE, *_ORDERS}:
         return next_task
-    if not any(map(_is_lost, kept)):
+    if not by_deadline and not any(map(_is_lost, kept)):
         return Point(event=completed.event_id, keeps_task=False)
     if next_task is not None and not types & _ORDERS:
         return next_task
     if begun is None and not is_over:
         raise Unavailable("no worker has gone on with the run: start one, and repeat the call")
-    raise _no_point(question, "what ended it came with the answer before it")
+    raise _no_point(
+        question,
+        "it was asked because of an answer or a deadline, and a signal or the end of the run came next",
+    )
 
 
 def _task_of(history: Sequence[HistoryEvent], length: int) -> HistoryEvent | None:

@@ -10,6 +10,7 @@ from sqlalchemy import func, select
 
 from abeyance import views
 from abeyance.core.address import Address
+from abeyance.core.policy import TIMEOUT
 from abeyance.records.documents import Transaction
 from abeyance.records.events import of_run
 from abeyance.records.selecting import the_run
@@ -28,20 +29,30 @@ class Standing:
     rewound_by: int | None
 
 
-def asked_in(tx: Transaction, run_id: str, interrupt_id: str) -> str | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """The task in which a question was asked, and whether the deadline of another one passed in it."""
+
+    task: str
+    by_deadline: bool
+
+
+def asked_in(tx: Transaction, run_id: str, interrupt_id: str) -> Asked | None:
     """Return the task in which a run last asked a question; None if it did not, or that is discarded."""
     query = (
-        select(events.c.data, events.c.task)
+        select(events.c.type, events.c.data, events.c.task, events.c.actor)
         .join(runs, events.c.run == runs.c.id)
         .where(*the_run(tx.deployment, run_id))
-        .where(events.c.type == "interrupt.opened", events.c.rewound_by.is_(None))
+        .where(events.c.type.startswith("interrupt."), events.c.rewound_by.is_(None))
         .where(events.c.task.is_not(None))
-        .order_by(events.c.number.desc())
     )
-    for row in tx.connection.execute(query):
-        if tx.documents.read(row.data).get("id") == interrupt_id:
-            return str(row.task)
-    return None
+    task, late = None, set()
+    for row in tx.connection.execute(query.order_by(events.c.number)):
+        if row.actor == TIMEOUT:
+            late.add(row.task)
+        if row.type == "interrupt.opened" and tx.documents.read(row.data).get("id") == interrupt_id:
+            task = row.task
+    return None if task is None else Asked(task=task, by_deadline=task in late)
 
 
 def standing(tx: Transaction, run_id: str) -> Standing | None:

@@ -86,14 +86,38 @@ def _event(number: int, name: str) -> HistoryEvent:
 def test_the_point_at_which_a_question_is_open(
     after: tuple[str, ...], found: Point | Continued | None
 ) -> None:
-    assert point(history(*BEGUN, *after), 3, "q") == found
+    assert point(history(*BEGUN, *after), 3, "q", by_deadline=False) == found
+
+
+@pytest.mark.parametrize(
+    ("after", "found"),
+    [
+        ((*NEXT, "answer"), Point(event=7, keeps_task=True)),
+        (("timer", "due", *NEXT), Point(event=9, keeps_task=True)),
+        (("recorded", "continued"), Continued(execution="the next")),
+    ],
+)
+def test_a_task_in_which_a_deadline_passed_is_not_done_again(
+    after: tuple[str, ...], found: Point | Continued
+) -> None:
+    assert point(history(*BEGUN, *after), 3, "q", by_deadline=True) == found
+
+
+@pytest.mark.parametrize("after", [("signal", *NEXT), ("cancel", *NEXT), ("terminated",)])
+def test_a_question_that_came_with_a_passed_deadline_and_was_ended_by_an_order_has_no_point(
+    after: tuple[str, ...],
+) -> None:
+    with pytest.raises(Refusal, match="because of an answer or a deadline") as refused:
+        point(history(*BEGUN, *after), 3, "q", by_deadline=True)
+
+    assert refused.value.code is Code.GONE
 
 
 def test_the_task_is_found_although_it_was_tried_before() -> None:
     tried = ("execution_started", "task_scheduled", "task_started", "task_failed")
     told = history(*tried, *NEXT, "timer", *NEXT, "answer")
 
-    assert point(told, 6, "q") == Point(event=11, keeps_task=True)
+    assert point(told, 6, "q", by_deadline=False) == Point(event=11, keeps_task=True)
 
 
 @pytest.mark.parametrize(
@@ -104,14 +128,19 @@ def test_a_question_that_came_with_an_answer_and_was_ended_by_an_order_has_no_po
     after: tuple[str, ...],
 ) -> None:
     with pytest.raises(Refusal, match="earlier question") as refused:
-        point(history(*BEGUN, *after), 3, "q")
+        point(history(*BEGUN, *after), 3, "q", by_deadline=False)
 
     assert refused.value.code is Code.GONE
 
 
 def test_a_task_that_no_worker_has_begun_has_to_be_done_first() -> None:
     with pytest.raises(Unavailable):
-        point(history(*BEGUN, "answer", "activity_ended", "task_scheduled", "task_started"), 3, "q")
+        point(
+            history(*BEGUN, "answer", "activity_ended", "task_scheduled", "task_started"),
+            3,
+            "q",
+            by_deadline=False,
+        )
 
 
 @pytest.mark.parametrize(

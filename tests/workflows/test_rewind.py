@@ -138,6 +138,27 @@ async def test_a_run_that_was_ended_while_it_waited_waits_again(
         await site.replays(run_id)
 
 
+async def test_a_question_that_was_asked_because_a_deadline_passed_is_open_again(
+    temporal: TemporalClient,
+) -> None:
+    graph = Graph("late", state=State)
+    graph.interrupt("clerk", prompt="Pay?", timeout=1, on_timeout="goto:boss")
+    graph.interrupt("boss", prompt="Pay?", timeout=1)
+    graph.edge(START, "clerk")
+    async with begun(temporal, graph) as (site, run):
+        ended = await site.ended(run.run_id)
+        assert (ended.status, ended.reason) == ("halted", "interrupt-timeout")
+        told = await events(site, run.run_id)
+        boss = [event.data["id"] for event in told if event.type == "interrupt.opened"][-1]
+
+        await run.rewind(to=boss)
+
+        assert (await opened(site, run.run_id)).id == boss
+        await run.respond(boss, True, principal=ANYBODY)
+        assert (await site.ended(run.run_id)).status == "completed"
+        await site.replays(run.run_id)
+
+
 async def test_a_question_in_an_earlier_execution_is_open_again(temporal: TemporalClient) -> None:
     graph = Graph("rounds", state=State)
     names = ["a", "b", "c", "d"]
