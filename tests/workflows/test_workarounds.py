@@ -1,7 +1,8 @@
 """The libraries still need our workarounds: a test that fails here names code that can go.
 
 What the SDK does to a query of a run that is not cached is shown by `test_queries_without_cache.py`,
-which fails if no query ever comes ahead of its task.
+which fails if no query ever comes ahead of its task. What the SDK does changes with its version only, so
+what takes a server to show is in the slow lane.
 """
 
 from __future__ import annotations
@@ -167,6 +168,7 @@ class Bench:
         )
 
 
+@pytest.mark.slow
 async def test_the_sdk_fails_a_task_with_a_signal_that_cannot_be_decoded(
     temporal: TemporalClient,
 ) -> None:
@@ -183,6 +185,7 @@ async def test_the_sdk_fails_a_task_with_a_signal_that_cannot_be_decoded(
         await run.terminate()
 
 
+@pytest.mark.slow
 async def test_the_sdk_drops_a_signal_of_another_type(temporal: TemporalClient) -> None:
     bench = Bench(temporal)
     run = await bench.start(Listens.run)
@@ -192,6 +195,7 @@ async def test_the_sdk_drops_a_signal_of_another_type(temporal: TemporalClient) 
         assert await run.result() == [2, 0]
 
 
+@pytest.mark.slow
 async def test_the_sdk_fails_an_attempt_whose_argument_cannot_be_decoded_without_calling_the_code(
     temporal: TemporalClient,
 ) -> None:
@@ -209,6 +213,7 @@ async def test_the_sdk_fails_an_attempt_whose_argument_cannot_be_decoded_without
     assert called == []
 
 
+@pytest.mark.slow
 async def test_the_sdk_never_retries_an_attempt_whose_heartbeat_details_cannot_be_decoded(
     temporal: TemporalClient,
 ) -> None:
@@ -280,6 +285,7 @@ async def test_the_sdk_fails_a_task_that_takes_longer_than_two_seconds(
             await run.terminate()
 
 
+@pytest.mark.slow
 async def test_the_sdk_holds_heartbeats_back(temporal: TemporalClient) -> None:
     bench = Bench(temporal)
     stored: list[bytes] = []
@@ -337,6 +343,7 @@ class Noting(StorageDriver):
         return [self.payloads[int(claim.claim_data["at"])] for claim in claims]
 
 
+@pytest.mark.slow
 async def test_the_sdk_does_not_say_of_which_run_the_heartbeat_details_are_that_it_stores(
     temporal: TemporalClient,
 ) -> None:
@@ -361,6 +368,7 @@ def test_the_sdk_has_no_status_for_a_workflow_that_an_operator_has_paused() -> N
         WorkflowExecutionStatus(PAUSED_NATIVELY)
 
 
+@pytest.mark.slow
 async def test_the_sdk_hides_the_cancellation_of_an_update(temporal: TemporalClient) -> None:
     run = await Bench(temporal).start(Listens.run)
 
@@ -370,6 +378,7 @@ async def test_the_sdk_hides_the_cancellation_of_an_update(temporal: TemporalCli
     await run.terminate()
 
 
+@pytest.mark.slow
 async def test_the_sdk_loses_the_trace_of_an_activity_that_a_constructor_starts(
     temporal: TemporalClient,
 ) -> None:
