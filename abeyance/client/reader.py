@@ -382,9 +382,12 @@ class RunReader(CommandedRun):
         return await self.view()
 
     async def _has_arrived(self, until: frozenset[str]) -> bool:
-        """Return whether the run may have a status of `until`, or has ended, as far as it is recorded."""
+        """Return whether the run may have a status of `until`, or has ended, as far as it is recorded.
+
+        Of a run that is not, or that was erased, only its view can tell.
+        """
         statuses = await self._deployment.records.read(runs.statuses, self.run_id)
-        return bool(statuses & (until | ENDINGS))
+        return not statuses or bool(statuses & (until | ENDINGS))
 
 
 def _shown(described: RunDescription, recorded: views.RunView | None) -> views.RunView:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -240,8 +241,10 @@ async def test_a_run_is_refused_as_erased_from_the_moment_that_its_erasure_is_ac
     await buried(other, run_id)
     async with served(create_app(site.settings, site.graphs, site.client)) as api:
         await refused(api, run_id, "erased")
-        for query in ("?wait=5s", "?wait=5s&until=completed", "/events?limit=1"):
-            problem(await api.http.get(f"/runs/{run_id}{query}"), 410, "erased")
+        # Nobody waits for what will not come.
+        async with asyncio.timeout(20):
+            for query in ("?wait=30s", "?wait=30s&until=completed", "/events?limit=1"):
+                problem(await api.http.get(f"/runs/{run_id}{query}"), 410, "erased")
         problem(await api.http.get(f"/runs/{run_id}/events?after={event.id}"), 410, "erased")
         again = {"graph": "gated", "input": {}, "run_id": run_id, "reuse": True}
         problem(await api.http.post("/runs", json=again), 410, "erased")
