@@ -27,26 +27,6 @@ async def status(api: Api, run_id: str) -> str:
     return str((await api.http.get(f"/runs/{run_id}")).json()["status"])
 
 
-async def test_a_pause_that_is_repeated_after_the_resume_does_not_pause_again(api: Api) -> None:
-    run_id, _ = await api.waiting("gated")
-    paused = await seen(api, f"/runs/{run_id}/pause", "k1", reason="audit")
-    resumed = await seen(api, f"/runs/{run_id}/resume", "k2")
-    again = await seen(api, f"/runs/{run_id}/pause", "k1", reason="audit")
-    third = await seen(api, f"/runs/{run_id}/pause", "k3")
-    late = await seen(api, f"/runs/{run_id}/resume", "k2")
-
-    views = [answer.json() for answer in (paused, resumed, again, third, late)]
-    assert [answer.status_code for answer in (paused, resumed, again, third, late)] == [200] * 5
-    assert [view["status"] for view in views] == [
-        "paused",
-        "awaiting-input",
-        "awaiting-input",
-        "paused",
-        "paused",
-    ]
-    assert views[-1]["metrics"]["pause_count"] == 2
-
-
 async def test_a_key_that_another_process_has_sent_is_refused_by_the_run(
     api: Api, site: Site
 ) -> None:

@@ -167,21 +167,3 @@ async def test_the_wait_for_room_is_cut_to_the_longest_of_the_service(site: Site
 
     problem(response, 429, "queue_full")
     assert clock.time() - began < 10
-
-
-async def test_an_empty_message_is_refused_by_whichever_call_it_comes(
-    api: Api, standing: tuple[str, str]
-) -> None:
-    for call, body in (
-        ("steer", {}),
-        ("steer", {"text": " \n"}),
-        ("pause-and-send", {"text": " "}),
-    ):
-        response = await api.http.post(f"/runs/{standing[0]}/{call}", json=body)
-        assert "empty" in problem(response, 422, "invalid_message")["detail"]
-    await _is_untouched(api, standing[0])
-
-
-async def _is_untouched(api: Api, run_id: str) -> None:
-    view = (await api.http.get(f"/runs/{run_id}")).json()
-    assert (view["queue_depth"], view["rejected"], view["paused"]) == (0, [], False)

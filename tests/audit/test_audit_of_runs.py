@@ -7,7 +7,7 @@ from typing import Any
 from audited_site import AuditedSite
 from sample_graphs import State, gated
 from stack import problem, served
-from temporal_site import ANYBODY, eventually
+from temporal_site import ANYBODY
 from temporalio.client import Client as TemporalClient
 
 from abeyance import END, START, Graph
@@ -60,17 +60,6 @@ async def test_the_audit_says_who_did_what_and_what_they_were_shown(
     assert lines[-1]["time"] == ended.model_dump(mode="json")["ended_at"]
 
 
-async def test_the_answer_that_a_deadline_gives_is_told_too(temporal: TemporalClient) -> None:
-    default = {"default": {"approved": False}}
-    site = AuditedSite(temporal, gated(timeout="300ms", on_timeout=default))
-    async with site.worker():
-        run_id = await site.start()
-        await site.ended(run_id)
-
-    (line,) = of_type(await site.audit(run_id), "interrupt.answered")
-    assert (line["actor"], line["answer"]) == ("timeout", {"approved": False})
-
-
 async def test_an_open_run_has_an_audit_up_to_now_without_a_worker(
     temporal: TemporalClient,
 ) -> None:
@@ -84,29 +73,6 @@ async def test_an_open_run_has_an_audit_up_to_now_without_a_worker(
     assert lines[-1]["type"] == "open"
     assert lines[-1]["lines"] == len(lines)
     assert "answer" not in str(lines)
-
-
-async def test_a_signal_that_was_refused_is_told(temporal: TemporalClient) -> None:
-    site = AuditedSite(temporal, gated())
-    async with site.worker():
-        run_id = await site.start()
-        await site.until(run_id, "awaiting-input")
-        handle = temporal.get_workflow_handle(run_id)
-        await handle.signal("pause", {"mode": "at once"})
-        await handle.signal("steer", {"message_id": "m", "text": "hi", "target": "nowhere"})
-
-        async def is_told() -> bool:
-            told = await site.events(run_id, "message.rejected")
-            return bool(told)
-
-        await eventually(is_told)
-        lines = await site.audit(run_id)
-
-    (refused,) = of_type(lines, "signal.refused")
-    assert refused["data"]["signal"] == "pause"
-    (rejected,) = of_type(lines, "message.rejected")
-    assert rejected["data"]["message_id"] == "m"
-    assert rejected["message"] == {"text": "hi", "target": "nowhere"}
 
 
 async def test_a_large_question_is_told_whole(temporal: TemporalClient) -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import importlib
 import sys
-from typing import Annotated, Any
+from typing import Any
 
 import pytest
-from pydantic import AfterValidator, create_model
 from sample_graphs import State
 
 from abeyance import START, Context, Graph
@@ -116,72 +115,3 @@ async def test_a_blocked_run_can_be_cancelled() -> None:
 async def test_a_script_of_answers_ends_at_a_blocked_visit() -> None:
     with pytest.raises(Blocked, match="lacks 'boto3'"):
         await run(exporting(), answers={"approve": True})
-
-
-def even(value: int) -> int:
-    if value % 2:
-        raise ValueError("must be even")
-    return value
-
-
-def doubling(type_: Any, *, is_used: bool = False, is_nested: bool = False) -> Graph:
-    """A graph that asks for a number of a type, and doubles it; `is_used`: other code runs in between."""
-    percent: Any = (Annotated[int, type_], 0)
-    share = create_model("Share", percent=percent)
-    graph = Graph("asking", state=share)
-    graph.interrupt("how_much", prompt="How much?", answer_to="percent")
-    graph.interrupt("sure", prompt="Sure?", response=bool)
-    graph.edge(START, "how_much")
-    inner = Graph("inner", state=share) if is_nested else graph
-
-    @inner.node
-    def double(state: Any) -> dict[str, Any]:
-        return {"percent": 2 * state.percent}
-
-    if is_used:
-
-        @graph.node
-        def use(state: Any) -> dict[str, Any]:
-            return {}
-
-        graph.edge("how_much", "use")
-    graph.edge("use" if is_used else "how_much", "sure")
-    if is_nested:
-        inner.edge(START, "double")
-        graph.subgraph("double", inner)
-    graph.edge("sure", "double")
-    return graph
-
-
-@pytest.mark.parametrize("is_nested", [False, True])
-async def test_an_answer_that_a_later_deploy_rejects_is_asked_for_again_with_the_fault(
-    *, is_nested: bool
-) -> None:
-    trial = InMemoryRun(doubling(None, is_nested=is_nested))
-    await trial.start()
-    await trial.respond("how_much", 3)
-    trial.deploy(doubling(AfterValidator(even), is_nested=is_nested))
-    await trial.respond("sure", True)
-
-    (again,) = await trial.interrupts()
-    assert again.prompt == (
-        "How much? (Asked again, because the answer does not fit: /percent: must be even)"
-    )
-    await trial.respond("how_much", 4)
-    await trial.respond("sure", True)
-    assert (trial.status, trial.values) == ("completed", {"percent": 8})
-
-
-async def test_one_that_code_has_used_is_put_right_by_an_edit() -> None:
-    trial = InMemoryRun(doubling(None, is_used=True))
-    await trial.start()
-    await trial.respond("how_much", 3)
-    trial.deploy(doubling(AfterValidator(even), is_used=True))
-    await trial.respond("sure", True)
-
-    (why,) = (await trial.view()).blocked
-    assert "/percent: must be even" in why.message
-    await trial.pause(mode="now")
-    await trial.edit_values({"percent": 4}, version=(await trial.view()).version)
-    await trial.resume()
-    assert (trial.status, trial.values) == ("completed", {"percent": 8})

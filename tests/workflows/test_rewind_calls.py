@@ -33,27 +33,6 @@ from abeyance.history import resets
 from abeyance.runtime import retries
 
 
-async def test_the_values_are_patched_right_after_the_rewind(temporal: TemporalClient) -> None:
-    graph = gated()
-    site = Site(temporal, graph)
-    async with site.worker():
-        run_id = await site.start({"amount": 3})
-        question = await answer(site, run_id, {"approved": True})
-        await site.ended(run_id)
-        run = site.client.run(run_id, graph)
-
-        bad = await refused(run.rewind(to=question.id, patch={"amount": "much"}))
-        assert bad.code is Code.INVALID_INPUT
-        assert (await run.view()).status == "completed"
-        await run.rewind(to=question.id, patch={"amount": 4}, key="once")
-
-        again = await opened(site, run_id)
-        assert (again.id, again.prompt) == (question.id, "Pay 4?")
-        await answer(site, run_id, {"approved": True})
-        await site.ended(run_id)
-        await site.replays(run_id)
-
-
 async def test_values_are_not_patched_where_code_was_under_way(temporal: TemporalClient) -> None:
     held = Held()
     graph = held.graph
