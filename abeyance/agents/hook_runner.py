@@ -1,8 +1,8 @@
 """Running the hooks of an agent at one event.
 
-Hooks run in order, each on the event as the previous ones changed it; their questions are collected and
-opened together. Nothing fails open: a hook that raises, makes an invalid change, or loses its question
-denies the call.
+Hooks run in order, each on the event as the previous ones changed it; what they ask before a call is
+collected and opened together. Nothing fails open: a hook that raises, makes an invalid change, or loses
+its question denies the call.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from abeyance.agents import tool_results
 from abeyance.agents.hooks import (
-    AFTER,
     AfterToolCall,
     BeforeToolCall,
     Cancel,
@@ -101,13 +100,12 @@ async def run_hooks(
     for process, hook in processes(hooks):
         if not listens(hook, type(event)):
             continue
-        own = copy.deepcopy(current)
-        # A hook may use one question name before and after a call: these are two questions.
-        suffix = AFTER if isinstance(event, AfterToolCall) else ""
-        own.interrupts = HookInterrupts(f"{process}{suffix}", answers)
-        fault = await _run_hook(hook, own)
-        if fault is None and own.interrupts.asked is not None:
-            asked.append(own.interrupts.asked)
+        own, interrupts = copy.deepcopy(current), HookInterrupts(process, answers)
+        if isinstance(own, BeforeToolCall):
+            own.interrupts = interrupts
+        fault = await _run_hook(hook, own, interrupts)
+        if fault is None and interrupts.asked is not None:
+            asked.append(interrupts.asked)
             continue
         if fault is None:
             try:
@@ -126,21 +124,16 @@ async def run_hooks(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class After:
-    """The result of a call after its hooks, and the agent's state.
-
-    If hooks ask, `asked` holds their questions, and nothing is changed.
-    """
+    """The result of a call after its hooks, and the agent's state."""
 
     result: dict[str, Json]
     memory: AgentState
-    asked: tuple[Asked, ...] = ()
     is_changed: bool = False
 
 
 async def after_hooks(
     hooks: Sequence[object],
     result: Mapping[str, Json],
-    answers: Mapping[str, Json],
     *,
     tool: str,
     call_id: str,
@@ -159,12 +152,12 @@ async def after_hooks(
         error=status != "success",
         cancelled=status in {"denied", "interrupted"},
     )
-    outcome = await run_hooks(hooks, event, answers, check=check)
+    outcome = await run_hooks(hooks, event, check=check)
     seen, memory = outcome.event, outcome.event.agent_state
     if outcome.denied is not None:
         said = tool_results.withheld(tool, result, outcome.denied)
     elif seen.error == event.error and canonical(seen.result) == canonical(value):
-        return After(result=dict(result), memory=memory, asked=outcome.asked)
+        return After(result=dict(result), memory=memory)
     elif seen.error:
         said = tool_results.error(str(seen.result), is_denied=seen.cancelled)
     else:
@@ -172,7 +165,7 @@ async def after_hooks(
     return After(result={**said, **tool_results.marks(result)}, memory=memory, is_changed=True)
 
 
-async def _run_hook(hook: object, own: HookEvent) -> str | None:
+async def _run_hook(hook: object, own: HookEvent, interrupts: HookInterrupts) -> str | None:
     """Run one hook. Return the reason if it denies, else None, also if it asks."""
     method = getattr(hook, own.method)
     if not inspect.iscoroutinefunction(method):
@@ -183,19 +176,19 @@ async def _run_hook(hook: object, own: HookEvent) -> str | None:
         await call(method, own)
     except (Interrupt, CompositeInterrupt) as error:
         fault = (
-            f"it raised {type(error).__name__}; a hook asks by `await event.interrupt(...)`, which "
-            "returns the answer"
+            f"it raised {type(error).__name__}; before a call, a hook asks by `await "
+            "event.interrupt(...)`, which returns the answer"
         )
     except Exception as error:
-        _logger.warning("hook=%s | it raised", own.interrupts.process, exc_info=True)
+        _logger.warning("hook=%s | it raised", interrupts.process, exc_info=True)
         fault = described(error)
     except (Suspended, BaseExceptionGroup) as error:
         # A task group inside the hook raises a group of what its tasks raised.
         if suspended_by(error) is None:
             raise
-        if own.interrupts.asked is None:
+        if interrupts.asked is None:
             fault = "it waits for the answer to a question that it did not ask by its event"
-    return own.interrupts.close() or fault
+    return interrupts.close() or fault
 
 
 def _as_is(value: Any) -> Any:
@@ -208,7 +201,7 @@ def _with_changes(current: E, own: E, check: Check) -> E:
     match changed, own:
         case BeforeToolCall(), BeforeToolCall():
             changed.args = _arguments(changed.args, own.args, check)
-            changed.cancel_tool = _cancel(changed.cancel_tool, own.cancel_tool, own)
+            changed.cancel_tool = _cancel(changed.cancel_tool, own)
         case AfterToolCall(), AfterToolCall():
             changed.result = _result(changed.result, own.result, check)
             if not isinstance(own.error, bool):
@@ -244,19 +237,19 @@ def _result(before: Json, result: Any, check: Check) -> Json:
     return before if canonical(before) == canonical(result) else check(copy.deepcopy(result))
 
 
-def _cancel(before: Cancel, value: object, own: HookEvent) -> Cancel:
+def _cancel(before: Cancel, own: BeforeToolCall) -> Cancel:
     """The first cancellation wins: a later hook cannot allow what an earlier one cancelled."""
     if before is not False:
         return before
-    match value:
+    match own.cancel_tool:
         case False:
             return False
         case True | "":
             return f"cancelled by hook {own.interrupts.process}"
-        case str():
-            return truncate(value, MAX_ERROR_CHARS)
-        case _:
-            raise CallError(f"it cancels with {value!r}: use True or a text")
+        case str() as text:
+            return truncate(text, MAX_ERROR_CHARS)
+        case other:
+            raise CallError(f"it cancels with {other!r}: use True or a text")
 
 
 def _state(state: object) -> AgentState:

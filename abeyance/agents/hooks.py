@@ -1,9 +1,9 @@
 """Hook events: a tool call of an agent, which hooks observe, change, or ask a person about.
 
 A hook is an object with one or both of the async methods `before_tool_call` and `after_tool_call`, each
-of which takes its event. A hook changes the event in place. `await event.interrupt(...)` asks a person
-and returns the answer. Like a node, a hook that asks runs again from its beginning when the answer
-arrives.
+of which takes its event. A hook changes the event in place. Before a call, `await event.interrupt(...)`
+asks a person and returns the answer. Like a node, a hook that asks runs again from its beginning when the
+answer arrives.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from abeyance.errors import Fatal
 
 
 class HookInterrupts:
-    """The interrupts of one hook at one event. `answers` are keyed by `process/name`."""
+    """The interrupts of one hook before one call. `answers` are keyed by `process/name`."""
 
     def __init__(self, process: str = "hook", answers: Mapping[str, Json] | None = None) -> None:
         self.process = process
@@ -106,37 +106,19 @@ def _not_awaited(name: str) -> str:
     )
 
 
-AFTER: Final = ".after"
-"""The suffix of a hook's process name after a call, which keeps questions of one name apart."""
-
-CALL_SEPARATOR: Final = ".after."
-"""Separates a hook's process name from the call id, where it asks about one of several calls."""
-
 Cancel: TypeAlias = bool | str
 """True cancels; a text cancels with a reason."""
 
 
 @dataclass(slots=True, kw_only=True)
 class HookEvent:
-    """A tool call of an agent. At each event a hook may ask a person."""
+    """A tool call of an agent."""
 
     method: ClassVar[str]
     tool: str
     args: dict[str, Json]
     call_id: str
     agent_state: AgentState = field(default_factory=AgentState)
-    interrupts: HookInterrupts = field(default_factory=HookInterrupts, repr=False, compare=False)
-
-    def interrupt(self, name: str, **options: Unpack[QuestionOptions]) -> Awaitable[Any]:
-        """Ask a person, and return the answer as the type `response`. It must be awaited.
-
-        The options are those of `Interrupt`, but `on_timeout` is `halt` or `{"default": answer}`. The
-        name is unique in a hook at one event. A hook asks one question at a time, and may ask the next
-        when that is answered.
-        """
-        return self.interrupts.interrupt(
-            Interrupt(name, process=self.interrupts.process, **options)
-        )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -149,6 +131,18 @@ class BeforeToolCall(HookEvent):
 
     method: ClassVar[str] = "before_tool_call"
     cancel_tool: Cancel = False
+    interrupts: HookInterrupts = field(default_factory=HookInterrupts, repr=False, compare=False)
+
+    def interrupt(self, name: str, **options: Unpack[QuestionOptions]) -> Awaitable[Any]:
+        """Ask a person, and return the answer as the type `response`. It must be awaited.
+
+        The options are those of `Interrupt`, but `on_timeout` is `halt` or `{"default": answer}`. The
+        name is unique in a hook before one call. A hook asks one question at a time, and may ask the
+        next when that is answered.
+        """
+        return self.interrupts.interrupt(
+            Interrupt(name, process=self.interrupts.process, **options)
+        )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -183,16 +177,9 @@ def hook_faults(hook: object) -> list[str]:
     if not faults and not any(listens(hook, event) for event in EVENTS):
         faults.append(f"{label} has none of the methods {', '.join(METHODS)}")
     name = getattr(hook, "name", None)
-    if name is not None and (
-        not isinstance(name, str)
-        or not name
-        or "/" in name
-        or name.endswith(AFTER)
-        or CALL_SEPARATOR in name
-    ):
+    if name is not None and (not isinstance(name, str) or not name or "/" in name):
         faults.append(
-            f"{label} has the invalid name {name!r}: use a text that is not empty, has no '/' and no "
-            f"{CALL_SEPARATOR!r}, and does not end with {AFTER!r}"
+            f"{label} has the invalid name {name!r}: use a text that is not empty and has no '/'"
         )
     return faults
 

@@ -23,7 +23,6 @@ from abeyance.agents.state import AgentState, AgentValues
 from abeyance.agents.tool import Tool
 from abeyance.agents.tool_errors import CallError, ToolFailed
 from abeyance.agents.tool_gate import GRANTED, STARTED, ToolCall, VisitGate
-from abeyance.agents.tool_results import blobs_of
 from abeyance.authoring.context import Context
 from abeyance.authoring.interrupts import Suspended, suspended_by
 from abeyance.core.json import Json, size
@@ -33,7 +32,6 @@ from abeyance.storage.converter import storage_code
 
 _RESULT_MARK: Final = "made"
 _OUTCOMES: Final = key_of("outcome", "")
-_RESULT: Final = "/result"
 _MAX_SAVED_BYTES: Final = 200_000
 """A larger result is not saved in the journal before it is reported."""
 _logger = logging.getLogger("abeyance.agent")
@@ -114,19 +112,15 @@ class _Visit:
 
     async def make(self) -> Finished:
         """Make the call, and run the after-hooks on its result."""
-        ctx, saved = self._ctx, self._ctx.saved_state
-        recorded = ctx.runtime.journal.get_marker(_RESULT_MARK)
-        result: dict[str, Json] | None = ctx.item.get("known")
+        recorded = self._ctx.runtime.journal.get_marker(_RESULT_MARK)
+        result: dict[str, Json] | None = None
         try:
-            if isinstance(saved, Mapping) and _RESULT in saved:
-                # The tool has run, and an after-hook asked.
-                self._restore(saved)
-                result = await tool_results.load(blobs_of(ctx), saved[_RESULT])
-            elif recorded is not None:
-                self._restore(recorded)
-                result = recorded["result"]
-            elif result is None:
+            if recorded is None:
                 result = await self._result()
+            else:
+                self._call.arguments = recorded["args"]
+                self._call.memory.update(recorded["state"])
+                result = recorded["result"]
             return await self._after(result)
         except Unavailable as error:
             if result is not None:
@@ -141,16 +135,10 @@ class _Visit:
 
     async def _save_result(self, result: dict[str, Json]) -> None:
         """Save the result in the journal, so that a retry does not run the tool again."""
-        record = {"result": result, **self._changes()}
+        call = self._call
+        record = {"result": result, "args": call.arguments, "state": call.memory.changes()}
         if size(record) <= _MAX_SAVED_BYTES:
             await self._ctx.runtime.journal.persist_marker(_RESULT_MARK, record)
-
-    def _changes(self) -> dict[str, Json]:
-        return {"args": self._call.arguments, "state": self._call.memory.changes()}
-
-    def _restore(self, changes: Mapping[str, Json]) -> None:
-        self._call.arguments = changes["args"]
-        self._call.memory.update(changes["state"])
 
     async def _result(self) -> dict[str, Json]:
         if self._gate.is_open:
@@ -224,18 +212,15 @@ class _Visit:
         return tool_results.content(returned)
 
     async def _after(self, result: dict[str, Json]) -> Finished:
-        call, ctx, journal = self._call, self._ctx, self._ctx.runtime.journal
-        seen = await call.after(result, ctx.targets)
-        if seen.asked:
-            stored = await tool_results.store(ctx, result)
-            journal.set_marker(_RESULT_MARK, None)
-            raise Suspended(seen.asked, {_RESULT: stored, **self._changes()})
-        result, granted = seen.result, journal.get_marker(GRANTED)
+        result, granted = (
+            await self._call.after(result),
+            self._ctx.runtime.journal.get_marker(GRANTED),
+        )
         if granted is not None:
             result |= tool_results.approval(granted)
         return Finished(
             patch=self._patch(),
-            result=await tool_results.store(ctx, result),
+            result=await tool_results.store(self._ctx, result),
             tool_status=tool_results.to_model_text(result)[0],
             granted=granted,
         )

@@ -7,22 +7,20 @@ scheduled before its answers arrive. The gate then decides again in the activity
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Final
-from urllib.parse import quote
 
 from abeyance.agents import tool_results
 from abeyance.agents.agent import ENTRY_NODE, MODEL_NODE, Agent, Offer
 from abeyance.agents.hook_runner import after_hooks
 from abeyance.agents.hooks import AfterToolCall, listens
-from abeyance.agents.state import AgentState, AgentValues
+from abeyance.agents.state import AgentState
 from abeyance.agents.tool_errors import CallError
 from abeyance.agents.tool_gate import HOOKED, ToolCall, ask_in_turn
-from abeyance.agents.tool_results import UNSEEN, blobs_of
+from abeyance.agents.tool_results import MadeCall, blobs_of
 from abeyance.authoring.context import Context
-from abeyance.authoring.interrupts import Suspended
 from abeyance.core.json import Json
-from abeyance.core.outcome import Asked, Call, Finished, Send
+from abeyance.core.outcome import Call, Finished, Send
 
 MUST_ASK: Final = {"abeyance": "approve"}
 """The details of the part of a call that needs an approval, whatever its tool says."""
@@ -117,7 +115,9 @@ class TurnCalls:
         try:
             gate, asked = await ask_in_turn(call, self._ctx, must_ask=requested.approve)
         except CallError as error:
-            return await self._end(call, offer, tool_results.of_error(error))
+            denial = await call.after(tool_results.of_error(error))
+            self.memory = call.memory
+            return denial
         self.memory = call.memory
         is_agent = call.tool.name in self._agent.agents
         # The answer to an approval is enough to enter an agent or not. All else needs code before that:
@@ -125,123 +125,58 @@ class TurnCalls:
         has_entry = gate and (HOOKED in gate or not asked or self._has_after_hooks)
         node = ENTRY_NODE if is_agent and has_entry else offer.node
         # An approval, by a question of a hook too, is for one attempt.
-        return _send(node, {**_item(call), **gate}, asked, once=bool(gate))
-
-    async def _end(
-        self, call: ToolCall, offer: Offer, denial: dict[str, Json]
-    ) -> Send | dict[str, Json]:
-        """Return the result of a call that does not run, or its visit if the after-hooks ask."""
-        after = await call.after(denial)
-        self.memory = call.memory
-        if not after.asked:
-            return after.result
-        if call.tool.name in self._agent.agents:
-            # It has no code that could wait for the answer: the next turn asks.
-            return {**denial, UNSEEN: {"tool": call.tool.name, "args": call.arguments}}
-        return _send(offer.node, {**_item(call), "known": denial}, after.asked)
+        once = bool(gate)
+        item = {"tool": call.tool.name, "call_id": call.id, "args": call.arguments, **gate}
+        made = Call(tool=call.tool.name, id=call.id, interrupts=asked, once=once)
+        return Send(node=node, item=item, call=made)
 
     def _unknown(self, name: str) -> str:
         names = ", ".join(map(repr, self._offers)) or "none"
         is_plural = len(self._offers) > 1
         return f"There is no tool {name!r}. There {'are' if is_plural else 'is'} {names}."
 
-    async def collect(self, state: AgentValues) -> dict[str, dict[str, Json]]:
-        """Return the results of the last turn's calls, by call id, after their hooks.
-
-        Raises Suspended while a hook asks, and Blocked while a server of tools is unavailable.
+    async def collect(self, known: Mapping[str, dict[str, Json]]) -> dict[str, dict[str, Json]]:
+        """Return the results of the last turn's calls, by call id, after their hooks. `known` are those
+        of calls that had no visit. Raises Blocked while a server of tools is unavailable.
         """
-        journal = self._ctx.runtime.journal
-        saved = journal.get_marker(_SEEN) or {"results": {}, "state": {}}
-        self.memory.update(saved["state"])
-        collected = tool_results.collect(self._ctx.results, self._agent.agents)
-        results = {**state.known, **collected}
-        seen, asked = await self._after(results, saved["results"])
-        hooked = {call_id: seen[call_id] for call_id in seen if UNSEEN in results[call_id]}
-        if hooked and self._has_after_hooks:
-            # These hooks must not run again when others ask and are answered.
-            journal.set_marker(_SEEN, {"results": hooked, "state": self.memory.changes()})
-        if asked:
-            raise Suspended(asked)
-        return seen
-
-    async def after_denials(
-        self, results: Mapping[str, dict[str, Json]]
-    ) -> dict[str, dict[str, Json]]:
-        """Return results of calls that ran nothing, after their hooks. Raises as `collect`."""
-        seen, asked = await self._after(results, {})
-        if asked:
-            raise Suspended(asked)
-        return seen
+        made = [*tool_results.made(self._ctx.results)]
+        # The visit of a tool has run the hooks, and that of an agent has no code which could.
+        unseen = [call for call in made if not call.is_seen or call.tool in self._agent.agents]
+        seen = await self._after(unseen) if unseen and self._has_after_hooks else {}
+        return {**known, **{call.id: call.result for call in made}, **seen}
 
     @property
     def _has_after_hooks(self) -> bool:
         return any(listens(hook, AfterToolCall) for hook in self._agent.hooks)
 
-    async def _after(
-        self, results: Mapping[str, Mapping[str, Json]], saved: Mapping[str, dict[str, Json]]
-    ) -> tuple[dict[str, dict[str, Json]], list[Asked]]:
-        """Return the results after their hooks, and what the hooks ask. Hooks have seen those `saved`."""
-        unseen = {
-            call_id: result
-            for call_id, result in results.items()
-            if UNSEEN in result and call_id not in saved and self._has_after_hooks
-        }
-        seen = {
-            call_id: saved[call_id] if call_id in saved else _without_mark(result)
-            for call_id, result in results.items()
-            if call_id not in unseen
-        }
-        asked: list[Asked] = []
-        offers = await self._agent.available_tools() if unseen else {}
-        for call_id, result in unseen.items():
-            loaded = await tool_results.load(blobs_of(self._ctx), result)
-            tool, arguments = loaded[UNSEEN]["tool"], loaded[UNSEEN]["args"]
-            after = await after_hooks(
-                self._agent.hooks,
-                loaded,
-                self._answers(call_id),
-                tool=tool,
-                call_id=call_id,
-                arguments=arguments,
-                memory=self.memory,
-                check=offers[tool].tool.checked_result if tool in offers else None,
-            )
-            self.memory = after.memory
-            if after.asked:
-                asked += [
-                    replace(each, process=_process(each.process, call_id)) for each in after.asked
-                ]
-            else:
-                kept = after.result if after.is_changed else _without_mark(result)
-                seen[call_id] = await tool_results.store(self._ctx, kept)
-        return seen, asked
+    async def _after(self, calls: Sequence[MadeCall]) -> dict[str, dict[str, Json]]:
+        """Return the results of calls after their hooks, which run once, however often the turn is tried
+        again because its model is unavailable.
+        """
+        journal = self._ctx.runtime.journal
+        if (seen := journal.get_marker(_SEEN)) is not None:
+            self.memory.update(seen["state"])
+        else:
+            offers = await self._agent.available_tools()
+            results = {
+                call.id: await self._after_one(call, offers.get(call.tool)) for call in calls
+            }
+            seen = {"results": results, "state": self.memory.changes()}
+            journal.set_marker(_SEEN, seen)
+        found: dict[str, dict[str, Json]] = seen["results"]
+        return found
 
-    def _answers(self, call_id: str) -> dict[str, Json]:
-        """Return the answers to the questions about one call."""
-        suffix = _process("", call_id)
-        answers = {}
-        for key, answer in self._ctx.targets.items():
-            process, _, name = key.rpartition("/")
-            if process.endswith(suffix):
-                answers[f"{process.removesuffix(suffix)}/{name}"] = answer
-        return answers
-
-
-def _item(call: ToolCall) -> dict[str, Json]:
-    return {"tool": call.tool.name, "call_id": call.id, "args": call.arguments}
-
-
-def _send(
-    node: str, item: dict[str, Json], asked: tuple[Asked, ...], *, once: bool = False
-) -> Send:
-    call = Call(tool=item["tool"], id=item["call_id"], interrupts=asked, once=once)
-    return Send(node=node, item=item, call=call)
-
-
-def _without_mark(result: Mapping[str, Json]) -> dict[str, Json]:
-    return {key: value for key, value in result.items() if key != UNSEEN}
-
-
-def _process(asking: str | None, call_id: str) -> str:
-    """Return the process name of a hook's question about one of several calls."""
-    return f"{asking}.{quote(call_id, safe='')}"
+    async def _after_one(self, call: MadeCall, offer: Offer | None) -> dict[str, Json]:
+        after = await after_hooks(
+            self._agent.hooks,
+            await tool_results.load(blobs_of(self._ctx), call.result),
+            tool=call.tool,
+            call_id=call.id,
+            arguments=call.arguments,
+            memory=self.memory,
+            check=None if offer is None else offer.tool.checked_result,
+        )
+        self.memory = after.memory
+        if not after.is_changed:
+            return call.result
+        return await tool_results.store(self._ctx, after.result)

@@ -20,7 +20,7 @@ from abeyance.agents.approvals import (
     needs_approval,
     shown_unasked,
 )
-from abeyance.agents.hook_runner import After, after_hooks, run_hooks
+from abeyance.agents.hook_runner import after_hooks, run_hooks
 from abeyance.agents.hooks import BeforeToolCall
 from abeyance.agents.state import AgentState
 from abeyance.agents.tool import Tool, ToolContext, differs, preview_of
@@ -81,14 +81,11 @@ class ToolCall:
             raise CallDenied(reason)
         return outcome.asked
 
-    async def after(
-        self, result: Mapping[str, Json], answers: Mapping[str, Json] = _NO_ANSWERS
-    ) -> After:
-        """Run the after-hooks on the result of the call, with the answers so far."""
+    async def after(self, result: Mapping[str, Json]) -> dict[str, Json]:
+        """Return the result of the call after its hooks."""
         after = await after_hooks(
             self.agent.hooks,
             result,
-            answers,
             tool=self.tool.name,
             call_id=self.id,
             arguments=self.arguments,
@@ -96,7 +93,7 @@ class ToolCall:
             check=self.tool.checked_result,
         )
         self.memory = after.memory
-        return after
+        return after.result
 
     def context(self, ctx: Context, memory: AgentState) -> ToolContext:
         """Return the context of the tool's code, which may change `memory`."""

@@ -11,7 +11,8 @@ is stored outside the history and travels as a reference.
 from __future__ import annotations
 
 import json
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from abeyance.agents.prompts import note_part
@@ -33,8 +34,6 @@ _MAX_NOTE_CHARS: Final = 2_000
 _BLOB: Final = "blob"
 UNANSWERED: Final = "nobody answered in time"
 """The reason of a rejection by deadline."""
-UNSEEN: Final = "unseen"
-"""The key of a result that no after-hook has seen yet: its tool and arguments."""
 
 _APPROVAL: Final = "approval"
 _INTERRUPTED: Final = (
@@ -110,8 +109,7 @@ async def store(ctx: Context, result: Mapping[str, Json]) -> dict[str, Json]:
     """Return a result as it travels: itself, or a reference to the stored one."""
     if size(result) <= _MAX_INLINE_BYTES:
         return dict(result)
-    reference = {_BLOB: await blobs_of(ctx).put(ctx.run_id, json.dumps(result).encode())}
-    return {**reference, **({UNSEEN: None} if UNSEEN in result else {})}
+    return {_BLOB: await blobs_of(ctx).put(ctx.run_id, json.dumps(result).encode())}
 
 
 async def load(blobs: Blobs, result: Mapping[str, Json]) -> dict[str, Json]:
@@ -119,31 +117,38 @@ async def load(blobs: Blobs, result: Mapping[str, Json]) -> dict[str, Json]:
     if _BLOB not in result:
         return dict(result)
     stored: dict[str, Json] = json.loads(await blobs.get(result[_BLOB]))
-    return {
-        **stored,
-        **{key: value for key, value in result.items() if key != _BLOB and value is not None},
-    }
+    return stored | {key: value for key, value in result.items() if key != _BLOB}
 
 
-def collect(results: Any, agents: Container[str]) -> dict[str, dict[str, Json]]:
-    """Return the results of a fan-out of calls, by call id.
-
-    A result is marked `UNSEEN` if no code of its own ran the after-hooks: calls of `agents`, and calls
-    that the run itself ended.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MadeCall:
+    """A call of a fan-out, with its result. `is_seen`: the visit of the call has run its after-hooks;
+    it has not if the run itself has ended the call.
     """
-    by_call: dict[str, dict[str, Json]] = {}
+
+    id: str
+    tool: str
+    arguments: dict[str, Json]
+    result: dict[str, Json]
+    is_seen: bool
+
+
+def made(results: Any) -> Iterator[MadeCall]:
+    """Yield the calls of a fan-out."""
     for entry in results or ():
         item = entry["item"]
         if not isinstance(item, Mapping) or "call_id" not in item:
             continue
         result = dict(entry["result"])
         arguments = result.pop("args", item.get("args", {}))
-        is_made = "code" not in result and not {"rejected", "unanswered"} & result.keys()
-        has_run_hooks = is_made and result.get("decision") != "respond"
-        if not has_run_hooks or item["tool"] in agents:
-            result[UNSEEN] = {"tool": item["tool"], "args": arguments}
-        by_call[item["call_id"]] = result
-    return by_call
+        is_ended = "code" in result or bool({"rejected", "unanswered"} & result.keys())
+        yield MadeCall(
+            id=item["call_id"],
+            tool=item["tool"],
+            arguments=arguments,
+            result=result,
+            is_seen=not is_ended and result.get("decision") != "respond",
+        )
 
 
 async def result_parts(

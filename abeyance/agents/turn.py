@@ -77,7 +77,7 @@ class Turn:
     async def _take(self, state: AgentValues, ctx: Context, inbox: Sequence[Message]) -> Finished:
         calls = TurnCalls(self._agent, ctx, AgentState(state.agent_state))
         stopped = why_stopped(ctx.input.own_answers)
-        results = await calls.collect(state)
+        results = await calls.collect(state.known)
         if waiting := [RequestedCall(**each) for each in state.waiting]:
             dispatched = await calls.dispatch(waiting, results)
             if dispatched.sends is not None:
@@ -85,7 +85,7 @@ class Turn:
                 patch = {**dispatched.patch, "heard": heard}
                 return replace(dispatched, patch=patch)
             # None of the waiting calls runs, so the model continues at once.
-            results = await calls.after_denials(dispatched.patch["known"])
+            results = dispatched.patch["known"]
         before = await transcript.read(blobs_of(ctx), state.transcript)
         added = await self._request_messages(state, ctx, inbox, before, results)
         if stopped is not None:

@@ -78,13 +78,10 @@ async def test_after_hooks_run_for_a_call_that_was_cancelled(cancel: bool | str)
 # What an agent remembers
 
 
-async def test_trust_that_a_call_gave_is_not_lost_when_a_hook_asks_about_its_result() -> None:
+async def test_what_hooks_remember_before_and_after_a_call_is_known_at_the_next() -> None:
     class Afterwards:
-        name = "afterwards"
-
         async def after_tool_call(self, event: AfterToolCall) -> None:
             if event.call_id == "c1":
-                await event.interrupt("seen", reason={"args": event.args})
                 event.agent_state["seen"] = event.args["path"]
 
     class Inside:
@@ -102,8 +99,6 @@ async def test_trust_that_a_call_gave_is_not_lost_when_a_hook_asks_about_its_res
     hooks = [Look(), Approval(), Inside(), Afterwards()]
     run = await started(Agent("clerk", model=script, tools=[folder.tool], hooks=hooks))
     await run.respond("sure", "t")
-    assert folder.gone == ["/box/a"]
-    await run.respond("seen", True)
 
     assert (state[0], state[-1]) == ({}, {"trusted": True, "seen": "/box/a"})
     assert folder.gone == ["/box/a", "/box/b"]

@@ -1,11 +1,11 @@
-"""Hooks after a tool: what they change, ask and stop."""
+"""Hooks after a tool: what they withhold."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from agent_scripts import Folder, Script, call, respond, started
+from agent_scripts import Script, call, started
 from pydantic_ai.messages import ToolCallPart
 
 from abeyance import (
@@ -14,35 +14,6 @@ from abeyance import (
     Principal,
     tool,
 )
-
-
-async def deleting(folder: Folder, *hooks: object, calls: Any = None, **about: Any) -> Any:
-    script = Script(calls or [call("delete", "c1", path="/a")], "done")
-    run = await started(Agent("clerk", model=script, tools=[folder.tool], hooks=hooks), **about)
-    return run, script
-
-
-async def test_an_after_hook_that_asks_does_not_have_the_tool_run_again() -> None:
-    class Check:
-        name = "check"
-
-        async def after_tool_call(self, event: AfterToolCall) -> None:
-            answer = await event.interrupt("look", reason={"result": event.result})
-            event.result, event.error = answer, answer == "bad"
-
-    folder = Folder()
-    calls = [call("delete", "c1", path="/a"), call("delete", "c2", path="/b")]
-    run, script = await deleting(folder, Check(), calls=calls)
-    assert folder.gone == ["/a", "/b"]
-    assert [each.reason for each in await run.interrupts()] == [
-        {"result": "deleted /a"},
-        {"result": "deleted /b"},
-    ]
-    await respond(run, "c2", "good")
-    await respond(run, "c1", "bad")
-
-    assert folder.gone == ["/a", "/b"]
-    assert script.told() == {"c1": ("failed", "bad"), "c2": ("success", "good")}
 
 
 class Broken:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from agent_scripts import Script, call, ran, started
+from agent_scripts import Script, call, started
 
 from abeyance import AfterToolCall, Agent, BeforeToolCall, Refusal
 
@@ -34,11 +34,9 @@ class Watching:
         self.seen.append((event.call_id, event.args, event.result, event.error, event.cancelled))
 
 
-class Looking:
-    """Asks about every result, and takes the answer in its place."""
-
+class Marking:
     async def after_tool_call(self, event: AfterToolCall) -> None:
-        event.result = await event.interrupt("look", reason={"result": event.result})
+        event.result = f"{event.result}, seen"
 
 
 class Team:
@@ -130,25 +128,6 @@ async def test_an_approval_is_asked_for_after_what_a_hook_asked_about_an_agent(
     ]
 
 
-async def test_an_after_hook_asks_about_each_agent_and_is_asked_once_about_each() -> None:
-    watching = Watching()
-    calls = [call("helper", "c1", task="one"), call("helper", "c/2", task="two")]
-    team = Team(*calls, hooks=[Looking(), watching])
-    run = await started(team.clerk)
-    assert [(each.name, each.reason) for each in await run.interrupts()] == [
-        ("look", {"result": "helped"}),
-        ("look", {"result": "helped"}),
-    ]
-    first, second = await run.interrupts()
-    assert first.address.endswith("node:model:2;process:Looking.after.c1")
-    await run.respond(second.id, "well")
-    await run.respond(first.id, "badly")
-
-    assert (run.status, len(team.inner.seen), len(team.script.seen)) == ("completed", 2, 2)
-    assert team.script.told() == {"c1": ("success", "badly"), "c/2": ("success", "well")}
-    assert [each[2] for each in watching.seen[-2:]] == ["badly", "well"]
-
-
 async def test_an_after_hook_sees_that_an_agent_failed() -> None:
     watching = Watching()
     endless = Agent("helper", model=Script(call("nothing", "n")), max_turns=1)
@@ -160,21 +139,6 @@ async def test_an_after_hook_sees_that_an_agent_failed() -> None:
     assert (is_error, is_cancelled, "max_turns=1" in text) == (True, False, True)
 
 
-async def test_an_agent_that_a_hook_cancelled_is_not_entered_when_one_asks_about_it() -> None:
-    class No:
-        async def before_tool_call(self, event: BeforeToolCall) -> None:
-            event.cancel_tool = "not today"
-
-    team = Team(hooks=[No(), Looking()])
-    run = await started(team.clerk)
-    assert [each.reason for each in await run.interrupts()] == [{"result": "not today"}]
-    await run.respond("look", "perhaps tomorrow")
-
-    assert (team.inner.seen, run.status) == ([], "completed")
-    assert team.script.told() == {"c1": ("denied", "perhaps tomorrow")}
-    assert await ran(run) == []
-
-
 async def test_an_after_hook_sees_large_tasks_and_what_large_ones_came_to() -> None:
     class OnlyOne:
         async def before_tool_call(self, event: BeforeToolCall) -> None:
@@ -182,17 +146,16 @@ async def test_an_after_hook_sees_large_tasks_and_what_large_ones_came_to() -> N
 
     watching, large = Watching(), "long " * 1_000
     calls = [call("helper", id_, task=f"{id_} {large}") for id_ in ("c1", "c2")]
-    team = Team(*calls, helped=large, hooks=[OnlyOne(), Looking(), watching])
+    team = Team(*calls, helped=large, hooks=[OnlyOne(), watching, Marking()])
     run = await started(team.clerk)
-    assert [each.reason["result"] for each in await run.interrupts()] == ["one is enough", large]
-    for entry in await run.interrupts():
-        await run.respond(entry.id, f"{entry.reason['result']}, seen")
 
+    assert (len(team.inner.seen), run.status) == (1, "completed")
     assert team.script.told() == {
         "c1": ("success", f"{large}, seen"),
         "c2": ("denied", "one is enough, seen"),
     }
     assert {each[1]["task"] for each in watching.seen} == {f"c1 {large}", f"c2 {large}"}
+    assert {each[2] for each in watching.seen} == {large, "one is enough"}
 
 
 async def test_who_answers_what_a_hook_asks_before_an_agent_needs_its_capability() -> None:

@@ -106,30 +106,6 @@ async def test_an_after_hook_changes_what_the_model_reads_of_a_rejected_call() -
     assert script.told() == {"c1": ("success", "ask again tomorrow")}
 
 
-async def test_an_after_hook_asks_about_a_rejected_call_and_others_are_not_heard_again() -> None:
-    class Doubting:
-        async def after_tool_call(self, event: AfterToolCall) -> None:
-            if event.cancelled and event.args["amount"] == 2:
-                event.result = await event.interrupt("why", response=str)
-
-    watching = Watching()
-    clerk, script = paying(watching, Doubting(), calls=3)
-    run = await started(clerk)
-    for entry in await run.interrupts():
-        await run.respond(entry.id, NO)
-    (entry,) = await run.interrupts()
-    assert entry.address.endswith("node:model:2;process:Doubting.after.c2")
-    await run.respond("why", "no money")
-
-    assert [each[0] for each in watching.seen] == ["c1", "c2", "c3", "c2"]
-    assert list(script.told().values()) == [
-        ("denied", REJECTED),
-        ("denied", "no money"),
-        ("denied", REJECTED),
-    ]
-    assert run.status == "completed"
-
-
 async def test_in_a_sequence_an_after_hook_is_heard_before_the_next_call_is_looked_at() -> None:
     class Strict(Watching):
         async def before_tool_call(self, event: BeforeToolCall) -> None:

@@ -96,7 +96,10 @@ async def _spoils_the_state(event: BeforeToolCall) -> None:
     ("wrong", "told"),
     [
         (_raises, "TypeError: oops"),
-        (_raises_interrupt, "it raised Interrupt; a hook asks by `await event.interrupt(...)`"),
+        (
+            _raises_interrupt,
+            "it raised Interrupt; before a call, a hook asks by `await event.interrupt(",
+        ),
         (_exits, "RuntimeError: the code called sys.exit("),
         (_asks_twice, "it asks 'known' twice at one event"),
         (_asks_twice_and_goes_on, "it asks 'known' twice at one event"),

@@ -65,13 +65,14 @@ async def a_call_is_decided_by_votes(stage: Stage) -> None:
 class Teller:
     async def before_tool_call(self, event: BeforeToolCall) -> None:
         event.args["task"] = await event.interrupt("task", response=str)
+        event.args["task"] += await event.interrupt("right", response=str)
 
     async def after_tool_call(self, event: AfterToolCall) -> None:
-        event.result = f"{event.result} {await event.interrupt('right')}"
+        event.result = f"{event.result} Really."
 
 
 async def an_agent_in_an_agent_is_handed_over(stage: Stage) -> None:
-    """A hook asks before and after an agent is called that has called a tool."""
+    """A hook asks twice before an agent is called that calls a tool, and adds to what that came to."""
     cashier = Agent("cashier", model=scripted([SMALL], "Paid."), tools=[pay])
     calls = scripted([("cashier", {"task": "pay"})], told)
     as_tool = cashier.as_tool(description="Pays.")
@@ -81,9 +82,9 @@ async def an_agent_in_an_agent_is_handed_over(stage: Stage) -> None:
         await run.answer(task="pay twice")
         await run.waiting()
         await run.hand_over()
-        await run.answer(right="That is right.")
+        await run.answer(right=", please")
         ended = await run.ended()
-    assert ended.values["report"] == "cashier: success: Paid. That is right."
+    assert ended.values["report"] == "cashier: success: Paid. Really."
 
 
 async def a_model_that_speaks_is_paused_and_hears(stage: Stage) -> None:
