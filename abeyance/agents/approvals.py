@@ -84,14 +84,6 @@ class Remember:
     below: Mapping[str, StrictInt | StrictFloat] = Field(default_factory=dict)
 
 
-def remembered_arguments(value: object) -> tuple[str, ...]:
-    """Return the arguments that a declaration names; none of what is no declaration."""
-    if not isinstance(value, Remember):
-        return ()
-    same = (value.same,) if isinstance(value.same, str) else value.same
-    return (*same, *value.below)
-
-
 def remembered(value: object, schema: Json, errors: DeclarationErrors) -> core.Remember | None:
     """Return what may be remembered of the approvals of a tool whose arguments have this schema; None if
     nothing, or with faults, which are collected.

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from agent_scripts import Script, call
+from agent_scripts import Script
 from mcp_site import deeds, started
 from pydantic_ai.messages import (
     ModelMessage,
@@ -27,12 +26,9 @@ from abeyance import (
     Graph,
     McpServer,
     Principal,
-    Remember,
-    ToolContext,
     testing,
 )
 from abeyance.agents.tool_server import close_servers
-from abeyance.contrib.mcp.client.toolset import tool_of
 from abeyance.errors import Blocked, BlockedCode
 
 ADA = Principal(subject="ada", capabilities=("sum",))
@@ -42,10 +38,6 @@ ADA = Principal(subject="ada", capabilities=("sum",))
 async def closed() -> AsyncIterator[None]:
     yield
     await close_servers()
-
-
-async def fetched(ctx: ToolContext, arguments: dict[str, Any]) -> dict[str, Any]:
-    return {"summary": "nothing"}
 
 
 class Calls:
@@ -190,89 +182,3 @@ async def test_a_server_that_is_not_there_blocks_its_agent_and_says_which(tmp_pa
     with pytest.raises(Blocked, match="the tools of the MCP server 'gone' cannot be listed") as why:
         await run.start()
     assert why.value.code is BlockedCode.TOOLS_UNAVAILABLE
-
-
-async def test_an_approval_of_a_servers_tool_shows_what_the_call_would_do(tmp_path: Path) -> None:
-    async def sums(ctx: ToolContext, arguments: dict[str, Any]) -> dict[str, Any]:
-        return {"summary": f"{ctx.tool} of {arguments['a']} and {arguments['b']}"}
-
-    model = Calls(("add", {"a": 1, "b": 2}))
-    server = started(tmp_path, tools=["add"], approve=True, preview=sums)
-    run = await testing.run(graph_of(model, server), {"task": "add"})
-    (asked,) = await run.interrupts()
-    assert asked.preview == {"summary": "add of 1 and 2"}
-    await run.respond(asked.id, {"approved": True})
-
-    assert run.values["said"].startswith("success: ")
-
-
-async def test_a_yes_to_a_servers_tool_is_remembered_for_the_calls_that_it_covers(
-    tmp_path: Path,
-) -> None:
-    remember = Remember(most="7d", same=["a"], below={"b": 10})
-    server = started(
-        tmp_path,
-        tools=["add", "fail"],
-        approve=True,
-        requested_capability="sum",
-        remember=remember,
-    )
-    turns = [call("add", f"c{b}", a=1, b=b) for b in (2, 3, 30)]
-    # It has none of the arguments.
-    script = Script(call("fail", "c0"), *turns, "done")
-    run = testing.InMemoryRun(graph_of(script, server), {"task": "add"})
-    await run.start()
-    (other,) = await run.interrupts()
-    assert (other.reason["tool"], other.remember) == ("fail", None)
-    await run.respond(other.id, {"approved": False, "reason": "no"}, principal=ADA)
-    (asked,) = await run.interrupts()
-    yes = {"approved": True, "remember": {"for": "8h", "where": "run"}}
-    await run.respond(asked.id, yes, principal=ADA)
-
-    (again,) = await run.interrupts()
-    assert again.reason["arguments"] == {"a": 1, "b": 30}
-    unasked = [each async for each in run.events(follow=False) if each.type == "approval.granted"]
-    assert [each.data["call"] for each in unasked] == ["c3"]
-
-
-async def test_a_grant_ends_when_the_server_or_what_it_says_of_its_tool_is_another(
-    tmp_path: Path,
-) -> None:
-    remember = Remember(most="7d", same=["a"])
-    declared = []
-    for folder, description in (("one", None), ("one", None), ("two", None), ("one", "Adds.")):
-        (tmp_path / folder).mkdir(exist_ok=True)
-        server = started(tmp_path / folder, tools=["add"], approve=True, remember=remember)
-        (listed,) = await server.list_tools()
-        said = listed if description is None else replace(listed, description=description)
-        made = tool_of(server, said)
-        assert made is not None
-        assert made.remember is not None
-        declared.append(made.remember.declaration)
-    assert declared[0] == declared[1]
-    assert len({*declared}) == 3
-
-
-@pytest.mark.parametrize(
-    ("options", "fault"),
-    [
-        (
-            {"remember": Remember(most="1d", same="to")},
-            "local has remember= but not approve=",
-        ),
-        (
-            {"remember": True, "approve": True},
-            "local: remember=True is invalid",
-        ),
-        (
-            {"preview": print, "approve": True},
-            "preview=<built-in function print> of local is invalid",
-        ),
-        ({"preview": fetched}, "local has preview= but not approve="),
-    ],
-)
-def test_a_preview_or_what_is_remembered_that_cannot_be_is_a_fault(
-    tmp_path: Path, options: dict[str, Any], fault: str
-) -> None:
-    with pytest.raises(ValueError, match=re.escape(fault)):
-        started(tmp_path, **options)

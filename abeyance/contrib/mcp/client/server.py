@@ -15,17 +15,14 @@ of 2025, as are all later calls of this tool.
 
 from __future__ import annotations
 
-import inspect
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 from urllib.parse import urlsplit
 
-from abeyance.agents.approvals import Remember, remembered, remembered_arguments
 from abeyance.agents.tool import Tool
-from abeyance.authoring.callables import can_take
 from abeyance.authoring.declarations import DeclarationErrors
 from abeyance.authoring.retries import DEFAULT_BACKOFF, Backoff, retry_policy
 from abeyance.authoring.terms import decisions_of
@@ -95,11 +92,7 @@ class McpServer:
     `tools` selects the tools to offer, by the server's names, and `exclude` removes some; `prefix` is put
     before each name. `approve` is True if every call needs an approval, or a predicate of the tool's name
     (as the model sees it) and its arguments. Approvers, and people who answer the server's elicitations,
-    need `requested_capability`; `decisions` lists what an approval allows, as in `@tool`. `preview` is
-    an async function of a ToolContext, whose `tool` is the name of the tool, and the arguments, a
-    mapping: it describes what the call would do, and is shown with the approval. `remember` lets
-    approvers remember their yes to a tool that has all arguments which it names, as in `@tool`, until
-    the server or what it says of the tool is another.
+    need `requested_capability`; `decisions` lists what an approval allows, as in `@tool`.
 
     `timeout` bounds the work of a call, without the time that a person takes to answer.
     `connect_timeout` bounds connecting. `retries` counts the attempts after the first (3, or with
@@ -126,8 +119,6 @@ class McpServer:
     approve: Approve = False
     requested_capability: str | None = None
     decisions: Sequence[Decision] | None = None
-    preview: Callable[..., Any] | None = None
-    remember: Remember | None = None
     timeout: Duration = 60.0
     connect_timeout: Duration = 30.0
     idle: Duration = 300.0
@@ -163,36 +154,11 @@ class McpServer:
         self._retry(errors.note)
         if self.decisions is not None:
             decisions_of(self.decisions, self.title, errors)
-        errors.faults.extend(self._preview_faults())
-        errors.faults.extend(self._remember_faults())
         if errors.faults:
             raise ValueError(errors.faults[0])
         if isinstance(self.tools, str) or isinstance(self.exclude, str):
             message = f"tools= or exclude= of {self.title} is a text: pass a list of names"
             raise ValueError(message)  # noqa: TRY004 - as every error of a declaration
-
-    def _preview_faults(self) -> Iterator[str]:
-        if self.preview is None:
-            return
-        if not inspect.iscoroutinefunction(self.preview) or not can_take(self.preview, 2):
-            yield (
-                f"preview={self.preview!r} of {self.title} is invalid: use an async function of "
-                "(context, arguments)"
-            )
-        if not self.approve:
-            yield f"{self.title} has preview= but not approve=, so nobody would see it: set approve="
-
-    def _remember_faults(self) -> Iterator[str]:
-        if self.remember is None:
-            return
-        errors = DeclarationErrors()
-        names = remembered_arguments(self.remember)
-        # Which arguments its tools have only the server knows.
-        any_tool = {"properties": {name: {"type": "number"} for name in names}}
-        remembered(self.remember, any_tool, errors)
-        yield from (f"{self.title}: {fault}" for fault in errors.faults)
-        if not self.approve:
-            yield f"{self.title} has remember= but not approve=, so there is no yes: set approve="
 
     @property
     def retry(self) -> RetryPolicy:

@@ -11,17 +11,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from abeyance.agents.approvals import Remember, remembered
 from abeyance.agents.tool import Tool, ToolContext
 from abeyance.agents.tool_decorator import tool
 from abeyance.agents.tool_errors import ResultError, ToolDeclarationError, ToolFailed
 from abeyance.agents.tool_schema import SchemaArguments, judged_when_called
-from abeyance.authoring.declarations import DeclarationErrors
 from abeyance.authoring.interrupts import Suspended, lowered
 from abeyance.contrib.mcp.client.elicitation import Answer, Elicitation, elicitation_question
 from abeyance.contrib.mcp.client.errors import McpDown, McpToolError, McpUnusable
 from abeyance.contrib.mcp.client.server import McpServer, McpTool
-from abeyance.core.json import Json, canonical, sha256
+from abeyance.core.json import Json, canonical
 from abeyance.errors import Blocked, BlockedCode
 from abeyance.schemas.json_schema import without_lookaround
 
@@ -39,7 +37,9 @@ async def tools_of(server: McpServer, known: dict[str, Tool | None]) -> dict[str
     except (McpDown, McpUnusable) as error:
         message = f"the tools of the MCP server {server.title!r} cannot be listed: {error}"
         raise Blocked(message, code=BlockedCode.TOOLS_UNAVAILABLE) from error
-    keys = {canonical(_identity(entry)): entry for entry in mcp_tools}
+    keys = {
+        canonical([entry.name, entry.description, entry.parameters]): entry for entry in mcp_tools
+    }
     made = {
         key: known[key] if key in known else tool_of(server, entry) for key, entry in keys.items()
     }
@@ -59,7 +59,7 @@ def tool_of(server: McpServer, mcp_tool: McpTool) -> Tool | None:
         return server.needs_approval(name, arguments)
 
     try:
-        made = tool(
+        return tool(
             name=name,
             description=mcp_tool.description,
             schema=SchemaArguments(
@@ -68,8 +68,6 @@ def tool_of(server: McpServer, mcp_tool: McpTool) -> Tool | None:
             approve=needs_approval if callable(server.approve) else server.approve,
             requested_capability=server.requested_capability if server.approve else None,
             decisions=server.decisions if server.approve else None,
-            preview=server.preview if server.approve else None,
-            remember=_remembered(server, mcp_tool),
             retries=server.retry.retries,
             backoff=server.backoff,
             retry_for=server.retry_for,
@@ -78,27 +76,6 @@ def tool_of(server: McpServer, mcp_tool: McpTool) -> Tool | None:
     except (ToolDeclarationError, ValueError) as error:
         _logger.warning("server=%s tool=%s | not offered: %s", server.title, name, error)
         return None
-    if made.remember is None:
-        return made
-    # Another server, or another tool under the same name, is not what somebody has agreed to.
-    about = [made.remember.declaration, server.key, *_identity(mcp_tool)]
-    return replace(made, remember=replace(made.remember, declaration=sha256(about)))
-
-
-def _remembered(server: McpServer, mcp_tool: McpTool) -> Remember | None:
-    """Return what may be remembered of an approval of a tool: nothing if it lacks an argument."""
-    if server.remember is None:
-        return None
-    errors = DeclarationErrors()
-    if remembered(server.remember, mcp_tool.parameters, errors) is None:
-        text = "server=%s tool=%s | no approval is remembered: %s"
-        _logger.info(text, server.title, mcp_tool.name, "; ".join(errors.faults))
-        return None
-    return server.remember
-
-
-def _identity(mcp_tool: McpTool) -> list[Json]:
-    return [mcp_tool.name, mcp_tool.description, mcp_tool.parameters]
 
 
 async def _call(
