@@ -221,7 +221,7 @@ class _Hold:
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
         self._made: Counter[str] = Counter()
-        self._confirmed: set[str] = set()
+        self._confirmed: dict[str, str | bool] = {}
 
     def begin(self) -> None:
         hooks = self._agent.hooks
@@ -249,7 +249,8 @@ class _Hold:
 
         def confirm_later(event: Any, action: Any, handler: str) -> bool:
             if isinstance(action, Confirm) and action.response is None:
-                self._confirmed.add(event.tool_use["toolUseId"])
+                words = filter(None, [action.prompt, action.reason])
+                self._confirmed[event.tool_use["toolUseId"]] = " ".join(words) or True
                 return False
             return bool(apply(event, action, handler))
 
@@ -271,7 +272,7 @@ class _Hold:
         id_ = use["toolUseId"]
         held = self._held(id_)
         if held is None:
-            reason = {"use": use, "approve": id_ in self._confirmed}
+            reason = {"use": use, "approve": self._confirmed.get(id_, False)}
             yield ToolInterruptEvent(use, [Interrupt(self._interrupt_id(id_), _HELD, reason)])
             return
         self._made[id_] += 1

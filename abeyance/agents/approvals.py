@@ -57,6 +57,7 @@ OnApprovalTimeout: TypeAlias = Literal["halt", "reject"] | Mapping[Literal["defa
 _MAX_SHOWN_BYTES: Final = 100_000
 """A question stays in the run's state while it is open."""
 _MAX_PROMPT_ARGUMENTS: Final = 300
+_MAX_WORDS: Final = 1_000
 _ROOT_KEYWORDS: Final = frozenset({"$schema", "$id", "$defs", "definitions"})
 _LONGEST_DAYS: Final = 90
 _LONGEST: Final = _LONGEST_DAYS * 86_400.0
@@ -240,8 +241,8 @@ async def needs_approval(tool: Tool, arguments: Mapping[str, Json]) -> bool:
     return verdict
 
 
-def approval_question(tool: Tool, arguments: Mapping[str, Json]) -> Asked:
-    """Return the approval question for a call.
+def approval_question(tool: Tool, arguments: Mapping[str, Json], words: str = "") -> Asked:
+    """Return the approval question for a call; `words` are what its framework says about it.
 
     The answer is `{approved: true, arguments?, remember?}`, with `arguments` if the approver edits them,
     `{approved: false, reason?}`, or `{approved: false, result}`. Raises ArgumentsError if the arguments
@@ -254,6 +255,9 @@ def approval_question(tool: Tool, arguments: Mapping[str, Json]) -> Asked:
         spans: Spans = ((0, len(prompt)),)
     else:
         prompt, spans = fill_marked(tool.prompt, arguments)
+    if words:
+        begin, prompt = len(prompt), f"{prompt} {truncate(words, _MAX_WORDS)}"
+        spans = (*spans, (begin, len(prompt)))
     question = replace(
         tool.question,
         prompt=prompt,

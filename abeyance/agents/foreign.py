@@ -74,13 +74,14 @@ class ForeignTool:
 class ForeignCall:
     """A call that the model made, as the framework lets it through. `id` is the model's.
 
-    With `approve` the framework wants a person to approve this call, whatever its tool says.
+    With `approve` the framework wants a person to approve this call, whatever its tool says; a text is
+    what it tells this person.
     """
 
     id: str
     tool: str
     arguments: Mapping[str, Json] | str
-    approve: bool = False
+    approve: bool | str = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -281,8 +282,8 @@ class ForeignAgent(Agent):
             id_ = unused_id(call.id)
             ids[id_] = call.id
             arguments = call.arguments if isinstance(call.arguments, str) else dict(call.arguments)
-            asks = call.approve and call.tool not in self._ruled
-            details = dict(MUST_ASK) if asks else None
+            asks = call.approve is not False and call.tool not in self._ruled
+            details = {MUST_ASK: call.approve or True} if asks else None
             parts.append(ToolCallPart(call.tool, arguments, id_, provider_details=details))
         if not taken.calls:
             try:

@@ -22,8 +22,8 @@ from abeyance.authoring.context import Context
 from abeyance.core.json import Json
 from abeyance.core.outcome import Call, Finished, Send
 
-MUST_ASK: Final = {"abeyance": "approve"}
-"""The details of the part of a call that needs an approval, whatever its tool says."""
+MUST_ASK: Final = "abeyance_approve"
+"""In the details of the part of a call: what its framework says of why it needs an approval, or True."""
 MAX_CALLS: Final = 64
 MAX_BYTES: Final = 500_000
 """The arguments of a turn are copied together. A call beyond a limit is an error for the model."""
@@ -32,12 +32,14 @@ _SEEN: Final = "seen"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestedCall:
-    """One call of a turn, as the model wrote it. With `approve` it needs an approval."""
+    """One call of a turn, as the model wrote it. With `approve`, words for the approver or True, it needs
+    an approval, whatever its tool says.
+    """
 
     tool: str
     call_id: str
     arguments: Json
-    approve: bool = False
+    approve: bool | str = False
 
 
 def within_limits(

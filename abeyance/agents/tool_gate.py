@@ -37,7 +37,8 @@ HOOKED: Final = "hooked"
 DIGEST: Final = "digest"
 """In the item of a visit: of the call that needed an approval in the turn."""
 _MUST_ASK: Final = "approve"
-"""In the item of a visit: the call needs an approval, whatever its tool says."""
+"""In the item of a visit: the call needs an approval, whatever its tool says. Words for the approver, or
+True."""
 
 STARTED: Final = CALL_STARTED.removeprefix("/")
 """The marker in the journal of how often the code of a call with a gate began."""
@@ -107,7 +108,7 @@ class ToolCall:
 
 
 async def ask_in_turn(
-    call: ToolCall, ctx: Context, *, must_ask: bool
+    call: ToolCall, ctx: Context, *, must_ask: bool | str
 ) -> tuple[dict[str, Json], tuple[Asked, ...]]:
     """Return what is asked before a call, and what its visit has to know of the gate: nothing if the call
     may run at once.
@@ -116,7 +117,7 @@ async def ask_in_turn(
     with `must_ask`: a framework has its reasons for this very call. Raises CallError if the call must not
     run.
     """
-    gate: dict[str, Json] = {_MUST_ASK: True} if must_ask else {}
+    gate: dict[str, Json] = {} if must_ask is False else {_MUST_ASK: must_ask}
     if asked := await call.before():
         return {**gate, HOOKED: True}, asked
     if not must_ask and not await needs_approval(call.tool, call.arguments):
@@ -125,7 +126,7 @@ async def ask_in_turn(
     is_granted = not must_ask and await _find_grant(call, ctx, takes=False) is not None
     if is_granted or call.tool.preview is not None:
         return gate, ()
-    return gate, (approval_question(call.tool, call.arguments),)
+    return gate, (approval_question(call.tool, call.arguments, _words(gate)),)
 
 
 class VisitGate:
@@ -231,7 +232,7 @@ class VisitGate:
         asked anew, `before` is what they saw. Raises ArgumentsError if the call is too large to show.
         """
         call = self._call
-        asked = approval_question(call.tool, call.arguments)
+        asked = approval_question(call.tool, call.arguments, _words(self._ctx.item))
         if preview is None:
             return asked
         number = 1 if before is None else before["number"] + 1
@@ -256,6 +257,12 @@ class VisitGate:
         call = self._call
         context = call.context(self._ctx, call.memory.fork())
         return await preview_of(call.tool, context, call.arguments)
+
+
+def _words(item: Mapping[str, Json]) -> str:
+    """Return what a framework says to who approves a call."""
+    must_ask = item.get(_MUST_ASK)
+    return must_ask if isinstance(must_ask, str) else ""
 
 
 async def _find_grant(call: ToolCall, ctx: Context, *, takes: bool) -> dict[str, Json] | None:

@@ -232,7 +232,7 @@ def _requested(call: ToolCallPart) -> RequestedCall:
         tool=call.tool_name,
         call_id=call.tool_call_id,
         arguments=call.args or {},
-        approve=(call.provider_details or {}) == MUST_ASK,
+        approve=(call.provider_details or {}).get(MUST_ASK, False),
     )
 
 

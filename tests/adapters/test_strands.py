@@ -88,7 +88,7 @@ def _gates() -> dict[str, Any]:
         name = "gate"
 
         def before_tool_call(self, event: Any, **_: Any) -> Any:
-            return Confirm(prompt="Pay?")
+            return Confirm(prompt="Pay?", reason="It is much.")
 
     return {
         "HumanInTheLoop": HumanInTheLoop(),
@@ -117,6 +117,8 @@ async def test_what_an_intervention_asks_is_an_approval(
     assert (question.kind, question.name) == ("approval", "approve")
     assert question.reason == {"tool": "pay", "arguments": {"x": 1}}
     assert question.payload["digest"]
+    assert question.prompt.startswith("Run 'pay' with {\"x\":1}? ")
+    assert ("Pay? It is much." in question.prompt) == (gate == "Confirm")
     assert office.lines == ["turn 1"]
     await run.respond(question.id, answer)
 

@@ -127,7 +127,7 @@ async def test_a_call_with_a_preview_runs_unasked_and_without_one() -> None:
 
 async def test_a_call_for_which_a_framework_wants_an_approval_is_asked_about() -> None:
     purse = Purse()
-    wanted = replace(call("pay", "c2", amount=6, to="bob"), provider_details=dict(MUST_ASK))
+    wanted = replace(call("pay", "c2", amount=6, to="bob"), provider_details={MUST_ASK: True})
     script = Script(call("pay", "c1", amount=5, to="bob"), wanted, "done")
     run = await started(Agent("clerk", model=script, tools=[purse.tool]))
     await run.respond("approve", YES, principal=ADA)
