@@ -102,7 +102,7 @@ class RuleParser:
             case str() if match := _AT_NODE.fullmatch(when):
                 return Matches(node=match["node"])
             case str():
-                return Clips(text=when, node=node_of(when))
+                return Clips(text=when, node=router().node_of(when))
             case _:
                 self._intake.note(f"{label}: when={when!r} is invalid: use a mapping or CLIPS text")
         return None
@@ -235,11 +235,3 @@ def compile_rules(
 def _needs_a_binding(action: RuleAction) -> bool:
     # If `?n` is retracted, `?n <- (node-id (id work))` is more than a node's name.
     return isinstance(action, Retract) and action.fact.startswith("?")
-
-
-def node_of(when: str | Mapping[str, Json]) -> str | None:
-    """Return the one node after which a condition can hold, or None."""
-    if not isinstance(when, str):
-        node = when.get(NODE)
-        return node if isinstance(node, str) else None
-    return router().node_of(when)

@@ -106,12 +106,7 @@ class Form(BaseModel):
         form = handler.resolve_ref_schema(handler(schema))
         for own, other in cls._other_words():
             form["properties"][other] = form["properties"][own]
-            alone: list[dict[str, Any]] = [{"required": [own]}, {"required": [other]}]
-            if own in form.get("required", ()):
-                form["required"].remove(own)
-                form["oneOf"] = alone
-            else:
-                form["not"] = {"required": [own, other]}
+            form["not"] = {"required": [own, other]}
         return form
 
     @classmethod

@@ -19,7 +19,6 @@ from abeyance.authoring.lines import (
     subjects_of_edge,
     subjects_of_node,
 )
-from abeyance.authoring.rules import node_of
 from abeyance.core.json import Json, canonical
 from abeyance.core.spec import START
 from abeyance.errors import GraphError
@@ -29,20 +28,14 @@ from abeyance.schemas.state_model import FromStart
 from abeyance.util import ImportStringError, import_string
 from abeyance.yaml.schema import (
     ActionForm,
-    AssertForm,
     EdgeForm,
     FunctionNodeForm,
-    GotoForm,
     GraphForm,
     GraphNodeForm,
-    HaltForm,
     InterruptForm,
     InterruptNodeForm,
     NodeForm,
-    ParallelForm,
     QuestionForm,
-    RetractForm,
-    RetryForm,
     RuleForm,
     WayForm,
 )
@@ -140,7 +133,6 @@ class _Declaration:
         self._faults = faults
         self._opener = opener
         self._order: dict[str, None] = {}
-        self._leaves_by_join: set[str] = set()
         self._graph = Graph(
             name,
             state=self._state(name),
@@ -166,8 +158,7 @@ class _Declaration:
         """Add edges in the order of the nodes."""
         order = [name for name in self._order if name not in self._head.finally_]
         for source, target in pairwise([START, *order]):
-            if source not in self._leaves_by_join:
-                self._graph.edge(source, target)
+            self._graph.edge(source, target)
 
     def node(self, form: NodeForm, place: Place) -> None:
         """Declare a node; only its name, so that edges to it stay valid, if it could not be parsed."""
@@ -216,8 +207,7 @@ class _Declaration:
         label = f"the rule {form.id!r}"
         places = [(*place, "then", number) for number in range(len(form.then))]
         actions = [
-            self._action(action, where, node_of(form.when))
-            for action, where in zip(form.then, places, strict=True)
+            self._action(action, where) for action, where in zip(form.then, places, strict=True)
         ]
         self._graph.rule(form.id, when=form.when, then=actions)
         self._faults.repeated(f"two rules are named {form.id!r}", place)
@@ -225,9 +215,6 @@ class _Declaration:
         self._faults.subject(f"the rule name {form.id!r}", place)
         self._faults.keys(label, place, ["when"])
         for number, (action, where) in enumerate(zip(form.then, places, strict=True)):
-            if isinstance(action, ParallelForm) and action.join is not None:
-                self._leaves_by_join.update(action.nodes)
-                self.edge((action.nodes, action.join), where)
             self._faults.subject(f"{label}, then[{number}]", where)
             for mark in (",", ":"):
                 self._faults.subject(f"{label}, {actions[number]['kind']}{mark}", where)
@@ -303,25 +290,10 @@ class _Declaration:
             options["response"] = self._imported(options["response"], (*place, "response"))
         return options
 
-    def _action(self, form: ActionForm, place: Place, own: str | None) -> Mapping[str, Json]:
-        match form:
-            case InterruptForm():
-                return {"kind": form.kind, **self._question(form, place)}
-            case RetryForm(node=node, backoff=backoff, backoff_ms=milliseconds):
-                if milliseconds is not None:
-                    if backoff is not None:
-                        same = "'backoff' and 'backoff_ms' are the same: write one of them"
-                        self._faults.note(place, same)
-                    backoff = milliseconds / 1000
-                options = {"node": None if node == own else node, "backoff": backoff}
-                given = {name: value for name, value in options.items() if value is not None}
-                return {"kind": "retry", **given}
-            case ParallelForm(nodes=nodes):
-                return {"kind": "parallel", "nodes": nodes}
-            case AssertForm() | GotoForm() | HaltForm() | RetractForm():
-                return {name: value for name, value in form if value is not None}
-            case _:
-                assert_never(form)
+    def _action(self, form: ActionForm, place: Place) -> Mapping[str, Json]:
+        if isinstance(form, InterruptForm):
+            return {"kind": form.kind, **self._question(form, place)}
+        return {name: value for name, value in form if value is not None}
 
     def _state(self, graph: str) -> Any:
         match self._head.state:

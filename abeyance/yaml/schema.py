@@ -47,11 +47,6 @@ Looks: TypeAlias = Annotated[
 Fields: TypeAlias = dict[str, str]
 
 
-def _either(own: str, other: str) -> AliasChoices:
-    """Return aliases for a key: our own and Stargraph's."""
-    return AliasChoices(own, other)
-
-
 class DefaultAnswer(Form):
     """The answer that is given when nobody has answered in time."""
 
@@ -70,7 +65,11 @@ class ShownForm(Form):
 
     prompt: str | None = None
     reason: Any = None
-    payload: Any = Field(None, validation_alias=_either("payload", "interrupt_payload"))
+    payload: Any = Field(
+        None,
+        validation_alias=AliasChoices("payload", "interrupt_payload"),
+        description="for programs; `interrupt_payload` is Stargraph's name of it",
+    )
     response: Annotated[Schema | Reference, by_sort("a JSON Schema, or module:Class")] | None = None
     answer_to: str | None = Field(None, description="the field to which the answer is written")
     from_input: bool = Field(
@@ -204,7 +203,7 @@ class GotoForm(Form):
     """Run this node next."""
 
     kind: Literal["goto"]
-    node: str = Field(validation_alias=_either("node", "target"))
+    node: str
 
 
 class HaltForm(Form):
@@ -224,9 +223,7 @@ class ParallelForm(Form):
     """Run these nodes, each as a branch."""
 
     kind: Literal["parallel"]
-    nodes: list[str] = Field(validation_alias=_either("nodes", "targets"))
-    join: str | None = Field(None, description="the node that runs once all of them are done")
-    strategy: Literal["all"] = "all"
+    nodes: list[str]
 
 
 class RetractForm(Form):
@@ -240,13 +237,8 @@ class RetryForm(Form):
     """Run the node again."""
 
     kind: Literal["retry"]
-    node: str | None = Field(
-        None,
-        validation_alias=_either("node", "target"),
-        description="run this node, in place of the visited one",
-    )
+    node: str | None = Field(None, description="run this node, in place of the visited one")
     backoff: OptionalSeconds = Field(None, ge=0, description="the pause before it")
-    backoff_ms: int | None = Field(None, ge=0, description="the pause before it, in milliseconds")
 
 
 def _kind_of_action(value: object) -> object:

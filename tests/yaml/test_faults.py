@@ -166,19 +166,10 @@ ONE_FAULT = {
     "line 5: the kind 'stop' is unknown: use assert, goto, halt, interrupt, parallel, retract or retry": (
         RULE % "when: {node: a}, then: [{kind: stop}]"
     ),
-    "line 5: 'kind' is missing": RULE % "when: {node: a}, then: [{target: a}]",
+    "line 5: 'kind' is missing": RULE % "when: {node: a}, then: [{node: a}]",
     "line 5: 'node' is missing": RULE % "when: {node: a}, then: [{kind: goto}]",
-    "line 5: 'strategy' should be 'all', not 'race'": (
-        RULE % "when: {node: a}, then: [{kind: parallel, targets: [a, b], strategy: race}]"
-    ),
-    "line 5: the edge from 'a', 'b' to 'c' leads to an unknown node 'c'": (
-        RULE % "when: {node: a}, then: [{kind: parallel, targets: [a, b], join: c}]"
-    ),
     "line 5: the rule 'r', retry, leads to an unknown node 'd'": (
-        RULE % "when: {node: a}, then: [{kind: retry, target: d}]"
-    ),
-    "line 5: 'backoff' and 'backoff_ms' are the same: write one of them": (
-        RULE % "when: {node: a}, then: [{kind: retry, backoff: 1s, backoff_ms: 5}]"
+        RULE % "when: {node: a}, then: [{kind: retry, node: d}]"
     ),
     "line 5: 'backoff' should be greater than or equal to 0, not -1.0": (
         RULE % "when: {node: a}, then: [{kind: retry, backoff: -1}]"
