@@ -37,22 +37,6 @@ _NO_KEY: Final = re.compile(
 )
 """What the clients of the providers say without a key. Their types of it have nothing in common."""
 
-_KEYS: Final = {
-    "anthropic": "ANTHROPIC_API_KEY",
-    "azure": "AZURE_OPENAI_API_KEY",
-    "cohere": "CO_API_KEY",
-    "deepseek": "DEEPSEEK_API_KEY",
-    "google": "GOOGLE_API_KEY",
-    "groq": "GROQ_API_KEY",
-    "mistral": "MISTRAL_API_KEY",
-    "openai": "OPENAI_API_KEY",
-    "openai-chat": "OPENAI_API_KEY",
-    "openai-responses": "OPENAI_API_KEY",
-    "openrouter": "OPENROUTER_API_KEY",
-    "xai": "XAI_API_KEY",
-}
-"""The environment variable of the API key, by provider."""
-
 
 class _Failure(AbeyanceError):
     """`retry_after` is the delay in seconds that the provider asks for, if any."""
@@ -165,7 +149,7 @@ def _provider_failure(model: str, error: ModelAPIError) -> ModelFailure:
         case library.ModelQuotaExceededError():
             return _unusable(model, f"the account's quota or credit is used up: {_cut(error)}")
         case library.ModelAuthenticationError():
-            return _unusable(model, f"its provider rejected {_key(model)}{_reply(error)}")
+            return _unusable(model, f"its provider rejected its key{_reply(error)}")
         case library.ModelNotFoundError():
             return _unusable(model, f"its provider has no such model: {_cut(error)}")
         case library.ModelRequestRejectedError():
@@ -173,7 +157,7 @@ def _provider_failure(model: str, error: ModelAPIError) -> ModelFailure:
         case _ if status is None or status in _TRANSIENT_STATUSES or status >= _FIRST_SERVER_ERROR:
             return _down(model, _cut(error), retry_after=error.retry_after)
         case _ if status in _UNUSABLE_STATUSES:
-            return _unusable(model, f"its provider rejected {_key(model)}{_reply(error)}")
+            return _unusable(model, f"its provider rejected its key{_reply(error)}")
         case _ if status == _TOO_LARGE:
             return _refused(model, f"the conversation is too large for it: {_cut(error)}")
         case _:
@@ -219,12 +203,6 @@ def _refused(model: str, reason: str) -> ModelRefused:
     return ModelRefused(
         model, f"the model {model!r} refused the request, and would refuse it again: {reason}"
     )
-
-
-def _key(model: str) -> str:
-    provider = model.partition(":")[0].removeprefix("gateway/")
-    name = _KEYS.get(provider)
-    return f"the key in {name}" if name else f"the key of {provider!r}"
 
 
 def _reply(error: ModelAPIError) -> str:
