@@ -30,7 +30,7 @@ from abeyance.activities.node import NodeActivities
 from abeyance.activities.notification import AnnouncingActivities, NotificationActivities
 from abeyance.activities.recording import HandOver, RecordingActivities
 from abeyance.agents.model_request import setup_fault
-from abeyance.agents.tool_server import close_servers
+from abeyance.agents.tool import close_servers
 from abeyance.app import functions_of, load_graphs
 from abeyance.authoring.graph import Graph
 from abeyance.check import agents_of

@@ -16,10 +16,9 @@ from abeyance.agents.hooks import hook_faults
 from abeyance.agents.model_request import ToolSpec, request
 from abeyance.agents.output import FINAL_RESULT, OutputType
 from abeyance.agents.prompts import NOTE
-from abeyance.agents.tool import Tool
+from abeyance.agents.tool import Tool, ToolServer
 from abeyance.agents.tool_decorator import tool
 from abeyance.agents.tool_errors import ToolDeclarationError
-from abeyance.agents.tool_server import ToolServer
 from abeyance.authoring.budgets import Budget, budget_of
 from abeyance.authoring.callables import refuses
 from abeyance.authoring.context import Context

@@ -1,4 +1,5 @@
-"""`Tool` and `ToolContext`: running the function of a tool and encoding its result for the model.
+"""`Tool` and `ToolContext`: running the function of a tool and encoding its result for the model; and a
+`ToolServer`, as an agent knows it: which protocol it speaks, only its own package knows.
 
 A call without a result raises a `CallError`, whose text is for the model. Interrupts, `Fatal` and
 cancellation pass through: the model cannot handle them.
@@ -11,9 +12,9 @@ approver is asked anew.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
 
 from abeyance.agents.approvals import Approve
 from abeyance.agents.state import AgentState
@@ -203,3 +204,45 @@ def _preview_fault(made: Json) -> str | None:
     if (bytes_ := size(made)) > _MAX_PREVIEW_BYTES:
         return f"takes {bytes_} bytes, and may take {_MAX_PREVIEW_BYTES}: show a part of it"
     return None
+
+
+@runtime_checkable
+class ToolServer(Protocol):
+    """A server whose tools are listed before each request to the model, and called as any other tool.
+
+    People and models know it by its `title`; `description` says what the node of its calls does. Calls
+    may request `requested_capability`, and are retried by the policy `retry`. `library` is the module
+    without which it cannot be used.
+    """
+
+    @property
+    def title(self) -> str: ...
+
+    @property
+    def description(self) -> str: ...
+
+    @property
+    def requested_capability(self) -> str | None: ...
+
+    @property
+    def retry(self) -> RetryPolicy: ...
+
+    @property
+    def library(self) -> str: ...
+
+    async def available_tools(self) -> Mapping[str, Tool]:
+        """Return its tools of now by name. Raises Blocked while it is unavailable."""
+
+
+_closings: Final[set[Callable[[], Awaitable[None]]]] = set()
+
+
+def close_with_worker(close: Callable[[], Awaitable[None]]) -> None:
+    """Have `close` awaited at a worker's shutdown, to end the connections of its event loop."""
+    _closings.add(close)
+
+
+async def close_servers() -> None:
+    """End every connection to a server of tools, of this event loop. A worker calls it at shutdown."""
+    for close in tuple(_closings):
+        await close()

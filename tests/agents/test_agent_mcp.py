@@ -28,7 +28,7 @@ from abeyance import (
     Principal,
     testing,
 )
-from abeyance.agents.tool_server import close_servers
+from abeyance.agents.tool import close_servers
 from abeyance.errors import Blocked, BlockedCode
 
 ADA = Principal(subject="ada", capabilities=("sum",))

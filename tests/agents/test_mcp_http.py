@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from mcp_site import YES, People, Site, deeds, site, started, until
 
-from abeyance.agents.tool_server import close_servers
+from abeyance.agents.tool import close_servers
 from abeyance.authoring.interrupts import Suspended
 from abeyance.contrib.mcp.client.server import McpDown, McpServer, McpToolError, McpUnusable
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from mcp_site import People, deeds, is_running, started, until
 
-from abeyance.agents.tool_server import close_servers
+from abeyance.agents.tool import close_servers
 from abeyance.authoring.interrupts import Suspended
 from abeyance.contrib.mcp.client.connection import pool_of
 from abeyance.contrib.mcp.client.server import McpDown, McpServer, McpUnusable

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from mcp_site import YES, People, deeds, started, until
 
-from abeyance.agents.tool_server import close_servers
+from abeyance.agents.tool import close_servers
 from abeyance.authoring.interrupts import Suspended
 from abeyance.contrib.mcp.client import connection
 from abeyance.contrib.mcp.client.connection import pool_of

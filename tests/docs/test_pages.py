@@ -19,7 +19,7 @@ from stack import openapi_document
 import abeyance
 from abeyance import testing
 from abeyance.agents.hooks import EVENTS
-from abeyance.agents.tool_server import close_servers
+from abeyance.agents.tool import close_servers
 from abeyance.api.problems import PROBLEMS
 from abeyance.cli import main
 from abeyance.client.conversations import Conversations

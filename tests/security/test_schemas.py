@@ -50,8 +50,8 @@ from abeyance import (
     testing,
     tool,
 )
+from abeyance.agents.tool import close_servers
 from abeyance.agents.tool_errors import ToolDeclarationError
-from abeyance.agents.tool_server import close_servers
 from abeyance.errors import Code
 from abeyance.schemas.json_schema import faults_of, schema_of
 

@@ -23,7 +23,7 @@ from mcp.client.context import ClientRequestContext
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from abeyance.agents.tool_server import close_with_worker
+from abeyance.agents.tool import close_with_worker
 from abeyance.contrib.mcp.client.errors import McpDown, McpError, McpUnusable, of_status
 from abeyance.contrib.mcp.client.transport import transport
 from abeyance.duration import seconds
