@@ -15,6 +15,8 @@ from temporal_site import real_server, skipping_server
 from temporalio.client import Client as TemporalClient
 from temporalio.testing import WorkflowEnvironment
 
+from abeyance.client import reader
+
 # How long an example takes says more of the machine than of what is tried.
 settings.register_profile(
     "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
@@ -51,6 +53,12 @@ async def time_machine() -> AsyncIterator[WorkflowEnvironment]:
     """A server on which a run's time can be moved on by days."""
     async with skipping_server() as environment:
         yield environment
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever waits for a run asks Temporal soon whether it was ended there, which nobody records."""
+    monkeypatch.setattr(reader, "_ASK_TEMPORAL", 0.2)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -196,6 +196,7 @@ async def started_around(site: Site, values: dict[str, Any], **options: Any) -> 
     return run_id, talk
 
 
+@pytest.mark.usefixtures("impatient")
 async def test_a_run_that_timed_out_in_temporal_is_seen_as_that_everywhere(
     site: Site,
 ) -> None:
@@ -213,6 +214,7 @@ async def test_a_run_that_timed_out_in_temporal_is_seen_as_that_everywhere(
 # What the SDK leaves behind of a workflow whose beginning fails.
 @pytest.mark.filterwarnings("ignore:coroutine '_WorkflowInstanceImpl:RuntimeWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.usefixtures("impatient")
 async def test_a_run_that_was_started_around_us_with_what_is_no_json_fails_and_says_why(
     site: Site,
 ) -> None:

@@ -379,7 +379,7 @@ def test_a_worker_waits_for_a_temporal_that_is_not_there_and_says_so_once(place:
         line = worker.stderr.readline()
         # Longer than the pause between two tries.
         with pytest.raises(subprocess.TimeoutExpired):
-            worker.wait(3)
+            worker.wait(2)
         worker.terminate()
         rest = worker.stderr.read()
 

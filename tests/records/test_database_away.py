@@ -73,10 +73,10 @@ async def test_a_server_that_hangs_is_away_and_its_connections_are_used_no_more(
     with cluster.database() as url:
         database = Database(url)
         assert await database.read(count) == 0
-        monkeypatch.setattr(database_module, "READ_SECONDS", 0.5)
+        monkeypatch.setattr(database_module, "READ_SECONDS", 0.2)
         with cluster.stopped():
             for _ in range(6):
-                with pytest.raises(RecordsUnavailable, match=r"did not answer within 0\.5 s"):
+                with pytest.raises(RecordsUnavailable, match=r"did not answer within 0\.2 s"):
                     await database.read(count)
             began = time.monotonic()
             with pytest.raises(RecordsUnavailable), database.writing() as connection:

@@ -112,6 +112,7 @@ async def test_other_branches_of_an_open_run_lose_what_came_after_the_question(
         await site.replays(run.run_id)
 
 
+@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("end", ["terminated", "cancelled", "cancelled by Temporal"])
 async def test_a_run_that_was_ended_while_it_waited_waits_again(
     temporal: TemporalClient, end: str
