@@ -115,6 +115,24 @@ async def test_a_start_is_told_at_once_while_the_node_still_runs(temporal: Tempo
         assert [event.type async for event in events][-1] == "run.completed"
 
 
+async def test_who_follows_a_run_that_an_operator_terminates_reads_its_end_once(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, gates(1))
+    async with site.worker():
+        run_id = await site.start()
+        await site.until(run_id, "awaiting-input")
+        following = asyncio.create_task(followed(site.client.feed, run_id))
+        await temporal.get_workflow_handle(run_id).terminate(reason="enough")
+        await eventually(site.client.janitor.round)
+        live = await asyncio.wait_for(following, 30)
+
+    ends = [each for each in live if each.type in views.TERMINAL_EVENTS]
+    assert [(each.type, each.actor) for each in ends] == [("run.terminated", "temporal")]
+    assert "terminated through Temporal" in live[-1].data["reason"]
+    assert await followed(site.client.feed, run_id) == live
+
+
 async def test_what_no_run_or_no_cursor_is_gets_refused_before_the_first_event(
     temporal: TemporalClient,
 ) -> None:

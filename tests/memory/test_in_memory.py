@@ -8,28 +8,81 @@ from typing import Any
 import pytest
 from sample_graphs import Decision, State, gated, gates
 
-from abeyance import START, Context, Graph, Refusal, testing
+from abeyance import START, Context, Fatal, Graph, Refusal, testing
 from abeyance.core.state import Limits
 from abeyance.errors import Code
-from abeyance.views import InterruptView
+from abeyance.views import Event, InterruptView
+
+
+def lines(events: list[Event]) -> list[str]:
+    """Type and last segment of the address."""
+    return [
+        event.type + (f" {event.address.split(';')[-1]}" if event.address else "")
+        for event in events
+    ]
 
 
 async def test_a_run_with_a_scripted_answer_completes() -> None:
-    ended = await testing.run(gated(), {"amount": 3}, answers={"approve": {"approved": True}})
+    ended = await testing.run(gated(), {"amount": 31337}, answers={"approve": {"approved": True}})
 
     assert ended.status == "completed"
     assert ended.values["log"] == ["before", "after {'approved': True}"]
-    assert [event.type async for event in ended.events(follow=False)] == [
+    told = [event async for event in ended.events(follow=False)]
+    assert lines(told) == [
         "run.started",
-        "node.started",
-        "node.finished",
-        "interrupt.opened",
+        "node.started node:before",
+        "node.finished node:before",
+        "interrupt.opened node:approve",
         "run.awaiting_input",
-        "interrupt.answered",
-        "node.started",
-        "node.finished",
+        "interrupt.answered node:approve",
+        "node.started node:after",
+        "node.finished node:after",
         "run.completed",
     ]
+    assert (told[0].actor, told[5].actor) == ("temporal", "tester")
+    assert told[1].address == "graph:gated;node:before"
+    # What was decided and about what is for those who may read it.
+    text = "".join(event.model_dump_json() for event in told)
+    assert ("31337" in text, '"approved"' in text) == (False, False)
+
+
+async def test_a_node_that_fails_is_told_with_its_code_and_so_is_the_run() -> None:
+    graph = Graph("failing", state=State)
+
+    @graph.node
+    async def bad(state: State) -> dict[str, Any]:
+        raise Fatal("no such account")
+
+    graph.edge(START, "bad")
+    ended = await testing.run(graph)
+    told = [event async for event in ended.events(follow=False)]
+
+    assert lines(told)[1:] == [
+        "node.started node:bad",
+        "node.failed node:bad",
+        "run.failed node:bad",
+    ]
+    for event in told[-2:]:
+        assert event.data["code"] == "node_failed"
+        assert "no such account" in event.data["message"]
+
+
+async def test_a_message_is_told_without_its_text_and_so_is_what_became_of_it() -> None:
+    trial = testing.InMemoryRun(gated(timeout="1d"))
+    await trial.start()
+    await trial.send("be quick", message_id="m1")
+    await trial.advance("1d")
+    told = [event async for event in trial.events(follow=False)]
+
+    (queued,) = (event for event in told if event.type == "message.queued")
+    assert (queued.actor, queued.data["message_id"]) == ("tester", "m1")
+    assert "be quick" not in "".join(event.model_dump_json() for event in told)
+    assert lines(told)[-3:] == [
+        "interrupt.expired node:approve",
+        "message.undelivered",
+        "run.halted",
+    ]
+    assert told[-1].data == {"reason": "interrupt-timeout"}
 
 
 async def test_a_function_answers_what_it_is_asked() -> None:

@@ -132,12 +132,13 @@ def test_what_an_execution_recorded_that_temporal_does_not_have_stays(recorded: 
     assert kept(recorded) == seen
 
 
-def test_an_end_that_was_recorded_from_outside_stays(recorded: Recorded) -> None:
+@pytest.mark.parametrize("status", ["terminated", "timed-out"])
+def test_an_end_that_was_recorded_from_outside_stays(recorded: Recorded, status: str) -> None:
     recorded.write(FIRST)
-    view = run_view("r", status="terminated", ended_at=NOON, degraded=True)
+    view = run_view("r", status=status, ended_at=NOON, degraded=True)
     recorded.change(end, [End(origin="r-first", view=view)])
     seen = kept(recorded)
-    assert seen[0][-1] == "run.terminated"
+    assert seen[0][-1] == f"run.{status}".replace("-", "_")
 
     mend(recorded, until=3)
 

@@ -38,8 +38,10 @@ async def test_a_run_that_is_cancelled_through_temporal_or_fails_leaves_its_conv
     talk = new_conversation()
     async with site.worker():
         run_id = await site.start(conversation_id=talk)
-        await temporal.get_workflow_handle(run_id).cancel()
-        assert (await site.ended(run_id)).status == "cancelled"
+        await temporal.get_workflow_handle(run_id).cancel(reason="wrong customer")
+        ended = await site.ended(run_id)
+        assert (ended.status, ended.cancelled_by) == ("cancelled", "temporal")
+        assert "wrong customer" in (ended.reason or "")
         assert await claimed(site, talk) == []
         await site.replays(run_id)
 

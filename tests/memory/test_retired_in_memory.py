@@ -6,10 +6,9 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel
 from scripted_agents import scripted
-from temporal_site import ANYBODY, Site
-from temporalio.client import Client as TemporalClient
 
 from abeyance import START, Agent, Goto, Graph, append
+from abeyance.testing import InMemoryRun, run
 
 
 class State(BaseModel):
@@ -72,19 +71,16 @@ def after_with_retired() -> Graph:
     return graph
 
 
-async def test_an_older_run_ends_on_the_code_of_retired_nodes_and_a_new_one_does_not_meet_them(
-    temporal: TemporalClient,
-) -> None:
-    site = Site(temporal, before())
-    async with site.worker():
-        older = await site.start()
-        (asked,) = (await site.until(older, "awaiting-input")).interrupts
-    async with site.worker(after_with_retired()):
-        await site.client.run(older).respond(asked.id, True, principal=ANYBODY)
-        ended = await site.ended(older)
-        newer = await site.ended(await site.start(graph=after_with_retired()))
+async def test_an_older_run_ends_on_the_code_of_retired_nodes_and_a_new_one_does_not_meet_them() -> (
+    None
+):
+    older = InMemoryRun(before())
+    await older.start()
+    older.deploy(after_with_retired())
+    await older.respond("review", True)
+    newer = await run(after_with_retired())
 
-    assert ended.status == "completed", ended.error
-    assert ended.values["log"] == ["chosen", "paid", "nested"]
-    assert ended.values["report"] == "Nothing."
+    assert older.status == "completed", older.reason
+    assert older.values["log"] == ["chosen", "paid", "nested"]
+    assert older.values["report"] == "Nothing."
     assert newer.values["log"] == ["settled"]
