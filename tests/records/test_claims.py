@@ -11,7 +11,7 @@ import pytest
 from recorded import NOON, Recorded, at, batch, run_view
 from sqlalchemy import select
 
-from abeyance.core.delegations import Delegations, Wanted
+from abeyance.core.delegations import MOST, Delegations, Wanted
 from abeyance.core.policy import Principal
 from abeyance.errors import Code, Refusal
 from abeyance.keyring import Keyring
@@ -97,6 +97,21 @@ def test_what_is_lent_and_why_is_sealed(database_url: str) -> None:
 
 def wanted(id_: str) -> Wanted:
     return Wanted(id=id_, maker=ADA, to="bob", until=NOON + timedelta(days=1), reason="ill")
+
+
+def test_however_many_delegations_are_made_at_once_no_more_than_fit_are(recorded: Recorded) -> None:
+    def made(number: int) -> bool:
+        try:
+            recorded.change(delegations.change, lambda book: book.made(wanted(f"d{number}"), NOON))
+        except Refusal:
+            return False
+        return True
+
+    with ThreadPoolExecutor(10) as threads:
+        found = [*threads.map(made, range(MOST + 5))]
+
+    assert found.count(False) == 5
+    assert len(recorded.read(delegations.book).all) == MOST
 
 
 def test_delegations_are_read_as_they_were_changed(recorded: Recorded) -> None:
