@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator
 from datetime import UTC, datetime
 from typing import Any
 
 import httpx
 import pytest
 from sample_graphs import gated
-from stack import PLAIN, Api, app_for, new_id, problem, served, stream_events
+from stack import Api, app_for, new_id, problem, served, stream_events, streaming
 from temporal_site import Site, eventually
 from temporalio.client import Client as TemporalClient
 
@@ -23,25 +22,6 @@ from abeyance.errors import Unavailable
 
 STREAM = {"Accept": "text/event-stream"}
 YES = {"approved": True}
-
-
-@asynccontextmanager
-async def following(
-    api: Api, run_id: str, headers: dict[str, str] | None = None, **query: str
-) -> AsyncIterator[AsyncIterator[dict[str, Any]]]:
-    """The events of a stream that is open."""
-    async with (
-        httpx.AsyncClient(base_url=api.url, timeout=40, trust_env=False, verify=PLAIN) as http,
-        http.stream(
-            "GET", f"/runs/{run_id}/events", headers={**STREAM, **(headers or {})}, params=query
-        ) as response,
-    ):
-        assert response.status_code == 200
-        assert response.headers["content-type"].startswith("text/event-stream")
-        assert response.headers["cache-control"] == "no-store"
-        assert response.headers["x-accel-buffering"] == "no"
-        async with aclosing(stream_events(response)) as events:
-            yield events
 
 
 async def page(api: Api, run_id: str, **query: Any) -> dict[str, Any]:
@@ -56,7 +36,7 @@ async def test_a_stream_tells_what_was_and_what_comes_and_ends_with_the_run(
 ) -> None:
     run_id, (gate,) = await api.waiting("gated")
     types: list[str] = []
-    async with following(api, run_id) as events:
+    async with streaming(api, f"/runs/{run_id}/events") as events:
         async for event in events:
             assert event["run_id"] == run_id
             types.append(event["type"])
@@ -77,9 +57,11 @@ async def test_an_ended_run_is_read_from_any_place_by_pages_or_as_a_stream_as_it
     await api.until(run_id, "completed")
     path, whole = f"/runs/{run_id}/events", (await page(api, run_id))["items"]
     ids = [event["id"] for event in whole]
-    async with following(api, run_id, {"Last-Event-ID": ids[2]}, after=ids[0]) as events:
+    async with streaming(
+        api, f"/runs/{run_id}/events", {"Last-Event-ID": ids[2]}, after=ids[0]
+    ) as events:
         assert [event async for event in events] == whole[3:]
-    async with following(api, run_id, after=ids[1]) as events:
+    async with streaming(api, path, after=ids[1]) as events:
         assert [event async for event in events] == whole[2:]
     read, query = list[Any](), dict[str, Any]()
     while query.get("after", "") is not None:
@@ -201,7 +183,7 @@ async def test_a_viewer_who_does_not_read_delays_nobody_and_misses_nothing(
             http.stream("GET", f"/runs/{run_id}/events", headers=STREAM) as slow,
         ):
             api.narrow()
-            async with following(api, run_id) as quick:
+            async with streaming(api, f"/runs/{run_id}/events") as quick:
                 for number in range(4):
                     body = {"reason": f"{number} {'x' * 1900}"}
                     await api.http.post(f"/runs/{run_id}/pause?wait=10s", json=body)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import httpx
 import pytest
 import pytest_asyncio
 from sample_graphs import chain, gated, gates
-from stack import PLAIN, Api, app_for, problem, served, stream_events
+from stack import PLAIN, Api, app_for, problem, served, streaming
 from temporal_site import Site, eventually
 from temporalio.client import Client as TemporalClient
 
@@ -66,24 +66,6 @@ async def settled(office: Site) -> None:
         return seen == [each.id async for each in office.client.events(follow=False)]
 
     await eventually(has_come)
-
-
-@asynccontextmanager
-async def following(
-    api: Api, headers: dict[str, str] | None = None, **query: Any
-) -> AsyncIterator[AsyncGenerator[dict[str, Any], None]]:
-    """The events of a stream that is open."""
-    async with (
-        httpx.AsyncClient(base_url=api.url, timeout=40, trust_env=False, verify=PLAIN) as http,
-        http.stream(
-            "GET", "/events", headers={**STREAM, **(headers or {})}, params=query
-        ) as response,
-    ):
-        assert response.status_code == 200
-        assert response.headers["content-type"].startswith("text/event-stream")
-        assert response.headers["x-accel-buffering"] == "no"
-        async with aclosing(stream_events(response)) as events:
-            yield events
 
 
 async def page(api: Api, **query: Any) -> dict[str, Any]:
@@ -157,7 +139,7 @@ async def test_who_connects_again_elsewhere_misses_nothing_and_sees_nothing_twic
     gate = ""
     seen: list[dict[str, Any]] = []
     after = (await page(api, limit=1000))["next_cursor"]
-    async with following(api, {"Last-Event-ID": after}, after="not this") as events:
+    async with streaming(api, "/events", {"Last-Event-ID": after}, after="not this") as events:
         run_id = await api.start("gated", {})
         async for event in events:
             seen.append(event)
@@ -171,7 +153,7 @@ async def test_who_connects_again_elsewhere_misses_nothing_and_sees_nothing_twic
     app = create_app(office.settings, office.graphs, client)
     async with (
         served(app) as other,
-        following(other, {"Last-Event-ID": seen[-1]["id"]}) as events,
+        streaming(other, "/events", {"Last-Event-ID": seen[-1]["id"]}) as events,
     ):
         while seen[-1]["type"] != "run.completed":
             seen.append(await anext(events))
@@ -211,7 +193,7 @@ async def test_what_happens_to_runs_that_wait_comes_within_moments_and_then_noth
     await settled(office)
     after = (await page(api, limit=1000))["next_cursor"]
     others_too = len(office.client.records.following.followed)
-    async with following(api, after=after) as events, asyncio.timeout(20):
+    async with streaming(api, "/events", after=after) as events, asyncio.timeout(20):
         await api.http.post(f"/runs/{run_id}/messages", json={"text": "wait for it"})
         assert (await anext(events))["type"] == "message.queued"
         assert len(office.client.records.following.followed) > others_too
@@ -219,7 +201,7 @@ async def test_what_happens_to_runs_that_wait_comes_within_moments_and_then_noth
         types = [(await anext(events))["type"] for _ in range(4)]
         assert types[0] == "interrupt.answered"
         # A second listener joins those who are there.
-        async with following(api, type="message.queued") as others:
+        async with streaming(api, "/events", type="message.queued") as others:
             assert (await anext(others))["run_id"] == run_id
     await eventually(lambda: len(office.client.records.following.followed) <= others_too)
 

@@ -211,6 +211,24 @@ async def stream_events(response: httpx.Response) -> AsyncGenerator[dict[str, An
             fields = {}
 
 
+@asynccontextmanager
+async def streaming(
+    api: Api, path: str, headers: Mapping[str, str] | None = None, **query: Any
+) -> AsyncIterator[AsyncGenerator[dict[str, Any], None]]:
+    """The events of a stream that is open."""
+    accept = {"Accept": "text/event-stream", **(headers or {})}
+    async with (
+        httpx.AsyncClient(base_url=api.url, timeout=40, trust_env=False, verify=PLAIN) as http,
+        http.stream("GET", path, headers=accept, params=query) as response,
+    ):
+        assert response.status_code == 200
+        assert response.headers["content-type"].startswith("text/event-stream")
+        assert response.headers["cache-control"] == "no-store"
+        assert response.headers["x-accel-buffering"] == "no"
+        async with contextlib.aclosing(stream_events(response)) as events:
+            yield events
+
+
 def new_id(prefix: str = "run") -> str:
     """An id that nobody has."""
     return f"{prefix}-{uuid.uuid4().hex[:12]}"
