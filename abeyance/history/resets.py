@@ -77,10 +77,8 @@ class Told:
 
 def beginning(history: Sequence[HistoryEvent]) -> Point | None:
     """Return the point at which an execution has done nothing; None if it has done nothing yet."""
-    started = next((event for event in history if event.event_type == _STARTED), None)
-    if started is None or started.event_id == history[-1].event_id:
-        return None
-    return Point(event=started.event_id + 1, keeps_task=False)
+    begun = _begun(history)
+    return None if begun is None else Point(event=begun, keeps_task=False)
 
 
 def point(

@@ -112,6 +112,22 @@ async def test_other_branches_of_an_open_run_lose_what_came_after_the_question(
         await site.replays(run.run_id)
 
 
+async def test_a_run_that_was_ended_before_any_worker_had_it_begins_after_all(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, gated())
+    run_id = await site.start()
+    run = site.client.run(run_id)
+    await temporal.get_workflow_handle(run_id).terminate()
+
+    await run.rewind(to="start")
+
+    async with site.worker():
+        await run.respond((await opened(site, run_id)).id, {"approved": True}, principal=ANYBODY)
+        assert (await site.ended(run_id)).status == "completed"
+        await site.replays(run_id)
+
+
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("end", ["terminated", "cancelled", "cancelled by Temporal"])
 async def test_a_run_that_was_ended_while_it_waited_waits_again(
