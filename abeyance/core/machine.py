@@ -136,8 +136,10 @@ def advance(state: RunState, event: events.Event) -> tuple[Effect, ...]:
         if step.effects or not isinstance(event, events.Ticked | events.TaskBegan):
             state.updated_at = event.now
     elif isinstance(event, events.MessageSent) and event.signalled:
-        # Nothing else changes a finished run; a message that came too late is recorded.
+        # Nothing else is news of a finished run; a message that came too late is recorded.
         messages.sent(step, event)
+    elif isinstance(event, events.VisitEnded):
+        _keep_for_retry(step, event)
     return tuple(step.effects)
 
 
@@ -281,14 +283,11 @@ def _resume(step: Step, resumption: Resumption) -> None:
 
 def _visit_ended(step: Step, event: events.VisitEnded) -> None:
     visit = step.run.visits.get(event.visit)
+    _keep_for_retry(step, event)
     if visit is None or not isinstance(running := visit.state, Running):
         return
     step.run.last_activity_at = event.now
-    outcome = event.outcome
-    if (ending := step.run.ending) is not None and not visit.is_finally:
-        # A retry of the run takes it up there.
-        outcomes = {**ending.outcomes, visit.address: outcome}
-        step.run.ending = replace(ending, outcomes=outcomes)
+    outcome, ending = event.outcome, step.run.ending
     budgets.charge(step, visit, outcome, event.worked)
     if not isinstance(outcome, Stopped | Blocked):
         lifecycle.unblock(step, visit)
@@ -314,6 +313,17 @@ def _visit_ended(step: Step, event: events.VisitEnded) -> None:
                 routing.fail(step, visit, Failure(code=code, message=message), fatal=fatal)
         case _:
             assert_never(outcome)
+
+
+def _keep_for_retry(step: Step, event: events.VisitEnded) -> None:
+    """Keep what code came to that still ran at the end of the run, also if nobody awaits it any more."""
+    ending = step.run.ending
+    if ending is None or ending.before is None:
+        return
+    ran = ending.before.visits.get(event.visit)
+    if ran is not None and isinstance(ran.state, Running) and ran.address not in ending.outcomes:
+        outcomes = {**ending.outcomes, ran.address: event.outcome}
+        step.run.ending = replace(ending, outcomes=outcomes)
 
 
 def _misread(step: Step, visit: Visit, running: Running, faults: Mapping[str, str]) -> None:

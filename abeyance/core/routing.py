@@ -161,15 +161,18 @@ def fail(step: Step, visit: Visit, failure: Failure, *, fatal: bool = False) -> 
 
 
 def _fail(step: Step, visit: Visit, failure: Failure, *, fatal: bool) -> None:
-    _keep_if_unhandled(step, step.run.outward(visit), fatal=fatal)
     if failure.address is None:
         failure = replace(failure, address=visit.address)
+    if step.run.ending is not None:
+        drop_unit(step, visit, "the visit failed")
+        _fail_run(step, failure)
+        return
+    if not _are_handled(step, step.run.outward(visit), fatal=fatal):
+        _end_run(step, visit, failure)
+        return
     graph = step.run.graph_of(visit.scope)
     node = graph.nodes[visit.node]
     drop_unit(step, visit, "the visit failed")
-    if step.run.ending is not None:
-        _fail_run(step, failure)
-        return
     on_error = None if isinstance(node, InterruptNode) else node.on_error
     match on_error:
         case GoTo(node=target):
@@ -186,16 +189,24 @@ def _fail(step: Step, visit: Visit, failure: Failure, *, fatal: bool) -> None:
 def fail_around(step: Step, visit: Visit, failure: Failure) -> None:
     """Fail the graph that a visit is in, whatever its own node says about errors."""
     _, *around = step.run.outward(visit)
-    _keep_if_unhandled(step, around, fatal=False)
+    if not _are_handled(step, around, fatal=False):
+        _end_run(step, visit, failure)
+        return
     drop_unit(step, visit, "the visit failed")
     fail_scope(step, visit.scope, with_changes(step, visit, failure))
 
 
-def _keep_if_unhandled(step: Step, failing: Iterable[Visit], *, fatal: bool) -> None:
-    """Keep the run as it is if a failure ends it, because no node of these visits says what to do."""
-    state = step.run
-    if state.ending is None and not any(_is_handled(state, each, fatal=fatal) for each in failing):
-        step.keep()
+def _end_run(step: Step, visit: Visit, failure: Failure) -> None:
+    """Fail the run. A retry goes on from here, so code beside the visit is awaited, in any graph."""
+    step.keep()
+    failure = with_changes(step, visit, failure)
+    step.drop_visit(visit.address)
+    _fail_run(step, failure)
+
+
+def _are_handled(step: Step, failing: Iterable[Visit], *, fatal: bool) -> bool:
+    """Return whether the node of one of these visits says what to do about a failure."""
+    return any(_is_handled(step.run, each, fatal=fatal) for each in failing)
 
 
 def _is_handled(state: RunState, visit: Visit, *, fatal: bool) -> bool:

@@ -110,6 +110,10 @@ def _start(step: Step, visit: Visit, ready: Ready, *, has_place: bool) -> bool:
         case "before":
             asking.drop_breakpoint_answer(visit, "before")
             step.move(visit, "proceed", Ready(stage="body"))
+        case "body" if route is not None:
+            # Its work is done; only its routing failed.
+            visits.reroute(step, visit, route)
+            return True
         case "body":
             pass
         case "error":
@@ -163,6 +167,13 @@ def _run_body(step: Step, visit: Visit, *, has_place: bool) -> bool:
             finished = Finished(patch={} if field is None else {field: answer})
             visits.finish(step, visit, finished, is_routed=False)
             return True
+        case SubgraphNode() if visit.failure is not None:
+            # Its graph begins again as another visit, so that its questions get new ids.
+            step.drop_visit(visit.address)
+            known = gates.of_visit(step.run, visit)
+            before = tuple(gate.question for gate in known if gate.visit != visit.address)
+            routing.enter(step, visit.scope, visit.node, members=visit.members, behind=before)
+            return True
         case SubgraphNode() as node:
             branches.begin_nested(step, visit, node)
             return True
@@ -176,15 +187,6 @@ def _recover(step: Step, visit: Visit) -> bool:
     visit.questions = visit.questions.without({key})
     step.move(visit, "proceed", Ready(stage="body"))
     match answer["action"]:
-        case "retry" if visit.routing is not None:
-            # Its work is done; only its routing failed.
-            visits.reroute(step, visit, visit.routing)
-        case "retry" if isinstance(step.run.node_of(visit), SubgraphNode):
-            # Its graph begins again as another visit, so that its questions get new ids.
-            step.drop_visit(visit.address)
-            known = gates.of_visit(step.run, visit)
-            before = tuple(gate.question for gate in known if gate.visit != visit.address)
-            routing.enter(step, visit.scope, visit.node, members=visit.members, behind=before)
         case "retry":
             visit.pending = None
         case "skip":

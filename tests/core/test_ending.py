@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -147,14 +148,16 @@ def test_the_grace_is_that_of_the_cancel_or_of_the_run(
     assert run.stops == [("graph:g;node:a", "ending", False), ("graph:g;node:a", "ending", True)]
 
 
-def test_after_the_grace_a_late_outcome_counts_for_nothing() -> None:
-    run = Drive(chain("a"))
+def test_after_the_grace_an_outcome_counts_for_a_retry_alone() -> None:
+    run = Drive(chain("a", "b"))
     run.cancel()
     run.tick(30)
     before = run.seen()
     run.end(Finished, visit="graph:g;node:a", patch={"x": "late"})
 
-    assert run.seen() == before
+    assert run.seen() == replace(before, ending=run.ending)
+    run.start_again()
+    assert (run.running, run.values) == (["b"], {"x": "late"})
 
 
 def test_cancel_now_makes_a_graceful_end_quick() -> None:

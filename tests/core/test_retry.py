@@ -290,6 +290,45 @@ def test_a_failure_that_an_operator_let_stand_is_tried_again() -> None:
     assert run.running == ["a"]
 
 
+def test_work_whose_way_out_failed_is_not_done_again_after_an_operator_let_the_failure_stand() -> (
+    None
+):
+    work = FunctionNode(id="a", on_error=AskHuman())
+    run = Drive(graph(work, "b", ways=[(START, "a"), edge("a", "b", {"x": 1})]))
+    run.finish("a")
+    run.answer("error", {"action": "fail"})
+    assert run.error[0] == "no_way_out"
+    run.start_again(patch={"x": 1})
+
+    assert (run.started, run.running) == (["a", "b"], ["b"])
+
+
+def test_a_nested_graph_that_an_operator_let_fail_asks_its_questions_under_new_ids() -> None:
+    inner = chain(gate("ask"), "work", name="inner")
+    run = Drive(chain(nested("sub", inner, on_error=AskHuman())))
+    before = run.open("ask").id
+    run.answer("ask", 1)
+    run.fail("work")
+    run.answer("error", {"action": "fail"})
+    run.start_again()
+
+    assert run.open("ask").id != before
+
+
+def test_code_beside_what_failed_in_a_nested_graph_is_awaited_and_goes_on_with_its_journal() -> (
+    None
+):
+    inner = graph("in1", "in2", ways=[(START, "in1"), (START, "in2")], name="inner")
+    run = Drive(chain(nested("sub", inner)))
+    run.fail("in1")
+    assert run.status == "ending"
+    run.stopped("in2", journal={"paid": True})
+    assert run.status == "failed"
+    run.start_again()
+
+    assert [order.journal for order in run.orders("in2")] == [None, {"paid": True}]
+
+
 @pytest.mark.parametrize("is_reported", [False, True])
 def test_an_approved_call_that_may_have_been_made_is_not_made_again_without_a_question(
     is_reported: bool,

@@ -68,6 +68,7 @@ class Execution:
         attributes: dict[str, Payload],
         request_id: str = "",
         before: Execution | None = None,
+        is_anew: bool = False,
     ) -> None:
         self.server = server
         self.workflow_id, self.type, self.queue = workflow_id, type, queue
@@ -75,7 +76,7 @@ class Execution:
         # All are as long: a replay may send the name of another one.
         self.run_id = f"execution-{self.number:04}"
         self.seed = self.number
-        self.first: str = before.first if before else self.run_id
+        self.first: str = self.run_id if before is None or is_anew else before.first
         self.before = before
         self.base: Execution | None = None
         """The execution that was reset, with which it has its beginning in common."""

@@ -110,9 +110,9 @@ class Effects:
     repeated: list[tuple[str, str, str]] = field(default_factory=list)
     keys: dict[str, set[str]] = field(default_factory=dict)
 
-    def forget(self, stands: Callable[[bytes], bool]) -> None:
-        """The run was rewound: what no longer `stands` may be done again, in an execution of its own."""
-        self.recorded = {key: each for key, each in self.recorded.items() if stands(each[1])}
+    def forget(self, stands: Callable[[str, bytes], bool]) -> None:
+        """What no longer `stands`, by the activity and the attempt at it, may be done again."""
+        self.recorded = {key: each for key, each in self.recorded.items() if stands(*each)}
 
 
 class RandomGraph(Graph):

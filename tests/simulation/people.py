@@ -46,6 +46,7 @@ _WEIGHTS: Final = {
     "cancel": 1,
     "junk": 1,
 }
+_OF_RETRIES: Final = {"retry": 6, "cancel": 3}
 _OF_GRANTS: Final = {"answer": 40, "revoke": 4}
 _OF_MIGRATIONS: Final = {"migrate": 14}
 _OF_REWINDS: Final = {"rewind": 6, "terminate": 1}
@@ -80,6 +81,8 @@ class People:
         """Something that somebody does."""
         chance = self._chance
         weights = _WEIGHTS | (_OF_REWINDS if self._server.has_rewinds else {})
+        if self._server.has_retries:
+            weights |= _OF_RETRIES
         if self._purse is not None:
             weights |= _OF_GRANTS
         if self._versions is not None:
@@ -248,6 +251,14 @@ class People:
                 return await rewind()
 
         return call
+
+    def _retry(self, who: Principal) -> Callable[[], Awaitable[Any]]:
+        return self.retries(who)
+
+    def retries(self, who: Principal = _OWNER) -> Callable[[], Awaitable[Any]]:
+        """Retry the run, if it has ended otherwise than as it should."""
+        key = self._key()
+        return lambda: self._run.retry(principal=who, key=key)
 
     def _migrate(self, who: Principal) -> Callable[[], Awaitable[Any]]:
         versions, chance = self._versions, self._chance

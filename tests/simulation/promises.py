@@ -18,7 +18,7 @@ from core_watch import Watch
 
 from abeyance.commands import REWIND_TO_START
 from abeyance.core import events, machine, run_retry
-from abeyance.core.effects import Effect, Publish
+from abeyance.core.effects import Effect, Publish, StopNode
 from abeyance.core.json import Json, sha256
 from abeyance.core.ledger import Receipt
 from abeyance.core.policy import EVERYTHING
@@ -121,7 +121,8 @@ class Promises:
         """Hold the steps of a workflow task against the promises."""
         for before, event, after, effects in attempt.seen:
             self.steps += 1
-            if self.state is not None and before is not self.state and before != self.state:
+            is_known = self.state is None or before is self.state or _is_retry(before, event)
+            if not is_known and before != self.state:
                 raise Broken(f"the run goes on from another state than it had: {event}")
             if not isinstance(event, Rewound):
                 self._has_the_right(before, event, after, effects)
@@ -152,6 +153,9 @@ class Promises:
         effects: tuple[Effect, ...],
     ) -> None:
         self.state = after
+        if _is_retry(before, event):
+            self.watch.goes_on(before)
+            self.recorded.goes_on()
         if isinstance(event, Rewound):
             if event.is_era:
                 self.recorded.was_rewound(event.salt)
@@ -168,6 +172,9 @@ class Promises:
         if self.purse is not None:
             self.purse.saw(before, event)
         self.recorded.saw(event, after, effects)
+        # What it comes to is not awaited, so a retry does it again.
+        given_up = {each.visit for each in effects if isinstance(each, StopNode) and each.abandon}
+        self.effects.forget(lambda visit, _: visit not in given_up)
 
     def rewound(self, execution: Execution) -> None:
         """The server has reset the run: of what was seen there stands what is in its history."""
@@ -180,7 +187,7 @@ class Promises:
             for done in each.done:
                 for step in done.seen:
                     self._saw(*step)
-        self.effects.forget(lambda token: stands(token, execution))
+        self.effects.forget(lambda _, token: stands(token, execution))
 
     def _is_shown(self, state: RunState) -> None:
         """What people see since the run was rewound tells itself from what they saw before."""
@@ -303,6 +310,11 @@ class Promises:
         """A caller was told that the answer counts."""
         self.recorded.has_receipt(execution, receipt)
         self.accepted.append((receipt.answered_by, receipt.interrupt_id, answer))
+
+
+def _is_retry(before: RunState, event: events.Event | Rewound) -> bool:
+    """Return whether a step is the first one of a retry, which goes on from the end of the run."""
+    return isinstance(event, events.Restored) and before.resumption is not None
 
 
 class Order:

@@ -7,7 +7,8 @@ batches, how often and in which order it came to the database.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, TypeAlias
+from itertools import pairwise
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from pydantic import BaseModel
 
@@ -56,12 +57,23 @@ _BEFORE: Final = (events.TaskBegan, events.RotationDue)
 _ANSWERS: Final = {"interrupt.answered", "interrupt.voted", "interrupt.held"}
 
 
+class Part(NamedTuple):
+    """What a run told up to an end, or tells since it was retried: how much of it before its end."""
+
+    told: list[Told]
+    ended_at: int | None
+    status: str
+
+
 class Recorded:
     """The records of one run, and what they have to say."""
 
     def __init__(self) -> None:
+        self._earlier: list[Part] = []
+        """What the run told up to each end after which it was retried."""
         self._told: list[Told] = []
         self._ended_at: int | None = None
+        self._status = ""
         self._before = 0
         self._answered: set[str] = set()
         self._excused: set[str] = set()
@@ -73,7 +85,7 @@ class Recorded:
 
     def begins_anew(self, resets: Sequence[Reset]) -> None:
         """The run was reset, and what stands is told from its beginning on."""
-        self._told, self._ended_at, self._before = [], None, 0
+        self._told, self._ended_at, self._before, self._earlier = [], None, 0, []
         self._kinds, self._resets, self._version = {}, resets, None
 
     def was_rewound(self, salt: str) -> None:
@@ -81,6 +93,15 @@ class Recorded:
         about = next(each for each in self._resets if each.salt == salt)
         self._told.append((_REWOUND, about.by, about.to))
         self._before = len(self._told)
+
+    def goes_on(self) -> None:
+        """The run has ended, and is retried."""
+        self._earlier.append(self._part)
+        self._told, self._ended_at, self._before = [], None, 0
+
+    @property
+    def _part(self) -> Part:
+        return Part(self._told, self._ended_at, self._status)
 
     def saw(self, event: events.Event, after: RunState, effects: tuple[Effect, ...]) -> None:
         """One step of the run."""
@@ -95,7 +116,7 @@ class Recorded:
             self._told[self._before : self._before] = told
         self._told += self._of(effects)
         if after.finished and self._ended_at is None:
-            self._ended_at = len(self._told)
+            self._ended_at, self._status = len(self._told), after.status
         if not isinstance(event, _BEFORE):
             self._before = len(self._told)
 
@@ -126,7 +147,7 @@ class Recorded:
         if owed or names.RECORD_ACTIVITY in orders or execution.hears_of_activity:
             return
         kept = execution.server.records.kept()
-        is_behind = self._hold_events(kept.events, state)
+        is_behind = self._hold_events(kept.events)
         # What code does waits for other news.
         if not is_behind:
             self._hold_run(kept.view, projections.bare_view(state, self._start(execution)))
@@ -153,34 +174,26 @@ class Recorded:
         if kept != view:
             raise Broken(f"the records have another run: {_differences(kept, view)}")
 
-    def _hold_events(self, kept: list[tuple[Any, ...]], state: RunState) -> bool:
+    def _hold_events(self, kept: list[tuple[Any, ...]]) -> bool:
         """Return whether the records lack the latest events, which tell of code only."""
         numbers = [number for number, *_ in kept]
         if numbers != [*range(1, len(kept) + 1)]:
             raise Broken(f"the records have the events {numbers}")
         _hold_discarded(kept)
         told = [_told(*each) for _, by, *each in kept if by is None]
+        parts = [*self._earlier, self._part]
         # A rewind of which it was not known whether it was recorded is discarded by the next one.
-        rewinds, known = (_rewinds(of) for of in (self._told, told))
+        rewinds = [each for part in parts for each in _rewinds(part.told)]
+        known = _rewinds(told)
         if rewinds[-1:] != known[-1:] or any(each not in rewinds for each in known):
             raise Broken(f"the records have the rewinds {known}, and there were {rewinds}")
-        told = [each for each in told if each not in known]
-        own = [each for each in self._told if each not in rewinds]
-        # When the workflow sees that the run has ended is its own matter, and what code comes to then.
-        ended = [each for each in told if state.finished and each[0] == f"run.{state.status}"]
-        told = [each for each in told if each not in ended]
-        end = len(self._told) if self._ended_at is None else self._ended_at
-        end -= len(_rewinds(self._told[:end]))
-        due = [*own[:end], *_published(own[end:])]
-        latest = [] if state.finished else due[len(told) :]
-        if latest and not _published(latest):
-            due = due[: len(told)]
-        told = [*told[:end], *_published(told[end:])]
-        if told != due:
-            raise Broken(f"the records have other events: {_differences(told, due)}")
-        if len(ended) != state.finished:
-            raise Broken(f"of the end of the run the records have {ended}")
-        return bool(latest)
+        recorded = _parts([each for each in told if each not in known])
+        if len(recorded) != len(parts):
+            raise Broken(
+                f"the records have {len(recorded) - 1} retries, and there were {len(parts) - 1}"
+            )
+        lacks = [_lacks(*pair) for pair in zip(recorded, parts, strict=True)]
+        return any(lacks)
 
     def has_receipt(self, execution: Execution, receipt: Receipt) -> None:
         """Hold a receipt against the records: they have the answer, or the database was away then."""
@@ -203,6 +216,33 @@ class Recorded:
         if self._version is None:
             return start
         return start.model_copy(update={"graph_version": self._version})
+
+
+def _parts(told: list[Told]) -> list[list[Told]]:
+    """Return what the records tell up to each end after which the run was retried, and since then."""
+    starts = [at for at, each in enumerate(told) if each[0] == "run.retried"]
+    return [told[a:b] for a, b in pairwise([0, *starts, len(told)])]
+
+
+def _lacks(told: list[Told], part: Part) -> bool:
+    """Return whether the records lack the latest events of a part, which tell of code only."""
+    own = [each for each in part.told if each[0] != _REWOUND]
+    # When the workflow sees that the run has ended is its own matter, and what code comes to then.
+    has_ended = part.ended_at is not None
+    ended = [each for each in told if has_ended and each[0] == f"run.{part.status}"]
+    told = [each for each in told if each not in ended]
+    end = len(part.told) if part.ended_at is None else part.ended_at
+    end -= len(_rewinds(part.told[:end]))
+    due = [*own[:end], *_published(own[end:])]
+    latest = [] if has_ended else due[len(told) :]
+    if latest and not _published(latest):
+        due = due[: len(told)]
+    told = [*told[:end], *_published(told[end:])]
+    if told != due:
+        raise Broken(f"the records have other events: {_differences(told, due)}")
+    if len(ended) != has_ended:
+        raise Broken(f"of the end of the run the records have {ended}")
+    return bool(latest)
 
 
 def _what(address: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import traceback
 import warnings
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
@@ -131,7 +131,7 @@ class Site:
         self.server = Server(loop, chance, is_sealed=chance.origin % 2 == 1)
         self.effects = Effects(
             is_awaited=self.server.activities.__contains__,
-            is_discarded=lambda token: not self.server.discarded.isdisjoint(token.decode().split()),
+            is_discarded=self.server.takes_nothing_of,
         )
         self.steps = Steps()
         self.promises = Promises(self.effects)
@@ -215,11 +215,7 @@ class Site:
             for each in acting:
                 each.result()
         await self._end(people)
-        while server.has_rewinds and not self.is_quiet and chance.happens(0.4):
-            server.is_calm = False
-            await people.tried("rewind", people.rewinds())
-            self._mishap()
-            await self._end(people)
+        await self._afterwards(people)
         execution = server.execution("r")
         assert execution is not None
         # So long a batch of a worker that is gone may take.
@@ -291,6 +287,21 @@ class Site:
         self.server.workers.append(worker)
         self.server.note(f"{worker.name} comes")
         self.server.worker_came()
+
+    async def _afterwards(self, people: People) -> None:
+        """Rewind or retry the run that has ended, and have it end again."""
+        server, chance = self.server, self.chance
+        calls: list[tuple[str, Callable[[], Callable[[], Awaitable[Any]]]]] = []
+        if server.has_rewinds:
+            calls.append(("rewind", people.rewinds))
+        if server.has_retries:
+            calls.append(("retry", people.retries))
+        while calls and not self.is_quiet and chance.happens(0.4):
+            server.is_calm = False
+            name, calling = chance.choice(calls) if len(calls) > 1 else calls[0]
+            await people.tried(name, calling())
+            self._mishap()
+            await self._end(people)
 
     async def _end(self, people: People) -> None:
         """Do what is needed until the run has ended."""

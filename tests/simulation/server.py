@@ -19,7 +19,7 @@ from tests.simulation.chance import Chance
 from tests.simulation.clock import VirtualLoop
 from tests.simulation.execution import Execution
 from tests.simulation.records import Records
-from tests.simulation.resets import Reset, line, reset
+from tests.simulation.resets import Reset, reset
 from tests.simulation.tasks import Attempt
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 _DELAYS: Final = (0.001, 0.0, 0.003, 0.02, 0.15, 0.6, 2.5, 12.0)
 _REWOUND: Final = 7
 """One of so many schedules has rewinds, by its seed: the others are what they are without any."""
+_RETRIED: Final = 5
+"""One of so many schedules has retries; of these, some have rewinds too."""
 _LIKELY: Final = (16, 6, 6, 4, 3, 2, 1, 0.3)
 
 
@@ -83,13 +85,12 @@ class Server:
         self.committed: Callable[[Execution, Attempt], None] = lambda *_: None
         self.is_calm = False
         self.is_sealed = is_sealed
+        self.has_retries = chance.origin % _RETRIED == 3
         self.has_rewinds = chance.origin % _REWOUND == 4
         self.records = Records(self)
         self.blobs = MemoryBlobs()
         self.forgotten: set[str] = set()
         self.resets: list[Reset] = []
-        self.discarded: set[str] = set()
-        """The executions whose history the run no longer has."""
         self.rewound: Callable[[Execution], None] = lambda _: None
         self._numbers = 0
 
@@ -140,8 +141,15 @@ class Server:
             return next((each for each in chain if each.run_id == run_id), None)
         return chain[-1] if chain else None
 
+    def takes_nothing_of(self, token: bytes) -> bool:
+        """Return whether an attempt is of an execution that has ended, or that the run no longer has."""
+        run_id = token.decode().split()[0]
+        chains = (each for chain in self.chains.values() for each in chain)
+        return any(each.run_id == run_id and not each.is_open for each in chains)
+
     def start(self, request: StartWorkflowExecutionRequest) -> Execution:
-        """Start a workflow."""
+        """Start a workflow, or go on from where it ended."""
+        before = self.execution(request.workflow_id)
         execution = Execution(
             self,
             workflow_id=request.workflow_id,
@@ -151,6 +159,8 @@ class Server:
             memo=dict(request.memo.fields),
             attributes=dict(request.search_attributes.indexed_fields),
             request_id=request.request_id,
+            before=before,
+            is_anew=True,
         )
         self.chains.setdefault(request.workflow_id, []).append(execution)
         execution.arrived([], 0)
@@ -160,8 +170,5 @@ class Server:
         """Reset a run, and return the execution with which it goes on."""
         execution, about = reset(base, event, reason, request_id)
         self.resets.append(about)
-        standing = {each.run_id for each in line(execution)}
-        known = {each.run_id for each in self.chains[base.workflow_id]}
-        self.discarded = known - standing
         self.rewound(execution)
         return execution

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from google.protobuf.any_pb2 import Any as AnyProto
 from temporalio.api.common.v1 import GrpcStatus, WorkflowExecution
-from temporalio.api.enums.v1 import HistoryEventFilterType
+from temporalio.api.enums.v1 import HistoryEventFilterType, WorkflowIdReusePolicy
 from temporalio.api.enums.v1 import UpdateWorkflowExecutionLifecycleStage as Stage
 from temporalio.api.errordetails.v1 import WorkflowExecutionAlreadyStartedFailure
 from temporalio.api.update.v1 import UpdateRef
@@ -26,6 +26,7 @@ from tests.simulation.tasks import Update
 from tests.simulation.worker import Worker
 
 _COMPLETED: Final = Stage.UPDATE_WORKFLOW_EXECUTION_LIFECYCLE_STAGE_COMPLETED
+_MAY_BE_USED_AGAIN: Final = WorkflowIdReusePolicy.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE
 _THE_END: Final = HistoryEventFilterType.HISTORY_EVENT_FILTER_TYPE_CLOSE_EVENT
 _DEFAULT: Final = timedelta(seconds=10)
 
@@ -103,7 +104,8 @@ class Connection(ServiceClient):
         existing = self.server.execution(req.workflow_id)
         if existing is not None and existing.request_id == req.request_id:
             return api.StartWorkflowExecutionResponse(run_id=existing.run_id, started=True)
-        if existing is not None:
+        is_anew = req.workflow_id_reuse_policy == _MAY_BE_USED_AGAIN
+        if existing is not None and (existing.is_open or not is_anew):
             failure = WorkflowExecutionAlreadyStartedFailure(run_id=existing.run_id)
             details = AnyProto()
             details.Pack(failure)

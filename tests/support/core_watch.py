@@ -69,7 +69,8 @@ class Watch:
                     assert visit in self.orders or visit == ended
                     self._is_to_stop(effect)
                 case Publish():
-                    assert effect.time == event.now
+                    # Of a retry it tells later.
+                    assert effect.time == event.now or before.resumption is not None
                     self._told(effect)
                 case Yield():
                     assert after.yielding
@@ -83,6 +84,17 @@ class Watch:
         self._done = {*map(new, self._done)}
         self._told_to = {new(visit): known for visit, known in self._told_to.items()}
         self._starts = Counter({new(visit): n for visit, n in self._starts.items()})
+
+    def goes_on(self, state: RunState) -> None:
+        """The run has ended, and is retried from this state, in which no code is under way."""
+        assert not self.orders, "a run that has ended runs nothing"
+        assert state.resumption is not None
+        self.opened, self.settled = [*state.ledger.settled], [*state.ledger.settled]
+        self.over = [visit for visit in self.over if visit not in state.visits]
+        self._done = {visit for visit in self._done if visit not in state.visits}
+        self._starts = Counter({at: visit.activations for at, visit in state.visits.items()})
+        self._facts = state.resumption.facts[0].number - 1
+        self._noticed, self._finishes = set(), 0
 
     def graph_of(self, order: VisitInput) -> GraphSpec:
         """The graph that the node of an order is of."""
