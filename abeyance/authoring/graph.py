@@ -9,13 +9,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, Never, TypeVar, Unpack, overload
 
 from pydantic import BaseModel
 
 from abeyance.authoring import compiler, rules
 from abeyance.authoring.callables import NodeCode, code_of, reads_inbox, summary
 from abeyance.authoring.declarations import DeclarationErrors, question_of
+from abeyance.authoring.gone import faults_of_gone
 from abeyance.authoring.lines import (
     Lines,
     subjects_of_condition,
@@ -144,6 +145,7 @@ class Graph:
         on_error: str | None = None,
         to: Sequence[str] = (),
         asks: str | Sequence[str] = (),
+        **gone: Never,
     ) -> Any:
         """Declare a node: a function of (state), (state, ctx) or nothing.
 
@@ -176,6 +178,7 @@ class Graph:
             id_ = getattr(function, "__name__", "") if name is None else name
             label = f"the node {id_!r}"
             intake = self._intake
+            intake.faults.extend(faults_of_gone(label, gone))
             bound = intake.seconds(timeout, f"{label}, timeout=")
             if local:
                 intake.short(bound, label)
@@ -418,11 +421,14 @@ class Graph:
         self.lines.declare(["finally"])
         self._finally += self._intake.names(nodes, "finally")
 
-    def build(self, *, mcp: bool = False) -> GraphSpec:
+    def build(self, *, mcp: bool = False, **gone: Never) -> GraphSpec:
         """Return the frozen graph. Raise GraphError with all faults at once.
 
         With `mcp`, the API offers the graph as an MCP tool.
         """
+        for fault in faults_of_gone("the graph", gone):
+            self._intake.note(fault)
+            self._spec = None
         self.is_mcp_tool = self.is_mcp_tool or mcp
         if self._spec is None:
             self._spec = self._compile(self._default_on_error, self._before, self._after)

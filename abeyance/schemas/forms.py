@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import is_dataclass
 from datetime import timedelta
-from typing import Annotated, Any, Final, Self, TypeAlias
+from typing import Annotated, Any, ClassVar, Final, Self, TypeAlias
 
 from pydantic import (
     AliasChoices,
@@ -95,8 +95,9 @@ Names: TypeAlias = Annotated[
 
 
 class Form(BaseModel):
-    """A mapping with these keys and no others."""
+    """A mapping with these keys and no others. `GONE` are keys of before, with what to write instead."""
 
+    GONE: ClassVar[Mapping[str, str]] = {}
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     @classmethod
@@ -132,6 +133,8 @@ class Form(BaseModel):
         if entry["type"] == "extra_forbidden" and len(entry["loc"]) == 1:
             keys = [field.alias or name for name, field in cls.model_fields.items()]
             message = f"is not a key here: use {', '.join(keys)}"
+            if (instead := cls.GONE.get(str(entry["loc"][0]))) is not None:
+                message = f"is gone: {instead}"
             for own, other in cls._other_words():
                 if entry["loc"] == (other,):
                     message = f"and {own!r} are the same: write one of them"

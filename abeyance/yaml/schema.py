@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
 
 from pydantic import AliasChoices, Discriminator, Field, Tag
 
+from abeyance.authoring.gone import GONE
 from abeyance.authoring.retries import Backoff
 from abeyance.authoring.terms import Span, TermsForm
 from abeyance.core.json import Json
@@ -101,6 +102,7 @@ Exceptions: TypeAlias = Annotated[
 class FunctionForm(Form):
     """How a function is run."""
 
+    GONE: ClassVar[Mapping[str, str]] = {"fuse": GONE["fuse"]}
     timeout: OptionalSeconds = Field(None, description="bounds one attempt")
     retries: int | None = Field(
         None, ge=0, description="attempts after the first: 3, or with retry_for without a bound"
@@ -286,6 +288,7 @@ FieldName: TypeAlias = Annotated[
 class GraphForm(Form):
     """A graph."""
 
+    GONE: ClassVar[Mapping[str, str]] = GONE
     id: str | None = Field(None, description="its name; without one, that of the file")
     description: str = ""
     state: (

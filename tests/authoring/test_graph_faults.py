@@ -146,6 +146,21 @@ def test_a_wrong_option_of_a_node_is_told(options: dict[str, Any], told: str) ->
     assert told in only_fault(graph)
 
 
+def test_an_option_that_is_gone_is_a_fault_that_names_what_to_write() -> None:
+    graph = Graph("g")
+    fused: dict[str, Any] = {"fuse": True}
+    graph.node(name="a", **fused)(nothing)
+    graph.edge(START, "a")
+    assert "the node 'a': fuse= is gone: set local on nodes" in only_fault(graph)
+
+    bounded: dict[str, Any] = {"budget": 5}
+    with pytest.raises(GraphError, match="the graph: budget= is gone: give each agent one"):
+        graph.build(**bounded)
+    misspelt: dict[str, Any] = {"retires": 5}
+    with pytest.raises(TypeError, match="the node 'a' has no option 'retires'"):
+        graph.node(name="a", **misspelt)(nothing)
+
+
 @pytest.mark.parametrize(
     "function",
     [

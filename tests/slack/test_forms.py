@@ -24,6 +24,12 @@ ARGUMENTS = {
     },
     "required": ["order", "amount", "kind"],
 }
+ALLOWED = {
+    "most": 604_800,
+    "where": ["run", "graph"],
+    "same": ["order"],
+    "below": {"amount": 200},
+}
 CALL = {"order": "A-7", "amount": "480.10", "kind": "b", "big": 2**60, "hidden": [1]}
 
 
@@ -76,7 +82,11 @@ def fields(**properties: Any) -> dict[str, Any]:
         (approval(), ["Approve", "Reject", "Edit", "Open"]),
         (approval(decisions=["approve"]), ["Approve", "Open"]),
         (approval(abridged=True), ["Open"]),
-        (approval(decisions=["reject"]), ["Reject", "Open"]),
+        (
+            approval(remember=ALLOWED),
+            ["Approve", "Approve, and the next ones…", "Reject", "Edit", "Open"],
+        ),
+        (approval(remember=ALLOWED, decisions=["reject"]), ["Reject", "Open"]),
         (question(response_schema=fields(iban={"type": "string"})), ["Answer", "Open"]),
         (question(response_schema={"enum": ["a", 1]}), ["Answer", "Open"]),
         (question(response_schema=fields(deep={"type": "object"})), ["Open"]),
@@ -171,6 +181,36 @@ def test_a_rejection_says_why_to_the_agent_and_of_other_questions_in_the_note() 
         answer={"approved": False, "reason": "no"}
     )
     assert filled(question(), "reject", note="no") == Answer(answer=False, note="no")
+
+
+def test_a_yes_is_remembered_as_long_as_its_author_allows_and_a_day_at_most() -> None:
+    longest = approval(remember=ALLOWED)
+    usual = {"for": "8h", "where": "run"}
+    chosen = {"for": "1 day", "where": "in every run of this graph", "uses": "20", "note": "ok"}
+
+    assert filled(longest, "remember").answer == {"approved": True, "remember": usual}
+    assert filled(longest, "remember", **chosen) == Answer(
+        answer={"approved": True, "remember": {"for": "1d", "where": "graph", "uses": 20}},
+        note="ok",
+    )
+    shortest = approval(remember={"most": 60, "where": ["graph"]})
+    assert filled(shortest, "remember").answer["remember"] == {"for": 60, "where": "graph"}
+    assert filled(longest, "remember", uses="1.5") == {
+        "field:uses": "'1.5' does not fit: it is no integer."
+    }
+
+
+@pytest.mark.parametrize(
+    ("allowed", "said"),
+    [
+        (ALLOWED, "Calls with the same order and amount below 200 are then not asked about."),
+        ({"most": 60, "where": ["run"]}, "All calls of this tool are then not asked about."),
+    ],
+)
+def test_the_form_says_which_calls_are_not_asked_about(allowed: Any, said: str) -> None:
+    shown = forms.modal(approval(remember=allowed), "remember", {})
+    assert said in [each["text"] for each in _texts(shown["blocks"])]
+    assert len(shown["title"]["text"]) <= 24
 
 
 def test_one_field_is_a_whole_answer_where_the_schema_has_none() -> None:

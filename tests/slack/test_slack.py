@@ -13,13 +13,15 @@ from urllib.parse import urlencode
 import httpx
 import pytest
 from pydantic import BaseModel, Field
+from scripted_agents import desk as agent_graph
+from scripted_agents import scripted, told
 from slack_site import ADA, FakeSlack, Message, Reply, fake_slack, in_slack, signature
 from sqlalchemy import select
 from stack import PLAIN
 from temporal_site import ANYBODY, Site, eventually
 from temporalio.client import Client as TemporalClient
 
-from abeyance import START, Graph
+from abeyance import START, Agent, Graph, Principal, Remember, tool
 from abeyance.contrib.slack import hearing, presses
 from abeyance.records import slack_messages
 from abeyance.records.documents import Transaction
@@ -96,6 +98,59 @@ async def test_a_question_is_in_slack_within_two_seconds_of_its_run(
     print(f"in Slack after {took:.2f} s")
     # On an idle machine within two seconds: what waits for a tick of some seconds would fail.
     assert took < 4
+
+
+@tool(
+    approve=True,
+    requested_capability="refunds:approve",
+    remember=Remember(most="7d", where=["run", "graph"], below={"amount": 200}),
+)
+async def pay(amount: int) -> str:
+    return f"paid {amount}"
+
+
+def paying() -> Graph:
+    return agent_graph(Agent("clerk", model=scripted([("pay", {"amount": 5})], told), tools=[pay]))
+
+
+@pytest.mark.usefixtures("patient")
+async def test_a_form_has_the_next_calls_approved_too_for_a_day_at_most(
+    temporal: TemporalClient, slack: FakeSlack, tmp_path: Path
+) -> None:
+    site = Site(temporal, paying())
+    async with site.worker(), slack.desk(site, in_slack(), tmp_path):
+        run_id, message = await asked(site, slack)
+        await slack.tell(slack.press(message, "Approve, and the next ones…"))
+        (view,) = await eventually(lambda: slack.modals)
+        wrong = await slack.tell(slack.submission(view, {"field:uses": "0"}))
+        entered = {"field:for": "1 day", "field:where": "in every run of this graph"}
+        right = await slack.tell(slack.submission(view, {**entered, "field:uses": "2"}))
+        await site.ended(run_id)
+        await eventually(lambda: "Approved, and the next ones by" in message.text)
+        second = await site.ended(await site.start())
+        (grant,) = await site.client.grants.list(Principal(subject="ada"))
+
+    assert [*wrong["errors"]] == ["field:for"]
+    assert (right, slack.told) == (None, [])
+    assert second.status == "completed"
+    assert (grant.by, grant.uses, len(grant.used)) == ("ada", 2, 1)
+    assert grant.until - grant.made_at <= timedelta(days=1)
+
+
+async def test_who_sees_some_runs_only_has_no_yes_remembered_for_every_run(
+    temporal: TemporalClient, slack: FakeSlack, tmp_path: Path
+) -> None:
+    site = Site(temporal, paying())
+    bound = {"people": {"ada": {**ADA, "reads": {"team": "finance"}}}}
+    async with site.worker(), slack.desk(site, {**in_slack(), **bound}, tmp_path):
+        await site.start(labels={"team": "finance"})
+        message = await slack.only_message()
+        await slack.tell(slack.press(message, "Approve, and the next ones…"))
+        (view,) = await eventually(lambda: slack.modals)
+        entered = {"field:where": "in every run of this graph"}
+        refused = await slack.tell(slack.submission(view, entered))
+
+    assert "sees only some runs" in refused["errors"]["field:for"]
 
 
 class Account(BaseModel):

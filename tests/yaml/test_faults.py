@@ -133,6 +133,11 @@ ONE_FAULT = {
     "line 1: 'nodes' should be a valid list, not {}": "nodes: {}",
     "line 2: 'flow' is not a key here: use id, description, state, nodes, edges, "
     "rules, finally, retired, on_error, interrupt_before, interrupt_after, mcp": NODE + "flow: 1",
+    "line 2: 'budget' is gone: give each agent one, as Agent(..., budget=Budget(...))": NODE
+    + "budget: {usd: 5}",
+    "line 1: 'fuse' is gone: set local on nodes that are done within seconds": (
+        'nodes: [{id: a, kind: "triage_nodes:nothing", config: {fuse: true}}]'
+    ),
     "line 2: 'id' should be a valid string, not 5": NODE + "id: 5",
     "line 2: 'state' should be a mapping of fields to types, or module:Class, not []": (
         NODE + "state: []"

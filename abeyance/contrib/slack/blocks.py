@@ -170,6 +170,7 @@ def _answers(question: views.InterruptView) -> list[dict[str, Any]]:
     value = json.dumps({"id": question.id, "digest": question.digest or ""})
     labels = {
         "approve": "Approve...",
+        "remember": "Approve, and the next ones…",
         "reject": "Reject",
         "edit": "Edit",
         "answer": "Answer",

@@ -18,8 +18,8 @@ from abeyance.core.text import truncate, visible
 from abeyance.schemas.json_schema import without_null
 from abeyance.util import is_exact
 
-Decision: TypeAlias = Literal["approve", "reject", "edit", "answer"]
-"""What a modal is for. A plain yes needs none."""
+Decision: TypeAlias = Literal["approve", "remember", "reject", "edit", "answer"]
+"""What a modal is for. A plain yes needs none; `remember` is one to the next calls too."""
 Kind: TypeAlias = Literal["text", "integer", "number", "decimal", "choice", "date"]
 """A `decimal` is a number that may be sent as text, which keeps all its digits."""
 
@@ -29,10 +29,15 @@ FIRST: Final = "prompt"
 
 _TITLES: Final[Mapping[str, str]] = {
     "approve": "Approve",
+    "remember": "Approve and remember",
     "reject": "Reject",
     "edit": "Approve with changes",
     "answer": "Answer",
 }
+_SPANS: Final = (("1 hour", "1h", 3_600), ("8 hours", "8h", 28_800), ("1 day", "1d", 86_400))
+"""For how long a yes is remembered. Nobody can be asked later what a person of Slack may do."""
+_USUAL: Final = "8h"
+_PLACES: Final = {"run": "in this run", "graph": "in every run of this graph"}
 _MOST_FIELDS: Final = 40
 _MOST_OPTIONS: Final = 100
 _LONGEST_NAME: Final = 200
@@ -100,6 +105,8 @@ def fields(question: views.InterruptView, decision: Decision) -> list[Field] | N
     if not _is_answered_here(question):
         return None
     if _is_call(question):
+        if decision == "remember":
+            return _of_memory(question)
         if decision not in ("reject", "edit") or decision not in _allowed(question):
             return None
         if decision == "reject":
@@ -131,6 +138,7 @@ def modal(question: views.InterruptView, decision: Decision, about: Json) -> dic
     prompt = truncate(visible(question.prompt or question.name), _LONGEST_TEXT - 100)
     blocks: list[dict[str, Any]] = [
         {"type": "section", "block_id": FIRST, "text": _plain(prompt)},
+        *([_covered(question)] if decision == "remember" else []),
         *map(_input, fields(question, decision) or []),
     ]
     if decision != "edit" or not _is_call(question):
@@ -178,6 +186,8 @@ def entered(
     if _is_call(question):
         if decision == "reject":
             return Answer(answer={"approved": False, **({} if note is None else {"reason": note})})
+        if decision == "remember":
+            return Answer(answer={"approved": True, "remember": values}, note=note)
         # What the form does not show stays as it is.
         shown = {field.name for field in fields(question, decision) or []}
         kept = {k: v for k, v in question.reason["arguments"].items() if k not in shown}
@@ -187,6 +197,51 @@ def entered(
     if _is_gate(_schema(question)):
         return Answer(answer={"approved": decision == "approve", **values}, note=note)
     return Answer(answer=values.get("") if {*values} == {""} else values, note=note)
+
+
+def _of_memory(question: views.InterruptView) -> list[Field] | None:
+    """Return for how long, where, and for how many calls a yes may be remembered; None if it may not."""
+    allowed = question.remember
+    if allowed is None or "approve" not in _allowed(question):
+        return None
+    spans: list[tuple[str, Json]] = [
+        (label, span) for label, span, seconds in _SPANS if seconds <= allowed.most
+    ]
+    if not spans:
+        spans = [(f"{allowed.most:g} seconds", allowed.most)]
+    start = _USUAL if any(span == _USUAL for _, span in spans) else spans[-1][1]
+    places = [(_PLACES[where], where) for where in allowed.where]
+    about: dict[str, Any] = {"is_required": True, "is_nullable": False}
+    return [
+        Field(name="for", label="For", kind="choice", choices=tuple(spans), start=start, **about),
+        Field(
+            name="where",
+            label="Where",
+            kind="choice",
+            choices=tuple(places),
+            start=places[0][1],
+            **about,
+        ),
+        Field(
+            name="uses",
+            label="At most so many calls",
+            kind="integer",
+            is_required=False,
+            is_nullable=False,
+        ),
+    ]
+
+
+def _covered(question: views.InterruptView) -> dict[str, Any]:
+    """Return which calls a remembered yes covers, as a block."""
+    allowed = question.remember
+    limits = [] if allowed is None else [f"the same {name}" for name in allowed.same]
+    limits += (
+        [] if allowed is None else [f"{n} below {bound:g}" for n, bound in allowed.below.items()]
+    )
+    which = f"Calls with {' and '.join(limits)}" if limits else "All calls of this tool"
+    text = truncate(visible(f"{which} are then not asked about."), _LONGEST_TEXT - 100)
+    return {"type": "section", "block_id": "covered", "text": _plain(text)}
 
 
 def _value(field: Field, text: str) -> Json:

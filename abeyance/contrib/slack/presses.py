@@ -12,6 +12,7 @@ import logging
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Final, Self, TypeVar, get_args
 
 from abeyance import commands, views
@@ -19,6 +20,7 @@ from abeyance.client import Client
 from abeyance.contrib.slack import blocks, desk, forms
 from abeyance.contrib.slack.forms import Answer, Decision, Faults
 from abeyance.contrib.slack.web import Away, Slack, SlackFault
+from abeyance.core.approvals import UNVOUCHED
 from abeyance.core.json import sha256
 from abeyance.core.text import truncate
 from abeyance.errors import Code, Refusal, Unavailable
@@ -58,7 +60,7 @@ _ENDED: Final = frozenset(
 _ENTRY: Final = frozenset(
     {
         *(Code.INVALID_ANSWER, Code.READ_ONLY_FIELD, Code.DECISION_NOT_ALLOWED),
-        Code.PAYLOAD_TOO_LARGE,
+        *(Code.PAYLOAD_TOO_LARGE, Code.NOT_REMEMBERABLE, Code.GRANT_TOO_WIDE),
     }
 )
 _LONGEST: Final = 2_000
@@ -252,13 +254,21 @@ class Presses:
         return (user.get("profile") or {}).get("email")
 
     async def _answer(self, press: Press, who: str, given: Answer) -> None:
-        """Answer the question. Raises _NotDecided."""
+        """Answer the question. Raises _NotDecided.
+
+        What is remembered of it ends within a day, because nobody can be asked later what the person may
+        do; who sees only some runs decides about no others.
+        """
+        about: dict[str, Any] = {} if given.note is None else {"note": given.note}
+        about["vouched_until"] = datetime.now(UTC) + UNVOUCHED
+        if self._file.people[who].reads is not None:
+            about["remember_only"] = "run"
         order = commands.Respond(
             responses={press.question: given.answer},
             digests={press.question: press.digest} if press.digest else {},
-            note=given.note,
             principal=self._file.principal(who),
             key=press.key,
+            **about,
         )
         run = self._client.run(slack_messages.run_of(press.question))
         try:
