@@ -17,7 +17,7 @@ from temporalio.client import Client as TemporalClient
 from temporalio.service import RPCError
 
 from abeyance.api.app import create_app
-from abeyance.client import Client
+from abeyance.client import Client, reader
 from abeyance.core.state import Limits
 from abeyance.errors import Code, Refusal, SettingsError
 from abeyance.records import removing, tables
@@ -230,7 +230,7 @@ async def test_the_api_erases_for_administrators_and_only_what_has_ended(
 
 
 async def test_a_run_is_refused_as_erased_from_the_moment_that_its_erasure_is_accepted(
-    temporal: TemporalClient,
+    temporal: TemporalClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site = AuditedSite(temporal, gated())
     other = Client(temporal, task_queue=site.settings.task_queue)
@@ -241,7 +241,8 @@ async def test_a_run_is_refused_as_erased_from_the_moment_that_its_erasure_is_ac
     await buried(other, run_id)
     async with served(create_app(site.settings, site.graphs, site.client)) as api:
         await refused(api, run_id, "erased")
-        # Nobody waits for what will not come.
+        # Nobody waits for what will not come, or until Temporal is asked.
+        monkeypatch.setattr(reader, "_ASK_TEMPORAL", 30)
         async with asyncio.timeout(20):
             for query in ("?wait=30s", "?wait=30s&until=completed", "/events?limit=1"):
                 problem(await api.http.get(f"/runs/{run_id}{query}"), 410, "erased")
