@@ -56,6 +56,8 @@ async def test_what_a_run_refuses_of_a_steer_it_tells(api: Api, site: Site) -> N
         waited = await api.http.post(path, json=body, params={"wait": "30s"})
         assert sent.status_code == 202, sent.text
         problem(waited, status, code)
+    # Of an empty one nobody needs to ask the run.
+    problem(await api.http.post(path, json={"text": " \n"}), 422, "invalid_message")
     codes = [code for _, _, code in bad for _ in "12"]
     view = (await api.http.get(f"/runs/{run_id}")).json()
 

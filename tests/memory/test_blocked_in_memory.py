@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import importlib
 import sys
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from pydantic import AfterValidator, create_model
 from sample_graphs import State
 
 from abeyance import START, Context, Graph
@@ -115,3 +116,50 @@ async def test_a_blocked_run_can_be_cancelled() -> None:
 async def test_a_script_of_answers_ends_at_a_blocked_visit() -> None:
     with pytest.raises(Blocked, match="lacks 'boto3'"):
         await run(exporting(), answers={"approve": True})
+
+
+def even(value: int) -> int:
+    if value % 2:
+        raise ValueError("must be even")
+    return value
+
+
+def doubling(type_: Any, *, is_nested: bool) -> Graph:
+    """A graph that asks for a number of a type, and doubles it."""
+    percent: Any = (Annotated[int, type_], 0)
+    share = create_model("Share", percent=percent)
+    graph = Graph("asking", state=share)
+    graph.interrupt("how_much", prompt="How much?", answer_to="percent")
+    graph.interrupt("sure", prompt="Sure?", response=bool)
+    graph.edge(START, "how_much")
+    graph.edge("how_much", "sure")
+    graph.edge("sure", "double")
+    inner = Graph("inner", state=share) if is_nested else graph
+
+    @inner.node
+    def double(state: Any) -> dict[str, Any]:
+        return {"percent": 2 * state.percent}
+
+    if is_nested:
+        inner.edge(START, "double")
+        graph.subgraph("double", inner)
+    return graph
+
+
+@pytest.mark.parametrize("is_nested", [False, True])
+async def test_an_answer_that_a_later_deploy_rejects_is_asked_for_again_with_the_fault(
+    *, is_nested: bool
+) -> None:
+    trial = InMemoryRun(doubling(None, is_nested=is_nested))
+    await trial.start()
+    await trial.respond("how_much", 3)
+    trial.deploy(doubling(AfterValidator(even), is_nested=is_nested))
+    await trial.respond("sure", True)
+
+    (again,) = await trial.interrupts()
+    assert again.prompt == (
+        "How much? (Asked again, because the answer does not fit: /percent: must be even)"
+    )
+    await trial.respond("how_much", 4)
+    await trial.respond("sure", True)
+    assert (trial.status, trial.values) == ("completed", {"percent": 8})
