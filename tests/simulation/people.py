@@ -18,7 +18,7 @@ from core_runs import BOSS, DEPUTY
 from temporalio.client import WorkflowUpdateFailedError
 from temporalio.service import RPCError
 
-from abeyance import Refusal, commands
+from abeyance import Graph, Refusal, commands
 from abeyance.client import Client
 from abeyance.commands import REWIND_TO_START
 from abeyance.core.json import Json
@@ -52,6 +52,8 @@ _OF_MIGRATIONS: Final = {"migrate": 14}
 _OF_REWINDS: Final = {"rewind": 6, "terminate": 1}
 _OWNER: Final = Principal(subject="owner", capabilities=(EVERYTHING,))
 """Who may do whatever the graph can ask for, as a rewind has to."""
+_PATCHES: Final = [None, None, None, {"flag": True}, {"count": 1}, {"nope": 1}]
+_GRAPHS: Final[Sequence[Literal["pinned", "today"]]] = ("pinned", "pinned", "today")
 _MODES: Final[Sequence[Literal["after-node", "now"]]] = ("after-node", "now")
 _WAYS: Final[Sequence[Literal["graceful", "now"]]] = ("graceful", "now")
 
@@ -67,9 +69,11 @@ class People:
         run_id: str,
         promises: Promises,
         *,
+        graph: Callable[[], Graph],
         purse: Purse | None = None,
         versions: Versions | None = None,
     ) -> None:
+        self._graph = graph
         self._purse, self._versions = purse, versions
         self._server, self._chance = server, chance
         self._client, self._run = client, client.run(run_id)
@@ -256,9 +260,15 @@ class People:
         return self.retries(who)
 
     def retries(self, who: Principal = _OWNER) -> Callable[[], Awaitable[Any]]:
-        """Retry the run, if it has ended otherwise than as it should."""
-        key = self._key()
-        return lambda: self._run.retry(principal=who, key=key)
+        """Retry the run, if it has not completed; with other values, or with today's graph."""
+        key, patch = self._key(), self._chance.choice(_PATCHES)
+        which = self._chance.choice(_GRAPHS)
+
+        async def call() -> None:
+            run = self._client.run(self._run.run_id, self._graph())
+            await run.retry(principal=who, key=key, patch=patch, graph=which)
+
+        return call
 
     def _migrate(self, who: Principal) -> Callable[[], Awaitable[Any]]:
         versions, chance = self._versions, self._chance

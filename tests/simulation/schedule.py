@@ -188,7 +188,14 @@ class Site:
         # It has threads of its own, and ours waits for none.
         client.records._writer = records
         people = People(
-            server, chance, client, "r", self.promises, purse=purse, versions=self.versions
+            server,
+            chance,
+            client,
+            "r",
+            self.promises,
+            graph=lambda: self.graph,
+            purse=purse,
+            versions=self.versions,
         )
         server.note(f"a run of {spec.name} with {', '.join(spec.nodes)}")
         self.worker_comes()
