@@ -197,7 +197,7 @@ class Watch:
                 self.undelivered.append(str(fact.data["message_id"]))
             case "run.values_edited":
                 self._are_edited = True
-            case "run.migrated":
+            case "run.migrated" | "run.retried":
                 self._are_edited |= bool(fact.data["fields"])
             case _:
                 pass
