@@ -171,18 +171,15 @@ def test_an_answer_under_a_key_comes_again_also_without_its_id() -> None:
     assert refusal.code == "idempotency_conflict"
 
 
-@pytest.mark.parametrize(
-    "other", [{"principal": replace(ADA, subject="bob")}, {"answer": float("nan")}]
-)
+@pytest.mark.parametrize(("by", "answer"), [("bob", 5), ("ada", float("nan"))])
 def test_the_key_of_an_answer_is_no_use_to_somebody_else_nor_with_another(
-    other: dict[str, Any],
+    by: str, answer: float
 ) -> None:
     run = waiting()
     (id_,) = run.state.ledger.open
     run.respond({id_: 5}, principal=ADA, key="k1")
-    answer = {id_: other.pop("answer", 5)}
 
-    about = run.response(answer, **{"principal": ADA, "key": "k1", **other})
+    about = run.response({id_: answer}, principal=replace(ADA, subject=by), key="k1")
     assert run.refused(events.Responded, **about).code == "idempotency_conflict"
 
 
