@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from agent_scripts import Script, call, places, ran, started
+from scripted_agents import Script, call, places, ran, started
 from tool_calls import Purse
 
 from abeyance import (

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from agent_scripts import Script, call, failure, started, with_agent
 from graph_faults import faults
 from pydantic_ai.messages import ModelResponse, TextPart
 from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.usage import RequestUsage
+from scripted_agents import Script, call, failure, started, with_agent
 
 from abeyance import Agent, Budget, Escalation, Refusal, tool
 from abeyance.testing import InMemoryRun

@@ -7,7 +7,8 @@ import json
 from typing import Any
 
 import pytest
-from agent_scripts import (
+from pydantic_ai.messages import ToolCallPart
+from scripted_agents import (
     Script,
     call,
     places,
@@ -15,7 +16,6 @@ from agent_scripts import (
     respond,
     started,
 )
-from pydantic_ai.messages import ToolCallPart
 
 from abeyance import Agent, ToolContext, tool
 from abeyance.agents.tool_dispatch import MAX_CALLS

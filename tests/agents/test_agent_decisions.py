@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from agent_scripts import Script, answered, call, started
+from scripted_agents import Script, answered, call, started
 from tool_calls import Purse
 
 from abeyance import AfterToolCall, Agent, Principal, Refusal
@@ -113,7 +113,7 @@ async def test_the_call_of_an_agent_is_decided_in_the_same_way() -> None:
 
     async def asked(answer: Any) -> tuple[InMemoryRun, Script]:
         helper = Agent("helper", model=Script(lambda messages: "helped"))
-        script = Script(call("helper", "c1", task="look"), answered("c1"))
+        script = Script(call("helper", "c1", task="look"), answered)
         boss = Agent(
             "boss",
             model=script,

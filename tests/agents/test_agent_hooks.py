@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from agent_scripts import Folder, Script, call, ran, respond, started
+from scripted_agents import Folder, Script, call, ran, respond, started
 
 from abeyance import (
     AfterToolCall,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from agent_scripts import Script, call, started
+from scripted_agents import Script, call, started
 
 from abeyance import AfterToolCall, Agent, BeforeToolCall, Refusal
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from agent_scripts import Script, failure
 from pydantic import BaseModel
 from pydantic_ai.messages import BinaryContent, ImageUrl, UserPromptPart
+from scripted_agents import Script, failure
 
 from abeyance import START, Agent, Graph, Send
 from abeyance.core.state import Limits

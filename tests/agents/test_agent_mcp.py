@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agent_scripts import Script
 from mcp_site import deeds, started
 from pydantic_ai.messages import (
     ModelMessage,
@@ -19,6 +18,7 @@ from pydantic_ai.messages import (
     ToolReturnPart,
 )
 from pydantic_ai.models.function import AgentInfo
+from scripted_agents import Script
 
 from abeyance import (
     START,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from agent_scripts import Case, Script, call, heard
+from scripted_agents import Case, Script, call, prompts
 
 from abeyance import END, START, Agent, Fatal, Graph, tool
 from abeyance.testing import InMemoryRun
@@ -39,7 +39,7 @@ async def test_an_agent_with_a_memory_goes_on_with_its_conversation() -> None:
     script = Script("said one", "said two")
     run = await run_of(looping(Agent("clerk", model=script, memory=REMEMBERS)))
 
-    assert heard(script.seen[-1]) == ["round 1", "round 2"]
+    assert prompts(script.seen[-1]) == ["round 1", "round 2"]
     assert run.values["report"] == "said two"
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import tool_calls
-from agent_scripts import Script, call, started
+from scripted_agents import Script, call, started
 from tool_visits import ended, visiting
 
 from abeyance import Agent, BeforeToolCall, Interrupt, Principal, ToolContext, tool

@@ -7,10 +7,10 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from agent_scripts import Script, call, places
-from agent_scripts import with_agent as graph_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scripted_agents import Script, call, places
+from scripted_agents import with_agent as graph_of
 
 from abeyance import Agent, BeforeToolCall, ToolContext, tool
 from abeyance.testing import InMemoryRun

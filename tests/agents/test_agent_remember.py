@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from agent_scripts import Script, call, started
+from scripted_agents import Script, call, started
 
 from abeyance import Agent, Principal, Refusal, Remember, tool
 from abeyance.agents.tool_dispatch import MUST_ASK

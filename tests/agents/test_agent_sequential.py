@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from agent_scripts import Script, call, places, ran, started
+from scripted_agents import Script, call, places, ran, started
 
 from abeyance import Agent, BeforeToolCall, ToolContext, tool
 from abeyance.core.state import Limits

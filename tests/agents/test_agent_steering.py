@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from agent_scripts import Script, call, started, with_agent
+from scripted_agents import Script, call, started, with_agent
 
 from abeyance import Agent, Principal, ToolContext, tool
 from abeyance.testing import InMemoryRun
@@ -53,7 +53,7 @@ async def test_the_model_is_told_what_a_message_is() -> None:
     seen: list[Any] = []
 
     def model(messages: Any, info: Any) -> Any:
-        from agent_scripts import response
+        from scripted_agents import response
 
         seen.append(info.instructions)
         return response("done")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from agent_scripts import Script, answered, call, started
 from pydantic import BaseModel
+from scripted_agents import Script, answered, call, started
 
 from abeyance import (
     END,
@@ -40,9 +40,9 @@ class Vault:
 def team(vault: Vault, *, deepest: Script | None = None) -> tuple[Agent, dict[str, Script]]:
     """A clerk who asks a helper who asks an expert, who opens doors."""
     scripts = {
-        "expert": deepest or Script(call("unlock", "e1", door="north"), answered("e1")),
-        "helper": Script(call("expert", "h1", task="open north"), answered("h1")),
-        "clerk": Script(call("helper", "c1", task="get in"), answered("c1")),
+        "expert": deepest or Script(call("unlock", "e1", door="north"), answered),
+        "helper": Script(call("expert", "h1", task="open north"), answered),
+        "clerk": Script(call("helper", "c1", task="get in"), answered),
     }
     expert = Agent("expert", model=scripts["expert"], tools=[vault.tool])
     helper = Agent("helper", model=scripts["helper"], tools=[expert.as_tool(description="Opens.")])
@@ -121,7 +121,7 @@ async def test_a_writer_and_a_reviewer_go_round_until_the_reviewer_is_content() 
 
 async def test_an_agent_may_be_called_by_another_name() -> None:
     worker = Agent("worker", model=Script("done"))
-    boss = Script(call("delegate", "c1", task="begin"), answered("c1"))
+    boss = Script(call("delegate", "c1", task="begin"), answered)
     run = await started(
         Agent("boss", model=boss, tools=[worker.as_tool(name="delegate", description="Works.")])
     )

@@ -6,11 +6,11 @@ import json
 from typing import Any
 
 import pytest
-from agent_scripts import Script, call, failure, started, with_agent
 from pydantic import BaseModel
 from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.usage import RequestUsage
+from scripted_agents import Script, call, failure, started, with_agent
 
 from abeyance import Agent, ToolContext, tool
 from abeyance.errors import Blocked

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from agent_scripts import Script, call, ran, started
 from pydantic_ai.messages import ToolCallPart
+from scripted_agents import Script, call, ran, started
 
 from abeyance import (
     AfterToolCall,

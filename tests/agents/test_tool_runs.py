@@ -9,8 +9,8 @@ from datetime import date
 from typing import Any
 
 import pytest
-from agent_scripts import Script, call, started
 from pydantic import BaseModel
+from scripted_agents import Script, call, started
 from tool_calls import calling
 
 from abeyance import Agent, Fatal, Interrupt

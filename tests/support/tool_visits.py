@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from agent_scripts import with_agent
 from one_visit import NoMail
+from scripted_agents import with_agent
 
 from abeyance import Agent, Tool
 from abeyance.authoring.context import Context, VisitRuntime
