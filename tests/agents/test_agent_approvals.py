@@ -47,20 +47,6 @@ async def test_an_approval_shows_the_call_which_runs_once_when_it_is_approved_an
     assert refused.value.code == "already_answered"
 
 
-async def test_an_approval_is_for_one_call_and_not_for_the_next_of_the_same_arguments() -> None:
-    purse = Purse()
-    script = Script(call("pay", "c1", amount=5), call("pay", "c1", amount=5), "done")
-    run = await started(Agent("clerk", model=script, tools=[purse.tool]))
-    first = (await run.interrupts())[0]
-    await run.respond(first.id, YES)
-    await run.respond(first.id, YES)
-
-    assert (purse.paid, run.status) == ([(5, "bob")], "awaiting-input")
-    assert await places(run) == [("tool:pay:c1-2", "approve")]
-    await run.respond("approve", {"approved": False})
-    assert purse.paid == [(5, "bob")]
-
-
 async def test_an_approved_call_that_fails_is_not_tried_again() -> None:
     tried: list[int] = []
 
@@ -135,22 +121,3 @@ async def test_what_was_edited_holds_also_where_the_predicate_would_not_ask_any_
     await run.respond("approve", {"approved": True, "arguments": {"amount": 1}})
 
     assert purse.paid == [(1, "bob")]
-
-
-@pytest.mark.parametrize(
-    ("on_timeout", "status", "paid"),
-    [
-        ("halt", "halted", []),
-        ({"default": {"approved": True, "arguments": {"amount": 1}}}, "completed", [(1, "bob")]),
-    ],
-)
-async def test_what_happens_at_the_deadline_is_what_the_tool_declares(
-    on_timeout: Any, status: str, paid: Any
-) -> None:
-    purse = Purse(approval_timeout="2h", on_timeout=on_timeout)
-    run, _ = await asking(purse)
-    await run.advance("1h")
-    assert (run.status, purse.paid) == ("awaiting-input", [])
-    await run.advance("1h")
-
-    assert (run.status, purse.paid) == (status, paid)

@@ -11,7 +11,7 @@ from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.usage import RequestUsage
 from scripted_agents import Script, call, failure, started, with_agent
 
-from abeyance import Agent, Budget, Escalation, Refusal, tool
+from abeyance import Agent, Budget, Escalation, tool
 from abeyance.testing import InMemoryRun
 
 
@@ -50,25 +50,6 @@ async def test_without_turns_in_its_budget_an_agent_has_max_turns() -> None:
     budget = Budget(tokens=1_000_000)
     agent = Agent("clerk", model=looking(9), tools=[look], max_turns=2, budget=budget)
     assert failure(await started(agent))[0] == "max_turns"
-
-
-async def test_a_raise_to_less_than_what_is_used_is_refused_with_the_reason() -> None:
-    run = await started(Agent("clerk", model=looking(3), tools=[look], budget=Budget(tokens=2_000)))
-    (asked,) = await run.interrupts()
-    for answer, pointer in [
-        ({"raise_to": {"tokens": 2_000}}, "/raise_to/tokens"),
-        ({"raise_to": {"usd": 5}}, "/raise_to"),
-        ({"raise_to": {}}, "/raise_to"),
-        ({"stop": False}, "/stop"),
-        ({"stop": True, "raise_to": {"tokens": 9_000}}, ""),
-        ({}, ""),
-    ]:
-        with pytest.raises(Refusal) as refused:
-            await run.respond(asked.id, answer)
-        assert refused.value.code == "invalid_answer"
-        assert pointer in {each["pointer"] for each in refused.value.details["errors"]}
-
-    assert [each.id for each in await run.interrupts()] == [asked.id]
 
 
 async def test_dollars_are_those_of_the_list_of_prices() -> None:

@@ -11,9 +11,7 @@ from pydantic_ai.messages import ToolCallPart
 from scripted_agents import (
     Script,
     call,
-    places,
     ran,
-    respond,
     started,
 )
 
@@ -189,32 +187,3 @@ async def test_a_call_may_have_any_id(till: Till, call_id: str) -> None:
 
     assert till.done == [(5000.0, "bob")]
     assert [outcome for outcome, _ in script.told().values()] == ["success"]
-
-
-async def test_of_three_calls_two_are_gated_and_the_third_runs_once_at_once(till: Till) -> None:
-    script = Script(
-        [
-            call("transfer", "c1", amount=5000, to="bob"),
-            call("delete", "c2", path="/x"),
-            call("look", "c3", what="till"),
-        ],
-        "done",
-    )
-    run = await started(Agent("clerk", model=script, tools=till.tools))
-
-    assert till.done == ["till"]
-    assert await places(run) == [("tool:transfer:c1", "approve"), ("tool:delete:c2", "approve")]
-    assert (run.status, len(script.seen)) == ("awaiting-input", 1)
-    await respond(run, "c2", "y")
-    assert (till.done, await places(run)) == (["till", "/x"], [("tool:transfer:c1", "approve")])
-    assert (run.status, len(script.seen)) == ("awaiting-input", 1)
-    await respond(run, "c1", YES)
-
-    assert till.done == ["till", "/x", (5000.0, "bob")]
-    assert (await ran(run)).count("tool:look:c3") == 1
-    assert (run.status, run.values["report"]) == ("completed", "done")
-    assert list(script.told().items()) == [
-        ("c1", ("success", "sent 5000 to bob")),
-        ("c2", ("success", "deleted /x")),
-        ("c3", ("success", "till is fine")),
-    ]

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from scripted_agents import Script, answered, call, started
 from tool_calls import Purse
 
-from abeyance import AfterToolCall, Agent, Principal, Refusal
-from abeyance.errors import Code
+from abeyance import AfterToolCall, Agent, Principal
 from abeyance.testing import InMemoryRun
 
 ADA = Principal(subject="ada")
@@ -44,13 +42,6 @@ async def test_the_model_reads_a_result_in_place_of_the_call_which_is_not_made()
     )
 
 
-async def test_a_result_in_place_of_a_call_may_be_null() -> None:
-    run, script = await asking(Purse())
-    await run.respond("approve", {"approved": False, "result": None}, principal=ADA)
-
-    assert script.told() == {"c1": ("success", None)}
-
-
 async def test_an_edit_is_told_to_the_model_and_stands_in_the_transcript() -> None:
     purse = Purse()
     run, script = await asking(purse)
@@ -72,22 +63,6 @@ async def test_an_edit_is_told_to_the_model_and_stands_in_the_transcript() -> No
     assert [(item.role, item.text) for item in items if item.text == script.heard()[-1]] == [
         ("system", script.heard()[-1])
     ]
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        {"approved": True, "result": 1},
-        {"approved": False, "result": 1, "reason": "both"},
-        {"approved": False, "arguments": {"amount": 3}},
-    ],
-)
-async def test_an_answer_that_decides_two_things_is_invalid(answer: Any) -> None:
-    run, _ = await asking(Purse())
-    with pytest.raises(Refusal) as refused:
-        await run.respond("approve", answer)
-
-    assert refused.value.code is Code.INVALID_ANSWER
 
 
 async def test_after_hooks_see_the_result_of_a_person_and_may_change_it() -> None:

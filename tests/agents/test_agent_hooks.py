@@ -5,15 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from scripted_agents import Folder, Script, call, ran, respond, started
+from pydantic_ai.messages import ToolCallPart
+from scripted_agents import Folder, Script, call, respond, started
 
-from abeyance import (
-    AfterToolCall,
-    Agent,
-    BeforeToolCall,
-    ToolContext,
-    tool,
-)
+from abeyance import AfterToolCall, Agent, BeforeToolCall, Principal, ToolContext, tool
 
 
 class Approval:
@@ -29,50 +24,6 @@ class Approval:
             event.agent_state["trusted"] = True
         elif answer != "y":
             event.cancel_tool = "the user said no"
-
-
-async def deleting(folder: Folder, *hooks: object, calls: Any = None, **about: Any) -> Any:
-    script = Script(calls or [call("delete", "c1", path="/a")], "done")
-    run = await started(Agent("clerk", model=script, tools=[folder.tool], hooks=hooks), **about)
-    return run, script
-
-
-# Before a tool
-
-
-async def test_a_hook_asks_before_a_tool_is_scheduled() -> None:
-    folder = Folder()
-    run, script = await deleting(folder, Approval())
-    (entry,) = await run.interrupts()
-    assert (entry.kind, entry.name) == ("question", "sure")
-    assert entry.address == ("graph:g;node:review;agent:clerk;tool:delete:c1;process:approval")
-    assert entry.reason == {"tool": "delete", "args": {"path": "/a"}}
-    assert await ran(run) == []
-    await run.respond("sure", "y")
-
-    assert (folder.gone, await ran(run)) == (["/a"], ["tool:delete:c1"])
-    assert script.told() == {"c1": ("success", "deleted /a")}
-
-
-@pytest.mark.parametrize("cancel", [True, "not today"])
-async def test_after_hooks_run_for_a_call_that_was_cancelled(cancel: bool | str) -> None:
-    seen: list[Any] = []
-
-    class No:
-        name = "no"
-
-        async def before_tool_call(self, event: BeforeToolCall) -> None:
-            event.cancel_tool = cancel
-
-        async def after_tool_call(self, event: AfterToolCall) -> None:
-            seen.append((event.call_id, event.result, event.error, event.cancelled))
-
-    folder = Folder()
-    run, script = await deleting(folder, No())
-
-    text = "cancelled by hook no" if cancel is True else cancel
-    assert seen == [("c1", text, True, True)]
-    assert (script.told(), await ran(run), folder.gone) == ({"c1": ("denied", text)}, [], [])
 
 
 # What an agent remembers
@@ -149,3 +100,77 @@ async def test_the_event_of_a_calls_end_says_how_it_ended() -> None:
 
     ends = [event.data async for event in run.events(follow=False) if event.type == "tool.finished"]
     assert ends == [{"outcome": "success"}, {"outcome": "denied"}, {"outcome": "failed"}]
+
+
+# After a tool
+
+
+class Broken:
+    """Raises when it is told what became of a call."""
+
+    async def after_tool_call(self, event: AfterToolCall) -> None:
+        message = "no connection"
+        raise OSError(message)
+
+
+@tool
+async def look() -> str:
+    return "fine"
+
+
+@tool
+async def fail() -> str:
+    message = "the connection was lost"
+    raise OSError(message)
+
+
+@tool(approve=True)
+async def pay() -> str:
+    return "paid"
+
+
+WITHHELD = "result is withheld: denied by hook Broken: OSError: no connection"
+
+
+@pytest.mark.parametrize(
+    ("made", "answer", "outcome", "told"),
+    [
+        (call("look", "c1"), None, "failed", f"'look' has run, but its {WITHHELD}"),
+        (
+            call("fail", "c1"),
+            None,
+            "failed",
+            "'fail' failed and may have been done, but its error is withheld: ",
+        ),
+        (call("helper", "c1", task="x"), None, "failed", f"'helper' has run, but its {WITHHELD}"),
+        (
+            call("pay", "c1"),
+            {"approved": False, "result": "in cash"},
+            "failed",
+            "A person gave the result of 'pay' in place of the call, but it is withheld: ",
+        ),
+        (
+            call("pay", "c1"),
+            {"approved": False},
+            "denied",
+            "denied by hook Broken: OSError: no connection",
+        ),
+    ],
+    ids=["has run", "failed", "agent", "result of a person", "rejected"],
+)
+async def test_an_after_hook_that_raises_withholds_a_result_and_hides_nothing_else(
+    made: ToolCallPart, answer: Any, outcome: str, told: str
+) -> None:
+    script = Script(made, "done")
+    helper = Agent("helper", model=Script("helped")).as_tool(description="Helps.")
+    tools: list[Any] = [look, fail, pay, helper]
+    run = await started(Agent("clerk", model=script, tools=tools, hooks=[Broken()]))
+    if answer is not None:
+        await run.respond("approve", answer, principal=Principal(subject="ada"))
+
+    ((found, text),) = script.told().values()
+    assert (found, text[: len(told)]) == (outcome, told)
+    items = await run.transcript(min(run.state.transcripts, key=len))
+    (item,) = [each for each in items if each.role == "tool"]
+    assert (item.outcome, run.status) == (outcome, "completed")
+    assert item.answered_by == ("ada" if answer and "result" in answer else None)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from scripted_agents import Script, call, started
+from scripted_agents import Script, answered, call, started
 
-from abeyance import AfterToolCall, Agent, BeforeToolCall, Refusal
+from abeyance import AfterToolCall, Agent, BeforeToolCall
 
 CLERK = "graph:g;node:review;agent:clerk"
 HELPER = f"{CLERK};tool:helper:c1;agent:helper"
@@ -158,11 +158,12 @@ async def test_an_after_hook_sees_large_tasks_and_what_large_ones_came_to() -> N
     assert {each[2] for each in watching.seen} == {large, "one is enough"}
 
 
-async def test_who_answers_what_a_hook_asks_before_an_agent_needs_its_capability() -> None:
-    from abeyance.core.policy import Principal
+async def test_an_agent_may_be_called_by_another_name() -> None:
+    worker = Agent("worker", model=Script("done"))
+    boss = Script(call("delegate", "c1", task="begin"), answered)
+    run = await started(
+        Agent("boss", model=boss, tools=[worker.as_tool(name="delegate", description="Works.")])
+    )
 
-    team = Team(hooks=[Asking()])
-    run = await started(team.clerk)
-    with pytest.raises(Refusal, match="helpers"):
-        await run.respond("sure", "yes", principal=Principal(subject="eve"))
-    assert team.inner.seen == []
+    assert run.values["report"] == "done"
+    assert "graph:g;node:review;agent:boss;tool:delegate:c1;agent:worker" in run.state.transcripts

@@ -50,26 +50,6 @@ async def test_an_approval_shows_what_the_call_would_do_and_the_call_is_made() -
     assert script.told() == {"c1": ("success", "paid 5")}
 
 
-@pytest.mark.parametrize(
-    ("answer", "is_asked_again"),
-    [
-        (YES, None),
-        (EDIT, True),
-        ({"approved": True, "arguments": {"to": "bob", "amount": 5}}, None),
-        ({"approved": False}, None),
-    ],
-)
-async def test_the_receipt_says_that_a_changed_call_is_asked_again(
-    answer: dict[str, Any], is_asked_again: bool | None
-) -> None:
-    purse = Purse()
-    run, _ = await asking(purse)
-    (receipt,) = await run.respond("approve", answer)
-
-    assert receipt.asked_again is is_asked_again
-    assert bool(await run.interrupts()) is bool(is_asked_again)
-
-
 async def test_the_call_of_an_agent_has_a_preview_too_and_is_asked_anew_when_it_differs() -> None:
     left = [100, 100, 50, 50]
 

@@ -144,6 +144,8 @@ def test_a_prompt_is_filled_once_with_the_arguments() -> None:
         ({"approved": True, "reason": "fine"}, ["/reason"]),
         ({"approved": False, "arguments": ARGUMENTS}, ["/arguments"]),
         ({"approved": True, "always": True}, [""]),
+        ({"approved": True, "result": 1}, ["/result"]),
+        ({"approved": False, "result": 1, "reason": "both"}, ["/reason"]),
         (
             {"approved": True, "arguments": {"amount": "5x", "to": {"iban": "X"}}},
             ["/arguments/amount"],

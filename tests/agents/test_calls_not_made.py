@@ -60,6 +60,14 @@ class Denying:
         raise OSError(message)
 
 
+class Cancelling:
+    def __init__(self, cancel: bool | str) -> None:
+        self.cancel = cancel
+
+    async def before_tool_call(self, event: BeforeToolCall) -> None:
+        event.cancel_tool = self.cancel
+
+
 @pytest.mark.parametrize(
     ("made", "hooks", "answer", "outcome", "told"),
     [
@@ -71,10 +79,21 @@ class Denying:
             "denied",
             "denied by hook Denying: OSError: no connection",
         ),
+        (
+            call("pay", "c1", amount=1),
+            (Cancelling(True),),
+            None,
+            "denied",
+            "cancelled by hook Cancelling",
+        ),
+        (call("pay", "c1", amount=1), (Cancelling("not today"),), None, "denied", "not today"),
         (call("write", "c1", text="x" * 200_000), (), None, "failed", "smaller arguments"),
         (call("choose", "c1"), (), None, "failed", "would go to 'nowhere'"),
     ],
-    ids=["rejected", "denied by a hook", "too large to be approved", "cannot be asked"],
+    ids=[
+        *("rejected", "denied by a hook", "cancelled by a hook", "cancelled with a reason"),
+        *("too large to be approved", "cannot be asked"),
+    ],
 )
 async def test_an_after_hook_sees_a_call_that_was_not_made(
     made: ToolCallPart, hooks: tuple[object, ...], answer: Any, outcome: str, told: str
