@@ -36,15 +36,6 @@ def test_a_bare_answer_means_the_only_open_interrupt() -> None:
     assert responded(run.state.ledger, response=None).answers == {run.open("ask").id: None}
 
 
-def test_a_bare_answer_to_several_is_refused_with_their_ids() -> None:
-    run = asking("one", "two")
-
-    with pytest.raises(Refusal) as caught:
-        responded(run.state.ledger, response=True)
-    assert caught.value.code is Code.AMBIGUOUS_INTERRUPT
-    assert [entry["name"] for entry in caught.value.details["open_interrupts"]] == ["one", "two"]
-
-
 def test_an_id_that_is_given_is_the_one_that_is_meant() -> None:
     run = asking("ask")
     order = commands.Respond.model_construct(

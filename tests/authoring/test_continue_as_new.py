@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from core_drive import Drive, gate, graph, restored
 
-from abeyance.core.spec import START
-from abeyance.core.state import joined, parted
 from abeyance.workflows.continue_as_new import Growth, due
 
 
@@ -33,15 +30,3 @@ def test_the_fullest_of_three_measures_decides(
 def test_the_smallest_setting_hands_over_often_but_not_at_once() -> None:
     assert due(Growth(events=2, bytes=0, updates=0), soft_events=3) is None
     assert due(Growth(events=3, bytes=0, updates=0), soft_events=3) == "soft"
-
-
-def test_what_is_handed_over_without_spec_and_values_is_the_run_again_with_them() -> None:
-    run = Drive(
-        graph(gate("ask"), "n", ways=[(START, "ask"), (START, "n")]), values={"x": "v" * 5_000}
-    )
-    bare, spec, values = parted(run.state)
-
-    assert joined(restored(bare), spec, values) == run.state
-    assert values == {"graph:g": {"x": "v" * 5_000}}
-    assert "vvvv" not in str(bare)
-    assert bare.spec.nodes == {}

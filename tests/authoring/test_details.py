@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from core_agents import gated, reviewing, turn
 from core_drive import Drive, gate, graph
+from pydantic import BaseModel
 
 from abeyance import wire
 from abeyance.core.spec import START, Default, GoTo
 from abeyance.core.terms import Escalation, Terms
-from abeyance.workflows.details import code, details
+from abeyance.workflows import visibility
+from abeyance.workflows.details import code, details, form
 
 CALL = {"tool": "pay", "arguments": {"amount": 5}}
 START_RUN = wire.StartRun(run_id="r")
@@ -226,3 +228,71 @@ def test_the_details_show_the_preview_of_a_call() -> None:
     turn(run, gated("c1", reason=CALL, preview={"summary": "7 would be left"}))
 
     assert "- a preview of the call: `7 would be left`\n" in details(run.state, START_RUN)
+
+
+# The form of an answer, in one line
+
+
+class Address(BaseModel):
+    street: str
+    number: int | None = None
+
+
+class Verdict(BaseModel):
+    approved: bool
+    grade: Literal["good", "bad"]
+    send_to: Address | None = None
+    tags: list[str] = []
+
+
+@pytest.mark.parametrize(
+    ("schema", "shown"),
+    [
+        (None, "any JSON"),
+        ({}, "any JSON"),
+        ({"type": "boolean"}, "boolean"),
+        ({"type": "object"}, "object"),
+        ({"type": ["string", "null"]}, "string or null"),
+        ({"const": "yes"}, '"yes"'),
+        ({"enum": ["a", 1, None]}, '"a" or 1 or null'),
+        ({"type": "array", "items": {"type": "integer"}}, "[integer, ...]"),
+        ({"$ref": "#/$defs/none"}, "any JSON"),
+        ({"enum": list(range(20))}, "0 or 1 or 2 or 3 or 4 or 5 or 6 or 7 or ..."),
+    ],
+)
+def test_a_schema_is_told_in_words(schema: Any, shown: str) -> None:
+    assert form(schema) == shown
+
+
+def test_a_model_is_told_with_what_may_be_left_out() -> None:
+    assert form(Verdict.model_json_schema()) == (
+        '{"approved": boolean, "grade": "good" or "bad", '
+        '"send_to"?: {"street": string, "number"?: integer or null} or null, '
+        '"tags"?: [string, ...]}'
+    )
+
+
+def test_a_schema_that_contains_itself_ends_somewhere() -> None:
+    schema = {"type": "object", "properties": {"next": {"$ref": "#"}}}
+
+    assert form(schema) == '{"next"?: {"next"?: {"next"?: {"next"?: object}}}}'
+
+
+def test_an_object_of_many_fields_is_cut() -> None:
+    fields = {f"f{number}": {"type": "string"} for number in range(12)}
+
+    assert form({"type": "object", "properties": fields}).endswith('"f7"?: string, ...}')
+
+
+def test_a_timer_says_what_it_is_for() -> None:
+    goto = asking(gate("a", timeout=60), gate("b", timeout=30, on_timeout=GoTo(node="a")))
+    default = asking(gate("c", timeout=30, on_timeout=Default(answer={"secret": 1})))
+    paused = Drive(graph("n", ways=[(START, "n")]))
+    paused.pause(timeout=60)
+    ending = Drive(graph("n", ways=[(START, "n")]))
+    ending.cancel()
+
+    assert visibility.timer_summary(goto.state) == "deadline of b: goto:a"
+    assert visibility.timer_summary(default.state) == "deadline of c: default"
+    assert visibility.timer_summary(paused.state) == "deadline of the pause"
+    assert visibility.timer_summary(ending.state) == "grace of the ending"

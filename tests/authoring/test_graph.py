@@ -275,36 +275,6 @@ def graph_spec_without(graph: Graph, node: str) -> GraphSpec:
     return TypeAdapter(GraphSpec).validate_python(kept)
 
 
-def changed(change: Callable[[Graph], None]) -> str:
-    graph = refund()
-    change(graph)
-    return graph.build().version
-
-
-def test_the_version_changes_with_the_graph_and_only_then() -> None:
-    def other_retries(graph: Graph) -> None:
-        graph.node(name="extra", retries=5)(nothing)
-        graph.edge("pay", "extra")
-
-    def extra(graph: Graph) -> None:
-        graph.node(name="extra")(nothing)
-        graph.edge("pay", "extra")
-
-    changes: list[Callable[[Graph], None]] = [
-        lambda graph: None,
-        lambda graph: graph.edge("pay", "late"),
-        lambda graph: graph.edge("pay", "late", when={"amount": 1}),
-        lambda graph: graph.edge("pay", "late", when={"amount": 2}),
-        lambda graph: graph.route("pay", nothing_for, to=["late"]),
-        extra,
-        other_retries,
-    ]
-    versions = [changed(change) for change in changes]
-
-    assert len(set(versions)) == len(changes)
-    assert versions == [changed(change) for change in changes]
-
-
 PROGRAM = """
 import json
 from typing import Literal

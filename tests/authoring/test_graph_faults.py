@@ -69,17 +69,11 @@ def nothing_for(state: State) -> None: ...
 
 def test_all_faults_are_told_at_once_and_numbered() -> None:
     graph = Graph("bad name", state=State, on_error="retry")
-    graph.node(name="a", timeout="soon", retries=-1, on_error="goto:nowhere", to=["gone"])(nothing)
-    graph.node(name="a")(nothing)
-    graph.node(name="END", heartbeat=0)(nothing)
-    graph.node(name="island", timeout=-5)(lambda state, ctx, more: None)
-    graph.interrupt(
-        "ask", prompt="?", response=bool, answer_to="nope", timeout=0, on_timeout="goto:x"
-    )
+    graph.node(name="a", timeout="soon")(nothing)
+    graph.node(name="island")(nothing)
+    graph.interrupt("ask", prompt="?", on_timeout="goto:x")
     graph.edge(START, "a")
-    graph.edge("a", "ask")
-    graph.edge("ghost", "a", when={"colour": 1})
-    graph.route("a", lambda state: "b", to=["b"])
+    graph.edge("ghost", "ask", when={"colour": 1})
     graph.finally_("never")
 
     with pytest.raises(GraphError) as caught:
@@ -92,17 +86,9 @@ def test_all_faults_are_told_at_once_and_numbered() -> None:
         "the graph name 'bad name' must start",
         "on_error='retry' is invalid: use 'fail', 'interrupt' or 'goto:<node>'",
         "the node 'a', timeout=: 'soon' is not a duration",
-        "two nodes are named 'a'",
-        "'END' is a reserved word",
-        "the node 'END' has a heartbeat of 0 s",
-        "the node 'island' must take (state), (state, ctx) or nothing",
-        "the node 'island' has a timeout of -5 s",
-        "the interrupt 'ask' has a timeout of 0 s",
         "the interrupt 'ask', on_timeout, leads to an unknown node 'x'",
-        "the interrupt 'ask' has answer_to='nope', which is not a field of the state",
         "starts at an unknown node 'ghost'",
         "looks at 'colour', which is not a field of the state",
-        "the route 'route' from 'a' leads to an unknown node 'b'",
         "finally names an unknown node 'never'",
         "the node 'island' is unreachable from START: add an edge, route or goto to it",
     ):
@@ -234,16 +220,8 @@ def test_a_name_in_the_place_of_the_function_is_said_to_be_one() -> None:
         ({"prompt": "x" * 100_001}, "the limit is 100000: store large data elsewhere"),
         ({"requested_capability": 5}, "requests the capability 5, which no principal can have"),
         (
-            {"prompt": "Refund {amout}?"},
-            "prompt=, shows {amout}, which is not a field of the state",
-        ),
-        (
             {"prompt": "{decision!r} {amout:>100}"},
             "prompt=, shows {decision!r}, whose format cannot be used: write",
-        ),
-        (
-            {"prompt": "{decision.approved} {no.such}"},
-            "prompt=, shows {no.such}, which is not a field",
         ),
         (
             {"requested_capability": "approve:{amout}"},

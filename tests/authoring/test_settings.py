@@ -174,29 +174,12 @@ def test_a_token_is_not_shown_where_settings_are() -> None:
 
 
 def test_the_limits_of_a_run_are_those_of_the_settings() -> None:
-    settings = Settings(
-        max_queue_size=1,
-        max_message_length=7,
-        max_metadata_size=8,
-        allowed_actions=("sing",),
-        allowed_media_hosts=("media.example",),
-        max_visits=2,
-        max_parallel_visits=3,
-        pause_timeout=4,
-        continue_as_new_after=6,
-    )
+    lengths = {"max_queue_size": 1, "max_message_length": 7, "max_metadata_size": 8}
+    bounds = {"max_visits": 2, "max_parallel_visits": 3, "pause_timeout": 4}
+    lists = {"allowed_actions": ("sing",), "allowed_media_hosts": ("media.example",)}
+    given: dict[str, Any] = {**lengths, **bounds, **lists, "continue_as_new_after": 6}
 
-    assert settings.limits() == Limits(
-        max_queue_size=1,
-        max_message_length=7,
-        max_metadata_size=8,
-        allowed_actions=("sing",),
-        allowed_media_hosts=("media.example",),
-        max_visits=2,
-        max_parallel_visits=3,
-        pause_timeout=4,
-        continue_as_new_after=6,
-    )
+    assert Settings(**given).limits() == Limits(**given)
 
 
 PRESETS = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -193,15 +192,3 @@ def test_the_bounds_of_a_field_with_a_reducer_hold_for_what_becomes_of_it() -> N
         states.check_merged({"balance": -1}, {"balance": -5})
     with pytest.raises(ValuesError, match="/log: List should have at most 2 items"):
         states.check_merged({"log": ["a", "b", "c"]}, {"log": ["c"]})
-
-
-def test_a_default_that_is_made_anew_is_made_for_each_start() -> None:
-    made = iter(range(10))
-    next_number: Callable[[], int] = lambda: next(made)  # noqa: E731
-
-    class Numbered(BaseModel):
-        number: int = Field(default_factory=next_number)
-
-    states = StateModel(Numbered)
-
-    assert [states.initial({})["number"] for _ in range(2)] == [0, 1]

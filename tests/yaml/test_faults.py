@@ -379,17 +379,6 @@ def test_a_default_of_a_gate_is_held_against_the_schema_that_a_rule_supplies(
     assert told.startswith("line 2: the interrupt 'gate' has a default answer that does not fit")
 
 
-def test_what_only_follows_from_another_fault_is_not_told(faults: Faults) -> None:
-    told = faults(
-        "nodes:\n"
-        "  - {id: a, kind: wrong}\n"
-        "  - {id: b, kind: 'triage_nodes:nothing'}\n"
-        "edges: [[START, a], [a]]\n"
-    )
-
-    assert [fault.split(":")[0] for fault in told] == ["line 2", "line 4"]
-
-
 def test_a_document_that_its_anchors_multiply_is_refused_quickly(faults: Faults) -> None:
     lines = ["a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]"]
     for name, before in zip("bcdefghi", "abcdefgh", strict=True):

@@ -115,24 +115,6 @@ def test_an_edge_is_a_pair_or_a_mapping(loaded: Load, edge: str, key: str) -> No
     assert spec.edges[-1].join == ("arrived" if "arrived" in edge else "all")
 
 
-async def test_conditions_decide(loaded: Load) -> None:
-    graph = loaded(
-        """
-        nodes:
-          - {id: classify, kind: "triage_nodes:classify"}
-          - {id: act, kind: "triage_nodes:act"}
-        edges:
-          - [START, classify]
-          - {from: classify, to: act, when: {verdict: suspicious}}
-          - {from: classify, to: END, when: else}
-        """
-    )
-    acted = await testing.run(graph, {"record_id": "R-7"})
-    left = await testing.run(graph, {"record_id": "ok-7"})
-
-    assert ("acted" in acted.values, "acted" in left.values) == (True, False)
-
-
 def test_a_graph_has_the_name_that_it_says_or_that_of_its_file(loaded: Load) -> None:
     named = loaded(f"id: other\nnodes: [{A}]", "one.yaml")
     unnamed = loaded(f"nodes: [{A}]", "one.yml")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from abeyance import START, Graph, GraphError, testing
+from abeyance import START, Graph, GraphError
 from abeyance.core.spec import Ask, GoTo, Halt, HaltRun, Matches, Parallel, Retry, Rule
 
 
@@ -53,23 +53,6 @@ def test_a_rule_is_a_condition_and_actions() -> None:
         Retry(),
         Parallel(nodes=("order", "price")),
     ]
-
-
-async def test_a_rule_asks_and_the_edges_see_the_answer() -> None:
-    graph = shop()
-    graph.node(name="refuse")(lambda: None)
-    graph.edge("price", "refuse", when={"ok": False})
-    graph.rule(
-        "sure",
-        when={"node": "price"},
-        then=[{"kind": "interrupt", "prompt": "?", "answer_to": "ok"}],
-    )
-    ended = await testing.run(graph, answers={"sure": False})
-
-    visited = [
-        event.address async for event in ended.events(follow=False) if event.type == "node.started"
-    ]
-    assert visited == [f"graph:shop;node:{name}" for name in ("price", "order", "refuse")]
 
 
 def test_a_gate_without_a_prompt_is_asked_by_its_rule_whichever_comes_first() -> None:
