@@ -31,17 +31,6 @@ async def test_a_ticket_is_booked_when_a_person_has_approved_it() -> None:
     assert run.values["answer"].startswith("Done: ticket ")
 
 
-async def test_no_ticket_is_booked_when_a_person_says_no_and_the_agent_says_why() -> None:
-    run = InMemoryRun(approval.graph)
-    await run.start()
-    await run.respond("approve", {"approved": False, "reason": "the budget is spent"})
-
-    assert run.status == "completed"
-    assert run.values["answer"].startswith("I have booked nothing.")
-    assert run.values["answer"].endswith("the budget is spent")
-    assert "tool.started" not in [event.type async for event in run.events(follow=False)]
-
-
 async def test_a_person_lowers_an_amount_and_the_customer_is_told_what_was_paid() -> None:
     run = InMemoryRun(review_and_edit.graph)
     await run.start()
@@ -51,27 +40,6 @@ async def test_a_person_lowers_an_amount_and_the_customer_is_told_what_was_paid(
     await run.respond("approve", {"approved": True, "arguments": {"order": "A-7", "amount": 90}})
     assert run.status == "completed"
     assert run.values["reply"] == "We are sorry. 90 euros are on their way to you."
-
-
-async def test_an_edit_that_the_tool_does_not_take_is_refused_and_the_question_stays() -> None:
-    run = InMemoryRun(review_and_edit.graph)
-    await run.start()
-    with pytest.raises(Refusal, match="900 is greater than the maximum of 500"):
-        await run.respond(
-            "approve", {"approved": True, "arguments": {"order": "A-7", "amount": 900}}
-        )
-
-    assert run.status == "awaiting-input"
-    await run.respond("approve", {"approved": False})
-    assert run.values["reply"] == "We are sorry. A colleague will write to you about your money."
-
-
-async def test_a_small_amount_is_paid_without_asking() -> None:
-    run = InMemoryRun(review_and_edit.graph, {"letter": "The lamp of order A-7 is scratched."})
-    await run.start()
-
-    assert run.status == "completed"
-    assert run.values["reply"] == "We are sorry. 20 euros are on their way to you."
 
 
 async def test_a_text_is_written_again_with_what_a_person_says_until_they_are_content() -> None:

@@ -58,15 +58,6 @@ async def test_a_hook_and_then_the_tool_ask_before_files_are_deleted(litter: Pat
     assert left(litter) == ["notes.txt"]
 
 
-async def test_what_a_person_denies_to_the_hook_is_not_deleted(litter: Path) -> None:
-    run, _ = await answered(deleting_files.graph, ["n"])
-
-    assert run.values["report"] == (
-        "Nothing was deleted. A person denied permission to delete these files."
-    )
-    assert left(litter) == ["a.log", "b.log", "c.log", "notes.txt"]
-
-
 async def test_a_file_that_was_fresh_when_it_was_asked_about_is_kept_however_late_the_answer(
     litter: Path,
 ) -> None:
@@ -117,13 +108,3 @@ async def test_a_person_who_trusts_is_not_asked_again_but_by_the_tool(litter: Pa
     ]
     assert run.values["report"] == "Deleted: a.log, b.log, c.log."
     assert left(litter) == ["notes.txt"]
-
-
-async def test_trust_ends_with_the_run(litter: Path) -> None:
-    await answered(trusted_deleting.graph, ["t", "n"])
-    (litter / "a.log").write_text("new")
-    os.utime(litter / "a.log", (LONG_AGO, LONG_AGO))
-    run = InMemoryRun(trusted_deleting.graph)
-    await run.start()
-
-    assert [entry.name for entry in await run.interrupts()] == ["delete"]

@@ -20,16 +20,7 @@ async def addresses(run: InMemoryRun) -> list[str]:
     return [entry.address for entry in await run.interrupts()]
 
 
-@pytest.mark.parametrize(
-    ("answer", "told"),
-    [
-        (YES, "1000 were transferred from savings to checking"),
-        (NO, "The call was rejected by a person, so it was not run: no early trains"),
-    ],
-)
-async def test_what_an_agent_below_a_supervisor_asks_is_asked_at_the_root(
-    answer: Mapping[str, Any], told: str
-) -> None:
+async def test_what_an_agent_below_a_supervisor_asks_is_asked_at_the_root() -> None:
     run = InMemoryRun(supervisor.graph)
     await run.start()
     (asked,) = await run.interrupts()
@@ -46,8 +37,10 @@ async def test_what_an_agent_below_a_supervisor_asks_is_asked_at_the_root(
     ]
     assert len([each for each in finished if each and "agent:accountant;tool:balance" in each]) == 2
 
-    await run.respond(asked.id, answer)
-    assert run.values["reply"] == f"savings: 5000, checking: 300 | {told}"
+    await run.respond(asked.id, YES)
+    assert run.values["reply"] == (
+        "savings: 5000, checking: 300 | 1000 were transferred from savings to checking"
+    )
 
 
 async def test_a_plan_is_changed_when_a_person_rejects_a_step() -> None:

@@ -46,14 +46,6 @@ async def test_a_yes_that_is_remembered_pays_small_refunds_for_the_same_reason_u
     assert run.values["reply"] == "We are sorry. We pay back 120 euros for A-7, 30 euros for A-8."
 
 
-async def test_a_large_refund_is_asked_about_whatever_is_remembered() -> None:
-    run = await asked("A-7: 20 euros, late. A-8: 100 euros, late.")
-    await run.respond("approve", REMEMBERED, principal=ADA)
-
-    (question,) = await run.interrupts()
-    assert question.reason["arguments"]["order"] == "A-8"
-
-
 def test_its_rules_post_refunds_in_slack() -> None:
     file = Path(desk.__file__).parent / "notifications.yaml"
     rules = load_notifications(Settings(notifications=file))
