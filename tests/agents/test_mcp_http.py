@@ -89,17 +89,6 @@ async def test_a_server_that_is_not_done_is_asked_again(tmp_path: Path) -> None:
         assert (await remote.server().call("patient", {}, ask=People())).text == "done"
 
 
-async def test_a_question_of_the_older_protocol_is_asked_over_http(tmp_path: Path) -> None:
-    with site(tmp_path, *OLDER) as remote:
-        server = remote.server()
-        with pytest.raises(Suspended) as caught:
-            await server.call("transfer", {"amount": 3}, ask=People())
-        people, saved = People(elicit=YES), caught.value.state
-        found = await server.call("transfer", {"amount": 3}, ask=people, saved=saved)
-    assert found.text == "transferred"
-    assert deeds(tmp_path) == ["transferred 3"]
-
-
 async def test_each_tool_is_called_in_the_protocol_in_which_it_asks(tmp_path: Path) -> None:
     with site(tmp_path) as remote:
         server = remote.server(connections=1)

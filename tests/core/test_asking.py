@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from core_drive import Drive, asked, at, chain, graph
-from core_rules import GO, ask, rule, ruled
+from core_drive import Drive, asked, at, chain
+from core_graphs import GO, ask, rule, ruled
 
 from abeyance.core.ledger import interrupt_id
 from abeyance.core.outcome import Asked, Finished
-from abeyance.core.spec import START, AskHuman, Default, FunctionNode, GoTo
-from abeyance.core.visit import Running
+from abeyance.core.spec import AskHuman, Default, FunctionNode, GoTo
 
 A = "graph:g;node:a"
 
@@ -131,33 +130,6 @@ def test_any_json_is_an_answer_and_re_enters_the_code_with_what_it_kept(value: A
     assert (again.user_state, again.journal) == ({"cursor": 7}, {"step": 1})
 
 
-def test_a_visit_goes_on_when_all_of_its_own_questions_are_answered() -> None:
-    run = asking("one", "two", "three")
-    still = {name: run.open(name).id for name in ("two", "three")}
-    run.answer("one", 1)
-    assert (run.status, run.started) == ("awaiting-input", ["a"])
-    assert {name: run.open(name).id for name in ("two", "three")} == still
-
-    run.respond({still["two"]: 2, still["three"]: 3})
-    assert run.running == ["a"]
-    assert run.visit("a").questions.answers == {"one": 1, "two": 2, "three": 3}
-    run.finish("a", {"x": 1})
-    assert run.orders("b")[0].answers == {"one": 1, "two": 2, "three": 3}
-
-
-def test_a_later_visit_of_the_same_node_asks_anew() -> None:
-    run = Drive(graph("a", ways=[(START, "a"), ("a", "a")]))
-    run.ask("a", "plan")
-    first = run.open("plan").id
-    run.answer("plan", 1)
-    run.finish("a")
-    assert run.orders("a")[-1].own_answers == {}
-    run.ask("a", "plan")
-
-    assert run.open("plan").id != first
-    assert run.asking == [("plan", f"{A}:2")]
-
-
 # deadlines
 
 
@@ -183,31 +155,6 @@ def test_a_goto_of_a_part_stops_the_code_that_runs() -> None:
 
 
 # beside controls
-
-
-def test_code_that_asks_while_it_is_being_stopped_waits_for_its_answer() -> None:
-    run = Drive(chain("a"))
-    run.pause(mode="now")
-    run.ask("a", "plan")
-    assert (run.status, run.asking) == ("paused", [("plan", A)])
-    run.resume()
-    assert run.status == "awaiting-input"
-
-    run.answer("plan", 1)
-    assert run.running == ["a"]
-    assert run.visit("a").state == Running(answered_keys=("plan",))
-
-
-def test_an_ending_in_the_middle_closes_every_question() -> None:
-    run = composite()
-    run.answer("ok", 1)
-    open_ = run.open("ok").id
-    run.cancel()
-    assert (run.status, run.asking) == ("ending", [])
-    run.ask("a", asked("ok", "p2"), composite=True)
-
-    assert (run.status, run.asking) == ("cancelled", [])
-    assert run.refused_response({open_: 1}).code == "withdrawn"
 
 
 def test_a_finally_node_that_asks_is_told_beside_the_outcome() -> None:

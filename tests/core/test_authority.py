@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from core_agents import agent_node
-from core_drive import Drive, asked, chain, gate, graph, nested
+from core_drive import Drive, asked, chain, gate, nested
 from core_gated import Gated, approving, refund
-from core_rules import ask, rule
+from core_graphs import ask, rule
 
 from abeyance.core import events, policy
 from abeyance.core.json import Json
@@ -247,20 +247,6 @@ def test_a_refusal_says_what_it_is_that_somebody_may_not_do(
     run = at(moment)
     kind, fields = OPERATIONS[operation](run, PEOPLE["nobody"])
     assert f"'nobody' may not {doing}: missing '" in run.refused(kind, **fields).message
-
-
-def test_of_several_answers_every_missing_capability_is_named() -> None:
-    spec = graph(
-        approving("one", capability="approve"),
-        approving("two", capability="audit"),
-        ways=[("START", "one"), ("START", "two")],
-        fields={"amount": "last"},
-    )
-    run = Drive(spec)
-    answer = {run.open("one").id: True, run.open("two").id: True}
-    refusal = run.refused_response(answer)
-
-    assert refusal.details["capabilities"] == ["approve", "audit"]
 
 
 # what a graph can ask for

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from core_agents import agent_node, asks, call, question, tool, turn
 from core_drive import Drive, asked, chain, gate
-from core_rules import ask, rule
+from core_graphs import ask, rule
 
 from abeyance.core import events, policy
 from abeyance.core.json import Json

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from core_agents import CLERK, call, calls, done, helper
 from core_budgets import (
-    BOSS,
     asked,
     budget,
     clerk,
@@ -237,17 +236,6 @@ def test_a_default_that_is_no_raise_any_more_stops_the_agent() -> None:
     last_turns(run)
 
     assert run.error[0] == "budget_exhausted"
-
-
-def test_whoever_answers_needs_the_capability() -> None:
-    run = one(budget(turns=1, requested_capability="money"))
-    took(run, goto="model")
-    answer = run.response({run.open("budget").id: {"raise_to": {"turns": 2}}})
-
-    assert run.refused(events.Responded, **answer).code == "capability_required"
-    run.feed(events.Responded, **{**answer, "principal": BOSS})
-    assert run.running == ["model"]
-    assert "money" in run.state.spec.guarded_by
 
 
 def test_an_answer_about_a_budget_is_none_of_the_graph() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from core_drive import ADA, Drive, asked, chain, gate, graph, reader
-from core_fans import fan, sent
+from core_graphs import fan, sent
 
 from abeyance.core import events
 from abeyance.core.outcome import Asked
@@ -110,18 +110,6 @@ def test_an_answer_that_is_written_to_a_field_counts_for_both() -> None:
     assert run.refused_response({id_: large(600)}).details["actual"] > 1_200
     run.answer("ask", large(300))
     assert run.running == ["work"]
-
-
-def test_an_answer_travels_once_to_the_visit_that_asked_for_it() -> None:
-    run = Drive(chain("work", "next"))
-    run.ask("work", asked("one", "process"))
-    run.answer("one", "yes")
-    run.finish("work")
-
-    assert [(dict(o.answers), dict(o.own_answers)) for o in run.orders("work")[1:]] == [
-        ({}, {"process/one": "yes"})
-    ]
-    assert dict(run.orders("next")[0].answers) == {"one": "yes"}
 
 
 def test_an_edit_with_which_a_visit_that_waits_could_not_go_on_is_refused() -> None:

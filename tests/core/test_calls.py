@@ -18,7 +18,6 @@ from core_agents import (
     said,
     turn,
 )
-from core_drive import Drive, restored
 
 from abeyance.core.outcome import Finished
 from abeyance.core.visit import Running
@@ -171,43 +170,6 @@ def test_a_deadline_may_reject_a_call() -> None:
 
     assert run.orders("pay") == []
     assert results(run) == [{"rejected": "nobody answered in time", "by": "timeout"}]
-
-
-def test_a_second_answer_runs_no_call_again() -> None:
-    run = reviewing()
-    turn(run, gated("c1"))
-    id_ = run.open("approve").id
-    said(run, "c1", YES)
-    run.respond({id_: YES})
-    refusal = run.refused_response({id_: {"approved": False}})
-
-    assert refusal.code == "already_answered"
-    assert len(run.orders("pay")) == 1
-    done(run, "c1", {"content": 1})
-    run.respond({id_: YES})
-    assert len(run.orders("pay")) == 1
-
-
-def test_a_run_in_the_middle_of_calls_goes_on_from_its_snapshot() -> None:
-    run = reviewing()
-    turn(run, gated("c1"), call("c2", "delete", question("ok", "question", "Hook")), call("c3"))
-    done(run, "c3", {"content": 3}, agent_state={"seen": True})
-    said(run, "c1", YES)
-    other = Drive.__new__(Drive)
-    other.__dict__.update(run.__dict__)
-    other.state, other.effects = restored(run.state), list(run.effects)
-    assert other.state == run.state
-
-    for each in (run, other):
-        asks(each, "c1", question("approve", "question"))
-        said(each, "c1", "y")
-        done(each, "c1", {"content": 1})
-        said(each, "c2", "y", "ok")
-        done(each, "c2", {"content": 2})
-    assert other.state == run.state
-    assert other.effects == run.effects
-    assert results(other) == [{"content": 1}, {"content": 2}, {"content": 3}]
-    assert other.orders("model")[-1].values["agent_state"] == {"seen": True}
 
 
 def test_a_result_without_a_fan_out_goes_nowhere() -> None:

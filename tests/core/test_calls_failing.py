@@ -98,15 +98,6 @@ def helped(**about: object) -> Drive:
     return run
 
 
-def test_an_agent_that_is_not_approved_is_not_entered() -> None:
-    run = reviewing(helper())
-    turn(run, gated("c1", "ask_helper"))
-    said(run, "c1", {"approved": False, "reason": "no"})
-
-    assert results(run) == [{"rejected": "no"}]
-    assert list(run.state.scopes) == ["graph:g", CLERK]
-
-
 @pytest.mark.parametrize("found", [{"found": 3}, None])
 def test_what_an_agent_comes_to_is_the_result_of_its_call(found: Json) -> None:
     run = helped()
@@ -152,14 +143,6 @@ def test_a_deadline_of_a_call_may_end_it_and_says_what_nobody_answered() -> None
     done(run, "c2", {"content": 2})
 
     assert results(run) == [{"unanswered": "sure"}, {"content": 2}]
-
-
-def test_an_agent_that_fails_has_its_failure_as_the_result_of_its_call() -> None:
-    run = helped()
-    run.fail("model", "50 turns", code="max_turns")
-
-    assert results(run) == [{"error": "50 turns", "code": "max_turns"}]
-    assert list(run.state.scopes) == ["graph:g", CLERK]
 
 
 @pytest.mark.parametrize("deepest", ["answer", "failure"])
@@ -217,7 +200,6 @@ def test_what_a_turn_had_done_when_it_failed_counts_and_hides_no_failure(patch: 
 
 
 ADMISSION = FunctionNode(id="admission", to=("ask_helper",), on_error=ReturnErrorToCaller())
-NO = {"approved": False, "reason": "no"}
 
 
 def admitting() -> Drive:
@@ -259,16 +241,6 @@ def test_what_a_call_asks_again_in_another_node_has_an_id_of_its_own() -> None:
     asks(run, "c1", question("sure", "question"))
 
     assert run.open("sure").id != before
-
-
-def test_a_call_that_a_person_rejects_does_not_go_on() -> None:
-    run = admitting()
-    said(run, "c1", "y", "sure")
-    asks(run, "c1", question("approve"))
-    said(run, "c1", NO)
-
-    assert len(run.orders("admission")) == 1
-    assert results(run) == [{"rejected": "no"}]
 
 
 def test_a_result_that_is_no_mapping_takes_the_place_of_what_was_known() -> None:

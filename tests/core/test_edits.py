@@ -64,13 +64,6 @@ def test_an_edit_sets_fields_whatever_their_reducers_and_makes_a_new_version() -
     assert told.data == {"fields": ["log", "x"], "version": 3}
 
 
-def test_an_edit_beside_an_open_gate_asks_for_the_gates_capability() -> None:
-    run = waiting()
-
-    assert code_of(run.edit, ADA, x=1) is Code.CAPABILITY_REQUIRED
-    assert run.state.root.version == 1
-
-
 def test_a_refused_edit_of_values_says_why() -> None:
     run = waiting()
     busy, paused = Drive(chain("work")), Drive(chain("work"))

@@ -9,7 +9,7 @@ import pytest
 from core_drive import Drive, at, busy, chain, gate, graph
 
 from abeyance.core import events, lifecycle
-from abeyance.core.effects import Finish, RunNode
+from abeyance.core.effects import Finish
 from abeyance.core.outcome import Finished
 from abeyance.core.spec import START, FunctionNode
 from abeyance.core.state import Ending, Limits
@@ -43,17 +43,6 @@ def test_a_cancel_says_who_why_and_how() -> None:
     assert fact.data["name"] == "ask"
 
 
-def test_from_then_on_nothing_starts_and_nobody_is_asked() -> None:
-    run = Drive(busy(), limits=Limits(max_parallel_visits=1))
-    assert run.ready == ["two"]
-    run.cancel()
-    assert (run.status, run.waiting, run.ready) == ("ending", [], [])
-    run.finish("one")
-
-    assert (run.status, run.started) == ("cancelled", ["one"])
-    assert len(run.wanted(Finish)) == 1
-
-
 def test_the_first_reason_decides_and_the_others_stand_beside_it_once() -> None:
     run = Drive(busy())
     run.fail("two", "first")
@@ -72,31 +61,6 @@ def test_the_first_reason_decides_and_the_others_stand_beside_it_once() -> None:
     assert run.state.counters.cancel_count == 3
 
 
-def test_a_repeated_cancel_changes_nothing_but_its_count() -> None:
-    run = Drive(busy())
-    run.cancel(reason="first")
-    once = run.ending
-    run.wait(1)
-    run.cancel(reason="second", grace=500)
-
-    assert run.ending == once
-    assert run.last == ()
-    assert run.state.counters.cancel_count == 2
-
-
-def test_a_late_bad_patch_of_an_ending_run_is_told() -> None:
-    run = Drive(busy())
-    run.cancel()
-    run.finish("one", {"nope": 1})
-    run.finish("two", goto="nowhere")
-
-    assert run.status == "cancelled"
-    assert [(f.code, f.address) for f in run.ending.secondary_errors] == [
-        ("invalid_patch", "graph:g;node:one"),
-        ("unknown_node", "graph:g;node:two"),
-    ]
-
-
 def test_what_a_visit_had_changed_when_it_asked_is_kept_or_told() -> None:
     run = Drive(busy())
     run.ask("one", "q", patch={"x": 1})
@@ -107,16 +71,6 @@ def test_what_a_visit_had_changed_when_it_asked_is_kept_or_told() -> None:
     (failure,) = run.ending.secondary_errors
     assert (failure.code, failure.address) == ("invalid_patch", "graph:g;node:two")
     assert "'nope'" in failure.message
-
-
-def test_a_cancelled_pause_is_over() -> None:
-    run = Drive(busy())
-    run.pause(timeout=100)
-    run.cancel()
-
-    assert (run.status, run.state.pause) == ("ending", None)
-    run.pause()
-    assert (run.status, run.state.pause) == ("ending", None)
 
 
 # what still runs
@@ -323,23 +277,6 @@ def test_a_finally_node_is_not_bounded_by_max_visits() -> None:
     run.finish("cleanup")
     assert run.status == "failed"
     assert run.started == ["cleanup"]
-
-
-def test_a_run_is_finished_once() -> None:
-    run = Drive(busy("cleanup"))
-    run.cancel(mode="now")
-    run.finish("cleanup")
-    before = run.seen()
-    run.cancel(mode="now")
-    run.tick(1)
-
-    assert run.seen() == before
-    assert len(run.wanted(Finish)) == 1
-    assert [order.input.address for order in run.wanted(RunNode)] == [
-        "graph:g;node:one",
-        "graph:g;node:two",
-        "graph:g;node:cleanup",
-    ]
 
 
 def test_an_evicted_run_is_halted_with_its_leftovers_listed() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from core_drive import Drive, edge
-from core_fans import fan, results, sending, sent
+from core_graphs import fan, results, sending, sent
 
 from abeyance.core.spec import END, START, AskHuman, FunctionNode, GoTo, GraphSpec
 
@@ -71,24 +71,6 @@ def test_a_fan_out_replaces_the_edges_and_goes_to_declared_nodes_only(target: st
     run.finish("s", {"x": 1}, sends=[("one", 1), (target, 2)])
     assert (run.error[0], run.values) == ("unknown_node", {})
     assert f"'s' chose to go to {target!r}" in run.error[1]
-
-
-def test_a_fan_out_may_go_to_several_nodes() -> None:
-    spec = sending(
-        "one",
-        "two",
-        "c",
-        to=("one", "two"),
-        ways=[(["one", "two"], "c")],
-    )
-    run = Drive(spec)
-    run.finish("s", sends=[("two", 1), ("one", 2), ("two", 3)])
-    assert run.running == ["two", "one", "two"]
-    for name in ("two", "one", "two"):
-        run.finish(name)
-
-    assert results(run) == [(1, "arrived"), (2, "arrived"), (3, "arrived")]
-    assert run.started.count("c") == 1
 
 
 def test_items_that_are_no_json_or_do_not_go_together_fail_the_run_and_none_is_merged() -> None:
@@ -171,38 +153,6 @@ def test_a_goto_past_the_join_leaves_the_item_though_it_comes_to_the_join_s_targ
     run.finish("one")
 
     assert results(run) == [("a", "left"), ("b", "arrived")]
-
-
-def test_a_goto_to_a_node_before_the_join_stays_in_the_item() -> None:
-    spec = sending(
-        FunctionNode(id="one", to=("two",)),
-        "two",
-        "c",
-        ways=[(["one", "two"], "c")],
-    )
-    run = sent(spec, ["a", "b"])
-    run.finish("one", {"log": ["a1"]}, goto="two")
-    assert run.orders("two")[0].item == "a"
-    run.finish("one", {"log": ["b"]})
-    run.finish("two", {"log": ["a2"]})
-
-    assert results(run) == [("a", "arrived"), ("b", "arrived")]
-    assert run.values["log"] == ["a1", "a2", "b"]
-
-
-def test_a_failed_item_is_tried_again_or_skipped_by_a_person() -> None:
-    run = sent(fan(FunctionNode(id="one", on_error=AskHuman())), ["a", "b", "c"])
-    for name in ("one", "one:2"):
-        run.fail(name)
-    run.finish("one:3", {"log": ["c"]})
-    run.answer("error", {"action": "retry"})
-    assert "patch" not in run.open("error").response_schema["properties"]
-    run.answer("error", {"action": "skip"})
-    assert run.running == ["one"]
-    run.finish("one", {"log": ["a"]})
-
-    assert [item for item, _ in results(run)] == ["a", "b", "c"]
-    assert run.values["log"] == ["a", "c"]
 
 
 # without a join, and with two

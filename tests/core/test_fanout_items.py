@@ -6,9 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from core_drive import CONTROL, Drive, asked, chain, edge, gate, nested
-from core_fans import FIELDS, fan, results, sending, sent
-from core_rules import rule
+from core_drive import CONTROL, Drive, chain, edge, gate, nested
+from core_graphs import FIELDS, fan, results, rule, sending, sent
 
 from abeyance.core.policy import Principal
 from abeyance.core.spec import (
@@ -161,32 +160,7 @@ def test_routes_are_asked_with_the_item_s_values() -> None:
     assert run.orders("l")[0].values == {"x": "B"}
 
 
-def test_code_in_items_asks_and_reads_its_own_answers() -> None:
-    run = sent(fan(), ["a", "b"])
-    run.ask("one", "plan")
-    run.ask("one:2", "plan", asked("plan", "p"), composite=True)
-    run.answer("plan", "first")
-
-    order = run.orders("one")[-1]
-    assert (order.item, order.own_answers, order.answers) == ("a", {"plan": "first"}, {})
-    assert run.state.root.answers == {}
-
-
 # beside the run's controls
-
-
-def test_a_pause_holds_items_and_gathers_nothing_new_into_motion() -> None:
-    run = sent(fan(), ["a", "b"], limits=Limits(max_parallel_visits=1))
-    run.pause()
-    run.finish("one", {"log": ["a"]})
-    assert (run.running, run.ready) == ([], ["one"])
-    run.resume()
-    run.pause()
-    run.finish("one", {"log": ["b"]})
-    assert run.running == []
-    run.resume()
-
-    assert run.running == ["c"]
 
 
 def test_a_goto_at_the_deadline_of_a_pause_withdraws_every_item() -> None:
@@ -322,21 +296,6 @@ def test_a_nested_graph_is_walked_in_every_item() -> None:
 
     assert run.orders("c")[0].results == [{"item": each, "status": "arrived"} for each in "ab"]
     assert run.values["log"] == ["0", "a", "b"]
-
-
-def test_a_nested_graph_fans_out_for_itself() -> None:
-    inner = sending(
-        "one",
-        ways=[],
-        name="inner",
-    )
-    run = Drive(chain(nested("n", inner), "after", fields=FIELDS))
-    run.finish("s", sends=[("one", 1), ("one", 2)])
-    run.finish("one", {"log": [1]})
-    run.finish("one", {"log": [2]})
-
-    assert run.running == ["after"]
-    assert run.values == {"log": [1, 2]}
 
 
 @pytest.mark.parametrize(

@@ -43,15 +43,6 @@ def test_a_run_starts_once_however_often_it_is_told_to() -> None:
     assert run.started == ["work"]
 
 
-def test_a_node_without_a_way_out_ends_its_branch_only() -> None:
-    run = Drive(graph("short", "long", ways=[(START, "short"), (START, "long")]))
-    run.finish("short")
-    assert run.status == "running"
-
-    run.finish("long")
-    assert run.status == "completed"
-
-
 def test_input_that_is_not_json_never_becomes_a_run() -> None:
     with pytest.raises(Refusal, match="input of the run is not JSON") as caught:
         Drive(chain("work"), values={"x": float("inf")})
@@ -68,14 +59,6 @@ def test_two_plain_edges_to_a_node_start_it_twice() -> None:
     run.finish("b")
 
     assert [order.address for order in run.orders("c")] == ["graph:g;node:c", "graph:g;node:c:2"]
-
-
-def test_the_last_to_finish_writes_the_value() -> None:
-    run = Drive(graph("a", "b", ways=[(START, "a"), (START, "b")]))
-    run.finish("b", {"x": "b", "log": ["b"]})
-    run.finish("a", {"x": "a", "log": ["a"]})
-
-    assert run.values == {"x": "a", "log": ["b", "a"]}
 
 
 # conditions
@@ -121,19 +104,6 @@ def test_what_is_missing_is_null_to_a_condition(values: Mapping[str, Json]) -> N
     assert Drive(spec, values=values).started == ["a"]
 
 
-def test_a_plain_edge_fires_beside_a_condition() -> None:
-    spec = graph(
-        "a",
-        "always",
-        "maybe",
-        ways=[(START, "a"), ("a", "always"), edge("a", "maybe", {"x": 1})],
-    )
-    run = Drive(spec)
-    run.finish("a", {"x": 1})
-
-    assert run.running == ["always", "maybe"]
-
-
 def test_conditions_look_at_the_values_after_the_patch() -> None:
     run = Drive(chain_with_condition(), values={"x": "before"})
     run.finish("a", {"x": "after"})
@@ -177,14 +147,6 @@ def test_a_goto_replaces_the_edges(goto: str, running: list[str]) -> None:
 
 
 # failures
-
-
-def test_a_failed_visit_fails_the_run() -> None:
-    run = Drive(chain("a", "b"))
-    run.fail("a", "no such order")
-
-    assert run.error == ("node_failed", "no such order", "graph:g;node:a")
-    assert run.started == ["a"]
 
 
 @pytest.mark.parametrize("by", ["its code", "a bad patch"])

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from core_gated import APPROVER, BOSS, CLERK, Gated, approving, forked, refund, remark
-from core_rules import ask, rule
+from core_graphs import ask, rule
 
 from abeyance.core import events
 from abeyance.core.json import Json
@@ -29,14 +29,6 @@ ASKED = {
 def beside(asking: Any = None, **about: Any) -> Gated:
     """A gate and what it leads to, and a branch beside it."""
     return Gated(forked((asking or approving(), "pay"), ("other",), **about))
-
-
-def test_what_was_shown_runs() -> None:
-    run = beside()
-    assert run.open("ask").prompt == "Refund 250 for A-7?"
-    run.says(APPROVER, "ask")
-
-    assert (run.reopened, run.ran_with("pay")) == ([], [(250, "A-7")])
 
 
 # before the first code begins

@@ -19,7 +19,7 @@ from core_gated import (
     refund,
     remark,
 )
-from core_rules import ask, rule
+from core_graphs import ask, rule
 
 from abeyance.core.outcome import Misread
 from abeyance.core.spec import (
@@ -240,24 +240,6 @@ def test_the_way_that_a_route_found_is_sought_again_with_the_gate() -> None:
     assert (len(run.orders("assess")), run.ran_with("pay")) == (1, [(999, "A-7")])
 
 
-def test_two_rules_that_asked_about_one_visit_are_both_asked_again() -> None:
-    asks = [
-        ask("one", prompt="Refund {amount}?", capability="approve"),
-        ask("two", prompt="Is {order_id} known?", capability="audit"),
-    ]
-    rules = [rule(each.question.name, "assess", each) for each in asks]
-    run = Gated(forked(("assess", "pay"), ("other",), rules=rules))
-    run.finish("assess")
-    run.finish("other", {"amount": 999})
-    run.says(BOSS, "two")
-    run.says(APPROVER, "one")
-    assert (run.reopened, run.running) == (["assess"], [])
-    run.says(BOSS, "two")
-    run.says(APPROVER, "one")
-
-    assert run.ran_with("pay") == [(999, "A-7")]
-
-
 def test_what_the_answer_to_one_rule_changes_has_another_asked_again_that_showed_it() -> None:
     asks = [
         ask("one", prompt="Refund {amount}?", capability="approve"),
@@ -441,19 +423,6 @@ def test_a_gate_deep_inside_is_asked_again_from_the_graph_that_what_it_leads_to_
     run.says(APPROVER, "ask")
     run.says(CLERK, "remark", "fine")
     assert (run.reopened, run.orders("pay")) == (["top"], [])
-
-
-def test_a_nested_graph_that_is_visited_again_is_held_against_its_latest_answer() -> None:
-    sub = inside(INSIDE, output={"note": "ok"})
-    back = FunctionNode(id="pay", to=("sub",))
-    run = Gated(refund(sub, back))
-    for amount in (300, 350):
-        run.says(APPROVER, "ask")
-        run.finish("pay", {"amount": amount}, goto="sub")
-    run.says(APPROVER, "ask")
-
-    (visit,) = run.state.visits.values()
-    assert (run.reopened, len(visit.gates)) == ([], 1)
 
 
 def test_an_answer_in_a_nested_graph_that_code_after_it_cannot_read_is_asked_for_again() -> None:

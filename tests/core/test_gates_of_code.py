@@ -127,15 +127,3 @@ def test_code_that_was_answered_before_an_edit_looks_itself_and_what_follows_is_
     run.finish("review")
 
     assert (run.reopened, run.ran_with("pay")) == ([], [(999, "A-7")])
-
-
-def test_what_code_has_asked_anew_counts_for_what_follows_it_and_not_what_it_asked_before() -> None:
-    run = Gated(forked((FunctionNode(id="review", asks=("approve",)), "pay"), ("other",)))
-    run.ask("review", code_gate(250))
-    run.finish("other", {"amount": 999})
-    run.says(APPROVER, "sure")
-    run.ask("review", code_gate(999))
-    run.says(APPROVER, "sure")
-    run.finish("review")
-
-    assert (run.reopened, run.ran_with("pay")) == ([], [(999, "A-7")])

@@ -153,12 +153,3 @@ def test_it_takes_no_capability_to_be_bound_to_what_was_shown(terms: Terms, *, b
     run.says(APPROVER, "ask")
 
     assert run.ran_with("pay", "amount")[-1] == (999,)
-
-
-def test_what_the_answer_of_such_a_question_changes_is_approved() -> None:
-    ask = approving(terms=RESTRICTED[2], capability=None, answer_to="amount")
-    run = Gated(refund(ask, "pay", "notify"))
-    run.says(APPROVER, "ask", 200)
-    run.finish("pay")
-
-    assert (run.reopened, run.ran_with("notify", "amount")) == ([], [(200,)])

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from core_drive import ROOT, T0, Drive, asked, chain, gate, graph, nested, restored
-from core_fans import sending, sent
-from core_looks import BEFORE, before
+from core_graphs import sending, sent
 
 from abeyance.core import events, machine
 from abeyance.core.effects import Publish, RunNode
@@ -47,14 +46,6 @@ def test_a_refused_signal_and_a_lost_notification_are_published_with_the_reason(
     assert [fact.data for fact in run.facts("notification.failed")] == [
         {"event": "interrupt.opened", **lost, "id": "r.1"}
     ]
-
-
-def test_a_workflow_task_at_a_deadline_carries_out_what_is_due() -> None:
-    run = Drive(chain(gate("ask", timeout=10)))
-    run.wait(10)
-    run.feed(events.TaskBegan)
-
-    assert run.status == "halted"
 
 
 def test_a_retried_run_publishes_the_retry_before_what_was_due_by_then() -> None:
@@ -100,15 +91,6 @@ def test_the_result_of_a_nested_graph_is_kept_while_its_routes_are_asked() -> No
     assert run.orders("c")[0].results == [
         {"item": "item", "status": "arrived", "result": {"content": 7}}
     ]
-
-
-def test_another_attempt_does_not_ask_again_at_the_breakpoint_before_the_node() -> None:
-    run = Drive(before())
-    run.answer(BEFORE)
-    run.retry("a", 5)
-    run.tick(5)
-
-    assert (run.running, run.waiting) == (["a"], [])
 
 
 def test_answers_that_were_given_before_do_not_keep_the_one_beside_them_out() -> None:

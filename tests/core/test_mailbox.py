@@ -77,16 +77,6 @@ def test_a_repeat_is_recognised_also_after_its_delivery_and_after_the_end() -> N
     assert run.last == ()
 
 
-def test_the_same_id_with_another_body_is_a_conflict() -> None:
-    run = working()
-    run.send("m")
-
-    refusal = run.refused(events.MessageSent, message=message(text="other"))
-    assert refusal.code is Code.MESSAGE_CONFLICT
-    assert refusal.details == {"message_id": "m"}
-    assert run.refused(events.MessageSent, message=message(a=1)).code is Code.MESSAGE_CONFLICT
-
-
 def test_a_full_queue_refuses_at_once_and_says_how_full() -> None:
     run = working(max_queue_size=2)
     run.send("m0")

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from core_drive import ROOT, Drive, chain, gate, graph, nested, reader
+from core_graphs import rule
 from core_renamed import migrate, obstacles, renamed, rest, sub
-from core_rules import rule
 
 from abeyance.core import events, machine
 from abeyance.core.ledger import interrupt_id

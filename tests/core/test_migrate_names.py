@@ -13,9 +13,8 @@ import pytest
 from core_agents import agent_node, question, tool
 from core_askers import ADA
 from core_drive import ROOT, Drive, asked, chain, edge, gate, graph, nested, reader, written
-from core_fans import fan, sent
+from core_graphs import ask, fan, rule, sent
 from core_renamed import migrate, moved, obstacles, renamed, rest
-from core_rules import ask, rule
 
 from abeyance.core.json import Json
 from abeyance.core.mailbox import size_of

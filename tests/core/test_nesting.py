@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from core_agents import gated, helper, reviewing, said, turn
-from core_drive import CONTROL, Drive, Ways, asked, chain, edge, gate, graph, nested
-from core_rules import rule
+from core_drive import CONTROL, Drive, Ways, chain, edge, gate, graph, nested
+from core_graphs import FIELDS, rule
 
 from abeyance.core.json import Json
 from abeyance.core.outcome import Finished
@@ -25,7 +25,6 @@ from abeyance.core.spec import (
 )
 from abeyance.core.state import Limits
 
-FIELDS: Mapping[str, Reducer] = {"x": "last", "log": "append", "sum": "add", "by": "merge"}
 DEEP = "graph:g;node:n;graph:inner;node:deep"
 
 
@@ -312,25 +311,6 @@ def test_whatever_fails_a_graph_fails_only_the_node_that_it_is_and_stops_the_res
     assert (run.state.ending, list(run.state.scopes)) == (None, ["graph:g"])
 
 
-def test_a_join_of_what_arrived_starts_inside() -> None:
-    spec = graph(
-        "deep",
-        "b",
-        "c",
-        ways=[
-            (START, "deep"),
-            edge("deep", "b", {"x": 1}),
-            edge("deep", END, "else"),
-            edge(("deep", "b"), "c", join="arrived"),
-        ],
-        name="inner",
-    )
-    run = around(spec)
-    run.finish("deep")
-
-    assert run.running == ["c"]
-
-
 def test_an_operator_may_try_a_nested_graph_again_from_its_beginning() -> None:
     run = around(inner("deep", "deeper"), {"sum": 1}, on_error=AskHuman())
     run.finish("deep", {"sum": 1})
@@ -355,23 +335,6 @@ def test_an_operator_may_try_a_nested_graph_again_from_its_beginning() -> None:
 # asking
 
 
-def test_what_is_asked_inside_has_the_nodes_around_it_as_parents() -> None:
-    middle = chain(nested("m", inner()), name="middle", fields=FIELDS)
-    run = around(middle)
-    run.ask("deep", asked("ok", "p1"), composite=True, reason="why")
-
-    entry = run.open("ok")
-    assert entry.address.endswith(";graph:inner;node:deep;process:p1")
-    assert [(parent.address, parent.reason) for parent in entry.parents] == [
-        ("graph:g;node:n;graph:middle;node:m;graph:inner;node:deep", "why"),
-        ("graph:g;node:n;graph:middle;node:m", None),
-        ("graph:g;node:n", None),
-    ]
-    for parent in entry.parents:
-        refusal = run.refused_response({parent.id: 1})
-        assert (refusal.code, refusal.details["root_causes"]) == ("not_root_cause", [entry.id])
-
-
 def test_an_answer_inside_is_for_the_nodes_inside() -> None:
     run = around(inner(gate("ask", answer_to="x"), "deep"))
     run.answer("ask", "yes")
@@ -392,24 +355,6 @@ def test_a_deadline_inside_leads_on_inside(on_timeout: Any) -> None:
 
 
 # beside controls
-
-
-def test_a_pause_holds_what_is_nested_and_lets_it_go_on() -> None:
-    run = around(inner("deep", "deeper"))
-    run.pause(mode="now")
-    run.stopped("deep", {"step": 1})
-    assert (run.running, run.ready) == ([], ["deep"])
-    run.resume()
-    assert run.orders("deep")[1].journal == {"step": 1}
-
-    run.pause()
-    run.finish("deep")
-    run.resume()
-    run.pause()
-    run.finish("deeper", {"x": 1})
-    assert (run.status, run.values) == ("paused", {})
-    run.resume()
-    assert (run.running, run.values) == (["after"], {"x": 1})
 
 
 def test_a_goto_at_the_deadline_of_a_pause_leaves_every_nested_graph() -> None:

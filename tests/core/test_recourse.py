@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from core_drive import ADA, Drive, chain, edge, graph, nested
-from core_rules import ask, rule
+from core_graphs import ask, rule
 
 from abeyance.core import events
 from abeyance.core.bounds import Attempts
@@ -110,17 +110,6 @@ def test_a_skipped_node_s_routes_are_asked_once_its_patch_fits_and_merge_it_once
     run.finish("a", {"x": "ignored"}, routed=("c",))
 
     assert (run.running, run.values) == (["c"], {"log": ["skipped"]})
-
-
-def test_a_skip_with_a_patch_that_does_not_fit_asks_again_and_can_be_tried_again() -> None:
-    run = failed()
-    decide(run, "skip", log="no list")
-    assert run.open("error").reason["code"] == "invalid_patch"
-    decide(run, "retry")
-
-    assert run.orders("a")[-1].activation == 2
-    run.finish("a", {"log": ["done"]})
-    assert run.values == {"log": ["done"]}
 
 
 BESIDE = graph(
@@ -228,25 +217,6 @@ def test_routes_of_a_nested_graph_that_failed_are_asked_again_and_it_is_not_walk
     run.finish("n", routed=("b",))
 
     assert (run.running, run.values) == (["b"], {"log": ["done"]})
-
-
-def test_routes_that_failed_after_an_edit_are_asked_again() -> None:
-    spec = graph(
-        WATCHED,
-        "b",
-        ways=[(START, "a")],
-        routes=[Route(source="a", name="r", targets=("b",))],
-        after=["a"],
-    )
-    run = Drive(spec)
-    run.finish("a", {"log": ["done"]}, routed=("b",))
-    run.answer("interrupt_after", {"values": {"x": 1}, "version": 2})
-    run.fail("a", "the route broke")
-    decide(run, "retry")
-    assert (run.started, run.decided) == (["a"], ["a", "a"])
-    run.finish("a", routed=("b",))
-
-    assert (run.running, run.values) == (["b"], {"x": 1, "log": ["done"]})
 
 
 def test_a_rule_is_held_again_against_what_was_edited_and_asks_under_another_id() -> None:

@@ -9,7 +9,7 @@ import pytest
 from core_agents import agent_node, call, turn
 from core_drive import chain, edge, gate, graph, nested
 from core_gated import APPROVER, BOSS, FIELDS, OPERATOR, SHOWN, Gated, approving, forked, refund
-from core_rules import rule
+from core_graphs import rule
 
 from abeyance.core import events, machine
 from abeyance.core.bounds import RetryPolicy

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from core_drive import Drive, at, chain, graph
-from core_rules import rule
+from core_graphs import rule
 
 from abeyance.core.bounds import Attempts, RetryPolicy
 from abeyance.core.outcome import lost_for_good

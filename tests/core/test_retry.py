@@ -22,10 +22,9 @@ from core_drive import (
     nested,
     reader,
 )
-from core_rules import rule
+from core_graphs import rule
 
 from abeyance.core import events
-from abeyance.core.bounds import RetryPolicy
 from abeyance.core.effects import Publish
 from abeyance.core.outcome import Blocked, Failed, Finished, Interrupted, Stopped
 from abeyance.core.policy import TEMPORAL, Principal
@@ -38,8 +37,6 @@ from abeyance.core.spec import (
 )
 from abeyance.core.state import Limits
 from abeyance.errors import Refusal
-
-ONCE = FunctionNode(id="pay", retry=RetryPolicy(retries=0))
 
 
 def refusal(run: Drive, who: Principal = ROOT, **fields: Any) -> Refusal:
@@ -391,24 +388,6 @@ def test_a_retry_that_changes_the_course_takes_every_capability(fields: Mapping[
     assert refused.details["capabilities"] == ["runs:control"]
     run.start_again(ADA)
     assert run.status == "awaiting-input"
-
-
-def test_a_retry_of_what_nobody_approved_takes_no_capability_of_a_gate() -> None:
-    run = Drive(chain("a", gate("ask", capability="approve")))
-    run.fail("a")
-    run.start_again(ADA)
-
-    assert run.running == ["a"]
-
-
-def test_a_retry_of_what_was_approved_once_takes_the_capability_of_its_gate() -> None:
-    run = Drive(chain(gate("ask", capability="approve"), ONCE))
-    run.answer("ask", principal=ROOT)
-    run.fail("pay")
-    assert refusal(run, ADA).details["capabilities"] == ["approve"]
-    run.start_again()
-
-    assert run.running == ["pay"]
 
 
 def test_callers_of_temporal_may_retry() -> None:

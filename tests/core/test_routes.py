@@ -97,18 +97,6 @@ def test_the_route_after_a_gate_sees_the_answer_in_the_values() -> None:
     assert (run.started, run.values) == (["yes"], {"log": ["granted"]})
 
 
-def test_an_answer_is_merged_once_however_often_its_route_is_asked() -> None:
-    run = Drive(GATED)
-    run.answer("ask", ["granted"])
-    run.pause(mode="now")
-    run.stopped("ask")
-    run.resume()
-    assert run.decided == ["ask", "ask"]
-
-    run.finish("ask", routed=("no",))
-    assert (run.started, run.values) == (["no"], {"log": ["granted"]})
-
-
 def test_a_gate_without_a_field_asks_its_route_on_the_values_as_they_are() -> None:
     spec = graph(
         gate("ask"), ways=[(START, "ask")], routes=[Route(source="ask", name="r", targets=(END,))]

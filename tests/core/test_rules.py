@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 from core_drive import Drive, edge, gate
-from core_rules import BOSS, GO, STOP, WORK, after_work, ask, rule, ruled
+from core_gated import BOSS
+from core_graphs import GO, STOP, WORK, after_work, ask, rule, ruled
 
 from abeyance.core.spec import (
     END,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from core_drive import Drive, edge, gate, graph
-from core_rules import GO, STOP, after_work, ask, rule, ruled
+from core_graphs import GO, STOP, after_work, ask, rule, ruled
 
 from abeyance.authoring.validation import faults_of
 from abeyance.core.spec import (

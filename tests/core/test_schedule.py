@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 from core_drive import T0, Drive, asked, at, chain, gate, graph, nested
-from core_fans import sending, sent
-from core_looks import AFTER, edit
-from core_rules import rule
+from core_graphs import AFTER, edit, rule, sending, sent
 
 from abeyance.core import events
 from abeyance.core.bounds import Attempts
@@ -181,13 +179,6 @@ def test_no_more_visits_run_at_once_than_the_run_allows() -> None:
 
     run.finish("n1")
     assert (run.running, run.ready) == (["n0", "n2"], ["n3", "n4"])
-
-
-def test_a_person_is_asked_also_when_no_more_code_may_run() -> None:
-    spec = graph("a", "b", gate("ask"), ways=[(START, "a"), (START, "b"), (START, "ask")])
-    run = Drive(spec, limits=Limits(max_parallel_visits=1))
-
-    assert (run.running, run.ready, run.waiting) == (["a"], ["b"], ["ask"])
 
 
 def test_asking_a_route_takes_the_place_of_code() -> None:

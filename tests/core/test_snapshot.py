@@ -36,22 +36,6 @@ def rich() -> Drive:
     return run
 
 
-def test_a_snapshot_read_again_is_equal() -> None:
-    assert restored(rich().state) == rich().state
-
-
-def test_a_run_goes_on_from_its_snapshot_as_if_nothing_had_been() -> None:
-    here, there = rich(), rich()
-    there.read_again()
-    for run in (here, there):
-        run.resume()
-        run.tick(60)
-        run.cancel(actor="ada")
-
-    assert here.effects == there.effects
-    assert here.state == there.state
-
-
 def test_a_run_taken_apart_and_put_together_is_the_run() -> None:
     run = rich()
     snapshot, spec, values = parted(run.state)

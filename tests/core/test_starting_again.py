@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from core_agents import call, reviewing, turn
 from core_drive import Drive, asked, chain, gate, nested
-from core_fans import results, sending, sent
 from core_gated import APPROVER, BOSS, CLERK, OPERATOR, Gated, approving, forked, refund
+from core_graphs import results, sending, sent
 
 from abeyance.core.bounds import RetryPolicy
 from abeyance.core.outcome import Call

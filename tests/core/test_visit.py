@@ -10,10 +10,8 @@ from typing import Any, get_args
 
 import pytest
 from core_drive import T0, Drive, chain, gate, graph, reader
-from core_fans import fan, results, sent
 from core_gated import APPROVER, BOSS, FIELDS, Gated, approving
-from core_looks import AFTER, edit, routed
-from core_rules import ask, rule
+from core_graphs import AFTER, ask, edit, fan, results, routed, rule, sent
 
 from abeyance import core
 from abeyance.core import events

@@ -12,10 +12,9 @@ from abeyance.core import events, idempotency, ledger, replies
 from abeyance.core.answering import call_digest
 from abeyance.core.events import Responded
 from abeyance.core.json import Json, sha256
-from abeyance.core.ledger import Receipt, Vote, with_vote
+from abeyance.core.ledger import Receipt
 from abeyance.core.policy import TIMEOUT, Principal
 from abeyance.core.spec import Default
-from abeyance.core.state import Limits
 from abeyance.core.terms import Escalation, Quorum, Terms
 from abeyance.errors import Code, Refusal
 
@@ -160,17 +159,6 @@ def test_a_keyed_vote_is_one_vote_and_its_repeat_gets_the_same_receipt() -> None
     assert (receipt.status, receipt.missing, receipt.replayed) == ("voted", 1, True)
 
 
-def test_only_those_who_have_a_vote_can_vote() -> None:
-    run = voting(2, of=("ada", "group:finance"))
-    receipt_of(run, ADA, YES)
-
-    refusal = refusal_of(run, ROOT, YES)
-    assert refusal.code is Code.NOT_ASSIGNED
-    assert refusal.details["assignees"] == ["ada", "group:finance"]
-    receipt_of(run, Principal(subject="bob", groups=("finance",)), YES)
-    assert run.started == ["work"]
-
-
 def test_a_vote_has_to_fit_the_question_as_it_is_shown() -> None:
     run = voting(2, schema={"type": "boolean"})
     id_ = run.open("ask").id
@@ -251,28 +239,7 @@ def test_code_of_a_nested_graph_knows_who_answered_there_and_around_it() -> None
     assert known["ask"].votes == ()
 
 
-def test_votes_that_code_could_not_be_given_are_refused() -> None:
-    ask = gate("ask", schema=APPROVAL, terms=Terms(quorum=Quorum(count=2)))
-    run = Drive(chain(ask, "work"), limits=Limits(visit_bytes=5_000))
-    long: Json = {**YES, "note": "x" * 1_200}
-    receipt_of(run, ADA, long)
-
-    assert refusal_of(run, BOB, {**YES, "note": "x" * 1_300}).code is Code.PAYLOAD_TOO_LARGE
-    receipt_of(run, BOB, YES)
-    (order,) = run.orders("work")
-    assert order.answerers["ask"].votes[0].answer == long
-
-
 # On behalf of somebody else
-
-
-def test_who_votes_for_somebody_uses_up_both_votes() -> None:
-    for_ada = Vote(by="bob", on_behalf_of="ada", at=at(0), answer=True)
-    own = Vote(by="ada", at=at(1), answer=True)
-    of_carol = Vote(by="carol", at=at(2), answer=True)
-
-    assert with_vote((for_ada, of_carol), own) == (of_carol, own)
-    assert with_vote((own, of_carol), for_ada) == (of_carol, for_ada)
 
 
 # Approvals that say something else

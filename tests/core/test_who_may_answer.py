@@ -21,12 +21,12 @@ from core_askers import (
     started_by,
 )
 from core_drive import Drive, asked, at, chain, edge, gate, graph, nested
-from core_fans import sending, sent
+from core_graphs import sending, sent
 
 from abeyance.core import four_eyes, who_may_answer
 from abeyance.core.ledger import InterruptTable
 from abeyance.core.policy import EVERYTHING, TEMPORAL, Principal, is_reserved
-from abeyance.core.spec import START, Default, FunctionNode
+from abeyance.core.spec import START, Default
 from abeyance.core.terms import STARTER, Escalation, Quorum, Terms
 from abeyance.errors import Code, Refusal
 
@@ -325,28 +325,6 @@ def test_each_item_of_a_fan_out_has_its_own_pairs_of_eyes() -> None:
     for entry in (first, second):
         run.respond({entry.id: "yes"}, principal=CAROL)
     assert run.open("last").barred == {"ada": "one", "bob": "one"}
-
-
-def test_who_answered_in_an_inner_fan_out_is_known_in_the_item_around_it_alone() -> None:
-    spec = sending(
-        FunctionNode(id="one", to=("ask",)),
-        gate("ask"),
-        "inner",
-        eyes("last", "ask"),
-        ways=[(["ask"], "inner"), ("inner", "last")],
-    )
-    run = sent(spec, ["a", "b"])
-    run.finish("one", sends=[("ask", 1)])
-    run.finish("one", sends=[("ask", 2)])
-    ids = [*run.state.ledger.open]
-    for id_, who in zip(ids, (ADA, BOB), strict=True):
-        run.respond({id_: "yes"}, principal=who)
-    run.finish("inner")
-    run.finish("inner")
-    assert [each.barred for each in run.state.ledger.open.values()] == [
-        {"ada": "ask"},
-        {"bob": "ask"},
-    ]
 
 
 def test_a_nested_graph_may_name_a_question_that_will_be_asked_around_it() -> None:
