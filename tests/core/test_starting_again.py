@@ -29,6 +29,13 @@ def test_a_skipped_item_of_an_inner_fan_out_is_none_of_the_outer_one() -> None:
     )
     run.finish("one", sends=[("leaf", 1)])
     run.fail("leaf")
+    # The values of an item are nobody's to edit.
+    assert run.open("error").response_schema == {
+        "type": "object",
+        "properties": {"action": {"enum": ["retry", "skip", "fail"]}},
+        "required": ["action"],
+        "additionalProperties": False,
+    }
     run.answer("error", {"action": "skip"})
     assert run.orders("inner")[0].results == [{"item": 1, "status": "skipped"}]
     run.finish("inner")
