@@ -7,17 +7,13 @@ from typing import Any
 
 import pytest
 from core_drive import CONTROL, Drive, chain, edge, gate, nested
-from core_graphs import FIELDS, fan, results, rule, sending, sent
+from core_graphs import FIELDS, fan, results, sending, sent
 
 from abeyance.core.policy import Principal
 from abeyance.core.spec import (
     START,
-    Ask,
     FunctionNode,
     GoTo,
-    InterruptSpec,
-    Parallel,
-    Retry,
     Route,
 )
 from abeyance.core.state import Limits
@@ -68,21 +64,6 @@ def test_a_fan_out_counts_once_however_many_items_it_has_and_may_be_one_too_many
     assert run.running == ["one", "one", "one"]
 
 
-@pytest.mark.parametrize("how", ["answer", "message"])
-def test_people_start_the_counts_within_items_anew(how: str) -> None:
-    spec = sending("one", ways=[("one", "one")])
-    run = sent(spec, ["a"], limits=Limits(max_visits=1))
-    for number in range(3):
-        if how == "answer":
-            run.ask("one", "plan")
-            run.answer("plan")
-        else:
-            run.send(f"m{number}")
-        run.finish("one")
-
-    assert run.running == ["one"]
-
-
 def test_items_ask_people_each_for_itself_and_show_their_own_values() -> None:
     ask = gate("ask", prompt="{x}?", answer_to="x")
     spec = sending("one", ask, "c", ways=[("one", "ask"), (["ask"], "c")])
@@ -118,31 +99,6 @@ def test_a_deadline_in_an_item_leads_out_of_it_or_to_its_join() -> None:
     run.finish("one")
 
     assert results(run) == [(1, "arrived"), (2, "left")]
-
-
-def test_rules_hold_within_an_item() -> None:
-    question = InterruptSpec(name="look", prompt="{x}?")
-    spec = fan(
-        "extra",
-        rules=[
-            rule("again", "one", Retry(), x="a"),
-            rule("look", "one", Ask(question=question, answer_to="x"), x="b"),
-            rule("both", "one", Parallel(nodes=("extra",)), x="c"),
-        ],
-    )
-    run = sent(spec, ["a", "b", "c"])
-    run.finish("one", {"x": "a"})
-    assert [order.item for order in run.orders("one")] == ["a", "b", "c", "a"]
-    run.finish("one", {"x": "b"})
-    assert run.open("look").prompt == "b?"
-    run.finish("one", {"x": "c"})
-    assert run.orders("extra")[0].item == "c"
-    run.finish("extra")
-    run.answer("look", "seen")
-    run.finish("one:4", {"x": "done"})
-
-    assert results(run) == [("a", "arrived"), ("b", "arrived"), ("c", "ended")]
-    assert run.values["x"] == "seen"
 
 
 def test_routes_are_asked_with_the_item_s_values() -> None:
@@ -249,20 +205,6 @@ def test_a_breakpoint_in_an_inner_item_shows_what_the_items_around_it_have_added
     run.finish("leaf", {"log": [1]})
 
     assert run.open("interrupt_before").payload["values"]["log"] == ["0", "a", 1]
-
-
-def test_a_goto_may_leave_only_the_inner_fan_out() -> None:
-    spec = sending(
-        FunctionNode(id="one", to=("leaf",)),
-        FunctionNode(id="leaf", to=("away",)),
-        *("inner", "c", "away"),
-        ways=[(["leaf"], "inner"), ("away", "inner"), (["inner"], "c")],
-    )
-    run = sent(spec, ["a"])
-    run.finish("one", sends=[("leaf", 1)])
-    run.finish("leaf", goto="away")
-
-    assert [order.item for order in run.orders("away")] == ["a"]
 
 
 def test_a_goto_may_leave_two_fan_outs_at_once() -> None:

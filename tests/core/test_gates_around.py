@@ -84,24 +84,6 @@ def test_at_a_join_the_other_branch_keeps_the_order_in_which_it_came() -> None:
     assert came == ["graph:g;node:slow", "graph:g;node:slow:2"]
 
 
-def test_long_after_a_join_the_other_branch_is_not_lost() -> None:
-    run = Gated(joined(remark(field=None), "book", asking=approving(**SEVERAL)))
-    run.finish("other")
-    run.says(APPROVER, "ask")
-    run.finish("slow")
-    run.finish("pay")
-    run.edit(BOSS, amount=999)
-    run.says(CLERK, "remark")
-    assert (run.reopened, run.running) == (["ask"], [])
-    run.says(APPROVER, "ask")
-    assert (run.started.count("slow"), run.running) == (1, ["pay"])
-    run.finish("pay")
-    run.says(CLERK, "remark")
-    run.finish("book")
-
-    assert (run.status, run.ran_with("pay")) == ("completed", [(250, "A-7"), (999, "A-7")])
-
-
 def test_all_branches_that_were_taken_on_the_way_of_one_answer_are_not_lost() -> None:
     spec = graph(
         approving(**SEVERAL),

@@ -327,19 +327,6 @@ def test_a_node_that_fails_or_ends_the_run_is_not_looked_at() -> None:
     assert run.running == ["b"]
 
 
-def test_a_look_in_a_nested_graph_edits_its_values() -> None:
-    inner = chain("deep", name="in", before=["deep"])
-    run = Drive(chain(nested("n", inner), "after"), values={"x": 1})
-    entry = run.open(BEFORE)
-    assert [parent.address for parent in entry.parents] == ["graph:g;node:n"]
-    run.answer(BEFORE, edit(1, x=2))
-    assert run.orders("deep")[0].values == {"x": 2}
-    assert run.values == {"x": 1}
-    run.finish("deep")
-
-    assert run.values == {"x": 2}
-
-
 def test_a_look_is_not_asked_again_when_the_way_out_is_sought_again() -> None:
     spec = graph(
         FunctionNode(id="a", on_error=AskHuman()),

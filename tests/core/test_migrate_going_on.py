@@ -91,19 +91,6 @@ def test_blocked_visits_are_stopped_by_a_pause_and_tried_again_under_their_new_n
     assert (order.address, order.journal) == ("graph:g;node:payout", {"s": 1})
 
 
-def test_tokens_at_joins_and_fan_outs_go_along() -> None:
-    old = graph("a", "b", "c", ways=[(START, "a"), (START, "b"), (("a", "b"), "c")])
-    run = Drive(old)
-    run.finish("a")
-    lost = graph("a", "b", "c", ways=[(START, "a"), (START, "b"), ("a", "c"), ("b", "c")])
-    assert obstacles(run, lost) == [("join", "a+b>c")]
-    spec, names = renamed(old, "_x")
-    migrate(run, spec, renames=names)
-    run.finish("b_x")
-
-    assert run.running == ["c_x"]
-
-
 def test_messages_for_nodes_go_to_their_new_names() -> None:
     old = chain("a", sub(reader("in"), id_="sub"))
     run = Drive(old)

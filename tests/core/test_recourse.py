@@ -194,16 +194,6 @@ def test_a_skip_finds_the_way_out_by_its_patch() -> None:
     assert (run.running, run.values) == (["b"], {"x": 1, "log": ["done"]})
 
 
-def test_a_nested_graph_that_found_no_way_out_is_not_walked_again() -> None:
-    node = nested("n", chain("deep", name="inner"), on_error=AskHuman())
-    run = Drive(graph(node, "b", ways=[(START, "n"), edge("n", "b", {"x": 1})]))
-    run.finish("deep", {"log": ["done"]})
-    run.edit(ADA, x=1)
-    decide(run, "retry")
-
-    assert (run.started, run.values) == (["deep", "b"], {"x": 1, "log": ["done"]})
-
-
 def test_routes_of_a_nested_graph_that_failed_are_asked_again_and_it_is_not_walked_again() -> None:
     node = nested("n", chain("deep", name="inner"), on_error=AskHuman())
     spec = graph(

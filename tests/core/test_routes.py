@@ -82,21 +82,6 @@ GATED = graph(
 )
 
 
-def test_the_route_after_a_gate_sees_the_answer_in_the_values() -> None:
-    run = Drive(GATED)
-    run.answer("ask", ["granted"])
-
-    (order,) = run.decisions()
-    assert (order.address, order.values, order.answers) == (
-        "graph:g;node:ask",
-        {"log": ["granted"]},
-        {"ask": ["granted"]},
-    )
-    assert run.status == "running"
-    run.finish("ask", routed=("yes",))
-    assert (run.started, run.values) == (["yes"], {"log": ["granted"]})
-
-
 def test_a_gate_without_a_field_asks_its_route_on_the_values_as_they_are() -> None:
     spec = graph(
         gate("ask"), ways=[(START, "ask")], routes=[Route(source="ask", name="r", targets=(END,))]

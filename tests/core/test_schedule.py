@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from core_drive import T0, Drive, asked, at, chain, gate, graph, nested
+from core_drive import T0, Drive, at, chain, gate, graph, nested
 from core_graphs import AFTER, edit, rule, sending, sent
 
 from abeyance.core import events
@@ -245,22 +245,6 @@ def test_who_came_later_does_not_overtake_who_is_too_large_for_this_task() -> No
     assert (run.running, run.ready) == ([], ["n1", "n2"])
     run.feed(events.TaskBegan)
     assert run.running == ["n1", "n2"]
-
-
-@pytest.mark.parametrize("what", ["own", "saved"])
-def test_what_a_visit_was_told_and_kept_counts_too(what: str) -> None:
-    heavy = "y" * 8_000
-    spec = graph("a", "b", ways=[(START, "a"), (START, "b")])
-    run = Drive(spec, limits=Limits(task_bytes=9_000))
-    for node in ("a", "b"):
-        run.ask(node, asked(f"plan {node}"), user_state=heavy if what == "saved" else None)
-    run.pause()
-    run.feed(events.TaskBegan)
-    for node in ("a", "b"):
-        run.answer(f"plan {node}", heavy if what == "own" else None)
-    run.resume()
-
-    assert (run.running, run.ready) == (["a"], ["b"])
 
 
 @pytest.mark.parametrize("what", ["values", "answers", "journal"])

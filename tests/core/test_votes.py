@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from core_agents import gated, results, reviewing, turn
-from core_drive import ROOT, Drive, at, chain, gate, nested
+from core_drive import ROOT, Drive, at, chain, gate
 
 from abeyance.core import events, idempotency, ledger, replies
 from abeyance.core.answering import call_digest
@@ -218,25 +218,6 @@ def test_code_is_handed_who_answered_and_the_votes() -> None:
         ("ada", YES, "fine"),
         ("bob", YES, None),
     ]
-
-
-def test_code_of_a_nested_graph_knows_who_answered_there_and_around_it() -> None:
-    terms = Terms(quorum=Quorum(count=1))
-    ask = gate("ask", schema=APPROVAL, terms=terms)
-    inner = chain(gate("own"), gate("ask"), "work", name="inner")
-    run = Drive(chain(ask, gate("first"), nested("sub", inner)))
-    receipt_of(run, ADA, YES)
-    run.answer("first", principal=BOB)
-    run.answer("own", principal=CAROL)
-    run.answer("ask", principal=DAN)
-
-    known = run.orders("work")[0].answerers
-    assert {name: each.by for name, each in known.items()} == {
-        "ask": "dan",
-        "first": "bob",
-        "own": "carol",
-    }
-    assert known["ask"].votes == ()
 
 
 # On behalf of somebody else
