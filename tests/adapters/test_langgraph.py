@@ -27,6 +27,20 @@ def asks(name: str) -> Any:
     return node
 
 
+def offering(node: Any, result: Any) -> Any:
+    """An agent that is a graph of one node."""
+    from langgraph.graph import START, StateGraph
+
+    from abeyance.adapters.langgraph import langgraph_agent
+
+    graph = StateGraph(Offer)
+    graph.add_node("only", node)
+    graph.add_edge(START, "only")
+    return langgraph_agent(
+        graph.compile(name="offer"), enter=lambda text: {"text": text, "said": []}, result=result
+    )
+
+
 async def started(agent: Any) -> InMemoryRun:
     run = InMemoryRun(desk(agent))
     await run.start()
@@ -67,20 +81,9 @@ async def test_interrupts_of_nodes_are_questions_answered_in_any_order() -> None
     ],
 )
 async def test_a_text_that_a_node_asks_is_the_prompt(value: Any, prompt: str) -> None:
-    from langgraph.graph import START, StateGraph
     from langgraph.types import interrupt
 
-    from abeyance.adapters.langgraph import langgraph_agent
-
-    graph = StateGraph(Offer)
-    graph.add_node("colour", lambda _: {"text": interrupt(value)})
-    graph.add_edge(START, "colour")
-    agent = langgraph_agent(
-        graph.compile(name="offer"),
-        enter=lambda text: {"text": text, "said": []},
-        result=lambda state: state["text"],
-    )
-    run = await started(agent)
+    run = await started(offering(lambda _: {"text": interrupt(value)}, lambda state: state["text"]))
     (question,) = await run.interrupts()
 
     assert (question.prompt, question.reason) == (prompt, value)
@@ -148,18 +151,7 @@ async def test_the_middleware_decides_what_is_asked_in_both_of_its_modes(mode: A
 
 
 async def test_what_cannot_be_stored_is_named() -> None:
-    from langgraph.graph import END, START, StateGraph
-
-    from abeyance.adapters.langgraph import langgraph_agent
-
-    graph = StateGraph(Offer)
-    graph.add_node("open", lambda _: {"text": object()})
-    graph.add_edge(START, "open")
-    graph.add_edge("open", END)
-    agent = langgraph_agent(
-        graph.compile(name="offer"), enter=lambda text: {"text": text, "said": []}, result=str
-    )
-    run = await started(agent)
+    run = await started(offering(lambda _: {"text": object()}, str))
 
     assert run.status == "failed"
     assert "'text' in the state of the graph cannot be stored" in (run.reason or "")
@@ -167,20 +159,7 @@ async def test_what_cannot_be_stored_is_named() -> None:
 
 
 async def test_an_output_that_is_no_json_is_named() -> None:
-    from langgraph.graph import END, START, StateGraph
-
-    from abeyance.adapters.langgraph import langgraph_agent
-
-    graph = StateGraph(Offer)
-    graph.add_node("open", lambda _: {"text": "x"})
-    graph.add_edge(START, "open")
-    graph.add_edge("open", END)
-    agent = langgraph_agent(
-        graph.compile(name="offer"),
-        enter=lambda text: {"text": text, "said": []},
-        result=lambda _: object(),
-    )
-    run = await started(agent)
+    run = await started(offering(lambda _: {"text": "x"}, lambda _: object()))
 
     assert run.status == "failed"
     assert "the output of the agent 'offer' is no JSON" in (run.reason or "")

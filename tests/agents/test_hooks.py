@@ -1,4 +1,4 @@
-"""Hooks before a tool call: what they may change and ask."""
+"""Hooks around a tool call: what they may change and ask."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any, Literal
 from hooked_calls import Named, call, keys, pay
 
 from abeyance.agents.hook_runner import processes, run_hooks
-from abeyance.agents.hooks import BeforeToolCall, hook_faults
+from abeyance.agents.hooks import AfterToolCall, BeforeToolCall, hook_faults, listens
 from abeyance.agents.state import AgentState
+from abeyance.agents.tool_errors import CallError
 from abeyance.core.spec import Default
 
 
@@ -223,3 +224,62 @@ def test_what_has_no_method_of_a_hook_is_none() -> None:
     ]
     assert "has after_tool_call, which is not a method but 5" in hook_faults(NoMethod())[0]
     assert "int has none of the methods before_tool_call, after" in hook_faults(3)[0]
+
+
+# The events, and what is checked after them
+
+
+async def test_after_a_call_its_result_may_be_replaced_within_its_bounds() -> None:
+    class Redact:
+        def __init__(self, result: Any) -> None:
+            self.result = result
+
+        async def after_tool_call(self, event: AfterToolCall) -> None:
+            event.result = self.result if event.result == "secret" else event.result
+            event.error = not event.error
+
+    def given(result: Any) -> AfterToolCall:
+        return AfterToolCall(tool="pay", args={}, call_id="c1", result=result)
+
+    done = await run_hooks([Redact(["hidden"])], given("secret"), check=pay.checked_result)
+    assert (done.event.result, done.event.error, done.denied) == (["hidden"], True, None)
+    twice = await run_hooks([Redact("x"), Redact("y")], given("secret"), check=pay.checked_result)
+    assert (twice.event.result, twice.event.error) == ("x", False)
+    for result, told in ((object(), "is not JSON"), ("x" * 100_000, "of at most 100000")):
+        refused = await run_hooks([Redact(result)], given("secret"), check=pay.checked_result)
+        assert refused.denied is not None
+        assert told in refused.denied
+
+
+async def test_an_error_flag_that_is_none_denies() -> None:
+    class Unsure:
+        async def after_tool_call(self, event: AfterToolCall) -> None:
+            event.error = None  # type: ignore[assignment]
+
+    given = AfterToolCall(tool="pay", args={}, call_id="c1", cancelled=True)
+    denied = (await run_hooks([Unsure()], given)).denied
+    assert denied == "denied by hook Unsure: it set error to None, which is neither True nor False"
+
+
+async def test_a_hook_runs_only_at_the_events_that_it_listens_to() -> None:
+    async def nothing(event: BeforeToolCall) -> None: ...
+
+    hook = Named("h", nothing)
+    given = AfterToolCall(tool="pay", args={}, call_id="c1", result=1)
+
+    assert (listens(hook, BeforeToolCall), listens(hook, AfterToolCall)) == (True, False)
+    outcome = await run_hooks([hook], given)
+    assert (outcome.asked, outcome.denied, outcome.event) == ((), None, given)
+
+
+async def test_what_is_checked_may_be_refused_in_the_callers_own_words() -> None:
+    async def edit(event: BeforeToolCall) -> None:
+        event.args["amount"] = 7
+
+    def refuse(args: Any) -> Any:
+        message = f"{args['amount']} is unlucky"
+        raise CallError(message)
+
+    denied = (await run_hooks([Named("h", edit)], call(), check=refuse)).denied
+    assert denied is not None
+    assert "7 is unlucky" in denied

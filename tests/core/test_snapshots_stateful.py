@@ -8,8 +8,8 @@ from typing import Any
 from core_drive import ROOT, restored
 from core_people import Peopled
 from core_renamed import moved, renamed
+from core_runs import targets_of
 from core_strategies import MODES, VALUES, graphs, limits
-from core_ways import targets_of
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule

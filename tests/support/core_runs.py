@@ -21,11 +21,11 @@ from core_strategies import (
     asked_by,
 )
 from core_watch import Watch, senders
-from core_ways import advanced, checked, has_a_loop, most_steps, targets_of
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from abeyance.core import events, machine
+from abeyance.core.effects import Effect
 from abeyance.core.json import Json
 from abeyance.core.messages import for_visit
 from abeyance.core.outcome import (
@@ -38,8 +38,8 @@ from abeyance.core.outcome import (
     VisitOutcome,
 )
 from abeyance.core.policy import Principal
-from abeyance.core.spec import END, Fail, FunctionNode, GraphSpec, InterruptNode
-from abeyance.core.state import Limits, joined, parted
+from abeyance.core.spec import END, Fail, FunctionNode, GraphSpec, InterruptNode, SubgraphNode
+from abeyance.core.state import Limits, RunState, copied, joined, parted
 from abeyance.core.visit import Running
 from abeyance.errors import Refusal
 
@@ -346,3 +346,47 @@ class Watched(RuleBasedStateMachine):
                 break
             self.everybody_does_their_part()
             self.every_promise_is_kept()
+
+
+def targets_of(graph: GraphSpec, node: str) -> list[str]:
+    """Where the routes of a node may lead."""
+    return [target for route in graph.routes_from(node) for target in route.targets]
+
+
+def most_steps(state: RunState) -> int:
+    """In how many steps a run of a graph without loops ends, if everybody does their part."""
+    nested = [node.graph for node in state.spec.nodes.values() if isinstance(node, SubgraphNode)]
+    nodes = len(state.spec.nodes) + sum(len(graph.nodes) for graph in nested)
+    most: int = 8 * 2**nodes + 8 * len(state.visits)
+    return most
+
+
+def has_a_loop(spec: GraphSpec) -> bool:
+    """Whether a node can be reached from itself."""
+    reached = {name: set(spec.successors(name)) for name in spec.nodes}
+    for _ in spec.nodes:
+        for found in reached.values():
+            found.update(*(reached[name] for name in list(found)))
+    inner = [node.graph for node in spec.nodes.values() if isinstance(node, SubgraphNode)]
+    return any(name in found for name, found in reached.items()) or any(map(has_a_loop, inner))
+
+
+def advanced(
+    state: RunState, event: events.Event
+) -> tuple[RunState, tuple[Effect, ...], Refusal | None]:
+    """A copy of a run after an event, and what it wants; or the same run, and the refusal."""
+    after = copied(state)
+    try:
+        return after, machine.advance(after, event), None
+    except Refusal as refusal:
+        assert after == state, "a refusal changes nothing"
+        return state, (), refusal
+
+
+def checked(state: RunState, event: events.Event) -> Refusal | None:
+    """The refusal of an event, if it is refused."""
+    try:
+        machine.check(state, event)
+    except Refusal as refusal:
+        return refusal
+    return None
