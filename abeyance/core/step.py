@@ -41,8 +41,7 @@ class Step:
 
     def keep(self) -> None:
         """Keep the run as it is now, for a retry: what follows ends it."""
-        if self._kept is None:
-            self._kept = copied(self.run)
+        self._kept = copied(self.run)
 
     def kept(self) -> RunState:
         """Return the run that was kept, or as it is now."""
