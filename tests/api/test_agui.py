@@ -13,7 +13,7 @@ import pytest_asyncio
 from agent_graphs import Task, metered, payments, teams
 from pydantic_ai.models.function import DeltaToolCall
 from sample_graphs import gated
-from scripted_agents import desk, scripted
+from scripted_agents import Script, desk
 from stack import PLAIN, Api, app_for, new_id, problem, served
 from talked import agui, events_in, user
 from temporal_site import Site
@@ -29,7 +29,7 @@ EDITED = {"amount": 7.0, "to": "bob"}
 
 def broken() -> Graph:
     graph = Graph("broken", state=Task)
-    graph.agent("write", Agent("writer", model=scripted("a text")), input="task", output="report")
+    graph.agent("write", Agent("writer", model=Script("a text")), input="task", output="report")
 
     @graph.node(retries=0)
     def send(state: Task) -> dict[str, Any]:
@@ -44,7 +44,7 @@ def declined() -> Graph:
     """A run that is over when the question is answered with no."""
     graph = Graph("declined", state=Order)
     graph.interrupt("begin", prompt="Begin?", response=bool, answer_to="begin")
-    graph.agent("write", Agent("writer", model=scripted("a text")), input="task", output="report")
+    graph.agent("write", Agent("writer", model=Script("a text")), input="task", output="report")
     graph.edge(START, "begin")
     graph.edge("begin", "write", when={"begin": True})
     graph.edge("begin", END, when="else")
@@ -75,7 +75,7 @@ async def slow_reader(messages: list[Any], info: Any) -> AsyncIterator[Any]:
 
 @pytest_asyncio.fixture(scope="module")
 async def site(temporal: TemporalClient) -> AsyncIterator[Site]:
-    writer = desk(Agent("writer", model=scripted("a text")), "writing")
+    writer = desk(Agent("writer", model=Script("a text")), "writing")
     reader = desk(Agent("reader", model=slow_reader, tools=[look]), "reading")
     site = Site(
         temporal, payments(), metered(), teams(), writer, reader, broken(), gated(), declined()

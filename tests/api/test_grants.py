@@ -12,7 +12,7 @@ import httpx
 import pytest
 import pytest_asyncio
 from command_line import called
-from scripted_agents import desk, scripted, told
+from scripted_agents import Script, desk, told
 from stack import Api, app_for, new_id, problem, served
 from temporal_site import Site
 from temporalio.client import Client as TemporalClient
@@ -35,7 +35,7 @@ async def pay(amount: int, to: str) -> str:
 
 
 def payments() -> Any:
-    model = scripted([("pay", {"amount": 5, "to": "bob"})], told)
+    model = Script([("pay", {"amount": 5, "to": "bob"})], told)
     return desk(Agent("clerk", model=model, tools=[pay]))
 
 

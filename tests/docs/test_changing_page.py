@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pages import blocks, perform, read
 from pydantic import BaseModel
-from scripted_agents import desk, scripted
+from scripted_agents import Script, desk
 from temporal_site import ANYBODY, Site, eventually
 from temporalio.client import Client as TemporalClient
 
@@ -137,7 +137,7 @@ def send(to: str) -> str:
 
 
 def clerk(*tools: Any) -> Graph:
-    model = scripted([("send", {"to": "bob"})], "Done.")
+    model = Script([("send", {"to": "bob"})], "Done.")
     return desk(Agent("clerk", model=model, tools=list(tools)), name="expense")
 
 

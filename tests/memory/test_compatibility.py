@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
-from scripted_agents import desk, scripted
+from scripted_agents import Script, desk
 
 from abeyance import START, Agent, Graph, Send, tool
 from abeyance.runtime.compatibility import compare
@@ -226,7 +226,7 @@ def look() -> str:
 
 
 def clerk(*tools: Any) -> Graph:
-    model = scripted([("send", {"to": "bob"})], "Done.")
+    model = Script([("send", {"to": "bob"})], "Done.")
     return desk(Agent("clerk", model=model, tools=list(tools)))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from pydantic import BaseModel
-from scripted_agents import scripted
+from scripted_agents import Script
 
 from abeyance import START, Agent, Goto, Graph, append
 from abeyance.testing import InMemoryRun, run
@@ -36,7 +36,7 @@ def nested() -> Graph:
 
 
 def clerk() -> Agent:
-    return Agent("clerk", model=scripted("Nothing."))
+    return Agent("clerk", model=Script("Nothing."))
 
 
 def before() -> Graph:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sample_graphs import Decision, State
-from scripted_agents import desk, scripted, told
+from scripted_agents import Script, desk, told
 
 from abeyance import (
     START,
@@ -58,7 +58,7 @@ async def test_a_tool_reads_the_votes_on_its_own_call() -> None:
         return f"{amount} by {' and '.join(vote['by'] for vote in ctx.votes('approve'))}"
 
     calls = [("pay", {"amount": 9}), ("pay", {"amount": 5})]
-    run = testing.InMemoryRun(desk(Agent("clerk", model=scripted(calls, told), tools=[pay])))
+    run = testing.InMemoryRun(desk(Agent("clerk", model=Script(calls, told), tools=[pay])))
     await run.start()
     first, second = await run.interrupts()
     await run.respond(first.id, YES, principal=ADA)

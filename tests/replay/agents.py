@@ -10,7 +10,7 @@ import foreign_office
 from pydantic_ai.messages import ModelMessage, ModelResponse
 from pydantic_ai.models.function import AgentInfo
 from pydantic_ai.usage import RequestUsage
-from scripted_agents import desk, scripted, told
+from scripted_agents import Script, desk, told
 from temporal_site import eventually
 
 from abeyance import AfterToolCall, Agent, BeforeToolCall, Budget, Principal, ToolContext, tool
@@ -35,7 +35,7 @@ LARGE, SMALL = _call("bob", 5000), _call("eve", 5)
 
 
 async def gated_calls_are_decided(stage: Stage) -> None:
-    clerk = Agent("clerk", model=scripted([LARGE, SMALL, LARGE], told), tools=[pay])
+    clerk = Agent("clerk", model=Script([LARGE, SMALL, LARGE], told), tools=[pay])
     async with stage.run(desk(clerk)) as run:
         first, second = await open_questions(run, 2)
         await reply(run, second, {"approved": False, "reason": "too much"})
@@ -50,7 +50,7 @@ async def a_call_is_decided_by_votes(stage: Stage) -> None:
     async def transfer(amount: int) -> str:
         return f"transferred {amount}"
 
-    clerk = Agent("clerk", model=scripted([("transfer", {"amount": 9})], told), tools=[transfer])
+    clerk = Agent("clerk", model=Script([("transfer", {"amount": 9})], told), tools=[transfer])
     async with stage.run(desk(clerk)) as run:
         (asked,) = await open_questions(run, 1)
         respond = run.site.client.run(run.id).respond
@@ -73,8 +73,8 @@ class Teller:
 
 async def an_agent_in_an_agent_is_handed_over(stage: Stage) -> None:
     """A hook asks twice before an agent is called that calls a tool, and adds to what that came to."""
-    cashier = Agent("cashier", model=scripted([SMALL], "Paid."), tools=[pay])
-    calls = scripted([("cashier", {"task": "pay"})], told)
+    cashier = Agent("cashier", model=Script([SMALL], "Paid."), tools=[pay])
+    calls = Script([("cashier", {"task": "pay"})], told)
     as_tool = cashier.as_tool(description="Pays.")
     clerk = Agent("clerk", model=calls, tools=[as_tool], hooks=[Teller()], memory="run")
     async with stage.run(desk(clerk), limits=Limits(continue_as_new_after=40)) as run:
@@ -122,7 +122,7 @@ async def the_outcome_of_a_call_is_asked(stage: Stage) -> None:
             await go.wait()
         return "a hole"
 
-    site = stage.site(desk(Agent("clerk", model=scripted([("bore", {})], told), tools=[bore])))
+    site = stage.site(desk(Agent("clerk", model=Script([("bore", {})], told), tools=[bore])))
     async with site.worker():
         run = await stage.started(site)
         await run.waiting()
@@ -137,7 +137,7 @@ async def the_outcome_of_a_call_is_asked(stage: Stage) -> None:
 
 async def a_budget_is_raised(stage: Stage) -> None:
     def model(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        said = scripted([SMALL], [SMALL], "Paid.")(messages, info)
+        said = Script([SMALL], [SMALL], "Paid.")(messages, info)
         used = RequestUsage(input_tokens=90, output_tokens=10)
         return ModelResponse(parts=said.parts, usage=used)
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from pydantic_ai.messages import ModelMessage, ModelResponse
 from pydantic_ai.models.function import AgentInfo
-from scripted_agents import Call, desk, scripted
+from scripted_agents import Call, Script, desk
 from sqlalchemy import select
 
 from abeyance import Agent, Graph, Remember, ToolContext, tool
@@ -55,7 +55,7 @@ class Purse:
 
     def graph(self) -> Graph:
         """The graph of the agent."""
-        said = scripted(*self._turns, "Paid.")
+        said = Script(*self._turns, "Paid.")
 
         async def model(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
             return said(messages, info)

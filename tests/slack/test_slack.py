@@ -13,8 +13,8 @@ from urllib.parse import urlencode
 import httpx
 import pytest
 from pydantic import BaseModel, Field
+from scripted_agents import Script, told
 from scripted_agents import desk as agent_graph
-from scripted_agents import scripted, told
 from slack_site import ADA, FakeSlack, Message, Reply, fake_slack, in_slack, signature
 from sqlalchemy import select
 from stack import PLAIN
@@ -110,7 +110,7 @@ async def pay(amount: int) -> str:
 
 
 def paying() -> Graph:
-    return agent_graph(Agent("clerk", model=scripted([("pay", {"amount": 5})], told), tools=[pay]))
+    return agent_graph(Agent("clerk", model=Script([("pay", {"amount": 5})], told), tools=[pay]))
 
 
 @pytest.mark.usefixtures("patient")

@@ -13,7 +13,7 @@ from blocked_graphs import exporting
 from killable import worker_process
 from killed_graphs import chained
 from rpc_counter import counted
-from scripted_agents import desk, scripted, told
+from scripted_agents import Script, desk, told
 from stored import State, connected
 from temporal_site import ANYBODY, Site, eventually
 from temporalio.api.common.v1 import WorkflowExecution
@@ -210,7 +210,7 @@ def paying(*, has_tool: bool = True) -> Graph:
     async def pay(amount: int) -> str:
         return f"paid {amount}"
 
-    model = scripted([("pay", {"amount": 3})], told)
+    model = Script([("pay", {"amount": 3})], told)
     return desk(Agent("clerk", model=model, tools=[pay] if has_tool else []))
 
 

@@ -15,7 +15,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 from pydantic_ai.models.function import AgentInfo
-from scripted_agents import scripted, told
+from scripted_agents import Script, told
 
 from abeyance import END, START, Agent, Budget, Graph, tool
 
@@ -75,7 +75,7 @@ def payments(name: str = "payments") -> Graph:
 def metered(name: str = "metered") -> Graph:
     """An agent that has used its budget after one turn, with a call."""
     graph = Graph(name, state=Task)
-    model = scripted([("balance", {"of": "ada"})], told)
+    model = Script([("balance", {"of": "ada"})], told)
     clerk = Agent("clerk", model=model, tools=[balance], budget=Budget(turns=1))
     graph.agent("pay", clerk, input="task", output="report")
     graph.edge(START, "pay")

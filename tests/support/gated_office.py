@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 
 import httpx
 from pydantic import BaseModel
-from scripted_agents import scripted
+from scripted_agents import Script
 from stack import Api, app_for, new_id, problem, served
 from temporal_site import Site
 from temporalio.client import Client as TemporalClient
@@ -150,7 +150,7 @@ def staffed(paid: list[str]) -> Graph:
 
     graph = Graph("staffed", state=Refund)
     _assess(graph)
-    model = scripted([("refund", {"order_id": "A-7", "amount": 250})], _told)
+    model = Script([("refund", {"order_id": "A-7", "amount": 250})], _told)
     clerk = Agent("clerk", model=model, tools=[pay_back])
     graph.agent("answer", clerk, input="letter", output="reply")
     graph.edge(START, "assess")

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic_ai.messages import ModelMessage, ModelResponse
 from pydantic_ai.models.function import AgentInfo
-from scripted_agents import desk, prompts, scripted, told
+from scripted_agents import Script, desk, prompts, told
 
 from abeyance import AfterToolCall, Agent, BeforeToolCall, ToolContext, tool
 
@@ -94,7 +94,7 @@ def _model(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
     for line in lines:
         name, whom = line.split()
         calls.append((name, {"folder": folder, "name": whom}))
-    response = scripted(calls, told)(messages, info)
+    response = Script(calls, told)(messages, info)
     point(folder, f"{turn} turn")
     return response
 

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_ai.messages import ModelMessage, ModelResponse
 from pydantic_ai.models.function import AgentInfo
-from scripted_agents import desk, prompts, scripted
+from scripted_agents import Script, desk, prompts
 
 from abeyance import START, Agent, Context, Graph, tool
 
@@ -81,11 +81,11 @@ def call(folder: str) -> str:
 
 def _calling(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
     folder = prompts(messages)[0]
-    return scripted([("call", {"folder": folder})], "released")(messages, info)
+    return Script([("call", {"folder": folder})], "released")(messages, info)
 
 
 def _thinking(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-    return scripted(lasts(prompts(messages)[0], "thinking"))(messages, info)
+    return Script(lasts(prompts(messages)[0], "thinking"))(messages, info)
 
 
 calling = desk(Agent("clerk", model=_calling, tools=[call]), "calling")

@@ -84,9 +84,6 @@ class Script:
         return prompts(self.seen[number][-1:])
 
 
-scripted = Script
-
-
 def response(said: Said, number: int = 1) -> ModelResponse:
     match said:
         case ModelResponse():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scripted_agents import desk, scripted, told
+from scripted_agents import Script, desk, told
 from temporal_site import ANYBODY, Site, begun
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client as TemporalClient
@@ -46,7 +46,7 @@ async def test_turns_and_calls_are_activities_and_events_that_never_tell_what_wa
     bank = Bank()
     clerk = Agent(
         "clerk",
-        model=scripted([("transfer", {"amount": 5, "to": "a secret"})], "It is done."),
+        model=Script([("transfer", {"amount": 5, "to": "a secret"})], "It is done."),
         tools=[bank.transfer],
     )
     async with begun(temporal, desk(clerk)) as (site, run):
@@ -89,7 +89,7 @@ async def test_nothing_of_a_gated_call_is_scheduled_before_it_is_approved(
     bank = Bank()
     clerk = Agent(
         "clerk",
-        model=scripted([("transfer", {"amount": 5000, "to": "bob"})], told),
+        model=Script([("transfer", {"amount": 5000, "to": "bob"})], told),
         tools=[bank.transfer],
     )
     async with begun(temporal, desk(clerk)) as (site, run):

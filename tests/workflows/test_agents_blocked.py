@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from model_server import ModelServer, chat_model, serving
-from scripted_agents import desk, scripted, told
+from scripted_agents import Script, desk, told
 from temporal_site import Site, eventually
 from temporalio.client import Client as TemporalClient
 
@@ -64,7 +64,7 @@ async def test_a_call_that_takes_longer_than_it_may_be_silent_is_made_once(
         await asyncio.sleep(3)
         return "thought"
 
-    agent = Agent("clerk", model=scripted([("think", {})], told), tools=[think])
+    agent = Agent("clerk", model=Script([("think", {})], told), tools=[think])
     site = Site(temporal, desk(agent))
     async with site.worker():
         ended = await site.ended(await site.start())

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 from pydantic_ai.messages import ModelMessage, ModelResponse
 from pydantic_ai.models.function import AgentInfo
-from scripted_agents import desk, prompts, scripted, told
+from scripted_agents import Script, desk, prompts, told
 from temporal_site import Site, begun, eventually
 from temporalio.client import Client as TemporalClient
 
@@ -47,7 +47,7 @@ async def test_a_cancel_through_temporal_keeps_what_agents_in_agents_had_said(
     speaker = Speaker()
     clerk = Agent(
         "clerk",
-        model=scripted([("teller", {"task": "Tell."})], told),
+        model=Script([("teller", {"task": "Tell."})], told),
         tools=[Agent("teller", model=speaker.model).as_tool(description="Tells.")],
     )
     async with begun(temporal, desk(clerk)) as (site, run):

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models.function import AgentInfo
-from scripted_agents import Call, desk, prompts, scripted, told
+from scripted_agents import Call, Script, desk, prompts, told
 from temporal_site import ANYBODY, Site, begun, eventually
 from temporalio.client import Client as TemporalClient
 
@@ -61,7 +61,7 @@ async def test_approvals_that_are_open_three_levels_deep_are_the_same_after_hand
         calls: list[Call] = [("pay", {"to": f"{name}'s", "amount": 5000})]
         calls += [(each.name, {"task": "Go on."}) for each in more]
         below = [each.as_tool(description="Goes on.") for each in more]
-        return Agent(name, model=scripted(calls, told), tools=[ledger.pay, *below])
+        return Agent(name, model=Script(calls, told), tools=[ledger.pay, *below])
 
     clerk = paying("clerk", paying("cashier", paying("teller")))
     async with begun(temporal, desk(clerk), limits=SMALL) as (site, run):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic_ai.messages import ModelMessage
-from scripted_agents import desk, scripted, told
+from scripted_agents import Script, desk, told
 from temporal_site import Site, eventually
 from temporalio.client import Client as TemporalClient
 
@@ -46,7 +46,7 @@ class Purse:
         async def pay(amount: int) -> str:
             return await purse.pay(amount)
 
-        model = scripted([("pay", {"amount": 5})], told) if model is None else model
+        model = Script([("pay", {"amount": 5})], told) if model is None else model
         return desk(Agent("clerk", model=model, tools=[pay]))
 
     async def pay(self, amount: int) -> str:
@@ -115,7 +115,7 @@ async def test_a_grant_that_is_revoked_before_the_call_runs_covers_it_no_more(
     site = Site(temporal, purse.graph())
     async with site.worker():
         await remembered(site)
-    async with site.worker(purse.graph(scripted(turn, told))):
+    async with site.worker(purse.graph(Script(turn, told))):
         run_id = await site.start()
         await eventually(begun.is_set)
         run = site.client.run(run_id)

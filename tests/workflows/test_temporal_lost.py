@@ -15,7 +15,7 @@ import pytest_asyncio
 from audited_site import AuditedSite, verified
 from dev_stack import call
 from killable import killable_server
-from scripted_agents import desk, scripted, told
+from scripted_agents import Script, desk, told
 from temporal_site import ANYBODY, eventually, real_server
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client as TemporalClient
@@ -44,7 +44,7 @@ async def pay(amount: int) -> str:
 
 
 def graph(amount: int = 5) -> Graph:
-    model = scripted([("pay", {"amount": amount})], told)
+    model = Script([("pay", {"amount": amount})], told)
     return desk(Agent("clerk", model=model, tools=[pay]))
 
 
