@@ -221,6 +221,7 @@ async def waits_long(site: Site, run_id: str) -> bool:
     return len(pending) == 1 and pending[0].next_attempt_schedule_time.ToDatetime(UTC) > soon
 
 
+@pytest.mark.slow
 async def test_all_that_is_blocked_is_tried_again_at_once_and_without_the_calls_what_may_be_stopped(
     temporal: TemporalClient,
 ) -> None:
