@@ -110,9 +110,8 @@ def new_run(
 def check(state: RunState, event: events.Event) -> None:
     """Raise the Refusal that `advance` would raise. Changes nothing."""
     if _is_due(state, event.now):
-        step = Step(copied(state), event.now)
-        _apply_due(step)
-        state = step.run
+        state = copied(state)
+        _advance(state, events.Ticked(now=event.now))
     _refuse(state, event)
 
 
@@ -121,8 +120,16 @@ def advance(state: RunState, event: events.Event) -> tuple[Effect, ...]:
     if isinstance(event, events.TaskBegan) and _is_idle(state, event.now):
         state.task_bytes = 0
         return ()
+    due: list[Effect] = []
     if isinstance(event, events.Keyed | events.MessageSent):
         check(state, event)
+        if _is_due(state, event.now):
+            # What follows from it comes first too, as it does where a task begins before the event.
+            due = _advance(state, events.Ticked(now=event.now))
+    return (*due, *_advance(state, event))
+
+
+def _advance(state: RunState, event: events.Event) -> list[Effect]:
     is_over = state.finished
     # A run that was retried may begin by waiting.
     was = None if state.resumption is not None else state.status
@@ -140,7 +147,7 @@ def advance(state: RunState, event: events.Event) -> tuple[Effect, ...]:
         messages.sent(step, event)
     elif isinstance(event, events.VisitEnded):
         _keep_for_retry(step, event)
-    return tuple(step.effects)
+    return step.effects
 
 
 def _is_due(state: RunState, now: datetime) -> bool:

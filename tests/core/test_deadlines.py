@@ -136,7 +136,7 @@ def test_any_event_notices_a_deadline_and_happens_after_it() -> None:
         "interrupt.answered",
         "run.paused",
     ]
-    assert (run.status, run.ready, run.started) == ("paused", ["ask"], [])
+    assert (run.status, run.running) == ("paused", ["next"])
 
 
 # several at once
@@ -279,6 +279,19 @@ def test_at_the_deadline_of_a_pause_every_branch_may_be_left_for_one_node() -> N
     run.end(Finished, visit=left, patch={"x": "late"})
     assert run.seen() == before
     run.finish("away")
+    assert run.status == "completed"
+
+
+def test_what_a_deadline_leads_to_comes_before_what_people_want_then() -> None:
+    run = Drive(chain("work"))
+    run.pause(timeout=10)
+    run.finish("work")
+    run.wait(10)
+
+    message = events.Message(message_id="m", text="hello", sender="ada")
+    refusal = run.refused(events.MessageSent, message=message)
+    assert (refusal.code, run.status) == (Code.NOT_RUNNING, "paused")
+    run.pause()
     assert run.status == "completed"
 
 
