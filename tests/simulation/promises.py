@@ -24,6 +24,7 @@ from abeyance.core.ledger import Receipt
 from abeyance.core.policy import EVERYTHING
 from abeyance.core.state import RunState, Status, copied
 from abeyance.core.visit import Nested
+from abeyance.errors import Refusal
 from abeyance.storage.converter import of_run
 from tests.simulation.execution import Execution
 from tests.simulation.graphs import Effects, plain
@@ -44,7 +45,14 @@ class Rewound:
     is_era: bool
 
 
-Step = tuple[RunState, events.Event | Rewound, RunState, tuple[Effect, ...]]
+@dataclass(frozen=True)
+class Refused:
+    """A run refuses an event, after what the beginning of its task has brought."""
+
+    event: events.Event
+
+
+Step = tuple[RunState, events.Event | Rewound | Refused, RunState, tuple[Effect, ...]]
 
 
 class Steps:
@@ -75,7 +83,11 @@ class Steps:
 
         def told(state: RunState, event: events.Event) -> tuple[Effect, ...]:
             before = copied(state)
-            effects = advance(state, event)
+            try:
+                effects = advance(state, event)
+            except Refusal:
+                self._steps.append((before, Refused(event), copied(state), ()))
+                raise
             self._steps.append((before, event, copied(state), effects))
             return effects
 
@@ -124,11 +136,11 @@ class Promises:
             is_known = self.state is None or before is self.state or _is_retry(before, event)
             if not is_known and before != self.state:
                 raise Broken(f"the run goes on from another state than it had: {event}")
-            if not isinstance(event, Rewound):
+            if not isinstance(event, Rewound | Refused):
                 self._has_the_right(before, event, after, effects)
             self._saw(before, event, after, effects)
             self._is_shown(after)
-            if not isinstance(event, Rewound):
+            if not isinstance(event, Rewound | Refused):
                 self.watch.check(after)
                 self.order.saw(after)
         if self.purse is not None and self.purse.faults:
@@ -148,11 +160,14 @@ class Promises:
     def _saw(
         self,
         before: RunState,
-        event: events.Event | Rewound,
+        event: events.Event | Rewound | Refused,
         after: RunState,
         effects: tuple[Effect, ...],
     ) -> None:
         self.state = after
+        if isinstance(event, Refused):
+            self.recorded.saw_refused()
+            return
         if _is_retry(before, event):
             self.watch.goes_on(before)
             self.recorded.goes_on()

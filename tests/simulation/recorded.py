@@ -120,6 +120,10 @@ class Recorded:
         if not isinstance(event, _BEFORE):
             self._before = len(self._told)
 
+    def saw_refused(self) -> None:
+        """The run has refused an event: what its task began with came before the next."""
+        self._before = len(self._told)
+
     def _of(self, effects: tuple[Effect, ...]) -> Iterator[Told]:
         for each in effects:
             match each:
