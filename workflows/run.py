@@ -254,6 +254,8 @@ class AgentRun(Updates):
     )
     async def migrate(self, order: commands.Migrate | None = None) -> views.Migration:
         order = order or commands.Migrate()
+        # It may change nothing, and has grown the history all the same.
+        self._feed_update(events.Ticked(now=workflow.now()))
         with requests.refusals_as_application_errors():
             today = await activity_calls.read_graph(self._state, self._start, order)
             event = as_events.migrated(
@@ -265,15 +267,13 @@ class AgentRun(Updates):
             )
             if not order.dry_run and idempotency.earlier(self._state.keys, event) is not None:
                 # The same call came beside this one, and another version may have been deployed since.
-                self._history.updates += 1
                 return self._unmoved()
             outcome = graph_today.migration(
                 self._state, self._start, today, event, dry_run=order.dry_run
             )
             if order.dry_run:
-                self._history.updates += 1
                 return outcome
-        self._feed_update(event)
+            self._feed(event)
         self._start = self._start.model_copy(update={"graph_version": today.version})
         await self._recorded()
         return outcome
@@ -321,9 +321,10 @@ class AgentRun(Updates):
         self._metered.carried_out(event, rejected, self._state.mailbox.rejected)
 
     def _feed_update(self, event: events.Event, *, is_local: bool = False) -> None:
+        # One that is refused has been accepted, too.
+        self._history.updates += 1
         with requests.refusals_as_application_errors():
             self._feed(event, is_local=is_local)
-        self._history.updates += 1
 
     def _check_sealed(self, name: str, order: wire.Request | None) -> None:
         with requests.refusals_as_application_errors():

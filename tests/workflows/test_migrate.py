@@ -98,6 +98,20 @@ async def test_a_worker_without_the_graph_is_an_obstacle(temporal: TemporalClien
         assert (obstacle["what"], obstacle["name"]) == ("graph", "payment")
 
 
+async def test_a_run_that_is_asked_again_and_again_what_a_migration_would_do_outgrows_no_history(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, Payments().graph())
+    run_id, _ = await waiting(site, limits=Limits(continue_as_new_after=6))
+    async with site.worker():
+        before = await site.executions(run_id)
+        for _ in range(3):
+            await site.client.run(run_id).migrate(dry_run=True, principal=ANYBODY)
+
+        assert await site.executions(run_id) > before
+        await site.replays(run_id)
+
+
 async def working(site: Site) -> str:
     """Start a run whose code `pay` is under way, once its approval is answered."""
     run_id = await site.start({"amount": 3})
