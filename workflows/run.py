@@ -345,6 +345,8 @@ class AgentRun(Updates):
                 self._feed(event)
         except Refusal as refusal:
             workflow.logger.warning("code=%s | signal ignored: %s", refusal.code, refusal)
+            # It has grown the history all the same.
+            self._feed(events.Ticked(now=workflow.now()))
 
     def _native_cancel(self) -> None:
         reason = workflow.cancellation_reason() or "cancelled through Temporal"

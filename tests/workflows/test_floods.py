@@ -91,6 +91,22 @@ async def test_a_run_whose_worker_is_away_takes_a_megabyte_of_signals(
         assert await run.queue_depth() == sent["accepted"]
 
 
+async def test_a_run_outgrows_no_history_by_signals_that_it_ignores(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, gated())
+    async with site.worker():
+        run_id = await site.start(limits=Limits(continue_as_new_after=6))
+        await site.until(run_id, "awaiting-input")
+        before = await site.executions(run_id)
+
+        async def goes_on_in_another() -> bool:
+            await temporal.get_workflow_handle(run_id).signal("visit_blocked", "no report")
+            return await site.executions(run_id) > before
+
+        await eventually(goes_on_in_another)
+
+
 _RAW: Sequence[tuple[str, object]] = [
     ("steer", {"text": "hello"}),
     ("steer", ["no message"]),
