@@ -35,6 +35,7 @@ from abeyance.agents.foreign import (
     ForeignContext,
     ForeignTool,
     ForeignTurn,
+    Heard,
     ToolRules,
     TurnTaken,
     made_by,
@@ -100,7 +101,8 @@ class AgentFramework:
 
     async def turn(self, turn: ForeignTurn) -> TurnTaken:
         agent = copy.copy(self._agent)
-        asked = [Content.from_dict(each) for each in (turn.state or {"open": []})["open"]]
+        kept = turn.state or {"session": None, "open": [], "heard": []}
+        asked = [Content.from_dict(each) for each in kept["open"]]
         held = _Held(turn, asked)
         agent.default_options = {
             **agent.default_options,
@@ -108,22 +110,21 @@ class AgentFramework:
                 held.tool(each) if isinstance(each, FunctionTool) else each for each in self._all
             ],
         }
-        said: list[Message] = []
-        heard = _Heard(turn, held, [])
-        if turn.state is None:
-            session = agent.create_session()
-            said.append(Message("user", [turn.text]))
+        heard = Heard(kept["heard"])
+        session = (
+            agent.create_session()
+            if kept["session"] is None
+            else AgentSession.from_dict(kept["session"])
+        )
+        if asked:
+            responses = [each.to_function_approval_response(approved=True) for each in asked]
+            said = Message("user", responses)
+            heard.new = [turn.text] if turn.prompts else []
         else:
-            session = AgentSession.from_dict(turn.state["session"])
-            if asked:
-                responses = [each.to_function_approval_response(approved=True) for each in asked]
-                said.append(Message("user", responses))
-                heard = _Heard(turn, held, turn.state["heard"], [turn.text] if turn.prompts else [])
-            else:
-                said.append(Message("user", [turn.text]))
-                heard = _Heard(turn, held, turn.state["heard"])
+            said = Message("user", [turn.text])
         try:
-            response = await agent.run(said, session=session, middleware=[heard])
+            recorded = _Recorded(turn, held, heard)
+            response = await agent.run([said], session=session, middleware=[recorded])
         except ChatClientException as error:
             # A failure is classified by what the client of the provider raised.
             hidden = error.__cause__ or error
@@ -162,29 +163,20 @@ class AgentFramework:
         return [each.to_dict() for each in contents]
 
 
-class _Heard(ChatMiddleware):
+class _Recorded(ChatMiddleware):
     """Records the responses of the model in the visit, and puts what people said while calls were open
     behind the results: the framework would put it before them.
-
-    `texts` are those that the model has read, each with its place, `new` those that it has not.
     """
 
-    def __init__(
-        self, turn: ForeignTurn, held: _Held, texts: list[list[Any]], new: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, turn: ForeignTurn, held: _Held, heard: Heard) -> None:
         self._turn = turn
         self._held = held
-        self.texts = texts
-        self._new = [*new]
+        self._heard = heard
 
     async def process(self, context: ChatContext, call_next: Callable[[], Awaitable[None]]) -> None:
-        messages = [*context.messages]
-        length = len(messages)
-        self.texts = [*self.texts, *([length, text] for text in self._new)]
-        self._new = []
-        for place, text in reversed(self.texts):
-            messages.insert(min(place, length), Message("user", [text]))
-        context.messages = messages
+        context.messages = self._heard.placed(
+            context.messages, lambda text: Message("user", [text])
+        )
 
         async def request() -> Json:
             await call_next()

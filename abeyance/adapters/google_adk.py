@@ -39,6 +39,7 @@ from abeyance.agents.foreign import (
     ForeignContext,
     ForeignTool,
     ForeignTurn,
+    Heard,
     NeedsApproval,
     ToolRules,
     TurnTaken,
@@ -103,8 +104,8 @@ class GoogleAdk:
 
     async def turn(self, turn: ForeignTurn) -> TurnTaken:
         state = turn.state or {"session": None, "open": {}, "heard": []}
-        plugin = _Heard(state["heard"])
-        sessions, app = InMemorySessionService(), self._app(plugin, turn)
+        heard = Heard(state["heard"])
+        sessions, app = InMemorySessionService(), self._app(_Hearing(heard), turn)
         if state["session"] is None:
             await sessions.create_session(app_name=_APP, user_id=_USER, session_id=_SESSION)
         else:
@@ -118,7 +119,7 @@ class GoogleAdk:
             for id_, held in state["open"].values()
         ]
         if parts:
-            plugin.unsaid = [turn.text] if turn.prompts else []
+            heard.new = [turn.text] if turn.prompts else []
         else:
             parts = [types.Part(text=turn.text)]
         texts: list[str] = []
@@ -157,7 +158,7 @@ class GoogleAdk:
             state={
                 "session": session.model_dump(mode="json", by_alias=True, exclude_none=True),
                 "open": open_,
-                "heard": plugin.heard,
+                "heard": heard.texts,
             },
             calls=calls,
             text="".join(texts) if calls else "",
@@ -203,26 +204,19 @@ class GoogleAdk:
         )
 
 
-class _Heard(BasePlugin):
-    """Puts messages behind the results of the calls.
+class _Hearing(BasePlugin):
+    """Puts messages behind the results of the calls."""
 
-    `heard` are the messages that the model has read, each with its place; `unsaid` those that it has not.
-    """
-
-    def __init__(self, heard: list[list[Any]]) -> None:
+    def __init__(self, heard: Heard) -> None:
         super().__init__(name="abeyance")
-        self.heard = list(heard)
-        self.unsaid: list[str] = []
+        self._heard = heard
 
     async def before_model_callback(self, *, callback_context: Any, llm_request: Any) -> None:
         del callback_context
-        contents = llm_request.contents
-        length = len(contents)
-        self.heard += [[length, text] for text in self.unsaid]
-        self.unsaid = []
-        for place, text in reversed(self.heard):
-            said = types.Content(role="user", parts=[types.Part(text=text)])
-            contents.insert(min(place, length), said)
+        llm_request.contents[:] = self._heard.placed(
+            llm_request.contents,
+            lambda text: types.Content(role="user", parts=[types.Part(text=text)]),
+        )
 
 
 def _result(turn: ForeignTurn, context: ToolContext) -> CallResult | None:

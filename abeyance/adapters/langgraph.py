@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import base64
 import copy
-import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -35,6 +34,7 @@ from abeyance.agents.foreign import (
     ForeignTurn,
     ToolRules,
     TurnTaken,
+    fresh,
     made_by,
     warn_untested,
 )
@@ -137,7 +137,7 @@ class LangGraph:
             before = turn.state["messages"]
             if turn.state["open"]:
                 given = await self._continued(held, turn)
-        context = self._made_context()
+        context = fresh(self._context)
         out = await held.ainvoke(given, _CONFIG, context=context)
         approve: set[str] = set()
         while asked := [each for each in out.get("__interrupt__", ()) if _is_approval(each.value)]:
@@ -183,7 +183,7 @@ class LangGraph:
             message = "a graph without a node 'model' or 'agent' takes no messages while it waits"
             raise AgentFailed(FailureCode.NODE_FAILED, message)
         # The messages come behind the results: no provider takes any between a call and those.
-        await held.ainvoke(command, _CONFIG, interrupt_before=models, context=self._made_context())
+        await held.ainvoke(command, _CONFIG, interrupt_before=models, context=fresh(self._context))
         state = await held.aget_state(_CONFIG)
         if state.interrupts or not state.next:
             return None
@@ -207,7 +207,7 @@ class LangGraph:
         given: Any = {"messages": [AIMessage("", tool_calls=[call])]}
         asked = 0
         while True:
-            out = await graph.ainvoke(given, _CONFIG, context=self._made_context())
+            out = await graph.ainvoke(given, _CONFIG, context=fresh(self._context))
             if not (waiting := out.get("__interrupt__")):
                 break
             (value, id_) = (waiting[0].value, waiting[0].id)
@@ -237,10 +237,6 @@ class LangGraph:
                 message = f"nobody can be asked about the tool {request['name']!r} of {self.name!r}"
                 raise AgentFailed(FailureCode.NODE_FAILED, message)
         return {"decisions": [{"type": "approve"} for _ in value["action_requests"]]}
-
-    def _made_context(self) -> Any:
-        made = self._context
-        return made() if inspect.isfunction(made) or inspect.isclass(made) else made
 
 
 async def _ask(ctx: ForeignContext, name: str, value: Json) -> Any:

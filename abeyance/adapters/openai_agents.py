@@ -10,7 +10,6 @@ calls are open, so messages are put into the input of the model, where they came
 
 from __future__ import annotations
 
-import inspect
 import json
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -46,9 +45,11 @@ from abeyance.agents.foreign import (
     ForeignContext,
     ForeignTool,
     ForeignTurn,
+    Heard,
     ToolRules,
     TurnTaken,
     by_call,
+    fresh,
     made_by,
     warn_untested,
 )
@@ -129,11 +130,11 @@ class OpenAIAgents:
         kept: Mapping[str, Any] = turn.state or {}
         start, given = await self._start(held, kept, turn)
         result = await Runner.run(
-            start, given, context=self._made_context(), max_turns=None, run_config=config
+            start, given, context=fresh(self._context), max_turns=None, run_config=config
         )
         usage = result.context_wrapper.usage
         used = kept.get("used", [0, 0]) if isinstance(given, RunState) else [0, 0]
-        told = {"said": held.said, "used": [usage.input_tokens, usage.output_tokens]}
+        told = {"said": held.heard.texts, "used": [usage.input_tokens, usage.output_tokens]}
         ended = {"items": result.to_input_list(), "agent": result.last_agent.name, **told}
         taken = TurnTaken(
             state=to_jsonable_python(ended),
@@ -161,25 +162,24 @@ class OpenAIAgents:
         self, held: _Held, kept: Mapping[str, Any], turn: ForeignTurn
     ) -> tuple[Agent[Any], Any]:
         """Return the agent to begin with, and its input or the state of its run."""
+        held.heard = Heard(kept.get("said", ()))
         if "run" in kept:
-            held.said = list(kept["said"])
-            held.unsaid = [turn.text] if turn.prompts else []
-            context = RunContextWrapper(self._made_context())
+            held.heard.new = [turn.text] if turn.prompts else []
+            context = RunContextWrapper(fresh(self._context))
             state = await RunState.from_json(held.agent, kept["run"], context_override=context)
             for item in state.get_interruptions():
                 state.approve(item)
             return held.agent, state
         if "items" in kept:
-            held.said = list(kept["said"])
             started = held.by_name.get(kept["agent"], held.agent)
-            return started, [*kept["items"], {"role": "user", "content": turn.text}]
+            return started, [*kept["items"], _user(turn.text)]
         return held.agent, turn.text
 
     async def call(self, name: str, arguments: dict[str, Any], ctx: ForeignContext) -> Any:
         agent, tool = self._tools[name]
         text = json.dumps(arguments)
         context = ToolContext(
-            context=self._made_context(),
+            context=fresh(self._context),
             tool_name=name,
             tool_call_id=ctx.call_id,
             tool_arguments=text,
@@ -217,10 +217,6 @@ class OpenAIAgents:
                     pass
         return result
 
-    def _made_context(self) -> Any:
-        made = self._context
-        return made() if inspect.isfunction(made) or inspect.isclass(made) else made
-
 
 class _Asked(Model):
     """A model whose responses are recorded in the visit. No dataclass: the SDK would copy its fields."""
@@ -238,7 +234,7 @@ class _Asked(Model):
     ) -> ModelResponse:
         held = self._held
         held.asked += 1
-        heard = held.heard(input)
+        heard = held.placed(input)
 
         async def ask() -> Any:
             response = await self._model.get_response(system_instructions, heard, *args, **kwargs)
@@ -297,16 +293,15 @@ class _Hooks(AgentHooks[Any]):
 class _Held:
     """Copies of an agent and of those that it hands off to, whose tools return what calls came to.
 
-    `said` are the texts that people sent while calls were open, each with its place in the model's input;
-    `unsaid` those that no model has read yet. `asks` are the ids of the calls that need an approval.
+    `heard` are the texts that people sent while calls were open. `asks` are the ids of the calls that
+    need an approval.
     """
 
     def __init__(self, agent: Agent[Any], turn: ForeignTurn, config: RunConfig) -> None:
         self.turn = turn
         self.asked = 0
         self.asks: set[str] = set()
-        self.said: list[list[Any]] = []
-        self.unsaid: list[str] = []
+        self.heard = Heard()
         self.texts: list[str] = []
         self.model: str | None = config.model if isinstance(config.model, str) else None
         self._provider = config.model_provider
@@ -319,17 +314,12 @@ class _Held:
     def provider(self) -> ModelProvider:
         return _Provider(self._provider or MultiProvider(), self)
 
-    def heard(self, given: Any) -> Any:
+    def placed(self, given: Any) -> Any:
         """Return the input of the model with what people said in its place."""
-        if not self.said and not self.unsaid:
+        if not self.heard:
             return given
-        items = [{"role": "user", "content": given}] if isinstance(given, str) else list(given)
-        length = len(items)
-        self.said += [[length, text] for text in self.unsaid]
-        self.unsaid = []
-        for place, text in reversed(self.said):
-            items.insert(min(place, length), {"role": "user", "content": text})
-        return items
+        items = [_user(given)] if isinstance(given, str) else given
+        return self.heard.placed(items, _user)
 
     def _copy(self, agent: Agent[Any]) -> Agent[Any]:
         model = agent.model
@@ -392,6 +382,10 @@ class _Held:
             timeout_seconds=None,
             _is_agent_tool=False,
         )
+
+
+def _user(text: str) -> dict[str, str]:
+    return {"role": "user", "content": text}
 
 
 def _to_copy(entry: Any, copies: Mapping[int, Agent[Any]]) -> Any:

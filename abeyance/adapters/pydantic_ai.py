@@ -58,6 +58,7 @@ from abeyance.agents.foreign import (
     NeedsApproval,
     ToolRules,
     TurnTaken,
+    fresh,
     made_by,
     warn_untested,
 )
@@ -168,7 +169,7 @@ class PydanticAI:
                     output_type=[*outputs, DeferredToolRequests]
                     if DeferredToolRequests not in outputs
                     else None,
-                    deps=self._made_deps(),
+                    deps=fresh(self._deps),
                     usage_limits=UsageLimits(request_limit=None),
                     usage=usage,
                 )
@@ -226,7 +227,7 @@ class PydanticAI:
 
     async def call(self, name: str, arguments: dict[str, Any], ctx: ForeignContext) -> Any:
         context = RunContext(
-            deps=self._made_deps(),
+            deps=fresh(self._deps),
             model=infer_model(self._agent.model or "test"),
             usage=RunUsage(),
             agent=self._agent,
@@ -281,10 +282,6 @@ class PydanticAI:
         if schema.single_arg_name is not None:
             changed = reached.arguments[schema.single_arg_name]
         return to_jsonable_python(changed)
-
-    def _made_deps(self) -> Any:
-        made = self._deps
-        return made() if inspect.isfunction(made) or inspect.isclass(made) else made
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import inspect
 import json
 import warnings
 from collections import Counter
@@ -358,6 +359,30 @@ class _Kept:
         return self.ids.get(call_id, call_id)
 
 
+class Heard:
+    """What people said while calls were open, for a framework that takes no input before their results.
+
+    `texts` are those that a model has read, each with its place among its messages; `new` those that none
+    has read yet.
+    """
+
+    def __init__(self, texts: Sequence[list[Any]] = ()) -> None:
+        self.texts = [*texts]
+        self.new: list[str] = []
+
+    def __bool__(self) -> bool:
+        return bool(self.texts or self.new)
+
+    def placed(self, messages: Sequence[Any], said: Callable[[str], Any]) -> list[Any]:
+        """Return the messages of a request with all texts in their places, the new ones at the end."""
+        placed, length = [*messages], len(messages)
+        self.texts += [[length, text] for text in self.new]
+        self.new = []
+        for place, text in reversed(self.texts):
+            placed.insert(min(place, length), said(text))
+        return placed
+
+
 def as_agent(agent: Agent | Framework) -> Agent:
     """Return the agent of an adapter; an `Agent` as it is. The compiler refuses anything else."""
     if isinstance(agent, Agent) or not isinstance(agent, Framework):
@@ -368,6 +393,11 @@ def as_agent(agent: Agent | Framework) -> Agent:
 def by_call(_: dict[str, Any]) -> bool:
     """Leave it to the framework which calls of a tool need an approval: see `ForeignCall.approve`."""
     return False
+
+
+def fresh(given: Any) -> Any:
+    """Return what a function or a class makes; anything else as it is."""
+    return given() if inspect.isfunction(given) or inspect.isclass(given) else given
 
 
 def made_by(given: Any, kind: type[_Made], words: str) -> _Made:
