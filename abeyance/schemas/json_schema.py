@@ -19,7 +19,7 @@ from pydantic_core import core_schema
 from abeyance.core.events import SchemaFault
 from abeyance.core.json import Json, canonical, size
 from abeyance.core.text import truncate
-from abeyance.schemas.places import MAX_WORK, Places, options_of, pattern_of, places_of
+from abeyance.schemas.places import MAX_WORK, PATTERN_OPTIONS, Places, places_of, work_of
 
 _LONGEST_CHAIN: Final = 8
 
@@ -66,6 +66,8 @@ def _target(reference: str, root: Any) -> Any:
     return found
 
 
+_VALUES: Final = frozenset({"const", "default", "enum", "examples"})
+"""Keywords whose values are not schemas."""
 _DECIMAL: Final = r"^[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
 _NAIVE: Final = r"^[^Zz+]{0,11}[^Zz+-]*$"
 """A date and a time without a zone: only the date has hyphens."""
@@ -117,31 +119,21 @@ def _copied(schema: Json) -> Any:
     return json.loads(json.dumps(schema, allow_nan=False))
 
 
-def without_lookaround(schema: Mapping[str, Json]) -> Json:
-    """Return a copy of an untrusted schema without patterns with lookaround or backreferences.
-
-    The cost of such patterns cannot be predicted. Raise ValueError if the schema is invalid.
+def without_lookaround(schema: Json) -> Json:
+    """Return a copy of another owner's schema without the patterns that cannot be used, such as those
+    with lookaround: the owner checks them.
     """
-    try:
-        made = _copied(schema)
-        for place in places_of(made).found:
-            text = place.get("pattern")
-            if isinstance(text, str) and pattern_of(text).looks_around:
-                del place["pattern"]
-            for pattern in place.get("patternProperties", ()):
-                _refuse_lookaround(pattern)
-    except (ValueError, TypeError) as error:
-        message = (
-            f"{truncate(repr(schema), _MOST_CHARS)} is not a JSON Schema that can be used: {error}"
-        )
-        raise ValueError(message) from error
-    return made
-
-
-def _refuse_lookaround(pattern: str) -> None:
-    if pattern_of(pattern).looks_around:
-        message = f"its patternProperties have {pattern!r}: lookaround is not supported there"
-        raise ValueError(message)
+    match schema:
+        case Mapping():
+            return {
+                key: value if key in _VALUES else without_lookaround(value)
+                for key, value in schema.items()
+                if not (key == "pattern" and isinstance(value, str) and work_of(value) is None)
+            }
+        case list():
+            return [*map(without_lookaround, schema)]
+        case _:
+            return schema
 
 
 def loop_in(schema: Json) -> str | None:
@@ -248,9 +240,12 @@ def escaped(part: str) -> str:
 class AnswerSchema(GenerateJsonSchema):
     """Generates a schema that accepts what the type accepts, and what it writes.
 
-    A Decimal is a number or a text, whatever its bounds: only its type can check the bounds of a text. A
-    pattern tells the pickers of forms that a time has no zone.
+    A Decimal is a number or a text, whatever its bounds: only its type can check the bounds of a text,
+    and a pattern that looks around. A pattern tells the pickers of forms that a time has no zone.
     """
+
+    def str_schema(self, schema: core_schema.StringSchema) -> JsonSchemaValue:
+        return dict(without_lookaround(super().str_schema(schema)))
 
     def decimal_schema(self, schema: core_schema.DecimalSchema) -> JsonSchemaValue:
         number, text = super().decimal_schema(schema)["anyOf"]
@@ -285,7 +280,7 @@ def _usable(schema_text: str) -> _Usable:
         schema,
         # `format` says what a text means: the type decides which texts it accepts.
         validate_formats=False,
-        pattern_options=options_of(looks_around=places.looks_around),
+        pattern_options=PATTERN_OPTIONS,
         offline=True,
     )
     return _Usable(places, validator)

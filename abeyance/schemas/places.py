@@ -4,10 +4,9 @@ A short schema can be expensive: if each of thirty definitions refers twice to t
 billion places. So its places are counted before it is compiled, and the work of validating an answer is
 at most the number of places for each value, and the cost of all patterns for each byte of text.
 
-Most patterns are matched in one go through a text, at a cost for each byte that grows with the pattern:
+Patterns are matched in one go through a text, at a cost for each byte that grows with the pattern:
 `(?:x{1,100}){1,100}y` stands for ten thousand states, each of which may have to be looked at for each
-byte. Patterns with lookaround or backreferences backtrack instead; after a number of attempts the text
-counts as not matching.
+byte. Lookaround and backreferences have no such bound, and are refused.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from graphlib import CycleError, TopologicalSorter
-from typing import Final, TypeAlias
+from typing import Final
 from urllib.parse import unquote
 
 import jsonschema_rs
@@ -35,18 +34,12 @@ _MOST_PATTERNS: Final = 160_000
 _UNEVALUATED_AGAIN: Final = 3
 """How often parts are evaluated beside an `unevaluatedProperties` or `unevaluatedItems`."""
 
-Options: TypeAlias = jsonschema_rs.RegexOptions | jsonschema_rs.FancyRegexOptions
-
 _LARGEST: Final = 1_000_000
-_SIZES: Final = (*(2**power for power in range(9, 20)), _LARGEST)
+_SIZES: Final[Sequence[int]] = (*(2**power for power in range(9, 20)), _LARGEST)
 """In bytes. How large a pattern is when compiled shows in the least of these that it can do with."""
 _PER_UNIT: Final = 100
 """A state of a pattern takes about as many bytes, and at each byte of a text a unit of work."""
-_LOOKAROUND: Final = 1_000
-"""Units at a byte of a text. So all texts of an answer that are held against such patterns may have
-20,000 bytes together, however harmless the pattern is: that does not show."""
-_LINEAR: Final = jsonschema_rs.RegexOptions(size_limit=_LARGEST)
-_BACKTRACKING: Final = jsonschema_rs.FancyRegexOptions(backtrack_limit=1_000, size_limit=_LARGEST)
+PATTERN_OPTIONS: Final = jsonschema_rs.RegexOptions(size_limit=_LARGEST)
 
 _ONE: Final = (
     *("not", "if", "then", "else", "items", "additionalItems", "contains", "unevaluatedItems"),
@@ -58,46 +51,25 @@ _LISTED: Final = ("enum", "const", "required", "dependentRequired", "dependencie
 _UNEVALUATED: Final = frozenset({"unevaluatedProperties", "unevaluatedItems"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pattern:
-    """A compiled pattern: `size` in bytes, `cost` in units of work for each byte of a text."""
-
-    size: int
-    looks_around: bool
-
-    @property
-    def cost(self) -> int:
-        return _LOOKAROUND if self.looks_around else 1 + self.size // _PER_UNIT
-
-
 @lru_cache(maxsize=10_000)
-def pattern_of(text: str) -> Pattern:
-    """Measure a pattern. Raise ValueError if it is invalid or too large."""
+def work_of(pattern: str) -> int | None:
+    """Return the work of a pattern for each byte of a text; None if it cannot be used: it is invalid, too
+    large, or looks around.
+    """
     for size in _SIZES:
-        if _is_compiled(text, jsonschema_rs.RegexOptions(size_limit=size)):
-            return Pattern(size=size, looks_around=False)
-    if _is_compiled(text, _BACKTRACKING):
-        return Pattern(size=_LARGEST, looks_around=True)
-    message = f"the pattern {truncate(text, 200)!r} is not a regular expression, or is too large"
-    raise ValueError(message)
-
-
-def options_of(*, looks_around: bool) -> Options:
-    """Return the options for compiling patterns."""
-    return _BACKTRACKING if looks_around else _LINEAR
-
-
-def _is_compiled(text: str, options: Options) -> bool:
-    try:
-        jsonschema_rs.Draft202012Validator({"pattern": text}, pattern_options=options)
-    except jsonschema_rs.ValidationError:
-        return False
-    return True
+        try:
+            jsonschema_rs.Draft202012Validator(
+                {"pattern": pattern}, pattern_options=jsonschema_rs.RegexOptions(size_limit=size)
+            )
+        except jsonschema_rs.ValidationError:
+            continue
+        return 1 + size // _PER_UNIT
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Places:
-    """The places of a schema. `found` are its parts, each once.
+    """The places of a schema.
 
     `loops` are the parts whose reference leads back to them: what follows there is not counted, and has
     to be left out before the schema validates anything.
@@ -105,8 +77,6 @@ class Places:
 
     count: int
     per_byte: int
-    looks_around: bool
-    found: Sequence[dict[str, Json]]
     loops: Sequence[dict[str, Json]]
 
     def work(self, answer: Json, most: int = MAX_WORK) -> int:
@@ -138,7 +108,6 @@ class _Reader:
     parts: dict[int, list[Json]] = field(default_factory=dict)
     count: int = 0
     per_byte: int = 0
-    looks_around: bool = False
 
     def read(self, around: int) -> Places:
         left = [self.root]
@@ -161,8 +130,6 @@ class _Reader:
         return Places(
             count=self.count,
             per_byte=self.per_byte,
-            looks_around=self.looks_around,
-            found=list(self.known.values()),
             loops=loops,
         )
 
@@ -191,9 +158,16 @@ class _Reader:
 
     def _add_patterns(self, schema: Mapping[str, Json], times: int) -> None:
         texts = [*_map(schema.get("patternProperties")), schema.get("pattern")]
-        for pattern in [pattern_of(text) for text in texts if isinstance(text, str)]:
-            self.per_byte += times * pattern.cost
-            self.looks_around |= pattern.looks_around
+        for text in texts:
+            if not isinstance(text, str):
+                continue
+            if (work := work_of(text)) is None:
+                message = (
+                    f"the pattern {truncate(text, 200)!r} is not a regular expression without lookaround "
+                    "and backreferences, or is too large"
+                )
+                raise ValueError(message)
+            self.per_byte += times * work
         if self.per_byte > _MOST_PATTERNS:
             message = "its patterns are too large: use maxLength instead of '{...}'"
             raise ValueError(message)

@@ -138,8 +138,9 @@ async def test_a_form_has_the_fields_that_the_protocol_knows(
     assert faults_of(schema, {"action": "accept", "content": {"it": misses}})
 
 
-async def test_a_pattern_that_may_take_for_ever_is_left_out_of_a_form() -> None:
-    asked = await shown(form_of({"type": "string", "pattern": "^(?=.*a)"}))
+@pytest.mark.parametrize("pattern", ["^(?=.*a)", "("])
+async def test_a_pattern_that_cannot_be_used_is_left_out_of_a_form(pattern: str) -> None:
+    asked = await shown(form_of({"type": "string", "pattern": pattern}))
 
     assert asked.requested_schema == form_of({"type": "string"})
 
@@ -189,7 +190,6 @@ async def test_what_a_server_may_not_ask_is_declined_and_nobody_is_shown_it(
         ({"$ref": "#/properties/it"}, "has the type None"),
         (True, "has the type None"),
         ({"type": "string", "minLength": "2"}, "is not of type"),
-        ({"type": "string", "pattern": "("}, "not a regular expression"),
         ({"type": "array", "items": {"type": "string"}}, "is a list without choices"),
         ({"type": "string", "enum": [f"{n}" for n in range(10_000)]}, "50000"),
     ],

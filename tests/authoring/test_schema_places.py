@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from schema_shapes import each_other
 
 from abeyance.schemas.json_schema import loop_in, without_loops
-from abeyance.schemas.places import MAX_PLACES, pattern_of, places_of
+from abeyance.schemas.places import MAX_PLACES, places_of, work_of
 
 LATER = 4
 """How many definitions a drawn schema has."""
@@ -154,20 +154,18 @@ def test_a_reference_leads_where_the_validator_finds_it(reference: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "size", "looks_around"),
+    ("pattern", "work"),
     [
-        ("^[A-Z]{2}[0-9]+$", 512, False),
-        (r"(?:x{1,30}){1,30}y", 131_072, False),
-        (r"(?:x{1,100}){1,100}y", 1_000_000, False),
-        (r"^(?=.*[A-Z]).{8,}$", 1_000_000, True),
-        (r"(\w)\1", 1_000_000, True),
+        ("^[A-Z]{2}[0-9]+$", 6),
+        (r"(?:x{1,30}){1,30}y", 1_311),
+        (r"(?:x{1,100}){1,100}y", 10_001),
+        (r"^(?=.*[A-Z]).{8,}$", None),
+        (r"(\w)\1", None),
+        ("(", None),
     ],
 )
-def test_the_price_of_a_pattern_is_its_size(text: str, size: int, looks_around: bool) -> None:
-    found = pattern_of(text)
-
-    assert (found.size, found.looks_around) == (size, looks_around)
-    assert found.cost == (1_000 if looks_around else 1 + size // 100)
+def test_the_work_of_a_pattern_grows_with_its_size(pattern: str, work: int | None) -> None:
+    assert work_of(pattern) == work
 
 
 def test_patterns_that_are_large_together_are_refused() -> None:
