@@ -14,6 +14,7 @@ from temporal_site import ANYBODY, Site, begun
 from temporalio.client import Client as TemporalClient
 
 from abeyance import START, Context, Graph
+from abeyance.client import rewinds
 from abeyance.core.state import Limits
 from abeyance.errors import Code
 from abeyance.records import questions as asked
@@ -113,8 +114,10 @@ async def test_other_branches_of_an_open_run_lose_what_came_after_the_question(
 
 
 async def test_a_run_that_was_ended_before_any_worker_had_it_begins_after_all(
-    temporal: TemporalClient,
+    temporal: TemporalClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Nobody can read the rewind before a worker is up.
+    monkeypatch.setattr(rewinds, "_POLLS", 1)
     site = Site(temporal, gated())
     run_id = await site.start()
     run = site.client.run(run_id)

@@ -19,7 +19,7 @@ from temporalio.client import Client as TemporalClient
 from temporalio.service import RPCError, RPCStatusCode
 
 from abeyance import views
-from abeyance.client import Client, claims
+from abeyance.client import Client, claims, rewinds
 from abeyance.errors import Code, Unavailable
 from abeyance.history import resets
 
@@ -110,8 +110,10 @@ async def test_a_rewound_run_may_have_its_place_in_the_conversation_still(
 
 
 async def test_what_comes_while_no_worker_has_seen_the_rewind_meets_the_rewound_run(
-    temporal: TemporalClient,
+    temporal: TemporalClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Nobody can read the rewind before a worker is up.
+    monkeypatch.setattr(rewinds, "_POLLS", 1)
     site = Site(temporal, gated())
     async with site.worker():
         run_id = await site.start()
