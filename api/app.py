@@ -17,8 +17,8 @@ from contextlib import asynccontextmanager
 from typing import Final
 from urllib.parse import urlsplit
 
-from fastapi import APIRouter, FastAPI
-from fastapi.routing import APIRoute
+from fastapi import FastAPI
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from abeyance import tracing
 from abeyance.api import inbox, links, openapi, problems, protocols, signin
@@ -105,6 +105,7 @@ def create_app(
         responses=openapi.REFUSALS,
     )
     app.state.backend = backend
+    app.add_middleware(HeadMiddleware)
     app.add_middleware(health.BehindMiddleware, backend=backend)
     if settings.enable_metrics:
         health.install_metrics(app)
@@ -120,8 +121,6 @@ def create_app(
         protocols=spoken,
         protocol_origins=settings.allowed_origins,
     )
-    for part in (inbox, links):
-        _answer_head(part.router)
     for part in (health, inbox, links, signin):
         app.include_router(part.router)
     for part in (
@@ -147,11 +146,25 @@ def create_app(
     return app
 
 
-def _answer_head(pages: APIRouter) -> None:
-    """Have a HEAD answered as a GET, whose body the server leaves out: link checkers send it."""
-    for route in pages.routes:
-        if isinstance(route, APIRoute) and route.methods == {"GET"}:
-            route.methods = {"GET", "HEAD"}
+class HeadMiddleware:
+    """ASGI middleware that answers a HEAD as a GET of the same path, without its body."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on."""
+
+        async def send_head(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                await send(message)
+                # The response is complete, so that a stream, which has no end, ends too.
+                await send({"type": "http.response.body"})
+
+        if scope["type"] == "http" and scope["method"] == "HEAD":
+            await self._app({**scope, "method": "GET"}, receive, send_head)
+        else:
+            await self._app(scope, receive, send)
 
 
 def _host_of(url: str | None) -> tuple[str, ...]:

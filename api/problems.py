@@ -229,7 +229,7 @@ def _methods(request: Request) -> list[str]:
     """Return the methods of the request's path."""
 
     def is_allowed(method: str) -> bool:
-        scope = {**request.scope, "method": method}
+        scope = {**request.scope, "method": "GET" if method == "HEAD" else method}
         return any(route.matches(scope)[0] is Match.FULL for route in request.app.routes)
 
     return [method for method in _METHODS if is_allowed(method)]

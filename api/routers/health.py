@@ -96,15 +96,12 @@ class Readiness(BaseModel):
     warnings: list[str]
 
 
-# Load balancers probe with HEAD, too.
-@router.head("/healthz", include_in_schema=False)
 @router.get("/healthz", responses=openapi.answer("The process responds.", {"status": "ok"}))
 async def healthz() -> Health:
     """Check that this process responds. Requires no capability."""
     return Health()
 
 
-@router.head("/readyz", include_in_schema=False, response_model=None)
 @router.get(
     "/readyz",
     response_model=Readiness,

@@ -20,14 +20,6 @@ async def test_the_root_leads_to_the_inbox(api: Api) -> None:
         assert (response.status_code, response.headers["location"]) == (307, "/inbox")
 
 
-@pytest.mark.parametrize("path", ["/", "/inbox", "/inbox/inbox.css", "/inbox/runs/r", "/links/x"])
-async def test_a_head_is_answered_as_a_get_without_its_body(api: Api, path: str) -> None:
-    got, asked = await api.http.get(path), await api.http.head(path)
-
-    assert (asked.status_code, asked.content) == (got.status_code, b"")
-    assert asked.headers["content-length"] == got.headers["content-length"]
-
-
 @pytest.mark.parametrize(
     ("path", "kind"),
     [

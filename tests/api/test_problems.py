@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from stack import Api, problem, served
-from temporal_site import Site
+from temporal_site import Site, eventually
 
 from abeyance import Refusal, SettingsError
 from abeyance.api.app import create_app
@@ -63,7 +63,11 @@ async def test_of_a_request_with_many_faults_the_first_are_told(api: Api) -> Non
 
 @pytest.mark.parametrize(
     ("path", "allowed"),
-    [("/graphs", "GET"), ("/runs", "GET, POST"), ("/interrupts/refund-4711.0", "GET, PATCH")],
+    [
+        ("/graphs", "GET, HEAD"),
+        ("/runs", "GET, HEAD, POST"),
+        ("/interrupts/refund-4711.0", "GET, HEAD, PATCH"),
+    ],
 )
 async def test_a_method_that_a_path_does_not_take_is_told_all_that_it_takes(
     api: Api, path: str, allowed: str
@@ -72,6 +76,24 @@ async def test_a_method_that_a_path_does_not_take_is_told_all_that_it_takes(
 
     assert allowed in problem(response, 405, "method_not_allowed")["detail"]
     assert response.headers["allow"] == allowed
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/", "/inbox", "/inbox/runs/r", "/links/x", "/signin", "/readyz", "/metrics", "/runs/none"],
+)
+async def test_a_head_is_answered_as_a_get_without_its_body(api: Api, path: str) -> None:
+    got, asked = await api.http.get(path), await api.http.head(path)
+
+    assert (asked.status_code, asked.content) == (got.status_code, b"")
+    assert asked.headers["content-length"] == got.headers["content-length"]
+
+
+async def test_the_head_of_a_stream_does_not_wait_for_its_end(api: Api) -> None:
+    asked = await api.http.head("/events", headers={"Accept": "text/event-stream"})
+
+    assert asked.headers["content-type"].startswith("text/event-stream")
+    await eventually(lambda: not api.under_way)
 
 
 async def test_what_nobody_thought_of_is_told_without_its_insides(
