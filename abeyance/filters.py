@@ -109,14 +109,6 @@ class EventFilter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AuditFilter(EventFilter):
-    """A filter of what audits say of all runs: also by time, from `since` on and before `until`."""
-
-    since: datetime | None = None
-    until: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalsFilter:
     """A filter of the report of approvals.
 

@@ -413,31 +413,22 @@ STREAM_OF_ALL: Final = "\n".join(
     ]
 )
 
-AUDIT_LINE: Final[dict[str, Any]] = {
-    "actor": "ada",
-    "answer": True,
-    "capability": "refunds:approve",
-    "data": {
-        "answer_sha256": "sha256:b5bea41b6c623f7c09f1bf24dcae58ebab3c0cdd90ad966bc43a45b44867e12b",
-        "id": "refund-4711.b276f6238dab3ba5",
-        "name": "approve",
-    },
-    "graph": "refund",
-    "id": EVENT["id"],
-    "run_id": "refund-4711",
-    "time": "2026-03-02T09:04:10Z",
-    "type": "interrupt.answered",
-}
-_OF_THE_CHAIN: Final = {
-    "hash": "3c1c8d2e4b2f5d7d1f0cbb5ad64bb1fd9f3b2f9f0f2ee80d2a7f5f1f8a7a6d15",
-    "n": 5,
-    "prev": "9a1f0e6f1b7c2a0f3f4f0d8d6cb3de8fda5cbb4b2e4c9e2f7c4e3ddc5d6b1a20",
-}
 AUDIT: Final = (
     json.dumps(
-        {name: it for name, it in (AUDIT_LINE | _OF_THE_CHAIN).items() if name != "graph"},
+        {
+            "actor": "ada",
+            "answer": True,
+            "capability": "refunds:approve",
+            "data": {"id": INTERRUPT["id"], "name": "approve"},
+            "hash": "3c1c8d2e4b2f5d7d1f0cbb5ad64bb1fd9f3b2f9f0f2ee80d2a7f5f1f8a7a6d15",
+            "id": EVENT["id"],
+            "n": 5,
+            "prev": "9a1f0e6f1b7c2a0f3f4f0d8d6cb3de8fda5cbb4b2e4c9e2f7c4e3ddc5d6b1a20",
+            "run_id": "refund-4711",
+            "time": "2026-03-02T09:04:10Z",
+            "type": "interrupt.answered",
+        },
         separators=(",", ":"),
-        sort_keys=True,
     )
     + "\n"
 )

@@ -48,22 +48,6 @@ Labels = Annotated[
         metavar="NAME=VALUE", help="Only runs with this label. Repeat it to require several."
     ),
 ]
-Types = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--type",
-        help="Of all runs: only this type, or with 'interrupt.*' all that begin so. Repeat it for "
-        "several.",
-    ),
-]
-Capabilities = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--capability",
-        help="Of all runs: only interrupts that require this capability, or with 'refunds:*' one that "
-        "begins so. Repeat it for several.",
-    ),
-]
 Timeout = Annotated[
     str | None, typer.Option(help="Maximum length of the pause, such as 30s, 5m, 2h, 2d or PT5M.")
 ]

@@ -9,23 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from abeyance.cli.api_call import (
-    PANEL,
-    AsJson,
-    Capabilities,
-    RunId,
-    Types,
-    exchange,
-    run_path,
-    with_api,
-)
+from abeyance.cli.api_call import PANEL, AsJson, RunId, exchange, run_path, with_api
 from abeyance.cli.errors import ErrorText, ExitCode
 from abeyance.cli.formatting import Line, show
 from abeyance.errors import SettingsError
-from abeyance.util import without_none
 
 if TYPE_CHECKING:
-    from abeyance.http import Connection
     from abeyance.records.audit_chain import Verified
 
 auditing = typer.Typer()
@@ -50,31 +39,16 @@ def audit(
     public_key: Annotated[
         bool, typer.Option("--public-key", help="Print the public key of ABEYANCE_AUDIT_KEY.")
     ] = False,
-    since: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="Of all runs: what happened then or later."),
-    ] = None,
-    until: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Of all runs: what happened before.")
-    ] = None,
-    types: Types = None,
-    capabilities: Capabilities = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="With --verify: print the findings as JSON.")
     ] = False,
 ) -> None:
-    """Print who did what in RUN and when, as JSON lines that can be verified; or what a filter selects
-    among all runs.
+    """Print who did what in RUN and when, as JSON lines that can be verified.
 
     The exit code of --verify is 1 if a line does not match, or if the end was cut off.
     """
-    query = without_none(since=since, until=until, type=types, capability=capabilities)
-    asked = [run_id is not None, verify is not None, public_key, bool(query)]
-    if asked.count(True) != 1:
-        raise SettingsError(
-            "give one of RUN, --verify FILE and --public-key, or a filter: --since, --until, --type, "
-            "--capability"
-        )
+    if [run_id is not None, verify is not None, public_key].count(True) != 1:
+        raise SettingsError("give one of RUN, --verify FILE and --public-key")
     if key is not None and verify is None:
         raise SettingsError("--key is for --verify FILE")
     if public_key:
@@ -84,8 +58,6 @@ def audit(
         _show(found, str(verify), is_checked=key is not None, as_json=as_json)
         if found.faults:
             raise typer.Exit(ExitCode.FAILED)
-    elif query:
-        with_api(lambda api: _print_all(api, query))
     elif run_id is not None:
         path = f"{run_path(run_id)}/audit"
         data = with_api(lambda api: api.content(path, "application/x-ndjson"))
@@ -106,16 +78,6 @@ def erase(run_id: RunId, *, as_json: AsJson = False) -> None:
         return [Line(response["state"], response["run_id"])]
 
     exchange(lambda api: api.delete(path), lines, as_json=as_json)
-
-
-async def _print_all(api: Connection, query: dict[str, Any]) -> None:
-    cursor: str | None = None
-    while True:
-        page = await api.get("/audit", **query, **without_none(after=cursor), limit="1000")
-        for line in page["items"]:
-            typer.echo(json.dumps(line, ensure_ascii=False))
-        if (cursor := page["next_cursor"]) is None:
-            return
 
 
 def _public_key() -> str:

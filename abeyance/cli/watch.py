@@ -10,15 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from abeyance.cli.api_call import (
-    PANEL,
-    AsJsonLines,
-    Capabilities,
-    RunId,
-    Types,
-    run_path,
-    with_api,
-)
+from abeyance.cli.api_call import PANEL, AsJsonLines, RunId, run_path, with_api
 from abeyance.cli.errors import ErrorText, code_of_run, print_error
 from abeyance.cli.formatting import event_line
 from abeyance.errors import SettingsError
@@ -46,11 +38,25 @@ def events(
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Also print new events until the run ends.")
     ] = False,
-    types: Types = None,
+    types: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--type",
+            help="Of all runs: only this type, or with 'interrupt.*' all that begin so. Repeat it for "
+            "several.",
+        ),
+    ] = None,
     graph: Annotated[
         str | None, typer.Option(help="Of all runs: only those of this graph.")
     ] = None,
-    capabilities: Capabilities = None,
+    capabilities: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--capability",
+            help="Of all runs: only interrupts that require this capability, or with 'refunds:*' one "
+            "that begins so. Repeat it for several.",
+        ),
+    ] = None,
     as_json: AsJsonLines = False,
 ) -> None:
     """Print the events of a run, or of all runs, one per line. --json includes their ids."""

@@ -7,20 +7,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Body, Query, Response
+from fastapi import APIRouter, Body, Response
 from pydantic import BaseModel, Field
 
 from abeyance import wire
 from abeyance.api import examples, openapi
-from abeyance.api.auth import ADMIN, READ, Caller, CredentialsDep
+from abeyance.api.auth import ADMIN, READ, Caller
 from abeyance.api.dependencies import VALID_KEY, BackendDep, ClientDep, RunId
 from abeyance.api.rights import ALL_RUNS_ONLY
-from abeyance.api.schemas import Listed
-from abeyance.commands import lists
 from abeyance.duration import OptionalSeconds
-from abeyance.filters import AuditFilter
-from abeyance.records import audit
-from abeyance.records.audit_chain import redacted
 from abeyance.storage import converter
 from abeyance.util import invalid
 
@@ -42,50 +37,6 @@ class ErasedRun(BaseModel):
 
     run_id: str
     state: wire.ErasureState
-
-
-class AuditQuery(lists.StreamPage):
-    """The query of a page of the audits of all runs."""
-
-    since: wire.Moment | None = Field(
-        default=None,
-        description="Only what happened at this time or later.",
-        examples=["2026-07-01T00:00Z"],
-    )
-    until: wire.Moment | None = Field(
-        default=None,
-        description="Only what happened before this time.",
-        examples=["2026-10-01T00:00Z"],
-    )
-    after: str | None = Field(
-        default=None, max_length=100, description="The `next_cursor` of the page before."
-    )
-    limit: int = Field(default=100, ge=1, le=1_000, description="The maximum number of lines.")
-
-
-@audit_router.get(
-    "/audit",
-    dependencies=[READ],
-    response_model=Listed[dict[str, Any]],
-    responses=openapi.answer(
-        "A page of lines.", examples.listed(examples.AUDIT_LINE, "000000000005-6528a4a2f8400")
-    ),
-)
-async def read_audits(
-    query: Annotated[AuditQuery, Query()], client: ClientDep, credentials: CredentialsDep
-) -> Listed[dict[str, Any]]:
-    """List who did what in all runs, oldest first: lines like those of the audit of a run, each with its
-    graph and without hashes and signatures.
-
-    A page may be empty or shorter than `limit` and have a `next_cursor`. Answers are left out as in the
-    audit of a run.
-    """
-    filters = lists.narrowed(AuditFilter(reads=credentials.reads), query)
-    lines, then = await client.records.read(
-        audit.of_all, filters, after=query.after, limit=query.limit
-    )
-    shown = [dict(redacted(line, credentials.principal)) for line in lines]
-    return Listed(items=shown, next_cursor=then)
 
 
 @audit_router.get(

@@ -10,8 +10,7 @@ from recorded import Recorded, at, batch, fact, question, run_view
 from sqlalchemy import Executable, delete, update
 
 from abeyance.core.policy import Principal
-from abeyance.errors import Refusal, Unavailable
-from abeyance.filters import AuditFilter
+from abeyance.errors import Unavailable
 from abeyance.records import audit, audit_chain, removing, runs
 from abeyance.records.audit_chain import verify
 from abeyance.records.tables import events
@@ -87,25 +86,6 @@ def test_the_chain_goes_on_from_the_last_event_that_stays(recorded: Recorded) ->
     recorded.write(after.model_copy(update={"after": 1}))
 
     assert [each["type"] for each in contents(recorded)] == ["run.started", "told", "open"]
-
-
-def test_the_audits_of_all_runs_go_on_after_a_cursor_of_the_same_database_only(
-    recorded: Recorded,
-) -> None:
-    answered(recorded)
-    every, cursor = recorded.read(audit.of_all, AuditFilter())
-    assert cursor is None
-
-    first, cursor = recorded.read(audit.of_all, AuditFilter(), limit=1)
-    rest, _ = recorded.read(audit.of_all, AuditFilter(), after=cursor)
-    assert [*first, *rest] == every
-
-    assert cursor is not None
-    position, _, _ = cursor.partition("-")
-    for other, code in ((f"{position}-1", "cursor_expired"), (position, "invalid_body")):
-        with pytest.raises(Refusal) as caught:
-            recorded.read(audit.of_all, AuditFilter(), after=other)
-        assert caught.value.code == code
 
 
 @pytest.mark.parametrize(
