@@ -8,7 +8,7 @@ import math
 import re
 import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
-from abeyance.cli.errors import ExitCode
 from abeyance.cli.formatting import Line, interrupt_lines, show
 from abeyance.core.text import escaped, truncate
 from abeyance.errors import SettingsError
@@ -37,17 +36,6 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the API's JSON.")]
 PrintJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 AsJsonLines = Annotated[bool, typer.Option("--json", help="Print each event as one line of JSON.")]
 Graph = Annotated[str | None, typer.Option(help="Only runs of this graph.")]
-Conversation = Annotated[str | None, typer.Option(help="Only runs of this conversation.")]
-Statuses = Annotated[
-    list[str] | None,
-    typer.Option(help="Only runs with this status. Repeat it, or separate several by commas."),
-]
-Labels = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="NAME=VALUE", help="Only runs with this label. Repeat it to require several."
-    ),
-]
 Timeout = Annotated[
     str | None, typer.Option(help="Maximum length of the pause, such as 30s, 5m, 2h, 2d or PT5M.")
 ]
@@ -110,23 +98,6 @@ def exchange(
 def show_interrupt(call: Callable[[Connection], Awaitable[Any]], *, as_json: bool) -> None:
     """Make one call that returns an interrupt, and print it."""
     exchange(call, lambda entry: interrupt_lines([entry]), as_json=as_json)
-
-
-def show_results(
-    results: Sequence[Mapping[str, Any]],
-    show_all: Callable[[Sequence[Mapping[str, Any]]], None],
-    *,
-    as_json: bool,
-) -> None:
-    """Print what came of each of several runs, and exit with 1 if it failed for any of them."""
-    failed = sum(not result["ok"] for result in results)
-    if as_json:
-        counts = {"succeeded": len(results) - failed, "failed": failed}
-        typer.echo(json.dumps({"results": results, **counts}))
-    else:
-        show_all(results)
-    if failed:
-        raise typer.Exit(ExitCode.FAILED)
 
 
 def run_path(run_id: str) -> str:

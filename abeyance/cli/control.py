@@ -7,7 +7,7 @@ Their options are written out: the models of the bodies would have to be importe
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -28,7 +28,6 @@ from abeyance.cli.api_call import (
     json_given,
     run_path,
     show_interrupt,
-    show_results,
     with_api,
 )
 from abeyance.cli.errors import ErrorText, ExitCode, code_of_run
@@ -354,14 +353,18 @@ def _migrate_all(graph: str, body: Mapping[str, Any], *, as_json: bool) -> None:
                 return results
             query["cursor"] = page["next_cursor"]
 
-    def show_all(results: Sequence[Mapping[str, Any]]) -> None:
+    results = with_api(work)
+    failed = sum(not each["ok"] for each in results)
+    if as_json:
+        counts = {"succeeded": len(results) - failed, "failed": failed}
+        typer.echo(json.dumps({"results": results, **counts}))
+    elif results:
         rows = [(each["run_id"], each["outcome"], each["detail"]) for each in results]
-        if rows:
-            show_table(("RUN", "OUTCOME", "DETAIL"), rows)
-        else:
-            show([Line("runs", f"no run of {graph!r} is open")])
-
-    show_results(with_api(work), show_all, as_json=as_json)
+        show_table(("RUN", "OUTCOME", "DETAIL"), rows)
+    else:
+        show([Line("runs", f"no run of {graph!r} is open")])
+    if failed:
+        raise typer.Exit(ExitCode.FAILED)
 
 
 async def _migrated(api: Connection, run_id: str, body: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,6 @@ from abeyance.cli.answers import answering, people
 from abeyance.cli.api_call import PrintJson, call_as
 from abeyance.cli.approvals import reporting
 from abeyance.cli.audit import auditing
-from abeyance.cli.batch import bulk
 from abeyance.cli.control import controlling, moving, steering
 from abeyance.cli.doctor import examination, unshared_records
 from abeyance.cli.errors import ErrorText, ExitCode, leave, print_error
@@ -54,7 +53,6 @@ for of_runs in (
     watching,
     transcribing,
     steering,
-    bulk,
     auditing,
     examination,
     slack_commands,

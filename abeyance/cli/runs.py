@@ -11,11 +11,8 @@ import typer
 from abeyance.cli.api_call import (
     PANEL,
     AsJson,
-    Conversation,
     Graph,
-    Labels,
     RunId,
-    Statuses,
     distinct,
     exchange,
     json_given,
@@ -184,6 +181,17 @@ _PAGE: Final = 50
 _LARGEST_PAGE: Final = 1_000
 _PROMPT: Final = 60
 
+Conversation = Annotated[str | None, typer.Option(help="Only runs of this conversation.")]
+Statuses = Annotated[
+    list[str] | None,
+    typer.Option(help="Only runs with this status. Repeat it, or separate several by commas."),
+]
+Labels = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=VALUE", help="Only runs with this label. Repeat it to require several."
+    ),
+]
 Limit = Annotated[int, typer.Option(min=1, help="Maximum number of items.")]
 CursorOption = Annotated[str | None, typer.Option(help="Continue a list from its next_cursor.")]
 Search = Annotated[

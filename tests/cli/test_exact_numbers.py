@@ -40,7 +40,6 @@ TAKES_JSON = {
     "retry patch": (["retry", "run-1", "--patch", "{}"], ["patch"]),
     "migrate patch": (["migrate", "run-1", "--patch", "{}"], ["patch"]),
     "rewind patch": (["rewind", "run-1", "--to", "entry:1", "--patch", "{}"], ["patch"]),
-    "batch body": (["batch", "respond", "--run", "run-1", "--body", "{}"], ["body"]),
 }
 """Each argument that takes JSON, by its command: how it is given, and where in the body it is sent."""
 
