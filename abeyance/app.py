@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
@@ -31,13 +31,6 @@ def load_graphs(app: str | None) -> Mapping[str, Graph]:
     if faulty:
         raise faulty[0]
     return graphs
-
-
-def functions_of(graphs: Iterable[Graph]) -> Iterator[Callable[..., Any]]:
-    """Yield the function of every node of graphs, and of those nested in them."""
-    for graph in graphs:
-        yield from (code.function for code in graph.code.values())
-        yield from functions_of(graph.subgraphs.values())
 
 
 def read_graphs(app: str | None) -> tuple[Mapping[str, Graph], list[GraphError]]:

@@ -31,7 +31,6 @@ from abeyance import adapters, tracing
 from abeyance.agents import model_request
 from abeyance.agents.agent import Agent
 from abeyance.agents.foreign import ForeignAgent
-from abeyance.app import functions_of
 from abeyance.authoring.graph import Graph
 from abeyance.client.listing import OPEN_RUNS, Listing
 from abeyance.core.lifecycle import CANNOT_REPLAY_REMEDY
@@ -92,7 +91,7 @@ async def check_process(settings: Settings, graphs: Mapping[str, Graph]) -> Proc
         if not isinstance(agent, ForeignAgent)
     }
     faults = [_fault_of(model) for model in models.values()]
-    faults.append(unreachable_links(notifications, settings, functions_of(graphs.values())))
+    faults.append(unreachable_links(notifications, settings))
     if settings.storage is not None:
         fault = await storage_fault(settings)
         faults.append(None if fault is None else str(fault))

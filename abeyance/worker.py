@@ -31,7 +31,7 @@ from abeyance.activities.notification import AnnouncingActivities, NotificationA
 from abeyance.activities.recording import HandOver, RecordingActivities
 from abeyance.agents.model_request import setup_fault
 from abeyance.agents.tool import close_servers
-from abeyance.app import functions_of, load_graphs
+from abeyance.app import load_graphs
 from abeyance.authoring.graph import Graph
 from abeyance.check import agents_of
 from abeyance.cli.errors import leave
@@ -266,8 +266,7 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
     asyncio.get_running_loop().set_default_executor(
         ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="node")
     )
-    functions = functions_of(graphs.values())
-    if (warning := unreachable_links(notifications, settings, functions)) is not None:
+    if (warning := unreachable_links(notifications, settings)) is not None:
         _logger.warning(warning)
     leaving = asyncio.Event()
     worker = make_worker(temporal, graphs, settings, notifications=notifications, leaving=leaving)

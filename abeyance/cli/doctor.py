@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import stat
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
@@ -91,8 +91,6 @@ async def examine(settings: Settings) -> AsyncIterator[Finding]:
         elif settings.slack_bot_token is not None:
             yield await _slack(settings)
     try:
-        if (links := _links(settings)) is not None:
-            yield links
         yield await _storage(settings)
         yield await _records(settings)
         yield _keys(settings)
@@ -163,30 +161,16 @@ async def _sign_in(settings: Settings) -> Finding:
 
 
 def _rules(settings: Settings) -> Finding:
-    from abeyance.notifications.config import load_notifications
+    from abeyance.notifications.config import load_notifications, unreachable_links
 
     try:
         file = load_notifications(settings)
     except AbeyanceError as error:
         return Finding("rules", "fail", str(error))
+    if (warning := unreachable_links(file, settings)) is not None:
+        return Finding("rules", "warn", warning)
     count = 0 if file is None else len(file.rules)
     return Finding("rules", "ok", f"{count} in {settings.notifications}")
-
-
-def _links(settings: Settings) -> Finding | None:
-    from abeyance.notifications.config import load_notifications, unreachable_links
-
-    file = load_notifications(settings)
-    warning = unreachable_links(file, settings, _functions(settings))
-    return None if warning is None else Finding("links", "warn", warning)
-
-
-def _functions(settings: Settings) -> Iterator[object]:
-    """Yield the functions of the graphs that a worker here would serve, as far as they can be loaded."""
-    from abeyance.app import functions_of, read_graphs
-
-    with suppress(AbeyanceError):
-        yield from functions_of(read_graphs(settings.app)[0].values())
 
 
 async def _slack(settings: Settings) -> Finding:

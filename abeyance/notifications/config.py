@@ -252,27 +252,19 @@ def links_base(file: Notifications | None, settings: Settings) -> str:
     return settings.public_url or settings.url
 
 
-def unreachable_links(
-    file: Notifications | None, settings: Settings, functions: Iterable[object] = ()
-) -> str | None:
-    """Return the warning that links of a worker lead to its own machine, though Temporal is elsewhere.
-
-    None if they do not, or neither a rule nor `ctx.link` in one of the functions writes one.
+def unreachable_links(file: Notifications | None, settings: Settings) -> str | None:
+    """Return the warning that the links in notifications lead to this machine, though Temporal is
+    elsewhere; None if they do not.
     """
+    if file is None or not file.rules:
+        return None
     base = links_base(file, settings)
     if not is_loopback(urlsplit(base).hostname or "") or is_on_this_machine(temporal_address()):
-        return None
-    if not (file is not None and file.rules) and not any(map(_names_link, functions)):
         return None
     return (
         f"the links to questions lead to {base}, which only this machine reaches: set "
         "ABEYANCE_PUBLIC_URL for workers too"
     )
-
-
-def _names_link(function: object) -> bool:
-    code = getattr(function, "__code__", None)
-    return code is not None and "link" in code.co_names
 
 
 def load_notifications(settings: Settings, *, delivers: bool = True) -> Notifications | None:

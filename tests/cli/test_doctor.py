@@ -3,7 +3,6 @@
 import json
 import re
 import sqlite3
-import sys
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
@@ -15,29 +14,8 @@ from dev_stack import Place, Stack, until
 from oidc_provider import CLIENT, providing
 from temporalio.client import Client as TemporalClient
 
-from abeyance.cli.doctor import clock_finding, examine
-from abeyance.settings import load_settings
+from abeyance.cli.doctor import clock_finding
 from abeyance.temporal.connection import clock_offset
-
-LINKS = """\
-from abeyance import START, Graph
-
-outer, plain, faulty = Graph("outer"), Graph("plain"), Graph("faulty")
-inner = Graph("inner")
-inner.node(name="tell")(lambda state, ctx: ctx.link("ask"))
-inner.edge(START, "tell")
-outer.subgraph("within", inner)
-outer.edge(START, "within")
-plain.node(name="count")(lambda state: None)
-plain.edge(START, "count")
-faulty.node(name="nobody")(lambda state: None)
-linking = [faulty, outer]
-"""
-RULES = """\
-rules:
-  - when: {event: run.failed}
-    to: [{apprise: "json://example.com"}]
-"""
 
 
 def examined(place: Place, **variables: Any) -> tuple[int, dict[str, tuple[str, str]]]:
@@ -183,48 +161,3 @@ def test_a_provider_of_sign_ins_is_asked_whether_it_is_one(place: Place) -> None
     assert code == 1
     assert away["sign-in"][0] == "fail"
     assert nowhere in away["sign-in"][1]
-
-
-@pytest.mark.parametrize(
-    ("variables", "status"),
-    [
-        ({"ABEYANCE_APP": "linking_graphs:linking"}, "warn"),
-        ({"ABEYANCE_APP": "linking_graphs:linking", "TEMPORAL_ADDRESS": "127.0.0.1:7233"}, None),
-        (
-            {
-                "ABEYANCE_APP": "linking_graphs:linking",
-                "ABEYANCE_PUBLIC_URL": "https://ask.example.com",
-            },
-            None,
-        ),
-        ({"ABEYANCE_APP": "linking_graphs:plain"}, None),
-        ({"ABEYANCE_APP": "linking_graphs:missing"}, None),
-        ({}, None),
-        ({"ABEYANCE_NOTIFICATIONS": "rules.yaml"}, "warn"),
-    ],
-)
-async def test_links_that_only_this_machine_reaches_are_a_warning_if_code_or_rules_write_them(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    variables: dict[str, str],
-    status: str | None,
-) -> None:
-    (tmp_path / "linking_graphs.py").write_text(LINKS)
-    (tmp_path / "rules.yaml").write_text(RULES)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delitem(sys.modules, "linking_graphs", raising=False)
-    for name, text in {"TEMPORAL_ADDRESS": "temporal:7233", **variables}.items():
-        monkeypatch.setenv(name, text)
-
-    found = {}
-    async for finding in examine(load_settings()):
-        if finding.check == "storage":
-            # The checks from here on reach for what is not there.
-            break
-        found[finding.check] = finding
-
-    if status is None:
-        assert "links" not in found
-    else:
-        assert found["links"].status == status
-        assert "ABEYANCE_PUBLIC_URL" in found["links"].text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,6 @@ from pages import blocks
 from receiver import hook, rules
 from sample_moments import moment
 
-from abeyance import Context
 from abeyance.errors import SettingsError
 from abeyance.notifications.config import is_secret, load_notifications, unreachable_links
 from abeyance.notifications.matching import receivers
@@ -128,36 +126,26 @@ def test_the_base_of_links_has_no_path_because_the_api_serves_none(file: Path) -
     )
 
 
-def _links(state: object, ctx: Context) -> None:
-    ctx.link("ask")
-
-
-def _asks(state: object, ctx: Context) -> None:
-    """Write no link."""
-
-
 @pytest.mark.parametrize(
-    ("where", "rule", "function", "warns"),
+    ("temporal", "public", "rule", "warns"),
     [
-        (("temporal:7233", None), True, _asks, True),
-        (("temporal:7233", None), False, _links, True),
-        (("temporal:7233", None), False, _asks, False),
-        (("temporal:7233", "https://abeyance.example.com"), True, _links, False),
-        (("127.0.0.1:7233", None), True, _links, False),
+        ("temporal:7233", None, True, True),
+        ("temporal:7233", None, False, False),
+        ("temporal:7233", "https://abeyance.example.com", True, False),
+        ("127.0.0.1:7233", None, True, False),
     ],
 )
-def test_a_worker_whose_links_nobody_else_can_open_is_warned_of(
+def test_rules_whose_links_nobody_else_can_open_are_warned_of(
     monkeypatch: pytest.MonkeyPatch,
-    where: tuple[str, str | None],
+    temporal: str,
+    public: str | None,
     rule: bool,
-    function: Callable[..., None],
     warns: bool,
 ) -> None:
-    temporal, public = where
     monkeypatch.setenv("TEMPORAL_ADDRESS", temporal)
     file = rules(({"event": ["run.failed"]}, [hook("https://example.com")])) if rule else None
 
-    warning = unreachable_links(file, Settings(public_url=public), [function])
+    warning = unreachable_links(file, Settings(public_url=public))
 
     assert ("ABEYANCE_PUBLIC_URL" in (warning or "")) is warns
 
