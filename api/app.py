@@ -17,6 +17,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 from urllib.parse import urlsplit
 
+import uvicorn
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -42,7 +43,6 @@ from abeyance.api.routers import (
     runs,
 )
 from abeyance.api.routers import graphs as graphs_router
-from abeyance.api.server import Server
 from abeyance.api.sessions import Sessions
 from abeyance.app import load_graphs
 from abeyance.authoring.graph import Graph
@@ -57,6 +57,11 @@ _BACKLOG: Final = 2048
 _MAX_PORT: Final = 65_535
 _SHUTDOWN_SECONDS: Final = 3
 """The time that running requests get when the service stops."""
+_MAX_HEAD_BYTES: Final = 32_768
+_MAX_CONNECTIONS: Final = 800
+"""Beyond so many a process answers 503. A system allows a process 1,024 open files at first."""
+_KEEP_ALIVE: Final = 75
+"""In seconds: a proxy closes an idle connection before, so that none of its requests is lost."""
 _logger = logging.getLogger("abeyance.api")
 
 
@@ -169,6 +174,37 @@ class HeadMiddleware:
 
 def _host_of(url: str | None) -> tuple[str, ...]:
     return () if url is None else (urlsplit(url).netloc,)
+
+
+class Server(uvicorn.Server):
+    """A server of the API. Running requests get `grace` seconds when it stops."""
+
+    def __init__(self, app: ASGIApp, *, grace: int) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http="h11",
+                h11_max_incomplete_event_size=_MAX_HEAD_BYTES,
+                limit_concurrency=_MAX_CONNECTIONS,
+                timeout_keep_alive=_KEEP_ALIVE,
+                lifespan="on",
+                ws="none",
+                log_config=None,
+                access_log=False,
+                proxy_headers=False,
+                server_header=False,
+                timeout_graceful_shutdown=grace,
+            )
+        )
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Do not handle signals.
+
+        The default implementation raises them again after the shutdown, which ends the process before
+        the caller can clean up.
+        """
+        yield
 
 
 async def serve(settings: Settings, host: str, port: int) -> None:

@@ -385,7 +385,7 @@ async def _questions(client: Client, _settings: Settings) -> Finding:
 
 
 async def _notifications(client: Client, _settings: Settings) -> Finding:
-    from abeyance.client.undelivered import undelivered
+    from abeyance.client.listing import undelivered
 
     found = await undelivered(client.temporal, client.task_queue, limit=_PAGE)
     if not found:

@@ -19,7 +19,6 @@ from abeyance.client.erasures import Erasures
 from abeyance.client.eviction import Capacity, Evictions
 from abeyance.client.feed import Feed
 from abeyance.client.grants import Grants
-from abeyance.client.inbox import Inbox
 from abeyance.client.janitor import Janitor
 from abeyance.client.listing import Listing
 from abeyance.client.records import Records, shared_database
@@ -30,12 +29,13 @@ from abeyance.client.start import Executions
 from abeyance.client.stream import Stream
 from abeyance.client.waking import Waking
 from abeyance.commands import lists
-from abeyance.filters import ApprovalsFilter, EventFilter
+from abeyance.filters import ApprovalsFilter, EventFilter, InboxFilter
 from abeyance.history.deleted_runs import DeletedRuns
 from abeyance.keyring import SigningKey
 from abeyance.notifications.config import Notifications, load_notifications
 from abeyance.orders import check_page
-from abeyance.records import approvals, removing
+from abeyance.records import approvals, questions, removing
+from abeyance.records.cursors import Page
 from abeyance.records.database import Database
 from abeyance.records.report import Approvals
 from abeyance.settings import Settings, load_settings
@@ -216,3 +216,32 @@ class Client:
     async def service(self) -> Service:
         """Return whether runs would be served, and why not. Raises Unavailable, within seconds."""
         return await service(self.temporal, self.task_queue)
+
+
+class Inbox:
+    """The inbox of one deployment."""
+
+    def __init__(self, records: Records) -> None:
+        self._records = records
+
+    async def list(
+        self, filters: InboxFilter | None = None, *, cursor: str | None = None, limit: int = 50
+    ) -> tuple[list[views.InterruptView], str | None]:
+        """Return at most `limit` questions that wait, in the order of the filter, and the cursor of the
+        next page, None after the last.
+
+        Raises `invalid_body` for a cursor of another list, and Unavailable.
+        """
+        page = await self.page(filters, cursor=cursor, limit=limit)
+        return page.items, page.next_cursor
+
+    async def page(
+        self, filters: InboxFilter | None = None, *, cursor: str | None = None, limit: int = 50
+    ) -> Page[views.InterruptView]:
+        """Return a page as `list` does, and how many questions there are in all."""
+        filters = filters or InboxFilter()
+        order = check_page(lists.InboxPage, filters, cursor=cursor, limit=limit)
+        filters = lists.narrowed(filters, order)
+        return await self._records.read(
+            questions.inbox, filters, order=filters.order, cursor=cursor, limit=order.most
+        )

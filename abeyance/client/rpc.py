@@ -24,15 +24,12 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from temporalio.client import Client as TemporalClient
-from temporalio.client import (
-    WorkflowUpdateFailedError,
-)
+from temporalio.client import WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from abeyance import names, views, wire
 from abeyance.client.pending_signals import PendingSignals
-from abeyance.client.update_errors import is_lost, is_rejected, refusal_of
 from abeyance.core.idempotency import conflict
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.history.deleted_runs import DeletedRuns
@@ -63,6 +60,11 @@ id with it.
 """
 _MAX_CACHED: Final = 10_000
 _ANSWERS: Final = frozenset({names.REPLAYED, names.EMPTY, names.STILL_ACTIVE})
+_CODES: Final = frozenset(Code)
+_LOST: Final = frozenset({"UnprocessedUpdate", "AcceptedUpdateCompletedWorkflow"})
+"""The server's errors for an update that was lost with its workflow task or with its history, because the
+worker was busy or the run was continued as new at that moment.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -297,7 +299,7 @@ class WorkflowRpc:
                             rpc_timeout=RPC,
                         )
                 except WorkflowUpdateFailedError as error:
-                    if is_rejected(error):
+                    if _is_rejected(error):
                         await stored.delete()
                     raise await self._error_of(run_id, error) from error
                 except RPCError as error:
@@ -344,13 +346,13 @@ class WorkflowRpc:
         return RunEnded(described)
 
     async def _error_of(self, run_id: str, error: WorkflowUpdateFailedError) -> Exception:
-        if (refusal := refusal_of(error)) is not None:
+        if (refusal := _refusal_of(error)) is not None:
             return refusal
         cause = error.cause
         if isinstance(cause, ApplicationError):
             if cause.type in _ANSWERS:
                 return cause
-            if is_lost(error):
+            if _is_lost(error):
                 return await self._cut_off(run_id, cause.message)
         # Another application's workflow lacks our updates: that is no run, and this raises so.
         await self.described(run_id)
@@ -359,3 +361,25 @@ class WorkflowRpc:
             f"the worker of the run {run_id!r} could not handle this: {why}. It may have another version "
             "than this client; repeat the call."
         )
+
+
+def _is_lost(error: WorkflowUpdateFailedError) -> bool:
+    """Return whether the server lost an update, which may be sent again under the same id."""
+    return isinstance(error.cause, ApplicationError) and error.cause.type in _LOST
+
+
+def _is_rejected(error: WorkflowUpdateFailedError) -> bool:
+    """Return whether a validator rejected an update, so that no history has it."""
+    cause = error.cause
+    if not isinstance(cause, ApplicationError):
+        return False
+    return cause.type == names.REPLAYED or names.REJECTED in cause.details[1:]
+
+
+def _refusal_of(error: WorkflowUpdateFailedError) -> Refusal | None:
+    """Return the refusal of an update; None if it failed otherwise."""
+    cause = error.cause
+    if not isinstance(cause, ApplicationError) or cause.type not in _CODES:
+        return None
+    details = cause.details[0] if cause.details else {}
+    return Refusal(Code(cause.type), cause.message, **details)

@@ -14,8 +14,8 @@ from typing import get_args, get_type_hints
 import pytest
 
 import abeyance
+from abeyance.client.client import Inbox
 from abeyance.client.conversations import Conversations
-from abeyance.client.inbox import Inbox
 from abeyance.client.runs import Runs
 
 HEAVY = (

@@ -22,8 +22,8 @@ from abeyance.agents.hooks import EVENTS
 from abeyance.agents.tool import close_servers
 from abeyance.api.problems import PROBLEMS
 from abeyance.cli import main
+from abeyance.client.client import Inbox
 from abeyance.client.conversations import Conversations
-from abeyance.client.inbox import Inbox
 from abeyance.client.runs import Runs
 
 PAGES = [

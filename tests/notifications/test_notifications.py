@@ -27,7 +27,7 @@ from temporalio.client import (
 from temporalio.service import RPCError, RPCStatusCode
 
 from abeyance import START, Context, EventFilter, Graph, names
-from abeyance.client.undelivered import LostNotification, undelivered
+from abeyance.client.listing import LostNotification, undelivered
 from abeyance.core.policy import ReadRights
 from abeyance.core.state import Limits
 from abeyance.notifications.config import Notifications

@@ -7,7 +7,7 @@ from sealed_site import a_key, asking, events_of, paid, paying, replays
 from temporal_site import Site, eventually
 from temporalio.client import Client as TemporalClient
 
-from abeyance.client.undelivered import undelivered
+from abeyance.client.listing import undelivered
 from abeyance.settings import Settings
 from abeyance.temporal.connection import connect_temporal
 from abeyance.util import notifications_prefix

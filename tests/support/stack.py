@@ -17,9 +17,8 @@ import httpx
 from fastapi import FastAPI
 from temporal_site import Site
 
-from abeyance.api.app import create_app, listen
+from abeyance.api.app import Server, create_app, listen
 from abeyance.api.problems import MEDIA_TYPE
-from abeyance.api.server import Server
 from abeyance.settings import Settings
 
 PLAIN: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
