@@ -7,7 +7,6 @@ from other hosts, and writes data as text; what it writes as markup is what `pro
 from __future__ import annotations
 
 import re
-from functools import partial
 from pathlib import Path
 from string import Template
 from typing import Final
@@ -15,30 +14,17 @@ from typing import Final
 from fastapi import APIRouter, Response
 from starlette.responses import RedirectResponse
 
+from abeyance.api import pages
+
 router = APIRouter(include_in_schema=False)
 
 PATH: Final = "/inbox"
 
 _FOLDER: Final = Path(__file__).parent
-_KINDS: Final = {
-    "css": "text/css",
-    "html": "text/html",
-    "js": "text/javascript",
-    "svg": "image/svg+xml",
-}
-_POLICY: Final = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
-_HEADERS: Final = {
-    "Content-Security-Policy": _POLICY,
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Opener-Policy": "same-origin",
-}
 _FILES: Final = {
     path.name: path.read_text(encoding="utf-8")
     for path in _FOLDER.iterdir()
-    if path.suffix.removeprefix(".") in _KINDS
+    if path.suffix.removeprefix(".") in pages.KINDS
 }
 _PAGES: Final = {
     "": "inbox",
@@ -76,15 +62,9 @@ async def without_slash() -> Response:
     return RedirectResponse(PATH)
 
 
-def _served(content: str, kind: str) -> Response:
-    return Response(content, media_type=_KINDS[kind], headers=_HEADERS)
-
-
 for _path, _name in _PAGES.items():
-    router.add_api_route(f"{PATH}{_path}", partial(_served, _page(_name), "html"))
+    pages.serve(router, f"{PATH}{_path}", _page(_name))
 
 for _name, _content in _FILES.items():
     if not _name.endswith(".html"):
-        router.add_api_route(
-            f"{PATH}/{_name}", partial(_served, _content, _name.rpartition(".")[2])
-        )
+        pages.serve(router, f"{PATH}/{_name}", _content)

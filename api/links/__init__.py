@@ -20,6 +20,7 @@ from fastapi import Path as PathParameter
 from pydantic import Field, JsonValue
 
 from abeyance import commands, views, wire
+from abeyance.api import pages
 from abeyance.api.dependencies import Backend, BackendDep
 from abeyance.api.inbox import PATH as INBOX
 from abeyance.api.inbox import prompts
@@ -41,18 +42,7 @@ router = APIRouter(include_in_schema=False)
 
 _FOLDER: Final = Path(__file__).parent
 _PAGE: Final = Template((_FOLDER / "page.html").read_text(encoding="utf-8"))
-_SCRIPT: Final = (_FOLDER / "page.js").read_text(encoding="utf-8")
-_STYLE: Final = "\n".join(
-    path.read_text(encoding="utf-8") for path in (_FOLDER.parent / "page.css", _FOLDER / "page.css")
-)
-_HEADERS: Final = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
-    "connect-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-    # The address is what allows to answer.
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "X-Robots-Tag": "noindex",
-}
+_ROBOTS: Final = {"X-Robots-Tag": "noindex"}
 _ANSWERED: Final = frozenset({"answered", "held"})
 _VOID: Final = {
     "expired": "leads to a question whose deadline has passed",
@@ -80,16 +70,8 @@ class LinkAnswer(wire.Request):
 Token: TypeAlias = Annotated[str, PathParameter(max_length=4_000)]
 
 
-@router.get(f"{PATH}/page.js")
-async def script() -> Response:
-    """Serve the script of the page."""
-    return Response(_SCRIPT, media_type="text/javascript", headers=_HEADERS)
-
-
-@router.get(f"{PATH}/page.css")
-async def style() -> Response:
-    """Serve the style sheet."""
-    return Response(_STYLE, media_type="text/css", headers=_HEADERS)
+pages.serve(router, f"{PATH}/page.js", (_FOLDER / "page.js").read_text(encoding="utf-8"))
+pages.serve(router, f"{PATH}/page.css", pages.with_common_style(_FOLDER / "page.css"))
 
 
 @router.get(f"{PATH}/{{token}}")
@@ -111,8 +93,8 @@ async def read(token: Token, request: Request, backend: BackendDep) -> Response:
         page.headers.update(retry_header(error.retry_after))
         return page
     if wants_json:
-        content = question.model_dump_json()
-        return Response(content, media_type="application/json", headers=_HEADERS)
+        headers = {**pages.HEADERS, **_ROBOTS}
+        return Response(question.model_dump_json(), media_type="application/json", headers=headers)
     return _page(token, link, question)
 
 
@@ -128,7 +110,7 @@ async def read_file(token: Token, file_id: str, backend: BackendDep) -> Response
             run_id=run.run_id,
         )
     response = sent(await run.run_file(file_id))
-    response.headers.update({name: _HEADERS[name] for name in ("Referrer-Policy", "X-Robots-Tag")})
+    response.headers.update({"Referrer-Policy": "no-referrer", **_ROBOTS})
     return response
 
 
@@ -298,8 +280,9 @@ def _sign_in(question: str | None) -> str:
 
 
 def _filled(*, code: int = 200, **parts: str) -> Response:
-    content = _PAGE.substitute(parts)
-    return Response(content, status_code=code, media_type="text/html", headers=_HEADERS)
+    response = pages.sent(_PAGE.substitute(parts), "html", code)
+    response.headers.update(_ROBOTS)
+    return response
 
 
 def _plain(text: str) -> str:

@@ -19,7 +19,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import HTMLResponse, RedirectResponse
 
 from abeyance import wire
-from abeyance.api import examples, openapi
+from abeyance.api import examples, openapi, pages
 from abeyance.api.auth import LOCAL, Credentials, CredentialsDep
 from abeyance.api.dependencies import DECLARED_PARAMETERS, KNOWN_PARAMETERS, Backend, BackendDep
 from abeyance.api.problems import PROBLEMS
@@ -31,18 +31,7 @@ router = APIRouter(tags=["sign-in"])
 
 _FOLDER: Final = Path(__file__).parent
 _PAGE: Final = Template((_FOLDER / "page.html").read_text(encoding="utf-8"))
-_SCRIPT: Final = (_FOLDER / "signin.js").read_text(encoding="utf-8")
-_STYLE: Final = "\n".join(
-    path.read_text(encoding="utf-8")
-    for path in (_FOLDER.parent / "page.css", _FOLDER / "signin.css")
-)
 _PROVIDER: Final = f"{SIGN_IN}/oidc"
-_HEADERS: Final = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
-    "connect-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Opener-Policy": "same-origin",
-}
 _HOME: Final = "/inbox"
 _OWN_PATH: Final = re.compile(r"/(?![/\\])[!-\[\]-~]{0,1999}")
 """A path of this service: browsers read `//host` and `/\\host` as another one, and drop white space."""
@@ -158,16 +147,8 @@ async def page(backend: BackendDep, next: Next = _HOME) -> Response:  # noqa: A0
     return _page(backend, own_path(next))
 
 
-@router.get(f"{SIGN_IN}/signin.js", include_in_schema=False)
-async def script() -> Response:
-    """Serve the script of the page."""
-    return Response(_SCRIPT, media_type="text/javascript", headers=_HEADERS)
-
-
-@router.get(f"{SIGN_IN}/signin.css", include_in_schema=False)
-async def style() -> Response:
-    """Serve the style sheet."""
-    return Response(_STYLE, media_type="text/css", headers=_HEADERS)
+pages.serve(router, f"{SIGN_IN}/signin.js", (_FOLDER / "signin.js").read_text(encoding="utf-8"))
+pages.serve(router, f"{SIGN_IN}/signin.css", pages.with_common_style(_FOLDER / "signin.css"))
 
 
 @router.get(_PROVIDER, include_in_schema=False)
@@ -189,7 +170,7 @@ async def leave(
         address, pending = await backend.oidc.begin(_callback(request, backend), next_path)
     except Unavailable as error:
         return _page(backend, next_path, problem=str(error), status=503)
-    response = RedirectResponse(address, status_code=303, headers=_HEADERS)
+    response = RedirectResponse(address, status_code=303, headers=pages.HEADERS)
     backend.sessions.leave(response, pending, is_https=_is_https(request, backend))
     return response
 
@@ -224,7 +205,7 @@ async def come_back(
             issuer=iss,
             redirect_uri=_callback(request, backend),
         )
-        response = RedirectResponse(pending.next, status_code=303, headers=_HEADERS)
+        response = RedirectResponse(pending.next, status_code=303, headers=pages.HEADERS)
         _begin(credentials, request, response, backend)
     except Refusal as refusal:
         status, _ = PROBLEMS[refusal.code]
@@ -268,7 +249,7 @@ def _page(
         nobody="" if not backend.tokens.are_required else " hidden",
         local=LOCAL,
     )
-    return Response(content, status_code=status, media_type="text/html", headers=_HEADERS)
+    return pages.sent(content, "html", status)
 
 
 def _base(request: Request, backend: Backend) -> str:

@@ -1,0 +1,46 @@
+"""What all pages of this service have in common: the headers that they come with, and how their files are
+served.
+
+A page loads nothing from other hosts. Its files are public, and have no data.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from fastapi import APIRouter, Response
+
+HEADERS: Final = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "connect-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    # The address of a page may be what allows to answer.
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+}
+KINDS: Final = {
+    "css": "text/css",
+    "html": "text/html",
+    "js": "text/javascript",
+    "svg": "image/svg+xml",
+}
+"""The media types of files, by the ends of their names."""
+
+
+def with_common_style(sheet: Path) -> str:
+    """Return a style sheet after the one that sign-in and personal links share."""
+    common = Path(__file__).with_name("page.css")
+    return "\n".join(path.read_text(encoding="utf-8") for path in (common, sheet))
+
+
+def sent(content: str, kind: str, status: int = 200) -> Response:
+    """Return a page, or a file of one, of a kind such as `css`."""
+    return Response(content, status_code=status, media_type=KINDS[kind], headers=HEADERS)
+
+
+def serve(router: APIRouter, path: str, content: str) -> None:
+    """Serve a text at a path: a page, unless the path ends as the name of a file."""
+    kind = path.rpartition(".")[2]
+    served = partial(sent, content, kind if kind in KINDS else "html", 200)
+    router.add_api_route(path, served, include_in_schema=False)
