@@ -291,9 +291,13 @@ class Call:
 
     caller: Principal
     backend: Backend
-    client: Client
     key: str | None
     credentials: Credentials
+
+    @property
+    def client(self) -> Client:
+        """The client. Raises Unavailable while Temporal cannot be reached."""
+        return self.backend.connection.client
 
     @property
     def reads(self) -> ReadRights:
@@ -301,14 +305,11 @@ class Call:
         return self.credentials.reads
 
 
-async def _call(
-    caller: Caller, backend: BackendDep, client: ClientDep, key: Key, credentials: CredentialsDep
-) -> Call:
-    return Call(caller=caller, backend=backend, client=client, key=key, credentials=credentials)
+async def _call(caller: Caller, backend: BackendDep, key: Key, credentials: CredentialsDep) -> Call:
+    return Call(caller=caller, backend=backend, key=key, credentials=credentials)
 
 
 CallDep = Annotated[Call, Depends(_call)]
-"""The call. A route with it responds with 503 while Temporal cannot be reached."""
 
 
 def keyed(

@@ -184,10 +184,13 @@ async def respond_to_many(body: RespondBatch, call: CallDep) -> BatchOutcome:
 async def _run_batch(
     call: Call, selection: Selection, work: Callable[[str], Awaitable[object]]
 ) -> BatchOutcome:
+    # Without Temporal the whole call is refused.
+    client = call.client
+
     async def one(run_id: str) -> RunOutcome:
         try:
             if selection.filter is None:
-                await require_readable(call.client, call.reads, checked_run_id(run_id))
+                await require_readable(client, call.reads, checked_run_id(run_id))
             await work(checked_run_id(run_id))
         except Refusal as refusal:
             return RunOutcome(run_id=run_id, ok=False, code=refusal.code, detail=refusal.message)

@@ -17,12 +17,11 @@ from pydantic import BaseModel
 
 from abeyance import commands, views
 from abeyance.api import examples, openapi
-from abeyance.api.auth import CONTROL, Caller, require
+from abeyance.api.auth import CONTROL, require
 from abeyance.api.dependencies import (
     Backend,
-    BackendDep,
+    Call,
     CallDep,
-    Key,
     RunId,
     ServiceStopping,
     Wait,
@@ -55,9 +54,7 @@ _GOTO: Final = "goto:"
 class Signal:
     """A call that sends a signal to a run, and may wait for its effect."""
 
-    caller: Principal
-    backend: Backend
-    key: str | None
+    call: Call
     request: Request
     response: Response
     wait: float | None
@@ -71,9 +68,9 @@ class Signal:
         is_end: bool = False,
     ) -> SignalResponse:
         """Pause, resume or cancel a run, and respond as `respond`."""
-        order = control_order(kind, fields_set(body), self.caller, self.key)
+        order = control_order(kind, fields_set(body), self.call.caller, self.call.key)
         since = await self.present(run_id)
-        await self.backend.connection.client.run(run_id).control(order)
+        await self.call.client.run(run_id).control(order)
         about = {"signal": SIGNALS[kind]}
         return await self.respond(Accepted(run_id=run_id), since, about, is_end=is_end)
 
@@ -81,7 +78,7 @@ class Signal:
         """Return the number of the latest event before the signal, if the caller waits for what comes of
         it.
         """
-        return await self.backend.connection.client.run(run_id).present() if self.wait else None
+        return await self.call.client.run(run_id).present() if self.wait else None
 
     async def respond(
         self,
@@ -98,32 +95,22 @@ class Signal:
         """
         if not self.wait or since is None:
             return accepted
-        run, stopping = self.backend.connection.client.run(accepted.run_id), self.backend.stopping
-        longest = min(self.wait, self.backend.settings.default_timeout)
+        run, backend = self.call.client.run(accepted.run_id), self.call.backend
+        longest = min(self.wait, backend.settings.default_timeout)
         waiting = _effect(run, longest, since, about, is_end=is_end)
         try:
-            view = await long_poll(self.request, waiting, stopping=stopping)
+            view = await long_poll(self.request, waiting, stopping=backend.stopping)
         except ServiceStopping:
             view = await run.view()
         if view is None:
             # The caller has disconnected.
             return accepted
         self.response.status_code = 200
-        return view_for(self.caller, view)
+        return view_for(self.call.caller, view)
 
 
-async def _signal(
-    *,
-    caller: Caller,
-    backend: BackendDep,
-    key: Key,
-    request: Request,
-    response: Response,
-    wait: Wait = None,
-) -> Signal:
-    return Signal(
-        caller=caller, backend=backend, key=key, request=request, response=response, wait=wait
-    )
+async def _signal(call: CallDep, request: Request, response: Response, wait: Wait = None) -> Signal:
+    return Signal(call=call, request=request, response=response, wait=wait)
 
 
 SignalDep: TypeAlias = Annotated[Signal, Depends(_signal)]
@@ -153,9 +140,8 @@ async def pause(run_id: RunId, signal: SignalDep, body: PauseBody = None) -> Sig
     the node is unknown, it records the event `signal.refused`, and a call with `wait` is refused.
     """
     if goes_to_node(body):
-        await require_course(signal.caller, signal.backend.connection.client, run_id)
-    # Before the client is used: a missing capability is refused even if Temporal is unavailable.
-    require(signal.caller, policy.CONTROL)
+        await require_course(signal.call.caller, signal.call.client, run_id)
+    require(signal.call.caller, policy.CONTROL)
     return await signal.control(run_id, commands.Pause, body)
 
 

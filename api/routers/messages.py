@@ -74,18 +74,16 @@ Timeout: TypeAlias = Annotated[
     dependencies=[STEER],
     responses=signal_responses(examples.ACCEPTED_MESSAGE, examples.RUN),
 )
-async def steer(
-    run_id: RunId, body: MessageBody, call: CallDep, signal: SignalDep
-) -> SignalResponse:
+async def steer(run_id: RunId, body: MessageBody, signal: SignalDep) -> SignalResponse:
     """Send a message to a run, which reads it at the next boundary.
 
     A message that is not delivered is listed in the run's `undelivered` or `rejected` and recorded as an
     event; if the run refuses it, a call with `wait` is refused too. A retry with the same `message_id` or
     `Idempotency-Key` changes nothing.
     """
-    message = to_signal(body, call)
+    message = to_signal(body, signal.call)
     since = await signal.present(run_id)
-    message_id = await call.client.run(run_id).signal_message(message)
+    message_id = await signal.call.client.run(run_id).signal_message(message)
     accepted = Accepted(run_id=run_id, message_id=message_id)
     return await signal.respond(accepted, since, {"message_id": message_id})
 
