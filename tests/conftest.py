@@ -5,6 +5,7 @@ import functools
 import gc
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from temporal_site import real_server, skipping_server
 from temporalio.client import Client as TemporalClient
 from temporalio.testing import WorkflowEnvironment
 
-from abeyance.client import reader
+from abeyance.client import reader, rpc
 
 # How long an example takes says more of the machine than of what is tried.
 settings.register_profile(
@@ -59,6 +60,12 @@ async def time_machine() -> AsyncIterator[WorkflowEnvironment]:
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever waits for a run asks Temporal soon whether it was ended there, which nobody records."""
     monkeypatch.setattr(reader, "_ASK_TEMPORAL", 0.2)
+
+
+@pytest.fixture
+def deserted(impatient: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does anybody wait for a worker, as none will come."""
+    monkeypatch.setattr(rpc, "_STUCK", timedelta(0))
 
 
 @pytest.fixture(scope="session", autouse=True)

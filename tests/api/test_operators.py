@@ -196,7 +196,7 @@ async def started_around(site: Site, values: dict[str, Any], **options: Any) -> 
     return run_id, talk
 
 
-@pytest.mark.usefixtures("impatient")
+@pytest.mark.usefixtures("deserted")
 async def test_a_run_that_timed_out_in_temporal_is_seen_as_that_everywhere(
     site: Site,
 ) -> None:

@@ -95,7 +95,7 @@ async def test_a_wait_for_a_run_that_is_not_there_is_refused_at_once(
     assert refused.value.code == "unknown_run"
 
 
-@pytest.mark.usefixtures("impatient")
+@pytest.mark.usefixtures("deserted")
 @pytest.mark.parametrize("until", [frozenset(), _WAITING])
 async def test_a_run_that_an_operator_terminates_ends_the_wait(
     temporal: TemporalClient, until: frozenset[str]
