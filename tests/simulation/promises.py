@@ -178,9 +178,7 @@ class Promises:
         self._counts_once(event, effects)
         if isinstance(event, events.Migrated):
             self._versions.add(event.versions[1])
-            # What begins later begins under its name of then, as it may not have before a rewind.
-            begun = {plain(at) for at, visit in before.visits.items() if visit.activations}
-            self.effects.keys = {k: v for k, v in self.effects.keys.items() if k in begun}
+            self._keys_are_of(before)
             self.watch.moved(lambda address: moved(address, after.spec))
         self.watch.saw(before, event, after, effects)
         self.shown.saw(before, event, after, effects)
@@ -203,6 +201,14 @@ class Promises:
                 for step in done.seen:
                     self._saw(*step)
         self.effects.forget(lambda _, token: stands(token, execution))
+        if self._versions:
+            self._keys_are_of(self.state)
+
+    def _keys_are_of(self, state: RunState | None) -> None:
+        """What begins later begins under its name of then, as it may not have before a rewind."""
+        visits = {} if state is None else state.visits
+        begun = {plain(at) for at, visit in visits.items() if visit.activations}
+        self.effects.keys = {k: v for k, v in self.effects.keys.items() if k in begun}
 
     def _is_shown(self, state: RunState) -> None:
         """What people see since the run was rewound tells itself from what they saw before."""
