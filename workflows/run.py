@@ -174,14 +174,16 @@ class AgentRun(Updates):
                 # The state is too large: continue in this history, and retry later.
                 self._history.keep()
                 self._advance(events.Restored(now=workflow.now()))
-        await self._leave()
-        while self._is_dirty:
-            # Events that arrived while the claim was released.
-            self._is_dirty = False
-            self._facts.clear()
-            self._visibility.write(self._state, self._start)
-            self._record()
-            await self._leave()
+        while self._is_dirty or not self._is_at_rest():
+            if self._is_dirty:
+                # Events that arrived after the end, while something was still under way.
+                self._is_dirty = False
+                self._facts.clear()
+                self._visibility.write(self._state, self._start)
+                self._record()
+            # A cancellation comes too late.
+            with suppress(asyncio.CancelledError):
+                await workflow.wait_condition(lambda: self._is_dirty or self._is_at_rest())
         return visibility.record_of(self._state, self._recorder.carried(self._start))
 
     @workflow.signal(description="Pause: start no new work. No argument is needed.")
@@ -420,12 +422,6 @@ class AgentRun(Updates):
         return (
             self._announcer.is_idle and self._recorder.is_idle and workflow.all_handlers_finished()
         )
-
-    async def _leave(self) -> None:
-        """Wait for what is under way. A cancellation comes too late."""
-        while not self._is_at_rest():
-            with suppress(asyncio.CancelledError):
-                await workflow.wait_condition(self._is_at_rest)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)

@@ -9,8 +9,9 @@ import pytest
 from temporalio.bridge.proto.workflow_activation import WorkflowActivationJob as Job
 from temporalio.service import RPCError
 
-from abeyance import START, Graph, commands
+from abeyance import START, Graph, Refusal, commands
 from abeyance.client import Client
+from abeyance.core.policy import Principal
 from abeyance.records.batch import Batch, Written
 from tests.simulation.chance import Chance
 from tests.simulation.clock import virtual_time
@@ -109,3 +110,45 @@ def test_what_a_task_recorded_that_came_to_nothing_goes_although_nobody_sends_it
 
     assert told[0] == [*told[1], "message.queued"]
     assert told[1][-1] == "run.awaiting_input"
+
+
+def test_what_comes_after_the_end_of_a_run_can_be_read_although_a_call_is_under_way() -> None:
+    with virtual_time() as loop:
+        loop.set_task_factory(task_factory)
+        site = Site(loop, Chance(0, []))
+        site.server.is_calm = True
+        graph = Graph("g", state=State)
+        graph.interrupt("ask", prompt="Go on?")
+        graph.edge(START, "ask")
+        # Its worker looks for the graph of a migration again and again.
+        site.graph = Graph("another", state=State)
+        told: list[str] = []
+
+        async def main() -> None:
+            site.worker_comes()
+            temporal, _ = connected(site.server)
+            records: Any = site.server.records
+            client = Client(temporal, task_queue=QUEUE, records=records)
+            client.records._writer = records
+            await client.runs.start(graph, run_id="r")
+            run = client.run("r")
+            migrating = asyncio.create_task(
+                run.migrate(principal=Principal(subject="ada", capabilities=("*",)))
+            )
+            await asyncio.sleep(1)
+            await run.cancel()
+            await run.signal_message(commands.SteerMessage(message_id="m", text="hello"))
+            await asyncio.sleep(1)
+            execution = site.server.execution("r")
+            assert execution is not None
+            assert execution.is_open
+            told.extend(type_ for _, _, type_, *_ in site.server.records.kept().events)
+            with pytest.raises(Refusal):
+                await migrating
+
+        try:
+            site.run(main())
+        finally:
+            site.close()
+
+    assert told[-2:] == ["run.cancelled", "message.rejected"]
