@@ -133,7 +133,9 @@ class Promises:
         """Hold the steps of a workflow task against the promises."""
         for before, event, after, effects in attempt.seen:
             self.steps += 1
-            is_known = self.state is None or before is self.state or _is_retry(before, event)
+            # A retry goes on from the end of the run as it was before it.
+            is_retry = before.resumption is not None
+            is_known = self.state is None or before is self.state or is_retry
             if not is_known and before != self.state:
                 raise Broken(f"the run goes on from another state than it had: {event}")
             if not isinstance(event, Rewound | Refused):
