@@ -8,7 +8,7 @@ import math
 import re
 import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -20,7 +20,7 @@ import typer
 from abeyance.cli.formatting import Line, interrupt_lines, show
 from abeyance.core.text import escaped, truncate
 from abeyance.errors import SettingsError
-from abeyance.util import checked_run_id, is_exact, without_none
+from abeyance.util import checked_run_id, is_exact
 
 if TYPE_CHECKING:
     from abeyance.http import Connection
@@ -29,7 +29,6 @@ T = TypeVar("T")
 
 _INTERRUPT_ID: Final = re.compile(r"[A-Za-z0-9_-]+\.[0-9a-f]+")
 
-_LARGEST_PAGE: Final = 1_000
 PANEL: Final = "Runs (over HTTP: ABEYANCE_URL, ABEYANCE_TOKEN)"
 
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="The id of a run.")]
@@ -99,34 +98,6 @@ def exchange(
 def show_interrupt(call: Callable[[Connection], Awaitable[Any]], *, as_json: bool) -> None:
     """Make one call that returns an interrupt, and print it."""
     exchange(call, lambda entry: interrupt_lines([entry]), as_json=as_json)
-
-
-def read_pages(
-    path: str, query: Mapping[str, str | list[str] | None], cursor: str | None, most: int | None
-) -> dict[str, Any]:
-    """Read the pages of a list up to a number of entries, None for all, and return them as one page.
-
-    Of a report that is the first, which alone has sums, and partial if any of them is.
-    """
-    params = without_none(**query)
-
-    async def read(api: Connection) -> dict[str, Any]:
-        whole: dict[str, Any] = {}
-        items: list[Any] = []
-        following = cursor
-        while True:
-            size = _LARGEST_PAGE if most is None else min(most - len(items), _LARGEST_PAGE)
-            place = without_none(cursor=following)
-            page = await api.get(path, **params, **place, limit=str(size))
-            items += page["items"]
-            following = page["next_cursor"]
-            is_partial = page.get("partial") or whole.get("partial", False)
-            whole = whole or page
-            whole |= {"partial": is_partial} if "partial" in page else {}
-            if following is None or (most is not None and len(items) >= most):
-                return {**whole, "items": items, "next_cursor": following}
-
-    return with_api(read)
 
 
 def run_path(run_id: str) -> str:

@@ -7,17 +7,21 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from abeyance.cli.api_call import PANEL, AsJson, Graph, read_pages
+from abeyance.cli.api_call import PANEL, AsJson, Graph, with_api
 from abeyance.cli.errors import ErrorText, print_error
 from abeyance.cli.formatting import Line, short_time, show, show_table
 from abeyance.errors import SettingsError
+from abeyance.util import without_none
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from abeyance.http import Connection
+
 reporting = typer.Typer()
 
 _PAGE: Final = 50
+_LARGEST_PAGE: Final = 1_000
 
 
 @reporting.command(cls=ErrorText, rich_help_panel=PANEL)
@@ -82,7 +86,7 @@ def approvals(
     given = {"from": since, "to": until, "person": person, "capability": capability}
     given |= {"graph": graph, "outcome": outcome, "fields": fields, "sum": sums}
     most = None if as_csv or all_ else limit
-    report = read_pages("/approvals", given, cursor, most)
+    report = with_api(lambda api: _read(api, without_none(**given), cursor, most))
     picked = [name for each in fields or [] for name in each.split(",")]
     if as_json:
         typer.echo(json.dumps(report))
@@ -95,6 +99,34 @@ def approvals(
         print_error(
             "the report is not whole: your labels hide rows, or you may not read something of it"
         )
+    if report["unknown_fields"]:
+        print_error(f"no row has {', '.join(report['unknown_fields'])}")
+
+
+async def _read(
+    api: Connection, query: dict[str, Any], cursor: str | None, most: int | None
+) -> dict[str, Any]:
+    """Read the pages of the report up to the limit, as one."""
+    picked = {name for each in query.get("fields", ()) for name in each.split(",")}
+    items: list[Any] = []
+    whole: dict[str, Any] = {}
+    while True:
+        size = _LARGEST_PAGE if most is None else min(most - len(items), _LARGEST_PAGE)
+        page = await api.get("/approvals", **query, **without_none(cursor=cursor), limit=str(size))
+        items += page["items"]
+        whole = whole or page
+        before = {*whole["unknown_fields"]}
+        # Of those that are only added the first page alone tells.
+        unknown = before & {*page["unknown_fields"]} | before - picked
+        cursor = page["next_cursor"]
+        whole |= {
+            "items": items,
+            "next_cursor": cursor,
+            "partial": whole["partial"] or page["partial"],
+            "unknown_fields": sorted(unknown),
+        }
+        if cursor is None or (most is not None and len(items) >= most):
+            return whole
 
 
 def _print_csv(report: Mapping[str, Any], fields: list[str]) -> None:

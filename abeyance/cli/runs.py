@@ -17,7 +17,6 @@ from abeyance.cli.api_call import (
     exchange,
     json_given,
     moment_given,
-    read_pages,
     run_path,
     with_api,
 )
@@ -179,6 +178,7 @@ def _label(text: str) -> tuple[str, str]:
 overview = typer.Typer()
 
 _PAGE: Final = 50
+_LARGEST_PAGE: Final = 1_000
 _PROMPT: Final = 60
 
 Conversation = Annotated[str | None, typer.Option(help="Only runs of this conversation.")]
@@ -242,7 +242,7 @@ def list_runs(
         "to": until,
         "order": order,
     }
-    page = read_pages("/runs", query, cursor, None if all_ else limit)
+    page = _read_items("/runs", query, cursor, None if all_ else limit)
     if as_json:
         typer.echo(json.dumps(page))
         return
@@ -303,7 +303,7 @@ def inbox(
         "q": search,
         "started_by": started_by,
     }
-    page = read_pages("/interrupts", query, cursor, None if all_ else limit)
+    page = _read_items("/interrupts", query, cursor, None if all_ else limit)
     if as_json:
         typer.echo(json.dumps(page))
         return
@@ -328,6 +328,29 @@ def _print_blocked() -> None:
     if number := with_api(count):
         verb = "run is" if number == 1 else "runs are"
         print_error(f"{number} {verb} blocked: see `abeyance list --blocked`")
+
+
+def _read_items(
+    path: str, query: Mapping[str, str | list[str] | None], cursor: str | None, most: int | None
+) -> dict[str, Any]:
+    """Read pages up to the limit."""
+    params = without_none(**query)
+
+    async def read(api: Connection) -> dict[str, Any]:
+        items: list[Any] = []
+        page: dict[str, Any] = {}
+        following = cursor
+        while most is None or len(items) < most:
+            size = _LARGEST_PAGE if most is None else min(most - len(items), _LARGEST_PAGE)
+            place = without_none(cursor=following)
+            page = await api.get(path, **params, **place, limit=str(size))
+            items += page["items"]
+            following = page["next_cursor"]
+            if following is None:
+                break
+        return {**page, "items": items, "next_cursor": following}
+
+    return with_api(read)
 
 
 def _show(

@@ -36,7 +36,7 @@ from abeyance.keyring import WrongKey
 from abeyance.records import cursors, report, selecting
 from abeyance.records.documents import Transaction
 from abeyance.records.question_rows import STANDS
-from abeyance.records.report import Approval, Approvals, Sum, Total
+from abeyance.records.report import MISSING, Approval, Approvals, Sum, Total
 from abeyance.records.selecting import AnyRow, Condition
 from abeyance.records.tables import GRANTED, events, micros, moment, questions, runs
 from abeyance.util import invalid, require_in_order
@@ -133,17 +133,22 @@ def page(
     found = _Found(tx, filters, span=span, reader=reader)
     total, is_partial = found.counted()
     added: dict[str, Sum] = {}
+    nowhere: set[str] = set()
     if sums and after is None:
-        added, is_whole = found.added(sums, total)
+        added, nowhere, is_whole = found.added(sums, total)
         is_partial = is_partial or not is_whole
     rows = found.rows(after, limit + 1)
     next_cursor = None
     if len(rows) > limit:
         next_cursor = cursors.write(criteria, {"after": [*rows[limit - 1][0]], "span": [*span]})
-    items: list[Approval] = []
+    items, unknown = list[Approval](), {*fields} if rows else set[str]()
     for place, row in rows[:limit]:
         item, said = found.opened(place, row)
-        picked = {path: report.found_at(said, path) for path in fields}
+        values = {path: report.found_at(said, path) for path in fields}
+        unknown -= {path for path, it in values.items() if it is not MISSING or item.degraded}
+        if item.redacted:
+            unknown -= {path for path in fields if _is_of_answer(path)}
+        picked = {path: None if it is MISSING else it for path, it in values.items()}
         items.append(item.model_copy(update={"fields": picked}))
     return Approvals(
         items=items,
@@ -152,6 +157,9 @@ def page(
         **{"from": moment(span[0]), "to": moment(span[1])},
         partial=is_partial or any(item.redacted or item.degraded for item in items),
         sums=added,
+        unknown_fields=[
+            path for path in dict.fromkeys((*fields, *sums)) if path in unknown | nowhere
+        ],
     )
 
 
@@ -199,8 +207,10 @@ class _Found:
                 others = others or self._tx.connection.scalar(hidden) is not None
         return seen, others
 
-    def added(self, paths: Sequence[str], rows: int) -> tuple[dict[str, Sum], bool]:
-        """Return the sums of fields over so many `rows`, and whether all could be read."""
+    def added(self, paths: Sequence[str], rows: int) -> tuple[dict[str, Sum], set[str], bool]:
+        """Return the sums of fields over so many `rows`, those of them that no row which is
+        added has, and whether all could be read: a row that could not may have any field.
+        """
         if rows > MOST_ADDED:
             message = (
                 f"a sum reads at most {MOST_ADDED} rows, and these are {rows}: choose a shorter time, "
@@ -211,6 +221,7 @@ class _Found:
         with_answers = any(map(_is_of_answer, paths))
         can_pick = _can_pick(self._tx, paths)
         is_whole = True
+        count, nowhere = 0, {*paths}
         for kind, own in self._kinds.values():
             query = self._select(kind, own, with_answers=with_answers)
             if can_pick:
@@ -220,21 +231,32 @@ class _Found:
                 )
             standing = query.where(kind.standing).execution_options(yield_per=_CHUNK)
             for row in self._tx.connection.execute(standing):
+                count += 1
                 try:
                     said = self._said(kind, row, with_answers=with_answers)
                 except WrongKey:
                     is_whole = False
+                    nowhere = set()
                     continue
                 # A call under a grant has no answer.
                 is_readable = not with_answers or kind is _CALL or self._may_read(row)
                 is_whole = is_whole and is_readable
+                if not is_readable:
+                    nowhere -= {path for path in paths if _is_of_answer(path)}
                 picked = row[-len(paths) :] if can_pick else ()
                 for (path, total), text in zip_longest(totals.items(), picked):
                     if text is None:
-                        total.add(report.found_at(said, path))
+                        value = report.found_at(said, path)
                     elif is_readable or not _is_of_answer(path):
-                        total.add(self._tx.documents.read(text))
-        return {path: total.shown for path, total in totals.items()}, is_whole
+                        value = self._tx.documents.read(text)
+                    else:
+                        value = MISSING
+                    total.add(value)
+                    if value is not MISSING:
+                        nowhere.discard(path)
+        if not count:
+            nowhere = set()
+        return {path: total.shown for path, total in totals.items()}, nowhere, is_whole
 
     def rows(self, after: Place | None, limit: int) -> list[tuple[Place, AnyRow]]:
         """Return the rows after a place, newest first."""

@@ -20,6 +20,8 @@ from abeyance.wire import BY_NAME_AND_ALIAS, Record
 
 SHOWN: Final = ("prompt", "reason", "payload", "preview")
 """What a report has of what people were shown, as long as it is recorded."""
+MISSING: Final = object()
+"""What is at a path that a document does not have."""
 _DECIMAL: Final = re.compile(r"[+-]?\d{1,100}(\.\d{1,100})?", re.ASCII)
 """A number in a text, as decimals are written: it has no exponent, and is no word (`NaN`)."""
 _EXACT: Final = Context(prec=6_000)
@@ -79,7 +81,8 @@ class Approvals(Record):
     """A page of the report of a time, from `since` on and before `until`, and how many rows it has.
 
     `partial`: labels hide rows from the reader, or something of a row, or of a sum, cannot be read.
-    `sums` are of the whole report, and only on its first page.
+    `sums` are of the whole report, and only on its first page. `unknown_fields` are those that no row of
+    the page has, and of sums those that no row which is added has.
     """
 
     model_config = BY_NAME_AND_ALIAS
@@ -91,6 +94,7 @@ class Approvals(Record):
     until: datetime = Field(alias="to")
     partial: bool = False
     sums: dict[str, Sum] = Field(default_factory=dict)
+    unknown_fields: list[str] = Field(default_factory=list)
 
 
 def outcome_of(view: views.InterruptView) -> Outcome:
@@ -127,7 +131,7 @@ def lines(names: Iterable[str]) -> str:
 
 
 def found_at(document: Json, path: str) -> Any:
-    """Return what a document has at a path (`reason.items.0.amount`), else None."""
+    """Return what a document has at a path (`reason.items.0.amount`), or MISSING."""
     for name in path.split("."):
         match document:
             case Mapping() if name in document:
@@ -135,7 +139,7 @@ def found_at(document: Json, path: str) -> Any:
             case list() if name.isascii() and name.isdecimal() and int(name) < len(document):
                 document = document[int(name)]
             case _:
-                return None
+                return MISSING
     return document
 
 

@@ -111,6 +111,7 @@ function draw(asked) {
   at("report").replaceChildren(
     element("p", {class: "quiet"}, `From ${clock(report.from)} to ${clock(report.to)}, newest first`),
     ...(report.partial ? [element("p", {class: "warning"}, "This is not the whole report: your labels hide rows, or you may not read something of it.")] : []),
+    ...(report.unknown_fields?.length ? [element("p", {class: "warning"}, `No row here has ${report.unknown_fields.join(", ")}.`)] : []),
     ...sums,
     rows.length ? table(columns) : element("p", {class: "quiet"}, "Nothing was settled in this time."),
     element("p", {class: "buttons"}, report.next_cursor ? button("Show more", () => more(asked)) : null, element("a", {class: "button", href: `/approvals?${csv}`, download: "approvals.csv"}, "CSV")),

@@ -37,6 +37,7 @@ def test_the_report_shows_what_was_settled_with_columns_that_one_picks_and_their
         page.one("[name=fields]").send_keys(",iban")
         page.press("Show")
         page.says("th[title='reason.iban']", "Iban")
+        page.says(".warning", "No row here has reason.iban.")
         page.one("[name=fields]").send_keys("..")
         page.press("Show")
         page.says("[role=alert]", "reason.iban..")

@@ -52,6 +52,7 @@ def test_what_was_settled_is_a_table_with_columns_and_sums(
     assert second.split()[-2:] == ["20", "-"]
     assert rows.split() == ["rows", "3"]
     assert total.split() == ["sum", "of", "answer:", "60", "in", "3", "rows"]
+    assert "no row has payload.cost, payload.order" in err
     assert "add --all, or --cursor" in err
 
 

@@ -99,7 +99,7 @@ def test_each_question_is_one_row_with_who_settled_it_and_what_they_were_shown(
     assert row.prompt_values == [(7, 10)]
     assert row.answer == {"approved": True, "amount": 90}
     assert row.fields == {"reason.amount": 250.1, "reason.items.0.id": "x", "answer.amount": 90}
-    assert (page.total, page.partial) == (1, False)
+    assert (page.total, page.partial, page.unknown_fields) == (1, False, [])
     assert (page.since, page.until) == (DAY["since"], DAY["until"])
 
 
@@ -292,9 +292,15 @@ def test_sums_are_exact_of_the_whole_report_and_on_its_first_page(recorded: Reco
     added = page.sums["reason.amount"]
     assert (added.sum, added.rows) == (f"{10**40 + 479}.40", 5)
     assert (page.sums["reason.nothing"].sum, page.sums["reason.nothing"].rows) == ("0", 0)
+    # A text is there, and no number.
+    assert page.unknown_fields == ["reason.nothing"]
+    both = report(recorded, limit=1, fields=["reason.amount"], sums=["reason.nothing"])
+    assert both.unknown_fields == ["reason.amount", "reason.nothing"]
     assert report(recorded, cursor=page.next_cursor, limit=1, sums=["reason.amount"]).sums == {}
     rejected = report(recorded, outcomes={"rejected"}, sums=["reason.amount"])
     assert rejected.sums["reason.amount"].rows == 0
+    # Of no rows nothing can be said.
+    assert rejected.unknown_fields == []
 
 
 PATHS = [
@@ -325,6 +331,7 @@ def test_a_sum_has_the_number_at_its_path_and_nothing_else(recorded: Recorded) -
         added = report(recorded, sums=[path])
 
         assert added.sums == {path: expected.shown}
+        assert added.unknown_fields == rows.unknown_fields, path
 
 
 def test_a_sum_of_too_many_rows_is_refused_with_what_to_do(
@@ -355,13 +362,15 @@ def _discard(tx: Transaction, interrupt_id: str) -> None:
     tx.connection.execute(own.values(rewound_by=7))
 
 
-def test_a_field_that_a_row_does_not_have_is_null(recorded: Recorded) -> None:
+def test_a_field_that_no_row_of_the_page_has_is_null_and_named(recorded: Recorded) -> None:
     recorded.write(*decided("a", reason={"amount": None, "items": [1]}), *decided("b"))
 
     fields = ["reason.amount", "reason.order", "reason.items.1", "payload"]
     page = report(recorded, fields=fields)
 
+    assert page.unknown_fields == ["reason.order", "reason.items.1"]
     assert page.items[1].fields == dict.fromkeys(fields)
+    assert report(recorded, fields=fields, graph="none").unknown_fields == []
 
 
 def test_labels_hide_rows_and_the_report_says_that_it_is_partial(recorded: Recorded) -> None:
@@ -387,17 +396,17 @@ def test_an_answer_is_for_who_could_have_given_it_or_administers(recorded: Recor
     recorded.write(*decided("a", answer={"approved": True, "n": 5}, requested_capability="pay"))
     recorded.write(*decided("b", answer={"approved": True, "n": 7}))
 
-    def seen(*capabilities: str) -> tuple[list[Any], str, bool]:
+    def seen(*capabilities: str) -> tuple[list[Any], str, bool, list[str]]:
         reader = Principal(subject="rita", capabilities=("runs:read", *capabilities))
         page = report(recorded, reader=reader, fields=["answer.n"], sums=["answer.n"])
         shown = [row.answer and row.answer["n"] for row in page.items]
         assert [row.fields["answer.n"] for row in page.items] == shown
         assert [row.redacted for row in page.items] == [each is None for each in shown]
         assert {row.outcome for row in page.items} == {"approved"}
-        return shown, page.sums["answer.n"].sum, page.partial
+        return shown, page.sums["answer.n"].sum, page.partial, page.unknown_fields
 
-    assert seen() == ([7, None], "7", True)
-    assert seen("pay") == seen("admin") == ([7, 5], "12", False)
+    assert seen() == ([7, None], "7", True, [])
+    assert seen("pay") == seen("admin") == ([7, 5], "12", False, [])
 
 
 def test_what_no_key_opens_is_a_row_without_its_documents(database_url: str) -> None:
@@ -408,7 +417,7 @@ def test_what_no_key_opens_is_a_row_without_its_documents(database_url: str) -> 
     whole = report(sealed, sums=["reason"], fields=["reason"])
     assert (whole.sums["reason"].sum, whole.partial, whole.items[1].by) == ("3", False, "ada")
     page = report(Recorded(opening), sums=["reason"], fields=["reason"], person="ada")
-    assert (page.sums["reason"].rows, page.partial) == (0, True)
+    assert (page.sums["reason"].rows, page.partial, page.unknown_fields) == (0, True, [])
     call, row = page.items
     assert (row.id, row.outcome, row.degraded, row.by) == ("a.pay", "approved", True, None)
     assert (call.outcome, call.degraded, call.grant) == ("granted", True, None)
