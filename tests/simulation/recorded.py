@@ -77,6 +77,7 @@ class Recorded:
         self._before = 0
         self._answered: set[str] = set()
         self._excused: set[str] = set()
+        self._was_away = False
         self._kinds: dict[str, str] = {}
         self._starts: dict[str, wire.StartRun] = {}
         self._version: str | None = None
@@ -140,8 +141,11 @@ class Recorded:
     def is_committed(self, execution: Execution) -> None:
         """The server has these steps. Receipts come without a record while the database is away."""
         orders = [*execution.left, *execution.activities.values()]
-        if any(map(_is_last_resort, orders)) or execution.hears_of_activity:
+        is_away = any(map(_is_last_resort, orders)) or execution.hears_of_activity
+        # An answer may come in the task that hears that the database is there again.
+        if is_away or self._was_away:
             self._excused |= self._answered
+        self._was_away = is_away
 
     def at_rest(self, execution: Execution, state: RunState) -> None:
         """Hold the records against the run, if all that it handed over is written."""
