@@ -64,8 +64,8 @@ def read(criteria: Mapping[str, Any], text: str) -> Mapping[str, Json]:
     raise unusable(text)
 
 
-def unusable(text: str, *, name: str = "cursor") -> Refusal:
-    """The refusal of a text that is no cursor of this list, in the parameter `name`."""
+def unusable(text: str) -> Refusal:
+    """The refusal of a text that is no cursor of this list."""
     shown = truncate(text, _SHOWN)
     message = (
         f"{shown!r} is not a cursor of this list: send the next_cursor of its last page, with the same "
@@ -73,8 +73,8 @@ def unusable(text: str, *, name: str = "cursor") -> Refusal:
     )
     return Refusal(
         Code.INVALID_BODY,
-        f"The request is invalid: /{name}: {message}.",
-        errors=[{"pointer": f"/{name}", "message": message, "in": "query"}],
+        f"The request is invalid: /cursor: {message}.",
+        errors=[{"pointer": "/cursor", "message": message, "in": "query"}],
         cursor=shown,
     )
 

@@ -170,7 +170,7 @@ def of_all(tx: Transaction, filters: EventFilter, *, after: int = 0, limit: int 
         select(*FIELDS, runs.c.run_id, runs.c.graph)
         .join(runs, events.c.run == runs.c.id)
         .where(events.c.deployment == tx.deployment)
-        .where(events.c.position > begin, events.c.position <= end, *conditions(filters))
+        .where(events.c.position > begin, events.c.position <= end, *_conditions(filters))
         .where(*_standing(discarded=False), events.c.number.is_not(None))
         .order_by(events.c.position)
         .limit(limit)
@@ -286,7 +286,7 @@ def _standing(*, discarded: bool) -> Iterator[Condition]:
         yield events.c.rewound_by.is_(None)
 
 
-def conditions(filters: EventFilter) -> Iterator[Condition]:
+def _conditions(filters: EventFilter) -> Iterator[Condition]:
     """Yield what makes an event, joined with its run, pass a filter."""
     if filters.graph is not None:
         yield runs.c.graph == filters.graph
