@@ -21,7 +21,6 @@ from abeyance.history.deleted_runs import DELETED
 from abeyance.history.description import RunEnded
 from abeyance.records import runs
 from abeyance.records.runs import ActiveRun
-from abeyance.temporal.update_limiter import Turn
 from abeyance.util import gather_limited
 
 Policy: TypeAlias = Literal["evict-lru", "reject"]
@@ -168,7 +167,7 @@ class Evictions:
 
     async def _one(self, run_id: str, order: commands.Evict) -> bool:
         try:
-            await self._line.update(run_id, "evict", order, None, Turn.SEND_MESSAGE)
+            await self._line.update(run_id, "evict", order, None)
         except ApplicationError as error:
             if error.type != names.STILL_ACTIVE:
                 raise

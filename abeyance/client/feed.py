@@ -21,7 +21,7 @@ from abeyance.live_text import LiveText
 from abeyance.records import events
 from abeyance.records.events import Part, event_id
 from abeyance.records.following import Changes
-from abeyance.temporal.update_limiter import SingleFlight
+from abeyance.temporal.single_flight import SingleFlight
 from abeyance.util import unknown_cursor
 
 _AT_ONCE: Final = 500

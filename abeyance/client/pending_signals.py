@@ -25,7 +25,7 @@ from temporalio.client import Client as TemporalClient
 from abeyance.errors import Code, Refusal
 from abeyance.history.description import RPC
 from abeyance.temporal.retry import NotFound, retry_until
-from abeyance.temporal.update_limiter import SingleFlight
+from abeyance.temporal.single_flight import SingleFlight
 
 MOST_PENDING: Final = 300
 MOST_PENDING_BYTES: Final = 1_000_000

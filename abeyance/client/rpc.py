@@ -1,8 +1,8 @@
 """Signals and updates of runs: bounded in time, and retried.
 
 The module does not know the meaning of a call. Every call is retried while that may help, updates of one
-run pass a limiter, and a call to an ended run raises RunEnded. Nobody is asked how a run is: that is read
-from the records, once the run has processed what came to it before.
+run are sent a few at a time, and a call to an ended run raises RunEnded. Nobody is asked how a run is:
+that is read from the records, once the run has processed what came to it before.
 
 It reaches the runs of one deployment, which are those of its task queue; any other is an `unknown_run`.
 The task queue of a run is in its description and in the first event of its history, and never changes,
@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final, TypeVar
+from weakref import WeakValueDictionary
 
 from temporalio.client import Client as TemporalClient
 from temporalio.client import WorkflowUpdateFailedError
@@ -42,7 +43,6 @@ from abeyance.temporal.retry import (
     attempts,
     retry_until,
 )
-from abeyance.temporal.update_limiter import Turn, UpdateLimiter
 from abeyance.temporal.workarounds.calls import PAUSED_NATIVELY
 
 T = TypeVar("T")
@@ -59,6 +59,8 @@ _CACHED_FOR: Final = 600.0
 id with it.
 """
 _MAX_CACHED: Final = 10_000
+_UPDATES_AT_ONCE: Final = 4
+"""Of one run, by this process: the server aborts those beyond ten."""
 _ANSWERS: Final = frozenset({names.REPLAYED, names.EMPTY, names.STILL_ACTIVE})
 _CODES: Final = frozenset(Code)
 _LOST: Final = frozenset({"UnprocessedUpdate", "AcceptedUpdateCompletedWorkflow"})
@@ -102,7 +104,7 @@ class WorkflowRpc:
         self._cache: OrderedDict[str, CachedRun] = OrderedDict()
         self._sent: OrderedDict[tuple[str, str], str] = OrderedDict()
         self._pending = PendingSignals(temporal, patience=patience)
-        self._limiter = UpdateLimiter()
+        self._updates: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     async def described(self, run_id: str) -> RunDescription:
         """Describe a run. Raises `unknown_run`, `erased`, and `gone` if only the records have it."""
@@ -275,7 +277,6 @@ class WorkflowRpc:
         name: str,
         order: wire.Request,
         result_type: type[T] | None,
-        turn: Turn,
     ) -> T:
         """Send an update, which takes effect once however often it is retried, and return its result.
 
@@ -283,12 +284,13 @@ class WorkflowRpc:
         """
         self._check_size(order)
         update_id = uuid.uuid4().hex
+        few = self._updates.setdefault(run_id, asyncio.Semaphore(_UPDATES_AT_ONCE))
 
         async def send() -> Any:
             # Not the execution's id: the run may have been continued as new.
             first = await self.admit(run_id)
             handle = self.temporal.get_workflow_handle(run_id, first_execution_run_id=first)
-            async with self._limiter.turn(run_id, turn):
+            async with few:
                 try:
                     with storing_for_update() as stored:
                         return await handle.execute_update(

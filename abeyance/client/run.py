@@ -41,7 +41,6 @@ from abeyance.records import events, outside
 from abeyance.runtime import retries
 from abeyance.schemas.state_model import ValuesError
 from abeyance.storage.converter import is_all_sealed
-from abeyance.temporal.update_limiter import Turn
 
 R = TypeVar("R", views.Receipts, views.MessageReceipt, views.Cleared, views.Migration)
 
@@ -95,7 +94,7 @@ class TemporalRun(RunReader):
         if order.key is None and is_all_sealed(self._line.temporal.data_converter):
             order = await self._bound(order)
         try:
-            receipts = await self._receipt("respond", order, views.Receipts, Turn.RESPOND)
+            receipts = await self._receipt("respond", order, views.Receipts)
         except RunEnded as ended:
             return respond_after_the_end(await self._line.record(ended.described), order)
         return receipts.receipts
@@ -195,7 +194,7 @@ class TemporalRun(RunReader):
     async def _edit(self, order: commands.Edit) -> None:
         event = as_events.edited(order, datetime.now(UTC))
         try:
-            await self._line.update(self.run_id, _EDITS[type(order)], order, None, Turn.RESPOND)
+            await self._line.update(self.run_id, _EDITS[type(order)], order, None)
         except ApplicationError as error:
             if error.type != names.REPLAYED:
                 raise
@@ -213,7 +212,7 @@ class TemporalRun(RunReader):
 
     async def migrate_by(self, order: commands.Migrate) -> views.Migration:
         try:
-            return await self._receipt("migrate", order, views.Migration, Turn.RESPOND)
+            return await self._receipt("migrate", order, views.Migration)
         except RunEnded as ended:
             # Today's graph is no part of the call.
             event = as_events.migrated(order, datetime.now(UTC), spec=GraphSpec(name=""), patch={})
@@ -374,9 +373,7 @@ class TemporalRun(RunReader):
         """Send a message by a command. The same message again (by its id) is a duplicate."""
         message = _with_id(message)
         try:
-            return await self._receipt(
-                "send_message", message, views.MessageReceipt, Turn.SEND_MESSAGE
-            )
+            return await self._receipt("send_message", message, views.MessageReceipt)
         except RunEnded as ended:
             raise ended.described.not_running() from ended
 
@@ -407,9 +404,7 @@ class TemporalRun(RunReader):
     async def take_messages(self, order: commands.TakeMessages) -> list[Message]:
         """Take the messages of a visit. For node code only."""
         try:
-            return await self._line.update(
-                self.run_id, "take_messages", order, list[Message], Turn.TAKE_MESSAGES
-            )
+            return await self._line.update(self.run_id, "take_messages", order, list[Message])
         except ApplicationError as error:
             if error.type != names.EMPTY:
                 raise
@@ -423,7 +418,7 @@ class TemporalRun(RunReader):
         actor = (principal or self.caller).subject
         order = order_of(commands.ClearMessages, {"actor": actor, "key": key})
         try:
-            cleared = await self._receipt("clear_messages", order, views.Cleared, Turn.SEND_MESSAGE)
+            cleared = await self._receipt("clear_messages", order, views.Cleared)
         except RunEnded as ended:
             called = await self._earlier(
                 ended, as_events.event(MessagesCleared, order, datetime.now(UTC))
@@ -452,10 +447,10 @@ class TemporalRun(RunReader):
         sent = await self.signal_message(message)
         return views.MessageReceipt(message_id=sent, duplicate=False, queue_depth=None)
 
-    async def _receipt(self, name: str, order: wire.Request, kind: type[R], turn: Turn) -> R:
+    async def _receipt(self, name: str, order: wire.Request, kind: type[R]) -> R:
         """The receipt of an update; if the same call was made before, the one that it got."""
         try:
-            return await self._line.update(self.run_id, name, order, kind, turn)
+            return await self._line.update(self.run_id, name, order, kind)
         except ApplicationError as error:
             if error.type != names.REPLAYED:
                 raise

@@ -19,7 +19,7 @@ from abeyance.client.records import Records
 from abeyance.filters import EventFilter
 from abeyance.records import events
 from abeyance.records.events import Place, Stretch
-from abeyance.temporal.update_limiter import SingleFlight
+from abeyance.temporal.single_flight import SingleFlight
 from abeyance.util import unknown_cursor
 
 _AT_ONCE: Final = 500
