@@ -66,40 +66,10 @@ def _nothing_open(ledger: Ledger, answer: Json, principal: Principal) -> Refusal
 def check_answers(ledger: Ledger, event: Responded) -> Mapping[str, Receipt]:
     """Check that a response may be applied, and return the receipts of the answers that are repeats.
 
-    All or nothing: raises the Refusal of the first answer that cannot be accepted, with all of them in
-    its member `refused`.
+    All or nothing: raises the Refusal of the first answer that cannot be accepted.
     """
-    replays: dict[str, Receipt] = {}
-    refusals: list[tuple[str, Refusal]] = []
-    for id_, answer in event.answers.items():
-        try:
-            earlier = _check_answer(ledger, id_, answer, event)
-        except Refusal as refusal:
-            refusals.append((id_, refusal))
-        else:
-            if earlier is not None:
-                replays[id_] = earlier
-    if not refusals:
-        return replays
-    first = refusals[0][1]
-    if len(event.answers) == 1:
-        raise first
-    if first.code is Code.CAPABILITY_REQUIRED:
-        lacking = [refusal.details.get("capabilities", ()) for _, refusal in refusals]
-        first.details = {
-            **first.details,
-            "capabilities": sorted({name for names in lacking for name in names}),
-        }
-    refused = [
-        {"interrupt_id": id_, "code": str(refusal.code), "detail": refusal.message}
-        for id_, refusal in refusals
-    ]
-    raise Refusal(
-        first.code,
-        f"{first.message} Of {len(event.answers)} answers {len(refused)} cannot be accepted, "
-        "so none was applied.",
-        **{**first.details, "refused": refused},
-    )
+    found = {id_: _check_answer(ledger, id_, it, event) for id_, it in event.answers.items()}
+    return {id_: receipt for id_, receipt in found.items() if receipt is not None}
 
 
 def refuse_strays(event: Responded) -> None:
