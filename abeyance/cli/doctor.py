@@ -210,11 +210,10 @@ async def _records(settings: Settings) -> Finding:
     from abeyance.records.database import Database
 
     database = Database(settings.database_url)
-    slow, text = None, "has the tables of this release"
+    text = "has the tables of this release"
     try:
         if database.exists:
             await asyncio.to_thread(database.check)
-            slow = await asyncio.to_thread(database.search_warning)
         else:
             await asyncio.to_thread(database.check_can_be_made)
             text = "is made when it is first used"
@@ -225,7 +224,7 @@ async def _records(settings: Settings) -> Finding:
         return Finding("records", "fail", str(error))
     finally:
         database.close()
-    if (warning := unshared_records(settings) or slow) is not None:
+    if (warning := unshared_records(settings)) is not None:
         return Finding("records", "warn", warning)
     return Finding("records", "ok", f"{database.place} {text}")
 

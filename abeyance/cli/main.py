@@ -353,7 +353,6 @@ def setup(
         added = await connection.register_search_attributes(temporal)
         try:
             prepared = await asyncio.to_thread(database.create_or_upgrade)
-            slow = await asyncio.to_thread(database.search_warning)
         except RecordsUnavailable as error:
             raise database.explained(error) from error
         if length is not None:
@@ -365,7 +364,6 @@ def setup(
                 "namespace": name,
                 "registered": list(added),
                 "records": prepared,
-                "warning": slow,
                 "retention_days": kept / timedelta(days=1),
             }
             typer.echo(json.dumps(report))
@@ -373,8 +371,6 @@ def setup(
         attributes = f"registered {', '.join(added)}" if added else "already registered"
         typer.echo(f"search attributes of {name!r}: {attributes}")
         typer.echo(f"records in {database.place}: {prepared}")
-        if slow is not None:
-            print_error(f"warning: {slow}")
         typer.echo(f"retention of {name!r}: {in_days(kept)}")
 
     asyncio.run(prepare())

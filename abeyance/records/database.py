@@ -201,14 +201,6 @@ class Database:
             "database in ABEYANCE_DATABASE_URL"
         )
 
-    def search_warning(self) -> str | None:
-        """Return why a search takes long, and what helps, in a line; None if it does not.
-
-        Raises RecordsUnavailable.
-        """
-        with self.reading() as connection:
-            return schema.search_warning(connection)
-
     def close(self) -> None:
         """Close what is open. What has begun goes on to its end."""
         self._readers.shutdown(wait=False)

@@ -86,17 +86,6 @@ def create_or_upgrade(engine: Engine, place: str) -> Prepared:
     return "created" if found is Standing.EMPTY else "upgraded"
 
 
-def search_warning(connection: Connection) -> str | None:
-    """Return what it costs that texts are not indexed, and what helps; None if nothing does."""
-    if connection.dialect.name == "sqlite" or _has_indices(connection):
-        return None
-    return (
-        "PostgreSQL has no extension pg_trgm for this database, so a search reads every run that is "
-        "listed, which takes 0.2 to 0.4 s for 100,000: let a superuser CREATE EXTENSION pg_trgm in it, "
-        "and run `abeyance setup`"
-    )
-
-
 def _index_texts(connection: Connection) -> None:
     """Index the texts that searches look in, if this user may. Not a matter of the schema's revision."""
     if _has_indices(connection):
@@ -112,7 +101,7 @@ def _index_texts(connection: Connection) -> None:
                     )
                 )
     except (NotSupportedError, ProgrammingError):
-        # `abeyance setup` and `abeyance doctor` say what that costs.
+        # Searches read more rows then.
         return
 
 

@@ -318,7 +318,6 @@ def test_setup_says_the_same_each_time_and_sets_the_retention(
         "registered": [],
         "records": "up to date",
         "retention_days": 40,
-        "warning": None,
     }
 
 
