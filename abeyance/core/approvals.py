@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from abeyance.core import four_eyes, items, policy
 from abeyance.core.events import Responded
-from abeyance.core.json import Json, canonical, rfc3339, sha256, size
+from abeyance.core.json import Json, canonical, rfc3339, short_hash, size
 from abeyance.core.ledger import Answerer, Interrupt, Vote
 from abeyance.core.outcome import key_of
 from abeyance.core.policy import EVERYTHING, TEMPORAL, TIMEOUT, Principal
@@ -44,7 +44,6 @@ _FRAME: Final = 1_500
 """In bytes: what the JSON of a grant has beside the arguments that calls have to share."""
 UNVOUCHED: Final = timedelta(hours=24)
 """How long a grant counts at most where nobody can say whether its maker still has the capability."""
-_ID_CHARS: Final = 16
 
 
 # Decisions
@@ -364,10 +363,9 @@ def _made(step: Step, entry: Interrupt, wanted: Mapping[str, Json], event: Respo
     until = step.after(event.lasts[entry.id])
     if event.vouched_until is not None:
         until = min(until, event.vouched_until)
-    # The same after a task that came to nothing, and another one after a rewind.
-    id_ = sha256([entry.id, step.run.era]).removeprefix("sha256:")[:_ID_CHARS]
     return Grant(
-        id=id_,
+        # The same after a task that came to nothing, and another one after a rewind.
+        id=short_hash([entry.id, step.run.era]),
         tool=entry.reason["tool"],
         declaration=allowed.declaration,
         graph=step.run.spec.name,

@@ -16,11 +16,9 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from abeyance.core.json import Json, rfc3339
 from abeyance.core.ledger import Interrupt, Vote
-from abeyance.core.step import Step
+from abeyance.core.step import FARTHEST, Step
 from abeyance.core.terms import BusinessTime, Calendar, Span, is_negative
 
-_FARTHEST: Final = 100 * 365 * 86_400.0
-"""In seconds. Timers cannot be much longer."""
 _EVERY_DAY: Final = Calendar(name="")
 
 
@@ -40,7 +38,7 @@ def moment(start: datetime, span: Span, calendar: Calendar | None = None) -> dat
     their last end.
     """
     if not isinstance(span, BusinessTime):
-        return start + timedelta(seconds=max(-_FARTHEST, min(_FARTHEST, span)))
+        return start + timedelta(seconds=max(-FARTHEST, min(FARTHEST, span)))
     calendar = calendar or _EVERY_DAY
     # UTC needs no data about zones, which a small image does not have.
     zone = UTC if calendar.timezone == "UTC" else ZoneInfo(calendar.timezone)

@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Final
 
 from abeyance.core.json import size
-from abeyance.core.policy import EVERYTHING, Principal, refuse_foreign
+from abeyance.core.policy import EVERYTHING, Principal, capability_required, refuse_foreign
 from abeyance.core.terms import GROUP
 from abeyance.errors import Code, Refusal
 
@@ -125,13 +125,9 @@ class Delegations:
             message = "; ".join(fault["message"] for fault in faults)
             raise Refusal(Code.INVALID_BODY, f"This cannot be delegated: {message}.", errors=faults)
         if missing := wanted.maker.lacks(wanted.capabilities or ()):
-            raise Refusal(
-                Code.CAPABILITY_REQUIRED,
-                f"{wanted.maker.subject!r} cannot lend {', '.join(map(repr, missing))}: lend what you "
-                "have yourself.",
-                capability=missing[0],
-                capabilities=list(missing),
-            )
+            lent = ", ".join(map(repr, missing))
+            message = f"{wanted.maker.subject!r} cannot lend {lent}: lend what you have yourself."
+            raise capability_required(message, *missing)
         made = _made(wanted, now)
         if too_many := _too_many(kept, made):
             raise Refusal(

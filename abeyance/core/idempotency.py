@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any, Final, TypeAlias
 
 from abeyance.core import answering, events, ledger, replies
-from abeyance.core.json import Json, rfc3339, sha256, why_not_json
+from abeyance.core.json import Json, rfc3339, short_hash, why_not_json
 from abeyance.core.state import Called
 from abeyance.core.step import Step
 from abeyance.core.text import truncate
@@ -20,7 +20,6 @@ from abeyance.errors import Code, Refusal
 
 _MOST_KEYS: Final = 1_000
 _MOST_RECEIPTS: Final = 2_000
-_HASH_CHARS: Final = 16
 _KEY_CHARS: Final = 200
 _EXCLUDED: Final = frozenset(
     (
@@ -46,7 +45,7 @@ def earlier(keys: Keys, event: events.Event) -> Called | None:
     """
     if not isinstance(event, events.Keyed) or event.key is None:
         return None
-    called = keys.get(_hash(event.key))
+    called = keys.get(short_hash(event.key))
     if called is not None and called.digest != digest(event):
         raise conflict(event.key)
     return called
@@ -66,7 +65,7 @@ def addressee(keys: Keys, key: str | None) -> str | None:
     an id means that one.
     """
     # No call is stored without a key.
-    match keys.get(_hash(key)):
+    match keys.get(short_hash(key)):
         case Called(receipt=[{"interrupt_id": str(id_)}]):
             return id_
         case _:
@@ -78,7 +77,7 @@ def remember(step: Step, event: events.Event) -> None:
     if not isinstance(event, events.Keyed) or event.key is None:
         return
     called = Called(digest=digest(event), receipt=_receipt(step, event))
-    keys = {**step.run.keys, _hash(event.key): called}
+    keys = {**step.run.keys, short_hash(event.key): called}
     while len(keys) > _MOST_KEYS or sum(map(_receipts_in, keys.values())) > _MOST_RECEIPTS:
         del keys[next(iter(keys))]
     step.run.keys = keys
@@ -101,7 +100,7 @@ def digest(event: events.Keyed) -> str:
         content["deadline"] = None if moment is None else rfc3339(moment)
     if why_not_json(content) is not None:
         return "not JSON: refused as such"
-    return _hash([type(event).__name__, content])
+    return short_hash([type(event).__name__, content])
 
 
 def _receipt(step: Step, event: events.Keyed) -> Json:
@@ -147,7 +146,3 @@ def _read(name: str, value: Json) -> Any:
 
 def _receipts_in(called: Called) -> int:
     return len(called.receipt) if isinstance(called.receipt, list) else 0
-
-
-def _hash(value: object) -> str:
-    return sha256(value).removeprefix("sha256:")[:_HASH_CHARS]

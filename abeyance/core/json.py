@@ -34,6 +34,7 @@ MAX_DEPTH = 120
 depend on the recursion limit of a process.
 """
 
+_SHORT = 16
 _EXACT = 2**53
 """Below this, every integer is exactly one floating-point number."""
 
@@ -80,6 +81,11 @@ def why_not_json(value: Json) -> str | None:
 def sha256(value: Json) -> str:
     """Return `sha256:<hex>` of the canonical text of a JSON value."""
     return f"sha256:{hashlib.sha256(canonical(value).encode()).hexdigest()}"
+
+
+def short_hash(value: Json) -> str:
+    """Return the first 16 hexadecimal digits of a value's hash, for ids and tables of many."""
+    return sha256(value).removeprefix("sha256:")[:_SHORT]
 
 
 def size(value: Json) -> int:

@@ -11,14 +11,13 @@ somebody else uses up the votes of both.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime
 from typing import Any, Final, Literal, TypeAlias
 
 from abeyance.core.address import AddressText, BarringName, QuestionKey
-from abeyance.core.json import Json, Spans, canonical, sha256, size
+from abeyance.core.json import Json, Spans, canonical, sha256, short_hash, size
 from abeyance.core.policy import TIMEOUT
 from abeyance.core.spec import Default, InterruptSpec
 from abeyance.core.tables import ALL, Index, Table
@@ -274,8 +273,7 @@ def interrupt_id(
     """
     own = [] if KINDS[kind].asked_by == "author" else [kind]
     salted = [{"salt": salt}] if salt else []
-    place = canonical([address, name, ordinal, *own, *salted])
-    return f"{run_id}.{hashlib.sha256(place.encode()).hexdigest()[:16]}"
+    return f"{run_id}.{short_hash([address, name, ordinal, *own, *salted])}"
 
 
 def digest_of(address: str, question: InterruptSpec, era: str = "") -> str:

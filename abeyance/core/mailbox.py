@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import Final, Literal, TypeAlias
 
 from abeyance.core.events import Message
-from abeyance.core.json import Json, sha256, size, why_not_json
+from abeyance.core.json import Json, short_hash, size, why_not_json
 from abeyance.core.text import beginning
 from abeyance.errors import Code, Refusal
 
@@ -29,7 +29,6 @@ _REPORTED: Final = 100
 _MOST_UNDELIVERED: Final = 1000
 MOST_BYTES: Final = 1_000_000
 PREVIEW_CHARS: Final = 50
-_HASH_CHARS: Final = 16
 _RANK: Final = {"high": 0, "normal": 1, "low": 2}
 
 
@@ -196,7 +195,7 @@ def conflict(message_id: str) -> Refusal:
 
 def digest(message: Message) -> str:
     """Return a hash of a message's content."""
-    return sha256(_body(message)).removeprefix("sha256:")[:_HASH_CHARS]
+    return short_hash(_body(message))
 
 
 def _body(message: Message) -> Json:

@@ -156,12 +156,15 @@ def lacks(
     principal: Principal, doing: str, lacking: tuple[str, ...], *, why: str = _CHANGES
 ) -> Refusal:
     """Return the Refusal that names every missing capability."""
-    return Refusal(
-        Code.CAPABILITY_REQUIRED,
-        f"{principal.subject!r} may not {doing}: missing {', '.join(map(repr, lacking))}. {why}",
-        capability=lacking[0],
-        capabilities=list(lacking),
-    )
+    missing = ", ".join(map(repr, lacking))
+    message = f"{principal.subject!r} may not {doing}: missing {missing}. {why}"
+    return capability_required(message, *lacking)
+
+
+def capability_required(message: str, *lacking: str | None, **details: Json) -> Refusal:
+    """Return the Refusal of a principal who lacks these capabilities."""
+    about = {"capability": lacking[0], "capabilities": list(lacking), **details}
+    return Refusal(Code.CAPABILITY_REQUIRED, message, **about)
 
 
 def refuse_foreign(
@@ -169,25 +172,14 @@ def refuse_foreign(
 ) -> None:
     """Refuse to do to what somebody else has made, without this capability, what its maker may."""
     if by != principal.subject and not principal.may(capability):
-        raise Refusal(
-            Code.CAPABILITY_REQUIRED,
-            f"The {what} is by {by!r}: only {by!r} and who has {capability!r} may {doing} it.",
-            capability=capability,
-            capabilities=[capability],
-        )
+        who = f"only {by!r} and who has {capability!r} may {doing} it"
+        raise capability_required(f"The {what} is by {by!r}: {who}.", capability)
 
 
 def refuse_without_control(principal: Principal, entry: Interrupt, problem: str) -> None:
     """Refuse to a principal without `runs:control` what they may not do to this question otherwise."""
-    if principal == TEMPORAL or principal.may(CONTROL):
-        return
-    raise Refusal(
-        Code.CAPABILITY_REQUIRED,
-        problem,
-        interrupt_id=entry.id,
-        capability=CONTROL,
-        capabilities=[CONTROL],
-    )
+    if principal != TEMPORAL and not principal.may(CONTROL):
+        raise capability_required(problem, CONTROL, interrupt_id=entry.id)
 
 
 # Capabilities that graphs and nodes declare

@@ -18,7 +18,7 @@ from abeyance.core.ledger import Interrupt
 from abeyance.core.state import FanOut, RunState, Scope, copied
 from abeyance.core.visit import IN_SCOPE, Transition, Visit, VisitState, transition
 
-_FARTHEST: Final = 100 * 365 * 24 * 3600.0
+FARTHEST: Final = 100 * 365 * 24 * 3600.0
 """In seconds. Timers and calendars end not much later."""
 
 
@@ -54,7 +54,7 @@ class Step:
 
     def after(self, seconds: float) -> datetime:
         """Return the time in so many seconds: at least now, and at most a hundred years ahead."""
-        return self.now + timedelta(seconds=max(0.0, min(_FARTHEST, seconds)))
+        return self.now + timedelta(seconds=max(0.0, min(FARTHEST, seconds)))
 
     def add_visit(self, visit: Visit) -> Visit:
         """Add a visit behind all others: a new one, or one that was dropped."""

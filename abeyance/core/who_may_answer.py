@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from abeyance.core.json import Json, canonical, fill_by, look_up, rfc3339
 from abeyance.core.ledger import Claim, Interrupt
-from abeyance.core.policy import TEMPORAL, Principal, is_reserved
+from abeyance.core.policy import TEMPORAL, Principal, capability_required, is_reserved
 from abeyance.core.terms import STARTER, Escalation, Terms, is_template
 from abeyance.errors import Code, Refusal
 
@@ -124,13 +124,12 @@ def may_learn_of(
 
 def lacks_capability(question: Interrupt, principal: Principal) -> Refusal:
     """Return the refusal of a principal without the capability that a question asks for."""
-    return Refusal(
-        Code.CAPABILITY_REQUIRED,
+    capability = question.requested_capability
+    return capability_required(
         f"{principal.subject!r} may not answer {question.name!r}: it asks for the capability "
-        f"{question.requested_capability!r}. The interrupt stays as it is.",
+        f"{capability!r}. The interrupt stays as it is.",
+        capability,
         interrupt_id=question.id,
-        capability=question.requested_capability,
-        capabilities=[question.requested_capability],
     )
 
 

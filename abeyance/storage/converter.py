@@ -47,7 +47,7 @@ from abeyance.core.spec import GraphSpec
 from abeyance.errors import BlockedCode, Code, SettingsError, Unavailable
 from abeyance.keyring import Keyring, NotSealed, WrongKey
 from abeyance.storage import sparse
-from abeyance.storage.blobs import Blobs
+from abeyance.storage.blobs import BlobMissing, Blobs
 from abeyance.storage.encryption import (
     ENCODING,
     REFUSED,
@@ -101,32 +101,26 @@ UNREADABLE: Final = (
 """Errors of reading a payload: the key or the storage is missing, or the payload is damaged."""
 
 
+_LACKED: Final = (
+    (NotSealed, BlockedCode.PAYLOAD_UNREADABLE),
+    (WrongKey, BlockedCode.KEY_MISSING),
+    (BlobMissing, BlockedCode.STORAGE_UNAVAILABLE),
+    (SettingsError, BlockedCode.STORAGE_UNAVAILABLE),
+    (Unavailable, BlockedCode.STORAGE_UNAVAILABLE),
+)
+"""What a process lacked, by the type of its error: the first that fits."""
+_BY_NAME: Final = {kind.__name__: code for kind, code in _LACKED}
+
+
 def storage_code(error: BaseException) -> BlockedCode:
     """Return the code of an error that came up while a payload was stored or read."""
-    match error:
-        case NotSealed():
-            return BlockedCode.PAYLOAD_UNREADABLE
-        case WrongKey():
-            return BlockedCode.KEY_MISSING
-        case Unavailable() | SettingsError():
-            return BlockedCode.STORAGE_UNAVAILABLE
-        case _:
-            return BlockedCode.PAYLOAD_UNREADABLE
-
-
-_UNREAD: Final = {
-    "NotSealed": BlockedCode.PAYLOAD_UNREADABLE,
-    "WrongKey": BlockedCode.KEY_MISSING,
-    "BlobMissing": BlockedCode.STORAGE_UNAVAILABLE,
-    "SettingsError": BlockedCode.STORAGE_UNAVAILABLE,
-    "Unavailable": BlockedCode.STORAGE_UNAVAILABLE,
-}
-"""What a worker lacked, by the types of the failures of its workflow tasks."""
+    codes = (code for kind, code in _LACKED if isinstance(error, kind))
+    return next(codes, BlockedCode.PAYLOAD_UNREADABLE)
 
 
 def unread_by(failure: Failure) -> tuple[BlockedCode, str] | None:
     """Return what a worker lacked to read a run, and its words, by the failure of its workflow task."""
-    while (code := _UNREAD.get(failure.application_failure_info.type)) is None:
+    while (code := _BY_NAME.get(failure.application_failure_info.type)) is None:
         if not failure.HasField("cause"):
             return None
         failure = failure.cause

@@ -46,7 +46,7 @@ from abeyance.storage.backends import (
 from abeyance.storage.blobs import FolderBlobs
 from abeyance.storage.converter import PayloadBlobs, PayloadConverter, SealedPayloadConverter
 from abeyance.storage.encryption import Encryption
-from abeyance.temporal.retry import attempts, no_namespace, retry_until
+from abeyance.temporal.retry import TEMPORARY, attempts, no_namespace, retry_until
 from abeyance.temporal.workarounds.payloads import FailureConverter
 from abeyance.temporal.workarounds.tracing import Tracing
 from abeyance.tracing import are_on
@@ -156,14 +156,6 @@ _SHORTEST: Final = timedelta(days=1)
 _KEYWORD: Final = IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD
 _VISIBLE_WITHIN: Final = 15.0
 """Seconds until a new attribute is visible on all servers."""
-_RETRYABLE: Final = frozenset(
-    {
-        RPCStatusCode.CANCELLED,
-        RPCStatusCode.DEADLINE_EXCEEDED,
-        RPCStatusCode.RESOURCE_EXHAUSTED,
-        RPCStatusCode.UNAVAILABLE,
-    }
-)
 
 
 async def register_search_attributes(temporal: TemporalClient) -> list[str]:
@@ -317,7 +309,7 @@ async def _called(call: Callable[..., Awaitable[T]], request: object) -> T:
         try:
             return await call(request, timeout=_RPC)
         except RPCError as error:
-            if not left or error.status not in _RETRYABLE:
+            if not left or error.status not in TEMPORARY:
                 raise
     raise AssertionError("attempts have no end")
 
@@ -329,4 +321,4 @@ def namespace_error(
     if (missing := no_namespace(error)) is not None:
         return Unavailable(missing)
     text = f"could not {what} the namespace {temporal.namespace!r}: {error.message} ({error.status.name})"
-    return Unavailable(text) if error.status in _RETRYABLE else SettingsError(text)
+    return Unavailable(text) if error.status in TEMPORARY else SettingsError(text)

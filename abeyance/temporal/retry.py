@@ -15,7 +15,7 @@ from abeyance.temporal.workarounds.calls import raise_if_cancelled
 
 T = TypeVar("T")
 
-_RETRYABLE: Final = frozenset(
+TEMPORARY: Final = frozenset(
     {
         RPCStatusCode.ABORTED,
         RPCStatusCode.CANCELLED,
@@ -29,6 +29,7 @@ _RETRYABLE: Final = frozenset(
         RPCStatusCode.UNKNOWN,
     }
 )
+"""The codes of a call that may succeed if it is repeated."""
 
 _PERMANENT: Final = frozenset(
     {
@@ -138,6 +139,6 @@ def is_retryable(error: RPCError) -> RPCError:
             f"Temporal denied the call ({error.status.name}: {error.message}): check the credentials in "
             "its environment configuration, their permissions, and the server version"
         ) from error
-    if error.status not in _RETRYABLE:
+    if error.status not in TEMPORARY:
         raise error
     return error

@@ -19,7 +19,7 @@ from temporalio.api.common.v1 import Payload, Payloads
 from temporalio.api.workflowservice.v1 import RecordActivityTaskHeartbeatRequest
 from temporalio.service import RPCError, RPCStatusCode
 
-from abeyance.temporal.retry import attempts
+from abeyance.temporal.retry import TEMPORARY, attempts
 
 THROTTLE_SECONDS: Final = 0.25
 """The throttle for the SDK's own heartbeats, as an option of the worker: shorter than our intervals, the
@@ -27,16 +27,6 @@ shortest of which is half a second, so that none is held back. It makes nothing 
 SEND_SECONDS: Final = 0.05
 """Seconds until a heartbeat of the SDK has been sent. No call of `record` may overtake it."""
 _RPC_TIMEOUT: Final = timedelta(seconds=5)
-_TEMPORARY: Final = frozenset(
-    {
-        RPCStatusCode.CANCELLED,
-        RPCStatusCode.DEADLINE_EXCEEDED,
-        RPCStatusCode.INTERNAL,
-        RPCStatusCode.RESOURCE_EXHAUSTED,
-        RPCStatusCode.UNAVAILABLE,
-        RPCStatusCode.UNKNOWN,
-    }
-)
 _logger = logging.getLogger("abeyance.node")
 
 
@@ -65,7 +55,7 @@ async def record(details: Sequence[Payload]) -> bool:
         except RPCError as error:
             if error.status is RPCStatusCode.NOT_FOUND:
                 raise Superseded from error
-            if error.status not in _TEMPORARY:
+            if error.status not in TEMPORARY:
                 raise
             _logger.warning(
                 "activity=%s | a step cannot be recorded yet: %s",
