@@ -7,7 +7,7 @@ another. Those who ask for the same at the same time share the answer.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
-from contextlib import aclosing, contextmanager
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final, cast
@@ -60,20 +60,12 @@ class Feed:
             return part.items, None
         return part.items, part.items[-1].id if part.items else event_id(number)
 
-    async def follow(self, run_id: str, after: str | None) -> AsyncGenerator[views.Event, None]:
+    async def opened(self, run_id: str, after: str | None) -> AsyncGenerator[views.Event, None]:
         """Yield the events after the cursor `after`, and new ones until the run has ended.
 
-        Raises as `opened`. A caller that continues from the last id misses nothing.
-        """
-        async with aclosing(await self.opened(run_id, after)) as found:
-            async for event in found:
-                yield event
-
-    async def opened(self, run_id: str, after: str | None) -> AsyncGenerator[views.Event, None]:
-        """Follow as `follow`, and raise a refusal before the first event comes.
-
-        Raises the refusals of `page`; and Unavailable, later also, if the records stay away for a minute.
-        The generator has to be closed, or read to its end.
+        Raises the refusals of `page`, before the first event comes; and Unavailable, later also, if the
+        records stay away for a minute. Close the generator, or read it to its end. A caller that
+        continues from the last id misses nothing.
         """
         found = await self.watched(run_id, after, hears_models=False)
         return cast("AsyncGenerator[views.Event, None]", found)

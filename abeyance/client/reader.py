@@ -175,7 +175,7 @@ class RunReader(CommandedRun):
         """
         feed = self._deployment.feed
         if follow:
-            async with aclosing(feed.follow(self.run_id, after)) as events:
+            async with aclosing(await feed.opened(self.run_id, after)) as events:
                 async for event in events:
                     yield event
             return

@@ -32,7 +32,7 @@ SMALL = Limits(continue_as_new_after=12)
 
 async def followed(feed: Feed, run_id: str, after: str | None = None) -> list[views.Event]:
     """Everything until the end."""
-    return [event async for event in feed.follow(run_id, after)]
+    return [event async for event in await feed.opened(run_id, after)]
 
 
 async def whole(feed: Feed, run_id: str) -> list[views.Event]:
@@ -83,7 +83,7 @@ async def test_a_reader_who_reconnects_after_every_event_misses_and_repeats_noth
     async def reconnecting(run_id: str) -> list[views.Event]:
         read: list[views.Event] = []
         while not read or read[-1].type not in views.TERMINAL_EVENTS:
-            async with aclosing(feed.follow(run_id, read[-1].id if read else None)) as events:
+            async with aclosing(await feed.opened(run_id, read[-1].id if read else None)) as events:
                 read.append(await anext(events))
         return read
 
@@ -108,7 +108,7 @@ async def test_a_start_is_told_at_once_while_the_node_still_runs(temporal: Tempo
     site = Site(temporal, held.graph)
     async with site.worker():
         run_id = await site.start()
-        events = site.client.feed.follow(run_id, None)
+        events = await site.client.feed.opened(run_id, None)
         types = [(await asyncio.wait_for(anext(events), 30)).type for _ in range(2)]
         assert types == ["run.started", "node.started"]
         held.release.set()
@@ -246,7 +246,7 @@ async def test_reading_needs_no_worker_and_leaves_no_trace(temporal: TemporalCli
         await site.until(run_id, "awaiting-input")
     before = list((await site.history(run_id)).events)
     feed = site.client.feed
-    followers = [feed.follow(run_id, None) for _ in range(20)]
+    followers = [await feed.opened(run_id, None) for _ in range(20)]
     read = await asyncio.gather(*(anext(events) for events in followers))
     for each in followers:
         await each.aclose()

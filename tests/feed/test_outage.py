@@ -28,7 +28,7 @@ async def test_a_follower_outlasts_a_moment_without_records_and_gives_up_in_the_
         async def follow(run_id: str) -> list[views.Event]:
             read: list[views.Event] = []
             reads.append(read)
-            async for event in site.client.feed.follow(run_id, None):
+            async for event in await site.client.feed.opened(run_id, None):
                 read += [event]
             return read
 

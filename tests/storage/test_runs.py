@@ -139,7 +139,7 @@ async def test_a_run_with_a_large_value_a_question_and_hand_overs_is_read_right_
 
 
 async def followed(site: Site, run_id: str) -> list[views.Event]:
-    return [event async for event in site.client.feed.follow(run_id, None)]
+    return [event async for event in await site.client.feed.opened(run_id, None)]
 
 
 @pytest.mark.parametrize("way", ["stored", "required"])

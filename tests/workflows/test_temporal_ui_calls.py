@@ -84,7 +84,7 @@ async def test_a_signal_that_cannot_be_read_is_told_and_the_run_goes_on(
         shown = await operator.query(run_id, "state")
         answered = await operator.respond(run_id, response={"approved": False})
         ended = await site.ended(run_id)
-        told = [event async for event in site.client.feed.follow(run_id, None)]
+        told = [event async for event in await site.client.feed.opened(run_id, None)]
         refused = [event.data for event in told if event.type == "signal.refused"]
 
         assert (sent.code, answered.code, ended.status) == (0, 0, "completed")
