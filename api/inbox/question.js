@@ -55,12 +55,12 @@ function headline(question) {
 }
 
 function badges(question) {
-  const {priority, risk, deadline} = question;
+  const {priority, risk, deadline, status} = question;
   const mark = (tone, sign, ...text) => element("li", {class: `badge ${tone}`}, icon(sign), ...text);
   const marks = [
     priority === "high" ? mark("alarm", "chevrons-up", "high priority") : priority === "low" ? mark("quiet", "chevron-down", "low priority") : null,
     isPresent(risk) ? mark(risk >= 70 ? "alarm" : risk >= 40 ? "warn" : "quiet", "shield-alert", `risk ${risk}`) : null,
-    deadline ? mark(Date.parse(deadline) < serviceTime() ? "alarm" : "quiet", "clock", dueTime(deadline)) : null,
+    deadline && status === "open" ? mark(Date.parse(deadline) < serviceTime() ? "alarm" : "quiet", "clock", dueTime(deadline)) : null,
     ...(question.warnings ?? []).map((warning) => mark("warn", "triangle-alert", warning)),
   ].filter(Boolean);
   return marks.length ? element("ul", {class: "badges", "aria-label": "Urgency"}, ...marks) : null;
@@ -107,19 +107,19 @@ function progress(question) {
     const name = `${principal ? `${by} for ${principal}` : by}${by === me?.subject ? " (you)" : ""}`;
     const word = isPresent(answer) ? (isYes(answer) ? "approved" : "rejected") : "voted";
     const {approved, ...others} = isObject(answer) ? answer : {};
-    return voter(by, word, `${name} ${word}`, element("small", {class: "quiet"}, ` ${clock(when)}`), note ? element("q", {}, note) : null,
+    return voter(by, word, name, element("small", {class: "quiet", title: clock(when)}, ` ${distance(when)}`), note ? element("q", {}, note) : null,
       Object.keys(others).length ? shownValue(others, 1) : null);
   });
   const voters = votes.flatMap(({by, on_behalf_of: principal}) => [by, principal]);
-  const left = (quorum.of ?? []).filter((name) => !voters.includes(name));
+  const left = (quorum.of ?? []).filter((name) => !voters.includes(name) && !Object.hasOwn(question.barred ?? {}, name));
   const missing = question.missing ?? Math.max(0, quorum.count - votes.filter(({answer}) => isYes(answer)).length);
-  const of = quorum.of?.length ? ` of ${quorum.of.join(", ")}` : "";
+  const of = left.length ? `, of ${left.join(", ")}` : "";
   const isOpen = question.status === "open";
   return element(
     "section",
     {"aria-label": "Votes"},
-    element("h3", {}, `${quorum.count} people${of} have to approve`),
-    element("p", {class: "quiet"}, missing ? `${missing} missing${left.length ? `, of ${left.join(", ")}` : ""}` : "complete"),
+    element("h3", {}, `${quorum.count - missing} of ${quorum.count} approvals`),
+    element("p", {class: "quiet"}, missing ? `${missing} missing${of}` : "complete"),
     element("ul", {class: "people-list"}, ...said, ...(isOpen ? left.map((name) => voter(name, "pending", name)) : [])),
   );
 }
@@ -136,6 +136,7 @@ function barred({barred: people = {}, not_by: rules}) {
 }
 
 function details(question) {
+  const isOpen = question.status === "open";
   const rows = [
     ["Agent", agentOf(question)],
     ["Requested by", requester(question)],
@@ -143,10 +144,10 @@ function details(question) {
     ["Graph", question.graph],
     ["Run", element("a", {href: `/inbox/runs/${encodeURIComponent(question.run_id)}`}, question.run_id)],
     ["For", question.assignees?.length ? element("span", {}, ...question.assignees.map(avatar), " ", question.assignees.join(", ") + (question.assignees_only ? " only" : "")) : ""],
-    ["May answer", mayAnswer(question)],
-    ["Not", barred(question)],
+    ["May answer", isOpen && mayAnswer(question)],
+    ["Not", isOpen && barred(question)],
     ["Asked", clock(question.created_at)],
-    ["Deadline", question.deadline && `${clock(question.deadline)}, ${afterwards(question.on_timeout)}`],
+    ["Deadline", question.deadline && `${clock(question.deadline)}${isOpen ? `, ${afterwards(question.on_timeout)}` : ""}`],
     ["Reminders", (question.reminders ?? []).map(clock).join(", ")],
     ["Then also", (question.escalations ?? []).map((step) => `${[...(step.to ?? []), step.requested_capability].filter(Boolean).join(", ")} from ${clock(step.at)}`).join("; ")],
   ];
@@ -190,8 +191,16 @@ function mayAnswer({requested_capability: capability, assignees_only: isRestrict
   return conditions.length ? `whoever ${conditions.join(" and ")}` : "anyone";
 }
 
+// A yes and a no are called what they mean.
+function outcomeOf({status, answer}) {
+  const isDecision = status === "answered" && typeof (answer?.approved ?? answer) === "boolean";
+  return isDecision ? (isYes(answer) ? "approved" : "rejected") : status;
+}
+
 function settled(question) {
-  const by = question.on_behalf_of ? `${question.answered_by} for ${question.on_behalf_of}` : question.answered_by;
+  const maker = question.answered_by === "timeout" ? "its deadline" : question.answered_by;
+  const by = question.on_behalf_of ? `${maker} for ${question.on_behalf_of}` : maker;
+  const outcome = outcomeOf(question);
   const when = question.answered_at ?? question.settled_at;
   const edits = isCall(question) && isObject(question.answer?.arguments) ? difference(question.reason.arguments, question.answer.arguments) : null;
   const reason = question.settled_reason ? ` (${question.settled_reason})` : "";
@@ -199,9 +208,9 @@ function settled(question) {
     "section",
     {},
     element("h3", {}, "Outcome"),
-    element("p", {role: "status"}, badge(question.status), question.status === "held"
-      ? ` Approved${by ? ` by ${by}` : ""}.`
-      : ` This question is ${question.status}${by ? ` by ${by}` : ""}${when ? `, ${clock(when)}` : ""}${reason}.`),
+    element("p", {role: "status"}, badge(outcome), question.status === "held"
+      ? ` Approved${by ? ` by ${by}` : ""}, and not yet begun.`
+      : ` ${outcome === "expired" ? "Nobody answered in time" : spoken(outcome)}${by ? ` by ${by}` : ""}${when ? `, ${clock(when)}` : ""}${reason}.`),
     edits ? element("div", {class: "changed"}, element("h3", {}, "Approved with these changes"), edits) : null,
     isPresent(question.answer) ? element("div", {}, element("h3", {}, "Answer"), shownValue(question.answer)) : null,
     question.note ? element("p", {}, `Note: ${question.note}`) : null,
@@ -210,7 +219,7 @@ function settled(question) {
 
 // The footer of a question that the reader cannot decide: take back what is held, or why not.
 function undecidable(question, after) {
-  if (question.status === "open") return element("footer", {class: "decision"}, element("p", {class: "warning", role: "note"}, icon("ban"), barrier(question)));
+  if (question.status === "open") return element("footer", {class: "decision"}, element("p", {class: "notice", role: "note"}, icon("ban"), barrier(question)));
   if (question.status !== "held") return null;
   const fault = element("p", {role: "alert"});
   const undo = button([icon("undo-2"), "Take back"], () => act(question, "take-back", {}, after, fault, "You took the answer back. The question is open again."));
@@ -324,11 +333,15 @@ function answering(question, after) {
 }
 
 /** Return whether an answer can be taken back, in words. */
-export const final = ({hold}) => (hold ? `An approval is held for ${duration(hold)}: nothing begins before that, and until then it can be taken back.` : "An answer cannot be taken back.");
+export function final({hold, quorum, missing}) {
+  if (hold) return `An approval is held for ${duration(hold)}: nothing begins before that, and until then it can be taken back.`;
+  if (quorum && missing > 1) return `You can change an approval until others have approved too.${quorum.veto === false ? "" : " One rejection rejects at once."}`;
+  return "An answer cannot be taken back.";
+}
 
 function votedBefore({votes}) {
   const own = (votes ?? []).find(({by}) => by === me?.subject);
-  return own ? `You voted ${distance(own.at)}. ` : null;
+  return own ? `You ${isPresent(own.answer) ? (isYes(own.answer) ? "approved" : "rejected") : "voted"} ${distance(own.at)}; another answer replaces that.` : null;
 }
 
 // The answer so far, if it is complete.

@@ -324,6 +324,7 @@ graph = [
     gate("plain"),
     gate("urgent", priority="high", risk=80, timeout="1h"),
     gate("voted", quorum=Quorum(2), assignees=["group:finance"]),
+    gate("counted", quorum=Quorum(2, of=["ada", "bob", "local"]), not_by=["@starter"]),
     gate("held", hold="1h"),
     gate("apart", assignees=["bob"], assignees_only=True, not_by=["@starter"]),
     desk("payments", model=pay, tools=[refund]),

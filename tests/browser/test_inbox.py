@@ -77,4 +77,4 @@ def test_an_answer_may_be_written_as_json_and_one_from_elsewhere_is_told(tmp_pat
             headers={"X-Abeyance-Principal": "ada"},
         )
         assert answered.status_code == 200
-        page.says("article [role=status]", "This question is answered by ada")
+        page.says("article [role=status]", "Rejected by ada")

@@ -211,8 +211,9 @@ def test_several_people_approve_and_a_yes_is_taken_back(page: Page, running: Sta
     respond(running.api, question_of(running.api, voted), "bob", answer=True)
     page.says("#questions .count", "1/2 approvals")
     page.open("Pay 900?")
-    page.says("article", "bob approved")
-    page.says("article", "1 missing")
+    page.says("[aria-label=Votes] li", "bob")
+    page.says("[aria-label=Votes]", "1 of 2 approvals")
+    page.says("[aria-label=Votes]", "1 missing")
     page.press("Approve")
     page.says("article", "You approved “Pay 900?”")
     assert ended(running.api, voted)["values"]["answer"] is True
@@ -265,6 +266,13 @@ def test_what_one_may_not_answer_says_so_in_place_of_the_form(page: Page, runnin
     page.says("article dd", "whoever is one of the assignees")
     page.says("article dd", "local, who started the run")
     assert page.all("form.answer") == []
+
+
+def test_who_is_barred_is_not_among_those_whose_vote_is_missing(page: Page, running: Stack) -> None:
+    asked(running.api, "Pay 900?", graph="counted")
+    page.open("Pay 900?")
+    page.says("[aria-label=Votes]", "2 missing, of ada, bob")
+    assert page.texts("[aria-label=Votes] .badge") == ["pending", "pending"]
 
 
 def test_what_a_decision_has_no_place_for_is_neither_shown_nor_sent(
