@@ -295,7 +295,8 @@ function answering(question, after) {
     : null;
   const problem = element("p", {role: "alert", id: "problem"});
   const buttons = element("span", {class: "buttons"});
-  const raw = element("input", {type: "checkbox"});
+  let isJson = false;
+  const raw = button("Answer as JSON", () => toggle(), {class: "plain"});
   const form = element(
     "form",
     {class: "answer", novalidate: true, "aria-label": "Answer", onsubmit: (event) => {
@@ -303,13 +304,12 @@ function answering(question, after) {
       if (way.ways.length === 1) send(way.ways[0].kind);
     }},
     place,
-    element("details", {class: "more"}, element("summary", {}, "Answer as JSON"), element("p", {class: "choices"}, element("label", {}, raw, "Write the answer as JSON"))),
   );
   const footer = element("footer", {class: "decision"}, problem,
     makers.length === 1 ? element("p", {class: "quiet"}, `You answer for ${makers[0]}.`) : null,
     maker ? element("p", {}, element("label", {for: "on-behalf-of"}, "In whose place "), maker) : null,
     element("div", {class: "deciding"}, note, buttons),
-    element("small", {class: "quiet"}, votedBefore(question), final(question)),
+    element("div", {class: "titled"}, element("small", {class: "quiet"}, votedBefore(question) ?? final(question)), raw),
   );
   const send = (kind, isKey = false) => submit(question, way.ways.find((each) => each.kind === kind), way, {note, maker, problem, footer, after, isKey});
   const draw = () => {
@@ -323,11 +323,13 @@ function answering(question, after) {
     }));
     buttons.replaceChildren(...made.reverse());
   };
-  raw.addEventListener("change", () => {
-    const json = raw.checked ? jsonForm(attempt(way)) : null;
+  const toggle = () => {
+    isJson = !isJson;
+    raw.textContent = visible(isJson ? "Answer with the form" : "Answer as JSON");
+    const json = isJson ? jsonForm(attempt(way)) : null;
     way = json ? {parts: [json.element], show: json.show, ways: [{label: "Send answer", kind: "answer", read: json.read}]} : card(question);
     draw();
-  });
+  };
   draw();
   return {form, footer};
 }
