@@ -2,13 +2,13 @@
 
 import {call, listen, may, me, Problem, problemText, serviceTime, signInAddress} from "./api.js";
 import {readDecided} from "./decided.js";
-import {listenToKeys} from "./keyboard.js";
+import {help, listenToKeys} from "./keyboard.js";
 import {choices, chosen, entry, equals, topic} from "./list.js";
 import {at, badge, button, difference, element, icon, promptLine, redraw, visible} from "./markup.js";
 import {same} from "./json.js";
 import {askedAgain, questionPage} from "./question.js";
 import {begin, say} from "./shell.js";
-import {isMine} from "./standing.js";
+import {barrier, isMine} from "./standing.js";
 import {togetherPage} from "./together.js";
 
 const PAGE = 200;
@@ -248,13 +248,22 @@ const showDecided = inTurn(async () => {
 // The list
 
 function inOrder() {
-  const own = {decided: {order: "newest", isGrouped: ""}, held: {order: "age"}}[tab];
+  const own = {decided: {order: "newest", isGrouped: ""}, held: {order: "age", isGrouped: ""}}[tab];
   const order = {...criteria, ...own};
-  return {questions: chosen(listed(), order), order, canPick: !own};
+  const groups = order.isGrouped ? equals(chosen(listed(), order)) : [[null, chosen(listed(), order)]];
+  return {groups, questions: groups.flatMap(([, members]) => members), canPick: !own};
+}
+
+// The next one that the reader may answer: after this one in the list, or else from its beginning.
+function nextAfter({id}) {
+  const {questions} = inOrder();
+  const place = questions.findIndex((each) => each.id === id);
+  const others = [...questions.slice(place + 1), ...questions.slice(0, Math.max(0, place))];
+  return others.find((each) => each.status === "open" && barrier(each) === null);
 }
 
 function draw() {
-  const {questions, order, canPick} = inOrder();
+  const {groups, questions, canPick} = inOrder();
   const count = waiting().length;
   const number = isWhole ? `${count}` : `more than ${count}`;
   say(count ? `${number} open question${count === 1 ? "" : "s"}` : "No open questions");
@@ -262,13 +271,13 @@ function draw() {
   const state = JSON.stringify([tab, isReadingDecided, criteria, questions.map(fingerprint), shown?.id, drawnCount, [...picked], Math.floor(Date.now() / 60_000)]);
   if (state === drawn) return;
   drawn = state;
-  drawCriteria();
+  drawCriteria(canPick);
   drawTogether(questions);
   const here = places().indexOf(document.activeElement);
   let left = drawnCount;
   const parts = [];
-  for (const [title, members] of order.isGrouped ? equals(questions) : questions.length ? [[null, questions]] : []) {
-    if (left <= 0) break;
+  for (const [title, members] of groups) {
+    if (left <= 0 || !members.length) break;
     const some = members.slice(0, left);
     left -= some.length;
     if (title) parts.push(element("h2", {}, heading(title, members)));
@@ -276,7 +285,7 @@ function draw() {
       isShown: question.id === shown?.id, isPicked: picked.has(question.id), pick: canPick ? pick : null,
     }))));
   }
-  if (!parts.length) parts.push(element("p", {class: "quiet empty"}, icon("circle-check"), nothing()));
+  if (!parts.length) parts.push(element("p", {class: "quiet empty"}, icon(isFiltered() ? "search" : "circle-check"), nothing(), isFiltered() ? element("p", {}, button("Clear the filters", clearFilters)) : null));
   if (questions.length && !performance.getEntriesByName("first questions").length) performance.mark("first questions");
   const isKept = redraw(at("questions"), ...parts);
   // The question is gone: go on with the one in its place.
@@ -290,8 +299,16 @@ const places = () => [...document.querySelectorAll("#questions a")];
 const fingerprint = ({id, digest, status, deadline, claim, missing, may_answer, outcome, prompt}) =>
   [id, digest, status, deadline, claim, missing, may_answer, outcome, outcome && prompt];
 
+const isFiltered = () => Object.entries(criteria).some(([name, value]) => value && !["order", "isGrouped"].includes(name));
+
+function clearFilters() {
+  const {order, isGrouped} = criteria;
+  set({...PLAIN, order, isGrouped});
+  at("by-text").focus();
+}
+
 function nothing() {
-  if (Object.entries(criteria).some(([name, value]) => value && !["order", "isGrouped"].includes(name))) return "No question passes the filters.";
+  if (isFiltered()) return "No question passes the filters.";
   if (tab === "decided" && isReadingDecided) return "Reading what was decided…";
   return {mine: "Nothing is for you.", open: "Nothing waits for an answer.", held: "Nothing is held.", decided: (days > 1 ? "Nothing was decided lately." : "Nothing was decided within a day.")}[tab];
 }
@@ -303,7 +320,7 @@ function heading(title, members) {
     ids.forEach((id) => (isAll ? picked.delete(id) : picked.add(id)));
     draw();
   }, {class: "plain", "data-stay": `all ${title}`});
-  return [`${title} (${members.length}) `, all];
+  return [`${title} (${members.length}) `, members.length > 1 ? all : null];
 }
 
 function drawTabs() {
@@ -325,7 +342,7 @@ function choose(name) {
   if (name !== "decided" && !location.hash) open({isPeek: true});
 }
 
-function drawCriteria() {
+function drawCriteria(canPick) {
   const form = at("criteria");
   if (form.contains(document.activeElement)) return;
   const select = (name, label, values, blank = label) => {
@@ -347,8 +364,9 @@ function drawCriteria() {
     select("capability", "Capability", choices(listed(), "capability")),
     select("priority", "Priority", ["high", "normal", "low"]),
     select("group", "For", choices(listed(), "group")),
-    select("order", "Sort by", ORDERS, null),
-    grouped,
+    // What is decided is in the order of time, and so is what is held.
+    ...(canPick ? [select("order", "Sort by", ORDERS, null), grouped] : []),
+    button("Keys  ?", help, {class: "plain keys"}),
   ].filter(Boolean));
 }
 
@@ -461,7 +479,8 @@ const marks = (question) => JSON.stringify([question?.digest, question?.claim?.b
 function show(question, isPeek = false) {
   shown = question;
   isTouched = false;
-  const outcome = said?.id === question.id && said.text ? element("div", {role: "status", class: "outcome"}, said.text, said.changes) : null;
+  const outcome = said?.id === question.id && said.text
+    ? element("div", {role: "status", class: "outcome"}, said.text, said.changes, said.next ? element("p", {}, element("a", {href: `#${encodeURIComponent(said.next.id)}`}, "Next question")) : null) : null;
   const {main, ...others} = questionPage(question, after);
   showArticle({main: [outcome, ...main], ...others}, isPeek);
   draw();
@@ -492,14 +511,14 @@ async function after(outcome) {
   isTouched = false;
   if (!outcome?.receipt || outcome.receipt.status !== "answered") {
     if (!outcome?.receipt) gone.delete(question.id);
-    said = {id: question.id, text: outcome?.text};
+    said = {id: question.id, text: outcome?.text, next: outcome?.receipt && nextAfter(question)};
     if (location.hash) await open();
     else show(await call(`/interrupts/${encodeURIComponent(question.id)}?render=html`));
     return refresh();
   }
+  const next = nextAfter(question);
   gone.set(question.id, Date.now() + LAG_MS);
   lists.open = lists.open.filter(({id}) => id !== question.id);
-  const next = inOrder().questions.find(({id}) => id !== question.id);
   shown = null;
   history.replaceState(null, "", location.pathname + location.search);
   const isApproval = outcome.isApproval && question.preview;
@@ -527,7 +546,7 @@ function tell(text, {run_id: run}, next, isOver, isRemembered = false) {
     line, goes,
     element("p", {}, element("a", {href: `/inbox/runs/${encodeURIComponent(run)}`}, "The run ", run)),
     isRemembered ? element("p", {}, element("a", {href: "/inbox/grants"}, "What you had remembered")) : null,
-    next ? element("p", {class: "next"}, go, element("span", {class: "quiet"}, promptLine(next))) : element("p", {class: "quiet"}, "No other question is in this list."),
+    next ? element("p", {class: "next"}, go, element("span", {class: "quiet"}, promptLine(next))) : element("p", {class: "quiet"}, "No other question in this list is for you."),
   ]});
   (go ?? line).focus();
   if (isOver) call(`/runs/${encodeURIComponent(run)}?wait=PT3S&until=awaiting-input,paused`).then((view) => goes.replaceChildren("The run is now ", badge(view.status)), () => {});

@@ -59,11 +59,12 @@ function pick(isRange) {
   row?.querySelector("input")?.dispatchEvent(new MouseEvent("click", {shiftKey: isRange, bubbles: true, cancelable: true}));
 }
 
-function help() {
+/** Show the keys. */
+export function help() {
   at("help").replaceChildren(
     element("h2", {id: "help-title"}, "Keyboard"),
     element("dl", {}, ...HELP.flatMap(([keys, what]) => [element("dt", {}, keys), element("dd", {}, what)])),
-    button("Close", () => at("help").close()),
+    element("p", {class: "buttons"}, button("Close", () => at("help").close())),
   );
   at("help").showModal();
 }

@@ -232,6 +232,56 @@ def test_several_people_approve_and_a_yes_is_taken_back(page: Page, running: Sta
     page.says("#state", "1 open question")
 
 
+def test_the_next_question_is_one_that_the_reader_may_answer(page: Page, running: Stack) -> None:
+    asked(running.api, "Publish one?", graph="plain")
+    asked(running.api, "Pay 900?", graph="voted")
+    asked(running.api, "For bob?", graph="apart")
+    asked(running.api, "Publish two?", graph="plain")
+    page.says("#state", "4 open questions")
+    page.open("Pay 900?")
+    page.press("Approve")
+    page.says("article [role=status]", "It is one vote: 1 more person has to approve.")
+    page.says(".decision", "You approved now; another answer replaces that.")
+    page.click(".outcome a")
+    page.says("article h2", "Publish two?")
+    page.press("Approve")
+    page.says("article .next", "Publish one?")
+    page.click("article .next a")
+    page.says("article h2", "Publish one?")
+    for id_ in (each["id"] for each in listed(running.api) if each["name"] == "decide"):
+        if "Pay 900?" in str(httpx.get(f"{running.api}/interrupts/{id_}").json()["prompt"]):
+            respond(running.api, id_, "bob", answer=True)
+    page.says("#state", "2 open questions")
+    page.press("Approve")
+    page.says("article", "No other question in this list is for you.")
+
+
+def test_filters_that_no_question_passes_are_cleared(page: Page, running: Stack) -> None:
+    asked(running.api, "Publish one?", graph="plain")
+    page.says("#questions a", "Publish one?")
+    page.one("#by-text").send_keys("Publish two")
+    page.says("#questions", "No question passes the filters.")
+    page.press("Clear the filters")
+    page.says("#questions a", "Publish one?")
+    assert page.one("#by-text").get_attribute("value") == ""
+
+
+def test_a_settled_question_says_what_was_decided_and_nothing_that_counts_no_more(
+    page: Page, running: Stack
+) -> None:
+    id_ = question_of(running.api, asked(running.api, "Publish?", graph="urgent"))
+    page.open("Publish?")
+    page.says(".badges", "due in")
+    page.says("[aria-label='About the question'] dl", "then the run stops")
+    respond(running.api, id_, "bob", answer=True)
+    page.says("article [role=status]", "Approved by bob")
+    assert "due in" not in "".join(page.texts(".badges"))
+    about = "".join(page.texts("[aria-label='About the question'] dl"))
+    assert "Deadline" in about
+    assert "then" not in about
+    assert "May answer" not in about
+
+
 def test_a_question_is_claimed_released_and_given_to_somebody_else(
     page: Page, running: Stack
 ) -> None:
