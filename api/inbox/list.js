@@ -3,6 +3,8 @@
 import {avatar, distance, dueTime, element, icon, promptLine, spoken, visible} from "./markup.js";
 import {agentOf, barrier} from "./standing.js";
 
+// So much of a prompt a row shows for certain.
+const SEEN = 36;
 const FAR = Number.MAX_SAFE_INTEGER;
 const RANKS = {high: 0, normal: 1, low: 2};
 const due = (question) => (question.deadline ? Date.parse(question.deadline) : FAR);
@@ -74,9 +76,9 @@ export function entry(question, {isShown, isPicked, pick}) {
     status === "held" && maker ? `approved by ${maker}` : null,
     claim ? `claimed by ${claim.by}` : null,
     isBarred ? "not for you" : null,
-    question.approved || null,
   ].filter(Boolean);
-  const [gist] = Object.entries(question.about ?? {}).map(([name, value]) => `${spoken(name)} ${value}`);
+  const isSaid = (value) => inWords(promptLine(question).slice(0, SEEN)).includes(inWords(value));
+  const [gist] = Object.entries(question.about ?? {}).filter(([, value]) => !isSaid(value)).map(([name, value]) => `${spoken(name)} ${value}`);
   const begins = status === "held" && !outcome && `begins ${distance(question.held_until)}`;
   const time = begins || (question.deadline ? dueTime(question.deadline) : distance(question.created_at));
   const line = [
@@ -84,6 +86,7 @@ export function entry(question, {isShown, isPicked, pick}) {
     gist && !outcome ? element("span", {class: "gist"}, gist) : null,
     element("span", {class: "time"}, time),
     facts.length ? element("span", {class: "facts"}, ...separated(facts)) : null,
+    question.approved ? element("span", {class: "rest"}, question.approved) : null,
   ];
   const count = question.quorum ? approvals(question) : null;
   const people = [...new Set([...(question.assignees ?? []), ...(question.quorum?.of ?? [])])];
@@ -99,10 +102,13 @@ export function entry(question, {isShown, isPicked, pick}) {
         people.length ? element("span", {class: "hidden"}, ` for ${people.join(", ")}`) : null) : null),
   );
   if (isBarred) link.classList.add("barred");
-  const box = pick && element("input", {type: "checkbox", "data-stay": `select ${question.id}`, "aria-label": `Select ${visible(question.prompt)}`, onclick: (event) => pick(question.id, event.target.checked, event.shiftKey)});
+  const box = pick && element("input", {type: "checkbox", "data-stay": `select ${question.id}`, "aria-label": `Select ${visible(promptLine(question))}`, onclick: (event) => pick(question.id, event.target.checked, event.shiftKey)});
   if (box) box.checked = isPicked;
   return element("li", {class: isPicked ? "picked" : null}, box, link);
 }
+
+// A text as its words, so that a value is not found within another.
+const inWords = (text) => ` ${String(text).split(/[\s,;:!?()"“”]+|\.(?=\s|$)/).filter(Boolean).join(" ")} `;
 
 const SIGNS = {high: ["chevrons-up", "high priority"], low: ["chevron-down", "low priority"]};
 

@@ -250,7 +250,7 @@ const CERTAIN_LINK = /\[([^[\]]+)\]\((?:https?:\/\/|mailto:)(?:[^()\s]|\([^()\s]
  * marks of Markdown are left out; a value is text, and so is a prompt without values, which code may have written.
  */
 export function promptLine({prompt, prompt_values: values}) {
-  if (!values?.length) return oneLine(prompt.replaceAll(CERTAIN_LINK, "$1"));
+  if (!values?.length) return oneLine(prompt.replace(/^\s*#+\s+/, "").replaceAll(CERTAIN_LINK, "$1"));
   const characters = [...prompt];
   const parts = values.map(([begin], index) => characters.slice(index ? values[index - 1][1] : 0, begin).join(""));
   // The values are put back after the marks are gone. Each has its number: one in an address is left out.
