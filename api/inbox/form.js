@@ -108,7 +108,7 @@ function madeFor(declared, about) {
     nullable,
     required: !isOptional,
     // The title of what is referred to is that of a type, which several fields may have.
-    label: declared?.title ?? about.label,
+    label: titleOf(declared?.title, about.label),
     hint: schema.description ?? declared?.description,
     start: about.start === undefined && !about.isPatch ? (declared?.default ?? schema.default) : about.start,
   };
@@ -141,6 +141,9 @@ function madeFor(declared, about) {
 function isPlainObject(schema) {
   return schema.properties && Object.keys(schema.properties).length > 0 && !schema.anyOf && !schema.oneOf;
 }
+
+// A title that pydantic has made of the name of a field (`Vat Id`) says no more than the name does.
+const titleOf = (title, label) => (title === undefined || title === label.toLowerCase().replaceAll(/(^|[^a-z])[a-z]/g, (each) => each.toUpperCase()) ? label : title);
 
 // A Decimal is a number, or a text that says one: return what the schema says of the number.
 function decimalOf(schema) {
@@ -251,7 +254,7 @@ function choiceField(options, about) {
   const unset = about.required ? null : button("Clear", () => inputs.forEach((input) => (input.checked = false)), {class: "plain"});
   const frame = element(
     "fieldset",
-    {class: "choices"},
+    {class: about.required ? "choices" : "choices optional"},
     element("legend", {}, about.label),
     about.hint ? element("small", {}, about.hint) : null,
     element("div", {}, ...options.map(({label}, index) => element("label", {}, inputs[index], label)), unset),
@@ -353,15 +356,23 @@ function objectField(schema, about) {
   ]);
   const frame = element(
     "fieldset",
-    {},
+    {class: about.required ? null : "optional"},
     element("legend", {class: about.depth === 0 || about.isRow ? "hidden" : null}, about.label),
     about.hint && about.depth > 0 ? element("small", {}, about.hint) : null,
     ...parts.map(([, field]) => field.element),
   );
   const isExcluded = (name) => branch(schema, Object.fromEntries(parts))?.properties?.[name] === false;
-  const draw = () => parts.forEach(([name, field]) => (field.element.hidden = isExcluded(name)));
-  if (schema.if) ["input", "click"].forEach((kind) => frame.addEventListener(kind, draw));
+  // What one of two decisions has no place for is shown once the other is made.
+  const isUndecided = () => branch(schema, Object.fromEntries(parts)) === null;
+  const isExcludedByAny = (name) => [schema.then, schema.else].some((each) => each?.properties?.[name] === false);
+  const draw = () => parts.forEach(([name, field]) => (field.element.hidden = isUndecided() ? isExcludedByAny(name) : isExcluded(name)));
+  const untouched = stateOf(frame);
+  if (schema.if) {
+    ["input", "click"].forEach((kind) => frame.addEventListener(kind, draw));
+    draw();
+  }
   const read = () => {
+    if (about.nullable && about.depth > 0 && !isPresent(about.start) && stateOf(frame) === untouched) return emptyValue(about, null, "");
     const value = {};
     let isEmpty = true;
     const faults = [];

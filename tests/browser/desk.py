@@ -296,6 +296,25 @@ granting.interrupt(
 )
 granting.edge(START, "decide")
 
+
+class Sender(BaseModel):
+    """Who sends, and from where."""
+
+    name: str
+    country: str = "DE"
+
+
+class Parcel(BaseModel):
+    """What is sent."""
+
+    article: str
+    sender: Sender | None = None
+
+
+posting = Graph("posting", state=Matter)
+posting.interrupt("decide", prompt="{prompt}", response=Parcel)
+posting.edge(START, "decide")
+
 breaking = Graph("breaking", state=Matter)
 
 
@@ -320,6 +339,7 @@ graph = [
     paying,
     granting,
     breaking,
+    posting,
     linked,
     gate("plain"),
     gate("urgent", priority="high", risk=80, timeout="1h"),

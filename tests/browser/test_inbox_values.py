@@ -71,6 +71,18 @@ def test_what_nobody_touched_is_no_edit(page: Page, running: Stack) -> None:
     assert sent(page, running, "stopping", "Before 'close'", "Go on") is None
 
 
+def test_an_optional_part_in_which_nobody_filled_anything_is_left_out(
+    page: Page, running: Stack
+) -> None:
+    id_ = question_of(running.api, asked(running.api, "Send what?", graph="posting"))
+    page.open("Send what?")
+    assert page.field("Country").get_attribute("value") == "DE"
+    page.field("Article").send_keys("lamp")
+    page.press("Send answer")
+    page.says("article", "You answered")
+    assert answer_to(running.api, id_) == {"article": "lamp", "sender": None}
+
+
 def test_an_edit_sends_what_was_changed_and_all_else_as_it_was(page: Page, running: Stack) -> None:
     id_ = question_of(running.api, asked(running.api, "go", graph="moving"))
     page.open("Move 12.50?")

@@ -330,6 +330,7 @@ def test_what_a_decision_has_no_place_for_is_neither_shown_nor_sent(
 ) -> None:
     run_id = asked(running.api, "Where to?", graph="offered")
     page.open("Where to?")
+    assert not page.one("form.answer fieldset fieldset:not(.choices)").is_displayed()
     page.choose("Action", "accept")
     page.says("form.answer", "Class")
     assert page.one("form.answer fieldset fieldset:not(.choices)").is_displayed()
