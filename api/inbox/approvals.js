@@ -2,7 +2,7 @@
 
 import {call, may, me, problemText} from "./api.js";
 import {isNumber, isObject} from "./json.js";
-import {at, avatar, badge, button, clock, dayTime, duration, element, promptLine, shownValue, spoken} from "./markup.js";
+import {align, at, avatar, badge, button, clock, dayTime, duration, element, promptLine, shownValue, spoken} from "./markup.js";
 import {PERIODS, period} from "./period.js";
 import {begin, say} from "./shell.js";
 
@@ -16,6 +16,8 @@ const FIELDS = [
   ["fields", "Columns", {placeholder: "reason.amount, payload.order"}],
   ["sum", "Sum of", {placeholder: "reason.amount"}],
 ];
+
+const OWN = ["When", "Outcome", "Who", "Question", "Answer", "Note"];
 
 let rows = [];
 let report = null;
@@ -122,9 +124,11 @@ const counted = (count) => `${count} ${count === 1 ? "row" : "rows"}`;
 
 function table(columns) {
   const isAmount = (name) => rows.some((row) => isNumber(row.fields[name]));
-  const head = element("tr", {}, ...["When", "Outcome", "Who", "Question", "Answer", "Note"].map((name) => element("th", {scope: "col"}, name)),
+  const head = element("tr", {}, ...OWN.map((name) => element("th", {scope: "col"}, name)),
     ...columns.map((name) => element("th", {scope: "col", title: name, class: isAmount(name) ? "number" : null}, titleOf(name, columns))));
-  return element("div", {class: "wide", tabindex: "0", role: "region", "aria-label": "Report"}, element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows.map((row) => line(row, columns)))));
+  const lines = rows.map((row) => line(row, columns));
+  columns.forEach((_, index) => align(lines.map((each) => each.children[OWN.length + index])));
+  return element("div", {class: "wide", tabindex: "0", role: "region", "aria-label": "Report"}, element("table", {}, element("thead", {}, head), element("tbody", {}, ...lines)));
 }
 
 function line(row, columns) {

@@ -180,9 +180,8 @@ export function shownValue(value, depth = 0) {
     const entries = Object.entries(value);
     if (!entries.length) return element("span", {class: "quiet"}, "nothing");
     const shown = pairs(entries.map(([name, part]) => [spoken(name), shownValue(part, depth + 1)]), {class: "values"});
-    // Numbers below each other end at one place.
-    const digits = entries.filter(([, part]) => isNumber(part)).map(([, part]) => String(part).length);
-    shown.style.setProperty("--digits", `${digits.length > 1 ? Math.max(...digits) : 0}ch`);
+    const most = align([...shown.children]);
+    shown.style.setProperty("--digits", `${most}ch`);
     return shown;
   }
   if (!value.length) return element("span", {class: "quiet"}, "none");
@@ -190,11 +189,24 @@ export function shownValue(value, depth = 0) {
   return element("ul", {class: "values"}, ...value.map((part) => element("li", {}, shownValue(part, depth + 1))));
 }
 
+/** Put the points of numbers that stand below each other below each other. Returns how many digits that takes. */
+export function align(places) {
+  const numbers = places.map((place) => place.firstElementChild).filter((each) => each?.matches(".number"));
+  const [wholes, fractions] = [0, 1].map((part) => numbers.map(({textContent}) => (textContent.split(".")[part] ?? "").length));
+  const most = Math.max(0, ...fractions);
+  numbers.forEach((each, index) => (each.dataset.pad = `${fractions[index] || !most ? "" : "."}${"0".repeat(most - fractions[index])}`));
+  return numbers.length > 1 ? Math.max(...wholes) + most + (most && 1) : 0;
+}
+
+const AMOUNT = /^-?\d+\.\d+$/;
+
 function shownRows(rows) {
   const names = [...new Set(rows.flatMap((row) => Object.keys(row)))];
-  const kind = (name) => ({class: rows.every((row) => !(name in row) || isNumber(row[name])) ? "number" : null});
+  // An amount may be a text, to be exact.
+  const kind = (name) => ({class: rows.every((row) => !(name in row) || isNumber(row[name]) || AMOUNT.test(row[name])) ? "number" : null});
   const head = element("tr", {}, ...names.map((name) => element("th", {scope: "col", ...kind(name)}, spoken(name))));
   const body = rows.map((row) => element("tr", {}, ...names.map((name) => element("td", kind(name), name in row ? shownText(row[name]) : ""))));
+  names.forEach((_, index) => align(body.map((row) => row.children[index])));
   return element("div", {class: "wide", tabindex: "0"}, element("table", {}, element("thead", {}, head), element("tbody", {}, ...body)));
 }
 

@@ -5,7 +5,7 @@ import {card, isCall} from "./card.js";
 import {showFaults} from "./form.js";
 import {isNumber, isObject, same, sum} from "./json.js";
 import {topic} from "./list.js";
-import {badge, button, confirmed, element, promptLine, shownValue, spoken, visible} from "./markup.js";
+import {align, badge, button, confirmed, element, promptLine, shownValue, spoken, visible} from "./markup.js";
 import {decided, final, respond} from "./question.js";
 
 const EFFECT = "What would happen";
@@ -70,7 +70,8 @@ function table(questions, results) {
     hasPreview ? element("td", {class: "effect", "data-name": EFFECT}, question.preview ? shownValue(question.preview.summary ?? question.preview, 1) : "") : null,
     results.get(question.id)));
   const foot = element("tr", {}, element("th", {scope: "row", colspan: 2}, `${questions.length} questions, in total`),
-    ...totals.map((each, index) => element("td", {class: "number", "data-name": titles.get(names[index])}, each ?? "")), hasPreview ? element("td", {}) : null, element("td", {}));
+    ...totals.map((each, index) => element("td", {class: "number", "data-name": titles.get(names[index])}, each === null ? "" : element("span", {class: "number"}, each))), hasPreview ? element("td", {}) : null, element("td", {}));
+  names.forEach((_, index) => align([...body.map((row) => row.children[index + 2]), foot.children[index + 1]]));
   return element("div", {class: "wide", tabindex: "0", role: "region", "aria-label": "The questions"}, element("table", {class: "together"},
     element("thead", {}, element("tr", {}, ...head, ...names.map((name) => element("th", {scope: "col", class: kinds.get(name)}, titles.get(name))),
       hasPreview ? element("th", {scope: "col"}, EFFECT) : null, element("th", {scope: "col"}, "Result"))),
