@@ -94,7 +94,7 @@ export function confirmed({title, body = [], label, kind = "send"}) {
   return new Promise((resolve) => {
     const box = element("dialog", {class: "confirm", "aria-labelledby": "confirm-title"},
       element("h2", {id: "confirm-title"}, title), ...body,
-      element("p", {class: "buttons"}, button("Cancel", () => box.close("")), button(label, () => box.close("yes"), {class: kind, autofocus: true})));
+      element("p", {class: "buttons"}, button("Back", () => box.close("")), button(label, () => box.close("yes"), {class: kind, autofocus: true})));
     box.addEventListener("close", () => {
       box.remove();
       resolve(box.returnValue === "yes");
@@ -125,9 +125,9 @@ export function prose(html, text, attributes = {}) {
   return created;
 }
 
-/** Return a time in the reader's own zone. */
-export function clock(text) {
-  return new Date(text).toLocaleString(undefined, {dateStyle: "medium", timeStyle: "short"});
+/** Return a time in the reader's own zone; a `medium` one has seconds. */
+export function clock(text, timeStyle = "short") {
+  return new Date(text).toLocaleString(undefined, {dateStyle: "medium", timeStyle});
 }
 
 /** Return the time at which a day (`2026-03-02`) begins in the reader's own zone, or the day after it ends, as the API takes times. */
@@ -147,6 +147,7 @@ export function distance(text) {
 
 /** Return how long so many seconds are, such as "2 hours". */
 export function duration(seconds) {
+  if (seconds < 1) return `${Math.max(0, Math.round(seconds * 1000))} ms`;
   const [unit, size] = SIZES.find(([, ms]) => seconds * 1000 >= ms) ?? ["second", 1000];
   return new Intl.NumberFormat("en", {style: "unit", unit, unitDisplay: "long", maximumSignificantDigits: 2}).format((seconds * 1000) / size);
 }
@@ -270,6 +271,9 @@ export function promptLine({prompt, prompt_values: values}) {
   const texts = values.map(([begin, end]) => characters.slice(begin, end).join(""));
   return oneLine(marked.replaceAll(/^\s*#+\s+/gm, "").replaceAll(LINK, "$1").replaceAll(/\*\*|__|`/g, "").replaceAll(/\0(\d+)\0/g, (_, index) => texts[index] ?? ""));
 }
+
+/** Return why a run ended; the service has a name for one of the reasons. */
+export const reasonInWords = (reason) => (reason === "interrupt-timeout" ? "A question was not answered before its deadline." : reason);
 
 /** Return a short text of a value. */
 export function inWords(value) {

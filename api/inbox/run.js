@@ -3,7 +3,7 @@
 import {call, failureText, listen, may, Problem, problemText, serviceTime} from "./api.js";
 import {transcript, turn} from "./conversation.js";
 import {picture} from "./picture.js";
-import {at, avatar, badge, button, clock, confirmed, distance, duration, element, icon, inWords, pairs, promptLine, shownValue, spoken, visible} from "./markup.js";
+import {at, avatar, badge, button, clock, confirmed, distance, duration, element, icon, inWords, pairs, promptLine, reasonInWords, shownValue, spoken, visible} from "./markup.js";
 import {begin, say} from "./shell.js";
 import {timelineOf} from "./timeline.js";
 
@@ -113,6 +113,8 @@ function states() {
   const set = (places, state) => places.forEach((place) => now.set(nodeOf(place), state).set(innerOf(place), state));
   set(view.running.map((address) => ({address})), "running");
   set(view.interrupts, "waiting");
+  // It failed, and will run again: it is neither done nor at work.
+  set(view.retrying, "failed");
   set(view.blocked, "blocked");
   if (view.error?.address) set([view.error], "failed");
   if (events.length) now.set("START", "done");
@@ -159,7 +161,7 @@ function troubles() {
   if (isEnded) {
     const by = view.cancelled_by ? ` by ${view.cancelled_by}` : "";
     panels.push(panel(view.status === "failed" ? "alarm" : "warn", "circle-x", `This run was ${view.status}${by}${place(view.error)}.`.replace("was failed", "failed"),
-      view.error ? `${view.error.message} (${view.error.code})` : view.reason,
+      view.error ? `${view.error.message} (${view.error.code})` : reasonInWords(view.reason),
       may("runs:control") && !/^t/.test(view.status) ? button([icon("rotate-ccw"), "Retry"], send("retry", "It goes on from where it ended: finished steps and answers are kept, and the step that failed runs again.")) : null,
       may("runs:control") ? button("Rewind…", () => openPart("rewind")) : null));
   }
@@ -168,7 +170,8 @@ function troubles() {
       may("runs:control") ? button("Migrate", send("migrate", "The run moves to today's graph, with its values. If it does not fit, nothing changes, and the reason is shown.")) : null));
   }
   for (const {node, message, attempts, due} of view.retrying) {
-    panels.push(panel("warn", "rotate-ccw", `${node} failed ${attempts === 1 ? "once" : `${attempts} times`}, and runs again ${distance(due)}.`, message));
+    const again = Date.parse(due) > serviceTime() ? ` ${distance(due)}` : "";
+    panels.push(panel("warn", "rotate-ccw", `${node} failed ${attempts === 1 ? "once" : `${attempts} times`}, and runs again${again}.`, message));
   }
   if (view.paused && view.pause) {
     panels.push(panel("warn", "circle-pause", `Paused by ${view.pause.actor}, ${distance(view.pause.since)}.`, view.pause.reason,
@@ -298,14 +301,15 @@ async function attempt(fault, act, isChange = true) {
 function timeline() {
   const last = events.slice(-MOST_EVENTS).reverse();
   const rows = last.map(({time, type, address, actor, data}) => element("li", {},
-    element("time", {datetime: time, title: time}, clock(time)), " ",
+    element("time", {datetime: time, title: time}, clock(time, "medium")), " ",
     element("b", {}, spoken(type.replace(".", " "))), address ? ` ${labelOf(address)}` : "", actor ? ` by ${actor}` : "",
     data?.reason ? `: ${inWords(data.reason)}` : ""));
   return element("section", {"aria-label": "Timeline"}, element("h2", {}, "Timeline"), timelineOf(events, view, labelOf),
     part(`Events (${events.length})`, "timeline", element("ol", {class: "timeline"}, ...rows)));
 }
 
-const labelOf = (address) => address.split(";").slice(1).map((each) => each.slice(each.indexOf(":") + 1)).join(" › ");
+// An agent often has the name of its node: it is said once.
+const labelOf = (address) => address.split(";").slice(1).map((each) => each.slice(each.indexOf(":") + 1)).filter((name, index, names) => name !== names[index - 1]).join(" › ");
 
 // An agent's conversation, read when it is opened.
 function conversationOf() {

@@ -1,7 +1,7 @@
 // All runs, the newest first: searched, filtered, and read again when something happens to one.
 
 import {call, listen, problemText, serviceTime} from "./api.js";
-import {at, avatar, badge, button, clock, dayTime, distance, duration, element, icon, promptLine, redraw} from "./markup.js";
+import {at, avatar, badge, button, clock, dayTime, distance, duration, element, icon, promptLine, reasonInWords, redraw, visible} from "./markup.js";
 import {begin, say} from "./shell.js";
 
 const PAGE = 50;
@@ -96,7 +96,7 @@ function drawCriteria() {
 function draw() {
   say(`${page.total} run${page.total === 1 ? "" : "s"}`);
   if (!at("toolbar").childElementCount) drawCriteria();
-  const head = ["Status", "Run", "What it waits for, or why it ended", "Started by", "Started", "Time"].map((each) => element("th", {scope: "col"}, each));
+  const head = ["Status", "Run", "What it waits for, or why it ended", "Started by", "Started", "How long"].map((each) => element("th", {scope: "col"}, each));
   const table = element("table", {class: "list"}, element("thead", {}, element("tr", {}, ...head)), element("tbody", {}, ...page.items.map(row)));
   redraw(at("runs"), page.items.length ? table : element("p", {class: "quiet empty"}, icon("activity"), Object.keys(present()).length ? "No run passes the filters." : "No run was started yet."));
   at("more").hidden = !page.next_cursor;
@@ -105,12 +105,12 @@ function draw() {
 function row(run) {
   const labels = Object.entries(run.labels).map(([name, value]) => `${name}=${value}`);
   const [question] = run.interrupts;
-  const told = run.blocked.length ? run.blocked[0].message : run.error ? run.error.message : question ? promptLine(question) : run.reason ?? "";
+  const told = run.blocked.length ? run.blocked[0].message : run.error ? run.error.message : question ? promptLine(question) : reasonInWords(run.reason) ?? "";
   const end = run.ended_at ? Date.parse(run.ended_at) : serviceTime();
   return element("tr", {},
     element("td", {}, badge(run.status), run.blocked.length ? badge("blocked") : null),
     element("td", {}, element("a", {href: `/inbox/runs/${encodeURIComponent(run.run_id)}`, "data-stay": run.run_id}, run.run_id), element("small", {class: "quiet"}, [run.graph, ...labels].join(" · "))),
-    element("td", {class: "told"}, told, run.open > 1 ? element("small", {class: "quiet"}, ` and ${run.open - 1} more`) : null),
+    element("td", {class: "told"}, element("span", {class: "short", title: visible(told)}, told), run.open > 1 ? element("small", {class: "quiet"}, ` and ${run.open - 1} more`) : null),
     element("td", {}, ...(run.started_by ? [avatar(run.started_by), " ", run.started_by] : [])),
     element("td", {}, element("time", {datetime: run.created_at, title: clock(run.created_at)}, distance(run.created_at))),
     element("td", {}, duration(Math.max(0, end - Date.parse(run.created_at)) / 1000)));

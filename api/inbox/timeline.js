@@ -19,12 +19,10 @@ export function timelineOf(events, view, labelOf) {
     bar.style.setProperty("--long", percent(begin + to - from));
     const text = labelOf(address) || name;
     return element("li", {}, element("span", {class: "name", title: text}, text), element("span", {class: "lane"}, bar),
-      element("span", {class: "long"}, kind === "question" ? `${isOpen ? "waits" : "waited"} ${shortly(to - from)}` : `${isOpen ? "runs " : ""}${shortly(to - from)}`));
+      element("span", {class: "long"}, kind === "question" ? `${isOpen ? "waits" : "waited"} ${duration((to - from) / 1000)}` : `${isOpen ? "runs " : ""}${duration((to - from) / 1000)}`));
   });
   return element("ol", {class: "spans"}, ...rows);
 }
-
-const shortly = (ms) => (ms < 1000 ? `${Math.max(0, Math.round(ms))} ms` : duration(ms / 1000));
 
 function spansOf(events, now) {
   const open = new Map();

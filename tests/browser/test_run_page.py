@@ -204,12 +204,14 @@ def test_a_run_that_failed_is_blocked_or_is_tried_again_says_which_and_why_and_w
         page.says(".trouble", "boto3")
         page.press("Migrate")
         page.says("dialog", "If it does not fit, nothing changes, and the reason is shown.")
-        page.press("Cancel")
+        page.press("Back")
 
         tried = started(running.api, "completed", ada, label="bank", wait="PT0.1S")
         page.driver.get(f"{running.api}/inbox/runs/{tried}")
         page.says(".trouble", "double failed once, and runs again in")
         page.says(".trouble", "ConnectionError: the bank is away")
+        # What runs again is not done.
+        page.says(".picture .failed", "double")
 
         page = signed_in(driver, running.api, "rita", f"/inbox/runs/{failed}")
         page.says(".trouble", "This run failed in double.")
