@@ -111,12 +111,13 @@ function draw(asked) {
   const sums = Object.entries(report.sums ?? {}).map(([name, {sum, rows: count}]) => element("p", {class: "sum", title: name}, `Sum of ${titleOf(name, Object.keys(report.sums))}: `, element("b", {}, sum), ` in ${counted(count)}`));
   const csv = new URLSearchParams([...asked].filter(([name]) => name !== "sum").concat([["format", "csv"]]));
   at("report").replaceChildren(
-    element("p", {class: "quiet"}, `From ${clock(report.from)} to ${clock(report.to)}, newest first`),
+    element("div", {class: "titled"}, element("p", {class: "quiet"}, `From ${clock(report.from)} to ${clock(report.to)}, newest first`),
+      element("a", {class: "button", href: `/approvals?${csv}`, download: "approvals.csv"}, "Download as CSV")),
     ...(report.partial ? [element("p", {class: "warning"}, "This is not the whole report: your labels hide rows, or you may not read something of it.")] : []),
     ...(report.unknown_fields?.length ? [element("p", {class: "warning"}, `No row here has ${report.unknown_fields.join(", ")}.`)] : []),
     ...sums,
     rows.length ? table(columns) : element("p", {class: "quiet"}, "Nothing was settled in this time."),
-    element("p", {class: "buttons"}, report.next_cursor ? button("Show more", () => more(asked)) : null, element("a", {class: "button", href: `/approvals?${csv}`, download: "approvals.csv"}, "CSV")),
+    element("p", {class: "buttons"}, report.next_cursor ? button("Show more", () => more(asked)) : null),
   );
 }
 
@@ -138,9 +139,9 @@ function line(row, columns) {
   return element("tr", {},
     element("td", {class: "when"}, element("time", {datetime: row.at}, clock(row.at))),
     element("td", {}, badge(row.outcome, row.rewound_by ? `${row.outcome}, rewound since` : row.outcome), row.grant ? element("small", {}, " ", grantOf(row)) : null),
-    element("td", {}, ...(row.by ? [avatar(row.by), " "] : []), who ?? "", others.length ? element("small", {}, ` with ${others.join(", ")}`) : null),
+    element("td", {class: "who"}, ...(row.by ? [avatar(row.by), " "] : []), who ?? "", others.length ? element("small", {}, ` with ${others.join(", ")}`) : null),
     element("td", {}, element("a", {href: `/inbox/runs/${encodeURIComponent(row.run_id)}`}, row.degraded ? "cannot be read here" : question)),
-    element("td", {}, row.redacted ? element("span", {class: "quiet"}, "not for you") : cell(inShort(row.answer))),
+    element("td", {}, row.redacted ? element("span", {class: "quiet"}, "not for you") : cell(inShort(row))),
     element("td", row.note ? {"data-name": "Note"} : {}, row.note ?? ""),
     ...columns.map((name) => element("td", {class: isNumber(row.fields[name]) ? "number" : null, "data-name": titleOf(name, columns)}, cell(row.fields[name]))));
 }
@@ -152,12 +153,16 @@ function grantOf({grant, by, name: tool}) {
   return isListed ? element("a", {href: `/inbox/grants#grant-${grant}`}, text) : text;
 }
 
-// What an approver had remembered, in one line.
-function inShort(answer) {
-  if (!isObject(answer) || !isObject(answer.remember)) return answer;
-  const {for: span, where, uses} = answer.remember;
-  const long = typeof span === "number" ? duration(span) : span;
-  return {...answer, remember: `for ${long}, ${where === "run" ? "in this run" : "in every run"}${uses ? `, ${uses} calls` : ""}`};
+// What an answer says beside its outcome; what an approver had remembered in one line.
+function inShort({answer, outcome}) {
+  if (outcome !== "approved" && outcome !== "rejected") return answer;
+  if (!isObject(answer)) return typeof answer === "boolean" ? null : answer;
+  const {approved, ...others} = answer;
+  if (isObject(others.remember)) {
+    const {for: span, where, uses} = others.remember;
+    others.remember = `for ${typeof span === "number" ? duration(span) : span}, ${where === "run" ? "in this run" : "in every run"}${uses ? `, ${uses} calls` : ""}`;
+  }
+  return Object.keys(others).length ? others : null;
 }
 
 // The last part of a path, unless several end alike.
