@@ -22,6 +22,15 @@ const done = arguments[arguments.length - 1];
 const shown = ({id, nodes}) => [id, nodes.map(({html}) => html)];
 axe.run().then(({violations}) => done(violations.map(shown)));
 """
+# What one can press whose height is less than 44 pixels. A link within text has the height of its line,
+# and the box of a question lies beside the link of the same.
+SMALL: Final = """
+const all = document.querySelectorAll("button, select, summary, textarea, input, nav a, .button, .send");
+const place = (each) => each.closest("label:has([type=radio], [type=checkbox])") ?? each;
+const isSmall = (each) => each.checkVisibility() && place(each).getBoundingClientRect().height < 44;
+const isPressed = (each) => !each.matches("#questions li > input") && isSmall(each);
+return [...all].filter(isPressed).map((each) => each.outerHTML);
+"""
 ENTER: Final = "\ue007"
 ESCAPE: Final = "\ue00c"
 PHONE: Final = 500
@@ -155,3 +164,32 @@ def test_no_step_of_answering_violates_a_rule_of_accessibility(
         page.keys(ENTER)
         until(lambda: all(page.texts(".result")), "two results")
         look("their results")
+
+
+def test_on_a_phone_nothing_to_press_is_smaller_than_a_finger(page: Page, running: Stack) -> None:
+    run_id = asked(running.api, "pay", graph="payments")
+    asked(running.api, "Publish?", graph="urgent")
+    remembered(running.api)
+    screen = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
+    page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
+    small: dict[str, list[str]] = {}
+
+    def at(path: str, selector: str, text: str) -> None:
+        page.driver.get("about:blank")
+        page.driver.get(f"{running.api}{path}")
+        page.says(selector, text)
+        small[path] = page.driver.execute_script(SMALL)
+
+    try:
+        at("/inbox?tab=open", "#state", "2 open questions")
+        at(f"/inbox?tab=open#{question_of(running.api, run_id)}", "article h2", "Refund 5000")
+        page.press("Edit")
+        small["edit"] = page.driver.execute_script(SMALL)
+        at("/inbox/runs", "#state", "runs")
+        at(f"/inbox/runs/{run_id}", "#state", "awaiting input")
+        at("/inbox/approvals", "#state", "row")
+        at("/inbox/grants", "#state", "1 grant")
+        at("/signin", "h1", "Sign in")
+    finally:
+        page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    assert {path: each for path, each in small.items() if each} == {}
