@@ -55,7 +55,8 @@ export async function togetherPage(chosen, {answered, over}) {
 // Each question with its run, its values and its result, and the totals of what are amounts.
 function table(questions, results) {
   const values = questions.map(({reason, ...question}) => (isCall({reason, ...question}) ? reason.arguments : isObject(reason) ? reason : reason === null ? {} : {why: reason}));
-  const names = [...new Set(values.flatMap((each) => Object.keys(each)))];
+  // What none of them has needs no column.
+  const names = [...new Set(values.flatMap((each) => Object.keys(each).filter((name) => each[name] !== null)))];
   const kinds = new Map(names.map((name) => [name, values.every((each) => !(name in each) || isNumber(each[name])) ? "number" : null]));
   // A phone has no room for a head above: there each value has its name beside it.
   const titles = new Map(names.map((name) => [name, visible(spoken(name))]));
