@@ -56,7 +56,7 @@ function open(question) {
   function draw() {
     way.parts.send = submit;
     place.replaceChildren(...way.parts.filter(Boolean));
-    buttons.replaceChildren(...way.ways.filter(({label}) => label).map(({label, kind}) => button(label, () => submit(kind))));
+    buttons.replaceChildren(...way.ways.filter(({label}) => label).map(({label, kind}) => button(label, () => submit(kind), {class: kind === "reject" ? "reject" : "send"})));
   }
 
   raw.addEventListener("change", () => {
