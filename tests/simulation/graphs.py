@@ -243,8 +243,9 @@ class RandomGraph(Graph):
 
         assert await ctx.step(name, once) == f"done {name}"
         info = activity.info()
-        if not effects.is_discarded(info.task_token):
-            effects.recorded[key] = (info.activity_id, info.task_token)
+        token = info.task_token
+        if effects.is_awaited(token) and not effects.is_discarded(token):
+            effects.recorded[key] = (info.activity_id, token)
 
     async def _ask(self, ctx: Context, name: str) -> None:
         capability = ctx.input.asks[0].replace("*", "b") if ctx.input.asks else None

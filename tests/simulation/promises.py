@@ -123,6 +123,8 @@ class Promises:
         self._point: Reset | None = None
         """The reset of which the run has not been told yet."""
         self._versions: set[str] = set()
+        self._given_up: set[str] = set()
+        """The visits that the run has left while their code ran."""
         self._ever: set[str] = set()
         """The messages that the run had before it was rewound."""
         self._shown: set[tuple[str, str]] = set()
@@ -173,6 +175,9 @@ class Promises:
         if _is_retry(before, event):
             self.watch.goes_on(before)
             self.recorded.goes_on()
+            # What their code came to was not awaited, so it is done again: also what it did since.
+            self.effects.forget(lambda visit, _: visit not in self._given_up)
+            self._given_up = set()
         if isinstance(event, Rewound):
             if event.is_era:
                 self.recorded.was_rewound(event.salt)
@@ -187,9 +192,8 @@ class Promises:
         if self.purse is not None:
             self.purse.saw(before, event)
         self.recorded.saw(event, after, effects)
-        # What it comes to is not awaited, so a retry does it again.
-        given_up = {each.visit for each in effects if isinstance(each, StopNode) and each.abandon}
-        self.effects.forget(lambda visit, _: visit not in given_up)
+        stops = (each for each in effects if isinstance(each, StopNode))
+        self._given_up |= {each.visit for each in stops if each.abandon}
 
     def rewound(self, execution: Execution) -> None:
         """The server has reset the run: of what was seen there stands what is in its history."""
