@@ -75,6 +75,8 @@ class Recorded:
         self._ended_at: int | None = None
         self._status = ""
         self._before = 0
+        self._routed_at: int | None = None
+        """How many events there were when code last chose a way."""
         self._answered: set[str] = set()
         self._excused: set[str] = set()
         self._was_away = False
@@ -116,6 +118,8 @@ class Recorded:
             told = [*_of_code(event.visit, event.outcome)]
             self._told[self._before : self._before] = told
         self._told += self._of(effects)
+        if isinstance(event, events.VisitEnded) and self._kinds.get(event.visit) == "routes":
+            self._routed_at = len(self._told)
         if after.finished and self._ended_at is None:
             self._ended_at, self._status = len(self._told), after.status
         if not isinstance(event, _BEFORE):
@@ -175,6 +179,9 @@ class Recorded:
         if kept is not None and not view.ended_at:
             # Of such changes no event tells, and no batch.
             untold = {*_UNTOLD}
+            if self._routed_at == len(self._told):
+                # The next code is held back for another task.
+                untold.add("version")
             if not _published(self._told):
                 # It may be that of a first workflow task that came to nothing.
                 untold.add("created_at")
