@@ -7,15 +7,19 @@ was asked again. No sum has them, because they come again.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import zip_longest
 from typing import Any, Final, TypeAlias
 
 from sqlalchemy import (
     BigInteger,
     Column,
+    ColumnElement,
     Select,
+    case,
     exists,
     func,
     literal,
@@ -49,6 +53,10 @@ _FAR: Final = 2**56
 """In microseconds: no moment is as far away, and no key as large."""
 _ANSWER: Final = "answer"
 _GRANTED: Final = "granted"
+_NAMES: Final = re.compile(r"[^\W\d][\w-]*(\.[^\W\d][\w-]*)*")
+"""A path of plain names, that means the same to SQLite."""
+_PICKS_SINCE: Final = (3, 38)
+"""The version of SQLite since which it returns a part of a document as it is written there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +70,8 @@ class _Kind:
     capability: Column[Any]
     rewound_by: Column[Any]
     columns: Sequence[Column[Any]]
+    # Those of the columns that fields are picked from.
+    documents: Sequence[Column[Any]]
     # What is added.
     standing: Condition
 
@@ -77,6 +87,7 @@ _QUESTION: Final = _Kind(
         *(questions.c.view, questions.c.shown, questions.c.outcome, questions.c.interrupt_id),
         questions.c.created_at,
     ),
+    documents=(questions.c.shown, questions.c.view),
     standing=STANDS & or_(questions.c.outcome != "withdrawn", questions.c.status != "answered"),
 )
 _CALL: Final = _Kind(
@@ -87,6 +98,7 @@ _CALL: Final = _Kind(
     capability=events.c.capability,
     rewound_by=events.c.rewound_by,
     columns=(events.c.data, events.c.audit, events.c.actor),
+    documents=(events.c.audit,),
     standing=events.c.rewound_by.is_(None),
 )
 
@@ -207,10 +219,16 @@ class _Found:
             raise invalid([{"pointer": "/sum", "message": message, "in": "query"}])
         totals = {path: Total() for path in paths}
         with_answers = any(map(_is_of_answer, paths))
+        can_pick = _can_pick(self._tx, paths)
         is_whole = True
         count, nowhere = 0, {*paths}
         for kind, own in self._kinds.values():
             query = self._select(kind, own, with_answers=with_answers)
+            if can_pick:
+                query = query.with_only_columns(
+                    *_unpicked(kind, with_answers=with_answers),
+                    *(_picked(kind, path) for path in paths),
+                )
             standing = query.where(kind.standing).execution_options(yield_per=_CHUNK)
             for row in self._tx.connection.execute(standing):
                 count += 1
@@ -225,8 +243,14 @@ class _Found:
                 is_whole = is_whole and is_readable
                 if not is_readable:
                     nowhere -= {path for path in paths if _is_of_answer(path)}
-                for path, total in totals.items():
-                    value = report.found_at(said, path)
+                picked = row[-len(paths) :] if can_pick else ()
+                for (path, total), text in zip_longest(totals.items(), picked):
+                    if text is None:
+                        value = report.found_at(said, path)
+                    elif is_readable or not _is_of_answer(path):
+                        value = self._tx.documents.read(text)
+                    else:
+                        value = MISSING
                     total.add(value)
                     if value is not MISSING:
                         nowhere.discard(path)
@@ -326,6 +350,35 @@ def _after(kind: _Kind, place: Place) -> Condition:
         return tuple_(kind.at, kind.key) < tuple_(literal(at, BigInteger), literal(key, BigInteger))
     # Of the same moment, those of a higher rank were before.
     return kind.at <= at if kind.rank < rank else kind.at < at
+
+
+def _can_pick(tx: Transaction, paths: Sequence[str]) -> bool:
+    """Return whether the database can look up paths, in a fraction of the time that it takes here."""
+    dialect: Any = tx.connection.dialect
+    return (
+        dialect.name == "sqlite"
+        and dialect.dbapi.sqlite_version_info >= _PICKS_SINCE
+        and all(map(_NAMES.fullmatch, paths))
+    )
+
+
+def _unpicked(kind: _Kind, *, with_answers: bool) -> Iterator[ColumnElement[Any]]:
+    """Yield the columns of what a sum has to read here: documents that are sealed."""
+    yield kind.capability.label("capability")
+    for document in kind.documents:
+        if with_answers or document is not questions.c.view:
+            yield case((func.json_valid(document) == 0, document)).label(document.name)
+
+
+def _picked(kind: _Kind, path: str) -> ColumnElement[Any]:
+    """Return what is at a path, as it is written, of a document that the database can read."""
+    document, names = questions.c.shown, path.split(".")
+    if kind is _CALL:
+        document, names = events.c.audit, ["shown", *names]
+    elif _is_of_answer(path):
+        document = questions.c.view
+    place = "".join(f'."{name}"' for name in names)
+    return case((func.json_valid(document) == 1, document.op("->")(f"${place}")))
 
 
 def _is_of_answer(path: str) -> bool:
