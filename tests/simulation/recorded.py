@@ -51,7 +51,8 @@ _SHORT: Final = {
 """The events that the core does not publish."""
 _REWOUND: Final = "run.rewound"
 """The event that neither core nor workflow tells of."""
-_UNTOLD: Final = ("updated_at", "metrics", "queue_depth", "running", "retrying")
+_UNTOLD: Final = ("updated_at", "metrics", "queue_depth", "running", "retrying", "beside")
+"""Fields of the view that may change without an event: a cancel of a run that ends counts at its end."""
 _BEFORE: Final = (events.TaskBegan, events.RotationDue)
 """Steps that come before another, about which the run has noted then what came to it."""
 _ANSWERS: Final = {"interrupt.answered", "interrupt.voted", "interrupt.held"}
