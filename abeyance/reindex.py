@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
 
@@ -30,15 +32,16 @@ from temporalio.worker import (
 )
 from temporalio.workflow import ActivityHandle
 
-from abeyance import names
+from abeyance import names, views
 from abeyance.client import Client
 from abeyance.client.listing import EXECUTIONS, Listing, of_run
 from abeyance.core.text import truncate
 from abeyance.errors import Refusal
 from abeyance.history import resets
-from abeyance.history.reading import events_of
+from abeyance.history.reading import CLOSING_EVENTS, events_of
+from abeyance.records import runs as runs_
 from abeyance.records.batch import Batch, Written
-from abeyance.records.writing import fill
+from abeyance.records.writing import fill, take_back
 from abeyance.temporal.retry import NotFound
 from abeyance.temporal.workarounds.any_type import AnyTypeRunner
 from abeyance.temporal.workarounds.in_order_runner import InOrderWorkflowRunner
@@ -51,6 +54,11 @@ _PATIENCE: Final = 30.0
 """Seconds for which a call of Temporal is retried."""
 _SHOWN: Final = 300
 _COMPLETED: Final = EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
+_CAME_TO_NOTHING: Final = CLOSING_EVENTS | {
+    EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED,
+    EventType.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT,
+}
+"""The events after which a task that was under way does nothing any more."""
 _OF_UPDATES: Final = (
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED,
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_COMPLETED,
@@ -59,9 +67,12 @@ _OF_UPDATES: Final = (
 
 @dataclass(slots=True)
 class Reindexed:
-    """How many runs Temporal has, and why the records of some of them could not be made, by run id."""
+    """How many runs Temporal has, how many are lost, and why the records of some of them could not be
+    made, by run id.
+    """
 
     runs: int = 0
+    lost: int = 0
     failures: dict[str, str] = field(default_factory=dict)
 
 
@@ -70,9 +81,13 @@ async def reindex(
     client: Client,
     run_ids: Sequence[str] = (),
     *,
+    is_restored: bool = False,
     progress: Callable[[int, int], None] = lambda *_: None,
 ) -> Reindexed:
     """Make the records of these runs, or of all, and call `progress` after each run.
+
+    If it is all, the open runs that Temporal does not have end in the records. If Temporal `is_restored`
+    from a backup, its histories are all that the runs have done: no worker may run meanwhile.
 
     Raises `invalid_run_id`, Unavailable, and RecordsUnavailable.
     """
@@ -90,12 +105,19 @@ async def reindex(
     }
     for done, (run_id, executions) in enumerate(rows.items(), start=1):
         executions.sort(key=lambda row: row.start_time.ToNanoseconds())
-        for row in executions:
-            if (failure := await histories.reindex(run_id, row.execution.run_id)) is not None:
+        ids = [row.execution.run_id for row in executions]
+        for execution in ids:
+            if (failure := await histories.reindex(run_id, execution)) is not None:
                 found.failures[run_id] = failure
+        if run_id not in found.failures:
+            await histories.take_back(ids, is_restored=is_restored)
         await client.janitor.begun(run_id)
         await client.janitor.settle(run_id)
         progress(done, len(rows))
+    if not run_ids:
+        recorded = await client.records.read(runs_.open_ids)
+        missing = [run_id for run_id in recorded if run_id not in rows]
+        found.lost = await client.janitor.lose(among=missing, at=datetime.now(UTC))
     return found
 
 
@@ -140,11 +162,26 @@ class _Histories:
         if not history.events:
             return None
         self._resets[execution] = [event for event in history.events if resets.is_reset(event)]
+        self._handed_over.end = _end(events)
+        self._handed_over.is_closed = events[-1].event_type in CLOSING_EVENTS
         result = await self._replayer.replay_workflow(history, raise_on_replay_failure=False)
         for batch in self._handed_over.batches():
             await self._records.write(fill, self._explained(batch, execution))
         failure = result.replay_failure
         return None if failure is None else truncate(str(failure), _SHOWN)
+
+    async def take_back(self, executions: Sequence[str], *, is_restored: bool) -> None:
+        """Take back what was recorded of the run and is in none of its histories, by the newest one."""
+        handed_over = self._handed_over
+        batches, end = handed_over.batches(), handed_over.end
+        if batches and end is not None:
+            latest, asked = batches[-1], [*handed_over.questions().values()]
+            known = dict.fromkeys(executions, math.inf)
+            if not handed_over.is_closed:
+                known[executions[-1]] = end.event_id
+            over = None if is_restored else known
+            until = datetime.now(UTC) if is_restored else end.event_time.ToDatetime(tzinfo=UTC)
+            await self._records.write(take_back, latest, asked, over=over, until=until)
 
     def _explained(self, batch: Batch, execution: str) -> Batch:
         """Return a batch with what a replay does not know: its execution, and who has reset the run."""
@@ -173,6 +210,18 @@ def _committed(events: Sequence[HistoryEvent]) -> Sequence[HistoryEvent]:
     return [*events[: numbers[-1] + 1], *done]
 
 
+def _end(events: Sequence[HistoryEvent]) -> HistoryEvent:
+    """Return up to which event all is known that tasks have done: those that began by then are over."""
+    for event in reversed(events):
+        if event.event_type == _COMPLETED:
+            began = event.workflow_task_completed_event_attributes.started_event_id
+            event = events[began - 1]  # noqa: PLW2901
+        elif event.event_type not in _CAME_TO_NOTHING or resets.is_reset(event):
+            continue
+        return event
+    raise AssertionError("a history without a completed task")
+
+
 def _is_done_by(task: HistoryEvent, event: HistoryEvent) -> bool:
     about = getattr(event, event.WhichOneof("attributes") or "", None)
     by = getattr(about, "workflow_task_completed_event_id", None)
@@ -185,6 +234,9 @@ class _HandedOver:
     def __init__(self) -> None:
         self.execution = ""
         self.told: Batch | None = None
+        self.end: HistoryEvent | None = None
+        """Up to which event it says all that its run has done; None without a completed task."""
+        self.is_closed = False
         self._batches: dict[int, Batch] = {}
 
     def put(self, execution: str, batch: Batch) -> None:
@@ -209,6 +261,10 @@ class _HandedOver:
         """Return them all, in order."""
         told = [] if self.told is None else [self.told]
         return [*self._batches.values(), *told]
+
+    def questions(self) -> Mapping[str, views.InterruptView]:
+        """Return all questions that the execution knows of, as they are now."""
+        return {view.id: view for batch in self.batches() for view in batch.questions}
 
 
 class _Hearing(Interceptor):

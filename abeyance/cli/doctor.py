@@ -7,6 +7,7 @@ import json
 import os
 import stat
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, Literal
@@ -99,6 +100,8 @@ async def examine(settings: Settings) -> AsyncIterator[Finding]:
         return
     address = client.temporal.service_client.config.target_host
     yield Finding("connection", "ok", f"Temporal answers at {address}")
+    if (lost := await _lost(client)) is not None:
+        yield lost
     failed = set()
     for name, check in _CHECKS.items():
         if name == _DELIVERY and _ATTRIBUTES in failed:
@@ -227,6 +230,26 @@ async def _records(settings: Settings) -> Finding:
     if (warning := unshared_records(settings)) is not None:
         return Finding("records", "warn", warning)
     return Finding("records", "ok", f"{database.place} {text}")
+
+
+async def _lost(client: Client) -> Finding | None:
+    """Return a warning if there are no records, but those of a namespace that Temporal does not have."""
+    from abeyance.temporal.connection import has_namespace
+
+    if not client.records.database.exists:
+        return None
+    with suppress(Unavailable):
+        for other in await client.records.adoptable():
+            if not await has_namespace(client.temporal, other.namespace):
+                return Finding(
+                    "lost namespace",
+                    "warn",
+                    f"the records have {other.runs:,} runs of the namespace with the id "
+                    f"{other.namespace}, which this Temporal does not have",
+                    f"if it was lost, run `abeyance reindex --adopt {other.namespace}` before workers "
+                    "and APIs start",
+                )
+    return None
 
 
 def unshared_records(settings: Settings) -> str | None:

@@ -283,6 +283,21 @@ def reindex(
     runs: Annotated[
         list[str] | None, typer.Argument(help="Ids of runs. Default: all that Temporal has.")
     ] = None,
+    *,
+    adopt: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAMESPACE_ID",
+            help="Id of a namespace that Temporal has lost: its records become those of this one.",
+        ),
+    ] = None,
+    restored: Annotated[
+        bool,
+        typer.Option(
+            "--restored",
+            help="Temporal is from a backup: what was recorded since then is taken back.",
+        ),
+    ] = False,
 ) -> None:
     """Make the records of runs anew from their histories in Temporal.
 
@@ -290,11 +305,15 @@ def reindex(
     Workers may run meanwhile: only what is missing is added. What Temporal has deleted, delegations,
     and that a grant was revoked, cannot be made anew. Exits with 1 if a history could not be
     replayed, or Temporal lists no such run.
+
+    Without ids, open runs that Temporal does not have any more end as `terminated`. With --adopt or
+    --restored, run it before workers and APIs start.
     """
     from abeyance.client import Client
     from abeyance.reindex import Reindexed
     from abeyance.reindex import reindex as made_anew
     from abeyance.settings import load_settings
+    from abeyance.temporal.connection import has_namespace
 
     settings = load_settings()
     _check_records(settings, are_needed=True)
@@ -305,12 +324,21 @@ def reindex(
 
     async def make() -> Reindexed:
         client = await Client.connect(settings=settings)
-        return await made_anew(client.temporal, client, runs or (), progress=tell)
+        if adopt is not None:
+            if await has_namespace(client.temporal, adopt):
+                raise SettingsError(
+                    f"--adopt: Temporal has the namespace {adopt!r}: it is not lost"
+                )
+            await client.records.adopt(adopt)
+        return await made_anew(
+            client.temporal, client, runs or (), is_restored=restored, progress=tell
+        )
 
     found = asyncio.run(make())
     for run_id, why in sorted(found.failures.items()):
         print_error(f"the run {run_id!r} has no complete records: {why}")
-    typer.echo(f"runs: {found.runs}; not replayed: {len(found.failures)}")
+    lost = f"; lost: {found.lost}" if found.lost else ""
+    typer.echo(f"runs: {found.runs}; not replayed: {len(found.failures)}{lost}")
     if found.failures:
         raise typer.Exit(ExitCode.FAILED)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -13,11 +14,12 @@ from abeyance import names
 from abeyance.client.listing import OPEN_RUNS, RUNS, Listing, written
 from abeyance.client.records import Records
 from abeyance.client.rpc import WorkflowRpc
-from abeyance.errors import Refusal, Unavailable, Unreadable
+from abeyance.errors import Code, Refusal, Unavailable, Unreadable
 from abeyance.history.description import RunDescription
 from abeyance.history.hindrance import hindered
 from abeyance.records import outside
 from abeyance.records.outside import End
+from abeyance.util import gather_limited
 from abeyance.views import ENDED_OUTSIDE, BlockedView
 
 _AT_FIRST: Final = timedelta(days=1)
@@ -26,6 +28,7 @@ _OVERLAP: Final = timedelta(minutes=5)
 """How late visibility may list an end."""
 _MOST_HINDERED: Final = 500
 """After a bad deploy all runs may be: each takes a call to Temporal."""
+_LOST_AT_ONCE: Final = 100
 _HINDERED: Final = (
     f"{OPEN_RUNS} AND ({names.REPORTED_PROBLEMS} IS NOT NULL OR ExecutionStatus = 'Paused')"
 )
@@ -76,6 +79,28 @@ class Janitor:
         if described.shown_status in ENDED_OUTSIDE:
             with suppress(Unavailable):
                 await self.settle(described.run_id)
+
+    async def lose(self, *, among: Collection[str], at: datetime) -> int:
+        """Record as ended those of these open runs that Temporal does not have. Return their number.
+
+        Raises Unavailable.
+        """
+        run_ids = [*among]
+        are_there = await gather_limited(run_ids, self._is_there)
+        missing = [each for each, is_there in zip(run_ids, are_there, strict=True) if not is_there]
+        ended = 0
+        for first in range(0, len(missing), _LOST_AT_ONCE):
+            chunk = missing[first : first + _LOST_AT_ONCE]
+            ended += await self._records.write(outside.lose, chunk, at=at)
+        return ended
+
+    async def _is_there(self, run_id: str) -> bool:
+        try:
+            await self._line.described(run_id)
+        except Refusal as refusal:
+            # What is erased is being removed from the records, too.
+            return refusal.code is not Code.GONE
+        return True
 
     async def settle(self, *run_ids: str) -> int:
         """Record the ends of those of these runs that have ended, and return how many were new."""

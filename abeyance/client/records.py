@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, Final, Literal, TypeVar
 
@@ -13,6 +13,8 @@ from temporalio.client import Client as TemporalClient
 from abeyance import views
 from abeyance.errors import RecordsUnavailable
 from abeyance.keyring import Keyring
+from abeyance.records import adoption
+from abeyance.records.adoption import Other
 from abeyance.records.batch import BEGINNING, Batch
 from abeyance.records.database import Database
 from abeyance.records.following import Following
@@ -120,6 +122,24 @@ class Records:
                 return change(database.transaction(connection, scope), *arguments, **options)
 
         return await asyncio.to_thread(written)
+
+    async def adoptable(self) -> Sequence[Other]:
+        """Return what `adopt` could take over. Raises Unavailable, and RecordsUnavailable."""
+        scope, database = await self._scope.read(), self.database
+        return await database.read(lambda connection: adoption.others(connection, scope))
+
+    async def adopt(self, namespace: str) -> None:
+        """Take over the records of a namespace that was lost, by its id.
+
+        Call it before anything else. Raises SettingsError, Unavailable, and RecordsUnavailable.
+        """
+        scope, database = await self._scope.read(), self.database
+
+        def adopted() -> None:
+            with database.writing() as connection:
+                adoption.adopt(connection, scope, namespace)
+
+        await asyncio.to_thread(adopted)
 
     async def started(self, view: views.RunView, origin: str) -> None:
         """Record a run that has just started, so that it can be read before a worker has it."""

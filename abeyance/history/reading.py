@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
+from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client as TemporalClient
 from temporalio.client import WorkflowHistoryEventFilterType
@@ -19,6 +20,17 @@ from abeyance.history.description import RPC, RunDescription, decoded
 from abeyance.storage.converter import decode_message, of_run
 from abeyance.temporal.retry import NotFound, retry_until
 
+CLOSING_EVENTS: Final = frozenset(
+    {
+        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED,
+        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED,
+        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TIMED_OUT,
+        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCELED,
+        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TERMINATED,
+        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW,
+    }
+)
+"""The types of the last event of a history."""
 _PAGE: Final = 200
 """In transactions of the server, each of one or more events."""
 

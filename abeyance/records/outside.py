@@ -69,6 +69,30 @@ def end(tx: Transaction, ends: Iterable[End]) -> int:
     return len(batches)
 
 
+def lose(tx: Transaction, run_ids: Sequence[str], *, at: datetime) -> int:
+    """Record that Temporal does not have these open runs any more, and return their number."""
+    query = select(runs.c.run_id, runs.c.origin, runs.c.view).where(
+        runs.c.deployment == tx.deployment,
+        runs.c.run_id.in_(run_ids),
+        runs.c.is_newest,
+        runs.c.ended_at.is_(None),
+    )
+    how = {
+        "status": "terminated",
+        "reason": "Temporal does not have this run any more",
+        "ended_at": at,
+        "degraded": True,
+    }
+    lost = [
+        End(
+            origin=row.origin,
+            view=views.RunView.model_validate(tx.documents.read(row.view)).model_copy(update=how),
+        )
+        for row in tx.connection.execute(query)
+    ]
+    return end(tx, lost)
+
+
 def undelivered(
     tx: Transaction, run_id: str, failed: wire.NotificationFailed, *, at: datetime
 ) -> None:

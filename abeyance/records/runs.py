@@ -181,6 +181,14 @@ def by_activity(tx: Transaction, *, inactive_since: datetime | None = None) -> l
     return [ActiveRun(last_activity_at=moment(at), run_id=run_id) for at, run_id in found]
 
 
+def open_ids(tx: Transaction) -> list[str]:
+    """Return the ids of all runs that have not ended."""
+    query = select(runs.c.run_id).where(
+        runs.c.deployment == tx.deployment, runs.c.is_newest, runs.c.ended_at.is_(None)
+    )
+    return [*tx.connection.scalars(query.order_by(runs.c.run_id))]
+
+
 def _conditions(deployment: int, filters: RunFilter) -> Iterator[Condition]:
     yield runs.c.deployment == deployment
     yield runs.c.is_newest

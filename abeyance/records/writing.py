@@ -11,7 +11,7 @@ number of the event `run.rewound`, and its events are numbered after it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, TypeAlias
@@ -23,6 +23,7 @@ from sqlalchemy import (
     update,
 )
 
+from abeyance import views
 from abeyance.records import event_rows, grants, question_rows
 from abeyance.records.batch import BEGINNING, Batch, Rewound, Written, numbered
 from abeyance.records.documents import Documents, Transaction
@@ -107,6 +108,60 @@ def fill(tx: Transaction, batch: Batch) -> None:
         row=run.id,
         is_live=run.is_newest and not run.has_ended,
     )
+
+
+def take_back(
+    tx: Transaction,
+    latest: Batch,
+    questions: Sequence[views.InterruptView],
+    *,
+    over: Mapping[str, float] | None,
+    until: datetime,
+) -> None:
+    """Take back what was recorded after the latest batch of a run, in tasks that began before `until`:
+    there all that the run has done is known. `questions` are all that it knows of.
+
+    Else its next batch does that, but a run that has ended has none, and one that waits for days may have
+    none so long.
+
+    Clocks differ, so the name of the task has to say it too: `over` has, for each execution, the length
+    of its history when the last task began that is over; None says that all are, of any execution.
+    """
+    lock(tx.connection)
+    own = {"deployment": tx.deployment, "run_id": latest.view.run_id, "origin": latest.origin}
+    row = tx.connection.execute(_RUN, own).one_or_none()
+    bound = micros(until)
+    if row is None or not latest.number < row.batch < bound:
+        return
+    shift = 0
+    if latest.rewound is not None:
+        if latest.rewound.salt != row.rewind:
+            return
+        shift = row.rewound_by - latest.rewound.at
+    last = latest.facts_before + len(latest.facts) + shift
+    task = tx.connection.execute(
+        select(events.c.task)
+        .where(events.c.run == row.id, events.c.number > last, events.c.rewound_by.is_(None))
+        .order_by(events.c.number)
+        .limit(1)
+    ).scalar()
+    if task is None:
+        # It is recorded from outside, such as an end by Temporal.
+        return
+    execution, _, length = task.partition("/")
+    if over is not None and int(length) > over.get(execution, 0):
+        return
+    changes = {
+        "number": bound,
+        "after": latest.number,
+        "questions": [*questions],
+        "gone": [],
+        "is_whole": True,
+        "facts_before": last,
+        "facts": [],
+        "rewound": None,
+    }
+    write(tx, [latest.model_copy(update=changes)])
 
 
 def _write(tx: Transaction, batch: Batch, *, revoked_at: datetime | None = None) -> Written:

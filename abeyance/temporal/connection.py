@@ -227,6 +227,19 @@ class OwnScope:
         return self.known
 
 
+async def has_namespace(temporal: TemporalClient, id_: str) -> bool:
+    """Return whether Temporal shows a namespace with this id; whom it may not tell, it says no."""
+    try:
+        await _called(
+            temporal.workflow_service.describe_namespace, DescribeNamespaceRequest(id=id_)
+        )
+    except RPCError as error:
+        if error.status in _RETRYABLE:
+            raise namespace_error("read", temporal, error) from error
+        return False
+    return True
+
+
 async def set_retention(temporal: TemporalClient, length: timedelta) -> None:
     """Set how long the namespace keeps ended runs, including past ones.
 

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from sample_graphs import chain, gated, gates
 from sqlalchemy import delete, select
-from temporal_site import ANYBODY, Site, eventually
+from temporal_site import ANYBODY, Site, begun, eventually
 from temporalio.client import Client as TemporalClient
 
 from abeyance.core.state import Limits
 from abeyance.errors import Code, Refusal
 from abeyance.records import questions, runs
+from abeyance.records.batch import Batch, Fact
 from abeyance.records.documents import Transaction
 from abeyance.records.events import of_run
-from abeyance.records.tables import claims, delegations, deployments
+from abeyance.records.tables import claims, delegations, deployments, micros
 from abeyance.records.tables import events as events_table
 from abeyance.records.tables import runs as runs_table
+from abeyance.records.writing import write
 from abeyance.reindex import reindex
+from abeyance.views import InterruptView
 
 YES = {"approved": True}
 
@@ -199,3 +203,59 @@ async def test_a_run_that_temporal_does_not_have_is_named(temporal: TemporalClie
     with pytest.raises(Refusal) as caught:
         await reindex(temporal, site.client, ["nobody' OR WorkflowId != '"])
     assert caught.value.code is Code.INVALID_RUN_ID
+
+
+async def test_what_a_task_recorded_that_came_to_nothing_is_taken_back(
+    temporal: TemporalClient,
+) -> None:
+    async with begun(temporal, gated()) as (site, run):
+        (gate,) = (await site.until(run.run_id, "awaiting-input")).interrupts
+        before = await everything(site, run.run_id)
+    task = f"{await execution(site, run.run_id)}/99"
+    await site.client.records.write(record_what_never_was, run.run_id, gate=gate, task=task)
+    assert (await run.interrupts()) == []
+    await temporal.get_workflow_handle(run.run_id).terminate("by hand")
+
+    await eventually(lambda: all_listed(site, 1))
+
+    told = await everything(site, run.run_id)
+    assert told[: len(before)] == before
+    assert [type_ for _, type_, *_ in told[len(before) :]] == [
+        "interrupt.cancelled",
+        "run.terminated",
+    ]
+    (question,) = await site.client.records.read(questions.of_run, run.run_id, status="all")
+    assert (question.id, question.status) == (gate.id, "cancelled")
+    again = await everything(site, run.run_id)
+    await reindex(temporal, site.client)
+    assert await everything(site, run.run_id) == again
+
+
+def record_what_never_was(tx: Transaction, run_id: str, *, gate: InterruptView, task: str) -> None:
+    """Record an answer, as a worker does that dies before its workflow task is over."""
+    query = select(runs_table.c.origin, runs_table.c.batch, runs_table.c.told).where(
+        runs_table.c.deployment == tx.deployment, runs_table.c.run_id == run_id
+    )
+    row = tx.connection.execute(query).one()
+    view = runs.run(tx, run_id)
+    assert view is not None
+    now = datetime.now(UTC)
+    told = {"number": row.told + 1, "time": now, "type": "interrupt.answered", "task": task}
+    lost = Batch(
+        number=micros(now),
+        after=row.batch,
+        origin=row.origin,
+        view=view,
+        active_at=now,
+        questions=[gate.model_copy(update={"status": "answered", "settled_at": now})],
+        facts_before=row.told,
+        facts=[Fact.model_validate({**told, "data": {"id": gate.id}})],
+    )
+    write(tx, [lost])
+
+
+async def execution(site: Site, run_id: str) -> str:
+    """The execution in which a run is now."""
+    described = await site.temporal.get_workflow_handle(run_id).describe()
+    assert described.run_id is not None
+    return described.run_id
