@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
+from core_agents import gated, reviewing, turn
 from core_drive import Drive, gate, graph
+from pydantic import BaseModel
 
 from abeyance import wire
-from abeyance.core.json import canonical
 from abeyance.core.spec import START, Default, GoTo
+from abeyance.core.terms import Escalation, Terms
 from abeyance.workflows import visibility
-from abeyance.workflows.details import code, details
+from abeyance.workflows.details import code, details, form
 
+CALL = {"tool": "pay", "arguments": {"amount": 5}}
 START_RUN = wire.StartRun(run_id="r")
 
 
@@ -46,19 +49,15 @@ def test_the_details_say_what_a_run_waits_for_and_how_to_answer() -> None:
     assert (
         f"""To answer, send the update `respond` with
 
-`{{"interrupt_id": "{run.open("ask").id}", "response": ...}}`
-
-The response fits `any JSON`"""
+`{{"interrupt_id": "{run.open("ask").id}", "response": any JSON}}`"""
         in text
     )
     assert "### 2. `pay`\n\n> `Pay?`" in text
     assert "- without a deadline\n- asks for the capability `pay`" in text
     assert (
-        f"""To answer, call `POST /runs/r/respond` of the API with
+        f"""answer through the API, `POST /runs/r/respond`, with
 
-`{{"interrupt_id": "{run.open("pay").id}", "response": ...}}`
-
-The response fits `{canonical(decision)}`"""
+`{{"interrupt_id": "{run.open("pay").id}", "response": {{"approved": boolean, "note"?: string}}}}`"""
         in text
     )
 
@@ -73,10 +72,13 @@ def test_a_long_prompt_is_cut_and_says_so(prompt: str) -> None:
 
 
 def test_the_details_say_who_started_a_run_and_how_to_stop_it() -> None:
-    start = START_RUN.model_copy(update={"started_by": "*ada*"})
+    run = asking(gate("ask"))
+    start = START_RUN.model_copy(
+        update={"started_by": "ada", "labels": {"b": "2", "a": "1"}, "conversation_id": "c*1*"}
+    )
 
-    assert details(asking(gate("ask")).state, start).endswith(
-        "Started by `*ada*`.\n\n"
+    assert details(run.state, start).endswith(
+        "Started by `ada`, conversation `c*1*`, labels `a=1, b=2`.\n\n"
         "Signals, without an argument: `pause` stops it for a while, `cancel` ends it gracefully."
     )
 
@@ -157,12 +159,12 @@ def test_what_is_shown_is_a_code_span_in_which_nothing_is_markup(prompt: str) ->
         assert word in first
 
 
-def test_no_name_of_a_property_leaves_the_code_span_of_the_schema() -> None:
+def test_no_name_of_a_property_leaves_the_code_span_of_the_form() -> None:
     schema = {"type": "object", "properties": {"`<b>`\n\u202e": {"type": "string"}}}
     text = of(gate("ask", schema=schema))
 
-    (line,) = [line for line in text.split("\n") if "The response fits" in line]
-    assert re.fullmatch(r"The response fits `[^`]+`", line)
+    (line,) = [line for line in text.split("\n") if "interrupt_id" in line]
+    assert re.fullmatch(r"`[^`]+`", line)
     assert "<b>" in line
     assert "\u202e" not in text
 
@@ -189,8 +191,97 @@ def test_an_approval_shows_the_call_and_an_answer_to_copy() -> None:
     assert json.loads(body[1])["response"] == {"approved": True}
     assert "To approve, send the update `respond` with\n\n" in text
     assert '"response": {"approved": false, "reason": "..."}}`' in text
-    assert "To approve, call `POST /runs/r/respond` of the API with" in approving(capability="pay")
+    assert "so approve through the API" in approving(capability="pay")
     assert "about the tool" not in approving('Run {"amount":5,"to":"`ada`"}?')
+
+
+def test_the_details_say_when_people_are_reminded_and_who_may_answer_later() -> None:
+    ask = gate("ask", timeout=7200)
+    terms = Terms(
+        remind=(600.0, -1800.0),
+        escalate=(
+            Escalation(after=3600.0, to=("group:directors",), requested_capability="direct"),
+        ),
+    )
+    text = of(replace(ask, question=replace(ask.question, terms=terms)))
+
+    assert "- reminds at 2026-03-02 09:10:00 UTC, 2026-03-02 10:30:00 UTC\n" in text
+    assert (
+        "- from 2026-03-02 10:00:00 UTC on also for `group:directors`, the capability `direct`"
+        in text
+    )
+
+
+def test_the_details_name_the_decisions_that_an_approval_allows() -> None:
+    run = reviewing()
+    turn(run, gated("c1", reason=CALL, terms=Terms(decisions=("reject", "respond"))))
+    text = details(run.state, START_RUN)
+
+    assert "To reject, send the update `respond` with" in text
+    assert "and to answer in its place, with" in text
+    assert '"response": {"approved": true}' not in text
+    assert "; decisions: reject, respond" in text
+
+
+def test_the_details_show_the_preview_of_a_call() -> None:
+    run = reviewing()
+    turn(run, gated("c1", reason=CALL, preview={"summary": "7 would be left"}))
+
+    assert "- a preview of the call: `7 would be left`\n" in details(run.state, START_RUN)
+
+
+# The form of an answer, in one line
+
+
+class Address(BaseModel):
+    street: str
+    number: int | None = None
+
+
+class Verdict(BaseModel):
+    approved: bool
+    grade: Literal["good", "bad"]
+    send_to: Address | None = None
+    tags: list[str] = []
+
+
+@pytest.mark.parametrize(
+    ("schema", "shown"),
+    [
+        (None, "any JSON"),
+        ({}, "any JSON"),
+        ({"type": "boolean"}, "boolean"),
+        ({"type": "object"}, "object"),
+        ({"type": ["string", "null"]}, "string or null"),
+        ({"const": "yes"}, '"yes"'),
+        ({"enum": ["a", 1, None]}, '"a" or 1 or null'),
+        ({"type": "array", "items": {"type": "integer"}}, "[integer, ...]"),
+        ({"$ref": "#/$defs/none"}, "any JSON"),
+        ({"enum": list(range(20))}, "0 or 1 or 2 or 3 or 4 or 5 or 6 or 7 or ..."),
+    ],
+)
+def test_a_schema_is_told_in_words(schema: Any, shown: str) -> None:
+    assert form(schema) == shown
+
+
+def test_a_model_is_told_with_what_may_be_left_out() -> None:
+    assert form(Verdict.model_json_schema()) == (
+        '{"approved": boolean, "grade": "good" or "bad", '
+        '"send_to"?: {"street": string, "number"?: integer or null} or null, '
+        '"tags"?: [string, ...]}'
+    )
+
+
+def test_a_schema_that_contains_itself_ends_somewhere() -> None:
+    schema = {"type": "object", "properties": {"next": {"$ref": "#"}}}
+
+    assert form(schema) == '{"next"?: {"next"?: {"next"?: {"next"?: object}}}}'
+
+
+def test_an_object_of_many_fields_is_cut() -> None:
+    fields = {f"f{number}": {"type": "string"} for number in range(12)}
+
+    assert form({"type": "object", "properties": fields}).endswith('"f7"?: string, ...}')
 
 
 def test_a_timer_says_what_it_is_for() -> None:
