@@ -232,14 +232,14 @@ def question(state: RunState, entry: Interrupt) -> views.InterruptView:
     return views.InterruptView(
         run_id=state.run_id,
         graph=state.spec.name,
-        warnings=_warnings(entry) if entry.status == "open" else [],
+        warnings=_warnings(state, entry) if entry.status == "open" else [],
         **public(entry),
     )
 
 
-def _warnings(entry: Interrupt) -> list[str]:
+def _warnings(state: RunState, entry: Interrupt) -> list[str]:
     repeated = [_REPEATED] if entry.repeats else []
-    return [*repeated, *four_eyes.warnings(entry)]
+    return [*repeated, *four_eyes.warnings(state, entry)]
 
 
 def question_of(view: views.InterruptView) -> Interrupt:

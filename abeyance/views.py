@@ -86,9 +86,9 @@ class InterruptView(Record):
     `answer` and `note` are those that will count then; no deadline is shown, because none applies.
     `reminders` and `escalations` are the times of an open question, and `calendar` is the name of its
     calendar. `claim` has the holder of the claim, and its end. `barred` lists the people whom `not_by`
-    bars, each with the rule; `warnings` say who has no vote, and what may happen twice. Over HTTP,
-    `may_answer` tells whether the caller may answer an open question, `may_answer_for` for whom by a
-    delegation, and `why_not` why not. `note` is the beginning of the note with the answer,
+    bars, each with the rule; `warnings` list the rules that nobody can fulfil, and say what may happen
+    twice. Over HTTP, `may_answer` tells whether the caller may answer an open question, `may_answer_for`
+    for whom by a delegation, and `why_not` why not. `note` is the beginning of the note with the answer,
     at most 500 characters, and `on_behalf_of` is the person for whom it was answered.
     """
 

@@ -212,7 +212,7 @@ def _lowered(form: TermsForm, label: str, errors: DeclarationErrors, *, fills: b
 
 def _nobody(terms: Terms) -> Iterator[str]:
     """Yield the rules that nobody can fulfil."""
-    people = _named(terms)
+    people = core.named(terms)
     if people is None:
         return
     if not people and not terms.assignees:
@@ -226,24 +226,6 @@ def _nobody(terms: Terms) -> Iterator[str]:
             f"quorum={terms.quorum.count} cannot be reached by {', '.join(sorted(people))}: nobody else "
             "may answer, so name more people, or a group"
         )
-
-
-def _named(terms: Terms) -> frozenset[str] | None:
-    """Return the only people who may ever answer a question; None if that cannot be said, because it is
-    up to who has a capability, is in a group, or is named by the run's values.
-    """
-    limits = [terms.assignees] if terms.assignees_only else []
-    if terms.quorum is not None and terms.quorum.of:
-        limits.append(terms.quorum.of)
-    known = [frozenset(people) for people in limits if not _is_undecided(people)]
-    later = [each.to for each in terms.escalate]
-    if not known or any(not people or _is_undecided(people) for people in later):
-        return None
-    return frozenset.intersection(*known).union(*later)
-
-
-def _is_undecided(people: tuple[str, ...]) -> bool:
-    return any(name.startswith(core.GROUP) or core.is_template(name) for name in people)
 
 
 def time_faults(label: str, question: InterruptSpec, *, has_deadline: bool) -> Iterator[str]:

@@ -18,7 +18,7 @@ from abeyance.core.ledger import BARRING, BY_NAME, Answerer, Interrupt, Vote
 from abeyance.core.policy import TIMEOUT
 from abeyance.core.state import Item, RunState, Scope
 from abeyance.core.step import Step
-from abeyance.core.terms import STARTER, Terms, is_template
+from abeyance.core.terms import STARTER, Terms, is_template, named
 from abeyance.core.visit import FanOutBranch, Visit
 from abeyance.core.who_may_answer import person
 from abeyance.errors import Code, Refusal
@@ -147,15 +147,32 @@ def gather(
         _put(step, scope, outer, found)
 
 
-def warnings(entry: Interrupt) -> list[str]:
-    """Return what has no effect of how people have reassigned an open question."""
-    quorum, assignees = entry.quorum, entry.effective_terms.assignees
-    voters = () if quorum is None else quorum.of
-    others = ", ".join(sorted({*assignees} - {*voters}))
-    if not (voters and entry.reassigned and others):
+def warnings(state: RunState, entry: Interrupt) -> list[str]:
+    """Return which rules of an open question nobody can fulfil, or have no effect so far."""
+    terms = entry.terms
+    if terms is None:
         return []
-    why = f"no vote came with the question, which {', '.join(voters)} decide"
-    return [f"{others}: {why}: reassign its votes too if others are to vote"]
+    found = []
+    if (people := named(terms)) is not None:
+        left = people - entry.barred.keys()
+        has_votes = terms.quorum is not None and bool(terms.quorum.of)
+        way_out = "reassign it, and its votes too" if has_votes else "reassign it"
+        if not left:
+            found.append(f"nobody whom it is for may answer: {way_out}")
+        elif terms.quorum is not None and terms.quorum.count > len(left):
+            found.append(f"it takes the approval of more people than it is for: {way_out}")
+    voters = () if terms.quorum is None else terms.quorum.of
+    if voters and entry.reassigned and (others := [*{*terms.assignees} - {*voters}]):
+        found.append(
+            f"{', '.join(sorted(others))}: no vote came with the question, which {', '.join(voters)} "
+            "decide: reassign its votes too if others are to vote"
+        )
+    visit = state.visits[entry.visit]
+    lost = (name for name in terms.not_by if not _is_known(state, visit, name))
+    return [
+        *found,
+        *(f"not_by names {name!r}, which is asked no more: it bars nobody" for name in lost),
+    ]
 
 
 def refuse_both(state: RunState, event: Responded) -> None:

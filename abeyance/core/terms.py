@@ -178,3 +178,21 @@ def is_restricted(terms: Terms | None) -> bool:
 def is_template(name: str) -> bool:
     """Return whether a field of the values says whom a name is of."""
     return "{" in name
+
+
+def named(terms: Terms) -> frozenset[str] | None:
+    """Return the only people who may ever answer a question; None if that cannot be said, because it is
+    up to who has a capability, is in a group, or is named by the run's values.
+    """
+    limits = [terms.assignees] if terms.assignees_only else []
+    if terms.quorum is not None and terms.quorum.of:
+        limits.append(terms.quorum.of)
+    known = [frozenset(people) for people in limits if not _is_undecided(people)]
+    later = [each.to for each in terms.escalate]
+    if not known or any(not people or _is_undecided(people) for people in later):
+        return None
+    return frozenset.intersection(*known).union(*later)
+
+
+def _is_undecided(people: tuple[str, ...]) -> bool:
+    return any(name.startswith(GROUP) or is_template(name) for name in people)

@@ -131,11 +131,11 @@ def test_reassigning_does_not_change_who_votes_and_the_question_says_so() -> Non
     run = asking(quorum=Quorum(count=2, of=("ada", "bob")))
     boss = person("boss", "runs:control")
     reassign(run, boss, "bob")
-    assert four_eyes.warnings(run.open("ask")) == []
+    assert four_eyes.warnings(run.state, run.open("ask")) == []
 
     reassign(run, boss, "dora", "bob")
 
-    (warning,) = four_eyes.warnings(run.open("ask"))
+    (warning,) = four_eyes.warnings(run.state, run.open("ask"))
     assert warning == (
         "dora: no vote came with the question, which ada, bob decide: reassign its votes too if others "
         "are to vote"
@@ -153,7 +153,7 @@ def test_with_its_votes_others_vote_on_a_question_and_votes_of_nobody_else_count
 
     entry = run.open("ask")
     assert [vote.by for vote in entry.votes] == ["bob"]
-    assert (entry.digest == shown, four_eyes.warnings(entry)) == (False, [])
+    assert (entry.digest == shown, four_eyes.warnings(run.state, entry)) == (False, [])
     assert run.facts("interrupt.reassigned")[-1].data["votes"] is True
     assert run.facts("interrupt.reopened")[-1].data["reason"] == "others vote on it since"
     assert refusal_of(run, ADA).code is Code.NOT_ASSIGNED

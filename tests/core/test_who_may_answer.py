@@ -23,7 +23,8 @@ from core_askers import (
 from core_drive import Drive, asked, at, chain, edge, gate, graph, nested
 from core_graphs import sending, sent
 
-from abeyance.core import who_may_answer
+from abeyance.core import four_eyes, who_may_answer
+from abeyance.core.ledger import InterruptTable
 from abeyance.core.policy import EVERYTHING, TEMPORAL, Principal, is_reserved
 from abeyance.core.spec import START, Default
 from abeyance.core.terms import STARTER, Escalation, Quorum, Terms
@@ -365,6 +366,78 @@ def test_names_that_code_makes_up_are_forgotten_at_last() -> None:
         run.answer(f"q{number}", "yes")
     names = [*run.state.root.answerers]
     assert (len(names), names[0], names[-1]) == (200, "q2", "q201")
+
+
+# warnings
+
+
+def warnings_of(run: Drive) -> list[str]:
+    return four_eyes.warnings(run.state, run.open("ask"))
+
+
+def test_a_question_warns_of_rules_that_nobody_can_fulfil() -> None:
+    run = started_by("ada", "first", only_for("ada"))
+    run.finish("first")
+    assert warnings_of(run) == ["nobody whom it is for may answer: reassign it"]
+    run = asking(
+        assignees=("ada", "bob"), assignees_only=True, quorum=Quorum(count=2), not_by=(STARTER,)
+    )
+    run.state = replace(run.state, ledger=barring_first(run))
+    assert warnings_of(run) == [
+        "it takes the approval of more people than it is for: reassign it",
+    ]
+    run = asking(quorum=Quorum(count=2, of=("ada", "bob")), not_by=(STARTER,))
+    run.state = replace(run.state, ledger=barring_first(run))
+    assert warnings_of(run) == [
+        "it takes the approval of more people than it is for: reassign it, and its votes too",
+    ]
+
+
+def test_a_question_warns_that_what_bars_people_from_it_is_asked_no_more() -> None:
+    run = Drive(
+        graph(
+            "work",
+            "first",
+            eyes("ask", "made-up"),
+            ways=[(START, "work"), (START, "first"), ("first", "ask")],
+        )
+    )
+    run.ask("work", "made-up", "other", composite=True)
+    run.finish("first")
+    assert warnings_of(run) == []
+    run.answer("other", "yes")
+    run.ask("work", "third", composite=True)
+    assert warnings_of(run) == ["not_by names 'made-up', which is asked no more: it bars nobody"]
+
+
+def only_for(name: str) -> Any:
+    terms = Terms(assignees=(name,), assignees_only=True, not_by=(STARTER,))
+    return gate("ask", terms=terms)
+
+
+def barring_first(run: Drive) -> Any:
+    entry = replace(run.open("ask"), barred={"ada": "one"})
+    return replace(run.state.ledger, open=InterruptTable({entry.id: entry}))
+
+
+def test_a_question_whose_rules_can_be_fulfilled_warns_of_nothing() -> None:
+    assert warnings_of(Drive(chain(gate("ask")))) == []
+    director = Escalation(after=60, requested_capability="direct")
+    assert warnings_of(asking(assignees_only=True, escalate=(director,))) == []
+    boss = Escalation(after=60, to=("boss",))
+    run = asking(assignees=("ada",), assignees_only=True, escalate=(boss,))
+    run.state = replace(run.state, ledger=barring_first(run))
+    assert warnings_of(run) == []
+    assert warnings_of(asking(assignees=("group:a",), assignees_only=True)) == []
+    assert warnings_of(asking(assignees=("ada", "bob"), assignees_only=True)) == []
+    run = asking(assignees=("ada", "bob"), assignees_only=True, quorum=Quorum(count=2))
+    assert warnings_of(run) == []
+    inner = chain(gate("inside"), name="inner")
+    asks = eyes("ask", "one", STARTER)
+    ways = [(START, "ask"), (START, "work"), ("work", "one"), ("one", "sub")]
+    assert (
+        warnings_of(Drive(graph(asks, "work", gate("one"), nested("sub", inner), ways=ways))) == []
+    )
 
 
 @pytest.mark.parametrize("subject", ["temporal", "timeout", "group:finance"])
