@@ -234,7 +234,7 @@ async def has_namespace(temporal: TemporalClient, id_: str) -> bool:
             temporal.workflow_service.describe_namespace, DescribeNamespaceRequest(id=id_)
         )
     except RPCError as error:
-        if error.status in _RETRYABLE:
+        if error.status in TEMPORARY:
             raise namespace_error("read", temporal, error) from error
         return False
     return True
