@@ -67,6 +67,8 @@ async def planned(deployment: Deployment, described: RunDescription, to: str) ->
         asked = await records.read(discards.asked_in, run_id, to)
         if asked is None:
             raise replies.unknown(to)
+        if not asked.has_waited:
+            raise resets.no_point(to, "it was settled as soon as it was asked")
         tasks, (execution, _, length) = asked.task, asked.task.partition("/")
         history = await _history(deployment, run_id, execution)
         found = resets.point(history, int(length), to, by_deadline=asked.by_deadline)

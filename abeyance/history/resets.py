@@ -92,7 +92,7 @@ def point(
     """
     completed = _task_of(history, length)
     if completed is None:
-        raise _no_point(question, "the task that asked it is not in the history of the run")
+        raise no_point(question, "the task that asked it is not in the history of the run")
     after = [event for event in history if event.event_id > completed.event_id]
     begun = _begun(after)
     is_over = bool(after) and after[-1].event_type in _ENDS
@@ -116,7 +116,7 @@ def point(
         return next_task
     if begun is None and not is_over:
         raise Unavailable("no worker has gone on with the run: start one, and repeat the call")
-    raise _no_point(
+    raise no_point(
         question,
         "it was asked because of an answer or a deadline, and a signal or the end of the run came next",
     )
@@ -154,7 +154,8 @@ def _is_lost(event: HistoryEvent) -> bool:
     return ran.get("activity_type") != names.RECORD_ACTIVITY
 
 
-def _no_point(question: str, why: str) -> Refusal:
+def no_point(question: str, why: str) -> Refusal:
+    """Return the refusal `gone` of a rewind to a question that no point of the history has open."""
     return Refusal(
         Code.GONE,
         f"The run cannot be rewound to {question!r}: {why}. Rewind it to an earlier question, or to its "

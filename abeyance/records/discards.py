@@ -17,6 +17,7 @@ from abeyance.records.selecting import the_run
 from abeyance.records.tables import events, runs
 
 _ALL: Final = 1_000_000
+_SETTLED: Final = frozenset({"interrupt.answered", "interrupt.cancelled", "interrupt.expired"})
 _BEGIN: Final = frozenset({"node.started", "tool.started"})
 
 
@@ -31,10 +32,13 @@ class Standing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """The task in which a question was asked, and whether the deadline of another one passed in it."""
+    """The task in which a question was asked, whether the deadline of another one passed in it, and
+    whether the question has waited for an answer then.
+    """
 
     task: str
     by_deadline: bool
+    has_waited: bool
 
 
 def asked_in(tx: Transaction, run_id: str, interrupt_id: str) -> Asked | None:
@@ -46,13 +50,19 @@ def asked_in(tx: Transaction, run_id: str, interrupt_id: str) -> Asked | None:
         .where(events.c.type.startswith("interrupt."), events.c.rewound_by.is_(None))
         .where(events.c.task.is_not(None))
     )
-    task, late = None, set()
+    task, settled_in, late = None, None, set()
     for row in tx.connection.execute(query.order_by(events.c.number)):
         if row.actor == TIMEOUT:
             late.add(row.task)
-        if row.type == "interrupt.opened" and tx.documents.read(row.data).get("id") == interrupt_id:
+        if tx.documents.read(row.data).get("id") != interrupt_id:
+            continue
+        if row.type == "interrupt.opened":
             task = row.task
-    return None if task is None else Asked(task=task, by_deadline=task in late)
+        elif row.type in _SETTLED:
+            settled_in = row.task
+    if task is None:
+        return None
+    return Asked(task=task, by_deadline=task in late, has_waited=task != settled_in)
 
 
 def standing(tx: Transaction, run_id: str) -> Standing | None:

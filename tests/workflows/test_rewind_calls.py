@@ -33,6 +33,26 @@ from abeyance.history import resets
 from abeyance.runtime import retries
 
 
+async def test_a_question_that_was_settled_as_soon_as_it_was_asked_has_no_point(
+    temporal: TemporalClient,
+) -> None:
+    graph = Graph("late", state=State)
+    graph.interrupt("go", prompt="Go?")
+    graph.edge(START, "go")
+    site = Site(temporal, graph)
+    run_id = await site.start()
+    await temporal.get_workflow_handle(run_id).cancel()
+    async with site.worker():
+        await site.ended(run_id)
+        told = await events(site, run_id)
+        (question,) = [event.data["id"] for event in told if event.type == "interrupt.opened"]
+
+        refusal = await refused(site.client.run(run_id).rewind(to=question))
+
+        assert refusal.code is Code.GONE
+        assert "settled as soon as it was asked" in str(refusal)
+
+
 async def test_values_are_not_patched_where_code_was_under_way(temporal: TemporalClient) -> None:
     held = Held()
     graph = held.graph
