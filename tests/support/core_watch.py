@@ -65,8 +65,10 @@ class Watch:
                 case RunNode(input=given):
                     self._ordered(before, after, given)
                 case StopNode(visit=visit):
-                    # What was due comes first: it may stop the visit whose outcome comes next.
-                    assert visit in self.orders or visit == ended
+                    # What was due comes first: it may stop the visit whose outcome comes next. So may a
+                    # retry, which begins with what code came to before.
+                    known = before.resumption.outcomes if before.resumption else ()
+                    assert visit in self.orders or visit == ended or visit in known
                     self._is_to_stop(effect)
                 case Publish():
                     # Of a retry it tells later.
