@@ -25,6 +25,11 @@ class Rewinds:
         # A reset to the beginning comes before there is a state to tell.
         self._is_new()
 
+    @property
+    def is_redone(self) -> bool:
+        """Whether a task is done again by which the run may ask the question that it was rewound to."""
+        return bool(self._salt)
+
     def begin(self, state: RunState) -> bool:
         """Tell a run that begins, and return whether it is one that was reset to its beginning."""
         if self._salt:

@@ -316,7 +316,9 @@ class AgentRun(Updates):
             self._advance(events.TaskBegan(now=event.now))
         due = self._history.due(self._state.limits.continue_as_new_after)
         # Before the event, so that the work it makes ready waits for the continue-as-new.
-        if due is not None and due != self._state.rotation:
+        # A question of a task that is done again has to come with it: the next history would give it
+        # another id.
+        if due is not None and due != self._state.rotation and not self._rewinds.is_redone:
             self._advance(events.RotationDue(now=event.now, hard=due == "hard"))
         rejected = self._state.mailbox.rejected
         self._advance(event)
