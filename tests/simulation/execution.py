@@ -28,6 +28,7 @@ from tests.simulation.history import (
     STARTED,
     TERMINATED,
     Logged,
+    as_replayed,
     told,
 )
 from tests.simulation.tasks import Attempt, Done, Update
@@ -277,7 +278,7 @@ class Execution:
         self._settle(attempt)
         steps = [
             [
-                _as_replayed(job)
+                as_replayed(job)
                 for job in step
                 if not job.HasField("do_update") or job.do_update.id in accepted
             ]
@@ -487,15 +488,3 @@ class Execution:
 
 def _is_waiting(update: Update) -> bool:
     return not update.is_accepted and update.attempt is None and not update.settled.is_set()
-
-
-def _as_replayed(job: Job) -> Job:
-    """Return a job as a replay has it: of a local activity that failed, only the cause."""
-    if not job.resolve_activity.is_local:
-        return job
-    replayed = Job()
-    replayed.CopyFrom(job)
-    failed = replayed.resolve_activity.result.failed
-    if failed.failure.HasField("activity_failure_info"):
-        failed.failure.CopyFrom(job.resolve_activity.result.failed.failure.cause)
-    return replayed

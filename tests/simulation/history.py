@@ -89,3 +89,15 @@ def _shown(number: int, logged: Logged) -> HistoryEvent:
         failed = event.workflow_task_failed_event_attributes
         failed.cause, failed.failure.message = _RESET, logged.about
     return event
+
+
+def as_replayed(job: Job) -> Job:
+    """Return a job as a replay has it: of a local activity that failed, only the cause."""
+    if not job.resolve_activity.is_local:
+        return job
+    replayed = Job()
+    replayed.CopyFrom(job)
+    failed = replayed.resolve_activity.result.failed
+    if failed.failure.HasField("activity_failure_info"):
+        failed.failure.CopyFrom(job.resolve_activity.result.failed.failure.cause)
+    return replayed
