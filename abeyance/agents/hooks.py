@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from functools import partial
 from typing import Any, ClassVar, Final, TypeAlias, Unpack
 
@@ -200,5 +201,14 @@ def _method_faults(hook: object, label: str) -> Iterator[str]:
         # Statically: reading a property may run any code.
         if not callable(inspect.getattr_static(hook, name, None)):
             continue
-        if name.startswith(("before_", "after_")):
+        close = get_close_matches(_snake(name), METHODS, n=1, cutoff=0.85)
+        if close:
+            yield f"{label} has {name}, which is never called; is it {close[0]}?"
+        elif name.startswith(("before_", "after_")):
             yield f"{label} has {name}, which is never called; there are {', '.join(METHODS)}"
+
+
+def _snake(name: str) -> str:
+    return "".join(f"_{char.lower()}" if char.isupper() else char for char in name).removeprefix(
+        "on_"
+    )

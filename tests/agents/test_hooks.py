@@ -190,6 +190,10 @@ def test_a_hook_has_async_methods_that_take_an_event() -> None:
 
         async def before_tool_cal(self, event: BeforeToolCall) -> None: ...
 
+        async def beforeToolCall(self, event: Any) -> None: ...  # noqa: N802
+
+        async def on_after_tool_call(self, event: Any) -> None: ...
+
         async def before_lunch(self, event: Any) -> None: ...
 
     assert hook_faults(ApprovalHook()) == []
@@ -201,8 +205,10 @@ def test_a_hook_has_async_methods_that_take_an_event() -> None:
         for fault in (
             "has before_tool_call, which is not async: write `async def before_tool_call(self, event)`",
             "has after_tool_call, which must take one event: write (self, event)",
+            "has beforeToolCall, which is never called; is it before_tool_call?",
             f"has before_lunch, which is never called; there are {methods}",
-            f"has before_tool_cal, which is never called; there are {methods}",
+            "has before_tool_cal, which is never called; is it before_tool_call?",
+            "has on_after_tool_call, which is never called; is it after_tool_call?",
         )
     ]
 
