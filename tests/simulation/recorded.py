@@ -182,7 +182,7 @@ class Recorded:
             untold = {*_UNTOLD}
             if self._routed_at == len(self._told):
                 # The next code is held back for another task.
-                untold.add("version")
+                untold |= {"version", "values"}
             if not _published(self._told):
                 # It may be that of a first workflow task that came to nothing.
                 untold.add("created_at")
