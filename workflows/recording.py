@@ -217,9 +217,10 @@ class Recorder:
         number = int(workflow.now().timestamp() * 1_000_000) - 1
         tell = workflow.extern_functions().get(_TELL)
         is_due = self._task is None and self._rewound is None and number > self._number
-        if tell is None or not is_due:
-            return
         state, start = known()
+        # What is about to be recorded as ended has no event of its end yet.
+        if tell is None or not is_due or state.finished:
+            return
         entries = (*state.ledger.open.values(), *state.ledger.settled.values())
         told = {
             "is_whole": True,

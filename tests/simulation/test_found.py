@@ -152,3 +152,38 @@ def test_what_comes_after_the_end_of_a_run_can_be_read_although_a_call_is_under_
             site.close()
 
     assert told[-2:] == ["run.cancelled", "message.rejected"]
+
+
+def test_no_run_is_recorded_as_ended_before_the_event_of_its_end() -> None:
+    with virtual_time() as loop:
+        loop.set_task_factory(task_factory)
+        site = Site(loop, Chance(0, []))
+        server, site.graph = site.server, Graph("g", state=State)
+        server.is_calm = True
+        site.graph.interrupt("ask", prompt="Go on?")
+        site.graph.edge(START, "ask")
+
+        async def main() -> None:
+            site.worker_comes()
+            temporal, _ = connected(server)
+            await Client(temporal, task_queue=QUEUE).runs.start(site.graph, run_id="r")
+            await asyncio.sleep(5)
+            server.workers[0].kill()
+            server.records._away_until = loop.time() + 60
+            await temporal.get_workflow_handle("r").cancel()
+            # It replays the run, and then hears of the cancel.
+            site.worker_comes()
+            await asyncio.sleep(100)
+
+        try:
+            site.run(main())
+            kept = server.records.kept()
+            execution = server.execution("r")
+        finally:
+            site.close()
+
+    assert execution is not None
+    assert not execution.is_open
+    assert kept.view is not None
+    assert kept.view.ended_at is None
+    assert [type_ for _, _, type_, *_ in kept.events][-1] == "run.awaiting_input"
