@@ -369,7 +369,7 @@ def require(caller: Principal, *capabilities: str, unless: str | None = None) ->
     if missing and not (unless is not None and caller.may(unless)):
         raise Refusal(
             Code.CAPABILITY_REQUIRED,
-            f"{caller.subject!r} lacks the {'capability' if len(missing) == 1 else 'capabilities'} "
+            f"You lack the {'capability' if len(missing) == 1 else 'capabilities'} "
             f"{' and '.join(map(repr, missing))}, which this request requires.",
             capability=missing[0],
             capabilities=list(missing),

@@ -166,7 +166,7 @@ async def seen_by(caller: Principal, entries: Sequence[V], client: Client) -> li
 def _standing(entry: views.InterruptView, request: Request) -> dict[str, Any]:
     question = projections.question_of(entry)
     if not request.principal.may(RESPONDS):
-        detail = f"{request.principal.subject!r} lacks the capability {RESPONDS!r}."
+        detail = f"You lack the capability {RESPONDS!r}."
         why = views.WhyNot(code=str(Code.CAPABILITY_REQUIRED), detail=detail)
         return {"may_answer": False, "why_not": why}
     names = who_may_answer.names(question, request)

@@ -147,7 +147,7 @@ def refuse_take_back(state: RunState, event: TakenBack) -> None:
         policy.refuse_without_control(
             event.principal,
             entry,
-            f"{event.principal.subject!r} has not approved {entry.name!r}, and taking back the answer of "
+            f"You have not approved {entry.name!r}, and taking back the answer of "
             f"somebody else requires {policy.CONTROL!r}.",
         )
 

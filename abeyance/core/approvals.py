@@ -274,7 +274,7 @@ def refuse_unless_rememberable(entry: Interrupt, answer: Json, event: Responded)
     if why is None and EVERYTHING in principal.capabilities and not is_literal:
         whose = "whose capabilities are listed" if capability is None else f"who has {capability!r}"
         why = (
-            f"{principal.subject!r} has every capability ({EVERYTHING!r}), and what that allows is not "
+            f"you have every capability ({EVERYTHING!r}), and what that allows is not "
             f"remembered: answer as somebody {whose}"
         )
     if why is not None:
@@ -287,14 +287,12 @@ def refuse_unless_rememberable(entry: Interrupt, answer: Json, event: Responded)
 
 def _no_room(entry: Interrupt, event: Responded) -> str | None:
     """Return why its maker can have no further grant; None if there is room for it."""
-    who, taken, more = event.principal.subject, event.granted_bytes or 0, bytes_of(_shared(entry))
+    taken, more = event.granted_bytes or 0, bytes_of(_shared(entry))
     if (event.granted or 0) >= MOST:
-        return (
-            f"{who!r} has {event.granted} grants, and {MOST} is the most: revoke some of them first"
-        )
+        return f"you have {event.granted} grants, and {MOST} is the most: revoke some of them first"
     if taken + more > MOST_BYTES:
         return (
-            f"the grants of {who!r} take {taken} bytes and this one {more}, and {MOST_BYTES} is the "
+            f"your grants take {taken} bytes and this one {more}, and {MOST_BYTES} is the "
             "most: revoke some of them first"
         )
     return None
@@ -326,9 +324,9 @@ def refuse_too_wide(entry: Interrupt, answer: Json, event: Responded) -> None:
     elif wanted["where"] not in allowed.where:
         why = f"in every {wanted['where']}, and the author allows {' and '.join(allowed.where)}"
     elif event.remember_only == "run" and wanted["where"] != "run":
-        why = f"in every {wanted['where']}, and {event.principal.subject!r} sees only some runs"
+        why = f"in every {wanted['where']}, and you see only some runs"
     elif capability is not None and capability not in event.principal.capabilities:
-        why = f"without the capability {capability!r}, which {event.principal.subject!r} lacks"
+        why = f"without the capability {capability!r}, which you lack"
     if why is not None:
         raise Refusal(
             Code.GRANT_TOO_WIDE,

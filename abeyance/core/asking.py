@@ -244,14 +244,14 @@ def _breakpoint(step: Step, visit: Visit, name: str) -> InterruptSpec:
     if visit.members:
         return InterruptSpec(
             name=name,
-            prompt=f"{begins}, within an item of a fan-out: let the run go on (null)?",
+            prompt=f"{begins}, within an item of a fan-out: let the run go on?",
             payload={"values": values, "node": visit.node},
             response_schema={"type": "null"},
         )
     graph, version = step.run.graph_of(visit.scope), step.run.scopes[visit.scope].version
     return InterruptSpec(
         name=name,
-        prompt=f"{begins}: let the run go on (null), or edit its values first?",
+        prompt=f"{begins}: let the run go on, or edit its values first?",
         payload={"values": values, "version": version, "node": visit.node},
         response_schema=_breakpoint_schema(graph),
         rewrites=_rewrites(graph),

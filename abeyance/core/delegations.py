@@ -126,7 +126,7 @@ class Delegations:
             raise Refusal(Code.INVALID_BODY, f"This cannot be delegated: {message}.", errors=faults)
         if missing := wanted.maker.lacks(wanted.capabilities or ()):
             lent = ", ".join(map(repr, missing))
-            message = f"{wanted.maker.subject!r} cannot lend {lent}: lend what you have yourself."
+            message = f"You cannot lend {lent}: lend what you have yourself."
             raise capability_required(message, *missing)
         made = _made(wanted, now)
         if too_many := _too_many(kept, made):
@@ -225,11 +225,11 @@ def _too_many(kept: Iterable[Delegation], made: Delegation) -> str | None:
     """Return why there is no room for one more; None if there is."""
     own = [each for each in kept if each.by == made.by]
     if len(own) >= MOST:
-        return f"{made.by!r} has made {len(own)} delegations, and no more fit: delete some of them"
+        return f"you have made {len(own)} delegations, and no more fit: delete some of them"
     more = _size(made)
     if (taken := sum(map(_size, own))) + more > MOST_BYTES:
         return (
-            f"the delegations that {made.by!r} has made take {taken} bytes and this one {more}, and "
+            f"the delegations that you have made take {taken} bytes and this one {more}, and "
             f"{MOST_BYTES} fit: shorten the reason, or delete some of them"
         )
     if (taken := sum(map(_size, kept))) + more > MOST_BYTES_IN_ALL:

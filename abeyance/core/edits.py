@@ -28,7 +28,7 @@ from abeyance.core import (
 from abeyance.core.deadlines import moment
 from abeyance.core.json import Json, rfc3339
 from abeyance.core.ledger import Claim, Interrupt, Ledger, digest_of
-from abeyance.core.policy import CONTROL, Principal, lacks, refuse_without_control
+from abeyance.core.policy import CONTROL, Principal, lacks, may_not, refuse_without_control
 from abeyance.core.replies import unknown
 from abeyance.core.spec import Default, GoTo
 from abeyance.core.state import RunState, Status
@@ -297,6 +297,6 @@ def _refuse_others(entry: Interrupt, principal: Principal, doing: str, more: str
     refuse_without_control(
         principal,
         entry,
-        f"{principal.subject!r} may not {doing}: only who has claimed {entry.name!r}{more}, and who has "
+        f"{may_not(principal, doing)}: only who has claimed {entry.name!r}{more}, and who has "
         f"{CONTROL!r}, may do that.",
     )

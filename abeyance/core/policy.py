@@ -109,6 +109,17 @@ TIMEOUT = "timeout"
 """The subject of an answer that was given by default at a deadline."""
 
 
+def named(who: str | None, reader: Principal) -> str:
+    """Return what a refusal calls somebody to its reader. Who calls through Temporal is no person."""
+    return "you" if who == reader.subject and reader != TEMPORAL else repr(who)
+
+
+def may_not(reader: Principal, doing: str) -> str:
+    """Begin a refusal with what its reader may not do."""
+    who = named(reader.subject, reader)
+    return f"{who[0].upper()}{who[1:]} may not {doing}"
+
+
 def is_reserved(subject: str) -> bool:
     """Return whether nobody may have this subject: the run acts under it, or it is that of a group."""
     return subject in {TEMPORAL.subject, TIMEOUT} or subject.startswith(GROUP)
@@ -157,7 +168,7 @@ def lacks(
 ) -> Refusal:
     """Return the Refusal that names every missing capability."""
     missing = ", ".join(map(repr, lacking))
-    message = f"{principal.subject!r} may not {doing}: missing {missing}. {why}"
+    message = f"{may_not(principal, doing)}: missing {missing}. {why}"
     return capability_required(message, *lacking)
 
 

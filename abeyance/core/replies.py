@@ -13,7 +13,7 @@ from abeyance.core import approvals, ledger, who_may_answer
 from abeyance.core.events import Responded
 from abeyance.core.json import Json, rfc3339, sha256, why_not_json
 from abeyance.core.ledger import Interrupt, Ledger, Receipt, Vote
-from abeyance.core.policy import TIMEOUT, Principal
+from abeyance.core.policy import TIMEOUT, Principal, named
 from abeyance.errors import Code, Refusal
 
 
@@ -51,8 +51,8 @@ def _nothing_open(ledger: Ledger, answer: Json, principal: Principal) -> Refusal
     is_same = why_not_json(answer) is None and sha256(answer) == last.answer_sha256
     return Refusal(
         Code.NOTHING_OPEN,
-        f"The run has no open interrupt. The last one, {last.name!r}, was answered by {last.by!r} at "
-        f"{when}, with {'the same' if is_same else 'another'} answer.",
+        f"The run has no open interrupt. The last one, {last.name!r}, was answered by "
+        f"{named(last.by, principal)} at {when}, with {'the same' if is_same else 'another'} answer.",
         last={
             "interrupt_id": last.id,
             "name": last.name,
@@ -188,8 +188,9 @@ def _receipt(entry: Interrupt, answer: Json, event: Responded, name: str | None)
             assert until is not None  # noqa: S101 it is held
             raise Refusal(
                 Code.ALREADY_ANSWERED,
-                f"{entry.name!r} was answered by {held.by!r} at {rfc3339(held.at)}. The answer can be "
-                f"taken back until {rfc3339(until)}: take it back to answer anew.",
+                f"{entry.name!r} was answered by {named(held.by, event.principal)} at "
+                f"{rfc3339(held.at)}. The answer can be taken back until {rfc3339(until)}: take it back "
+                "to answer anew.",
                 interrupt_id=entry.id,
                 answered_by=held.by,
                 answered_at=rfc3339(held.at),
@@ -218,7 +219,7 @@ def _receipt(entry: Interrupt, answer: Json, event: Responded, name: str | None)
         case "answered":
             raise Refusal(
                 Code.ALREADY_ANSWERED,
-                f"{entry.name!r} was answered by {entry.by!r} at {when}"
+                f"{entry.name!r} was answered by {named(entry.by, event.principal)} at {when}"
                 + (", so no more votes count." if entry.votes else ", with another answer."),
                 interrupt_id=entry.id,
                 answered_by=entry.by,

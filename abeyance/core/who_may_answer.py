@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from abeyance.core.json import Json, canonical, fill_by, look_up, rfc3339
 from abeyance.core.ledger import Claim, Interrupt
-from abeyance.core.policy import TEMPORAL, Principal, capability_required, is_reserved
+from abeyance.core.policy import TEMPORAL, Principal, capability_required, is_reserved, may_not
 from abeyance.core.terms import STARTER, Escalation, Terms, is_template
 from abeyance.errors import Code, Refusal
 
@@ -126,7 +126,7 @@ def lacks_capability(question: Interrupt, principal: Principal) -> Refusal:
     """Return the refusal of a principal without the capability that a question asks for."""
     capability = question.requested_capability
     return capability_required(
-        f"{principal.subject!r} may not answer {question.name!r}: it asks for the capability "
+        f"{may_not(principal, f'answer {question.name!r}')}: it asks for the capability "
         f"{capability!r}. The interrupt stays as it is.",
         capability,
         interrupt_id=question.id,
@@ -170,7 +170,7 @@ def _right(question: Interrupt, request: Request) -> str | None:
         case several:
             raise Refusal(
                 Code.AMBIGUOUS_DELEGATION,
-                f"{principal.subject!r} may answer {question.name!r} for "
+                f"You may answer {question.name!r} for "
                 f"{', '.join(map(repr, several))}: name one with `on_behalf_of`.",
                 interrupt_id=question.id,
                 on_behalf_of=several,
@@ -203,7 +203,7 @@ def _no_right(question: Interrupt, request: Request) -> Refusal:
     ):
         return Refusal(
             Code.NOT_ASSIGNED,
-            f"{principal.subject!r} cannot answer {question.name!r} for {wanted!r}, who has not "
+            f"You cannot answer {question.name!r} for {wanted!r}, who has not "
             "delegated that: leave out `on_behalf_of`, or ask for a delegation.",
             interrupt_id=question.id,
             on_behalf_of=wanted,
@@ -214,12 +214,12 @@ def _no_right(question: Interrupt, request: Request) -> Refusal:
     of = () if terms.quorum is None else terms.quorum.of
     later = [name for each in _escalated(question, request.now) for name in each.to]
     people = [*(of or terms.assignees), *later][:_MOST_NAMED]
-    named = ", ".join(people)
+    listed = ", ".join(people)
     return Refusal(
         Code.NOT_ASSIGNED,
-        f"{principal.subject!r} has no vote on {question.name!r}. These have: {named}."
+        f"You have no vote on {question.name!r}. These have: {listed}."
         if of
-        else f"{principal.subject!r} may not answer {question.name!r}: it is only for {named}. Leave it "
+        else f"{may_not(principal, f'answer {question.name!r}')}: it is only for {listed}. Leave it "
         "to them, or have it reassigned.",
         interrupt_id=question.id,
         assignees=people,
@@ -270,16 +270,16 @@ def _refuse_barred(question: Interrupt, principal: Principal, name: str | None) 
         who = next((each for each in (principal.subject, name) if each in barred), None)
         if who is None:
             return
-        rule = barred[who]
+        rule, is_own = barred[who], who == principal.subject
         did = f"answered {rule!r}"
         if rule == STARTER:
             did = "started this run"
         elif is_template(rule):
-            did = f"is the {rule[1:-1]!r} of this run"
-        answer = f"{who!r} cannot answer {question.name!r}"
-        if who != principal.subject:
-            answer = f"nobody can answer {question.name!r} for {who!r}"
-        why = f"{who!r} {did}, so {answer}. Ask another approver."
+            did = f"{'are' if is_own else 'is'} the {rule[1:-1]!r} of this run"
+        why = f"{who!r} {did}, so nobody can answer {question.name!r} for {who!r}."
+        if is_own:
+            why = f"You {did}, so you cannot answer {question.name!r}."
+        why += " Ask another approver."
     raise Refusal(
         Code.SEPARATION_OF_DUTIES,
         why,

@@ -135,7 +135,7 @@ async def start(
     if body.on_behalf_of not in (None, caller.subject) and not caller.may(STARTS_FOR):
         raise Refusal(
             Code.CAPABILITY_REQUIRED,
-            f"{caller.subject!r} may not start a run on behalf of {body.on_behalf_of!r}: that takes the "
+            f"You may not start a run on behalf of {body.on_behalf_of!r}: that takes the "
             f"capability {STARTS_FOR!r}, which no other one includes. Leave out `on_behalf_of`, or have "
             f"{STARTS_FOR!r} added to the token of this service.",
             capability=STARTS_FOR,

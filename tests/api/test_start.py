@@ -87,7 +87,7 @@ async def test_nobody_starts_runs_for_others_without_its_own_capability(api: Api
         "runs:start-for",
         ["runs:start-for"],
     )
-    assert "'svc' may not start a run on behalf of 'carol'" in refused["detail"]
+    assert "You may not start a run on behalf of 'carol'" in refused["detail"]
     assert "Leave out `on_behalf_of`, or have 'runs:start-for' added" in refused["detail"]
     own = {**body, "on_behalf_of": "svc"}
     started = await api.http.post("/runs", json=own, headers=able)

@@ -246,7 +246,7 @@ def test_a_refusal_says_what_it_is_that_somebody_may_not_do(
 ) -> None:
     run = at(moment)
     kind, fields = OPERATIONS[operation](run, PEOPLE["nobody"])
-    assert f"'nobody' may not {doing}: missing '" in run.refused(kind, **fields).message
+    assert f"You may not {doing}: missing '" in run.refused(kind, **fields).message
 
 
 # what a graph can ask for

@@ -277,7 +277,7 @@ def test_a_refusal_says_which_question_it_is_and_what_it_would_take() -> None:
         (events.Reassigned, {"to": ("bob",)}, reassign),
     ):
         refusal = run.refused(kind, **about, **fields)
-        assert refusal.message == f"'bob' may not {doing} who has 'runs:control', may do that."
+        assert refusal.message == f"You may not {doing} who has 'runs:control', may do that."
         assert refusal.details == {
             "interrupt_id": id_,
             "capability": "runs:control",

@@ -79,7 +79,7 @@ def test_a_delegation_has_a_time_and_another_person(fields: dict[str, Any], poin
 def test_nobody_lends_what_they_do_not_have() -> None:
     refusal = refusal_of(capabilities=("refunds:approve", "payments:release", "a:b"))
     assert refusal.code is Code.CAPABILITY_REQUIRED
-    assert "'ada' cannot lend 'a:b', 'payments:release'" in refusal.message
+    assert "You cannot lend 'a:b', 'payments:release'" in refusal.message
     assert refusal.details == {"capability": "a:b", "capabilities": ["a:b", "payments:release"]}
 
 
@@ -111,7 +111,7 @@ def test_there_are_not_more_than_fit_of_one_maker() -> None:
     book, told = filled("ada", "dan")
 
     assert len(book.all) == 2 * MOST
-    assert told[0] == "'ada' has made 50 delegations, and no more fit: delete some of them"
+    assert told[0] == "you have made 50 delegations, and no more fit: delete some of them"
 
 
 def test_what_one_maker_writes_is_bounded_in_bytes() -> None:

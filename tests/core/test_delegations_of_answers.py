@@ -129,7 +129,7 @@ def test_who_may_answer_for_two_names_one() -> None:
     delegations = (lent("ada", "bob", PAY), lent("carol", "bob", PAY), lent("dan"))
     refusal = refusal_of(run, BOB, delegations=delegations)
     assert refusal.code is Code.AMBIGUOUS_DELEGATION
-    assert "'bob' may answer 'ask' for 'ada', 'carol'" in refusal.message
+    assert "You may answer 'ask' for 'ada', 'carol'" in refusal.message
     assert refusal.details == {
         "interrupt_id": run.open("ask").id,
         "on_behalf_of": ["ada", "carol"],
@@ -144,7 +144,7 @@ def test_without_a_delegation_nobody_answers_for_somebody() -> None:
     for delegations in ((), (lent("dan"),)):
         refusal = refusal_of(run, BOB, on_behalf_of="ada", delegations=delegations)
         assert refusal.code is Code.NOT_ASSIGNED
-        assert "'bob' cannot answer 'ask' for 'ada'" in refusal.message
+        assert "You cannot answer 'ask' for 'ada'" in refusal.message
         assert refusal.details == {
             "interrupt_id": run.open("ask").id,
             "on_behalf_of": "ada",

@@ -50,7 +50,7 @@ def test_the_people_of_a_question_are_those_whom_the_start_named() -> None:
         Code.SEPARATION_OF_DUTIES,
         ["{requester}"],
     )
-    assert "'carol' is the 'requester' of this run" in refusal.message
+    assert "You are the 'requester' of this run" in refusal.message
 
 
 @pytest.mark.parametrize(

@@ -168,7 +168,7 @@ def test_who_controls_runs_takes_back_anybodys_answer_and_others_only_their_own(
         "runs:control",
     )
     assert refusal.message == (
-        "'bob' has not approved 'ask', and taking back the answer of somebody else requires "
+        "You have not approved 'ask', and taking back the answer of somebody else requires "
         "'runs:control'."
     )
     for who in (OPS, ROOT, TEMPORAL):

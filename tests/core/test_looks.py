@@ -32,7 +32,7 @@ def test_a_person_is_shown_the_values_before_the_node_runs() -> None:
     entry = run.open(BEFORE)
     assert (entry.kind, entry.address) == ("static", "graph:g;node:a")
     assert entry.payload == {"values": {"x": "{x}"}, "version": 1, "node": "a"}
-    assert entry.prompt == "Before 'a': let the run go on (null), or edit its values first?"
+    assert entry.prompt == "Before 'a': let the run go on, or edit its values first?"
     assert entry.requested_capability is None
 
     run.answer(BEFORE, None)

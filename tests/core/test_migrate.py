@@ -188,7 +188,7 @@ def test_a_migration_takes_every_capability_of_the_run_and_an_open_run() -> None
     run = Drive(chain(gate("ask", capability="approve")))
     spec = chain(gate("ask", capability="approve"), "b")
     refusal = run.refused(events.Migrated, principal=ADA, spec=spec)
-    assert refusal.message.startswith("'ada' may not migrate the run: missing ")
+    assert refusal.message.startswith("You may not migrate the run: missing ")
     assert refusal.details["capabilities"] == ["approve"]
     run.cancel()
 

@@ -381,10 +381,10 @@ def test_a_retry_that_changes_the_course_takes_every_capability(fields: Mapping[
     run.cancel()
 
     refused = refusal(run, ADA, **fields)
-    assert refused.message.startswith("'ada' may not retry the run: missing ")
+    assert refused.message.startswith("You may not retry the run: missing ")
     assert refused.details["capabilities"] == ["approve"]
     refused = refusal(run, Principal(subject="eve"))
-    assert refused.message.startswith("'eve' may not retry the run: missing ")
+    assert refused.message.startswith("You may not retry the run: missing ")
     assert refused.details["capabilities"] == ["runs:control"]
     run.start_again(ADA)
     assert run.status == "awaiting-input"

@@ -65,7 +65,7 @@ def test_an_answer_without_a_principal_is_of_nobody_whom_a_question_is_for() -> 
 def test_who_may_not_answer_is_told_which_question_it_is_and_what_it_takes() -> None:
     run = asking(capability=PAY)
     refusal = refusal_of(run, ADA)
-    assert "'ada' may not answer 'ask'" in refusal.message
+    assert "You may not answer 'ask'" in refusal.message
     assert refusal.details == {
         "interrupt_id": run.open("ask").id,
         "capability": PAY,
@@ -82,7 +82,7 @@ def test_who_may_not_answer_is_told_which_question_it_is_and_what_it_takes() -> 
 
     run = asking(quorum=Quorum(count=2, of=("ada", "bob")))
     refusal = refusal_of(run, CAROL)
-    assert "'carol' has no vote on 'ask'. These have: ada, bob" in refusal.message
+    assert "You have no vote on 'ask'. These have: ada, bob" in refusal.message
     refusal = refusal_of(run, TEMPORAL)
     assert refusal.code is Code.NOT_ASSIGNED
 
@@ -166,7 +166,7 @@ def test_who_started_the_run_may_not_answer() -> None:
     assert refusal.code is Code.SEPARATION_OF_DUTIES
     assert refusal.details == {"interrupt_id": run.open("ask").id, "not_by": ["@starter"]}
     assert refusal.message == (
-        "'ada' started this run, so 'ada' cannot answer 'ask'. Ask another approver."
+        "You started this run, so you cannot answer 'ask'. Ask another approver."
     )
     run.answer("ask", "yes", principal=BOB)
 
@@ -181,7 +181,7 @@ def test_who_answered_the_named_question_last_may_not_answer_either() -> None:
     refusal = refusal_of(run, ADA)
 
     assert refusal.code is Code.SEPARATION_OF_DUTIES
-    assert refusal.message.startswith("'ada' answered 'one', so 'ada' cannot answer 'ask'.")
+    assert refusal.message.startswith("You answered 'one', so you cannot answer 'ask'.")
     run.answer("ask", "yes", principal=BOB)
 
 

@@ -150,7 +150,7 @@ async def test_who_sees_some_runs_only_has_no_yes_remembered_for_every_run(
         entered = {"field:where": "in every run of this graph"}
         refused = await slack.tell(slack.submission(view, entered))
 
-    assert "sees only some runs" in refused["errors"]["field:for"]
+    assert "you see only some runs" in refused["errors"]["field:for"]
 
 
 class Account(BaseModel):
