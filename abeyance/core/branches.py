@@ -162,6 +162,7 @@ def send(step: Step, visit: Visit, sends: tuple[Send, ...]) -> None:
         joins=items.gathering(graph, graph.declared_by(visit.node)),
         items=[Item(item=each.item) for each in sends],
         gates=visit.gates,
+        first_address=visit.first_address,
     )
     scope = step.run.scopes[visit.scope]
     step.put_fans(scope, {**scope.fans, visit.address: fan})

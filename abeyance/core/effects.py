@@ -31,7 +31,7 @@ class VisitInput:
     the graph of the node; `root` is the run's own graph, and the nodes of `path` lead from it to
     `graph`. `routes` names the route functions that the pinned graph has for the node; `rules` are
     those to evaluate after the visit, if any has CLIPS text. `asks` are the capabilities that the node
-    may ask for. `first_address` is where this visit first ran, if a migration has renamed it since.
+    may ask for. `first_address` is what other services know this visit by, if not its address.
 
     `activation` counts the starts of this visit, `attempts` those that failed since it was first started
     or answered. `answers` are those of the scope, `own_answers` those to the visit's own questions, by

@@ -174,7 +174,7 @@ class _Move:
         path = self._to.path(visit.scope)
         moved = self._to.row(visit, path, visit.address, (*path, visit.node))
         # What its code has asked of other services, it has asked under that name.
-        first = (visit.first_address or visit.address) if visit.activations else None
+        first = visit.first_address or (visit.address if visit.activations else None)
         moved.first_address = None if first == moved.address else first
         return moved
 

@@ -33,7 +33,7 @@ from abeyance.core.spec import (
     SubgraphNode,
     When,
 )
-from abeyance.core.state import BY_VISIT, RunState
+from abeyance.core.state import BY_VISIT, RunState, Scope
 from abeyance.core.step import Step
 from abeyance.core.visit import (
     BY_SCOPE,
@@ -76,6 +76,10 @@ def enter(
         _address(step, scope_address, node, ordinal, call) if before is None else before.address
     )
     scope.ordinals = {**scope.ordinals, node: ordinal}
+    if before is None:
+        first = _first_address(step, address, scope, node, () if call else members)
+    else:
+        first = before.first_address
     step.run.counters.visits += 1
     asked = {} if before is None else before.questions.ask_counts
     return step.add_visit(
@@ -87,6 +91,7 @@ def enter(
             members=members,
             results=results,
             call=call,
+            first_address=first,
             questions=Questions(ask_counts=asked),
             gates=behind,
             routing=routed,
@@ -107,6 +112,27 @@ def _address(step: Step, scope: str, node: str, ordinal: int, call: Call | None)
         address = below(scope, "tool", call.tool, f"{call.id}~{number}")
         number += 1
     return address
+
+
+def _first_address(
+    step: Step, address: str, scope: Scope, node: str, members: tuple[FanOutBranch, ...]
+) -> str | None:
+    """Return what other services know a visit by, None for its address.
+
+    Addresses count the visits of all items in the order in which they come. After a rewind another item
+    may come first, and its payment must not pass for that of the one which came first before.
+    """
+    if members:
+        fan, index = members[-1].fan, members[-1].index
+        out = scope.fans[fan]
+        item = out.items[index]
+        ordinal = item.ordinals.get(node, 0) + 1
+        item.ordinals = {**item.ordinals, node: ordinal}
+        return below(below(out.first_address or fan, "item", str(index)), "node", node, ordinal)
+    around = None if scope.visit is None else step.run.visits[scope.visit]
+    if around is None or around.first_address is None:
+        return None
+    return around.first_address + address.removeprefix(around.address)
 
 
 def _is_taken(step: Step, address: str) -> bool:

@@ -103,7 +103,7 @@ class Item:
     `joins_reached` are the joins that it came to. `left_fan_out`: a goto led out of the fan-out.
     `skipped`: a person skipped a failed visit of it. `changes` counts the changes of its values.
     `result` is the result of a tool call. `answerers` are those who answered a question last, by its
-    name.
+    name. `ordinals` count the visits of a node in it.
     """
 
     item: Json
@@ -115,19 +115,21 @@ class Item:
     answers: Mapping[AnswerName, Json] = field(default_factory=dict)
     answerers: Mapping[AnswerName, Answerer] = field(default_factory=dict)
     visit_counts: Mapping[NodeName, int] = field(default_factory=dict)
+    ordinals: Mapping[NodeName, int] = field(default_factory=dict)
     result: Json = None
 
 
 @dataclass(slots=True, kw_only=True)
 class FanOut:
     """A fan-out under way. `joins` are the keys of the edges that gather it; `outer` is the membership
-    of the sending visit, and `gates` are those that led to it.
+    of the sending visit, `first_address` is its, and `gates` are those that led to it.
     """
 
     outer: tuple[FanOutBranch, ...]
     joins: tuple[EdgeKey, ...]
     items: list[Item]
     gates: tuple[str, ...] = ()
+    first_address: str | None = None
 
 
 @dataclass(slots=True, kw_only=True)

@@ -328,7 +328,9 @@ class Visit:
 
     How it began: `members` are the items of fan-outs that it belongs to, `results` those gathered at the
     join before its node. `call` marks the call of a tool. `is_finally`: its node runs after the run's
-    end. `first_address` is where its code first ran, if a migration has renamed it since.
+    end. `first_address` is what other services know it by, if not its address: where its code first ran,
+    if a migration has renamed it since; within a fan-out, a place that does not depend on which item
+    came first.
 
     `activations` counts the starts of its code, after stops and answers too. `gates` are the ids of the
     questions whose answers led to it, the oldest first. `misfits` says, by the key of a question, why the

@@ -240,6 +240,50 @@ def test_a_nested_graph_is_walked_in_every_item() -> None:
     assert run.values["log"] == ["0", "a", "b"]
 
 
+@pytest.mark.parametrize("order", [("", ":2"), (":2", "")], ids=["as sent", "second first"])
+def test_an_item_is_known_to_other_services_by_itself_whichever_comes_first(
+    order: tuple[str, ...],
+) -> None:
+    # After a rewind another may come first: its payment must not pass for that of the first before.
+    spec = sending(
+        "one",
+        "pay",
+        nested("check", chain("deep", name="inner", fields=FIELDS)),
+        FunctionNode(id="split", to=("leaf",)),
+        "leaf",
+        "left",
+        "c",
+        ways=[
+            *[("one", target) for target in ("pay", "check", "split")],
+            edge("pay", "pay", {"x": "again"}),
+            edge(["pay"], "c", "else"),
+            ("leaf", "left"),
+            (["left"], "c"),
+            (["check"], "c"),
+        ],
+    )
+    run = sent(spec, ["a", "b"])
+    for number in order:
+        run.finish(f"one{number}")
+        run.finish("pay", {"x": "again"})
+        run.finish("pay", {"x": "done"})
+        run.finish("split", sends=[("leaf", 0), ("leaf", 1)])
+        run.finish("leaf")
+        run.finish("leaf")
+        for node in ("left", "left", "deep"):
+            run.finish(node)
+
+    visits = ("one", "pay", "deep", "split", "leaf", "left")
+    known = [(each.first_address, each.item) for node in visits for each in run.orders(node)]
+    within = ["one", "pay", "pay:2", "check;graph:inner;node:deep", "split"]
+    inside = [f"split;item:{index};node:{node}" for index in (0, 1) for node in ("leaf", "left")]
+    assert sorted(address for address, _ in known) == sorted(
+        f"graph:g;node:s;item:{index};node:{node}" for index in (0, 1) for node in within + inside
+    )
+    first = {item for address, item in known if address.endswith((":0;node:one", ":0;node:pay:2"))}
+    assert first == {"a"}
+
+
 @pytest.mark.parametrize(
     ("ways", "most", "finishes"),
     [

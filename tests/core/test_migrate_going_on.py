@@ -203,7 +203,7 @@ def test_code_that_has_run_is_told_where_it_first_did_whatever_its_node_is_calle
     again, new = run.orders("a_x_y")[0], run.orders("b_x_y")[0]
     assert again.address == "graph:g;node:n_x_y;graph:inner;node:a_x_y"
     assert again.first_address == "graph:g;node:n;graph:inner;node:a"
-    assert new.first_address == ""
+    assert new.first_address == "graph:g;node:n;graph:inner;node:b_x_y"
 
 
 def test_code_that_has_not_run_yet_was_nowhere_before() -> None:

@@ -69,6 +69,7 @@ def test_an_order_of_a_visit_that_asked_carries_what_it_was_told_and_kept() -> N
         graph="g",
         node="one",
         address="graph:g;node:one",
+        first_address="graph:g;node:s;item:0;node:one",
         activation=2,
         values={"x": 1},
         own_answers={"plan": "yes"},
