@@ -72,7 +72,7 @@ def respond(
     where: Annotated[
         str | None,
         typer.Option(
-            help="With --remember: in this `run`, or in each of the `graph`. [default: run]"
+            help="With --remember: in this `run`, or in each of the `graph`. Default: run."
         ),
     ] = None,
     uses: Annotated[
@@ -227,7 +227,7 @@ def claim(
     *,
     for_: Annotated[
         str | None,
-        typer.Option("--for", metavar="DURATION", help="How long. [default: 30m; at most 1d]"),
+        typer.Option("--for", metavar="DURATION", help="How long, at most 1d. Default: 30m."),
     ] = None,
     on_behalf_of: Annotated[
         str | None, typer.Option(help="In whose place, by a delegation.")

@@ -88,6 +88,8 @@ def cancel(
     as_json: AsJson = False,
 ) -> None:
     """Cancel a run. Its values and finished work are kept."""
+    if now and grace is not None:
+        raise SettingsError("--now waits for nothing: leave out --grace, or --now")
     body = {"reason": reason, "mode": "now" if now else "graceful", "grace": grace}
     _control(run_id, "cancel", body, as_json=as_json)
 
@@ -435,6 +437,8 @@ def retry(
 
     It keeps its id, and everything that has finished.
     """
+    if renamed and not today:
+        raise SettingsError("--map is for the graph of today: add --today")
     body = {"graph": "today" if today else "pinned", **_changes(patch, renamed)}
     path = f"{run_path(run_id)}/retry"
     exchange(lambda api: api.post(path, body), run_lines, as_json=as_json)
@@ -479,7 +483,7 @@ def _changes(patch: str | None, renamed: list[str] | None) -> dict[str, Any]:
     if patch is not None:
         changes["patch"] = json_given(patch, "--patch")
     if renamed:
-        changes["map"] = dict(_pair(text) for text in renamed)
+        changes["map"] = distinct([_pair(text) for text in renamed], "--map")
     return changes
 
 

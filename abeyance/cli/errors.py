@@ -9,12 +9,14 @@ code  meaning                                                        what a scri
 4     the API, or a service it needs, is unavailable                 repeat the same command later
 5     with --wait: the run is blocked, and continues once that is fixed   read what blocks it, and fix it
 130   interrupted by Ctrl-C; runs continue                           repeat the same command
+141   the reader of the output closed it, as `head` does             continue
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import errno
 import inspect
 import json
 import logging
@@ -28,6 +30,7 @@ from typer.core import TyperCommand
 from typer.exceptions import TyperException
 
 from abeyance.cli.formatting import readable
+from abeyance.core.text import truncate
 from abeyance.errors import (
     AbeyanceError,
     GraphError,
@@ -49,6 +52,7 @@ class ExitCode(IntEnum):
     AWAY = 4
     BLOCKED = 5
     INTERRUPTED = 130
+    UNREAD = 141
 
 
 def code_of(error: AbeyanceError) -> ExitCode:
@@ -108,9 +112,10 @@ class ErrorText(TyperCommand):
         try:
             return super().make_context(info_name, args, *rest, **extra)
         except TyperException as error:
-            if not is_json:
-                raise
-            print_problem(SettingsError(error.format_message()))
+            if is_json:
+                print_problem(SettingsError(usage_text(error)))
+            else:
+                print_error(usage_text(error))
             raise typer.Exit(ExitCode.USAGE) from error
 
     def invoke(self, ctx: Any) -> Any:
@@ -123,6 +128,27 @@ class ErrorText(TyperCommand):
             else:
                 print_error(error_text(error))
             raise typer.Exit(code_of(error)) from error
+
+
+def code_of_output(error: OSError) -> ExitCode:
+    """Return the exit code for an output that cannot be written. Raises all other errors again."""
+    if error.errno == errno.EPIPE:
+        return ExitCode.UNREAD
+    if error.errno != errno.ENOSPC:
+        raise error
+    print_error(f"the output cannot be written ({error.strerror})")
+    # What is still in the buffer would be written when Python ends, and fail again.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return ExitCode.FAILED
+
+
+def usage_text(error: TyperException) -> str:
+    """Return what is wrong with the arguments in one line: with the value, and where to read on."""
+    text = " ".join(error.format_message().rstrip(".").split())
+    if isinstance(error.__cause__, ValueError) and (of := getattr(error.__cause__, "errors", None)):
+        text += f" (got {truncate(str(of()[0]['input']), 100)!r})"
+    context = getattr(error, "ctx", None)
+    return f"{text}: see `{context.command_path} --help`" if context else text
 
 
 def print_error(text: str) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
+from typer.exceptions import TyperException
 
 from abeyance.cli.answers import answering, people
 from abeyance.cli.api_call import PrintJson, call_as
@@ -19,7 +20,14 @@ from abeyance.cli.approvals import reporting
 from abeyance.cli.audit import auditing
 from abeyance.cli.control import controlling, moving, steering
 from abeyance.cli.doctor import examination, unshared_records
-from abeyance.cli.errors import ErrorText, ExitCode, leave, print_error
+from abeyance.cli.errors import (
+    ErrorText,
+    ExitCode,
+    code_of_output,
+    leave,
+    print_error,
+    usage_text,
+)
 from abeyance.cli.formatting import readable
 from abeyance.cli.graphs import charts
 from abeyance.cli.runs import calls, overview
@@ -428,6 +436,10 @@ def _check_records(settings: Settings, *, are_needed: bool = False) -> None:
 
 def main() -> None:
     """Run the command line and exit."""
+    for name in ("stdout", "stderr"):
+        # Python has no stream for one that is closed (`>&-`).
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         # A prompt may hold characters that the terminal cannot encode: print a question mark instead.
         if isinstance(stream, io.TextIOWrapper):
@@ -439,13 +451,25 @@ def main() -> None:
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     try:
-        commands(arguments)
+        code = commands(arguments, "abeyance", standalone_mode=False) or ExitCode.DONE
+        sys.stdout.flush()
+    except TyperException as error:
+        # Of the options before a command, and of its name. Typer has no public name for `help is shown`.
+        if type(error).__name__ != "NoArgsIsHelpError":
+            print_error(usage_text(error))
+        elif text := error.format_message():
+            typer.echo(text, err=True)
+        return ExitCode.USAGE
     except SystemExit as leaving:
-        # Raised by usage errors and by commands that set an exit code.
-        return leaving.code if isinstance(leaving.code, int) else 0
+        if isinstance(leaving.__context__, OSError):
+            # Typer leaves with 1, which is the code of a run that failed.
+            return code_of_output(leaving.__context__)
+        return leaving.code if isinstance(leaving.code, int) else ExitCode.DONE
+    except OSError as error:
+        return code_of_output(error)
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
-    return ExitCode.DONE
+    return code
 
 
 def _settings(app: str | None) -> Settings:

@@ -230,6 +230,11 @@ class OwnScope:
 async def has_namespace(temporal: TemporalClient, id_: str) -> bool:
     """Return whether Temporal shows a namespace with this id; whom it may not tell, it says no."""
     try:
+        uuid.UUID(id_)
+    except ValueError:
+        # Temporal (1.30) fails with an unknown error where it should say that there is none.
+        return False
+    try:
         await _called(
             temporal.workflow_service.describe_namespace, DescribeNamespaceRequest(id=id_)
         )

@@ -223,8 +223,15 @@ def test_what_is_refused_without_a_call_has_the_same_form(
         (["edit", "any", 'a={"b": 1, "b": 2}'], "a: 'b' has several values"),
         (["run", "sum", "--label", "team"], "write name=value"),
         (["run", "sum", "--label", "a=b", "--label", "a=c"], "--label: 'a' has several values"),
-        (["run"], "Missing argument"),
+        (["retry", "any", "--map", "a=b"], "--map is for the graph of today: add --today"),
+        (["migrate", "any", "--map", "a=b", "--map", "a=c"], "--map: 'a' has several values"),
+        (["cancel", "any", "--now", "--grace", "5s"], "leave out --grace, or --now"),
+        (["run"], "Missing argument 'GRAPH': see `abeyance run --help`"),
         (["show", "any", "--colour"], "No such option"),
+        (["list", "--limit", "0"], "greater than or equal to 1 (got '0')"),
+        (["inbox", "--min-risk", "some"], "(got 'some')"),
+        (["--as", "", "list"], "'' is not a subject"),
+        (["pay"], "No such command 'pay': see `abeyance --help`"),
         (["setup", "--retention", "a while"], "'a while' is not a duration"),
         (
             ["graph", "check", "gone.yaml"],
@@ -237,7 +244,9 @@ def test_wrong_usage_is_exit_code_two(terminal: Terminal, arguments: list[str], 
     code, out, err = terminal.call(*arguments)
 
     assert (code, out) == (2, "")
-    assert hint in err
+    (line,) = err.splitlines(keepends=True)
+    assert line.startswith("abeyance: ")
+    assert hint in line
 
 
 @pytest.mark.parametrize(

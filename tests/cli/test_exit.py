@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 from hashlib import sha256
 from pathlib import Path
 
@@ -67,6 +69,17 @@ async def test_a_token_that_is_refused_and_a_temporal_that_is_away_are_told_apar
         assert (code, "runs:control" in err) == (3, True)
         code, out, err = await called("show", "any", "--json", ABEYANCE_TOKEN="right", **at)
         assert (code, out, json.loads(err)["code"]) == (4, "", "unavailable")
+
+
+def test_an_output_that_is_full_is_told_and_one_that_is_closed_is_left_alone() -> None:
+    def done(redirected: str) -> tuple[int, str]:
+        source = f"{sys.executable} -m abeyance --help {redirected}"
+        shell = subprocess.run(["sh", "-c", source], capture_output=True, text=True, check=False)
+        return shell.returncode, shell.stderr
+
+    full = "abeyance: the output cannot be written (No space left on device)\n"
+    assert done("> /dev/full") == (1, full)
+    assert done(">&-") == (0, "")
 
 
 def test_without_rich_a_table_is_plain_and_the_commands_work(place: Place) -> None:

@@ -28,6 +28,11 @@ def test_a_run_that_temporal_does_not_have_is_named_and_the_others_are_made(
     assert fault == (
         "abeyance: the run 'nobody' has no complete records: Temporal lists no such run"
     )
+    unknown = standing.place.call("reindex", "--adopt", "lost", **variables)
+    assert (unknown.returncode, "no other namespace with the id 'lost'" in unknown.stderr) == (
+        2,
+        True,
+    )
 
 
 def test_a_database_that_is_away_is_named_in_one_line(place: Place) -> None:

@@ -136,14 +136,14 @@ def test_ctrl_c_ends_the_watching_and_leaves_the_run_alone(standing: Stack) -> N
     assert standing.view("left-alone", "awaiting-input")["interrupts"] != []
 
 
-def test_who_reads_no_further_gets_no_trace(standing: Stack) -> None:
+def test_who_reads_no_further_gets_no_trace_and_no_code_of_a_failed_run(standing: Stack) -> None:
     standing.start("unread")
     with begun(standing, "events", "unread", "--follow") as process:
         read_to(process, "run.awaiting_input")
         assert process.stdout is not None
         process.stdout.close()
         standing.answer("unread", 1)
-        process.wait(timeout=20)
+        assert process.wait(timeout=20) == 141
         assert process.stderr is not None
         assert process.stderr.read() == ""
 
