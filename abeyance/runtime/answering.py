@@ -180,6 +180,10 @@ def _answer(graph: Graph, given: GivenAnswer, answer: Json) -> Json:
 
 def _as_field(graph: Graph, given: GivenAnswer, field: str, value: Json) -> Json:
     """Return a value as the field writes it to which it is merged."""
+    spec = graph.build()
+    if (known := spec.fields.get(field)) is not None and known.reducer == "start":
+        # The run refuses to change it, with a code of its own.
+        return value
     return graph.states.answered(
-        field, value, lambda made: merged(graph.build(), given.values, {field: made})[field]
+        field, value, lambda made: merged(spec, given.values, {field: made})[field]
     )
