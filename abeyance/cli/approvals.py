@@ -79,7 +79,7 @@ def approvals(
 ) -> None:
     """Report what was settled in a time, newest first: who approved what, and when.
 
-    --sum adds exactly, at most 100,000 rows. --csv has all rows of the time.
+    --sum adds exactly, at most 150,000 rows. --csv has all rows of the time.
     """
     if as_csv and as_json:
         raise SettingsError("--csv and --json: give one of them")

@@ -200,7 +200,7 @@ class Client:
 
         Each row has the `fields` (`reason.amount`) of what was shown, or of the answer. The first page
         has the `sums` of fields over the whole report. Raises `invalid_body` for a field that is no path,
-        a cursor of another report, a time that ends before it begins, and a sum of over 100,000 rows; and
+        a cursor of another report, a time that ends before it begins, and a sum of over 150,000 rows; and
         Unavailable.
         """
         page: dict[str, Any] = {"cursor": cursor, "limit": limit}

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from typing import Any, Final, TypeAlias
 
 from sqlalchemy import (
@@ -44,8 +44,8 @@ from abeyance.util import invalid, require_in_order
 Place: TypeAlias = tuple[int, int, int]
 """Where a row is: its time, its kind, and its key."""
 
-MOST_ADDED: Final = 100_000
-"""Rows: a sum has to look into each, which takes about a second."""
+MOST_ADDED: Final = 150_000
+"""Rows: as many as a million events have. A sum has to look into each, which takes about a second."""
 _USUAL: Final = timedelta(days=30)
 _FIRST: Final = datetime.min.replace(tzinfo=UTC)
 _CHUNK: Final = 5_000
@@ -223,14 +223,14 @@ class _Found:
         is_whole = True
         count, nowhere = 0, {*paths}
         for kind, own in self._kinds.values():
-            query = self._select(kind, own, with_answers=with_answers)
-            if can_pick:
-                query = query.with_only_columns(
-                    *_unpicked(kind, with_answers=with_answers),
-                    *(_picked(kind, path) for path in paths),
-                )
-            standing = query.where(kind.standing).execution_options(yield_per=_CHUNK)
-            for row in self._tx.connection.execute(standing):
+            query = self._select(kind, own, with_answers=with_answers).where(kind.standing)
+            query = query.with_only_columns(
+                kind.capability.label("capability"),
+                *_documents(kind, with_answers=with_answers, can_pick=can_pick),
+                *(_picked(kind, path) for path in paths if can_pick),
+            )
+            chunks = self._tx.connection.execute(query.execution_options(yield_per=_CHUNK))
+            for row in chain.from_iterable(chunks.partitions()):
                 count += 1
                 try:
                     said = self._said(kind, row, with_answers=with_answers)
@@ -362,12 +362,12 @@ def _can_pick(tx: Transaction, paths: Sequence[str]) -> bool:
     )
 
 
-def _unpicked(kind: _Kind, *, with_answers: bool) -> Iterator[ColumnElement[Any]]:
-    """Yield the columns of what a sum has to read here: documents that are sealed."""
-    yield kind.capability.label("capability")
+def _documents(kind: _Kind, *, with_answers: bool, can_pick: bool) -> Iterator[ColumnElement[Any]]:
+    """Yield what a sum has to read here: all documents, or those that are sealed."""
     for document in kind.documents:
         if with_answers or document is not questions.c.view:
-            yield case((func.json_valid(document) == 0, document)).label(document.name)
+            sealed = case((func.json_valid(document) == 0, document))
+            yield (sealed if can_pick else document).label(document.name)
 
 
 def _picked(kind: _Kind, path: str) -> ColumnElement[Any]:

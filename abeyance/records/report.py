@@ -134,7 +134,7 @@ def found_at(document: Json, path: str) -> Any:
     """Return what a document has at a path (`reason.items.0.amount`), or MISSING."""
     for name in path.split("."):
         match document:
-            case Mapping() if name in document:
+            case dict() if name in document:
                 document = document[name]
             case list() if name.isascii() and name.isdecimal() and int(name) < len(document):
                 document = document[int(name)]
@@ -152,12 +152,16 @@ class Total:
 
     def add(self, value: Any) -> None:
         """Add a value of JSON, if it is a number."""
-        if isinstance(value, bool) or not isinstance(value, int | float | str):
-            return
-        if isinstance(value, str) and _DECIMAL.fullmatch(value) is None:
-            return
+        kind = type(value)
+        if kind is str:
+            if _DECIMAL.fullmatch(value) is None:
+                return
         # The shortest text of a float is the one that was read.
-        number = Decimal(str(value))
+        elif kind is float:
+            value = repr(value)
+        elif kind is not int:
+            return
+        number = Decimal(value)
         if number.is_finite():
             self._sum = _EXACT.add(self._sum, number)
             self._rows += 1
