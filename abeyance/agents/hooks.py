@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import partial
-from typing import Any, ClassVar, Final, TypeAlias, Unpack
+from typing import Any, ClassVar, Final, TypeAlias, TypeVar, Unpack, overload
 
 from abeyance.agents.state import AgentState
 from abeyance.authoring.callables import can_take
@@ -29,6 +29,8 @@ from abeyance.authoring.interrupts import (
 from abeyance.core.json import Json
 from abeyance.core.outcome import Asked
 from abeyance.errors import Fatal
+
+T = TypeVar("T")
 
 
 class HookInterrupts:
@@ -133,7 +135,19 @@ class BeforeToolCall(HookEvent):
     cancel_tool: Cancel = False
     interrupts: HookInterrupts = field(default_factory=HookInterrupts, repr=False, compare=False)
 
-    def interrupt(self, name: str, **options: Unpack[QuestionOptions]) -> Awaitable[Any]:
+    @overload
+    def interrupt(
+        self, name: str, *, response: type[T], **options: Unpack[QuestionOptions]
+    ) -> Awaitable[T]: ...
+
+    @overload
+    def interrupt(
+        self, name: str, *, response: Any = None, **options: Unpack[QuestionOptions]
+    ) -> Awaitable[Any]: ...
+
+    def interrupt(
+        self, name: str, *, response: Any = None, **options: Unpack[QuestionOptions]
+    ) -> Awaitable[Any]:
         """Ask a person, and return the answer as the type `response`. It must be awaited.
 
         The options are those of `Interrupt`, but `on_timeout` is `halt` or `{"default": answer}`. The
@@ -141,7 +155,7 @@ class BeforeToolCall(HookEvent):
         next when that is answered.
         """
         return self.interrupts.interrupt(
-            Interrupt(name, process=self.interrupts.process, **options)
+            Interrupt(name, response=response, process=self.interrupts.process, **options)
         )
 
 

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, wraps
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from abeyance.authoring.interrupts import (
     GuardedCoroutine,
@@ -286,8 +286,25 @@ class Context:
         identity = f"{self.run_id}|{origin}|{self.input.first_address or self.address}"
         return hashlib.sha256(identity.encode()).hexdigest()[:32]
 
+    @overload
+    async def step(
+        self,
+        name: str,
+        function: Callable[P, Coroutine[Any, Any, T]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T: ...
+
+    @overload
+    async def step(
+        self, name: str, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T: ...
+
     @_must_be_awaited
-    async def step(self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    async def step(
+        self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any
+    ) -> Any:
         """Call `function` once in this visit, record its result, and return the result.
 
         A retry, or a re-entry after an answer, returns the recorded result without calling the function.
@@ -311,10 +328,33 @@ class Context:
             raise Fatal("files cannot be stored here: this visit has no storage")
         return await run_files.store(self.runtime.blobs, self.run_id, name, data, type)
 
+    @overload
     def interrupt(
         self,
         name: str,
         *,
+        response: type[T],
+        state: Json = None,
+        process: str | None = None,
+        **options: Unpack[QuestionOptions],
+    ) -> Coroutine[Any, Any, T]: ...
+
+    @overload
+    def interrupt(
+        self,
+        name: str,
+        *,
+        response: Any = None,
+        state: Json = None,
+        process: str | None = None,
+        **options: Unpack[QuestionOptions],
+    ) -> Coroutine[Any, Any, Any]: ...
+
+    def interrupt(
+        self,
+        name: str,
+        *,
+        response: Any = None,
         state: Json = None,
         process: str | None = None,
         **options: Unpack[QuestionOptions],
@@ -324,7 +364,7 @@ class Context:
         The visit ends here. Once the interrupt is answered, the function runs again from its beginning,
         and this call and the steps before it return at once. For the parameters see `Interrupt`.
         """
-        question = Interrupt(name, process=process, **options)
+        question = Interrupt(name, response=response, process=process, **options)
         return self._asking(f"the interrupt {name!r}", partial(self._answer, question, state))
 
     def interrupts(

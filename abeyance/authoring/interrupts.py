@@ -77,7 +77,6 @@ class QuestionOptions(TermsOptions, total=False):
     prompt: str | None
     reason: Json
     payload: Json
-    response: Any
     requested_capability: str | None
     timeout: Duration | None
     deadline: datetime | None

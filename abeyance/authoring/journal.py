@@ -58,7 +58,9 @@ class Journal:
         self._unawaited: list[GuardedCoroutine[Any]] = []
         self._lock = asyncio.Lock()
 
-    async def step(self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    async def step(
+        self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any
+    ) -> Any:
         """Return the recorded result of a step, or call the function and record its result."""
         self.require_durable(f"run the step {name!r}")
         if name in self._begun:

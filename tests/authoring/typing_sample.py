@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
 from datetime import timedelta
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, assert_type
 
 from pydantic import BaseModel
 
 from abeyance import (
     END,
     START,
+    BeforeToolCall,
     Client,
     Context,
     Fatal,
@@ -90,6 +91,28 @@ def escalated(state: Refund, ctx: Context) -> Goto:
 
 @graph.node
 def tidy() -> None: ...
+
+
+async def score(order_id: str, *, at: float = 0.5) -> float:
+    return at
+
+
+@graph.node(asks=["refunds:approve"])
+async def asks(state: Refund, ctx: Context) -> None:
+    assert_type(await ctx.interrupt("a", prompt="?", response=Decision, timeout="1h"), Decision)
+    assert_type(await ctx.interrupt("b", response=bool, state={"seen": 1}), bool)
+    assert_type(await ctx.interrupt("c", response={"type": "string"}), Any)
+    assert_type(await ctx.interrupt("d"), Any)
+    assert_type(await ctx.step("score", score, state.order_id, at=0.1), float)
+    assert_type(await ctx.step("length", len, state.order_id), int)
+    await ctx.step("score", score, 5)  # type: ignore[call-overload]
+    await ctx.interrupt("e", prompt=5, response=bool)  # type: ignore[call-overload]
+
+
+class Careful:
+    async def before_tool_call(self, event: BeforeToolCall) -> None:
+        assert_type(await event.interrupt("sure", response=bool), bool)
+        assert_type(await event.interrupt("why"), Any)
 
 
 # A decorated function is still what it was.

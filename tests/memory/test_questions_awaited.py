@@ -73,7 +73,7 @@ async def test_a_node_that_awaits_nothing_of_what_it_calls_fails(
 
 async def test_a_step_that_is_stopped_before_it_begins_fails_no_node() -> None:
     async def work(state: State, ctx: Context) -> dict[str, Any]:
-        unwanted = asyncio.create_task(ctx.step("unwanted", list))
+        unwanted: asyncio.Task[list[str]] = asyncio.create_task(ctx.step("unwanted", list))
         unwanted.cancel()
         await asyncio.wait([unwanted])
         return {"log": ["done"]}
