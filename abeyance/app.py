@@ -8,9 +8,13 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Final
 
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
 from abeyance.authoring.graph import Graph
 from abeyance.authoring.lines import raised_at
 from abeyance.errors import GraphError, SettingsError
+from abeyance.schemas.forms import in_words
 from abeyance.util import ImportStringError, import_module_named, without_attribute
 from abeyance.yaml.loader import load
 
@@ -84,9 +88,22 @@ def _authors_errors(app: str) -> Iterator[None]:
     # SystemExit too: otherwise the process would end as if it had succeeded.
     except (Exception, SystemExit) as error:
         raise SettingsError(
-            f"{app!r} cannot be loaded: {type(error).__name__}: {' '.join(str(error).split())} "
-            f"({raised_at(error)})"
+            f"{app!r} cannot be loaded: {_in_words(error)} ({raised_at(error)})"
         ) from error
+
+
+def _in_words(error: BaseException) -> str:
+    if not isinstance(error, ValidationError):
+        return f"{type(error).__name__}: {' '.join(str(error).split())}"
+    # Its own text has several lines for each option, and an address of pydantic's documentation.
+    entries = error.errors(include_url=False, include_context=False)
+    return "; ".join(in_words(entry, f"{error.title}, {_argument(entry)}") for entry in entries)
+
+
+def _argument(entry: ErrorDetails) -> str:
+    first, *below = entry["loc"] or ("",)
+    name = f"argument {first + 1}" if isinstance(first, int) else f"{first}="
+    return ", ".join([name, *map(str, below)])
 
 
 def _is_path(value: Any) -> bool:

@@ -196,6 +196,7 @@ def tool(
         heartbeat_seconds = _duration(heartbeat, "heartbeat=", errors)
         has_deadline = question.timeout is not None
         faults.extend(time_faults("its approval", question, has_deadline=has_deadline))
+        capabilities = errors.capabilities(asks, "its code")
         about = {"tool": tool_name, "prompt": prompt, "on_unknown": on_unknown}
         allowed = remembered_of_tool(allowed, question, errors, **about)
         if faults or arguments is None:
@@ -208,7 +209,7 @@ def tool(
             approve=approve,
             prompt=prompt,
             question=question,
-            asks=errors.capabilities(asks, f"the tool {tool_name!r}"),
+            asks=capabilities,
             timeout=timeout_seconds,
             retry=retry,
             retry_on=retried,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import sysconfig
 import traceback
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -24,6 +25,7 @@ _DECLARING: Final = tuple(
     f"{Path(each)}{os.sep}" for each in (Path(__file__).parents[1], Path(pydantic.__file__).parent)
 )
 """The folders of what authors declare with."""
+_PYTHON: Final = f"{sysconfig.get_path('stdlib')}{os.sep}"
 _YAML: Final = "abeyance.yaml."
 _PLACED: Final = re.compile(r" \((?P<file>[^()]+), line (?P<line>\d+)\)\Z")
 
@@ -54,9 +56,15 @@ def placed(fault: str, line: Line | None) -> str:
 def raised_at(error: BaseException) -> str:
     """Return the line of the author's code in which an error was raised, as `graphs.py, line 12`."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if not frame.filename.startswith(_DECLARING)]
+    own = [frame for frame in frames if _is_authors(frame.filename)]
     last = (own or frames)[-1]
     return f"{last.filename}, line {last.lineno}"
+
+
+def _is_authors(file: str) -> bool:
+    # The methods of dataclasses are in the file <string>; what is installed may be an author's.
+    is_pythons = file.startswith(_PYTHON) and "site-packages" not in file
+    return not (file.startswith((*_DECLARING, "<")) or is_pythons)
 
 
 def line_of(fault: str) -> int | None:

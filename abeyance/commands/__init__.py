@@ -16,6 +16,7 @@ from pydantic import (
 )
 
 from abeyance.commands.fields import (
+    Assignees,
     Base64,
     ConversationId,
     Id,
@@ -25,7 +26,6 @@ from abeyance.commands.fields import (
     Person,
     Renames,
     Starter,
-    Subject,
 )
 from abeyance.core.delegations import Delegation
 from abeyance.core.policy import TEMPORAL, Principal
@@ -387,7 +387,7 @@ class ReassignBody(Request):
     With `votes` they also become those who vote on it.
     """
 
-    to: tuple[Subject, ...] = Field(min_length=1, max_length=100)
+    to: Assignees
     votes: bool = Field(default=False, strict=True)
     note: str | None = Field(default=None, max_length=2_000)
 

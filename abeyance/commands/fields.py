@@ -104,6 +104,16 @@ Subject: TypeAlias = Annotated[
 """A subject or a group (`group:finance`) in a list of people."""
 
 
+def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(names))
+
+
+Assignees: TypeAlias = Annotated[
+    tuple[Subject, ...], Field(min_length=1, max_length=100), AfterValidator(_distinct)
+]
+"""Whom a question is for, each once, as where it is declared."""
+
+
 def _base64(text: str) -> str:
     try:
         base64.b64decode(text, validate=True)

@@ -173,6 +173,7 @@ def test_all_that_is_wrong_with_a_declaration_is_told_at_once() -> None:
         approval_timeout=-3600,
         on_timeout="goto:escalate",
         requested_capability="has space",
+        asks=["has a space"],
     )
 
     told = "\n".join(faults)
@@ -194,9 +195,10 @@ def test_all_that_is_wrong_with_a_declaration_is_told_at_once() -> None:
         "its approval has a timeout of -3600 s",
         "on_timeout='goto:escalate' is invalid",
         "'has space', which no principal can have",
+        "its code, asks=, requests the capability 'has a space'",
     ):
         assert expected in told
-    assert len(faults) == 17
+    assert len(faults) == 18
 
 
 def test_what_cannot_be_sent_by_a_model_cannot_be_declared() -> None:

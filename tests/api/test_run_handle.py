@@ -230,7 +230,7 @@ async def test_a_question_is_claimed_released_and_reassigned(begin: Begin) -> No
     assert claimed.claim is not None
     assert (claimed.claim.until - claimed.claim.at).total_seconds() == 3600
     await run.release(asked.id)
-    await run.reassign(asked.id, "bob", note="please")
+    await run.reassign(asked.id, ["bob", "bob"], note="please")
     (moved,) = await run.interrupts()
     assert (moved.claim, moved.assignees) == (None, ["bob"])
     (receipt,) = await run.respond(asked.id, {"approved": False})

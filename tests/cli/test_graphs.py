@@ -45,6 +45,8 @@ def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "garbled.py": "def (",
         "tooled.py": "\nfrom abeyance import tool\n@tool(retries=-1)\ndef pay(amount: int): ...",
         "voting.py": "\nfrom abeyance import Quorum\nQuorum(0)",
+        "serving.py": "\nfrom abeyance import McpServer\nMcpServer()",
+        "loading.py": "\nfrom abeyance import load\nload('absent.yaml')",
         "lacking.py": "import no_such_module_anywhere",
         "recursing.py": "def f(): f()\nf()",
     }
@@ -124,6 +126,7 @@ def test_faults_that_a_module_raises_itself_are_faults(terminal: Terminal) -> No
         ("raising:graph", "RuntimeError: no database here"),
         ("leaving:graph", "SystemExit: 0"),
         ("garbled:graph", "SyntaxError: "),
+        ("voting:graph", "Quorum, argument 1 should be greater than or equal to 1, not 0 ("),
         ("recursing:graph", "RecursionError: "),
         ("lacking:graph", "No module named 'no_such_module_anywhere'"),
         ("charted:nothing", "has no attribute 'nothing'"),
@@ -151,7 +154,7 @@ def test_where_a_module_raised_is_told(terminal: Terminal) -> None:
     assert "raising.py, line 2)" in terminal.call("graph", "check", "raising:graph")[2]
     assert "garbled.py, line 1)" in terminal.call("graph", "check", "garbled:graph")[2]
     # Where the author declares, not where we notice.
-    for module in ("tooled", "voting"):
+    for module in ("tooled", "voting", "serving", "loading"):
         assert f"{module}.py, line 3)" in terminal.call("graph", "check", f"{module}:graph")[2]
 
 
