@@ -33,7 +33,7 @@ REPORTED_PROBLEMS = "TemporalReportedProblems"
 
 MEMO_START = "start"
 MEMO_UNREAD = "unread"
-MEMO_CLOSING = "closing"
+MEMO_UNRECORDED = "unrecorded"
 MEMO_QUEUE = "task_queue"
 MEMO_MOMENT = "moment"
 MEMO_UNDELIVERED = "undelivered"

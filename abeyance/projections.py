@@ -1,7 +1,7 @@
 """A run's state as callers see it. Pure: the same state gives the same view.
 
-`public` is the one projection of an interrupt: views, inbox rows, memo rows and closing records are made
-of it. A field that the core's `Interrupt` and `views.InterruptView` both have is shown.
+`public` is the one projection of an interrupt: views, inbox rows and records are made of it. A field that
+the core's `Interrupt` and `views.InterruptView` both have is shown.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any, Final
 
 from abeyance import views, wire
-from abeyance.core import approvals, four_eyes, items, ledger, policy
+from abeyance.core import approvals, four_eyes, ledger, policy
 from abeyance.core.address import Address
 from abeyance.core.json import Json, size
 from abeyance.core.ledger import Interrupt, Ledger
@@ -24,7 +24,6 @@ from abeyance.core.tables import ALL
 from abeyance.core.terms import DECISIONS, Escalation, Terms
 from abeyance.core.text import truncate
 from abeyance.core.visit import BLOCKED, PAUSED, Failure, Ready, Running
-from abeyance.snapshot import Snapshot
 
 _MAX_BLOCKED: Final = 20
 _AMOUNT: Final = re.compile(r"(^|_)(amount|total|sum|price|cost)(_|$)", re.IGNORECASE)
@@ -144,25 +143,6 @@ def _retrying_visits(state: RunState) -> list[views.RetryingView]:
         and (error := visit.state.error) is not None
         and (due := visit.state.not_before) is not None
     ]
-
-
-def closing_record(state: RunState, start: wire.StartRun) -> views.ClosingRecord:
-    """The record that a finished run leaves."""
-    view = run_view(state, start)
-    # Only a retry needs it, and a run that completed cannot be retried.
-    snapshot = None if view.status == "completed" else Snapshot.of(state, start)
-    return views.ClosingRecord(
-        outcome=view.status,
-        reason=view.reason,
-        values=view.values,
-        undelivered=view.undelivered,
-        # The record holds the values once; the client puts them back into the view.
-        view=view.model_copy(update={"values": {}, "result": None}),
-        interrupts=settled_interrupts(state),
-        transcripts=items.transcripts(state),
-        keys=dict(state.keys),
-        snapshot=snapshot and snapshot.model_dump(mode="json"),
-    )
 
 
 def agents(state: RunState) -> list[views.AgentView]:
@@ -320,7 +300,7 @@ def _terms_of(entry: Interrupt) -> dict[str, Any]:
 
 
 def ledger_of(settled: list[views.InterruptView]) -> Ledger:
-    """Return the ledger of an ended run, by the interrupts of its closing record."""
+    """Return the ledger of an ended run, by its interrupts as they are recorded."""
     own_shape = {"on_timeout", "digest", "parents", "prompt_values", "votes", "reminders"}
     own_shape |= {"claim", "barred"}
     names = [name for name in _SHOWN if name not in own_shape]

@@ -16,7 +16,6 @@ from abeyance.core.delegations import Delegation
 from abeyance.core.events import Message
 from abeyance.core.ledger import Claim, Parent, Receipt, Vote
 from abeyance.core.mailbox import Rejected, Undelivered
-from abeyance.core.state import Called
 from abeyance.core.terms import Decision, Priority, Quorum, Where
 from abeyance.wire import BY_NAME_AND_ALIAS, Record, is_none
 
@@ -274,12 +273,7 @@ class RunView(Record):
 
 
 class ClosingRecord(Record):
-    """The record of an ended run: enough to read it, and to check late answers, without a worker.
-
-    `transcripts` are the references of its agents' transcripts by address, None if unrecorded. `keys` are
-    the latest calls with an idempotency key. `snapshot` is the JSON of a `Snapshot`, None if it was too
-    large, or the run completed.
-    """
+    """What an ended run came to. `transcripts` are the references of those of its agents, by address."""
 
     outcome: str
     reason: str | None = None
@@ -287,9 +281,22 @@ class ClosingRecord(Record):
     undelivered: list[Undelivered] = Field(default_factory=list)
     view: RunView
     interrupts: list[InterruptView] = Field(default_factory=list)
-    transcripts: dict[str, str] | None = None
-    keys: dict[str, Called] = Field(default_factory=dict)
-    snapshot: Any = None
+    transcripts: dict[str, str] = Field(default_factory=dict)
+
+
+def closing_record(
+    view: RunView, interrupts: list[InterruptView], transcripts: dict[str, str]
+) -> ClosingRecord:
+    """Return what a run came to that has ended, by its view."""
+    return ClosingRecord(
+        outcome=view.status,
+        reason=view.reason,
+        values=view.values,
+        undelivered=view.undelivered,
+        view=view,
+        interrupts=interrupts,
+        transcripts=transcripts,
+    )
 
 
 class Obstacle(Record):

@@ -17,7 +17,7 @@ from abeyance import commands, views, wire
 from abeyance.api import examples
 from abeyance.commands.fields import Name, Person
 from abeyance.core.json import sha256
-from abeyance.core.state import Called, Limits
+from abeyance.core.state import Limits
 from abeyance.duration import OptionalSeconds, Seconds
 from abeyance.util import RUN_ID_RULE, invalid
 
@@ -209,8 +209,6 @@ class RunResult(views.ClosingRecord):
     run_id: str
     status: str
     error: views.ErrorView | None = None
-    keys: dict[str, Called] = Field(default_factory=dict, exclude=True)
-    snapshot: Any = Field(default=None, exclude=True)
 
     @classmethod
     def of(cls, run_id: str, record: views.ClosingRecord) -> RunResult:

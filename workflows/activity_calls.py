@@ -99,6 +99,9 @@ def start(effect: effects.RunNode, *, origin: str) -> RunningCode:
     timeout = (
         None if visit_input.timeout is None else 2 * timedelta(seconds=visit_input.timeout) + _SLACK
     )
+    # The name says it all of the first visit of a node of the run's own graph.
+    is_told = visit_input.address == f"graph:{visit_input.root};node:{visit_input.node}"
+    summary = None if is_told else visit_input.address
     if visit_input.kind == "routes":
         name = f"{visit_input.graph}.{visit_input.node}.route"
     if visit_input.local:
@@ -108,7 +111,7 @@ def start(effect: effects.RunNode, *, origin: str) -> RunningCode:
             result_type=wire.VisitReport,
             start_to_close_timeout=_LOCAL_TIMEOUT if timeout is None else timeout,
             retry_policy=_RETRIES,
-            summary=visit_input.address,
+            summary=summary,
         )
         return RunningCode(visit_input, handle)
     address = visit_input.address
@@ -126,7 +129,7 @@ def start(effect: effects.RunNode, *, origin: str) -> RunningCode:
         heartbeat_timeout=timedelta(seconds=effect.heartbeat),
         retry_policy=_RETRIES,
         cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
-        summary=visit_input.address,
+        summary=summary,
     )
     return RunningCode(visit_input, handle)
 

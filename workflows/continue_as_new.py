@@ -8,7 +8,6 @@ answer.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -21,12 +20,11 @@ with workflow.unsafe.imports_passed_through():
     from abeyance import names, wire
     from abeyance.core import machine
     from abeyance.core.state import Rotation, RunState, parted
+    from abeyance.storage.converter import deflated
 
 _SOFT_BYTES: Final = 2_000_000
 _SOFT_UPDATES: Final = 400
 _HARD: Final = 4
-_FASTEST: Final = 1
-"""The level of `zlib`."""
 _IDLE_EVENTS: Final = 60
 """A longer history does not stay with a run that is idle, if it has outgrown the state that began it: to
 replay so many events takes some 15 ms."""
@@ -119,7 +117,7 @@ def hand_over(state: RunState, start: wire.StartRun) -> None:
     limit = state.limits.visit_bytes
     if _bytes(payloads) > limit:
         # Only then, because nobody can read them in Temporal's UI.
-        payloads = [payloads[0], *map(_deflated, payloads[1:])]
+        payloads = [payloads[0], *map(deflated, payloads[1:])]
     if (carried := _bytes(payloads)) > limit:
         workflow.logger.warning(
             "bytes=%d limit=%d | the history is long, but the state is too large to continue as new",
@@ -137,10 +135,3 @@ def hand_over(state: RunState, start: wire.StartRun) -> None:
 
 def _bytes(payloads: Sequence[Payload]) -> int:
     return sum(payload.ByteSize() for payload in payloads)
-
-
-def _deflated(payload: Payload) -> Payload:
-    """Return a payload of JSON in fewer bytes: a thirtieth, where it has thousands of similar visits."""
-    return Payload(
-        metadata={"encoding": names.DEFLATED.encode()}, data=zlib.compress(payload.data, _FASTEST)
-    )

@@ -104,10 +104,7 @@ class Recorder:
     def carried(self, start: wire.StartRun) -> wire.StartRun:
         """Return the start of the next execution, with what is recorded, and what is not."""
         left = [each.model_dump(mode="json") for each in (*self._under_way, *self._pending)]
-        rewound = self._rewound
-        if rewound is not None and self._sent_with is not None:
-            # What was sent is handed over again.
-            rewound = rewound.model_copy(update={"at": self._sent_with.at})
+        rewound = self._rewind_left
         changes = {
             "facts": self.facts,
             "batch": self._after,
@@ -116,6 +113,15 @@ class Recorder:
             "rewound": rewound and rewound.model_dump(mode="json"),
         }
         return start.model_copy(update=changes)
+
+    @property
+    def _rewind_left(self) -> Rewound | None:
+        """The rewind that is not known to be recorded."""
+        rewound = self._rewound
+        if rewound is not None and self._sent_with is not None:
+            # What was sent is handed over again.
+            return rewound.model_copy(update={"at": self._sent_with.at})
+        return rewound
 
     def rewound(self, salt: str, count: int) -> None:
         """Note that everything is discarded which was recorded and is not known here."""
@@ -221,12 +227,25 @@ class Recorder:
         # What is about to be recorded as ended has no event of its end yet.
         if tell is None or not is_due or state.finished:
             return
-        entries = (*state.ledger.open.values(), *state.ledger.settled.values())
-        told = {
-            "is_whole": True,
-            "questions": [projections.question(state, entry) for entry in entries],
-        }
+        told = {"is_whole": True, "questions": _all_questions(state)}
         tell(self._batch(state, start, number, self._pending).model_copy(update=told))
+
+    def left(self, state: RunState, start: wire.StartRun) -> Batch | None:
+        """Return what is not recorded of a run that ends while the database is away, for whoever finds
+        its end; None if all is recorded.
+        """
+        if not self._is_behind:
+            return None
+        questions = _all_questions(state)
+        known = {question.id for question in questions}
+        facts = [*self._under_way, *self._pending]
+        return self._batch(state, start, self._next_number(), facts).model_copy(
+            update={
+                "questions": questions,
+                "gone": [id_ for id_ in self._again if id_ not in known],
+                "rewound": self._rewind_left,
+            }
+        )
 
     async def caught_up(self) -> None:
         """Wait until all that has changed so far is recorded, or the database is known to be away."""
@@ -348,6 +367,7 @@ def extras(state: RunState, start: wire.StartRun) -> Extras:
     has_snapshot = state.finished and state.status is not Status.COMPLETED
     snapshot = Snapshot.of(state, start).model_dump(mode="json") if has_snapshot else None
     return Extras(
+        keys=dict(state.keys) if state.finished else {},
         messages=[views.MessageView.of(message) for message in state.mailbox.queue],
         transcripts=items.transcripts(state),
         results=items.call_results(state),
@@ -366,6 +386,11 @@ def _workflow_task() -> str:
     """Return the name of the workflow task that is under way: its execution, and where it began there."""
     info = workflow.info()
     return f"{info.run_id}/{info.get_current_history_length()}"
+
+
+def _all_questions(state: RunState) -> list[views.InterruptView]:
+    entries = (*state.ledger.open.values(), *state.ledger.settled.values())
+    return [projections.question(state, entry) for entry in entries]
 
 
 def _entry(state: RunState, id_: str) -> Interrupt | None:
@@ -419,7 +444,6 @@ async def _local(batch: Batch, patience: float = _A_MOMENT) -> Written:
                 result_type=Written,
                 start_to_close_timeout=_SLACK,
                 retry_policy=_ONCE,
-                summary="record",
             )
         )
     except LocalFailed:
@@ -447,7 +471,6 @@ async def _activity(batch: Batch, patience: float) -> Written:
             result_type=Written,
             start_to_close_timeout=timedelta(seconds=patience) + _SLACK,
             retry_policy=_ONCE if is_bounded else _FOREVER,
-            summary="record",
         )
     except ActivityError:
         if is_bounded:

@@ -143,8 +143,8 @@ class AgentRun(Updates):
         spec: GraphSpec,
         values: dict[str, dict[str, Any]],
         carried: RunState | None,
-    ) -> RawValue:
-        """Wait for the end of the run, or continue as new. Return its `views.ClosingRecord`."""
+    ) -> dict[str, Any]:
+        """Wait for the end of the run, or continue as new. Return its outcome and its values."""
         del start, spec, values, carried
         while not self._state.finished or self._is_dirty:
             try:
@@ -184,7 +184,7 @@ class AgentRun(Updates):
             # A cancellation comes too late.
             with suppress(asyncio.CancelledError):
                 await workflow.wait_condition(lambda: self._is_dirty or self._is_at_rest())
-        return visibility.record_of(self._state, self._recorder.carried(self._start))
+        return visibility.result_of(self._state, self._recorder.left(self._state, self._start))
 
     @workflow.signal(description="Pause: start no new work. No argument is needed.")
     def pause(self, order: RawValue = requests.NOTHING) -> None:

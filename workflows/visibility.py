@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from temporalio import workflow
-from temporalio.common import RawValue, SearchAttributeKey
+from temporalio.common import SearchAttributeKey
 from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
@@ -22,10 +22,10 @@ with workflow.unsafe.imports_passed_through():
     from abeyance.core.visit import Failure, Running
     from abeyance.errors import FailureCode
     from abeyance.projections import on_timeout_text
+    from abeyance.records.batch import Batch
     from abeyance.workflows.details import details
 
-_CLOSING_MEMO_BYTES: Final = 12_000
-_CLOSING_KEYS: Final = 20
+_MEMO_BYTES: Final = 12_000
 _STATUS: Final = SearchAttributeKey.for_keyword(names.STATUS)
 
 
@@ -119,33 +119,29 @@ def runs_only_local(state: RunState) -> bool:
     return 0 < len(nodes) == len(running) and is_local
 
 
-def record_of(state: RunState, start: wire.StartRun) -> RawValue:
-    """Return the closing record of a finished run, encoded. Raises to close it as failed or cancelled."""
-    record = projections.closing_record(state, start)
-    payload = workflow.payload_converter().to_payload(record)
-    if payload.ByteSize() > state.limits.visit_bytes:
-        record = record.model_copy(update={"snapshot": None})
-        payload = workflow.payload_converter().to_payload(record)
+def result_of(state: RunState, left: Batch | None) -> dict[str, Json]:
+    """Return the result of a finished run in Temporal. Raises to close it as failed or cancelled.
+
+    `left` is what is not recorded of it: Temporal keeps that for whoever records the end, if it has room.
+    """
+    result: dict[str, Json] = {"outcome": str(state.status), "values": state.root.values}
     ending = state.ending
-    if ending is not None and ending.native:
-        # A cancelled workflow has no result: put the record into the memo. A worker has the snapshot.
-        whole = record.model_copy(update={"snapshot": None}).model_dump(mode="json")
-        if size(whole) > _CLOSING_MEMO_BYTES:
-            whole |= {
-                "values": {},
-                "interrupts": [],
-                "transcripts": None,
-                "keys": dict([*whole["keys"].items()][-_CLOSING_KEYS:]),
-                "view": {**whole["view"], "degraded": True},
-            }
-        workflow.upsert_memo({names.MEMO_CLOSING: whole})
+    is_native = ending is not None and ending.native
+    if left is not None:
+        unrecorded = left.model_dump(mode="json")
+        if size(unrecorded) <= (_MEMO_BYTES if is_native else state.limits.visit_bytes):
+            result["unrecorded"] = unrecorded
+    if is_native:
+        # A cancelled workflow has no result.
+        if "unrecorded" in result:
+            workflow.upsert_memo({names.MEMO_UNRECORDED: result["unrecorded"]})
         raise asyncio.CancelledError
     if ending is not None and ending.outcome == "failed":
         failure = ending.error
         raise ApplicationError(
             failure_message(failure),
-            record.model_dump(mode="json"),
+            result,
             type=failure.code if failure else FailureCode.NODE_FAILED,
             non_retryable=True,
         )
-    return RawValue(payload)
+    return result

@@ -18,6 +18,7 @@ from abeyance.errors import Code, Refusal, Unavailable, Unreadable
 from abeyance.history.description import RunDescription
 from abeyance.history.hindrance import hindered
 from abeyance.records import outside
+from abeyance.records.batch import Batch
 from abeyance.records.outside import End
 from abeyance.util import gather_limited
 from abeyance.views import ENDED_OUTSIDE, BlockedView
@@ -120,15 +121,16 @@ class Janitor:
             found[described.run_id] = [why for why in view.blocked if why.address is None]
         return found
 
-    async def _end(self, run_id: str) -> End | None:
+    async def _end(self, run_id: str) -> End | Batch | None:
         try:
             described = await self._line.described(run_id)
             if described.is_running:
                 # A later run has the id.
                 return None
-            record = await self._line.record(described)
+            left = await self._line.left_by(described)
         except (Refusal, Unreadable):
             # It is erased or deleted, or this process lacks a key.
             return None
-        origin = described.start.get("origin") or described.first
-        return End(origin=origin, view=record.view, questions=record.interrupts)
+        if left is None or isinstance(left, Batch):
+            return left
+        return End(origin=described.start.get("origin") or described.first, view=left)

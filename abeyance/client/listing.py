@@ -29,7 +29,7 @@ from abeyance.util import notification_queue
 _ROWS: Final = 100
 EXECUTIONS: Final = f"{names.STATUS} IS NOT NULL"
 RUNS: Final = f"{EXECUTIONS} AND ExecutionStatus != 'ContinuedAsNew'"
-_NOT_LISTED: Final = frozenset({names.MEMO_CLOSING})
+_NOT_LISTED: Final = frozenset({names.MEMO_UNRECORDED})
 """Memo keys that may be large and in external storage, and that no list shows."""
 OPEN_RUNS: Final = f"{EXECUTIONS} AND CloseTime IS NULL"
 FAILING: Final = f"CloseTime IS NULL AND {names.REPORTED_PROBLEMS} IS NOT NULL"

@@ -16,12 +16,13 @@ from abeyance.agents.transcript_view import TranscriptItem
 from abeyance.client.deployment import Deployment
 from abeyance.core.json import Json
 from abeyance.core.policy import Principal
-from abeyance.errors import Code, Refusal, Unavailable
+from abeyance.errors import Code, RecordsUnavailable, Refusal, Unavailable
 from abeyance.history.description import ENDINGS, RunDescription, Standing
 from abeyance.history.hindrance import hindered
 from abeyance.orders import CommandedRun, awaited, order_of
 from abeyance.records import audit, audit_chain, questions, runs
 from abeyance.records.batch import Extras
+from abeyance.records.runs import EndedRun
 from abeyance.snapshot import Snapshot
 from abeyance.storage import run_files
 from abeyance.storage.run_files import RunFile
@@ -230,22 +231,34 @@ class RunReader(CommandedRun):
             runs.extras, self.run_id, origin=described.origin
         )
 
-    async def _snapshot(self, described: RunDescription, record: views.ClosingRecord) -> Snapshot:
+    async def _ended(self, described: RunDescription) -> EndedRun:
+        """What is kept of an ended run. Raises RecordsUnavailable if its end is not recorded."""
+        read = partial(
+            self._deployment.records.read, runs.ended, self.run_id, origin=described.origin
+        )
+        found = await read()
+        if found is None:
+            await self._deployment.janitor.settle(self.run_id)
+            found = await read()
+        if found is None:
+            raise RecordsUnavailable(
+                f"the records do not have the end of the run {self.run_id!r}: `abeyance reindex` makes "
+                "them anew"
+            )
+        return found
+
+    async def _snapshot(self, ended: EndedRun) -> Snapshot:
         """The snapshot of an ended run. Raises `gone` if Temporal ended it, and Unavailable."""
-        if record.snapshot is not None:
-            return Snapshot.model_validate(record.snapshot)
-        if record.outcome in views.ENDED_OUTSIDE:
+        if ended.record.outcome in views.ENDED_OUTSIDE:
             raise Refusal(
                 Code.GONE,
-                f"The run {self.run_id!r} was ended by Temporal ({described.shown_status}) and not by "
+                f"The run {self.run_id!r} was ended by Temporal ({ended.record.outcome}) and not by "
                 "itself, so there is nothing to go on from: start a new one.",
                 run_id=self.run_id,
             )
-        # The closing record had no room for it.
-        kept = (await self._extras(described)).snapshot
-        snapshot = None if kept is None else Snapshot.model_validate(kept)
+        snapshot = None if ended.snapshot is None else Snapshot.model_validate(ended.snapshot)
         # That of an earlier end would do again what a retry has done since.
-        if snapshot is None or snapshot.joined().updated_at != record.view.ended_at:
+        if snapshot is None or snapshot.joined().updated_at != ended.record.view.ended_at:
             raise Unavailable(
                 f"the records do not have what a retry of the run {self.run_id!r} needs: `abeyance "
                 "reindex` makes it anew"
@@ -339,17 +352,11 @@ class RunReader(CommandedRun):
         try:
             described = await self._line.described(self.run_id)
         except Refusal as refusal:
-            view = await self._kept(refusal)
-            if view.ended_at is None:
+            await self._kept(refusal)
+            kept = await self._deployment.records.read(runs.ended, self.run_id)
+            if kept is None:
                 raise
-            return views.ClosingRecord(
-                outcome=view.status,
-                reason=view.reason,
-                values=view.values,
-                undelivered=view.undelivered,
-                view=view,
-                interrupts=await self.interrupts(status="all"),
-            )
+            return kept.record
         if described.is_running:
             status = described.shown_status
             raise Refusal(
@@ -357,7 +364,7 @@ class RunReader(CommandedRun):
                 f"The run {self.run_id!r} is {status} and has no result yet.",
                 run_status=status,
             )
-        return await self._line.record(described)
+        return (await self._ended(described)).record
 
     async def wait(
         self, *, until: frozenset[str] = frozenset(), timeout: float = 30.0

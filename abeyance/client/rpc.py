@@ -35,7 +35,8 @@ from abeyance.core.idempotency import conflict
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.history.deleted_runs import DeletedRuns
 from abeyance.history.description import RPC, NotOurs, RunDescription, RunEnded, describe
-from abeyance.history.reading import closing_record
+from abeyance.history.reading import left_by
+from abeyance.records.batch import Batch
 from abeyance.storage.converter import is_all_sealed, storing_for_update
 from abeyance.temporal.retry import (
     NotFound,
@@ -166,9 +167,12 @@ class WorkflowRpc:
         if len(self._cache) > _MAX_CACHED:
             self._cache.popitem(last=False)
 
-    async def record(self, described: RunDescription) -> views.ClosingRecord:
-        """Return the closing record of an ended run. Raises as `described`."""
-        ask = partial(closing_record, self.temporal, described)
+    async def left_by(self, described: RunDescription) -> Batch | views.RunView | None:
+        """Return what an ended run has left for whoever records its end, as `history.reading.left_by`.
+
+        Raises as `described`.
+        """
+        ask = partial(left_by, self.temporal, described)
         try:
             return await retry_until(f"the run {described.run_id!r}", ask, seconds=self.patience)
         except NotFound:

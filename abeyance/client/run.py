@@ -4,7 +4,7 @@ Every call is bounded in time, and a repeated call (a retry, or one with the sam
 effect. A run's refusal is raised as a `Refusal` with its code; if Temporal or a worker cannot be reached,
 `Unavailable`.
 
-A retry is made of the snapshot of a run, which is in its closing record.
+A retry is made of the snapshot of a run, which is recorded with its end.
 """
 
 from __future__ import annotations
@@ -96,7 +96,8 @@ class TemporalRun(RunReader):
         try:
             receipts = await self._receipt("respond", order, views.Receipts)
         except RunEnded as ended:
-            return respond_after_the_end(await self._line.record(ended.described), order)
+            kept = await self._ended(ended.described)
+            return respond_after_the_end(kept.record, kept.keys, order)
         return receipts.receipts
 
     async def _bound(self, order: commands.Respond) -> commands.Respond:
@@ -199,11 +200,11 @@ class TemporalRun(RunReader):
             if error.type != names.REPLAYED:
                 raise
         except RunEnded as ended:
-            record = await self._line.record(ended.described)
-            if idempotency.earlier(record.keys, event) is not None:
+            kept = await self._ended(ended.described)
+            if idempotency.earlier(kept.keys, event) is not None:
                 return
             if isinstance(order, commands.EditDeadline):
-                raise edit_after_the_end(record, order) from ended
+                raise edit_after_the_end(kept.record, order) from ended
             raise ended.described.not_running() from ended
 
     @property
@@ -218,7 +219,7 @@ class TemporalRun(RunReader):
             event = as_events.migrated(order, datetime.now(UTC), spec=GraphSpec(name=""), patch={})
             if order.dry_run or await self._earlier(ended, event) is None:
                 raise ended.described.not_running() from ended
-            version = (await self._line.record(ended.described)).view.graph_version
+            version = (await self._ended(ended.described)).record.view.graph_version
             return views.Migration(run_id=self.run_id, before=version, after=version)
 
     async def retry_by(
@@ -235,13 +236,11 @@ class TemporalRun(RunReader):
             return
         if described.is_running:
             raise retries.not_finished(self.run_id, described.shown_status)
-        record = await self._line.record(described)
-        # Such a record has no snapshot.
-        run_retry.refuse_completed(record.outcome)
-        snapshot = await self._snapshot(described, record)
-        state = snapshot.joined()
+        ended = await self._ended(described)
+        run_retry.refuse_completed(ended.record.outcome)
+        snapshot = await self._snapshot(ended)
+        state, start = snapshot.joined(), snapshot.start
         now = datetime.now(UTC)
-        start = await self._counting(snapshot.start)
         retried, version = retries.retried(
             state, start, order, self._graph, principal=principal, now=now
         )
@@ -262,15 +261,6 @@ class TemporalRun(RunReader):
             ),
         )
         await self._deployment.executions.again(plan, described, mark, room)
-
-    async def _counting(self, start: wire.StartRun) -> wire.StartRun:
-        """The start with the number of the latest event: some come after the end, of which a run does not
-        know.
-        """
-        latest = await self.present()
-        if latest is None or start.unrecorded:
-            return start
-        return start.model_copy(update={"facts": max(start.facts, latest)})
 
     async def rewind_by(
         self,
@@ -460,7 +450,7 @@ class TemporalRun(RunReader):
         """The same call under its key, if the run accepted it before it ended."""
         if event.key is None:
             return None
-        return idempotency.earlier((await self._line.record(ended.described)).keys, event)
+        return idempotency.earlier((await self._ended(ended.described)).keys, event)
 
 
 def _with_id(message: commands.SteerMessage) -> commands.SteerMessage:

@@ -195,6 +195,7 @@ class StartPlan:
         """The part of the memo that never changes."""
         about = self.start.model_dump(
             mode="json",
+            exclude_defaults=True,
             exclude={
                 *("run_id", "limits", "claim", "generation", "used", "salt", "retry_of"),
                 *("interrupt_before", "interrupt_after", "on_error", "notify"),

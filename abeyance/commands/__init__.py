@@ -286,9 +286,9 @@ class Answers(Request):
     responses: dict[str, Value] | None = Field(default=None, min_length=1, max_length=500)
     interrupt_id: str | None = Field(default=None, min_length=1)
     response: Value = None
-    note: str | None = Field(default=None, max_length=2_000)
-    digests: dict[str, str] = Field(default_factory=dict)
-    on_behalf_of: Person | None = None
+    note: str | None = Field(default=None, max_length=2_000, exclude_if=is_none)
+    digests: dict[str, str] = Field(default_factory=dict, exclude_if=is_empty)
+    on_behalf_of: Person | None = Field(default=None, exclude_if=is_none)
 
     @model_serializer(mode="wrap")
     def _set_fields(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, TypeAlias
 
+from abeyance.core.address import Address
 from abeyance.core.bounds import Attempts, RetryPolicy
 from abeyance.core.events import Message
 from abeyance.core.json import Json
@@ -27,11 +28,11 @@ class VisitInput:
 
     `kind`: run the visit's code, or only the route functions and rules of a node without code.
     `execution` tells this run from an earlier one with the same id; the driver fills it in, and for a
-    retried run the `origin`: the execution before all retries. `graph` is
-    the graph of the node; `root` is the run's own graph, and the nodes of `path` lead from it to
-    `graph`. `routes` names the route functions that the pinned graph has for the node; `rules` are
-    those to evaluate after the visit, if any has CLIPS text. `asks` are the capabilities that the node
-    may ask for. `first_address` is what other services know this visit by, if not its address.
+    retried run the `origin`: the execution before all retries. `graph` is the graph of the node, and the
+    nodes of `path` lead to it from the run's own. `routes` names the route functions that the pinned
+    graph has for the node; `rules` are those to evaluate after the visit, if any has CLIPS text. `asks`
+    are the capabilities that the node may ask for. `first_address` is what other services know this visit
+    by, if not its address.
 
     `activation` counts the starts of this visit, `attempts` those that failed since it was first started
     or answered. `answers` are those of the scope, `own_answers` those to the visit's own questions, by
@@ -52,7 +53,6 @@ class VisitInput:
     run_id: str
     execution: str = ""
     origin: str = ""
-    root: str
     path: tuple[str, ...] = ()
     graph: str
     node: str
@@ -86,6 +86,11 @@ class VisitInput:
     ordinals: Mapping[str, int] = field(default_factory=dict)
     metered: bool = False
     answered: tuple[str, ...] = ()
+
+    @property
+    def root(self) -> str:
+        """The run's own graph."""
+        return Address.parse(self.address).segments[0].id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """Idempotency keys: a repeated call has no second effect, and gets the receipt of the first.
 
 The run keeps the last calls that came with a key, as hashes of the key and of the whole call, each with
-its receipt: across continue-as-new, and in its closing record.
+its receipt: across continue-as-new, and recorded with its end.
 """
 
 from __future__ import annotations

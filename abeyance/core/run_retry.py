@@ -5,8 +5,8 @@
 `retried` takes a whole run and returns a whole run, and has no effects. Start the result with the event
 `Restored`: it publishes what has happened, and starts what can start (`RunState.resumption`).
 
-A retry begins with `Ending.before`: the run as it was when it came to its end. So the closing record of a
-run has to keep its whole state, unless it completed.
+A retry begins with `Ending.before`: the run as it was when it came to its end. So the whole state of a
+run is recorded with its end, unless it completed.
 """
 
 from __future__ import annotations

@@ -275,7 +275,6 @@ def _input(step: Step, visit: Visit, answers: Mapping[str, Json]) -> VisitInput:
     state, graph = step.run, step.run.graph_of(visit.scope)
     return VisitInput(
         run_id=state.run_id,
-        root=state.spec.name,
         path=state.scopes[visit.scope].path,
         graph=graph.name,
         node=visit.node,

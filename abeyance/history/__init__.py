@@ -1,1 +1,1 @@
-"""What only Temporal has of a run: its description, its closing record, and what its models say."""
+"""What only Temporal has of a run: its description, its history, and what its models say."""

@@ -1,4 +1,4 @@
-"""What callers of an ended run get, by its closing record. Pure."""
+"""What callers of an ended run get, by what is kept of it. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def not_running(run_id: str, status: str, ended_at: datetime | None) -> Refusal:
 
 
 def respond_after_the_end(
-    record: views.ClosingRecord, order: commands.Respond
+    record: views.ClosingRecord, keys: idempotency.Keys, order: commands.Respond
 ) -> list[ledger.Receipt]:
     """Check an answer to an ended run by the rules of a running one.
 
@@ -35,7 +35,7 @@ def respond_after_the_end(
     if view.status in views.ENDED_OUTSIDE:
         # It has left nothing by which a repeat could be told from another answer.
         raise _finished(view)
-    id_ = order.interrupt_id or idempotency.addressee(record.keys, order.key)
+    id_ = order.interrupt_id or idempotency.addressee(keys, order.key)
     if order.responses is None and id_ is None:
         raise _finished(view)
     answers = order.responses or {id_ or "": order.response}
@@ -50,11 +50,12 @@ def respond_after_the_end(
         delegations=order.delegations,
         key=order.key,
     )
-    if (called := idempotency.earlier(record.keys, event)) is not None:
+    if (called := idempotency.earlier(keys, event)) is not None:
         return idempotency.receipts_again(called)
     try:
         replies.refuse_strays(event)
-        return list(replies.check_answers(ledger_of(record.interrupts), event).values())
+        asked = ledger_of(record.interrupts)
+        return list(replies.check_answers(asked, event).values())
     except Refusal as refusal:
         raise _ended(refusal, view) from refusal
 

@@ -110,7 +110,7 @@ class RunDescription:
     def unreadable(self) -> Unreadable | None:
         """Why this process cannot read the run's memo; None if it can."""
         for name, why in self._unread.items():
-            if name != names.MEMO_CLOSING:
+            if name != names.MEMO_UNRECORDED:
                 return why
         return None
 
@@ -236,11 +236,11 @@ class RunDescription:
         changes = {"reason": reason, "blocked": blocked, "degraded": self.unreadable is not None}
         return recorded.model_copy(update=changes)
 
-    def closing(self) -> Any:
-        """The closing record in the memo of a run cancelled through Temporal. Raises Unreadable."""
-        if names.MEMO_CLOSING in self._unread:
-            raise self._unread[names.MEMO_CLOSING]
-        return self.memo.get(names.MEMO_CLOSING)
+    def unrecorded(self) -> Any:
+        """What a run could not record that was cancelled through Temporal. Raises Unreadable."""
+        if names.MEMO_UNRECORDED in self._unread:
+            raise self._unread[names.MEMO_UNRECORDED]
+        return self.memo.get(names.MEMO_UNRECORDED)
 
     def degraded_view(self, reason: str | None = None) -> views.RunView:
         """The view of the run by its memo."""

@@ -1,14 +1,13 @@
-"""Reads histories: all events of one, and the closing record of an ended run, in the last event.
+"""Reads histories: all events of one, and of an ended run what it has left to be recorded.
 
-The closing record of a cancelled run is in the memo, because Temporal gives it no result. A run that an
-operator terminated has none: its record is made of the memo and the status.
+That is in the last event; of a run that was cancelled through Temporal, which gives it no result, in the
+memo.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
@@ -17,6 +16,7 @@ from temporalio.client import WorkflowHistoryEventFilterType
 
 from abeyance import views
 from abeyance.history.description import RPC, RunDescription, decoded
+from abeyance.records.batch import Batch
 from abeyance.storage.converter import decode_message, of_run
 from abeyance.temporal.retry import NotFound, retry_until
 
@@ -55,13 +55,17 @@ async def events_of(
     return events
 
 
-async def closing_record(
+async def left_by(
     temporal: TemporalClient, described: RunDescription
-) -> views.ClosingRecord:
-    """Return the closing record of an ended run, made of its memo if it left none.
+) -> Batch | views.RunView | None:
+    """Return what an ended run has left for whoever records its end.
 
-    Raises Unreadable.
+    That is what it could not record itself, None if there is nothing, or no room was left for it. A run
+    that Temporal ended, or that came to nothing before it began, has recorded nothing of its end: of it
+    that is the view. Raises Unreadable.
     """
+    if described.shown_status in views.ENDED_OUTSIDE:
+        return described.degraded_view()
     handle = temporal.get_workflow_handle(described.run_id, run_id=described.execution)
     last = handle.fetch_history_events(
         event_filter_type=WorkflowHistoryEventFilterType.CLOSE_EVENT, rpc_timeout=RPC
@@ -70,27 +74,11 @@ async def closing_record(
     # What an event of another kind lacks is empty.
     result = event.workflow_execution_completed_event_attributes.result.payloads
     failure = event.workflow_execution_failed_event_attributes.failure
-    left = [*result, *failure.application_failure_info.details.payloads]
+    came_to = [*result, *failure.application_failure_info.details.payloads]
     converter = of_run(temporal.data_converter, described.run_id)
-    record = _record(await decoded(converter, left[0]) if left else None, described.ended_at)
-    record = record or _record(described.closing(), described.ended_at)
-    if record is not None:
-        return record
-    await decode_message(converter, failure)
-    view = described.degraded_view(failure.message or None)
-    return views.ClosingRecord(outcome=view.status, reason=view.reason, view=view)
-
-
-def _record(value: Any, ended_at: datetime | None) -> views.ClosingRecord | None:
-    if not isinstance(value, Mapping) or "view" not in value:
-        return None
-    record = views.ClosingRecord.model_validate(value)
-    view = record.view.model_copy(
-        update={
-            "values": record.values,
-            "result": record.values,
-            # Temporal's is a moment later than that of the records.
-            "ended_at": record.view.ended_at or ended_at,
-        }
-    )
-    return record.model_copy(update={"view": view})
+    told = await decoded(converter, came_to[0]) if came_to else {}
+    if failure.ByteSize() and not (isinstance(told, Mapping) and "outcome" in told):
+        await decode_message(converter, failure)
+        return described.degraded_view(failure.message or None)
+    left = told.get("unrecorded") if came_to else described.unrecorded()
+    return None if left is None else Batch.model_validate(left)

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from abeyance import views
 from abeyance.core.json import Json
+from abeyance.core.state import Called
 from abeyance.wire import Record, is_empty, is_none
 
 BEGINNING: Final = 1
@@ -58,13 +59,14 @@ class Extras(Record):
 
     `messages` are unread, in reading order. `transcripts` are the references of its agents' transcripts
     by address, and `results` those of tool calls that no model has read yet, by agent and call.
-    `snapshot` is the JSON of a `Snapshot`, which a retry needs: of an ended run that has not
-    completed.
+    Of an ended run, `keys` are its latest calls with an idempotency key, and `snapshot` is the JSON of a
+    `Snapshot`, which a retry needs: of one that has not completed.
     """
 
     messages: list[views.MessageView] = Field(default_factory=list, exclude_if=is_empty)
     transcripts: dict[str, str] = Field(default_factory=dict, exclude_if=is_empty)
     results: dict[str, dict[str, Json]] = Field(default_factory=dict, exclude_if=is_empty)
+    keys: dict[str, Called] = Field(default_factory=dict, exclude_if=is_empty)
     snapshot: Any = Field(default=None, exclude_if=is_none)
 
 

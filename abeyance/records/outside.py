@@ -24,14 +24,10 @@ _UNDELIVERED: Final = "notification.failed"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class End:
-    """The end of a run: its first execution, and the view and the questions of its closing record.
-
-    A `degraded` view means that there is no such record, because Temporal has ended the run.
-    """
+    """The end of a run that has recorded nothing of it: its first execution, and its view by Temporal."""
 
     origin: str
     view: views.RunView
-    questions: Sequence[views.InterruptView] = ()
 
     @property
     def at(self) -> datetime:
@@ -53,12 +49,15 @@ def unsettled(tx: Transaction, run_ids: Sequence[str]) -> set[str]:
     return {*run_ids} - settled
 
 
-def end(tx: Transaction, ends: Iterable[End]) -> int:
-    """Record the ends of runs that have not ended in the records, and return the number of these."""
-    found = [(each, _batch(tx, each)) for each in ends]
+def end(tx: Transaction, ends: Iterable[End | Batch]) -> int:
+    """Record the ends of runs that have not ended in the records, and return the number of these.
+
+    A batch is what a run has left of its end.
+    """
+    found = [(each, each if isinstance(each, Batch) else _batch(tx, each)) for each in ends]
     batches = [batch for _, batch in found if batch is not None]
     write(tx, batches)
-    for each, _ in found:
+    for each in (each for each, _ in found if isinstance(each, End)):
         tx.connection.execute(
             delete(claims).where(
                 claims.c.deployment == tx.deployment,
@@ -142,12 +141,9 @@ def _batch(tx: Transaction, ended: End) -> Batch | None:
     found = _newest(tx, ended.view.run_id, *own)
     if found is None:
         return _unknown(tx, ended)
-    facts, settled, view = list[Fact](), [*ended.questions], ended.view
-    if view.degraded:
-        waiting = listed_of(tx, [found.id])
-        settled = [_withdrawn(question, ended) for _, question in waiting]
-        facts = [_withdrawal(question, ended) for question in settled]
-        view = views.RunView.model_validate(tx.documents.read(found.view))
+    settled = [_withdrawn(question, ended) for _, question in listed_of(tx, [found.id])]
+    facts = [_withdrawal(question, ended) for question in settled]
+    view = views.RunView.model_validate(tx.documents.read(found.view))
     changes: dict[str, Any] = {
         "status": ended.view.status,
         "outcome": ended.view.status,
@@ -164,7 +160,7 @@ def _batch(tx: Transaction, ended: End) -> Batch | None:
             number=0,
             time=ended.at,
             type=f"run.{ended.view.status}".replace("-", "_"),
-            actor="temporal" if ended.view.degraded else None,
+            actor="temporal",
             data={"reason": ended.view.reason},
         )
     )
@@ -182,7 +178,6 @@ def _unknown(tx: Transaction, ended: End) -> Batch | None:
         origin=ended.origin,
         view=ended.view,
         active_at=ended.view.updated_at,
-        questions=[*ended.questions],
         facts_before=0,
     )
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 from sqlalchemy import func, select
 
 from abeyance import projections, views
+from abeyance.core.idempotency import Keys
 from abeyance.core.policy import ReadRights
 from abeyance.core.state import Status
 from abeyance.errors import BlockedCode
@@ -24,6 +25,7 @@ from abeyance.records.batch import Extras
 from abeyance.records.cursors import Page
 from abeyance.records.documents import Transaction
 from abeyance.records.questions import listed_of
+from abeyance.records.questions import of_run as questions_of_run
 from abeyance.records.selecting import AnyRow, Condition, Order
 from abeyance.records.tables import micros, moment, questions, runs
 
@@ -49,6 +51,17 @@ class ActiveRun:
     run_id: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndedRun:
+    """What is kept of an ended run: what it came to, its latest calls with an idempotency key, and the
+    JSON of the snapshot of which a retry goes on, if there can be one.
+    """
+
+    record: views.ClosingRecord
+    keys: Keys
+    snapshot: Any
+
+
 def run(tx: Transaction, run_id: str, *, origin: str | None = None) -> views.RunView | None:
     """Return a run with the questions that wait in it, whole.
 
@@ -70,6 +83,18 @@ def extras(tx: Transaction, run_id: str, *, origin: str | None = None) -> Extras
     query = select(runs.c.extras).where(*selecting.the_run(tx.deployment, run_id, origin))
     found = tx.connection.execute(query).scalar()
     return Extras() if found is None else Extras.model_validate(tx.documents.read(found))
+
+
+def ended(tx: Transaction, run_id: str, *, origin: str | None = None) -> EndedRun | None:
+    """Return a run that has ended; None if that is not recorded, or as `run`. Raises WrongKey."""
+    found = run(tx, run_id, origin=origin)
+    if found is None or found.ended_at is None:
+        return None
+    # Without its key it could not be read, and the view would tell no more than the lists do.
+    beside = extras(tx, run_id, origin=origin)
+    interrupts = questions_of_run(tx, run_id, status="all", origin=origin)
+    record = views.closing_record(found, interrupts, beside.transcripts)
+    return EndedRun(record=record, keys=beside.keys, snapshot=beside.snapshot)
 
 
 def statuses(tx: Transaction, run_id: str) -> frozenset[str]:

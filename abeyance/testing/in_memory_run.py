@@ -211,7 +211,7 @@ class InMemoryRun(InMemoryReader):
         lent = self._delegations.of(order.principal.subject, self.now)
         order = order.model_copy(update={"delegations": lent})
         if self.state.finished:
-            return respond_after_the_end(self._record(), order)
+            return respond_after_the_end(self._record(), self.state.keys, order)
         event = as_events.responded(order, self.state.ledger, self.now, keys=self.state.keys)
         if (called := idempotency.earlier(self.state.keys, event)) is not None:
             return idempotency.receipts_again(called)

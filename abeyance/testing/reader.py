@@ -20,7 +20,14 @@ from abeyance.records import audit_chain
 from abeyance.storage import run_files
 from abeyance.testing.driver import Driver
 from abeyance.util import unknown_cursor
-from abeyance.views import TERMINAL_EVENTS, ClosingRecord, Event, InterruptView, RunView
+from abeyance.views import (
+    TERMINAL_EVENTS,
+    ClosingRecord,
+    Event,
+    InterruptView,
+    RunView,
+    closing_record,
+)
 
 _LONGEST_WAIT: Final = 100 * 365 * 86_400.0
 """In seconds of the run's clock, which cannot be moved for ever."""
@@ -120,9 +127,9 @@ class InMemoryReader(CommandedRun):
         return self._record()
 
     def _record(self) -> ClosingRecord:
-        record = projections.closing_record(self.state, self._start)
         view = projections.run_view(self.state, self._start)
-        return record.model_copy(update={"view": view})
+        settled = projections.settled_interrupts(self.state)
+        return closing_record(view, settled, items.transcripts(self.state))
 
     async def audit(self, *, reader: Principal | None = None) -> bytes:
         """Return the audit of the run so far, as JSON lines that `abeyance audit --verify` verifies.

@@ -141,14 +141,15 @@ def test_a_pause_shows_by_whom_and_for_how_long() -> None:
     )
 
 
-def test_a_closing_record_holds_the_values_once_and_what_became_of_everything() -> None:
+def test_a_closing_record_tells_what_became_of_everything() -> None:
     run = asking()
     run.send("m1", "please hurry")
     run.fail("n", "it broke")
-    record = projections.closing_record(run.state, RUN)
+    settled = projections.settled_interrupts(run.state)
+    record = views.closing_record(projections.run_view(run.state, RUN), settled, {})
 
     assert (record.outcome, record.reason, record.values) == ("failed", "it broke", {"x": 5})
-    assert (record.view.values, record.view.result, record.view.interrupts) == ({}, None, [])
+    assert record.view.interrupts == []
     assert (record.view.ended_at, record.view.outcome) == (at(5), "failed")
     assert record.view.error == views.ErrorView(
         code="node_failed", message="it broke", address="graph:g;node:n"

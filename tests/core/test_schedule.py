@@ -37,7 +37,6 @@ def test_an_order_carries_all_that_the_code_needs() -> None:
     assert run.orders("a") == [
         VisitInput(
             run_id="r",
-            root="g",
             graph="g",
             node="a",
             address="graph:g;node:a",
@@ -65,7 +64,6 @@ def test_an_order_of_a_visit_that_asked_carries_what_it_was_told_and_kept() -> N
     order = run.orders("one")[-1]
     assert order == VisitInput(
         run_id="r",
-        root="g",
         graph="g",
         node="one",
         address="graph:g;node:one",
@@ -98,7 +96,6 @@ def test_an_order_to_ask_routes_carries_what_they_look_at() -> None:
         VisitInput(
             kind="routes",
             run_id="r",
-            root="g",
             path=("n",),
             graph="inner",
             node="ask",

@@ -26,7 +26,7 @@ def test_every_graph_is_read_as_it_was(graph: GraphSpec) -> None:
 
 @given(st.dictionaries(st.text(max_size=3), json_values(), max_size=3))
 def test_every_value_of_a_visit_and_of_its_report_is_read_as_it_was(values: dict[str, Any]) -> None:
-    visit = VisitInput(run_id="r", root="g", graph="g", node="n", address="a", values=values)
+    visit = VisitInput(run_id="r", graph="g", node="n", address="a", values=values)
     report = VisitReport(outcome=Finished(patch=values), took=0.0)
 
     assert TypeAdapter(VisitInput).validate_json(sparse.written(visit)) == visit

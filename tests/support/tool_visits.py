@@ -68,7 +68,6 @@ async def ended(
     given = VisitInput(
         run_id="r1",
         graph="clerk",
-        root="g",
         path=("review",),
         node=tool.name,
         address=f"graph:g;node:review;agent:clerk;tool:{tool.name}:c1",

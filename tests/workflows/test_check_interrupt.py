@@ -68,7 +68,6 @@ async def test_a_message_whose_taking_was_not_answered_is_taken_by_asking_again(
         async def looked() -> list[Message | None]:
             given = VisitInput(
                 run_id=run_id,
-                root="held",
                 graph="held",
                 node="hold",
                 address="graph:held;node:hold",

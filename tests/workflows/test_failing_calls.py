@@ -161,21 +161,6 @@ async def test_a_history_that_was_handed_over_is_not_the_end_of_its_run(
     assert not receipt.replayed
 
 
-async def test_a_run_that_is_deleted_while_its_end_is_read_is_told_as_gone(
-    asked: Asked,
-) -> None:
-    mishaps, run = asked.mishaps, asked.caller()
-    there = asked.site.client.run(asked.run_id)
-    await there.respond({asked.gate: 1, asked.other: 1}, principal=ANYBODY)
-    await asked.site.ended(asked.run_id)
-    missing = RPCError("workflow not found", RPCStatusCode.NOT_FOUND, b"")
-    mishaps.come("get_workflow_execution_history", missing)
-    with pytest.raises(Refusal) as caught:
-        await run.result()
-
-    assert caught.value.code is Code.GONE
-
-
 async def test_a_question_is_read_from_the_records_once_its_run_is_deleted(
     asked: Asked,
 ) -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sample_graphs import gated
 from temporal_site import ANYBODY, Site, eventually
 from temporalio.client import Client as TemporalClient
+from temporalio.client import WorkflowFailureError
 
-from abeyance import views
+from abeyance import START, Graph, views
 from abeyance.core.state import Limits
 from abeyance.filters import InboxFilter, RunFilter
 
@@ -61,4 +63,65 @@ async def test_a_database_that_is_away_stops_no_run_and_what_it_missed_is_record
     (after,) = (await site.client.runs.page(own)).items
     assert (after.status, after.ended_at is None) == ("completed", False)
     assert (await site.client.inbox.page(InboxFilter(graph="gated"))).items == []
+    run = site.client.run(run_id)
+    told = [event.type async for event in run.events(follow=False)]
+    assert [each for each in told if not each.startswith("node.")] == [
+        *("run.started", "interrupt.opened", "run.awaiting_input", "run.paused", "run.resumed"),
+        *("run.awaiting_input", "interrupt.answered", "run.completed"),
+    ]
+    (again,) = await run.respond(asked.id, YES, principal=ANYBODY)
+    assert again.replayed
+    assert (await run.result()).values == ended["values"]
+    await site.replays(run_id)
+
+
+@pytest.mark.parametrize("way", ["failed", "cancelled"])
+async def test_a_run_that_ends_without_a_result_while_the_database_is_away_can_be_retried(
+    temporal: TemporalClient, foreign: str, way: str
+) -> None:
+    graph, runs = Graph("ending"), list[str]()
+    graph.interrupt("ask", prompt="Go on?")
+
+    @graph.node(retries=0)
+    async def work(state: dict[str, Any]) -> None:
+        runs.append("work")
+        if len(runs) == 1:
+            raise RuntimeError("once")
+
+    graph.edge(START, "ask")
+    graph.edge("ask", "work")
+    site = Site(temporal, graph)
+    away = site.settings.model_copy(update={"database_url": foreign})
+    site.settings, there = away, site.settings
+    async with site.worker():
+        run_id = await site.start()
+        handle = temporal.get_workflow_handle(run_id)
+        run = site.client.run(run_id)
+
+        async def asked() -> list[views.InterruptView]:
+            view: views.RunView = await handle.query("state", result_type=views.RunView)
+            return view.interrupts
+
+        (question,) = await eventually(asked)
+        if way == "cancelled":
+            await handle.cancel()
+        else:
+            await run.respond(question.id, True, principal=ANYBODY)
+        with pytest.raises(WorkflowFailureError):
+            await handle.result()
+    site.settings = there
+    async with site.worker():
+        # Who asks first has it recorded.
+        await run.retry(principal=ANYBODY)
+        if way == "cancelled":
+            runs.append("cancelled")
+            (again,) = (await site.until(run_id, "awaiting-input")).interrupts
+            await run.respond(again.id, True, principal=ANYBODY)
+        await site.ended(run_id)
+        told = [event.type async for event in run.events(follow=False)]
+
+    assert (await run.result()).outcome == "completed"
+    assert [each for each in told if each.startswith("run.") and "await" not in each] == [
+        *("run.started", f"run.{way}", "run.retried", "run.completed")
+    ]
     await site.replays(run_id)

@@ -94,7 +94,7 @@ async def test_a_repeated_answer_gets_the_first_receipt_also_after_the_end(
         after = len((await site.history(run.run_id)).events)
         await run.respond({second: 0}, principal=ANYBODY)
         await site.ended(run.run_id)
-    # No worker any more: the closing record answers.
+    # No worker any more: what was recorded answers.
     (much_later,) = await run.respond({first: {"n": 1}}, principal=ANYBODY)
     with pytest.raises(Refusal) as other:
         await run.respond({first: {"n": 2}}, principal=ANYBODY)
