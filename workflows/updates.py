@@ -167,7 +167,7 @@ class Updates(Protocol):
 
     @workflow.update(description="Discard the unread messages; they are listed as undelivered.")
     async def clear_messages(self, order: commands.ClearMessages | None = None) -> views.Cleared:
-        count = len(self._state.mailbox.queue)
+        count = messages.unread(self._state, workflow.now())
         order = order or commands.ClearMessages()
         self._feed_update(as_events.event(events.MessagesCleared, order, workflow.now()))
         await self._recorded()

@@ -65,6 +65,16 @@ class Mailbox:
     undelivered: tuple[Undelivered, ...] = ()
     rejected: tuple[Rejected, ...] = ()
 
+    def expired(self, now: datetime) -> tuple[Message, ...]:
+        """Return the unread messages that are too old to be read."""
+        if self.first_expiry is None or self.first_expiry > now:
+            return ()
+        return tuple(
+            message
+            for message in self.queue
+            if message.expires_at is not None and message.expires_at <= now
+        )
+
     def knows(self, message: Message) -> bool:
         """Return whether this message was admitted before.
 

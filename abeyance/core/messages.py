@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import replace
+from datetime import datetime
 from typing import Final
 
 from abeyance.core import items
@@ -172,6 +173,11 @@ def _returned(step: Step, visit: Visit, unread: tuple[Message, ...]) -> None:
         step.publish("message.returned", visit.address, message_id=message.message_id)
 
 
+def unread(state: RunState, now: datetime) -> int:
+    """Return how many messages can be read now, of which some may expire in this very moment."""
+    return len(state.mailbox.queue) - len(state.mailbox.expired(now))
+
+
 def cleared(step: Step, event: MessagesCleared) -> None:
     """Discard the unread messages."""
     unread = step.run.mailbox.queue
@@ -208,15 +214,8 @@ def report_unread(step: Step, visit: Visit, reason: UndeliveredReason) -> None:
 
 def expire(step: Step) -> None:
     """Report the messages that have expired."""
-    first = step.run.mailbox.first_expiry
-    if first is None or first > step.now:
-        return
-    old = tuple(
-        message
-        for message in step.run.mailbox.queue
-        if message.expires_at is not None and message.expires_at <= step.now
-    )
-    report(step, old, "expired")
+    if old := step.run.mailbox.expired(step.now):
+        report(step, old, "expired")
 
 
 def refuse_empty(message: Message) -> None:

@@ -194,7 +194,7 @@ class InMemoryRun(InMemoryReader):
         if (earlier := idempotency.earlier(self.state.keys, event)) is not None:
             return int(earlier.receipt)
         self._refuse_ended()
-        count = len(self.state.mailbox.queue)
+        count = messages.unread(self.state, self.now)
         await self._driver.feed(event)
         return count
 

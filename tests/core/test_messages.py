@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from core_drive import Drive, at, chain, gate, graph, reader
 
-from abeyance.core import events
+from abeyance.core import events, messages
 from abeyance.core.events import Message
 from abeyance.core.json import Json
 from abeyance.core.spec import START, FunctionNode, GraphSpec, SubgraphNode
@@ -346,6 +347,20 @@ def test_finally_nodes_read_nothing_because_all_was_reported() -> None:
 
     assert run.orders("tidy")[0].inbox == ()
     assert [left.reason for left in run.state.mailbox.undelivered] == ["completed"]
+
+
+def test_what_expires_at_the_time_of_a_clearing_is_not_counted_as_cleared() -> None:
+    run = Drive(chain(gate("ask")))
+    run.send("m0")
+    run.send("m1", ttl=60)
+    now = run.now + timedelta(seconds=60)
+    count = messages.unread(run.state, now)
+    run.wait(60)
+    run.feed(events.MessagesCleared, actor="bob")
+
+    assert (run.now, count) == (now, 1)
+    (fact,) = run.facts("messages.cleared")
+    assert fact.data == {"count": count}
 
 
 def test_clearing_reports_all_and_changes_nothing_else() -> None:
