@@ -71,6 +71,9 @@ export async function rename(chosen) {
   return identify();
 }
 
+/** Return what the page calls somebody: the reader is "you". */
+export const called = (who) => (who === me?.subject ? "you" : who);
+
 /** Return whether the caller has a capability. */
 export const may = (capability) => Boolean(me?.capabilities.some((each) => each === "*" || each === capability));
 

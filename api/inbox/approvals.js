@@ -1,8 +1,8 @@
 // The report of approvals: what was settled in a time, by whom, with columns that one picks and their sum.
 
 import {call, may, me, problemText} from "./api.js";
-import {isNumber, isObject} from "./json.js";
-import {align, at, avatar, badge, button, clock, dayTime, duration, element, promptLine, shownValue, spoken} from "./markup.js";
+import {isObject} from "./json.js";
+import {align, at, avatar, badge, button, clock, dayTime, digits, duration, element, isAmount, promptLine, shownValue, spoken} from "./markup.js";
 import {PERIODS, period} from "./period.js";
 import {begin, say} from "./shell.js";
 
@@ -108,7 +108,7 @@ function fail(error) {
 function draw(asked) {
   say(counted(report.total));
   const columns = (asked.get("fields") ?? "").split(",").filter(Boolean);
-  const sums = Object.entries(report.sums ?? {}).map(([name, {sum, rows: count}]) => element("p", {class: "sum", title: name}, `Sum of ${titleOf(name, Object.keys(report.sums))}: `, element("b", {}, sum), ` in ${counted(count)}`));
+  const sums = Object.entries(report.sums ?? {}).map(([name, {sum, rows: count}]) => element("p", {class: "sum", title: name}, `Sum of ${titleOf(name, Object.keys(report.sums))}: `, element("b", {}, ...digits(sum)), ` in ${counted(count)}`));
   const csv = new URLSearchParams([...asked].filter(([name]) => name !== "sum").concat([["format", "csv"]]));
   at("report").replaceChildren(
     element("div", {class: "titled"}, element("p", {class: "quiet"}, `From ${clock(report.from)} to ${clock(report.to)}, newest first`),
@@ -124,9 +124,9 @@ function draw(asked) {
 const counted = (count) => `${count} ${count === 1 ? "row" : "rows"}`;
 
 function table(columns) {
-  const isAmount = (name) => rows.some((row) => isNumber(row.fields[name]));
+  const hasAmounts = (name) => rows.some((row) => isAmount(row.fields[name]));
   const head = element("tr", {}, ...OWN.map((name) => element("th", {scope: "col"}, name)),
-    ...columns.map((name) => element("th", {scope: "col", title: name, class: isAmount(name) ? "number" : null}, titleOf(name, columns))));
+    ...columns.map((name) => element("th", {scope: "col", title: name, class: hasAmounts(name) ? "number" : null}, titleOf(name, columns))));
   const lines = rows.map((row) => line(row, columns));
   columns.forEach((_, index) => align(lines.map((each) => each.children[OWN.length + index])));
   return element("div", {class: "wide", tabindex: "0", role: "region", "aria-label": "Report"}, element("table", {}, element("thead", {}, head), element("tbody", {}, ...lines)));
@@ -143,7 +143,7 @@ function line(row, columns) {
     element("td", {}, element("a", {href: `/inbox/runs/${encodeURIComponent(row.run_id)}`}, row.degraded ? "cannot be read here" : question)),
     element("td", {}, row.redacted ? element("span", {class: "quiet"}, "not for you") : cell(inShort(row))),
     element("td", row.note ? {"data-name": "Note"} : {}, row.note ?? ""),
-    ...columns.map((name) => element("td", {class: isNumber(row.fields[name]) ? "number" : null, "data-name": titleOf(name, columns)}, cell(row.fields[name]))));
+    ...columns.map((name) => element("td", {class: isAmount(row.fields[name]) ? "number" : null, "data-name": titleOf(name, columns)}, cell(row.fields[name], name.split(".").at(-1)))));
 }
 
 // Whose grant let a call run unasked, and for what. Only its maker and who controls runs find it among theirs.
@@ -171,6 +171,6 @@ function titleOf(path, paths) {
   return paths.filter((each) => last(each) === last(path)).length > 1 ? path : spoken(last(path));
 }
 
-const cell = (value) => (value === null || value === undefined ? "" : shownValue(value, 2));
+const cell = (value, name) => (value === null || value === undefined ? "" : shownValue(value, 2, name));
 
 await start();

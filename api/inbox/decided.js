@@ -1,7 +1,7 @@
 // What was decided lately, the newest first: who decided, when, and what. The report knows it: a question that
 // was asked again after its answer is none of them, because nothing was done.
 
-import {call, serviceTime} from "./api.js";
+import {call, called, serviceTime} from "./api.js";
 import {isObject} from "./json.js";
 import {changesInWords, inWords} from "./markup.js";
 
@@ -51,6 +51,6 @@ function verb(row) {
   if (outcome === "expired") return "expired";
   const changes = outcome === "approved" && changesOf(row);
   const what = changes ? `approved with ${changes}` : outcome === "answered" && answer !== null ? `answered ${inWords(answer)}` : outcome;
-  const who = by === "timeout" ? "its deadline" : maker ? `${by} for ${maker}` : by;
+  const who = by === "timeout" ? "its deadline" : maker ? `${called(by)} for ${called(maker)}` : called(by);
   return who ? `${what} by ${who}` : what;
 }

@@ -1,6 +1,6 @@
 // Remembered approvals: which calls run unasked, by whose yes and until when, and which have run.
 
-import {call, failureText, listen, may, me, problemText, serviceTime} from "./api.js";
+import {call, called, failureText, listen, may, me, problemText, serviceTime} from "./api.js";
 import {at, avatar, button, clock, confirmed, distance, element, icon, pairs, redraw, shownValue, spoken} from "./markup.js";
 import {begin, say} from "./shell.js";
 
@@ -65,7 +65,7 @@ function card(grant) {
 }
 
 function left({status, uses, used: runs, revoked_by: by}) {
-  if (status === "revoked") return element("span", {class: "badge warn"}, by ? `revoked by ${by === me.subject ? "you" : by}` : "revoked");
+  if (status === "revoked") return element("span", {class: "badge warn"}, by ? `revoked by ${called(by)}` : "revoked");
   if (status === "expired") return element("span", {class: "badge quiet"}, "expired");
   if (status === "used-up") return element("span", {class: "badge warn"}, `all ${uses} uses taken`);
   if (uses === null) return element("span", {class: "badge quiet"}, "any number of calls");
@@ -85,7 +85,7 @@ function covered({graph, run_id: run, same, below, by, capability, made_at: sinc
     pairs([
       ["Where", run ? element("span", {}, "in the run ", runLink(run)) : `in every run of ${graph}`],
       ["Until", element("time", {datetime: until}, `${clock(until)} (${distance(until)})`)],
-      ["Approved", element("span", {}, avatar(by), ` ${by === me.subject ? "you" : by}, `, element("time", {datetime: since}, clock(since)))],
+      ["Approved", element("span", {}, avatar(by), ` ${called(by)}, `, element("time", {datetime: since}, clock(since)))],
       ["As one who has", capability],
     ]));
 }

@@ -1,6 +1,7 @@
 // The list: which questions are shown, in which order, and which of them are equal.
 
-import {avatar, distance, dueTime, element, icon, promptLine, spoken, visible} from "./markup.js";
+import {called} from "./api.js";
+import {avatar, digits, distance, dueTime, element, icon, promptLine, spoken, visible} from "./markup.js";
 import {agentOf, barrier} from "./standing.js";
 
 // So much of a prompt a row shows for certain.
@@ -73,17 +74,17 @@ export function entry(question, {isShown, isPicked, pick}) {
   // A claim is said by itself, and what is decided is past.
   const isBarred = !outcome && !claim && barrier(question) !== null;
   const facts = [
-    status === "held" && maker ? `approved by ${maker}` : null,
-    claim ? `claimed by ${claim.by}` : null,
+    status === "held" && maker ? `approved by ${called(maker)}` : null,
+    claim ? `claimed by ${called(claim.by)}` : null,
     isBarred ? "not for you" : null,
   ].filter(Boolean);
   const isSaid = (value) => inWords(promptLine(question).slice(0, SEEN)).includes(inWords(value));
-  const [gist] = Object.entries(question.about ?? {}).filter(([, value]) => !isSaid(value)).map(([name, value]) => `${spoken(name)} ${value}`);
+  const [gist] = Object.entries(question.about ?? {}).filter(([, value]) => !isSaid(value)).map(([name, value]) => [`${spoken(name)} `, ...digits(String(value), name)]);
   const begins = status === "held" && !outcome && `begins ${distance(question.held_until)}`;
   const time = begins || (question.deadline ? dueTime(question.deadline) : distance(question.created_at));
   const line = [
     element("span", {}, outcome ?? agentOf(question) ?? question.started_by ?? question.graph),
-    gist && !outcome ? element("span", {class: "gist"}, gist) : null,
+    gist && !outcome ? element("span", {class: "gist"}, ...gist) : null,
     element("span", {class: "time"}, time),
     facts.length ? element("span", {class: "facts"}, ...separated(facts)) : null,
     question.approved ? element("span", {class: "rest"}, question.approved) : null,

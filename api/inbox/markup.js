@@ -172,17 +172,33 @@ export function spoken(name) {
   return words ? words[0].toUpperCase() + words.slice(1) : String(name);
 }
 
+// Fewer digits are read at a glance, and more are those of an id.
+const LIKELY = /^[+-]?\d{5,12}$/;
+
+/** Return whether a name says that its number counts nothing, and so is neither added up nor grouped. */
+export const isLabel = (name) => /(^|_)(id|number|no|year|age|zip|code|phone|account)$/i.test(name);
+
+/**
+ * Return the parts of a number: with its thousands apart for who sees it, and whole for who hears it. The gap is no
+ * character, so that the number is copied as it is. Another text is one part.
+ */
+export function digits(text, name = "") {
+  const [, first, others, fraction = ""] = /^([+-]?\d{1,3}?)((?:\d{3})+)(\.\d+)?$/.exec(text) ?? [];
+  if (!others || !LIKELY.test(`${first}${others}`) || isLabel(name)) return [text];
+  const apart = others.match(/\d{3}/g).map((each) => element("span", {class: "thousand"}, each));
+  return [element("span", {class: "hidden"}, text), element("span", {class: "seen", "aria-hidden": "true"}, first, ...apart, fraction)];
+}
+
 /** Create what shows a JSON value: a table of its fields, a table of equal rows, a list, or a text. */
-export function shownValue(value, depth = 0) {
-  if (isFlat(value)) return shownText(value);
+export function shownValue(value, depth = 0, name = "") {
+  if (isFlat(value)) return shownText(value, name);
   if (depth >= DEEPEST_TABLE) return element("pre", {tabindex: "0"}, write(value, 2));
   if (isObject(value)) {
     if (FILE.test(value.$file)) return attachment(value);
     const entries = Object.entries(value);
     if (!entries.length) return element("span", {class: "quiet"}, "nothing");
-    const shown = pairs(entries.map(([name, part]) => [spoken(name), shownValue(part, depth + 1)]), {class: "values"});
-    const most = align([...shown.children]);
-    shown.style.setProperty("--digits", `${most}ch`);
+    const shown = pairs(entries.map(([name, part]) => [spoken(name), shownValue(part, depth + 1, name)]), {class: "values"});
+    shown.style.setProperty("--digits", align([...shown.children]));
     return shown;
   }
   if (!value.length) return element("span", {class: "quiet"}, "none");
@@ -190,28 +206,31 @@ export function shownValue(value, depth = 0) {
   return element("ul", {class: "values"}, ...value.map((part) => element("li", {}, shownValue(part, depth + 1))));
 }
 
-/** Put the points of numbers that stand below each other below each other. Returns how many digits that takes. */
+/** Put the points of numbers that stand below each other below each other. Returns how wide that is. */
 export function align(places) {
   const numbers = places.map((place) => place.firstElementChild).filter((each) => each?.matches(".number"));
-  const [wholes, fractions] = [0, 1].map((part) => numbers.map(({textContent}) => (textContent.split(".")[part] ?? "").length));
+  const [wholes, fractions] = [0, 1].map((part) => numbers.map((each) => ((each.querySelector(".seen") ?? each).textContent.split(".")[part] ?? "").length));
   const most = Math.max(0, ...fractions);
   numbers.forEach((each, index) => (each.dataset.pad = `${fractions[index] || !most ? "" : "."}${"0".repeat(most - fractions[index])}`));
-  return numbers.length > 1 ? Math.max(...wholes) + most + (most && 1) : 0;
+  const gaps = Math.max(0, ...numbers.map((each) => each.querySelectorAll(".thousand").length));
+  return numbers.length > 1 ? `calc(${Math.max(...wholes) + most + (most && 1)}ch + ${gaps} * var(--gap))` : "0";
 }
 
 const AMOUNT = /^-?\d+\.\d+$/;
 
+/** Return whether a value is a number. An amount may be a text, to be exact. */
+export const isAmount = (value) => isNumber(value) || (typeof value === "string" && AMOUNT.test(value));
+
 function shownRows(rows) {
   const names = [...new Set(rows.flatMap((row) => Object.keys(row)))];
-  // An amount may be a text, to be exact.
-  const kind = (name) => ({class: rows.every((row) => !(name in row) || isNumber(row[name]) || AMOUNT.test(row[name])) ? "number" : null});
+  const kind = (name) => ({class: rows.every((row) => !(name in row) || isAmount(row[name])) ? "number" : null});
   const head = element("tr", {}, ...names.map((name) => element("th", {scope: "col", ...kind(name)}, spoken(name))));
-  const body = rows.map((row) => element("tr", {}, ...names.map((name) => element("td", kind(name), name in row ? shownText(row[name]) : ""))));
+  const body = rows.map((row) => element("tr", {}, ...names.map((name) => element("td", kind(name), name in row ? shownText(row[name], name) : ""))));
   names.forEach((_, index) => align(body.map((row) => row.children[index])));
   return element("div", {class: "wide", tabindex: "0"}, element("table", {}, element("thead", {}, head), element("tbody", {}, ...body)));
 }
 
-function shownText(value) {
+function shownText(value, name = "") {
   if (value === null) return element("span", {class: "quiet"}, "none");
   if (typeof value === "boolean") return value ? "yes" : "no";
   if (typeof value === "string" && ADDRESS.test(value)) {
@@ -220,7 +239,7 @@ function shownText(value) {
   const text = String(value);
   if (MOMENT.test(text)) return element("span", {class: "text"}, text, element("small", {class: "quiet"}, ` (${clock(text)} here)`));
   // A date or an id is read as one word.
-  return element("span", {class: `text${isNumber(value) ? " number" : ""}${text.length <= LONGEST_WORD && !/\s/.test(text) ? " word" : ""}`}, text);
+  return element("span", {class: `text${isAmount(value) ? " number" : ""}${text.length <= LONGEST_WORD && !/\s/.test(text) ? " word" : ""}`}, ...(isAmount(value) ? digits(text, name) : [text]));
 }
 
 // A file in the storage: `{"$file": <address>, "name", "type"}`; pictures are shown.

@@ -1,6 +1,6 @@
 // One question: what is asked and why, and the card on which it is decided.
 
-import {call, failureText, may, me, Problem, serviceTime} from "./api.js";
+import {call, called, failureText, may, me, Problem, serviceTime} from "./api.js";
 import {card, isCall, isDigestOnly} from "./card.js";
 import {conversation} from "./conversation.js";
 import {jsonForm, showFaults} from "./form.js";
@@ -113,7 +113,7 @@ function progress(question) {
   const voters = votes.flatMap(({by, on_behalf_of: principal}) => [by, principal]);
   const left = (quorum.of ?? []).filter((name) => !voters.includes(name) && !Object.hasOwn(question.barred ?? {}, name));
   const missing = question.missing ?? Math.max(0, quorum.count - votes.filter(({answer}) => isYes(answer)).length);
-  const of = left.length ? `, of ${left.join(", ")}` : "";
+  const of = left.length ? `, of ${left.map(called).join(", ")}` : "";
   const isOpen = question.status === "open";
   return element(
     "section",
@@ -132,7 +132,7 @@ const barring = (rule) => (rule === "@starter" ? "started the run" : rule.starts
 function barred({barred: people = {}, not_by: rules}) {
   const named = Object.entries(people ?? {});
   const others = (rules ?? []).filter((rule) => !named.some(([, why]) => why === rule));
-  return [...named.map(([who, rule]) => `${who}, who ${barring(rule)}`), ...others.map((rule) => `who ${barring(rule)}`)].join("; ");
+  return [...named.map(([who, rule]) => `${called(who)}, who ${barring(rule)}`), ...others.map((rule) => `who ${barring(rule)}`)].join("; ");
 }
 
 function details(question) {
@@ -199,7 +199,7 @@ function outcomeOf({status, answer}) {
 
 function settled(question) {
   const maker = question.answered_by === "timeout" ? "its deadline" : question.answered_by;
-  const by = question.on_behalf_of ? `${maker} for ${question.on_behalf_of}` : maker;
+  const by = question.on_behalf_of ? `${called(maker)} for ${called(question.on_behalf_of)}` : called(maker);
   const outcome = outcomeOf(question);
   const when = question.answered_at ?? question.settled_at;
   const edits = isCall(question) && isObject(question.answer?.arguments) ? difference(question.reason.arguments, question.answer.arguments) : null;

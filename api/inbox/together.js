@@ -3,9 +3,9 @@
 import {call, failureText} from "./api.js";
 import {card, isCall} from "./card.js";
 import {showFaults} from "./form.js";
-import {isNumber, isObject, same, sum} from "./json.js";
+import {isObject, same, sum} from "./json.js";
 import {topic} from "./list.js";
-import {align, badge, button, confirmed, element, promptLine, shownValue, spoken, visible} from "./markup.js";
+import {align, badge, button, confirmed, digits, element, isAmount, isLabel, promptLine, shownValue, spoken, visible} from "./markup.js";
 import {decided, final, respond} from "./question.js";
 
 const EFFECT = "What would happen";
@@ -57,21 +57,21 @@ function table(questions, results) {
   const values = questions.map(({reason, ...question}) => (isCall({reason, ...question}) ? reason.arguments : isObject(reason) ? reason : reason === null ? {} : {why: reason}));
   // What none of them has needs no column.
   const names = [...new Set(values.flatMap((each) => Object.keys(each).filter((name) => each[name] !== null)))];
-  const kinds = new Map(names.map((name) => [name, values.every((each) => !(name in each) || isNumber(each[name])) ? "number" : null]));
+  const kinds = new Map(names.map((name) => [name, values.every((each) => !(name in each) || isAmount(each[name])) ? "number" : null]));
   // A phone has no room for a head above: there each value has its name beside it.
   const titles = new Map(names.map((name) => [name, visible(spoken(name))]));
   const hasPreview = questions.some(({preview}) => preview);
-  const total = (name) => (kinds.get(name) && !/(^|_)(id|number|no|year|age)$/i.test(name) ? sum(values.map((each) => each[name] ?? 0)) : null);
+  const total = (name) => (kinds.get(name) && !isLabel(name) ? sum(values.map((each) => each[name] ?? 0)) : null);
   const totals = names.map(total);
   const head = ["Question", "Run"].map((each) => element("th", {scope: "col"}, each));
   const body = questions.map((question, index) => element("tr", {},
     element("td", {}, element("span", {class: "short"}, promptLine(question))),
     element("td", {}, element("a", {href: `/inbox/runs/${encodeURIComponent(question.run_id)}`}, question.run_id)),
-    ...names.map((name) => element("td", {class: kinds.get(name), "data-name": titles.get(name)}, name in values[index] ? shownValue(values[index][name], 2) : "")),
+    ...names.map((name) => element("td", {class: kinds.get(name), "data-name": titles.get(name)}, name in values[index] ? shownValue(values[index][name], 2, name) : "")),
     hasPreview ? element("td", {class: "effect", "data-name": EFFECT}, question.preview ? shownValue(question.preview.summary ?? question.preview, 1) : "") : null,
     results.get(question.id)));
   const foot = element("tr", {}, element("th", {scope: "row", colspan: 2}, `${questions.length} questions, in total`),
-    ...totals.map((each, index) => element("td", {class: "number", "data-name": titles.get(names[index])}, each === null ? "" : element("span", {class: "number"}, each))), hasPreview ? element("td", {}) : null, element("td", {}));
+    ...totals.map((each, index) => element("td", {class: "number", "data-name": titles.get(names[index])}, each === null ? "" : element("span", {class: "number"}, ...digits(String(each))))), hasPreview ? element("td", {}) : null, element("td", {}));
   names.forEach((_, index) => align([...body.map((row) => row.children[index + 2]), foot.children[index + 1]]));
   return element("div", {class: "wide", tabindex: "0", role: "region", "aria-label": "The questions"}, element("table", {class: "together"},
     element("thead", {}, element("tr", {}, ...head, ...names.map((name) => element("th", {scope: "col", class: kinds.get(name)}, titles.get(name))),

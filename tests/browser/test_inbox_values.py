@@ -15,6 +15,7 @@ BESIDE = "return arguments[0].scrollWidth > arguments[0].clientWidth"
 """Whether a part of an element is cut off at its side."""
 
 RECORD = "1161888007138312193"
+COPY = "getSelection().selectAllChildren(arguments[0]); return getSelection().toString()"
 # What keys do in a picker depends on the reader's own language.
 TYPE = """
 arguments[0].value = arguments[1];
@@ -50,6 +51,19 @@ def test_numbers_are_shown_as_they_are(page: Page, running: Stack) -> None:
     stopping = asked(running.api, "go", graph="stopping")
     page.driver.get(f"{running.api}/inbox/runs/{stopping}")
     until(lambda: "".join(page.texts("#run dl.values")).count(RECORD) == 2, "the values of the run")
+
+
+def test_the_thousands_of_an_amount_stand_apart_and_it_is_copied_and_heard_whole(
+    page: Page, running: Stack
+) -> None:
+    body = {"graph": "paying", "input": {"payee": "Elm Ltd", "amount": -1234567}}
+    run_id = httpx.post(f"{running.api}/runs", json=body).json()["run_id"]
+    page.driver.get(f"{running.api}/inbox/runs/{run_id}")
+    until(lambda: page.texts("#run .thousand") == ["234", "567"], "the thousands apart")
+    assert page.driver.execute_script(COPY, page.one("#run dl.values")).count("-1234567") == 1
+    tree = page.driver.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
+    heard = [each["name"]["value"] for each in tree if each["role"]["value"] == "StaticText"]
+    assert ("-1234567" in heard, "234" in heard) == (True, False)
 
 
 def test_a_link_is_its_text_in_lists_and_has_its_address_on_the_page_of_the_question(

@@ -51,7 +51,7 @@ def test_an_approver_edits_a_call_and_reads_what_was_really_decided(
     view = ended(running.api, run_id)
     assert "sent 900 to Ada by 2026-12-24 (bank, 1 lines)" in view["values"]["report"]
     page.press("Decided")
-    page.says("#questions a", "approved with amount 900 (was 5000) by ada")
+    page.says("#questions a", "approved with amount 900 (was 5000) by you")
     page.open("Refund 5000 to Ada?")
     page.says("article .changed", "5000 → 900")
 
@@ -225,7 +225,7 @@ def test_several_people_approve_and_a_yes_is_taken_back(page: Page, running: Sta
     page.says("article", "until then you can take it back")
     page.press("Held 1")
     page.open("Send it?")
-    page.says("article", "Approved by ada")
+    page.says("article", "Approved by you")
     page.says("article", "Answer")
     page.press("Take back")
     page.says("article", "The question is open again")
@@ -321,7 +321,7 @@ def test_what_one_may_not_answer_says_so_in_place_of_the_form(page: Page, runnin
 def test_who_is_barred_is_not_among_those_whose_vote_is_missing(page: Page, running: Stack) -> None:
     asked(running.api, "Pay 900?", graph="counted")
     page.open("Pay 900?")
-    page.says("[aria-label=Votes]", "2 missing, of ada, bob")
+    page.says("[aria-label=Votes]", "2 missing, of you, bob")
     assert page.texts("[aria-label=Votes] .badge") == ["pending", "pending"]
 
 
