@@ -39,6 +39,8 @@ _ENDS: Final = frozenset(
         EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TIMED_OUT,
     }
 )
+_TOLD: Final = frozenset({names.RECORD_ACTIVITY, names.ANNOUNCE_ACTIVITY})
+"""The local activities that tell people of a run, and do so again."""
 _DUE: Final = EventType.EVENT_TYPE_TIMER_FIRED
 _ORDERS: Final = frozenset(
     {
@@ -151,7 +153,7 @@ def _is_lost(event: HistoryEvent) -> bool:
         return event.event_type == _ACCEPTED
     details = event.marker_recorded_event_attributes.details.get("data")
     ran = json.loads(details.payloads[0].data) if details and details.payloads else {}
-    return ran.get("activity_type") != names.RECORD_ACTIVITY
+    return ran.get("activity_type") not in _TOLD
 
 
 def no_point(question: str, why: str) -> Refusal:

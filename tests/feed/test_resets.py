@@ -36,8 +36,10 @@ _NAMES = {
     "completed": "WORKFLOW_EXECUTION_COMPLETED",
     "continued": "WORKFLOW_EXECUTION_CONTINUED_AS_NEW",
     "recorded": "MARKER_RECORDED",
+    "announced": "MARKER_RECORDED",
     "local node": "MARKER_RECORDED",
 }
+_RAN = {"recorded": "record", "announced": "announce", "local node": "graph.node"}
 
 
 def history(*names: str) -> list[HistoryEvent]:
@@ -47,7 +49,7 @@ def history(*names: str) -> list[HistoryEvent]:
 def _event(number: int, name: str) -> HistoryEvent:
     event = HistoryEvent(event_id=number, event_type=EventType.Value(f"EVENT_TYPE_{_NAMES[name]}"))
     if _NAMES[name] == "MARKER_RECORDED":
-        ran = {"activity_type": "record" if name == "recorded" else "graph.node"}
+        ran = {"activity_type": _RAN[name]}
         data = Payloads(payloads=[Payload(data=json.dumps(ran).encode())])
         event.marker_recorded_event_attributes.details["data"].CopyFrom(data)
     if name == "continued":
@@ -69,6 +71,7 @@ def _event(number: int, name: str) -> HistoryEvent:
         (("cancel", *NEXT), Point(event=4, keeps_task=False)),
         (("timer", "due", *NEXT), Point(event=4, keeps_task=False)),
         (("recorded", "task_scheduled", "signal", *NEXT[1:]), Point(event=4, keeps_task=False)),
+        (("announced", "recorded", "cancel", *NEXT), Point(event=4, keeps_task=False)),
         # Unless it took an answer, or ran a local node: these would be lost.
         (("answer", "timer", "due", *NEXT), Point(event=10, keeps_task=True)),
         (("local node", "due", *NEXT), Point(event=9, keeps_task=True)),
