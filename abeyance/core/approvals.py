@@ -320,7 +320,8 @@ def refuse_too_wide(entry: Interrupt, answer: Json, event: Responded) -> None:
     capability = entry.requested_capability
     why = None
     if event.lasts[entry.id] > allowed.most:
-        why = f"for {wanted['for']!r}, and the author allows {allowed.most:g} s"
+        most = timedelta(seconds=allowed.most)
+        why = f"for {wanted['for']!r}, and the author allows at most {most}"
     elif wanted["where"] not in allowed.where:
         why = f"in every {wanted['where']}, and the author allows {' and '.join(allowed.where)}"
     elif event.remember_only == "run" and wanted["where"] != "run":

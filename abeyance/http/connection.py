@@ -19,7 +19,7 @@ _READ_SECONDS: Final = 60.0
 """Longer than the longest poll."""
 _STREAM_SECONDS: Final = 45.0
 """Read timeout of a stream, which sends a line every 15 seconds."""
-_SUBJECT_HEADER: Final = b"X-Abeyance-Principal"
+_SUBJECT_HEADER: Final = "X-Abeyance-Principal"
 _AWAY: Final = frozenset({502, 503, 504})
 _UNAUTHENTICATED: Final = 401
 _DEFECT: Final = 500
@@ -87,7 +87,7 @@ class Connection:
         self._http = httpx.AsyncClient(
             headers=[
                 *([(b"Authorization", f"Bearer {token}".encode())] if token else []),
-                *([] if subject is None else [(_SUBJECT_HEADER, subject.encode())]),
+                *([] if subject is None else [(_SUBJECT_HEADER.encode(), subject.encode())]),
             ],
             timeout=httpx.Timeout(_READ_SECONDS, connect=_CONNECT_SECONDS),
             # A proxy cannot reach the loopback of this machine.
@@ -282,6 +282,8 @@ def _error(response: httpx.Response, problem: Mapping[str, Any]) -> ApiProblem:
     if response.status_code == _UNAUTHENTICATED:
         has_token = "Authorization" in response.request.headers
         sent = "the token of ABEYANCE_TOKEN was sent" if has_token else "ABEYANCE_TOKEN is not set"
+        if _SUBJECT_HEADER in response.request.headers:
+            sent += "; leave out --as: it is for an API without authentication"
         detail = f"{detail} ({sent})"
     text = "\n".join([f"{code}: {detail}", *_faults(problem)])
     if response.status_code >= _DEFECT:

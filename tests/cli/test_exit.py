@@ -60,6 +60,8 @@ async def test_a_token_that_is_refused_and_a_temporal_that_is_away_are_told_apar
         code, _, err = await called("list", ABEYANCE_TOKEN="wrong", **at)
         assert (code, "the token of ABEYANCE_TOKEN was sent" in err) == (3, True)
         assert "unauthenticated" in err
+        code, _, err = await called("--as", "ada", "list", ABEYANCE_TOKEN="right", **at)
+        assert (code, "; leave out --as: it is for an API without" in err) == (3, True)
         code, _, err = await called(
             "graph", "show", "gated", "--json", ABEYANCE_TOKEN="wrong", **at
         )

@@ -228,18 +228,21 @@ def test_an_answer_from_temporal_is_not_remembered() -> None:
 
 
 @pytest.mark.parametrize(
-    ("allowed", "about"),
+    ("allowed", "about", "why"),
     [
-        (replace(ALLOWED, most=3_599.0), {}),
-        (replace(ALLOWED, where=("run",)), {}),
-        (ALLOWED, {"remember_only": "run"}),
+        (replace(ALLOWED, most=3_599.0), {}, "the author allows at most 0:59:59"),
+        (replace(ALLOWED, where=("run",)), {}, "the author allows run"),
+        (ALLOWED, {"remember_only": "run"}, "you see only some runs"),
     ],
 )
-def test_more_than_the_author_allows_is_too_wide(allowed: Remember, about: dict[str, Any]) -> None:
+def test_more_than_the_author_allows_is_too_wide(
+    allowed: Remember, about: dict[str, Any], why: str
+) -> None:
     run = approving(remember=allowed)
     refusal = run.refused(Responded, **answered(run, **about))
     assert refusal.code is Code.GRANT_TOO_WIDE
     assert refusal.details["most"] == allowed.most
+    assert why in refusal.message
 
 
 def test_what_its_maker_may_not_approve_is_too_wide() -> None:
