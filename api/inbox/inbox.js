@@ -41,6 +41,7 @@ let criteria = {...PLAIN};
 let shown = null;
 let isTouched = false;
 let isStarted = false;
+let opening = null;
 let said = null;
 let drawnCount = DRAWN;
 let drawn = "";
@@ -80,10 +81,10 @@ async function start() {
   // Who operates runs and answers nothing begins with the runs.
   if (!location.search && !location.hash && may("runs:control") && !may("runs:respond")) return location.replace("/inbox/runs");
   await refresh();
-  // At first the reader's own, if there are any.
-  if (!address.has("tab") && mine().length && !location.hash) tab = "mine";
+  const openedIn = opening && tab;
+  chooseOwn();
   draw();
-  await open();
+  await (tab === openedIn ? opening : open());
   isStarted = true;
   const since = new Date(serviceTime() - OVERLAP_MS).toISOString();
   listen(`/events?type=interrupt.*&type=run.*&since=${since}`, heard, (isConnected) => {
@@ -95,6 +96,11 @@ async function start() {
   setInterval(() => isWatched() && !streams && refresh(), REFRESH_MS);
   setInterval(() => isWatched() && refresh(), WHOLE_MS);
   setInterval(() => isWatched() && readEndedClaims(), CLAIMS_MS);
+}
+
+// At first the reader's own, if there are any.
+function chooseOwn() {
+  if (!new URLSearchParams(location.search).has("tab") && mine().length && !location.hash) tab = "mine";
 }
 
 // A session may end while somebody works: what they have begun to write stays.
@@ -159,7 +165,10 @@ async function readAll() {
     if (!isFirst) return;
     lists.open = items;
     isWhole = false;
+    // The first question is there before a long list is read.
+    if (!isStarted) chooseOwn();
     draw();
+    if (!isStarted) opening ??= open();
   };
   const [unanswered, held] = await Promise.all([pages({}, begun), pages({status: "held"})]);
   isWhole = unanswered.isWhole;
@@ -193,7 +202,7 @@ async function pages(filters, begun = () => {}) {
   const items = [];
   let cursor = null;
   for (let page = 0; page < MOST_PAGES; page += 1) {
-    const query = new URLSearchParams({limit: PAGE, ...filters, ...(cursor ? {cursor} : {})});
+    const query = new URLSearchParams({limit: cursor ? PAGE : DRAWN, ...filters, ...(cursor ? {cursor} : {})});
     const found = await call(`/interrupts?${query}`);
     items.push(...found.items);
     cursor = found.next_cursor;

@@ -28,6 +28,10 @@ const step = (now) => {
 };
 requestAnimationFrame((now) => { before = now; requestAnimationFrame(step); });
 """
+READ: Final = """
+const asked = performance.getEntriesByType("resource").filter(({name}) => /[/]interrupts[/?]/.test(name));
+return asked.map(({name}) => name).filter((name) => !name.includes("status="));
+"""
 ENTER: Final = "\ue007"
 ESCAPE: Final = "\ue00c"
 
@@ -401,6 +405,8 @@ def test_a_thousand_open_questions_are_counted_and_drawn_in_parts(
     )
     page.says("#state", "1000 open questions")
     page.says("#tabs", "Open 1000")
+    read = page.driver.execute_script(READ)
+    assert "render=html" in read[1], "the first question is opened before all are read"
     assert len(page.all("#questions a")) == 100
     page.press("Show more")
     until(lambda: len(page.all("#questions a")) == 200, "200 questions")
