@@ -232,20 +232,23 @@ class Recorder:
 
     def left(self, state: RunState, start: wire.StartRun) -> Batch | None:
         """Return what is not recorded of a run that ends while the database is away, for whoever finds
-        its end; None if all is recorded.
+        its end; None if all is recorded. A replay for `reindex` is told it.
         """
         if not self._is_behind:
             return None
         questions = _all_questions(state)
         known = {question.id for question in questions}
         facts = [*self._under_way, *self._pending]
-        return self._batch(state, start, self._next_number(), facts).model_copy(
+        left = self._batch(state, start, self._next_number(), facts).model_copy(
             update={
                 "questions": questions,
                 "gone": [id_ for id_ in self._again if id_ not in known],
                 "rewound": self._rewind_left,
             }
         )
+        if (tell := workflow.extern_functions().get(_TELL)) is not None:
+            tell(left)
+        return left
 
     async def caught_up(self) -> None:
         """Wait until all that has changed so far is recorded, or the database is known to be away."""

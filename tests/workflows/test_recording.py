@@ -14,7 +14,9 @@ from temporalio.client import WorkflowFailureError
 
 from abeyance import START, Graph, views
 from abeyance.core.state import Limits
+from abeyance.errors import RecordsUnavailable
 from abeyance.filters import InboxFilter, RunFilter
+from abeyance.reindex import reindex
 
 YES = {"approved": True}
 
@@ -125,3 +127,41 @@ async def test_a_run_that_ends_without_a_result_while_the_database_is_away_can_b
         *("run.started", f"run.{way}", "run.retried", "run.completed")
     ]
     await site.replays(run_id)
+
+
+async def test_an_end_for_which_temporal_has_no_room_is_made_from_the_history(
+    temporal: TemporalClient, foreign: str
+) -> None:
+    graph = Graph("large")
+    graph.interrupt("ask", prompt="Go on?")
+    graph.edge(START, "ask")
+    site = Site(temporal, graph)
+    away = site.settings.model_copy(update={"database_url": foreign})
+    site.settings, there = away, site.settings
+    async with site.worker():
+        # The memo of a cancelled workflow takes less.
+        run_id = await site.start({"text": "x" * 20_000})
+        handle = temporal.get_workflow_handle(run_id)
+
+        async def asked() -> list[views.InterruptView]:
+            view: views.RunView = await handle.query("state", result_type=views.RunView)
+            return view.interrupts
+
+        await eventually(asked)
+        await handle.cancel()
+        with pytest.raises(WorkflowFailureError):
+            await handle.result()
+    site.settings, run = there, site.client.run(run_id)
+    with pytest.raises(RecordsUnavailable, match="`abeyance reindex` makes them anew"):
+        await run.retry(principal=ANYBODY)
+    assert (await reindex(temporal, site.client, [run_id])).failures == {}
+
+    told = [event.type async for event in run.events(follow=False)]
+    assert told == [
+        *("run.started", "interrupt.opened", "run.awaiting_input"),
+        *("interrupt.cancelled", "run.cancelled"),
+    ]
+    assert (await run.result()).values["text"] == "x" * 20_000
+    async with site.worker():
+        await run.retry(principal=ANYBODY)
+        await site.until(run_id, "awaiting-input")
