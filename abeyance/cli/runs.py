@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -117,15 +118,18 @@ def run(
     async def start(api: Connection) -> Any:
         view = await api.post("/runs", body)
         started = view["run_id"]
+        goes_on = f"the run {started} was started and continues: `abeyance watch {started}`"
         try:
             while wait and _is_busy(view):
                 path = f"/runs/{started}"
                 view = await api.get(path, wait=_POLL, until="awaiting-input,blocked")
+        # Repeating the command without an id would start another run.
         except Unavailable as error:
-            # Repeating the command without an id would start another run.
-            raise Unavailable(
-                f"{error}; the run {started} was started and continues: `abeyance watch {started}`"
-            ) from error
+            raise Unavailable(f"{error}; {goes_on}") from error
+        except asyncio.CancelledError:
+            # Ctrl-C.
+            print_error(goes_on)
+            raise
         return view
 
     view = exchange(start, run_lines, as_json=as_json)

@@ -1,7 +1,9 @@
 """The commands over HTTP: what they print, what they refuse, and with which exit code."""
 
 import json
+import os
 import re
+import signal
 import sqlite3
 import subprocess
 import threading
@@ -101,10 +103,20 @@ class Vanishing(BaseHTTPRequestHandler):
         """Nobody reads it."""
 
 
-def test_who_waits_for_a_run_and_loses_the_api_is_told_which_run_goes_on(
-    terminal: Terminal,
+class Interrupting(Vanishing):
+    """An API that starts a run, and at whose next request somebody presses Ctrl-C."""
+
+    def do_GET(self) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        # Until the caller has gone.
+        self.rfile.read(1)
+
+
+@pytest.mark.parametrize(("api", "exit_code"), [(Vanishing, 4), (Interrupting, 130)])
+def test_who_waits_for_a_run_and_stops_or_loses_the_api_is_told_which_run_goes_on(
+    terminal: Terminal, api: type[Vanishing], exit_code: int
 ) -> None:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Vanishing)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), api)
     serving = threading.Thread(target=server.serve_forever)
     serving.start()
     try:
@@ -115,7 +127,7 @@ def test_who_waits_for_a_run_and_loses_the_api_is_told_which_run_goes_on(
         serving.join()
         server.server_close()
 
-    assert (code, out) == (4, "")
+    assert (code, out) == (exit_code, "")
     assert "`abeyance watch started-here`" in err
 
 
