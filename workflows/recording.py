@@ -31,7 +31,15 @@ with workflow.unsafe.imports_passed_through():
     from abeyance.core.ledger import Interrupt
     from abeyance.core.state import RunState, Status
     from abeyance.records import steps
-    from abeyance.records.batch import BEGINNING, Batch, Extras, Fact, Rewound, Written
+    from abeyance.records.batch import (
+        BEGINNING,
+        Batch,
+        Extras,
+        Fact,
+        Rewound,
+        Written,
+        known_before,
+    )
     from abeyance.records.steps import Step
     from abeyance.snapshot import Snapshot
     from abeyance.workflows.activity_calls import LocalFailed, local_result
@@ -351,7 +359,7 @@ class Recorder:
             extras=extras(state, start),
             active_at=state.last_activity_at,
             claim=start.claim if state.finished else None,
-            facts_before=self.facts - len(facts),
+            facts_before=known_before(self.facts, facts),
             facts=[*facts],
         )
 

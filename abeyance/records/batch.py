@@ -98,6 +98,11 @@ class Batch(Record):
     facts: list[Fact] = Field(default_factory=list)
     rewound: Rewound | None = Field(default=None, exclude_if=is_none)
 
+    @property
+    def latest_fact(self) -> int:
+        """The number of the latest event that the run knows."""
+        return max([self.facts_before, *(fact.number for fact in self.facts)])
+
 
 class Written(Record):
     """What became of a batch.
@@ -127,6 +132,18 @@ def merged(one: Batch, other: Batch) -> Batch:
         return later
     changes = {"is_whole": True, "questions": earlier.questions}
     return later.model_copy(update=changes)
+
+
+def known_before(latest: int, facts: Sequence[Fact]) -> int:
+    """Return how many events a run knows before those of a batch, the last of which is its `latest`.
+
+    After a rewind a batch may have events again that came before it, and these are none of the new ones.
+    """
+    for fact in reversed(facts):
+        if fact.number != latest:
+            break
+        latest -= 1
+    return latest
 
 
 def numbered(batch: Batch, by: int | None) -> tuple[int, Sequence[Fact]]:

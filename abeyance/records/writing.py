@@ -138,7 +138,7 @@ def take_back(
         if latest.rewound.salt != row.rewind:
             return
         shift = row.rewound_by - latest.rewound.at
-    last = latest.facts_before + len(latest.facts) + shift
+    last = latest.latest_fact + shift
     task = tx.connection.execute(
         select(events.c.task)
         .where(events.c.run == row.id, events.c.number > last, events.c.rewound_by.is_(None))
@@ -171,11 +171,10 @@ def _write(tx: Transaction, batch: Batch, *, revoked_at: datetime | None = None)
     if batch.number < run.latest:
         return Written(status="outrun", latest=run.latest)
     if batch.is_whole:
-        facts_known = batch.facts_before + len(batch.facts)
-        if run.latest <= batch.after and facts_known <= run.tail.number:
+        if run.latest <= batch.after and batch.latest_fact <= run.tail.number:
             # There is nothing to take back, and nothing new.
             return Written(status="written")
-        if facts_known < (run.rewound_by or 0):
+        if batch.latest_fact < (run.rewound_by or 0):
             # The run is not told yet that it was rewound, and its next batch is.
             return Written(status="written")
         batch = _of_strays(tx, run, batch)

@@ -16,7 +16,7 @@ from abeyance.filters import ApprovalsFilter, EventFilter, InboxFilter
 from abeyance.records import approvals, discards
 from abeyance.records import events as told
 from abeyance.records import questions as asked
-from abeyance.records.batch import Batch, Rewound, Written
+from abeyance.records.batch import Batch, Rewound, Written, known_before
 from abeyance.records.tables import runs
 from abeyance.records.writing import fill, write
 
@@ -188,6 +188,23 @@ def test_events_from_before_the_point_that_were_not_recorded_then_keep_their_num
         (4, "run.rewound", None),
         (5, "run.paused", None),
     ]
+
+
+def test_events_of_before_the_point_that_are_handed_over_after_the_rewind_take_nothing_back(
+    recorded: Recorded,
+) -> None:
+    run_once(recorded)
+    written(recorded, batch(4, after=1, before=1, rewound=rewound(2)))
+    # The batch that the run had under way at the point did not have this one.
+    again = [fact(2, OPENED)]
+    written(recorded, batch(5, after=4, before=known_before(7, again), facts=again))
+    both = [*again, fact(8, "interrupt.answered")]
+    # The task of the batch before came to nothing.
+    done = written(recorded, batch(6, after=4, before=known_before(8, both), facts=both))
+
+    assert (done.status, known_before(7, again), known_before(8, both)) == ("written", 7, 7)
+    assert [number for number, *_ in events(recorded, discarded=True)] == [*range(1, 9)]
+    assert events(recorded)[-2:] == [(7, "run.rewound", None), (8, "interrupt.answered", None)]
 
 
 def test_the_first_batch_after_a_rewind_may_come_again_or_be_of_a_task_that_came_to_nothing(
