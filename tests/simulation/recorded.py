@@ -186,7 +186,10 @@ class Recorded:
             if not _published(self._told):
                 # It may be that of a first workflow task that came to nothing.
                 untold.add("created_at")
-            kept = kept.model_copy(update={name: getattr(view, name) for name in untold})
+            now = {name: getattr(view, name) for name in untold}
+            kept = kept.model_copy(
+                update={**now, "blocked": _as_worded(kept.blocked, view.blocked)}
+            )
         if kept != view:
             raise Broken(f"the records have another run: {_differences(kept, view)}")
 
@@ -232,6 +235,17 @@ class Recorded:
         if self._version is None:
             return start
         return start.model_copy(update={"graph_version": self._version})
+
+
+def _as_worded(
+    kept: Sequence[views.BlockedView], now: Sequence[views.BlockedView]
+) -> list[views.BlockedView]:
+    """Return what blocks a run in the words of now: of the same reason in other words no event tells."""
+    words = {(each.address, each.code): each.message for each in now}
+    return [
+        each.model_copy(update={"message": words.get((each.address, each.code), each.message)})
+        for each in kept
+    ]
 
 
 def _parts(told: list[Told]) -> list[list[Told]]:
