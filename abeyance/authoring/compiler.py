@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 from abeyance.authoring import validation
 from abeyance.authoring.declarations import DeclarationErrors, type_faults
@@ -250,6 +250,9 @@ def edges(
     sources = errors.names(source, label)
     targets = errors.names([target], label)
     condition = _condition(when, errors, label)
+    if join not in get_args(Join):
+        errors.note(f"{label}: join={join!r} is invalid: use 'all' or 'arrived'")
+        join = "all"
     return [
         Edge(
             sources=sources,

@@ -364,6 +364,9 @@ class Graph:
         function_name = getattr(function, "__name__", "<lambda>")
         label = f"a route from {source!r}"
         self.lines.declare([label, f"two routes from {source!r} are named {name!r}"])
+        if not isinstance(source, str):
+            self._intake.note(f"{label}: it begins at one node: use the name of one")
+            return
         taken = {route.name for route in self._routes if route.source == source}
         if name in taken:
             self._intake.note(f"two routes from {source!r} are named {name!r}")

@@ -35,7 +35,7 @@ from abeyance.core import machine, policy
 from abeyance.core.json import Json, rfc3339, sha256, size, why_not_json
 from abeyance.core.spec import GraphSpec
 from abeyance.core.state import Limits, RunState, Status, parted
-from abeyance.errors import AbeyanceError, Code, GraphError, RecordsUnavailable, Refusal
+from abeyance.errors import AbeyanceError, Code, RecordsUnavailable, Refusal
 from abeyance.handle import Started
 from abeyance.history.description import RPC, RunDescription
 from abeyance.orders import order_of
@@ -43,6 +43,7 @@ from abeyance.projections import LARGEST_IN_MEMO, guards_for_memo, run_view
 from abeyance.records.claims import EXCLUSIVE, Claim
 from abeyance.runtime import retries
 from abeyance.runtime.graph_today import pinned as pinned_graph
+from abeyance.runtime.graph_today import spec_of_run
 from abeyance.schemas.requests import checked_limits
 from abeyance.schemas.state_model import to_mapping
 from abeyance.storage.converter import is_all_sealed
@@ -95,7 +96,7 @@ class StartPlan:
         run_id = generated_run_id(graph.name) if run_id is None else checked_run_id(run_id)
         limits = checked_limits(limits)
         pinned = graph.build()
-        spec = _spec_of(graph, interrupt_before, interrupt_after, on_error)
+        spec = spec_of_run(graph, interrupt_before, interrupt_after, on_error)
         values = graph.states.initial(input)
         _check_size("The graph and its input", size(values) + spec.size, _LARGEST)
         _check_size("The name of who starts it", size(started_by), LARGEST_IN_MEMO)
@@ -231,30 +232,6 @@ class StartPlan:
                 for name, value in values.items()
             ]
         )
-
-
-def _spec_of(
-    graph: Graph, before: str | Sequence[str], after: str | Sequence[str], on_error: str | None
-) -> GraphSpec:
-    nodes = graph.build().nodes
-    for listed in (before, after):
-        for name in as_names(listed):
-            if name not in nodes and name != "*":
-                raise Refusal(
-                    Code.UNKNOWN_NODE,
-                    f"interrupt_before or interrupt_after names {name!r}, which is not a node of "
-                    f"{graph.name!r}; there are {', '.join(map(repr, nodes))}, and '*' for all.",
-                    node=name,
-                )
-    try:
-        return graph.build_for(interrupt_before=before, interrupt_after=after, on_error=on_error)
-    except GraphError as error:
-        faults = [{"pointer": "", "message": fault} for fault in error.faults]
-        raise Refusal(
-            Code.INVALID_BODY,
-            f"The run cannot be started: {'; '.join(error.faults)}.",
-            errors=faults,
-        ) from error
 
 
 def _as_json(arguments: Mapping[str, Any], values: Mapping[str, Json]) -> Json:

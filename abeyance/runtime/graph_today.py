@@ -16,12 +16,38 @@ from abeyance.core.json import Json
 from abeyance.core.migration import CODE_UNDER_WAY, under_way
 from abeyance.core.spec import AskHuman, GraphSpec, InterruptNode, SubgraphNode
 from abeyance.core.state import RunState
-from abeyance.errors import Code, Refusal
+from abeyance.errors import Code, GraphError, Refusal
 from abeyance.schemas.state_model import ValuesError
+from abeyance.util import as_names
 from abeyance.views import Migration, Obstacle
 from abeyance.wire import GraphToday, ReadGraph, ScopeValues, StartRun
 
 _ALL: Final = "*"
+
+
+def spec_of_run(
+    graph: Graph, before: str | Sequence[str], after: str | Sequence[str], on_error: str | None
+) -> GraphSpec:
+    """Return the graph of a run that starts with breakpoints and a default of its own. Raises Refusal."""
+    nodes = graph.build().nodes
+    for listed in (before, after):
+        for name in as_names(listed):
+            if name not in nodes and name != "*":
+                raise Refusal(
+                    Code.UNKNOWN_NODE,
+                    f"interrupt_before or interrupt_after names {name!r}, which is not a node of "
+                    f"{graph.name!r}; there are {', '.join(map(repr, nodes))}, and '*' for all.",
+                    node=name,
+                )
+    try:
+        return graph.build_for(interrupt_before=before, interrupt_after=after, on_error=on_error)
+    except GraphError as error:
+        faults = [{"pointer": "", "message": fault} for fault in error.faults]
+        raise Refusal(
+            Code.INVALID_BODY,
+            f"The run cannot be started: {'; '.join(error.faults)}.",
+            errors=faults,
+        ) from error
 
 
 def pinned(spec: GraphSpec) -> GraphSpec:

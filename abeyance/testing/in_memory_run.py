@@ -76,11 +76,7 @@ class InMemoryRun(InMemoryReader):
             interrupt_after=as_names(interrupt_after),
             on_error=on_error,
         )
-        spec = graph.build_for(
-            interrupt_before=interrupt_before,
-            interrupt_after=interrupt_after,
-            on_error=on_error,
-        )
+        spec = graph_today.spec_of_run(graph, interrupt_before, interrupt_after, on_error)
         state = machine.new_run(
             run_id=run_id,
             spec=graph_today.pinned(spec),

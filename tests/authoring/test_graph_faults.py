@@ -334,8 +334,9 @@ def route(*given: Any, **options: Any) -> Callable[[Graph], None]:
         (edge("a", END, when={"colour": 1}), "looks at 'colour', which is not a field"),
         (
             edge("a", END, join="some"),
-            "the graph, edges/1/join: Input should be 'all' or 'arrived'",
+            "the edge from 'a' to 'END': join='some' is invalid: use 'all' or 'arrived'",
         ),
+        (route(["a"], lambda state: END, to=[END]), "it begins at one node"),
         (route("a", lambda: END, to=[END]), "cannot be called with (state)"),
         (route("a", lambda state, ctx: END, to=[END]), "cannot be called with (state)"),
         (route("a", "b", to=[END]), "'b' cannot be called with (state)"),

@@ -208,6 +208,9 @@ async def test_a_run_is_started_as_a_start_says() -> None:
     with pytest.raises(Refusal) as refused:
         await testing.run(gated(), limits=Limits(max_visits=0))
     assert refused.value.code is Code.INVALID_BODY
+    with pytest.raises(Refusal, match="names 'nowhere', which is not a node of") as refused:
+        await testing.run(gated(), interrupt_after=["nowhere"])
+    assert refused.value.code is Code.UNKNOWN_NODE
 
 
 async def test_a_run_that_was_not_started_is_not_taken_for_a_completed_one() -> None:
