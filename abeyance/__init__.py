@@ -25,9 +25,11 @@ if TYPE_CHECKING:
     from abeyance.authoring.terms import Escalation, Quorum
     from abeyance.client import Client, TemporalRun
     from abeyance.contrib.mcp.client.server import McpServer
+    from abeyance.core.events import Message
     from abeyance.core.ledger import Receipt
+    from abeyance.core.outcome import Call
     from abeyance.core.policy import Principal, ReadRights
-    from abeyance.core.spec import END, START
+    from abeyance.core.spec import END, START, GraphSpec
     from abeyance.core.state import Limits
     from abeyance.errors import (
         AbeyanceError,
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
         NodeError,
         Refusal,
         SettingsError,
+        StillPaused,
         Unavailable,
     )
     from abeyance.filters import ApprovalsFilter, EventFilter, InboxFilter, RunFilter
@@ -76,6 +79,7 @@ __all__ = [
     "BeforeToolCall",
     "Budget",
     "Calendar",
+    "Call",
     "Client",
     "ClosingRecord",
     "CompositeInterrupt",
@@ -90,12 +94,14 @@ __all__ = [
     "GrantView",
     "Graph",
     "GraphError",
+    "GraphSpec",
     "InboxFilter",
     "Interrupt",
     "InterruptView",
     "Limits",
     "LiveWorker",
     "McpServer",
+    "Message",
     "MessageFields",
     "MessageReceipt",
     "MessageView",
@@ -118,6 +124,7 @@ __all__ = [
     "SettingsError",
     "Started",
     "Steered",
+    "StillPaused",
     "StreamEvent",
     "TemporalRun",
     "Tool",
@@ -150,11 +157,13 @@ _NAMES = {
     "authoring.terms": "Escalation Quorum",
     "client": "Client TemporalRun",
     "contrib.mcp.client.server": "McpServer",
+    "core.events": "Message",
     "core.ledger": "Receipt",
+    "core.outcome": "Call",
     "core.policy": "Principal ReadRights",
-    "core.spec": "END START",
+    "core.spec": "END START GraphSpec",
     "core.state": "Limits",
-    "errors": "AbeyanceError Fatal GraphError NodeError Refusal SettingsError Unavailable",
+    "errors": "AbeyanceError Fatal GraphError NodeError Refusal SettingsError StillPaused Unavailable",
     "filters": "ApprovalsFilter EventFilter InboxFilter RunFilter",
     "handle": "MessageFields RunHandle Started Steered",
     "records.report": "Approvals",

@@ -22,6 +22,7 @@ from abeyance import (
     Goto,
     Graph,
     GraphError,
+    GraphSpec,
     NodeError,
     Principal,
     Refusal,
@@ -32,7 +33,6 @@ from abeyance import (
     union,
 )
 from abeyance.core.ledger import Interrupt
-from abeyance.core.spec import GraphSpec
 from abeyance.views import RunView
 
 
