@@ -60,6 +60,9 @@ _NO_WORKER: Final = (
     "the form of the answer, and what happens at a deadline, are known only while a worker is up"
 )
 _NOT_READ: Final = "details require the capability runs:read"
+_SENT: Final = (
+    "the run has the call; what comes of it cannot be read now: `abeyance doctor` says why"
+)
 _OF_CALLS: Final = frozenset(kind for kind, row in KINDS.items() if row.asked_by == "call")
 
 
@@ -115,7 +118,9 @@ def _readable(character: str) -> str:
 
 
 def run_lines(view: Mapping[str, Any]) -> list[Line]:
-    """Return the summary of a run."""
+    """Return the summary of a run, or of a signal that it has got while it cannot be read."""
+    if "status" not in view:
+        return [Line("run", str(view["run_id"])), Line("note", _SENT)]
     error = view.get("error")
     # The reason is shown once, with its code.
     is_shown_below = error is not None and error["message"] == view.get("reason")

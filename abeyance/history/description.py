@@ -134,8 +134,13 @@ class RunDescription:
 
     @property
     def is_being_recorded(self) -> bool:
-        """Whether the database did not take at once what the run has told last."""
-        return any(pending.activity_type.name == names.RECORD_ACTIVITY for pending in self._pending)
+        """Whether the database did not take at once what the run has told last.
+
+        An ended run has left the rest of it, and Temporal shows its last activity for ever.
+        """
+        return self.is_running and any(
+            pending.activity_type.name == names.RECORD_ACTIVITY for pending in self._pending
+        )
 
     @property
     def is_retried_often(self) -> bool:

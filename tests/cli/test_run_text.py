@@ -177,3 +177,11 @@ def test_a_receipt_says_what_the_answer_did() -> None:
     assert third == "with other arguments it is asked again, with a new preview: approve that too"
     assert first == "a vote; approvals that are missing: 1"
     assert second == "held until 2026-03-02T09:10:00Z, and until then it can be taken back"
+
+
+def test_a_signal_to_a_run_that_cannot_be_read_is_told_as_sent() -> None:
+    # The response of the API while the database is away.
+    run, note = run_lines({"run_id": "r1"})
+
+    assert run.text == "r1"
+    assert note.text.startswith("the run has the call; what comes of it cannot be read now")

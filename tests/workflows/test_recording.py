@@ -73,6 +73,7 @@ async def test_a_database_that_is_away_stops_no_run_and_what_it_missed_is_record
     ]
     (again,) = await run.respond(asked.id, YES, principal=ANYBODY)
     assert again.replayed
+    assert not (await run.view()).degraded
     assert (await run.result()).values == ended["values"]
     await site.replays(run_id)
 
