@@ -406,8 +406,8 @@ _DEEPEST: Final = 8
 
 
 def schema_example(schema: Any) -> Any:
-    """Return an example of a schema. It ignores maxima, formats and patterns."""
-    return _example(schema, schema, 0)
+    """Return an example of a schema, a word without one. It ignores maxima, formats and patterns."""
+    return _example(schema, schema, 0) if schema else "yes"
 
 
 def _example(schema: Any, root: Any, depth: int) -> Any:
