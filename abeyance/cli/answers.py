@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from hashlib import sha256
 from typing import TYPE_CHECKING, Annotated, Any, Final
-from urllib.parse import quote
 
 import typer
 
@@ -15,6 +14,7 @@ from abeyance.cli.api_call import (
     Note,
     OpenInterrupt,
     exchange,
+    in_path,
     interrupt_path,
     json_given,
     moment_given,
@@ -215,7 +215,8 @@ async def _open_interrupts(api: Connection, path: str) -> list[str]:
 
 def _key(run_id: str, body: Mapping[str, Any], number: int) -> str:
     text = canonical({"run": run_id, "number": number, **body})
-    return f"respond-{sha256(text.encode()).hexdigest()[:32]}"
+    # What is no Unicode is told when it is sent.
+    return f"respond-{sha256(text.encode(errors='surrogatepass')).hexdigest()[:32]}"
 
 
 people = typer.Typer()
@@ -305,7 +306,7 @@ def delegations(
 
     async def call(api: Connection) -> Any:
         if delete is not None:
-            await api.delete(f"/delegations/{quote(delete, safe='')}")
+            await api.delete(f"/delegations/{in_path(delete, '--delete')}")
         return await api.get("/delegations")
 
     exchange(call, _listed, as_json=as_json)
@@ -329,7 +330,7 @@ def grants(
         case []:
             exchange(lambda api: api.get("/grants", status=status), _grants, as_json=as_json)
         case ["revoke", id_]:
-            path = f"/grants/{quote(id_, safe='')}"
+            path = f"/grants/{in_path(id_, 'ID')}"
             exchange(lambda api: api.delete(path), _grant, as_json=as_json)
         case _:
             raise SettingsError("write `abeyance grants`, or `abeyance grants revoke ID`")

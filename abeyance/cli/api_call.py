@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+from urllib.parse import quote
 
 import typer
 
@@ -112,6 +113,13 @@ def interrupt_path(interrupt_id: str) -> str:
             f"{truncate(interrupt_id, 100)!r} is not an interrupt id: `abeyance inbox` lists them"
         )
     return f"/interrupts/{interrupt_id}"
+
+
+def in_path(id_: str, name: str) -> str:
+    """Return an id as one part of a path. Raises SettingsError, naming the argument, for what is none."""
+    if id_ in {"", ".", ".."} or any("\ud800" <= letter <= "\udfff" for letter in id_):
+        raise SettingsError(f"{name}: {truncate(id_, 100)!r} is not an id")
+    return quote(id_, safe="")
 
 
 def distinct(pairs: Sequence[tuple[str, Any]], name: str) -> dict[str, Any]:

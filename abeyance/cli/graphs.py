@@ -9,11 +9,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
-from urllib.parse import quote
 
 import typer
 
-from abeyance.cli.api_call import PrintJson, with_api
+from abeyance.cli.api_call import PrintJson, in_path, with_api
 from abeyance.cli.errors import ErrorText, ExitCode, print_problem
 from abeyance.cli.formatting import readable
 from abeyance.errors import GraphError
@@ -73,7 +72,7 @@ def show(
     """Print graphs as Mermaid flowcharts."""
     is_name = ":" not in app and "/" not in app and Path(app).suffix not in (".yaml", ".yml")
     if is_name:
-        path = f"/graphs/{quote(app, safe='')}/diagram"
+        path = f"/graphs/{in_path(app, 'NAME')}/diagram"
         drawn = {app: with_api(lambda api: api.text(path))}
     else:
         from abeyance.authoring.diagram import mermaid

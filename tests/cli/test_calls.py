@@ -243,6 +243,11 @@ def test_what_is_refused_without_a_call_has_the_same_form(
         (["list", "--limit", "0"], "greater than or equal to 1 (got '0')"),
         (["inbox", "--min-risk", "some"], "(got 'some')"),
         (["--as", "", "list"], "'' is not a subject"),
+        # As Python reads bytes that are no text.
+        (["respond", "any", "--reject", "\udcff"], "is not valid Unicode"),
+        (["grants", "revoke", "\udcff"], "ID: '?' is not an id"),
+        (["delegations", "--delete", ".."], "--delete: '..' is not an id"),
+        (["graph", "show", "\udcff"], "NAME: '?' is not an id"),
         (["pay"], "No such command 'pay': see `abeyance --help`"),
         (["setup", "--retention", "a while"], "'a while' is not a duration"),
         (
