@@ -105,14 +105,13 @@ class Client:
             feed=self.feed,
             signing_key=signing_key,
             janitor=self.janitor,
+            erasures=Erasures(line, listing, blobs, records=self.records, signing_key=signing_key),
         )
-        self.erasures = Erasures(
-            line, listing, blobs, records=self.records, signing_key=signing_key
-        )
+        self.erasures = self._deployment.erasures
         self.conversations = Conversations(self._deployment)
         self.delegations = self._deployment.delegations
         self.grants = self._deployment.grants
-        self.runs = Runs(self._deployment, evictions, self.erasures)
+        self.runs = Runs(self._deployment, evictions)
         self.inbox = Inbox(self.records)
         self.stream = Stream(self.records)
         self.waking = Waking(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from abeyance.client.claims import Claims
 from abeyance.client.delegations import Delegations
+from abeyance.client.erasures import Erasures
 from abeyance.client.feed import Feed
 from abeyance.client.grants import Grants
 from abeyance.client.janitor import Janitor
@@ -35,3 +36,4 @@ class Deployment:
     grants: Grants
     signing_key: SigningKey | None
     executions: Executions
+    erasures: Erasures

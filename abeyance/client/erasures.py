@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final
@@ -23,8 +23,8 @@ from abeyance.client.listing import EXECUTIONS, Listing, of_run
 from abeyance.client.records import Records
 from abeyance.client.rpc import WorkflowRpc
 from abeyance.core.json import rfc3339
-from abeyance.errors import Code, Refusal, SettingsError, Unavailable
-from abeyance.history.deleted_runs import unknown_run
+from abeyance.errors import Code, RecordsUnavailable, Refusal, SettingsError, Unavailable
+from abeyance.history.deleted_runs import erased, unknown_run
 from abeyance.history.description import RPC, RunDescription
 from abeyance.keyring import SigningKey
 from abeyance.records import removing
@@ -91,6 +91,18 @@ class Erasures:
             return "erasing"
         return "erased"
 
+    @asynccontextmanager
+    async def none_of(self, run_id: str) -> AsyncIterator[None]:
+        """Raise `erased` if a run of this id is erased while it begins anew in the body, and erase what
+        has begun.
+        """
+        before = await self._known(run_id)
+        yield
+        erasure = await self._known(run_id)
+        if erasure is not None and (before is None or before.at != erasure.at):
+            await self._stopped(erasure)
+            raise erased(run_id)
+
     async def round(self, keep: float | None = None) -> int:
         """Finish erasures that were begun, delete runs that ended more than `keep` seconds ago, some at
         once, and return how many runs were deleted. One that cannot be deleted now is left for a later
@@ -150,7 +162,31 @@ class Erasures:
         await self._records.write(removing.bury, erasure, tombstone)
         return erasure
 
+    async def _known(self, run_id: str) -> Erasure | None:
+        try:
+            return await self._records.read(removing.erasure_of, run_id)
+        except RecordsUnavailable:
+            # What goes on without the database must not wait for it.
+            return None
+
+    async def _stopped(self, erasure: Erasure) -> Erasure:
+        """Stop a run that has begun anew while its id was erased, and erase it too."""
+        described = await self._described(erasure.run_id)
+        if described is None or not self._is_later(described, erasure):
+            return erasure
+        if described.is_running:
+            handle = self._line.temporal.get_workflow_handle(
+                erasure.run_id, run_id=described.execution
+            )
+            stop = partial(handle.terminate, reason="the run was erased", rpc_timeout=RPC)
+            with suppress(NotFound):
+                await retry_until(f"the run {erasure.run_id!r}", stop, seconds=self._line.patience)
+            described = await self._described(erasure.run_id) or described
+        at = datetime.now(UTC)
+        return await self._bury(erasure.run_id, max(at, described.ended_at or at), described)
+
     async def _finish(self, erasure: Erasure) -> None:
+        erasure = await self._stopped(erasure)
         await self._delete(erasure.run_id, erasure.at)
         await self._records.write(removing.finish, erasure)
 

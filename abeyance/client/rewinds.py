@@ -165,12 +165,6 @@ async def carry_out(
     if not described.is_running:
         await deployment.executions.capacity.make_room(run_id, room)
         await _claim(deployment, start)
-    if (await line.describe(run_id)).execution != described.execution:
-        # Temporal would go back to a history that somebody else's rewind has discarded.
-        raise Unavailable(
-            f"the run {run_id!r} was rewound, or continued as new, while its rewind was planned: repeat "
-            "the call"
-        )
     request = ResetWorkflowExecutionRequest(
         namespace=line.temporal.namespace,
         workflow_execution=WorkflowExecution(workflow_id=run_id, run_id=plan.execution),
@@ -186,7 +180,14 @@ async def carry_out(
     service = line.temporal.workflow_service
     send = partial(service.reset_workflow_execution, request, timeout=RPC)
     try:
-        await retry_until(f"the run {run_id!r}", send, seconds=line.patience)
+        async with deployment.erasures.none_of(run_id):
+            if (await line.described(run_id)).execution != described.execution:
+                # Temporal would go back to a history that somebody else's rewind has discarded.
+                raise Unavailable(
+                    f"the run {run_id!r} was rewound, or continued as new, while its rewind was planned: "
+                    "repeat the call"
+                )
+            await retry_until(f"the run {run_id!r}", send, seconds=line.patience)
     except (NotFound, Refusal) as error:
         # Not if it is unknown what became of the reset: a claim without a run expires.
         if not described.is_running and start.claim is not None:

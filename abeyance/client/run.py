@@ -260,7 +260,8 @@ class TemporalRun(RunReader):
                 }
             ),
         )
-        await self._deployment.executions.again(plan, described, mark, room)
+        async with self._deployment.erasures.none_of(self.run_id):
+            await self._deployment.executions.again(plan, described, mark, room)
 
     async def rewind_by(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -17,7 +17,6 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 from abeyance import views, wire
 from abeyance.authoring.graph import Graph
 from abeyance.client.deployment import Deployment
-from abeyance.client.erasures import Erasures
 from abeyance.client.eviction import Evictions, Policy, Room
 from abeyance.client.run import TemporalRun
 from abeyance.client.start import StartPlan
@@ -43,13 +42,8 @@ _REASON_CHARS: Final = 500
 class Runs:
     """The runs of one deployment."""
 
-    def __init__(
-        self,
-        deployment: Deployment,
-        evictions: Evictions,
-        erasures: Erasures,
-    ) -> None:
-        self._erasures = erasures
+    def __init__(self, deployment: Deployment, evictions: Evictions) -> None:
+        self._erasures = deployment.erasures
         self._deployment = deployment
         self._line = deployment.line
         self._executions = deployment.executions
@@ -157,7 +151,8 @@ class Runs:
             await self._executions.give_back(plan)
             raise
         try:
-            await self._send(plan, reuse=reuse)
+            async with self._erasures.none_of(run_id) if reuse else nullcontext():
+                await self._send(plan, reuse=reuse)
         except (WorkflowAlreadyStartedError, Refusal) as error:
             # Not if the outcome of the start is unknown: such a claim expires if there is no run.
             await self._executions.give_back(plan)

@@ -26,7 +26,7 @@ class DeletedRuns:
             # What goes on without the database must not wait for it.
             return
         if standing == "erased":
-            raise _erased(run_id)
+            raise erased(run_id)
 
     async def refusal(self, run_id: str) -> Refusal:
         """Return the refusal of a call to a run that Temporal does not have: `gone` if the records have
@@ -41,7 +41,7 @@ class DeletedRuns:
                     run_id=run_id,
                 )
             case "erased":
-                return _erased(run_id)
+                return erased(run_id)
             case "unknown":
                 return unknown_run(run_id)
 
@@ -55,7 +55,8 @@ def unknown_run(run_id: str) -> Refusal:
     )
 
 
-def _erased(run_id: str) -> Refusal:
+def erased(run_id: str) -> Refusal:
+    """Return the refusal of a run that was erased."""
     return Refusal(
         Code.ERASED,
         f"The run {run_id!r} was erased, or is being erased: nothing of it can be read.",

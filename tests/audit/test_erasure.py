@@ -252,6 +252,46 @@ async def test_a_run_is_refused_as_erased_from_the_moment_that_its_erasure_is_ac
         problem(await api.http.post(f"/runs/{run_id}/retry", json={}), 410, "erased")
 
 
+@pytest.mark.parametrize("how", ["rewind", "retry", "reuse"])
+@pytest.mark.parametrize("killed", [False, True], ids=["it is told", "its process was killed"])
+async def test_what_begins_anew_while_its_run_is_erased_is_erased_too(
+    temporal: TemporalClient, how: str, killed: bool
+) -> None:
+    site = AuditedSite(temporal, gated())
+
+    async def begin_anew(run_id: str) -> None:
+        run = site.client.run(run_id)
+        match how:
+            case "rewind":
+                await run.rewind(to="start", principal=ANYBODY)
+            case "retry":
+                await run.retry(principal=ANYBODY)
+            case _:
+                await site.start({"amount": 7}, run_id=run_id, reuse=True)
+        # The erasure had found the run ended before.
+        await buried(site.client, run_id)
+
+    async with site.worker():
+        run_id = await site.start({"amount": 31337})
+        await site.until(run_id, "awaiting-input")
+        await site.client.run(run_id).cancel(principal=ANYBODY)
+        await site.ended(run_id)
+        if killed:
+            await begin_anew(run_id)
+        else:
+            with pytest.raises(Refusal) as refused:
+                async with site.client.erasures.none_of(run_id):
+                    await begin_anew(run_id)
+            assert refused.value.code is Code.ERASED
+        await site.client.erasures.round()
+
+    with pytest.raises(RPCError):
+        await temporal.get_workflow_handle(run_id).describe()
+    with pytest.raises(Refusal) as unread:
+        await site.client.run(run_id).view()
+    assert unread.value.code is Code.ERASED
+
+
 async def test_who_may_not_see_a_run_does_not_learn_that_it_is_being_erased(
     temporal: TemporalClient, tmp_path: Path
 ) -> None:
