@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
@@ -100,7 +101,8 @@ class Effects:
     `recorded` are the steps after which the code went on, by activity and attempt, as far as no rewind
     has discarded them. `repeated` are recorded steps that were done again, by an attempt that
     `is_awaited`: what a worker still does after the server has given it up, nobody can prevent. `keys`
-    are the idempotency keys of each visit, by its first address.
+    are the idempotency keys of each visit, by its first address, and `items` those for which each key
+    was used: after a rewind another item may have the address.
     """
 
     is_awaited: Callable[[bytes], bool] = lambda _: True
@@ -109,6 +111,14 @@ class Effects:
     recorded: dict[tuple[str, str], tuple[str, bytes]] = field(default_factory=dict)
     repeated: list[tuple[str, str, str]] = field(default_factory=list)
     keys: dict[str, set[str]] = field(default_factory=dict)
+    items: dict[str, set[str]] = field(default_factory=dict)
+
+    def has_key(self, ctx: Context) -> None:
+        """Note the idempotency key with which code runs."""
+        item = ctx.input.item
+        at = ctx.address if item is None else ctx.input.first_address
+        self.keys.setdefault(plain(at), set()).add(ctx.idempotency_key)
+        self.items.setdefault(ctx.idempotency_key, set()).add(json.dumps(item))
 
     def forget(self, stands: Callable[[str, bytes], bool]) -> None:
         """What no longer `stands`, by the activity and the attempt at it, may be done again."""
@@ -207,7 +217,7 @@ class RandomGraph(Graph):
 
     async def _run(self, state: State, ctx: Context) -> Any:
         plan, effects = self._plan(ctx), self._effects
-        effects.keys.setdefault(plain(ctx.address), set()).add(ctx.idempotency_key)
+        effects.has_key(ctx)
         for number, act in enumerate(plan.acts):
             match act:
                 case "nap":

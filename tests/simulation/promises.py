@@ -157,6 +157,8 @@ class Promises:
             raise Broken(f"a step that was done is done again: {again}")
         if other := {at: keys for at, keys in self.effects.keys.items() if len(keys) > 1}:
             raise Broken(f"attempts at a visit have different keys: {other}")
+        if shared := {key: items for key, items in self.effects.items.items() if len(items) > 1}:
+            raise Broken(f"other services take one item for another: {shared}")
         self.recorded.is_committed(execution)
         if self.state is not None:
             self.recorded.at_rest(execution, self.state)
