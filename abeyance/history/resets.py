@@ -120,7 +120,8 @@ def point(
         raise Unavailable("no worker has gone on with the run: start one, and repeat the call")
     raise no_point(
         question,
-        "it was asked because of an answer or a deadline, and a signal or the end of the run came next",
+        "it was asked because of an answer, a local node, a route or a deadline, and a signal or the end "
+        "of the run came next",
     )
 
 

@@ -110,7 +110,9 @@ def test_a_task_in_which_a_deadline_passed_is_not_done_again(
 def test_a_question_that_came_with_a_passed_deadline_and_was_ended_by_an_order_has_no_point(
     after: tuple[str, ...],
 ) -> None:
-    with pytest.raises(Refusal, match="because of an answer or a deadline") as refused:
+    with pytest.raises(
+        Refusal, match="because of an answer, a local node, a route or a deadline"
+    ) as refused:
         point(history(*BEGUN, *after), 3, "q", by_deadline=True)
 
     assert refused.value.code is Code.GONE
