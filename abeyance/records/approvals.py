@@ -15,11 +15,14 @@ from itertools import chain, zip_longest
 from typing import Any, Final, TypeAlias
 
 from sqlalchemy import (
+    JSON,
     BigInteger,
     Column,
     ColumnElement,
     Select,
+    Text,
     case,
+    cast,
     exists,
     func,
     literal,
@@ -45,7 +48,7 @@ Place: TypeAlias = tuple[int, int, int]
 """Where a row is: its time, its kind, and its key."""
 
 MOST_ADDED: Final = 150_000
-"""Rows: as many as a million events have. A sum has to look into each, which takes about a second."""
+"""Rows: as many as a million events have. A sum has to look into each."""
 _USUAL: Final = timedelta(days=30)
 _FIRST: Final = datetime.min.replace(tzinfo=UTC)
 _CHUNK: Final = 5_000
@@ -55,8 +58,8 @@ _ANSWER: Final = "answer"
 _GRANTED: Final = "granted"
 _NAMES: Final = re.compile(r"[^\W\d][\w-]*(\.[^\W\d][\w-]*)*")
 """A path of plain names, that means the same to SQLite."""
-_PICKS_SINCE: Final = (3, 38)
-"""The version of SQLite since which it returns a part of a document as it is written there."""
+_PICKS_SINCE: Final = {"sqlite": (3, 38), "postgresql": (16,)}
+"""The versions since which a database returns a part of a document as it is written there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,14 +227,21 @@ class _Found:
         count, nowhere = 0, {*paths}
         for kind, own in self._kinds.values():
             query = self._select(kind, own, with_answers=with_answers).where(kind.standing)
-            query = query.with_only_columns(
+            dialect = self._tx.connection.dialect.name
+            columns = [
                 kind.capability.label("capability"),
-                *_documents(kind, with_answers=with_answers, can_pick=can_pick),
-                *(_picked(kind, path) for path in paths if can_pick),
-            )
+                *_documents(kind, dialect if can_pick else None, with_answers=with_answers),
+                *(_picked(kind, path, dialect) for path in paths if can_pick),
+            ]
+            if can_pick:
+                # Rows with the same amount are one.
+                query = query.with_only_columns(func.count().label("times"), *columns)
+                query = query.group_by(*columns)
+            else:
+                query = query.with_only_columns(literal(1).label("times"), *columns)
             chunks = self._tx.connection.execute(query.execution_options(yield_per=_CHUNK))
             for row in chain.from_iterable(chunks.partitions()):
-                count += 1
+                count += row.times
                 try:
                     said = self._said(kind, row, with_answers=with_answers)
                 except WrongKey:
@@ -251,7 +261,7 @@ class _Found:
                         value = self._tx.documents.read(text)
                     else:
                         value = MISSING
-                    total.add(value)
+                    total.add(value, row.times)
                     if value is not MISSING:
                         nowhere.discard(path)
         if not count:
@@ -355,30 +365,43 @@ def _after(kind: _Kind, place: Place) -> Condition:
 def _can_pick(tx: Transaction, paths: Sequence[str]) -> bool:
     """Return whether the database can look up paths, in a fraction of the time that it takes here."""
     dialect: Any = tx.connection.dialect
-    return (
-        dialect.name == "sqlite"
-        and dialect.dbapi.sqlite_version_info >= _PICKS_SINCE
-        and all(map(_NAMES.fullmatch, paths))
-    )
+    is_sqlite = dialect.name == "sqlite"
+    version = dialect.dbapi.sqlite_version_info if is_sqlite else dialect.server_version_info
+    return version >= _PICKS_SINCE[dialect.name] and all(map(_NAMES.fullmatch, paths))
 
 
-def _documents(kind: _Kind, *, with_answers: bool, can_pick: bool) -> Iterator[ColumnElement[Any]]:
-    """Yield what a sum has to read here: all documents, or those that are sealed."""
+def _documents(
+    kind: _Kind, dialect: str | None, *, with_answers: bool
+) -> Iterator[ColumnElement[Any]]:
+    """Yield what a sum has to read here: all documents, or those that this database cannot read."""
     for document in kind.documents:
         if with_answers or document is not questions.c.view:
-            sealed = case((func.json_valid(document) == 0, document))
-            yield (sealed if can_pick else document).label(document.name)
+            unread = (
+                document if dialect is None else case((~_is_plain(document, dialect), document))
+            )
+            yield unread.label(document.name)
 
 
-def _picked(kind: _Kind, path: str) -> ColumnElement[Any]:
+def _is_plain(document: Column[Any], dialect: str) -> ColumnElement[bool]:
+    """Return whether a database can read a document: it is not sealed, and has no half of a character."""
+    if dialect == "sqlite":
+        return func.json_valid(document) == 1
+    return func.pg_input_is_valid(document, "json") & (func.strpos(document, "\\u") == 0)
+
+
+def _picked(kind: _Kind, path: str, dialect: str) -> ColumnElement[Any]:
     """Return what is at a path, as it is written, of a document that the database can read."""
     document, names = questions.c.shown, path.split(".")
     if kind is _CALL:
         document, names = events.c.audit, ["shown", *names]
     elif _is_of_answer(path):
         document = questions.c.view
-    place = "".join(f'."{name}"' for name in names)
-    return case((func.json_valid(document) == 1, document.op("->")(f"${place}")))
+    found: ColumnElement[Any]
+    if dialect == "sqlite":
+        found = document.op("->")("$" + "".join(f'."{name}"' for name in names))
+    else:
+        found = cast(func.json_extract_path(cast(document, JSON), *names), Text)
+    return case((_is_plain(document, dialect), found))
 
 
 def _is_of_answer(path: str) -> bool:

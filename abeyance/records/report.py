@@ -150,8 +150,8 @@ class Total:
         self._sum = Decimal(0)
         self._rows = 0
 
-    def add(self, value: Any) -> None:
-        """Add a value of JSON, if it is a number."""
+    def add(self, value: Any, times: int = 1) -> None:
+        """Add a value of JSON that so many rows have, if it is a number."""
         kind = type(value)
         if kind is str:
             if _DECIMAL.fullmatch(value) is None:
@@ -163,8 +163,8 @@ class Total:
             return
         number = Decimal(value)
         if number.is_finite():
-            self._sum = _EXACT.add(self._sum, number)
-            self._rows += 1
+            self._sum = _EXACT.add(self._sum, _EXACT.multiply(number, times))
+            self._rows += times
 
     @property
     def shown(self) -> Sum:

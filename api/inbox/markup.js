@@ -239,7 +239,7 @@ function shownText(value, name = "") {
   const text = String(value);
   if (MOMENT.test(text)) return element("span", {class: "text"}, text, element("small", {class: "quiet"}, ` (${clock(text)} here)`));
   // A date or an id is read as one word.
-  return element("span", {class: `text${isAmount(value) ? " number" : ""}${text.length <= LONGEST_WORD && !/\s/.test(text) ? " word" : ""}`}, ...(isAmount(value) ? digits(text, name) : [text]));
+  return element("span", {class: `text${isAmount(value) && !isLabel(name) ? " number" : ""}${text.length <= LONGEST_WORD && !/\s/.test(text) ? " word" : ""}`}, ...(isAmount(value) ? digits(text, name) : [text]));
 }
 
 // A file in the storage: `{"$file": <address>, "name", "type"}`; pictures are shown.
