@@ -132,6 +132,8 @@ def run_lines(view: Mapping[str, Any]) -> list[Line]:
     by = view.get("sent_by") or view.get("started_by")
     who = "" if by is None else f" by {one_line(by)}{sent}"
     lines.append(Line("graph", f"{view['graph']}, started {view['created_at']}{who}"))
+    if view.get("conversation_id"):
+        lines.append(Line("", f"in the conversation {one_line(view['conversation_id'])}"))
     if view.get("ended_at"):
         lines.append(Line("ended", str(view["ended_at"])))
     if pause := view.get("pause"):

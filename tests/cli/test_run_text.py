@@ -60,8 +60,10 @@ def test_a_run_is_printed_with_who_started_it_and_for_whom_and_whom_a_question_b
     assert (
         "not by carol (started the run), ada (answered first), eve (the run's requester)" in texts
     )
-    (_, _, graph, *_) = run_lines({**started, "sent_by": "svc"})
+    told = {**started, "sent_by": "svc", "conversation_id": "desk\u202e"}
+    (_, _, graph, conversation, *_) = run_lines(told)
     assert graph.text == "g, started 2026-03-02T09:00:00Z by svc for carol"
+    assert conversation.text == "in the conversation desk<U+202E>"
 
 
 def test_a_pause_is_printed_with_who_paused_why_and_what_resumes() -> None:
