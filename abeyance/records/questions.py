@@ -104,6 +104,8 @@ def _of_ids(deployment: int, ids: Collection[str]) -> Iterator[Condition]:
 def _of_question(filters: InboxFilter) -> Iterator[Condition]:
     if filters.capabilities:
         yield questions.c.capability.in_(sorted(filters.capabilities))
+    if filters.graph is not None:
+        yield questions.c.graph == filters.graph
     if filters.before is not None:
         yield questions.c.due < micros(filters.before)
     # Sums keep SQLite from using the index of an order here: it would read every row for the other
@@ -141,13 +143,14 @@ def _named(*conditions: Condition) -> Condition:
 def _of_runs(deployment: int, filters: InboxFilter) -> Iterator[Condition]:
     wanted = {
         runs.c.deployment: deployment,
-        runs.c.graph: filters.graph,
         runs.c.conversation_id: filters.conversation_id,
         runs.c.started_by: filters.started_by,
     }
     conditions = [column == value for column, value in wanted.items() if value is not None]
     if len(conditions) > 1:
-        yield questions.c.run.in_(select(runs.c.id).where(runs.c.is_newest, *conditions))
+        # A run that has ended has no question on a list.
+        is_open = (runs.c.ended_at.is_(None), runs.c.is_newest)
+        yield questions.c.run.in_(select(runs.c.id).where(*is_open, *conditions))
 
 
 def question(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from sqlalchemy import func, select
+from sqlalchemy import and_, func, select
 
 from abeyance import projections, views
 from abeyance.core.idempotency import Keys
@@ -27,7 +27,7 @@ from abeyance.records.documents import Transaction
 from abeyance.records.questions import listed_of
 from abeyance.records.questions import of_run as questions_of_run
 from abeyance.records.selecting import AnyRow, Condition, Order
-from abeyance.records.tables import micros, moment, questions, runs
+from abeyance.records.tables import FAR, micros, moment, questions, runs
 
 _KEYS: Final = {
     "age": (runs.c.created_at, runs.c.id),
@@ -164,10 +164,10 @@ def active(tx: Transaction, *, coming: Collection[str], going: Collection[str]) 
 
     Those that are `coming` count too, unless they are recorded as over.
     """
-    is_over = runs.c.ended_at.is_not(None) | (runs.c.status == Status.ENDING)
     own = select(func.count()).where(runs.c.deployment == tx.deployment, runs.c.is_newest)
-    others = own.where(~is_over, runs.c.run_id.not_in([*coming, *going]))
-    over = own.where(is_over, runs.c.run_id.in_([*coming]))
+    is_open = (runs.c.ended_at.is_(None), runs.c.status != Status.ENDING)
+    others = own.where(*is_open, runs.c.run_id.not_in([*coming, *going]))
+    over = own.where(~and_(*is_open), runs.c.run_id.in_([*coming]))
     found = tx.connection.execute(select(others.scalar_subquery(), over.scalar_subquery())).one()
     return int(found[0]) + len(coming) - int(found[1])
 
@@ -199,7 +199,7 @@ def by_activity(tx: Transaction, *, inactive_since: datetime | None = None) -> l
         waiting = select(questions.c.run).where(
             questions.c.deployment == tx.deployment,
             questions.c.listed.is_not(None),
-            (questions.c.listed == "held") | questions.c.deadline.is_not(None),
+            (questions.c.listed == "held") | (questions.c.due < FAR),
         )
         query = query.where(runs.c.active_at <= micros(inactive_since), runs.c.id.not_in(waiting))
     found = tx.connection.execute(query.order_by(runs.c.active_at, runs.c.run_id))
@@ -211,7 +211,7 @@ def open_ids(tx: Transaction) -> list[str]:
     query = select(runs.c.run_id).where(
         runs.c.deployment == tx.deployment, runs.c.is_newest, runs.c.ended_at.is_(None)
     )
-    return [*tx.connection.scalars(query.order_by(runs.c.run_id))]
+    return sorted(tx.connection.scalars(query))
 
 
 def _conditions(deployment: int, filters: RunFilter) -> Iterator[Condition]:

@@ -50,6 +50,12 @@ def _where(condition: str, of_sqlite: str | None = None) -> dict[str, Any]:
 
 # As queries have it: SQLite has no booleans.
 _IS_NEWEST: Final = _where("is_newest", "is_newest = 1")
+_HAS_ENDED: Final = _where("ended_at IS NOT NULL")
+_IS_OPEN: Final = _where("ended_at IS NULL AND is_newest", "ended_at IS NULL AND is_newest = 1")
+_IS_BLOCKED: Final = _where(
+    "is_newest AND (is_blocked OR hindered IS NOT NULL)",
+    "is_newest = 1 AND (is_blocked = 1 OR hindered IS NOT NULL)",
+)
 _IS_LISTED: Final = _where("listed IS NOT NULL")
 _IS_SETTLED: Final = _where("settled_at IS NOT NULL")
 _IS_GRANTED: Final = _where(f"type = '{GRANTED}'")
@@ -105,8 +111,18 @@ runs: Final = Table(
     # SQLite looks at the row for every column that its index lacks.
     Index(None, "deployment", "created_at", "id", "is_newest", **_IS_NEWEST),
     Index(None, "deployment", "status", "is_newest", **_IS_NEWEST),
-    Index(None, "deployment", "conversation_id"),
-    Index(None, "deployment", "ended_at"),
+    Index(None, "deployment", "active_at", "id", "is_newest", **_IS_NEWEST),
+    # In the order of the list too: SQLite would rather read all runs in it than sort those of one.
+    Index(None, "deployment", "conversation_id", "created_at", "id", "is_newest", **_IS_NEWEST),
+    Index(None, "deployment", "ended_at", **_HAS_ENDED),
+    Index(
+        "ix_runs_open",
+        *("deployment", "active_at", "run_id", "started_by", "status", "is_blocked"),
+        *("ended_at", "is_newest"),
+        **_IS_OPEN,
+    ),
+    # There are few, or should be.
+    Index("ix_runs_blocked", "deployment", "is_newest", "created_at", "id", **_IS_BLOCKED),
 )
 
 labels: Final = Table(
@@ -317,7 +333,8 @@ for _index in (
     Index(
         "ix_questions_filters",
         *(questions.c.deployment, questions.c.listed, questions.c.run, questions.c.capability),
-        *(questions.c.priority, questions.c.risk, questions.c.due, questions.c.search),
+        *(questions.c.graph, questions.c.priority, questions.c.risk),
+        *(questions.c.due, questions.c.search),
         **_IS_LISTED,
     ),
     Index(

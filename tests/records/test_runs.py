@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,9 +13,11 @@ from recorded import Recorded, asked, at, batch, question, run_view
 from abeyance import views
 from abeyance.core.policy import ReadRights
 from abeyance.errors import Code, Refusal
-from abeyance.filters import RunFilter
-from abeyance.records import runs
+from abeyance.filters import InboxFilter, RunFilter
+from abeyance.records import outside, questions, runs
 from abeyance.records.cursors import Page
+from abeyance.records.database import Database
+from abeyance.records.documents import Transaction
 from abeyance.records.runs import ActiveRun
 
 BLOCKED = [views.BlockedView(code="schema", message="does not fit")]
@@ -209,3 +213,65 @@ def test_open_runs_are_listed_by_their_last_activity(recorded: Recorded) -> None
     assert recorded.read(runs.active, coming=["new", "over", "due"], going=["last"]) == 5
     assert recorded.read(runs.at_work) == [("ending", False)]
     assert recorded.read(runs.by_activity)[0] == ActiveRun(last_activity_at=at(1), run_id="first")
+
+
+OF_OPEN_RUNS: dict[str, Callable[[Transaction], Any]] = {
+    "a conversation": lambda tx: runs.of_conversation(
+        tx, "talk-0", session_type=None, reads=ReadRights()
+    ),
+    "list of a conversation": lambda tx: runs.page(tx, RunFilter(conversation_id="talk-0")),
+    "blocked runs": lambda tx: runs.page(tx, RunFilter(blocked=True)),
+    "active runs": lambda tx: runs.active(tx, coming=["0"], going=["1"]),
+    "runs at work": runs.at_work,
+    "inactive runs": lambda tx: runs.by_activity(tx, inactive_since=at(99)),
+    "open runs": runs.open_ids,
+    "runs that Temporal has ended": lambda tx: outside.unsettled(tx, ["0", "1"]),
+    "inbox of a graph": lambda tx: questions.inbox(tx, InboxFilter(graph="refund")),
+    "inbox of who started": lambda tx: questions.inbox(tx, InboxFilter(started_by="ada")),
+}
+
+
+def steps(folder: Path, ended: int, *queries: Callable[[Transaction], Any]) -> list[int]:
+    """How many steps SQLite takes for each query, if three runs are open and so many have ended."""
+    database = Database(f"sqlite:///{folder}/{ended}.db")
+    recorded = Recorded(database)
+    about = [
+        {"conversation_id": f"talk-{n}", "started_by": "ada", "status": "completed"}
+        for n in range(ended)
+    ]
+    for each in about[:3]:
+        each["status"] = "awaiting-input"
+    views_ = [run_view(f"{n}", minute=n, **each) for n, each in enumerate(about)]
+    asks = [[question(f"{n}", "pay")] if n < 3 else [] for n in range(ended)]
+    recorded.write(*(batch(view, *ask) for view, ask in zip(views_, asks, strict=True)))
+    found = []
+    with database.reading() as connection:
+        raw: Any = connection.connection.driver_connection
+        for query in queries:
+            counted: list[None] = []
+            raw.set_progress_handler(lambda counted=counted: counted.append(None), 1)
+            query(recorded.transaction(connection))
+            raw.set_progress_handler(None, 1)
+            found.append(len(counted))
+    database.close()
+    return found
+
+
+def test_what_is_asked_of_open_runs_takes_no_longer_because_many_have_ended(tmp_path: Path) -> None:
+    few, many = (
+        dict(zip(OF_OPEN_RUNS, steps(tmp_path, ended, *OF_OPEN_RUNS.values()), strict=True))
+        for ended in (20, 400)
+    )
+
+    assert {name: (few[name], many[name]) for name in few if many[name] > 1.5 * few[name]} == {}
+
+
+def test_runs_are_sorted_by_activity_without_reading_all_of_them(tmp_path: Path) -> None:
+    by_age, by_activity = steps(
+        tmp_path,
+        400,
+        lambda tx: runs.page(tx, RunFilter(order="-age")),
+        lambda tx: runs.page(tx, RunFilter(order="-activity")),
+    )
+
+    assert by_activity < 1.2 * by_age
