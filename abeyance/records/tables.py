@@ -115,12 +115,6 @@ runs: Final = Table(
     # In the order of the list too: SQLite would rather read all runs in it than sort those of one.
     Index(None, "deployment", "conversation_id", "created_at", "id", "is_newest", **_IS_NEWEST),
     Index(None, "deployment", "ended_at", **_HAS_ENDED),
-    Index(
-        "ix_runs_open",
-        *("deployment", "active_at", "run_id", "started_by", "status", "is_blocked"),
-        *("ended_at", "is_newest"),
-        **_IS_OPEN,
-    ),
     # There are few, or should be.
     Index("ix_runs_blocked", "deployment", "is_newest", "created_at", "id", **_IS_BLOCKED),
 )
@@ -331,6 +325,12 @@ for _index in (
         **_IS_NEWEST,
     ),
     Index(
+        "ix_runs_open_filters",
+        *(runs.c.deployment, runs.c.active_at, runs.c.run_id, runs.c.status, runs.c.is_blocked),
+        *(runs.c.started_by, runs.c.ended_at, runs.c.is_newest),
+        **_IS_OPEN,
+    ),
+    Index(
         "ix_questions_filters",
         *(questions.c.deployment, questions.c.listed, questions.c.run, questions.c.capability),
         *(questions.c.graph, questions.c.priority, questions.c.risk),
@@ -350,6 +350,18 @@ Index(
     *(questions.c.deployment, questions.c.settled_at, questions.c.id),
     postgresql_include=["run", "outcome"],
     **_IS_SETTLED,
+).ddl_if(dialect="postgresql")
+Index(
+    "ix_runs_open",
+    *(runs.c.deployment, runs.c.active_at, runs.c.run_id),
+    postgresql_include=["id", "status", "is_blocked", "is_newest", "ended_at"],
+    **_IS_OPEN,
+).ddl_if(dialect="postgresql")
+Index(
+    "ix_questions_listed",
+    *(questions.c.deployment, questions.c.listed),
+    postgresql_include=["id", "run", "graph", "priority", "risk", "due"],
+    **_IS_LISTED,
 ).ddl_if(dialect="postgresql")
 
 FAR: Final = 2**62
