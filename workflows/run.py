@@ -79,6 +79,8 @@ class AgentRun(Updates):
         self._orders = requests.Orders(start)
         self._signals = requests.Signals(self._orders)
         self._running: dict[str, activity_calls.RunningCode] = {}
+        # The visits of which a local activity chooses the way: that is quick, and never stopped.
+        self._deciding: set[str] = set()
         self._stopping: list[activity_calls.RunningCode] = []
         # What is stopped to run again later waits here until its journal is read.
         self._pausing: list[activity_calls.RunningCode] = []
@@ -383,6 +385,8 @@ class AgentRun(Updates):
                     self._recorder.started(visit_input.address, now)
                 if visit_input.kind == "visit" or not visit_input.local:
                     self._running[visit_input.address] = running
+                else:
+                    self._deciding.add(visit_input.address)
                 self._spawn(self._follow(running, now))
             case effects.StopNode(visit=visit):
                 if (stopped := self._running.get(visit)) is not None:
@@ -418,7 +422,8 @@ class AgentRun(Updates):
     def _may_continue_as_new(self) -> bool:
         # Code of a visit that the run has left may still run, and a new history would not hear of it.
         is_now = continue_as_new.is_now(self._state, self._history)
-        return is_now and not self._running and self._is_at_rest()
+        is_under_way = self._running or self._deciding
+        return is_now and not is_under_way and self._is_at_rest()
 
     def _is_at_rest(self) -> bool:
         return (
@@ -440,6 +445,7 @@ class AgentRun(Updates):
         report = await activity_calls.report_of(running, self._orders)
         visit = running.input.address
         self._running.pop(visit, None)
+        self._deciding.discard(visit)
         latest = self._state.updated_at
         now = activity_calls.ended_at(report, now=workflow.now(), ordered=ordered, latest=latest)
         if running.input.kind == "visit" and not self._has_ended:

@@ -278,18 +278,14 @@ class TemporalRun(RunReader):
                 principal, policy.READ, doing="try a rewind of the run", why="It reads the run."
             )
             plan = await rewinds.planned(self._deployment, described, order.to)
+            if await self._rewinding_patch(order):
+                rewinds.refuse_patch(plan)
             return plan.view.model_copy(update={"dry_run": True})
         asked = [entry.requested_capability for entry in await self.interrupts()]
         guards = await self.guarded_by(anew=True)
         policy.demand_by(principal, guards, filter(None, asked), "rewind the run")
         mark = None if key is None else retries.mark(order, principal, key)
-        patch = await self.checked_patch(order.patch) if order.patch else {}
-        if patch and self._graph is not None:
-            # The worker would refuse it when the run is rewound already.
-            try:
-                self._graph.states.edit(order.patch)
-            except ValuesError as error:
-                raise error.refusal() from error
+        patch = await self._rewinding_patch(order)
         if await rewinds.was_done(self._deployment, self.run_id, mark):
             done = views.Rewind(run_id=self.run_id, to=order.to)
         else:
@@ -303,6 +299,16 @@ class TemporalRun(RunReader):
         if patch:
             await self._patch_rewound(order.to, patch, principal, mark)
         return done
+
+    async def _rewinding_patch(self, order: commands.RewindBody) -> Mapping[str, Json]:
+        patch = await self.checked_patch(order.patch) if order.patch else {}
+        if patch and self._graph is not None:
+            # The worker would refuse it when the run is rewound already.
+            try:
+                self._graph.states.edit(order.patch)
+            except ValuesError as error:
+                raise error.refusal() from error
+        return patch
 
     async def _patch_rewound(
         self, to: str, patch: Mapping[str, Json], principal: Principal, mark: str | None
