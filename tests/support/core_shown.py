@@ -72,6 +72,11 @@ class Shown:
                 self._edited(before, str(fact.address), {*fact.data["fields"]})
             if fact.type == "interrupt.answered":
                 self._answered(before, str(fact.data["id"]))
+            if fact.type == "interrupt.reopened" and (
+                asked := before.visits.get(str(fact.address))
+            ):
+                # It is asked again, so its answer leads nowhere.
+                self.answers.pop((asked.scope, asked.node), None)
         for each in effects:
             if isinstance(each, RunNode) and each.input.kind == "visit":
                 self._begins(after, each.input)
