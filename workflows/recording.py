@@ -39,6 +39,7 @@ with workflow.unsafe.imports_passed_through():
         Rewound,
         Written,
         known_before,
+        next_number,
     )
     from abeyance.records.steps import Step
     from abeyance.snapshot import Snapshot
@@ -326,7 +327,7 @@ class Recorder:
     def _next_number(self) -> int:
         # Larger than that of every batch before, in every execution and whatever a replay has merged.
         moment = int(workflow.now().timestamp() * 1_000_000)
-        self._number = max(moment, self._number + 1)
+        self._number = next_number(self._number, moment)
         return self._number
 
     def _next(self, state: RunState, start: wire.StartRun) -> Batch:

@@ -15,6 +15,8 @@ from abeyance.wire import Record, is_empty, is_none
 
 BEGINNING: Final = 1
 """The number of the batch by which a client records a start, before the run has done anything."""
+_SPREAD: Final = 1_009
+"""In microseconds: a prime, because a clock may count milliseconds."""
 Status: TypeAlias = Literal["written", "late", "away", "outrun"]
 
 
@@ -132,6 +134,15 @@ def merged(one: Batch, other: Batch) -> Batch:
         return later
     changes = {"is_whole": True, "questions": earlier.questions}
     return later.model_copy(update=changes)
+
+
+def next_number(latest: int, moment: int) -> int:
+    """Return the number of a batch at a moment, in microseconds: a larger one than the `latest`.
+
+    Where the clock was set back, it depends on the moment too: a workflow task that is done again begins
+    at another one, and may hand over something else, which must not be taken for what came before.
+    """
+    return moment if moment > latest else latest + 1 + moment % _SPREAD
 
 
 def known_before(latest: int, facts: Sequence[Fact]) -> int:

@@ -14,7 +14,7 @@ from recorded import connection, fact, question, run_view
 from sqlalchemy import Connection, insert, select
 
 from abeyance.keyring import Keyring
-from abeyance.records.batch import BEGINNING, Batch, Fact, Written
+from abeyance.records.batch import BEGINNING, Batch, Fact, Written, next_number
 from abeyance.records.database import Scope
 from abeyance.records.documents import Documents, Transaction
 from abeyance.records.tables import deployments, events, questions
@@ -163,3 +163,14 @@ class Telling(RuleBasedStateMachine):
 
 
 TestTelling = Telling.TestCase
+
+
+def test_a_task_that_is_done_again_hands_over_under_another_number_though_the_clock_was_set_back() -> (
+    None
+):
+    latest, second = 5_000_000, 1_000_000
+    again = [next_number(latest, latest - second + 1_000 * each) for each in range(500)]
+
+    assert next_number(latest, latest + second) == latest + second
+    assert min(again) > latest
+    assert len({*again}) == len(again)
