@@ -165,9 +165,7 @@ class Telling(RuleBasedStateMachine):
 TestTelling = Telling.TestCase
 
 
-def test_a_task_that_is_done_again_hands_over_under_another_number_though_the_clock_was_set_back() -> (
-    None
-):
+def test_a_task_done_again_after_the_clock_was_set_back_has_another_number() -> None:
     latest, second = 5_000_000, 1_000_000
     again = [next_number(latest, latest - second + 1_000 * each) for each in range(500)]
 
