@@ -106,3 +106,34 @@ def test_the_command_measures_what_each_unit_costs(model: Any) -> None:
     assert costs["page"].api > 0
     # Who waits, and who looks on, asks Temporal nothing.
     assert costs["waiting"].rpcs == costs["page"].rpcs == 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(330)
+def test_what_is_read_beside_many_rows_is_measured_on_both_databases() -> None:
+    done = subprocess.run(
+        [
+            sys.executable,
+            str(_ROOT / "benchmarks" / "run_capacity.py"),
+            "--rows",
+            "--quick",
+            "--json",
+        ],
+        env={**os.environ, "PYTHONPATH": str(_ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+
+    assert [*found] == [
+        "SQLite",
+        "SQLite, processor",
+        "rows",
+        "PostgreSQL",
+        "PostgreSQL, processor",
+    ]
+    assert found["rows"]["runs"] == 2_000 + 5
+    assert found["SQLite"].keys() == found["PostgreSQL"].keys()
