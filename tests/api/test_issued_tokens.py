@@ -91,7 +91,7 @@ async def test_a_token_of_the_issuer_names_who_acts_and_what_they_may_do(
     refused = await guarded.http.post("/runs", json={"graph": "gated"}, headers=headers)
 
     found = problem(refused, 403, "capability_required")
-    assert (found["capability"], "'Zoë'" in found["detail"]) == ("runs:start", True)
+    assert found["capability"] == "runs:start"
     assert (await guarded.http.get("/me", headers=headers)).json()["subject"] == "Zoë"
 
 

@@ -185,7 +185,6 @@ def test_a_record_is_read_whatever_a_later_version_has_added() -> None:
         {
             "kind": "visit",
             "run_id": "r",
-            "root": "g",
             "graph": "g",
             "node": "a",
             "address": "graph:g;node:a",

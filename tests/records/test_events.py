@@ -13,8 +13,8 @@ from sqlalchemy import delete
 from abeyance.core.policy import ReadRights
 from abeyance.filters import EventFilter
 from abeyance.keyring import Keyring, WrongKey
-from abeyance.records import events, tables
-from abeyance.records.batch import Fact
+from abeyance.records import events, runs, tables
+from abeyance.records.batch import Extras, Fact
 from abeyance.records.database import Database
 from abeyance.records.writing import write
 
@@ -239,6 +239,10 @@ def test_what_no_key_opens_is_left_out_of_the_stream_and_said_of_its_run(databas
     assert ([event.run_id for event in stretch.items], stretch.is_last) == (["b"], True)
     with pytest.raises(WrongKey):
         recorded.read(events.of_run, "a")
+    over = batch(run_view("c", status="completed", ended_at=at(1)), number=2)
+    Recorded(old).write(over.model_copy(update={"extras": Extras()}))
+    with pytest.raises(WrongKey):
+        recorded.read(runs.ended, "c")
     for each in (old, new):
         each.close()
 

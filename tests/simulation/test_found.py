@@ -185,5 +185,5 @@ def test_no_run_is_recorded_as_ended_before_the_event_of_its_end() -> None:
     assert execution is not None
     assert not execution.is_open
     assert kept.view is not None
-    assert kept.view.ended_at is None
-    assert [type_ for _, _, type_, *_ in kept.events][-1] == "run.awaiting_input"
+    told = [type_ for _, _, type_, *_ in kept.events]
+    assert (kept.view.ended_at is not None) == ("run.cancelled" in told)

@@ -29,7 +29,7 @@ async def _forget(steps: Any) -> None:
 
 
 def given(values: Any = None, **about: Any) -> VisitInput:
-    where = {"root": "g", "graph": "g", "node": "a", "address": "graph:g;node:a"}
+    where = {"graph": "g", "node": "a", "address": "graph:g;node:a"}
     return VisitInput(
         **{"run_id": "r1", "execution": "e1", "values": values or {}, **where, **about}
     )
