@@ -92,6 +92,8 @@ def test_an_order_to_ask_routes_carries_what_they_look_at() -> None:
     run = Drive(chain(nested("n", inner)), values={"x": 1})
     run.answer("ask", "yes")
 
+    (order,) = run.decisions()
+    assert (order.root, order.graph) == ("g", "inner")
     assert run.decisions() == [
         VisitInput(
             kind="routes",
