@@ -133,7 +133,7 @@ async def test_a_link_that_was_used_in_another_window_answers_nothing_more(
             headers = {"Origin": link.api}
             http.post(address, json={"response": True}, headers=headers).raise_for_status()
         page.press("Reject")
-        page.says("#problem", "ada")
+        page.says("#problem", "answered by you")
         page.press("Approve")
         page.says("#status", "You have answered this before.")
 
