@@ -141,8 +141,10 @@ def _begun(after: Sequence[HistoryEvent]) -> int | None:
 
     Temporal goes back to the ends of its own transactions only: to the begin of a task, and to an end.
     """
+    is_due = False
     for before, event in pairwise(after):
-        is_cut_off = before.event_type == _SCHEDULED and event.event_type in _ENDS
+        is_due |= before.event_type == _SCHEDULED
+        is_cut_off = is_due and event.event_type in _ENDS
         if before.event_type == _STARTED or is_cut_off:
             return event.event_id
     return None

@@ -152,6 +152,11 @@ def test_a_task_that_no_worker_has_begun_has_to_be_done_first() -> None:
     ("told", "found"),
     [
         (history(*BEGUN, "activity"), Point(event=4, keeps_task=False)),
+        # What was sent before any worker had the run stays with it.
+        (
+            history("execution_started", "task_scheduled", "signal", "terminated"),
+            Point(event=4, keeps_task=False),
+        ),
         (history("execution_started", "task_scheduled"), None),
         (history("execution_started", "task_scheduled", "task_started"), None),
     ],

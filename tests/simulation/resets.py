@@ -32,7 +32,10 @@ def reset(base: Execution, event: int, reason: str, request_id: str) -> tuple[Ex
     """Reset a run to before an event of an execution, and return the execution with which it goes on."""
     server = base.server
     kept = base.log[: event - 1]
-    assert kept[-1].type in (STARTED, SCHEDULED), "the server goes back to the begin of a task only"
+    is_end = event == len(base.log) and not base.is_open
+    assert kept[-1].type in (STARTED, SCHEDULED) or is_end, (
+        "the server goes back to a task or an end"
+    )
     latest = server.execution(base.workflow_id)
     assert latest is not None
     new = Execution(
@@ -53,7 +56,7 @@ def reset(base: Execution, event: int, reason: str, request_id: str) -> tuple[Ex
     server.chains[base.workflow_id].append(new)
     job = Job()
     job.update_random_seed.randomness_seed = new.number
-    if kept[-1].type == SCHEDULED:
+    if kept[-1].type != STARTED:
         kept.append(Logged(STARTED, server.now()))
     kept.append(told(job, server.now(), reason))
     new.goes_on(kept, [each for each in base.done if each.completed < event])
