@@ -112,7 +112,7 @@ async def reindex(
         if run_id not in found.failures:
             await histories.take_back(ids, is_restored=is_restored)
         await client.janitor.begun(run_id)
-        await client.janitor.settle(run_id)
+        await client.janitor.settle({run_id: ids[-1]})
         progress(done, len(rows))
     if not run_ids:
         recorded = await client.records.read(runs_.open_ids)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from datetime import timedelta
 from typing import Final
 
 from temporalio import activity
@@ -13,8 +12,8 @@ from temporalio.service import RPCError
 
 from abeyance import names
 from abeyance.errors import RecordsUnavailable
-from abeyance.history import resets
-from abeyance.records.batch import Batch, Rewound, Written
+from abeyance.history.reading import explained
+from abeyance.records.batch import Batch, Written
 from abeyance.records.database import Scope
 from abeyance.records.writer import Writer
 from abeyance.temporal.connection import OwnScope
@@ -89,22 +88,14 @@ class RecordingActivities:
             batch = given
         if batch is None:
             return Written(status="late")
-        if batch.rewound is not None:
-            try:
-                batch = batch.model_copy(update={"rewound": await self._told(batch.rewound)})
-            except RPCError as error:
-                if patience >= _LAST_RESORT:
-                    raise
-                activity.logger.debug("the reset cannot be read now: %s", error)
-                return Written(status="late")
+        try:
+            batch = await explained(self._temporal, activity.info().workflow_id or "", batch)
+        except RPCError as error:
+            if patience >= _LAST_RESORT:
+                raise
+            activity.logger.debug("the reset cannot be read now: %s", error)
+            return Written(status="late")
         written = await self._writer.write(await self._scope.read(), batch, patience=patience)
         if written.status in ("late", "away") and patience >= _LAST_RESORT:
             raise RecordsUnavailable("the records cannot be written now")
         return written
-
-    async def _told(self, rewound: Rewound) -> Rewound:
-        """Return a rewind with what its reset says of it. Raises RPCError."""
-        run_id = activity.info().workflow_id or ""
-        handle = self._temporal.get_workflow_handle(run_id, run_id=rewound.execution)
-        history = await handle.fetch_history(rpc_timeout=timedelta(seconds=_PATIENCE))
-        return resets.explained(rewound, history.events)

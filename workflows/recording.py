@@ -255,7 +255,9 @@ class Recorder:
                 "rewound": self._rewind_left,
             }
         )
-        if (tell := workflow.extern_functions().get(_TELL)) is not None:
+        # Who writes it asks Temporal first by whom the run was rewound, if it was.
+        tell = workflow.extern_functions().get(_TELL)
+        if tell is not None and workflow.unsafe.is_replaying():
             tell(left)
         return left
 

@@ -6,7 +6,7 @@ the way of releases it. So it blocks a conversation for a minute at most.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -29,7 +29,10 @@ class Claims:
     """
 
     def __init__(
-        self, line: WorkflowRpc, records: Records, settle: Callable[[str], Awaitable[object]]
+        self,
+        line: WorkflowRpc,
+        records: Records,
+        settle: Callable[[Mapping[str, str]], Awaitable[object]],
     ) -> None:
         self._line = line
         self._records = records
@@ -71,7 +74,7 @@ class Claims:
                 return False
             if run.ended_at is None or run.ended_at < claim.claimed_at:
                 return now - claim.claimed_at > _UNSTARTED
-            await self._settle(claim.run_id)
+            await self._settle({claim.run_id: run.execution})
             return True
 
         found = await gather_limited(held, is_void)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -17,7 +17,7 @@ from abeyance.client.rpc import WorkflowRpc
 from abeyance.errors import Code, Refusal, Unavailable, Unreadable
 from abeyance.history.description import RunDescription
 from abeyance.history.hindrance import hindered
-from abeyance.records import outside
+from abeyance.records import outside, runs
 from abeyance.records.batch import Batch
 from abeyance.records.outside import End
 from abeyance.util import gather_limited
@@ -57,8 +57,8 @@ class Janitor:
             f"{RUNS} AND ((ExecutionStatus IN ('Terminated', 'TimedOut') AND CloseTime >= "
             f"'{written(since)}') OR CloseTime >= '{written(recent)}')"
         )
-        ids = sorted({row.execution.workflow_id for row in rows})
-        found = await self.settle(*ids)
+        rows.sort(key=lambda row: row.start_time.ToNanoseconds())
+        found = await self.settle({row.execution.workflow_id: row.execution.run_id for row in rows})
         self._until = now
         await self._records.write(outside.hinder, await self._hindered())
         return found
@@ -79,7 +79,7 @@ class Janitor:
         """
         if described.shown_status in ENDED_OUTSIDE:
             with suppress(Unavailable):
-                await self.settle(described.run_id)
+                await self.settle({described.run_id: described.execution})
 
     async def lose(self, *, among: Collection[str], at: datetime) -> int:
         """Record as ended those of these open runs that Temporal does not have. Return their number.
@@ -103,9 +103,12 @@ class Janitor:
             return refusal.code is not Code.GONE
         return True
 
-    async def settle(self, *run_ids: str) -> int:
-        """Record the ends of those of these runs that have ended, and return how many were new."""
-        missed = await self._records.read(outside.unsettled, run_ids)
+    async def settle(self, executions: Mapping[str, str]) -> int:
+        """Record the ends of those of these runs that have ended, and return how many were new.
+
+        `executions` is the newest execution of each, by the run's id.
+        """
+        missed = await self._records.read(runs.unsettled, executions)
         ended = [*filter(None, [await self._end(run_id) for run_id in sorted(missed)])]
         return await self._records.write(outside.end, ended) if ended else 0
 

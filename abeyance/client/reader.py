@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, suppress
-from functools import partial
 from typing import Final
 
 from abeyance import commands, views
@@ -65,13 +64,11 @@ class RunReader(CommandedRun):
         return await self._view(described, is_current=described.task is None)
 
     async def _view(self, described: RunDescription, *, is_current: bool) -> views.RunView:
-        read = partial(
-            self._deployment.records.read, runs.run, self.run_id, origin=described.origin
+        if not described.is_running:
+            await self._deployment.janitor.settle({self.run_id: described.execution})
+        recorded = await self._deployment.records.read(
+            runs.run, self.run_id, origin=described.origin
         )
-        recorded = await read()
-        if not described.is_running and (recorded is None or recorded.ended_at is None):
-            await self._deployment.janitor.settle(self.run_id)
-            recorded = await read()
         shown = _shown(described, recorded)
         if not is_current or described.is_being_recorded:
             shown = shown.model_copy(update={"degraded": True})
@@ -144,7 +141,7 @@ class RunReader(CommandedRun):
             await self._kept(refusal)
             return None
         if not described.is_running:
-            await self._deployment.janitor.settle(self.run_id)
+            await self._deployment.janitor.settle({self.run_id: described.execution})
         return described.origin
 
     async def discarded(self, *, status: str = "open") -> list[views.InterruptView]:
@@ -233,13 +230,10 @@ class RunReader(CommandedRun):
 
     async def _ended(self, described: RunDescription) -> EndedRun:
         """What is kept of an ended run. Raises RecordsUnavailable if its end is not recorded."""
-        read = partial(
-            self._deployment.records.read, runs.ended, self.run_id, origin=described.origin
+        await self._deployment.janitor.settle({self.run_id: described.execution})
+        found = await self._deployment.records.read(
+            runs.ended, self.run_id, execution=described.execution, origin=described.origin
         )
-        found = await read()
-        if found is None:
-            await self._deployment.janitor.settle(self.run_id)
-            found = await read()
         if found is None:
             raise RecordsUnavailable(
                 f"the records do not have the end of the run {self.run_id!r}: `abeyance reindex` makes "

@@ -15,6 +15,7 @@ from temporalio.client import Client as TemporalClient
 from temporalio.client import WorkflowHistoryEventFilterType
 
 from abeyance import views
+from abeyance.history import resets
 from abeyance.history.description import RPC, RunDescription, decoded
 from abeyance.records.batch import Batch
 from abeyance.storage.converter import decode_message, of_run
@@ -55,6 +56,16 @@ async def events_of(
     return events
 
 
+async def explained(temporal: TemporalClient, run_id: str, batch: Batch) -> Batch:
+    """Return a batch with what the reset says of which it tells, if it tells of one. Raises RPCError."""
+    rewound = batch.rewound
+    if rewound is None:
+        return batch
+    handle = temporal.get_workflow_handle(run_id, run_id=rewound.execution)
+    history = await handle.fetch_history(rpc_timeout=RPC)
+    return batch.model_copy(update={"rewound": resets.explained(rewound, history.events)})
+
+
 async def left_by(
     temporal: TemporalClient, described: RunDescription
 ) -> Batch | views.RunView | None:
@@ -81,4 +92,6 @@ async def left_by(
         await decode_message(converter, failure)
         return described.degraded_view(failure.message or None)
     left = told.get("unrecorded") if came_to else described.unrecorded()
-    return None if left is None else Batch.model_validate(left)
+    if left is None:
+        return None
+    return await explained(temporal, described.run_id, Batch.model_validate(left))

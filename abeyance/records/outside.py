@@ -18,7 +18,6 @@ from abeyance.records.selecting import AnyRow, Condition, the_run
 from abeyance.records.tables import claims, events, micros, moment, questions, runs
 from abeyance.records.writing import write
 
-_AT_ONCE: Final = 500
 _UNDELIVERED: Final = "notification.failed"
 
 
@@ -33,20 +32,6 @@ class End:
     def at(self) -> datetime:
         """When the run ended."""
         return self.view.ended_at or self.view.updated_at
-
-
-def unsettled(tx: Transaction, run_ids: Sequence[str]) -> set[str]:
-    """Return which of these runs have not ended in the records, or are not there."""
-    settled: set[str] = set()
-    for first in range(0, len(run_ids), _AT_ONCE):
-        query = select(runs.c.run_id, runs.c.ended_at).where(
-            runs.c.deployment == tx.deployment,
-            runs.c.run_id.in_(run_ids[first : first + _AT_ONCE]),
-            runs.c.is_newest,
-        )
-        # As a condition it would have SQLite read all runs that have ended.
-        settled |= {row.run_id for row in tx.connection.execute(query) if row.ended_at is not None}
-    return {*run_ids} - settled
 
 
 def end(tx: Transaction, ends: Iterable[End | Batch]) -> int:
@@ -136,9 +121,9 @@ def hinder(tx: Transaction, hindered: Mapping[str, Sequence[views.BlockedView]])
 
 def _batch(tx: Transaction, ended: End) -> Batch | None:
     """Return the batch that records an end; None if there is one in the records, or a later run."""
-    # A later run may have the id.
-    own = (runs.c.ended_at.is_(None), runs.c.created_at <= micros(ended.at))
-    found = _newest(tx, ended.view.run_id, *own)
+    # A later run may have the id, and a run that was retried or rewound may have ended before.
+    is_new = runs.c.ended_at.is_(None) | (runs.c.ended_at < micros(ended.at))
+    found = _newest(tx, ended.view.run_id, is_new, runs.c.created_at <= micros(ended.at))
     if found is None:
         return _unknown(tx, ended)
     settled = [_withdrawn(question, ended) for _, question in listed_of(tx, [found.id])]

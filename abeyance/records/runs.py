@@ -6,7 +6,7 @@ The run of an id is the newest that had it: an id may be used again.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -27,12 +27,13 @@ from abeyance.records.documents import Transaction
 from abeyance.records.questions import listed_of
 from abeyance.records.questions import of_run as questions_of_run
 from abeyance.records.selecting import AnyRow, Condition, Order
-from abeyance.records.tables import FAR, micros, moment, questions, runs
+from abeyance.records.tables import FAR, events, micros, moment, questions, runs
 
 _KEYS: Final = {
     "age": (runs.c.created_at, runs.c.id),
     "activity": (runs.c.active_at, runs.c.id),
 }
+_AT_ONCE: Final = 500
 _MOST: Final = 50
 """How many of its questions a run has in a list."""
 _SHOWN: Final = (
@@ -85,10 +86,43 @@ def extras(tx: Transaction, run_id: str, *, origin: str | None = None) -> Extras
     return Extras() if found is None else Extras.model_validate(tx.documents.read(found))
 
 
-def ended(tx: Transaction, run_id: str, *, origin: str | None = None) -> EndedRun | None:
-    """Return a run that has ended; None if that is not recorded, or as `run`. Raises WrongKey."""
+def unsettled(tx: Transaction, executions: Mapping[str, str]) -> set[str]:
+    """Return which of these runs have not ended in the records, or are not there.
+
+    `executions` has the newest execution of each in Temporal: what the records have may be the end of an
+    earlier one, before a retry or a rewind that ended while the database was away.
+    """
+    run_ids, settled = [*executions], set[str]()
+    for first in range(0, len(run_ids), _AT_ONCE):
+        query = (
+            select(runs.c.run_id, runs.c.ended_at, events.c.task)
+            .outerjoin(events, (events.c.run == runs.c.id) & (events.c.number == runs.c.told))
+            .where(
+                runs.c.deployment == tx.deployment,
+                runs.c.run_id.in_(run_ids[first : first + _AT_ONCE]),
+                runs.c.is_newest,
+            )
+        )
+        for row in tx.connection.execute(query):
+            # As a condition it would have SQLite read all runs that have ended. What has happened outside
+            # of a run has no task.
+            execution = row.task and row.task.partition("/")[0]
+            if row.ended_at is not None and execution in (None, executions[row.run_id]):
+                settled.add(row.run_id)
+    return {*run_ids} - settled
+
+
+def ended(
+    tx: Transaction, run_id: str, *, execution: str | None = None, origin: str | None = None
+) -> EndedRun | None:
+    """Return a run that has ended; None if that is not recorded, or as `run`. Raises WrongKey.
+
+    With an `execution` it is the end of that one.
+    """
     found = run(tx, run_id, origin=origin)
     if found is None or found.ended_at is None:
+        return None
+    if execution is not None and unsettled(tx, {run_id: execution}):
         return None
     # Without its key it could not be read, and the view would tell no more than the lists do.
     beside = extras(tx, run_id, origin=origin)

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 from abeyance import Principal
 from abeyance.core.policy import ReadRights
 from abeyance.filters import ApprovalsFilter, EventFilter, InboxFilter, RunFilter
-from abeyance.records import approvals, audit, events, grants, outside, questions, removing, runs
+from abeyance.records import approvals, audit, events, grants, questions, removing, runs
 from abeyance.records.documents import Transaction
 
 Query: TypeAlias = Callable[[Transaction], Any]
@@ -88,8 +88,8 @@ def queries(now: datetime) -> Mapping[str, Query]:
         "runs, how many are active": partial(runs.active, coming=["a"], going=["b"]),
         "runs to evict": partial(runs.by_activity, inactive_since=month),
         "runs at work": runs.at_work,
-        "runs that Temporal has ended": lambda tx: outside.unsettled(
-            tx, [f"{PREFIX}{n:03}-042" for n in range(_FIRST_OF)]
+        "runs that Temporal has ended": lambda tx: runs.unsettled(
+            tx, {f"{PREFIX}{n:03}-042": "" for n in range(_FIRST_OF)}
         ),
         "runs of a conversation": lambda tx: runs.of_conversation(
             tx, "copy-001-045-talk", session_type=None, reads=ReadRights()

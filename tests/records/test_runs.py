@@ -14,7 +14,7 @@ from abeyance import views
 from abeyance.core.policy import ReadRights
 from abeyance.errors import Code, Refusal
 from abeyance.filters import InboxFilter, RunFilter
-from abeyance.records import outside, questions, runs
+from abeyance.records import questions, runs
 from abeyance.records.cursors import Page
 from abeyance.records.database import Database
 from abeyance.records.documents import Transaction
@@ -225,7 +225,7 @@ OF_OPEN_RUNS: dict[str, Callable[[Transaction], Any]] = {
     "runs at work": runs.at_work,
     "inactive runs": lambda tx: runs.by_activity(tx, inactive_since=at(99)),
     "open runs": runs.open_ids,
-    "runs that Temporal has ended": lambda tx: outside.unsettled(tx, ["0", "1"]),
+    "runs that Temporal has ended": lambda tx: runs.unsettled(tx, {"0": "a", "1": "b"}),
     "inbox of a graph": lambda tx: questions.inbox(tx, InboxFilter(graph="refund")),
     "inbox of who started": lambda tx: questions.inbox(tx, InboxFilter(started_by="ada")),
 }

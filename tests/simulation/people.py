@@ -323,7 +323,9 @@ class People:
 
     async def finds_the_end(self) -> None:
         """Have it recorded that Temporal has ended the run, as a worker does in its rounds."""
-        await self._client.janitor.settle(self._run.run_id)
+        run_id = self._run.run_id
+        described = await self._client.temporal.get_workflow_handle(run_id).describe()
+        await self._client.janitor.settle({run_id: described.run_id or ""})
 
     def _clear(self, who: Principal) -> Callable[[], Awaitable[Any]]:
         key = self._key()

@@ -187,3 +187,52 @@ def test_no_run_is_recorded_as_ended_before_the_event_of_its_end() -> None:
     assert kept.view is not None
     told = [type_ for _, _, type_, *_ in kept.events]
     assert (kept.view.ended_at is not None) == ("run.cancelled" in told)
+
+
+@pytest.mark.parametrize("again", ["retried", "rewound"])
+def test_a_retry_goes_on_from_the_latest_end_which_was_not_recorded(again: str) -> None:
+    with virtual_time() as loop:
+        loop.set_task_factory(task_factory)
+        site = Site(loop, Chance(0, []))
+        server, site.graph = site.server, Graph("g", state=State)
+        server.is_calm, ran = True, list[str]()
+
+        @site.graph.node(retries=0)
+        async def work(state: State) -> None:
+            ran.append("work")
+            if len(ran) < 3:
+                raise RuntimeError("not yet")
+
+        site.graph.edge(START, "work")
+
+        async def main() -> None:
+            site.worker_comes()
+            temporal, _ = connected(server)
+            records: Any = server.records
+            client = Client(temporal, task_queue=QUEUE, records=records)
+            client.records._writer = records
+            await client.runs.start(site.graph, run_id="r")
+            run, ada = client.run("r"), Principal(subject="ada", capabilities=("*",))
+            await asyncio.sleep(5)
+            server.workers[0].kill()
+            if again == "retried":
+                await run.retry(principal=ada)
+            else:
+                await run.rewind(to="start", principal=ada)
+            server.records._away_until = loop.time() + 60
+            site.worker_comes()
+            await asyncio.sleep(100)
+            await run.retry(principal=ada)
+            await asyncio.sleep(5)
+
+        try:
+            site.run(main())
+            kept = server.records.kept()
+        finally:
+            site.close()
+
+    told = [(type_, actor) for _, _, type_, _, actor, *_ in kept.events if type_[:4] == "run."]
+    assert [each for each in told if each[0] != "run.started"] == [
+        *(("run.failed", None), (f"run.{again}", "ada")),
+        *(("run.failed", None), ("run.retried", "ada"), ("run.completed", None)),
+    ]

@@ -90,7 +90,7 @@ async def test_the_records_of_a_lost_database_are_made_anew_from_histories(
         for run_id in (answered, halted, *plain):
             await site.ended(run_id)
         await temporal.get_workflow_handle(ended).terminate("by hand")
-        await client.janitor.settle(ended)
+        await client.run(ended).view()
     every = [asking, answered, halted, ended, long, *plain]
     before = await recorded(site, *every)
     assert await site.executions(long) > 1
