@@ -2,7 +2,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
+import pytest
 import pytest_asyncio
+from agent_graphs import teams
+from changed_graphs import Payments
 from sample_graphs import filed, gated, gates
 from stack import Api, app_for, served
 from temporal_site import Site
@@ -11,8 +14,14 @@ from temporalio.client import Client as TemporalClient
 from abeyance.worker import make_worker
 
 
+@pytest.fixture(scope="session")
+def payments() -> Payments:
+    """What pays in the graph `payment`, whose node was called `pay` before a deploy."""
+    return Payments()
+
+
 @pytest_asyncio.fixture(scope="session")
-async def site(temporal: TemporalClient) -> AsyncIterator[Site]:
+async def site(temporal: TemporalClient, payments: Payments) -> AsyncIterator[Site]:
     site = Site(
         temporal,
         gated(),
@@ -31,6 +40,8 @@ async def site(temporal: TemporalClient) -> AsyncIterator[Site]:
         gated("capable", capability="refunds:approve"),
         gates(2),
         filed(),
+        teams(),
+        payments.graph(pay="payout"),
     )
     async with make_worker(temporal, site.graphs, site.settings, blobs=site.blobs):
         yield site

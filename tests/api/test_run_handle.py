@@ -11,12 +11,13 @@ from typing import Any, TypeAlias
 
 import pytest
 import pytest_asyncio
+from changed_graphs import Payments
 from refusals import faults, refused
 from sample_graphs import PIXEL
 from stack import Api, new_id
 from temporal_site import Site
 
-from abeyance import RunHandle, Started, testing
+from abeyance import Graph, RunHandle, Started, testing
 from abeyance.client import TemporalRun
 from abeyance.errors import Code
 from abeyance.http import HttpClient
@@ -29,23 +30,32 @@ WAITING = frozenset({"awaiting-input"})
 
 @pytest_asyncio.fixture(params=["temporal", "http", "memory"])
 async def begin(request: pytest.FixtureRequest, site: Site, api: Api) -> AsyncIterator[Begin]:
-    """Starts a run that asks for an approval, and gives it as a handle."""
+    """Starts a run, if need be with the graph of before a deploy, and gives it as a handle."""
 
-    async def over_temporal(input: dict[str, Any], name: str = "gated") -> RunHandle:
+    async def over_temporal(
+        input: dict[str, Any], name: str = "gated", earlier: Graph | None = None
+    ) -> RunHandle:
         graph = site.graphs[name]
-        started = await site.client.runs.start(graph, input, run_id=new_id())
+        started = await site.client.runs.start(earlier or graph, input, run_id=new_id())
         return site.client.run(started.run_id, graph)
 
-    async def over_http(input: dict[str, Any], name: str = "gated") -> RunHandle:
+    async def over_http(
+        input: dict[str, Any], name: str = "gated", earlier: Graph | None = None
+    ) -> RunHandle:
+        if earlier is not None:
+            return client.run(await site.start(input, graph=earlier))
         started = await client.runs.start(name, input, run_id=new_id())
         assert started == Started(run_id=started.run_id, created=True, view=started.view)
         assert started.view is not None
         assert started.view.graph == name
         return client.run(started.run_id)
 
-    async def in_memory(input: dict[str, Any], name: str = "gated") -> RunHandle:
-        run = testing.InMemoryRun(site.graphs[name], input)
+    async def in_memory(
+        input: dict[str, Any], name: str = "gated", earlier: Graph | None = None
+    ) -> RunHandle:
+        run = testing.InMemoryRun(earlier or site.graphs[name], input)
         await run.start()
+        run.deploy(site.graphs[name])
         return run
 
     ways = {"temporal": over_temporal, "http": over_http, "memory": in_memory}
@@ -352,3 +362,68 @@ async def test_a_run_is_rewound_over_temporal_and_over_http(begin: Begin) -> Non
     await run.respond(asked.id, {"approved": False})
     assert (await run.wait()).values["log"] == ["before", "late"]
     assert verify(await run.audit()).faults == ()
+
+
+async def test_a_failed_run_is_retried_once_for_each_key_and_its_events_go_on(
+    begin: Begin, payments: Payments
+) -> None:
+    run = await begin({"amount": 3}, "payment")
+    await run.wait(until=WAITING)
+    payments.fails = 1
+    await run.respond(response=True)
+    assert (await run.wait()).status == "failed"
+    told = [event async for event in run.events()]
+    assert await refused(run.retry(patch={"amount": "much"})) == Code.INVALID_INPUT
+    assert await refused(run.retry(patch={"amount": "much"}, graph="today")) == Code.CANNOT_MIGRATE
+    payments.done.clear()
+
+    for _ in range(2):
+        await run.retry(patch={"amount": 4}, graph="today", key="once")
+    ended = await run.wait()
+
+    # The steps before the failure are not run again.
+    assert (ended.values["log"], payments.done) == (["check", "payout 4"], ["pay"])
+    more = [event.type async for event in run.events(after=told[-1].id)]
+    assert (told[-1].type, more[0], more[-1]) == ("run.failed", "run.retried", "run.completed")
+    assert await refused(run.retry()) == Code.RUN_FINISHED
+
+
+async def test_a_run_is_tried_then_moved_to_the_graph_of_today(
+    begin: Begin, payments: Payments
+) -> None:
+    run = await begin({"amount": 3}, "payment", payments.graph())
+    before = (await run.wait(until=WAITING)).graph_version
+    (asked,) = await run.interrupts()
+    tried = await run.migrate(patch={"amount": "much"}, dry_run=True)
+    assert await refused(run.migrate(patch={"amount": "much"})) == Code.CANNOT_MIGRATE
+    moves: dict[str, Any] = {"renames": {"pay": "payout"}, "pause": True, "key": "k"}
+    done, again = await run.migrate(**moves), await run.migrate(**moves)
+    assert await refused(run.migrate(key="k")) == Code.IDEMPOTENCY_CONFLICT
+    await run.respond(asked.id, True)
+    ended = await run.wait()
+
+    assert (tried.dry_run, tried.after) == (True, done.after)
+    assert ("value", "amount") in [(each.what, each.name) for each in tried.obstacles]
+    assert (done.before, again.after) == (before, done.after)
+    assert (ended.graph_version, ended.values["log"]) == (done.after, ["check", "payout 3"])
+    (event,) = [each async for each in run.events(follow=False) if each.type == "run.migrated"]
+    assert (event.data["from_version"], event.data["to_version"]) == (before, done.after)
+
+
+async def test_what_agents_have_said_is_read_by_the_address_of_one(begin: Begin) -> None:
+    run = await begin({"task": "pay much"}, "teams")
+    await run.wait(until=WAITING)
+    lead, clerk = "graph:teams;node:work;agent:lead", "tool:clerk:call_9;agent:clerk"
+    code, message, details = await faults(run.transcript())
+
+    assert (code, details) == (Code.INVALID_BODY, ["addresses", "errors"])
+    assert f"{lead};{clerk}" in message
+    said = {name: await run.transcript(name) for name in (lead, f"{lead};{clerk}")}
+    for task, items in zip(("pay much", "pay much"), said.values(), strict=True):
+        assert [(item.role, item.text) for item in items[:1]] == [("user", task)]
+        assert [item.role for item in items] == ["user", "assistant"]
+    assert [[call.tool for call in items[1].calls] for items in said.values()] == [
+        ["clerk"],
+        ["balance", "transfer"],
+    ]
+    assert await refused(run.transcript("graph:teams;node:nobody;agent:x")) == Code.UNKNOWN_NODE

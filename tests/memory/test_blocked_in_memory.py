@@ -104,15 +104,6 @@ async def test_who_waits_for_a_blocked_run_gets_its_view() -> None:
 
 
 @pytest.mark.usefixtures("without_s3")
-async def test_a_blocked_run_can_be_cancelled() -> None:
-    trial = InMemoryRun(exporting())
-    with pytest.raises(Blocked):
-        await trial.start()
-    await trial.cancel()
-    assert trial.status == "cancelled"
-
-
-@pytest.mark.usefixtures("without_s3")
 async def test_a_script_of_answers_ends_at_a_blocked_visit() -> None:
     with pytest.raises(Blocked, match="lacks 'boto3'"):
         await run(exporting(), answers={"approve": True})

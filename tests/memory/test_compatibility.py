@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -33,9 +32,6 @@ def nothing() -> None:
     """Do nothing."""
 
 
-Way = Callable[[Graph], None]
-
-
 def graph_of(*nodes: str, state: type[BaseModel] = State, name: str = "g") -> Graph:
     """These nodes one after another; those that begin with `ask` ask."""
     graph = Graph(name, state=state)
@@ -63,141 +59,133 @@ async def codes(before: Graph, after: Graph | None, *, everywhere: bool = False)
     return [f"{block.node}: {block.code}" for block in found]
 
 
-async def test_the_code_that_a_run_was_started_with_blocks_nothing() -> None:
-    graph = graph_of("a", "ask", "b")
-
-    assert await codes(graph, graph) == []
-    assert await codes(graph, graph, everywhere=True) == []
-
-
-async def test_a_graph_that_is_not_served_blocks_all_its_runs() -> None:
-    assert await codes(graph_of("ask", "b"), None) == ["g: code_missing"]
-
-
-async def test_a_graph_of_questions_alone_goes_on_where_it_is_not_served() -> None:
-    assert await codes(graph_of("ask"), None) == []
-
-
-async def test_a_node_behind_which_the_run_is_counts_only_for_every_run_of_the_graph() -> None:
-    before, after = graph_of("a", "ask", "b"), graph_of("ask", "b")
-
-    assert await codes(before, after) == []
-    assert await codes(before, after, everywhere=True) == ["g.a: code_missing"]
-
-
-async def test_a_node_to_which_the_run_may_still_come_counts() -> None:
-    assert await codes(graph_of("ask", "b", "c"), graph_of("ask", "b")) == ["g.c: code_missing"]
-
-
-async def test_a_node_behind_a_join_at_which_a_branch_waits_counts() -> None:
-    before = Graph("g", state=State)
+def joined() -> Graph:
+    """A node behind a join at which a branch waits, and another that is behind the run."""
+    graph = Graph("g", state=State)
     for node in ("left", "after", "other"):
-        before.node(name=node)(nothing)
-    before.interrupt("ask", prompt="Well?")
-    before.edge(START, "left")
-    before.edge(START, "ask")
-    before.edge(["left", "ask"], "after")
-    before.edge(START, "other")
-
-    assert await codes(before, graph_of("ask")) == ["g.after: code_missing"]
+        graph.node(name=node)(nothing)
+    graph.interrupt("ask", prompt="Well?")
+    for source in ("left", "ask", "other"):
+        graph.edge(START, source)
+    graph.edge(["left", "ask"], "after")
+    return graph
 
 
-async def test_a_node_behind_a_fan_out_counts_while_an_item_asks() -> None:
-    before = Graph("g", state=State)
-    before.node(name="spread", to=["ask"])(lambda: [Send("ask", 1)])
-    before.interrupt("ask", prompt="Well?")
-    before.node(name="gather")(nothing)
-    before.edge(START, "spread")
-    before.edge(["ask"], "gather")
-
-    assert await codes(before, graph_of("ask")) == ["g.gather: code_missing"]
-
-
-async def test_a_finally_node_counts_wherever_the_run_is() -> None:
-    before = graph_of("ask")
-    before.node(name="clean")(nothing)
-    before.finally_("clean")
-
-    assert await codes(before, graph_of("ask")) == ["g.clean: code_missing"]
+def fanned_out() -> Graph:
+    graph = Graph("g", state=State)
+    graph.node(name="spread", to=["ask"])(lambda: [Send("ask", 1)])
+    graph.interrupt("ask", prompt="Well?")
+    graph.node(name="gather")(nothing)
+    graph.edge(START, "spread")
+    graph.edge(["ask"], "gather")
+    return graph
 
 
-async def test_of_a_run_that_is_ending_only_the_finally_nodes_count() -> None:
-    before = graph_of("ask", "b")
-    before.interrupt("late", prompt="Well?", timeout="1h", on_timeout="halt")
-    before.node(name="clean")(nothing)
-    before.finally_("clean")
-    before.edge(START, "late")
-    run = await started(before)
-    await run.advance("2h")
-
-    assert run.status == "halted"
-    assert compare(run.state, {"g": graph_of("ask", "clean")}) == ()
+def cleaning(*nodes: str) -> Graph:
+    graph = graph_of(*nodes)
+    graph.node(name="clean")(nothing)
+    graph.finally_("clean")
+    return graph
 
 
-def outer(inner: Graph, *, state: type[BaseModel] = State, ask: str = "ask") -> Graph:
+def outer(inner: Graph, *, state: type[BaseModel] = State, **options: Any) -> Graph:
+    """A graph that asks before it enters another one."""
     graph = Graph("g", state=state)
-    graph.interrupt(ask, prompt="Well?")
-    graph.subgraph("inside", inner)
-    graph.edge(START, ask)
-    graph.edge(ask, "inside")
+    graph.interrupt("ask", prompt="Well?")
+    graph.subgraph("inside", inner, **options)
+    graph.edge(START, "ask")
+    graph.edge("ask", "inside")
     return graph
 
 
 def entered(inner: Graph) -> Graph:
+    """A graph that is in another one from its start."""
     graph = Graph("g", state=State)
     graph.subgraph("inside", inner)
     graph.edge(START, "inside")
     return graph
 
 
-async def test_a_node_of_a_nested_graph_counts_before_it_is_entered_and_until_it_is_passed() -> (
-    None
-):
-    before, after = graph_of("a", "ask", name="i"), graph_of("ask", name="i")
-
-    assert await codes(outer(before), outer(after)) == ["g.inside.a: code_missing"]
-    assert await codes(entered(before), entered(after)) == []
-    assert await codes(entered(before), graph_of("a")) == ["g.inside: code_missing"]
+def looped(inner: Graph) -> Graph:
+    graph = entered(inner)
+    graph.node(name="again")(nothing)
+    graph.edge("inside", "again")
+    graph.edge("again", "inside")
+    return graph
 
 
-async def test_a_loop_leads_into_a_nested_graph_again() -> None:
-    before, after = entered(graph_of("a", "ask", name="i")), entered(graph_of("ask", name="i"))
-    for graph in (before, after):
-        graph.node(name="again")(nothing)
-        graph.edge("inside", "again")
-        graph.edge("again", "inside")
-
-    assert await codes(before, after) == ["g.inside.a: code_missing"]
+def asking(state: type[BaseModel]) -> Graph:
+    graph = Graph("g", state=state)
+    graph.interrupt("ask", prompt="Well?", answer_to="approved")
+    graph.edge(START, "ask")
+    return graph
 
 
-async def test_values_count_if_code_that_is_ahead_reads_them() -> None:
-    asking = graph_of("ask")
+LONG, SHORT = graph_of("a", "ask", name="i"), graph_of("ask", name="i")
+STRICT = graph_of("a", name="i", state=Required)
+BLOCKED: dict[str, tuple[Graph, Graph | None, list[str]]] = {
+    "the code that a run was started with": (graph_of("a", "ask"), graph_of("a", "ask"), []),
+    "a graph that is not served": (graph_of("ask", "b"), None, ["g: code_missing"]),
+    "a graph of questions alone that is not served": (graph_of("ask"), None, []),
+    "a node behind which the run is": (graph_of("a", "ask", "b"), graph_of("ask", "b"), []),
+    "a node that is ahead": (
+        graph_of("ask", "b", "c"),
+        graph_of("ask", "b"),
+        ["g.c: code_missing"],
+    ),
+    "a node behind a join": (joined(), graph_of("ask"), ["g.after: code_missing"]),
+    "a node behind a fan-out": (fanned_out(), graph_of("ask"), ["g.gather: code_missing"]),
+    "a finally node": (cleaning("ask"), graph_of("ask"), ["g.clean: code_missing"]),
+    "a node of a graph ahead": (outer(LONG), outer(SHORT), ["g.inside.a: code_missing"]),
+    "a node of a graph that is passed": (entered(LONG), entered(SHORT), []),
+    "a nested graph": (entered(LONG), graph_of("a"), ["g.inside: code_missing"]),
+    "a node of a graph that a loop enters again": (
+        looped(LONG),
+        looped(SHORT),
+        ["g.inside.a: code_missing"],
+    ),
+    "values that code ahead reads": (
+        graph_of("ask", "b"),
+        graph_of("ask", "b", state=Required),
+        ["g: values_incompatible"],
+    ),
+    "values that nobody reads": (graph_of("ask"), graph_of("ask", state=Required), []),
+    "a new field of a nested graph": (
+        outer(graph_of("a", name="i")),
+        outer(STRICT, state=Required, input={"iban": "iban"}),
+        ["g.inside: values_incompatible"],
+    ),
+    "an answer that its field no longer takes": (
+        asking(State),
+        asking(Textual),
+        ["g.ask: values_incompatible"],
+    ),
+}
 
-    assert await codes(graph_of("ask", "b"), graph_of("ask", "b", state=Required)) == [
-        "g: values_incompatible"
-    ]
-    assert await codes(asking, graph_of("ask", state=Required)) == []
+
+@pytest.mark.parametrize("case", BLOCKED)
+async def test_what_a_run_still_needs_blocks_it_if_it_is_not_there(case: str) -> None:
+    before, after, blocks = BLOCKED[case]
+
+    assert await codes(before, after) == blocks
 
 
-async def test_a_new_field_of_a_nested_graph_counts_if_the_run_has_no_value_for_it() -> None:
-    before, after = graph_of("a", name="i"), graph_of("a", name="i", state=Required)
-    mapped = Graph("g", state=Required)
-    mapped.interrupt("ask", prompt="Well?")
-    mapped.subgraph("inside", after, input={"iban": "iban"})
-    mapped.edge(START, "ask")
-    mapped.edge("ask", "inside")
+async def test_for_every_run_of_a_graph_all_its_nodes_count() -> None:
+    before = graph_of("a", "ask", "b")
 
-    assert await codes(outer(before), mapped) == ["g.inside: values_incompatible"]
+    assert await codes(before, before, everywhere=True) == []
+    assert await codes(before, graph_of("ask", "b"), everywhere=True) == ["g.a: code_missing"]
 
 
-async def test_an_answer_that_the_field_no_longer_takes_counts() -> None:
-    def asking(state: type[BaseModel]) -> Graph:
-        graph = Graph("g", state=state)
-        graph.interrupt("ask", prompt="Well?", answer_to="approved")
-        graph.edge(START, "ask")
-        return graph
+async def test_of_a_run_that_is_ending_only_the_finally_nodes_count() -> None:
+    before = cleaning("ask", "b")
+    before.interrupt("late", prompt="Well?", timeout="1h", on_timeout="halt")
+    before.edge(START, "late")
+    run = await started(before)
+    await run.advance("2h")
 
-    assert await codes(asking(State), asking(Textual)) == ["g.ask: values_incompatible"]
+    assert run.status == "halted"
+    assert compare(run.state, {"g": graph_of("ask", "clean")}) == ()
 
 
 async def test_a_missing_library_for_rules_counts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -65,24 +64,6 @@ async def test_a_node_that_fails_is_told_with_its_code_and_so_is_the_run() -> No
     for event in told[-2:]:
         assert event.data["code"] == "node_failed"
         assert "no such account" in event.data["message"]
-
-
-async def test_a_message_is_told_without_its_text_and_so_is_what_became_of_it() -> None:
-    trial = testing.InMemoryRun(gated(timeout="1d"))
-    await trial.start()
-    await trial.send("be quick", message_id="m1")
-    await trial.advance("1d")
-    told = [event async for event in trial.events(follow=False)]
-
-    (queued,) = (event for event in told if event.type == "message.queued")
-    assert (queued.actor, queued.data["message_id"]) == ("tester", "m1")
-    assert "be quick" not in "".join(event.model_dump_json() for event in told)
-    assert lines(told)[-3:] == [
-        "interrupt.expired node:approve",
-        "message.undelivered",
-        "run.halted",
-    ]
-    assert told[-1].data == {"reason": "interrupt-timeout"}
 
 
 async def test_a_function_answers_what_it_is_asked() -> None:
@@ -176,28 +157,6 @@ async def test_a_name_that_several_questions_have_names_none() -> None:
 
     assert refused.value.code is Code.AMBIGUOUS_INTERRUPT
     assert (await trial.interrupts())[1].id in refused.value.message
-
-
-async def test_a_deadline_is_moved_by_the_working_days_of_the_question() -> None:
-    graph = Graph("office")
-    graph.interrupt("ask", prompt="?", calendar="DE-BY", timeout="3bd")
-    graph.interrupt("other", prompt="?", timeout="3d")
-    graph.edge(START, "ask")
-    graph.edge(START, "other")
-    friday = datetime(2026, 3, 6, 12, tzinfo=UTC)
-    trial = testing.InMemoryRun(graph, now=friday)
-    await trial.start()
-    for _ in range(2):
-        await trial.edit_deadline("ask", timeout="1bd", key="k1")
-    moved = {entry.name: entry.deadline for entry in await trial.interrupts()}
-    with pytest.raises(Refusal) as refused:
-        await trial.edit_deadline("other", timeout="1bd")
-    with pytest.raises(Refusal) as backwards:
-        await trial.edit_deadline("ask", timeout="-1bd")
-
-    assert moved["ask"] == friday + timedelta(days=3)
-    assert (refused.value.code, backwards.value.code) == (Code.INVALID_BODY, Code.INVALID_BODY)
-    assert "'other' has no calendar, so 1bd means nothing for it" in refused.value.message
 
 
 async def test_a_run_is_started_as_a_start_says() -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel
 
-from abeyance import START, Goto, Graph, append, testing
+from abeyance import START, Graph, append, testing
 
 AFTER_WORK = "(node-id (id work)) "
 
@@ -47,33 +47,6 @@ async def log_of(graph: Graph, given: dict[str, Any] | None = None, **more: Any)
 
 HALT, RETRY = {"kind": "halt", "reason": "enough"}, {"kind": "retry"}
 LEFT, RIGHT = ({"kind": "goto", "node": node} for node in ("left", "right"))
-
-
-async def test_a_rule_sees_the_patch_of_the_visit_and_comes_before_its_goto() -> None:
-    graph = Graph("g", state=State)
-    graph.node(name="work", to=["left"])(lambda: Goto("left", {"verdict": "bad"}))
-    for name in ("left", "right"):
-        graph.node(name=name)(logs(name))
-    graph.edge(START, "work")
-    graph.rule("bad", when=AFTER_WORK + '(verdict (value "bad"))', then=[RIGHT])
-
-    assert await log_of(graph) == ["right"]
-
-
-async def test_a_rule_with_a_mapping_changes_facts_in_its_turn() -> None:
-    alarm = {"kind": "assert", "fact": "alarm", "slots": {"level": "high", "about": None}}
-    rules: dict[str, Any] = {
-        "raise": ({"node": "work", "amount": 1}, [alarm]),
-        "act": ('(alarm (level "high"))', [LEFT]),
-    }
-    quiet = {"calm": ({"ok": True}, [{"kind": "retract", "pattern": "(alarm)"}])}
-
-    assert await log_of(shop(**rules), {"amount": 1}) == ["work", "left"]
-    assert await log_of(shop(**rules), {"amount": 2}) == ["work", "last"]
-    first = shop(**{"raise": rules["raise"]}, **quiet, act=rules["act"])
-    assert await log_of(first, {"amount": 1, "ok": True}) == ["work", "last"]
-    assert await log_of(first, {"amount": 1}) == ["work", "left"]
-    assert await log_of(shop(**rules, **quiet), {"amount": 1, "ok": True}) == ["work", "left"]
 
 
 async def test_a_rule_with_a_mapping_does_not_depend_on_facts() -> None:
@@ -124,19 +97,3 @@ async def test_a_rule_of_another_node_need_not_bear_the_values_of_this_one() -> 
     ended = await testing.run(graph, {"verdict": "not yet a number"})
 
     assert (ended.status, ended.reason) == ("halted", "enough")
-
-
-async def test_rules_that_cannot_be_evaluated_fail_the_visit_at_once() -> None:
-    attempts: list[str] = []
-    graph = Graph("hopeless", state=State, on_error="interrupt")
-    graph.node(name="work", retries=5)(lambda: attempts.append("work"))
-    graph.edge(START, "work")
-    graph.rule("sum", when="(verdict (value ?v&:(> (string-to-field ?v) 1)))", then=[HALT])
-    run = testing.InMemoryRun(graph, {"verdict": "bad"})
-    await run.start()
-    (asked,) = await run.interrupts()
-
-    assert attempts == ["work"], "it is not tried again"
-    assert "the rules cannot be evaluated after 'work': the rule 'sum' cannot be" in asked.prompt
-    await run.respond("error", {"action": "skip", "patch": {"verdict": None}})
-    assert run.status == "completed"
