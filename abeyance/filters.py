@@ -55,10 +55,11 @@ class RunFilter:
 class InboxFilter:
     """A filter of interrupts that are `open` or `held`.
 
-    It selects interrupts with one of `ids`, one of `capabilities`, a deadline before `before`, an
-    `assignee` (a subject, or `group:finance`), a `priority`, a risk of `min_risk` or more, in which every
-    word of `q` occurs, and of runs that `reads` lets the caller see. Empty and None select all. `mine`
-    selects those for a principal or their groups, and those that the principal has claimed.
+    It selects interrupts with one of `ids`, one of `capabilities` (one that ends in `*` selects all with
+    that prefix), a deadline before `before`, an `assignee` (a subject, or `group:finance`), a `priority`,
+    a risk of `min_risk` or more, in which every word of `q` occurs, and of runs that `reads` lets the
+    caller see. Empty and None select all. `mine` selects those for a principal or their groups, and those
+    that the principal has claimed.
     """
 
     status: Literal["open", "held"] = "open"

@@ -259,7 +259,10 @@ def inbox(
     *,
     capability: Annotated[
         list[str] | None,
-        typer.Option(help="Only interrupts that require this capability. Repeat it for several."),
+        typer.Option(
+            help="Only interrupts that require this capability, or with 'refunds:*' one that begins so. "
+            "Repeat it for several."
+        ),
     ] = None,
     graph: Graph = None,
     conversation: Conversation = None,

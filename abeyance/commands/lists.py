@@ -235,8 +235,9 @@ class InboxPage(ListPage):
         default=frozenset(),
         alias="capability",
         max_length=_MOST,
-        description="Only interrupts that require one of these capabilities.",
-        examples=[["refunds:approve"]],
+        description="Only interrupts that require one of these capabilities. One that ends in `*` "
+        "selects all that begin so.",
+        examples=[["refunds:*"]],
     )
     before: Moment | None = Field(
         default=None,

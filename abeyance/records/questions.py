@@ -103,7 +103,7 @@ def _of_ids(deployment: int, ids: Collection[str]) -> Iterator[Condition]:
 
 def _of_question(filters: InboxFilter) -> Iterator[Condition]:
     if filters.capabilities:
-        yield questions.c.capability.in_(sorted(filters.capabilities))
+        yield selecting.among(questions.c.capability, sorted(filters.capabilities))
     if filters.graph is not None:
         yield questions.c.graph == filters.graph
     if filters.before is not None:
