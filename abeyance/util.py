@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
-from abeyance.core.text import LONGEST_ID, truncate
+from abeyance.core.text import HALVES, LONGEST_ID, truncate
 from abeyance.errors import Code, Refusal
 
 TASK_QUEUE: Final = "abeyance"
@@ -220,7 +220,7 @@ def checked_mapping(value: Any, place: str) -> dict[Any, Any]:
 
 def checked_text(value: object, place: str) -> str:
     """Return a string. Raises `invalid_body` at the pointer `place` for anything else."""
-    if isinstance(value, str):
+    if isinstance(value, str) and not HALVES.search(value):
         return value
     raise _wrong_type(value, place, "string")
 

@@ -130,9 +130,10 @@ class Stamped(BaseModel):
 
 
 class Request(Stamped):
-    """A request of a caller: unknown fields are refused."""
+    """A request of a caller: unknown fields are refused, and halves of characters in any text."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    # pydantic looks into a text only if its length is bounded.
+    model_config = ConfigDict(extra="forbid", frozen=True, str_min_length=0)
 
 
 class Keyed(Request):

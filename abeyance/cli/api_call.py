@@ -19,7 +19,7 @@ from urllib.parse import quote
 import typer
 
 from abeyance.cli.formatting import Line, interrupt_lines, show
-from abeyance.core.text import escaped, truncate
+from abeyance.core.text import HALVES, escaped, truncate
 from abeyance.errors import SettingsError
 from abeyance.util import checked_run_id, is_exact
 
@@ -117,7 +117,7 @@ def interrupt_path(interrupt_id: str) -> str:
 
 def in_path(id_: str, name: str) -> str:
     """Return an id as one part of a path. Raises SettingsError, naming the argument, for what is none."""
-    if id_ in {"", ".", ".."} or any("\ud800" <= letter <= "\udfff" for letter in id_):
+    if id_ in {"", ".", ".."} or HALVES.search(id_):
         raise SettingsError(f"{name}: {truncate(id_, 100)!r} is not an id")
     return quote(id_, safe="")
 

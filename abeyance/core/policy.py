@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final, Self
 from abeyance.core.json import Json, canonical, fill_by, look_up
 from abeyance.core.spec import GraphSpec, InterruptSpec
 from abeyance.core.terms import GROUP
+from abeyance.core.text import HALVES
 from abeyance.errors import Code, Refusal
 
 if TYPE_CHECKING:
@@ -51,6 +52,11 @@ class Principal:
     subject: str
     capabilities: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if HALVES.search("".join((self.subject, *self.capabilities, *self.groups))):
+            message = "a principal has half a character in its subject, a capability or a group"
+            raise ValueError(message)
 
     def may(self, capability: str | None) -> bool:
         """Return whether the principal has the capability; None requires none."""

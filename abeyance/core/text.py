@@ -9,6 +9,8 @@ from typing import Final
 LONGEST_ID: Final = 200
 """The bytes of an id that a caller chooses: with what is added to it, stores over SQL hold it."""
 
+HALVES: Final = re.compile("[\ud800-\udfff]")
+"""Halves of characters, which JSON can hold, and no message over a network nor text of a database."""
 UNSEEN: Final = re.compile(
     "["
     "\x00-\x08\x0b-\x1f\x7f-\x9f"  # controls, but for the tab and the end of a line

@@ -18,7 +18,7 @@ from abeyance import commands, wire
 from abeyance.commands import lists
 from abeyance.core.approvals import unknown as unknown_grant
 from abeyance.core.delegations import unknown as unknown_delegation
-from abeyance.core.json import Json
+from abeyance.core.json import Json, why_not_json
 from abeyance.core.policy import Principal
 from abeyance.core.state import Limits
 from abeyance.filters import ApprovalsFilter, EventFilter, InboxFilter, RunFilter
@@ -38,6 +38,7 @@ from abeyance.util import (
     checked_mapping,
     checked_run_id,
     checked_text,
+    invalid,
     without_none,
 )
 from abeyance.views import DelegationView, InterruptView, RunView, StreamEvent
@@ -174,6 +175,8 @@ class HttpRuns:
                 on_behalf_of=on_behalf_of,
             ),
         }
+        if (fault := why_not_json(body)) is not None:
+            raise invalid([{"pointer": "", "message": f"is not JSON: {fault}"}])
         until, wait = awaited(until, wait)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import re
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -12,12 +11,11 @@ from pydantic_core import from_json
 from sqlalchemy import Connection
 
 from abeyance import views
+from abeyance.core.text import HALVES
 from abeyance.keyring import Keyring
 
 _SEALED: Final = "sealed:"
 """No JSON begins so."""
-_HALVES: Final = re.compile("[\ud800-\udfff]")
-"""Halves of characters, which JSON can hold and no text of a database."""
 
 
 class Documents:
@@ -34,7 +32,7 @@ class Documents:
     def write(self, value: Any, run_id: str) -> str:
         """Return JSON as a row holds it."""
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-        text = _HALVES.sub(lambda half: f"\\u{ord(half[0]):04x}", text)
+        text = HALVES.sub(lambda half: f"\\u{ord(half[0]):04x}", text)
         if not self._keys:
             return text
         sealed = self._keys.seal(text.encode(), run_id=run_id)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from abeyance.core.json import Json
 from abeyance.core.state import Limits
@@ -16,8 +16,8 @@ from abeyance.errors import Code, Refusal
 from abeyance.schemas.json_types import to_json
 from abeyance.schemas.state_model import StateModel, ValuesError, at_pointer, pointer
 from abeyance.util import checked_mapping
+from abeyance.wire import Request
 
-_LIMITS: Final = TypeAdapter(Limits)
 _LEAST: Final = {
     "max_queue_size": 1,
     "max_message_length": 0,
@@ -41,9 +41,14 @@ _JSON_NAMES: Final = {
     "dictionary or object to extract fields from": "object",
     "dictionary": "object",
     "tuple": "list",
+    ", unable to parse raw data as a unicode string": " without halves of characters",
     " after validation": "",
 }
 """What pydantic calls by its name in Python, as callers call it."""
+
+
+class _OfRun(Request):
+    limits: Limits
 
 
 def checked_limits(limits: Limits) -> Limits:
@@ -51,15 +56,15 @@ def checked_limits(limits: Limits) -> Limits:
 
     A run that could not read its limits would retry for ever.
     """
-    values = asdict(limits)
+    values, given = asdict(limits), {"limits": asdict(limits)}
     errors: list[dict[str, str]] = []
     try:
-        limits = _LIMITS.validate_python(values)
+        limits = _OfRun.model_validate(given).limits
     except ValidationError as error:
-        for fault in at_pointer(error, values):
-            value = values[fault["pointer"].split("/")[1]]
+        for fault in at_pointer(error, given):
+            value = values[fault["pointer"].split("/")[2]]
             message = f"is {value!r}: {fault['message']}"
-            errors.append({"pointer": f"/limits{fault['pointer']}", "message": message})
+            errors.append({"pointer": fault["pointer"], "message": message})
     else:
         for name, least in _LEAST.items():
             actual = getattr(limits, name)

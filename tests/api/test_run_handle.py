@@ -126,6 +126,7 @@ async def test_wrong_arguments_are_refused_in_the_same_words(begin: Begin) -> No
     key, naive = "a key", datetime(2030, 1, 1)  # noqa: DTZ001 that is what is wrong
     odd: Any = 5
     none: Any = None
+    half = "\ud800"
     calls: dict[str, Awaitable[object]] = {
         "/status: input should be 'open'": run.interrupts(status="old"),
         "/until: 'old' is not a status of a run": run.wait(until=frozenset({"old"})),
@@ -145,7 +146,7 @@ async def test_wrong_arguments_are_refused_in_the_same_words(begin: Begin) -> No
         "/timeout: 'soon' is not a duration": run.pause(timeout="soon"),
         "/mode: input should be 'after-node' or 'now' (got None)": run.pause(mode=None),  # type: ignore[arg-type]
         "/grace: input should be greater than or equal to 0": run.cancel(grace=-1),
-        "/text: is not JSON": run.steer("\ud800"),
+        "/text: is not JSON": run.steer(half),
         "/metadata: is not JSON": run.send("x", metadata={"x": float("nan")}),
         "/sender: is not a field of this request": run.send("x", sender="eve"),  # type: ignore[call-arg]
         "/deadline: input should have timezone info": run.edit_deadline(asked.id, deadline=naive),
@@ -156,6 +157,12 @@ async def test_wrong_arguments_are_refused_in_the_same_words(begin: Begin) -> No
         "/version: is missing beside a key": run.edit_values({"amount": 1}, key="once"),
         "/responses: input should be a valid object (got 5)": run.respond(5),  # type: ignore[arg-type]
         "/digests: input should be a valid object (got 'x')": run.respond(response=1, digests="x"),  # type: ignore[arg-type]
+        "/digests/x: input should be a valid string without": run.respond(
+            response=1, digests={"x": half}
+        ),
+        "/responses: input should be a valid string without": run.respond({half: 1}),
+        "/map: input should be a valid string without halves": run.migrate(renames={half: "x"}),
+        "/address: input should be a valid string (got '\\ud800')": run.transcript(half),
         "/map: input should be a valid object (got 5)": run.migrate(renames=5),  # type: ignore[arg-type]
         "/dry_run: input should be a valid boolean": run.migrate(dry_run=1),  # type: ignore[arg-type]
         "/pause: input should be a valid boolean": run.migrate(pause=1),  # type: ignore[arg-type]

@@ -24,6 +24,7 @@ from abeyance import (
 from abeyance.http import HttpClient
 
 ODD: Any = 5
+HALF = "\ud800"
 HUGE = 10**400
 LATE = datetime(2026, 3, 2, tzinfo=UTC)
 NAIVE = LATE.replace(tzinfo=None)
@@ -112,6 +113,7 @@ def approvals(*fields: str, **filters: Any) -> Callable[[Client | HttpClient], A
         (starts(session_type="x" * 257), "/session_type"),
         (starts(labels={"a=b": "c"}), "/labels"),
         (starts(labels="a=b"), "/labels"),
+        (runs(q=HALF), "/q: input should be a valid string without halves of characters"),
         (starts(labels={"a": "two\nlines"}), "/labels"),
     ],
 )
@@ -136,6 +138,11 @@ async def test_an_id_that_is_no_string_and_a_naive_moment_are_refused(
         (
             client.delegations.make("bob", until=NAIVE, principal=ANYBODY),
             http.delegations.make("bob", until=NAIVE),
+            "invalid_body",
+        ),
+        (
+            client.grants.revoke(HALF, principal=ANYBODY),
+            http.grants.revoke(HALF),
             "invalid_body",
         ),
         (client.runs.erase(ODD), http.runs.erase(ODD), "invalid_run_id"),

@@ -58,7 +58,7 @@ def test_each_answer_is_held_against_the_schema_of_its_interrupt() -> None:
     assert event.schema_faults[two][0].message == '"yes" is not of type "boolean"'
 
 
-@pytest.mark.parametrize("answer", [float("inf"), float("nan"), "\ud800"])
+@pytest.mark.parametrize("answer", [float("inf"), float("nan")])
 def test_an_answer_that_is_no_json_is_refused_as_such(answer: Any) -> None:
     run = asking("typed")
     event = responded(run.state.ledger, response=answer)

@@ -137,6 +137,7 @@ def test_what_no_list_can_find_a_run_by_is_refused(
         (Limits(pause_timeout=-1), "pause_timeout is -1"),
         (Limits(max_visits="many"), "max_visits is 'many': Input should be a valid integer"),  # type: ignore[arg-type]
         (Limits(allowed_actions=5), "allowed_actions is 5: "),  # type: ignore[arg-type]
+        (Limits(allowed_actions=("\ud800",)), r"allowed_actions/0 is ('\ud800',): "),
     ],
 )
 def test_limits_that_no_run_can_live_with_are_refused(limits: Limits, told: str) -> None:

@@ -14,6 +14,7 @@ from abeyance.core.state import Limits
 from abeyance.wire import MAX_DEPTH
 
 ADA = Principal(subject="ada", capabilities=("pay",))
+HALF = "\ud800"
 REQUESTS: dict[type[wire.Request], dict[str, Any]] = {
     commands.Control: {},
     commands.Pause: {},
@@ -107,6 +108,22 @@ def test_a_request_takes_nothing_unknown(model: type[wire.Request]) -> None:
 )
 def test_a_wrong_request_is_refused(model: type[wire.Request], given: Any, told: str) -> None:
     assert told in faults(model, given)
+
+
+def kinds(of: type[wire.Request] = wire.Request) -> list[type[wire.Request]]:
+    return [each for kind in of.__subclasses__() for each in (kind, *kinds(kind))]
+
+
+def test_no_request_takes_half_a_character_in_any_of_its_fields() -> None:
+    given: list[Any] = [HALF, [HALF], [{"type": "text", "text": HALF}], {HALF: 1}, {"a": HALF}]
+    sent = [kind for kind in kinds() if kind is not wire.VisitBlocked]  # is of a worker
+    for kind in sent:
+        for name, field in kind.model_fields.items():
+            for value in given:
+                with pytest.raises(ValidationError) as caught:
+                    kind.model_validate({name: value})
+                places = {error["loc"][0] for error in caught.value.errors() if error["loc"]}
+                assert places & {name, field.alias}, (kind, name, value)
 
 
 def test_a_person_is_named_as_their_issuer_names_them() -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from core_strategies import json_values
 from hypothesis import given
 
 from abeyance.core.json import Json, canonical, fill, fill_all, fill_by, look_up, misformatted
+from abeyance.core.policy import Principal
 from abeyance.core.text import UNSEEN, beginning, escaped, truncate, visible
 
 
@@ -189,3 +191,11 @@ def test_a_path_walks_mappings_only() -> None:
     assert look_up(VALUES, "order.deep.er.x") is None
     assert look_up(VALUES, "nowhere", "missing") == "missing"
     assert look_up(VALUES, "none", "missing") is None
+
+
+@pytest.mark.parametrize(
+    "about", [{"subject": "\ud800"}, {"capabilities": ("a", "\ud800")}, {"groups": ("\ud800",)}]
+)
+def test_nobody_is_called_half_a_character(about: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="half a character in its subject, a capability or"):
+        Principal(**{"subject": "ada", **about})
