@@ -24,8 +24,8 @@ _MOST: Final = 100
 """How many batches are written in one transaction."""
 _WAITING: Final = 1_000
 """How many batches wait at most: with more the database is as good as away."""
-_GATHERED: Final = 0.1
-"""In seconds: how long what a run tells waits for more, once something of it was written."""
+_GATHERED: Final = 0.2
+"""In seconds: how long what a run tells waits for more, or for a batch that has it."""
 _SPARED: Final = 1.0
 """In seconds: how long nobody waits for a database that was late again and again."""
 _AGAIN: Final = 3
@@ -50,20 +50,15 @@ class Told:
 
     scope: Callable[[], Scope]
     batch: Batch
-    due: float = 0.0
+    due: float
 
 
 class Untold:
-    """What runs have told and is not written yet: one batch of each run, which has what all had.
-
-    Of a run that tells much, something is written ten times a second at most.
-    """
+    """What runs have told and is not written yet: one batch of each run, which has what all had."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._of_runs: OrderedDict[str, Told] = OrderedDict()
-        # When something was written of runs that have just told something, the oldest first.
-        self._written: OrderedDict[str, float] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._of_runs)
@@ -74,8 +69,6 @@ class Untold:
         with self._lock:
             if (other := self._of_runs.get(origin)) is not None:
                 told = Told(told.scope, merged(other.batch, told.batch), other.due)
-            elif (before := self._written.get(origin)) is not None:
-                told = Told(told.scope, told.batch, before + _GATHERED)
             self._of_runs[origin] = told
             if len(self._of_runs) > _WAITING:
                 self._of_runs.popitem(last=False)
@@ -84,24 +77,14 @@ class Untold:
         """Take what is to be written now, in one transaction."""
         with self._lock:
             due = (origin for origin, told in self._of_runs.items() if told.due <= now)
-            taken = [self._of_runs.pop(origin) for origin in [*islice(due, _MOST)]]
-            for told in taken:
-                self._was_written(told.batch, now)
-        return taken
+            return [self._of_runs.pop(origin) for origin in [*islice(due, _MOST)]]
 
-    def recorded(self, batch: Batch, now: float) -> None:
+    def recorded(self, batch: Batch) -> None:
         """Forget what a run has told before a batch that was written: the batch has it, too."""
         with self._lock:
             told = self._of_runs.get(batch.origin)
             if told is not None and told.batch.number < batch.number and not told.batch.is_whole:
                 del self._of_runs[batch.origin]
-            self._was_written(batch, now)
-
-    def _was_written(self, batch: Batch, now: float) -> None:
-        self._written[batch.origin] = now
-        self._written.move_to_end(batch.origin)
-        while next(iter(self._written.values())) < now - _GATHERED:
-            self._written.popitem(last=False)
 
     @property
     def due(self) -> float:
@@ -135,7 +118,7 @@ class Writer:
 
         Nobody waits for it. While the database is away, it is written with what its run tells later.
         """
-        self._untold.add(Told(scope, batch))
+        self._untold.add(Told(scope, batch, time.monotonic() + _GATHERED))
         self._begin()
 
     async def write(self, scope: Scope, batch: Batch, *, patience: float) -> Written:
@@ -259,7 +242,7 @@ class Writer:
             self._told_again_at = self._pause = 0.0
             for job, each in zip(jobs, written, strict=True):
                 if each.status == "written":
-                    self._untold.recorded(job.batch, time.monotonic())
+                    self._untold.recorded(job.batch)
                 job.done.set_result(each)
 
     def _transact(self, jobs: Sequence[_Job]) -> Sequence[Written]:

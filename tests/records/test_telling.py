@@ -145,7 +145,7 @@ class Telling(RuleBasedStateMachine):
         )
 
     def tell(self, batch: Batch) -> None:
-        self.untold.add(Told(lambda: SCOPE, batch))
+        self.untold.add(Told(lambda: SCOPE, batch, due=0.0))
 
     def record(self, changed: set[str]) -> Written:
         names = {name.removeprefix("r.") for name in changed}
@@ -153,7 +153,7 @@ class Telling(RuleBasedStateMachine):
         batch = self.batch(*names - gone, gone=frozenset(gone))
         written = self.write(batch)
         assert written.status == "written"
-        self.untold.recorded(batch, now=0.0)
+        self.untold.recorded(batch)
         self.known.recorded, self.known.after = len(self.known.facts), batch.number
         return written
 

@@ -76,8 +76,8 @@ async def test_what_cannot_be_written_holds_back_nothing_of_others(database: Dat
     await eventually(lambda: sorted(written(database)) == ["kept", "told"])
 
 
-def told(number: int) -> Told:
-    return Told(lambda: SCOPE, batch(run_view("r"), number=number, facts=[fact(1)]))
+def told(number: int, *, due: float = 0.0) -> Told:
+    return Told(lambda: SCOPE, batch(run_view("r"), number=number, facts=[fact(1)]), due)
 
 
 @pytest.mark.parametrize(
@@ -90,23 +90,17 @@ def test_what_a_run_has_told_is_not_written_again_after_a_batch_that_has_it(
     untold = Untold()
     untold.add(told(5))
 
-    untold.recorded(batch(run_view("r"), number=recorded, facts=[fact(1)]), now=100.0)
+    untold.recorded(batch(run_view("r"), number=recorded, facts=[fact(1)]))
 
     assert len(untold) == left
 
 
-def test_what_a_run_tells_first_is_written_at_once_and_what_it_tells_right_after_that_together() -> (
-    None
-):
+def test_what_a_run_tells_within_a_moment_is_written_together() -> None:
     untold = Untold()
-    untold.add(told(5))
-    first = untold.take(now=100.0)
-    untold.add(told(6))
-    too_early = untold.take(now=100.05)
-    untold.add(told(7))
-    due = untold.due
+    untold.add(told(5, due=100.0))
+    too_early = untold.take(now=99.9)
+    untold.add(told(6, due=100.1))
 
-    assert [each.batch.number for each in first] == [5]
     assert too_early == []
-    assert 100.05 < due < 100.2
-    assert [each.batch.number for each in untold.take(now=due)] == [7]
+    assert untold.due == 100.0
+    assert [each.batch.number for each in untold.take(now=100.0)] == [6]
