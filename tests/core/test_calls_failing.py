@@ -23,13 +23,13 @@ from core_agents import (
     tool,
     turn,
 )
-from core_drive import ADA, Drive, at, graph
+from core_drive import ADA, Drive, at
 
 from abeyance.core import events
 from abeyance.core.items import transcripts
 from abeyance.core.json import Json
 from abeyance.core.outcome import Failed, Finished, Interrupted
-from abeyance.core.spec import END, START, FunctionNode, GoTo, ReturnErrorToCaller
+from abeyance.core.spec import END, FunctionNode, GoTo, ReturnErrorToCaller
 from abeyance.core.state import Limits
 
 HELPER = f"{CLERK};tool:ask_helper:c1;agent:helper"
@@ -80,15 +80,6 @@ def test_a_fatal_failure_in_an_agent_of_an_agent_fails_the_run() -> None:
     failed(run, "h1", "the books are wrong", fatal=True)
 
     assert run.error == ("node_failed", "the books are wrong", f"{HELPER};tool:pay:h1")
-
-
-def test_a_fatal_failure_does_what_the_node_of_the_agent_says() -> None:
-    node = agent_node("review", on_error=GoTo(node="other"))
-    run = Drive(graph(node, "other", ways=[(START, "review")]))
-    turn(run, call("c1"))
-    failed(run, "c1", fatal=True)
-
-    assert run.running == ["other"]
 
 
 def helped(**about: object) -> Drive:

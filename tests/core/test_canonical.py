@@ -43,11 +43,6 @@ def test_a_graph_has_the_size_of_the_json_that_it_is_sent_as() -> None:
     assert chain("a", "bcde").size > graph.size
 
 
-@given(json_values())
-def test_a_value_that_was_sent_as_json_keeps_its_hash(value: Json) -> None:
-    assert sha256(json.loads(json.dumps(value))) == sha256(value)
-
-
 @pytest.mark.parametrize(
     ("one", "other"),
     [
@@ -110,10 +105,6 @@ def test_the_size_of_several_values_is_that_of_each_together(values: list[Json])
 
 def test_what_is_refused_as_no_json_has_a_size_before() -> None:
     assert size([math.nan, -math.inf]) == len("[NaN,-Infinity]")
-
-
-def test_a_size_counts_bytes_and_not_characters() -> None:
-    assert size("é") == 4
 
 
 @given(json_values())

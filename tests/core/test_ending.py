@@ -6,12 +6,11 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from core_drive import Drive, at, busy, chain, gate, graph
+from core_drive import Drive, at, busy, chain, gate
 
 from abeyance.core import events, lifecycle
 from abeyance.core.effects import Finish
 from abeyance.core.outcome import Finished
-from abeyance.core.spec import START, FunctionNode
 from abeyance.core.state import Ending, Limits
 from abeyance.core.visit import Failure
 
@@ -114,28 +113,6 @@ def test_after_the_grace_an_outcome_counts_for_a_retry_alone() -> None:
     assert (run.running, run.values) == (["b"], {"x": "late"})
 
 
-def test_cancel_now_makes_a_graceful_end_quick() -> None:
-    run = Drive(busy())
-    run.cancel()
-    run.cancel(mode="now")
-
-    assert run.status == "cancelled"
-    assert run.ending.mode == "now"
-    assert run.stops[2:] == [
-        ("graph:g;node:one", "ending", True),
-        ("graph:g;node:two", "ending", True),
-    ]
-
-
-def test_cancel_now_is_not_made_weaker_again() -> None:
-    run = Drive(busy("cleanup"))
-    run.cancel(mode="now")
-    run.cancel()
-
-    assert run.ending.mode == "now"
-    assert run.running == ["cleanup"]
-
-
 def test_a_visit_that_a_pause_is_stopping_is_not_stopped_twice() -> None:
     run = Drive(chain("a"))
     run.pause(mode="now")
@@ -183,18 +160,6 @@ def test_finally_nodes_wait_for_what_is_being_stopped() -> None:
     assert run.state.next_deadline() is None
 
 
-@pytest.mark.parametrize(("timeout", "given"), [(None, 60.0), (5.0, 5.0)])
-def test_a_finally_node_has_a_timeout_of_its_own_or_that_of_the_run(
-    timeout: float | None, given: float
-) -> None:
-    cleanup = FunctionNode(id="cleanup", timeout=timeout)
-    run = Drive(graph("a", cleanup, ways=[(START, "a")], finally_=["cleanup"]))
-    run.finish("a")
-
-    assert run.orders("a")[0].timeout is None
-    assert run.orders("cleanup")[0].timeout == given
-
-
 def test_a_finally_node_that_fails_hides_nothing_and_stops_nothing() -> None:
     run = Drive(chain("a", finally_=["first", "second"]))
     run.fail("a", "the reason")
@@ -225,14 +190,14 @@ def test_neither_pause_nor_cancel_holds_up_a_finally_node() -> None:
     run = Drive(chain("a", finally_=["first", "second"]))
     run.finish("a")
     run.pause(mode="now")
-    run.cancel(reason="too late")
+    run.cancel()
     run.tick(3600)
     assert (run.stops, run.running) == ([], ["first"])
 
     run.finish("first")
     run.finish("second")
     assert run.status == "completed"
-    assert run.ending.secondary_errors == (Failure(code="cancelled", message="too late"),)
+    assert run.ending.secondary_errors == (Failure(code="cancelled", message="cancelled"),)
 
 
 @pytest.mark.parametrize("cancelled", [True, False])
@@ -251,23 +216,22 @@ def test_a_finally_node_that_is_stopped_is_not_started_again(cancelled: bool) ->
 
 
 @pytest.mark.parametrize("first", ["now", "graceful"])
-def test_a_cancel_now_of_what_runs_still_runs_them_and_the_next_does_not(first: str) -> None:
+def test_a_cancel_now_abandons_what_runs_and_stays_one_and_the_next_ends_finally_nodes_too(
+    first: str,
+) -> None:
     run = Drive(busy("cleanup"))
     run.cancel(mode=first)
     if first == "graceful":
         run.cancel(mode="now")
-    assert run.running == ["cleanup"]
+    run.cancel()
+    assert (run.ending.mode, run.running) == ("now", ["cleanup"])
+    assert run.stops[-2:] == [
+        ("graph:g;node:one", "ending", True),
+        ("graph:g;node:two", "ending", True),
+    ]
 
     run.cancel(mode="now")
     assert run.status == "cancelled"
-
-
-def test_a_cancel_without_a_reason_is_on_record_beside_another_end() -> None:
-    run = Drive(chain("a", finally_=["cleanup"]))
-    run.finish("a")
-    run.cancel()
-
-    assert run.ending.secondary_errors == (Failure(code="cancelled", message="cancelled"),)
 
 
 def test_a_finally_node_is_not_bounded_by_max_visits() -> None:
@@ -304,12 +268,3 @@ def test_a_run_that_was_active_later_or_waits_until_a_deadline_stays() -> None:
         assert lifecycle.may_evict(before, since) is not has_deadline
         run.feed(events.Evicted, actor="j", inactive_since=before.last_activity_at)
         assert run.status == ("awaiting-input" if has_deadline else "halted")
-
-
-def test_a_run_that_ends_already_is_not_evicted_and_its_finally_nodes_run() -> None:
-    run = Drive(chain("a"))
-    run.cancel()
-    run.feed(events.Evicted, actor="j")
-    run.stopped("a")
-
-    assert (run.status, run.ending.reason, run.ending.secondary_errors) == ("cancelled", None, ())

@@ -1,16 +1,15 @@
-"""The way through a graph."""
+"""The way through a graph, also where user code decides it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 from core_drive import Drive, chain, edge, gate, graph
 
-from abeyance.core import events
 from abeyance.core.json import Json
-from abeyance.core.outcome import Failed, Finished, Stopped
-from abeyance.core.spec import END, START, FunctionNode, GoTo, GraphSpec
+from abeyance.core.spec import END, START, FunctionNode, GoTo, GraphSpec, Route
 from abeyance.core.state import Limits
 from abeyance.errors import Code, Refusal
 
@@ -31,16 +30,6 @@ def test_nodes_run_one_after_another_and_the_run_completes_with_its_values() -> 
     run.finish("second")
     assert (run.status, run.values) == ("completed", {"x": 2, "log": ["first"]})
     assert run.state.counters.visits == 2
-
-
-def test_a_run_starts_once_however_often_it_is_told_to() -> None:
-    run = Drive(chain("work"))
-    run.feed(events.Started)
-    assert run.started == ["work"]
-
-    run.finish("work")
-    run.feed(events.Started)
-    assert run.started == ["work"]
 
 
 def test_input_that_is_not_json_never_becomes_a_run() -> None:
@@ -104,21 +93,9 @@ def test_what_is_missing_is_null_to_a_condition(values: Mapping[str, Json]) -> N
     assert Drive(spec, values=values).started == ["a"]
 
 
-def test_conditions_look_at_the_values_after_the_patch() -> None:
-    run = Drive(chain_with_condition(), values={"x": "before"})
-    run.finish("a", {"x": "after"})
-
-    assert run.running == ["b"]
-
-
-def chain_with_condition() -> GraphSpec:
-    return graph("a", "b", ways=[(START, "a"), edge("a", "b", {"x": "after"})])
-
-
 def test_a_node_whose_conditions_all_fail_has_no_way_out() -> None:
-    run = Drive(chain_with_condition())
+    run = Drive(graph("a", "b", ways=[(START, "a"), edge("a", "b", {"x": "after"})]))
     run.finish("a")
-
     code, message, address = run.error
     assert (code, address) == ("no_way_out", "graph:g;node:a")
     assert "none of the conditions on the ways out of 'a' holds" in message
@@ -184,26 +161,6 @@ def test_a_bad_patch_fails_the_visit_and_changes_nothing(
     assert (run.values, run.state.root.version) == ({"x": 1}, 1)
 
 
-# what comes late
-
-
-def test_an_outcome_that_comes_twice_or_for_what_does_not_run_counts_for_nothing() -> None:
-    ways = [(START, "a"), (START, "ask"), ("a", "c")]
-    run = Drive(graph("a", gate("ask"), "c", ways=ways))
-    visit = run.visit("a").address
-    run.finish("a", {"log": [1]})
-    before = run.seen()
-
-    run.end(Finished, visit=visit, patch={"log": [2]})
-    run.end(Failed, visit=visit, code="node_failed", message="late")
-    run.end(Stopped, visit=visit)
-    run.end(Finished, visit="graph:g;node:never")
-    run.end(Finished, visit=run.open("ask").visit)
-
-    assert run.seen() == before
-    assert run.last == ()
-
-
 # round and round, but not for ever
 
 
@@ -238,3 +195,93 @@ def test_people_start_the_count_anew(by: str) -> None:
         run.send("m3")
         run.finish("a")
         assert run.error[0] == "max_visits"
+
+
+# routes
+
+
+ROUTED = graph(
+    "a",
+    "b",
+    "c",
+    "rest",
+    ways=[(START, "a"), edge("a", "rest", "else")],
+    routes=[Route(source="a", name="r", targets=("b", "c", END))],
+)
+
+
+@pytest.mark.parametrize(
+    ("routed", "running"),
+    [
+        (("b",), ["b"]),
+        (("c", "b", "c"), ["c", "b"]),
+        ((END,), []),
+        ((), ["rest"]),
+    ],
+)
+def test_a_route_picks_among_its_targets_and_else_is_the_rest(
+    routed: tuple[str, ...], running: list[str]
+) -> None:
+    run = Drive(ROUTED)
+    run.finish("a", routed=routed)
+
+    assert run.running == running
+
+
+def test_a_route_and_a_condition_both_count() -> None:
+    spec = graph(
+        "a",
+        "b",
+        "c",
+        ways=[(START, "a"), edge("a", "c", {"x": 1})],
+        routes=[Route(source="a", name="r", targets=("b",))],
+    )
+    both, only_condition = Drive(spec), Drive(spec)
+    both.finish("a", {"x": 1}, routed=("b",))
+    only_condition.finish("a", {"x": 1}, routed=())
+
+    assert (both.running, only_condition.running) == (["c", "b"], ["c"])
+
+
+@pytest.mark.parametrize("chosen", [{"routed": ("rest",)}, {"goto": "b"}, {"goto": "nowhere"}])
+def test_a_target_that_was_not_declared_fails_the_visit(chosen: dict[str, Any]) -> None:
+    run = Drive(ROUTED)
+    run.finish("a", **chosen)
+
+    code, message, address = run.error
+    assert (code, address) == ("unknown_node", "graph:g;node:a")
+    assert repr(next(iter(chosen.values()))).strip("(,)") in message
+    assert "'END'" in message
+
+
+# after a gate
+
+GATED = graph(
+    gate("ask", answer_to="log"),
+    "yes",
+    "no",
+    ways=[(START, "ask")],
+    routes=[Route(source="ask", name="r", targets=("yes", "no"))],
+)
+
+
+def test_a_gate_without_a_field_asks_its_route_on_the_values_as_they_are() -> None:
+    spec = graph(
+        gate("ask"), ways=[(START, "ask")], routes=[Route(source="ask", name="r", targets=(END,))]
+    )
+    run = Drive(spec, values={"x": 1})
+    run.answer("ask", 5)
+    run.finish("ask", routed=(END,))
+
+    assert (run.status, run.values, run.state.root.version) == ("completed", {"x": 1}, 1)
+
+
+@pytest.mark.parametrize("spec", [GATED, chain(gate("ask", answer_to="log"))])
+def test_an_answer_that_its_field_cannot_take_fails_the_visit(spec: GraphSpec) -> None:
+    run = Drive(spec)
+    run.answer("ask", "no list")
+
+    code, message, address = run.error
+    assert (code, address) == ("invalid_patch", "graph:g;node:ask")
+    assert "'log' merges by 'append'" in message
+    assert run.settled("ask").status == "answered"

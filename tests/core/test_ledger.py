@@ -114,15 +114,6 @@ def test_another_answer_to_a_settled_one_is_refused() -> None:
     assert refusal_of(run, {id_: 1}).code is Code.ALREADY_ANSWERED
 
 
-def test_an_unknown_interrupt_stops_the_whole_call() -> None:
-    run = asking()
-
-    refusal = refusal_of(run, {run.open("ask").id: 1, "r.0": 1})
-    assert refusal.code is Code.UNKNOWN_INTERRUPT
-    assert refusal.details == {"interrupt_id": "r.0"}
-    assert run.waiting == ["ask"]
-
-
 def test_an_expired_interrupt_is_gone_and_a_cancelled_one_is_withdrawn() -> None:
     run = Drive(chain(gate("ask", timeout=10, on_timeout=GoTo(node="late")), "late"))
     id_ = run.open("ask").id

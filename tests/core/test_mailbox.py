@@ -255,22 +255,6 @@ def test_the_last_thousand_ids_are_remembered() -> None:
     assert len(box.seen) == 1000
 
 
-def test_messages_and_their_delivery_are_activity_of_the_run() -> None:
-    run = working()
-    run.wait(5)
-    run.send("m")
-    assert run.state.last_activity_at == run.now
-
-    run.wait(5)
-    take(run, 1)
-    assert run.state.last_activity_at == run.now
-
-    seen = run.now
-    run.wait(5)
-    take(run, 1)
-    assert run.state.last_activity_at == seen
-
-
 def test_what_a_visit_took_and_was_never_given_is_read_by_the_next() -> None:
     run = Drive(chain("work", "next"))
     for number in range(3):

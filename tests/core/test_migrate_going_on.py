@@ -9,18 +9,17 @@ from typing import Any
 import pytest
 from core_drive import ROOT, Drive, chain, gate, graph, nested, reader
 from core_graphs import rule
-from core_renamed import migrate, obstacles, renamed, rest, sub
+from core_renamed import migrate, obstacles, renamed, sub
 
 from abeyance.core import events, machine
 from abeyance.core.ledger import interrupt_id
-from abeyance.core.outcome import Blocked, Call, Finished, Send, Stopped
+from abeyance.core.outcome import Blocked, Finished, Stopped
 from abeyance.core.spec import (
     END,
     START,
     Ask,
     FunctionNode,
     InterruptSpec,
-    Route,
     Rule,
 )
 from abeyance.core.visit import Unroutable
@@ -219,25 +218,9 @@ def test_code_that_has_not_run_yet_was_nowhere_before() -> None:
 A: str = "graph:g;node:a"
 
 
-def asks() -> Drive:
-    return Drive(chain(gate("ask"), "a"))
-
-
 def waits_for_a_retry() -> Drive:
     run = Drive(chain("a"))
     run.retry("a", pause=60)
-    return run
-
-
-def is_paused() -> Drive:
-    run = Drive(chain("a"))
-    rest(run)
-    return run
-
-
-def has_nowhere_to_go() -> Drive:
-    run = Drive(chain("a"))
-    run.end(Finished, visit=A, goto="new", unpinned=("new",))
     return run
 
 
@@ -248,24 +231,7 @@ def has_more_work_than_a_task_may_start() -> Drive:
     return run
 
 
-def was_blocked_when_it_was_paused() -> Drive:
-    run = blocked()
-    run.pause()
-    run.end(Blocked, visit=A, code="code_missing", message="deploy it")
-    return run
-
-
-@pytest.mark.parametrize(
-    "begin",
-    [
-        asks,
-        waits_for_a_retry,
-        is_paused,
-        has_nowhere_to_go,
-        has_more_work_than_a_task_may_start,
-        was_blocked_when_it_was_paused,
-    ],
-)
+@pytest.mark.parametrize("begin", [waits_for_a_retry, has_more_work_than_a_task_may_start])
 def test_a_run_none_of_whose_code_is_under_way_is_at_rest(begin: Callable[[], Drive]) -> None:
     run = begin()
     spec, names = renamed(run.state.spec, "_x")
@@ -279,32 +245,6 @@ def runs() -> Drive:
     return Drive(chain("a"))
 
 
-def runs_locally() -> Drive:
-    return Drive(chain(FunctionNode(id="a", local=True)))
-
-
-def was_told_to_stop() -> Drive:
-    run = Drive(chain("a"))
-    run.pause(mode="now")
-    return run
-
-
-def chooses_a_way() -> Drive:
-    routes = [Route(source="a", name="choose", targets=("b", END))]
-    spec = graph(gate("a"), "b", ways=[(START, "a")], routes=routes)
-    run = Drive(spec)
-    run.answer("a")
-    return run
-
-
-def calls_a_tool() -> Drive:
-    run = Drive(graph(FunctionNode(id="m", to=("a",)), "a", ways=[(START, "m")]))
-    sends = (Send(node="a", call=Call(tool="a", id="c1", once=True)),)
-    run.end(Finished, visit="graph:g;node:m", sends=sends)
-    run.pause(mode="now")
-    return run
-
-
 def blocked() -> Drive:
     run = Drive(chain("a"))
     run.feed(events.VisitBlocked, visit=A, code="code_missing", message="deploy it")
@@ -313,11 +253,7 @@ def blocked() -> Drive:
 
 @pytest.mark.parametrize(
     ("begin", "why"),
-    [
-        *((each, "it is under way") for each in (runs, runs_locally, was_told_to_stop)),
-        *((each, "it is under way") for each in (chooses_a_way, calls_a_tool)),
-        (blocked, "it is blocked, and tried again"),
-    ],
+    [(runs, "it is under way"), (blocked, "it is blocked, and tried again")],
 )
 def test_a_run_whose_code_is_under_way_is_not_migrated(
     begin: Callable[[], Drive], why: str

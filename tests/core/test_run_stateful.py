@@ -15,6 +15,7 @@ from core_strategies import (
     SECONDS,
     VALUES,
     fitting,
+    gated_graphs,
     graphs,
     limits,
 )
@@ -183,3 +184,29 @@ Runs.TestCase.settings = settings(
     derandomize=True,
 )
 TestRuns = Runs.TestCase
+
+
+class GatedRuns(Peopled):
+    """A run of a graph with gates: nothing begins behind one that nobody has answered for who may,
+    whatever people without its capability, and with it, do to the run.
+    """
+
+    @initialize(spec=gated_graphs(), values=VALUES, places=st.sampled_from([1, 50]))
+    def a_run_begins(self, spec: GraphSpec, values: dict[str, Json], places: int) -> None:
+        self.begin(spec, Limits(max_parallel_visits=places), values)
+
+    @precondition(lambda self: self.state.finished)
+    @rule(spec=gated_graphs(), values=VALUES, places=st.sampled_from([1, 50]))
+    def another_run_begins(self, spec: GraphSpec, values: dict[str, Json], places: int) -> None:
+        self.begin(spec, Limits(max_parallel_visits=places), values)
+
+
+# The same examples each time: a change is not held against what another had not met.
+GatedRuns.TestCase.settings = settings(
+    # Twenty, and eighty in the profile `wide`.
+    max_examples=settings().max_examples // 5,
+    stateful_step_count=40,
+    deadline=None,
+    derandomize=True,
+)
+TestGatedRuns = GatedRuns.TestCase

@@ -173,14 +173,6 @@ def test_rules_in_clips_are_evaluated_by_a_worker_after_a_gate_and_only_there() 
 # how many at once
 
 
-def test_no_more_visits_run_at_once_than_the_run_allows() -> None:
-    run = wide(5, limits=Limits(max_parallel_visits=2))
-    assert (run.running, run.ready) == (["n0", "n1"], ["n2", "n3", "n4"])
-
-    run.finish("n1")
-    assert (run.running, run.ready) == (["n0", "n2"], ["n3", "n4"])
-
-
 def test_asking_a_route_takes_the_place_of_code() -> None:
     spec = graph(
         gate("ask"),

@@ -220,9 +220,6 @@ def test_code_is_handed_who_answered_and_the_votes() -> None:
     ]
 
 
-# On behalf of somebody else
-
-
 # Approvals that say something else
 
 

@@ -36,7 +36,7 @@ BESIDE: Final = (
     "tests/conftest.py",
 )
 # Random runs are slow, and reach everything: what only they notice deserves an example.
-RANDOM: Final = ("run_stateful", "snapshots_stateful", "authority_stateful")
+RANDOM: Final = ("run_stateful",)
 # One compares times, and takes as long as a third of the others together. The other reads the sources,
 # which have every mutant in them here.
 LEFT_OUT: Final = (
