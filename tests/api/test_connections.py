@@ -1,12 +1,18 @@
-"""The connections of a process: how many, and for how long one stays open."""
+"""The connections and streams of a process: how many, and for how long a connection stays open."""
 
 from __future__ import annotations
 
 import asyncio
+from contextlib import ExitStack
 
 import httpx
+import pytest
 from stack import app_for, head_of, served, status_of
 from temporal_site import Site
+
+from abeyance import Refusal
+from abeyance.api.dependencies import StreamPlaces
+from abeyance.errors import Code
 
 
 async def test_a_caller_too_many_is_refused_and_nobody_is_cut(site: Site) -> None:
@@ -45,3 +51,18 @@ async def test_a_connection_takes_one_request_after_another_until_it_is_idle(sit
         writer.close()
 
     assert rest == b""
+
+
+def test_all_principals_have_at_most_five_hundred_streams() -> None:
+    places = StreamPlaces()
+    with ExitStack() as others, ExitStack() as own:
+        for number in range(499):
+            others.enter_context(places.one_of(f"reader {number // 20}"))
+        own.enter_context(places.one_of("ada"))
+        with pytest.raises(Refusal) as refused, places.one_of("bob"):
+            pass
+        own.close()
+        with places.one_of("bob"):
+            pass
+
+    assert (refused.value.code, refused.value.details["limit"]) == (Code.TOO_MANY_RUNS, 500)

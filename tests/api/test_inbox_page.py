@@ -6,8 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from stack import Api, app_for, served
-from temporal_site import Site
+from stack import Api
 
 FOLDER = Path(__file__).parents[2] / "api" / "inbox"
 FROM_A_LINK = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
@@ -60,17 +59,6 @@ async def test_a_page_names_all_that_its_script_imports_so_that_nothing_is_asked
     }
     assert imported
     assert imported <= named
-
-
-async def test_the_page_needs_no_token_and_what_it_asks_for_does(
-    site: Site, tmp_path: Path
-) -> None:
-    tokens = tmp_path / "tokens.json"
-    tokens.write_text(f'[{{"subject": "ada", "sha256": "{"0" * 64}", "capabilities": []}}]')
-    async with served(app_for(site, tokens_file=tokens)) as api:
-        page, listed = await api.http.get("/inbox"), await api.http.get("/interrupts")
-
-    assert (page.status_code, listed.status_code) == (200, 401)
 
 
 async def test_a_link_from_another_site_leads_to_the_page_and_to_nothing_else(api: Api) -> None:

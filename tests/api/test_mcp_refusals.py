@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,6 +19,7 @@ from temporal_site import Site
 from temporalio.client import Client as TemporalClient
 
 from abeyance.contrib.mcp.routes import without_details
+from abeyance.token_file import add_token
 
 ADA, BOB = ({"X-Abeyance-Principal": name} for name in ("ada", "bob"))
 CHAT = "https://chat.example"
@@ -95,13 +94,6 @@ async def test_a_start_and_an_answer_take_what_they_take_of_the_api(api: Api) ->
     assert missing == ["runs:start", "runs:start", "runs:respond", "payments:approve"]
     assert made_up.structured_content["code"] == "unknown_interrupt"
     assert await status_of(api, question["interrupt_id"]) == "open"
-
-
-async def test_without_the_right_to_read_nothing_is_served(api: Api) -> None:
-    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
-    refused = await api.http.post("/mcp", json=body, headers=only("runs:start"))
-
-    assert problem(refused, 403, "capability_required")["capability"] == "runs:read"
 
 
 async def test_an_answer_by_a_digest_that_is_not_the_one_shown_counts_for_nothing(
@@ -254,36 +246,35 @@ async def test_a_key_with_other_arguments_is_a_conflict(api: Api) -> None:
     assert unusable.structured_content["code"] == "invalid_body"
 
 
+@pytest.fixture(scope="module")
+def tokens(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("tokens") / "tokens.json"
+
+
+@pytest.fixture(scope="module")
+def of_team(tokens: Path) -> dict[str, dict[str, str]]:
+    """The headers of those who see the runs of one team only, by the team."""
+    return {
+        team: {"Authorization": f"Bearer {add_token(tokens, name, ['*'], reads={'team': [team]})}"}
+        for team, name in (("support", "ada"), ("sales", "eve"))
+    }
+
+
 @pytest_asyncio.fixture(scope="module")
-async def locked(site: Site, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Api]:
-    """An API with a token of Ada, who sees the runs of her team only."""
-    file: Path = tmp_path_factory.mktemp("tokens") / "tokens.json"
-    grants = [
-        {
-            "subject": subject,
-            "sha256": hashlib.sha256(f"{subject}-token".encode()).hexdigest(),
-            "capabilities": ["*"],
-            "reads": reads,
-        }
-        for subject, reads in (("ada", {"team": ["support"]}), ("eve", {"team": ["sales"]}))
-    ]
-    file.write_text(json.dumps(grants))
-    app = app_for(site, mcp="all", tokens_file=file, allowed_origins=(CHAT,))
-    async with served(app) as api:
+async def locked(site: Site, tokens: Path, of_team: Any) -> AsyncIterator[Api]:
+    async with served(app_for(site, mcp="all", tokens_file=tokens, allowed_origins=(CHAT,))) as api:
         yield api
 
 
-def token(subject: str) -> dict[str, str]:
-    return {"Authorization": f"Bearer {subject}-token"}
-
-
-async def test_read_rights_bound_what_a_caller_starts_finds_and_answers(locked: Api) -> None:
-    async with connected(locked, "2025", headers=token("ada")) as ada:
+async def test_read_rights_bound_what_a_caller_starts_finds_and_answers(
+    locked: Api, of_team: dict[str, dict[str, str]]
+) -> None:
+    async with connected(locked, "2025", headers=of_team["support"]) as ada:
         told = (await ada.call("gated")).structured_content
     (question,) = told["questions"]
-    run = (await locked.http.get(f"/runs/{told['run_id']}", headers=token("ada"))).json()
+    run = (await locked.http.get(f"/runs/{told['run_id']}", headers=of_team["support"])).json()
     answer = {"interrupt_id": question["interrupt_id"], "answer": {"approved": True}}
-    async with connected(locked, "2025", headers=token("eve")) as eve:
+    async with connected(locked, "2025", headers=of_team["sales"]) as eve:
         listed = await eve.call("pending")
         read = await eve.call("pending", run_id=told["run_id"])
         refused = await eve.call("answer", **answer)
@@ -294,21 +285,15 @@ async def test_read_rights_bound_what_a_caller_starts_finds_and_answers(locked: 
     assert refused.structured_content["code"] == "unknown_interrupt"
 
 
-async def test_who_is_unknown_is_told_so_by_http(locked: Api) -> None:
-    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
-
-    problem(await locked.http.post("/mcp", json=body), 401, "unauthenticated")
-    unknown = {"Authorization": "Bearer nobodys"}
-    problem(await locked.http.post("/mcp", json=body, headers=unknown), 401, "unauthenticated")
-
-
-async def test_pages_of_named_origins_may_call_it_with_a_token(locked: Api) -> None:
+async def test_pages_of_named_origins_may_call_it_with_a_token(
+    locked: Api, of_team: dict[str, dict[str, str]]
+) -> None:
     page = {"Origin": CHAT, "Sec-Fetch-Site": "cross-site"}
     asked = await locked.http.options("/mcp", headers=page)
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
     accept = {"Accept": "application/json, text/event-stream"}
     async with locked.http.stream(
-        "POST", "/mcp", json=body, headers={**page, **token("ada"), **accept}
+        "POST", "/mcp", json=body, headers={**page, **of_team["support"], **accept}
     ) as answer:
         text = (await answer.aread()).decode()
     other = await locked.http.post("/mcp", json=body, headers={**page, "Origin": "https://evil"})

@@ -6,13 +6,12 @@ import re
 import signal
 import sqlite3
 import subprocess
-import threading
 from contextlib import closing
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from answering import Answering, answering
 from command_line import Terminal
 from dev_stack import Place, Stack, command
 
@@ -85,28 +84,20 @@ def test_to_wait_for_a_run_that_fails_shows_why_and_is_exit_code_one(terminal: T
     assert (code, json.loads(out)["outcome"], err) == (1, "failed", "")
 
 
-class Vanishing(BaseHTTPRequestHandler):
+class Vanishing(Answering):
     """An API that starts a run and then answers no more."""
 
-    def do_POST(self) -> None:
-        text = json.dumps({"run_id": "started-here", "status": "running"}).encode()
-        self.send_response(201)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(text)))
-        self.end_headers()
-        self.wfile.write(text)
+    def post(self) -> None:
+        self.answer(201, {"run_id": "started-here", "status": "running"})
 
-    def do_GET(self) -> None:
+    def get(self) -> None:
         self.close_connection = True
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Nobody reads it."""
 
 
 class Interrupting(Vanishing):
     """An API that starts a run, and at whose next request somebody presses Ctrl-C."""
 
-    def do_GET(self) -> None:
+    def get(self) -> None:
         os.kill(os.getpid(), signal.SIGINT)
         # Until the caller has gone.
         self.rfile.read(1)
@@ -116,16 +107,9 @@ class Interrupting(Vanishing):
 def test_who_waits_for_a_run_and_stops_or_loses_the_api_is_told_which_run_goes_on(
     terminal: Terminal, api: type[Vanishing], exit_code: int
 ) -> None:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), api)
-    serving = threading.Thread(target=server.serve_forever)
-    serving.start()
-    try:
-        terminal.set("ABEYANCE_URL", f"http://127.0.0.1:{server.server_port}")
+    with answering(api) as url:
+        terminal.set("ABEYANCE_URL", url)
         code, out, err = terminal.call("run", "sum", "--wait")
-    finally:
-        server.shutdown()
-        serving.join()
-        server.server_close()
 
     assert (code, out) == (exit_code, "")
     assert "`abeyance watch started-here`" in err
@@ -195,26 +179,21 @@ def test_with_json_a_refusal_without_a_call_is_the_problem_that_the_api_would_se
 
 
 @pytest.mark.parametrize(
-    ("arguments", "exit_code", "code"),
+    "command",
     [
-        (["respond", "any", "yes"], 2, "wrong_usage"),
-        (["graph", "check", "no_such_module:graph"], 2, "wrong_usage"),
-        (["list", "--limit", "0"], 2, "wrong_usage"),
-        (["inbox", "--min-risk", "x"], 2, "wrong_usage"),
-        (["show", "any", "--colour"], 2, "wrong_usage"),
-        (["run"], 2, "wrong_usage"),
+        "respond any yes",
+        "graph check no_such_module:graph",
+        "list --limit 0",
+        "show any --colour",
+        "run",
     ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_what_is_refused_without_a_call_has_the_same_form(
-    terminal: Terminal, arguments: list[str], exit_code: int, code: str
-) -> None:
-    found, out, err = terminal.call(*arguments, "--json")
+def test_what_is_refused_without_a_call_has_the_same_form(terminal: Terminal, command: str) -> None:
+    code, out, err = terminal.call(*command.split(), "--json")
 
-    assert (found, out) == (exit_code, "")
+    assert (code, out) == (2, "")
     problem = json.loads(err)
-    assert problem["code"] == code
-    assert problem["type"].endswith(code)
+    assert (problem["code"], problem["type"]) == ("wrong_usage", "urn:abeyance:problem:wrong_usage")
     assert problem["title"]
     assert problem["detail"]
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 import typer.main
+from answering import Answering, answering
 from command_line import Terminal
 
 from abeyance.cli.main import commands
@@ -44,30 +43,20 @@ TAKES_JSON = {
 """Each argument that takes JSON, by its command: how it is given, and where in the body it is sent."""
 
 
-class Refusing(BaseHTTPRequestHandler):
+class Refusing(Answering):
     """An API that refuses everything."""
 
     received: ClassVar[list[Any]] = []
 
-    def do_POST(self) -> None:
-        self.received.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-        self.send_error(400)
-
-    do_PATCH = do_POST  # noqa: N815 the name is the library's
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Nobody reads it."""
+    def post(self) -> None:
+        self.received.append(json.loads(self.body()))
+        self.answer(400)
 
 
 @pytest.fixture(scope="module")
 def refusing() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Refusing)
-    serving = threading.Thread(target=server.serve_forever)
-    serving.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    serving.join()
-    server.server_close()
+    with answering(Refusing) as url:
+        yield url
 
 
 def test_each_argument_that_takes_json_is_tried() -> None:

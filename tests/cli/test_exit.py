@@ -4,7 +4,6 @@ import json
 import re
 import subprocess
 import sys
-from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from stack import served
 from abeyance.api.app import create_app
 from abeyance.cli.errors import ErrorText, ExitCode
 from abeyance.settings import Settings
+from abeyance.token_file import add_token
 
 PAGE = read("reference/cli.md")
 
@@ -47,9 +47,8 @@ def test_a_help_page_keeps_its_paragraphs_and_not_the_line_ends_of_the_source() 
 async def test_a_token_that_is_refused_and_a_temporal_that_is_away_are_told_apart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    grant = {"subject": "me", "sha256": sha256(b"right").hexdigest(), "capabilities": ["runs:read"]}
-    tokens: Path = tmp_path / "tokens.json"
-    tokens.write_text(json.dumps([grant]))
+    tokens = tmp_path / "tokens.json"
+    right = add_token(tokens, "me", ["runs:read"])
     nowhere = {"TEMPORAL_ADDRESS": "127.0.0.1:1"}
     monkeypatch.setenv("TEMPORAL_ADDRESS", nowhere["TEMPORAL_ADDRESS"])
     async with served(create_app(Settings(tokens_file=tokens), {"gated": gated()})) as api:
@@ -60,16 +59,16 @@ async def test_a_token_that_is_refused_and_a_temporal_that_is_away_are_told_apar
         code, _, err = await called("list", ABEYANCE_TOKEN="wrong", **at)
         assert (code, "the token of ABEYANCE_TOKEN was sent" in err) == (3, True)
         assert "unauthenticated" in err
-        code, _, err = await called("--as", "ada", "list", ABEYANCE_TOKEN="right", **at)
+        code, _, err = await called("--as", "ada", "list", ABEYANCE_TOKEN=right, **at)
         assert (code, "; leave out --as: it is for an API without" in err) == (3, True)
         code, _, err = await called(
             "graph", "show", "gated", "--json", ABEYANCE_TOKEN="wrong", **at
         )
         assert (code, json.loads(err)["code"]) == (3, "unauthenticated")
 
-        code, _, err = await called("pause", "any", ABEYANCE_TOKEN="right", **at)
+        code, _, err = await called("pause", "any", ABEYANCE_TOKEN=right, **at)
         assert (code, "runs:control" in err) == (3, True)
-        code, out, err = await called("show", "any", "--json", ABEYANCE_TOKEN="right", **at)
+        code, out, err = await called("show", "any", "--json", ABEYANCE_TOKEN=right, **at)
         assert (code, out, json.loads(err)["code"]) == (4, "", "unavailable")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from hashlib import sha256
 from pathlib import Path
 
 from command_line import called
@@ -13,6 +12,7 @@ from temporal_site import Site
 from temporalio.client import Client as TemporalClient
 
 from abeyance import END, START, Graph
+from abeyance.token_file import add_token
 
 NAMES = ("first", "second", "third")
 
@@ -104,30 +104,20 @@ async def test_two_people_give_the_same_answer_to_one_question_after_the_other(
     temporal: TemporalClient, tmp_path: Path
 ) -> None:
     tokens = tmp_path / "tokens.json"
-    tokens.write_text(
-        json.dumps(
-            [
-                {
-                    "subject": name,
-                    "sha256": sha256(name.encode()).hexdigest(),
-                    "capabilities": ["runs:start", "runs:read", "runs:respond"],
-                }
-                for name in ("ada", "bob")
-            ]
-        )
-    )
+    may = ["runs:start", "runs:read", "runs:respond"]
+    ada, bob = (add_token(tokens, name, may) for name in ("ada", "bob"))
     site = Site(temporal, questions())
     async with served(app_for(site, tokens_file=tokens)) as api, site.worker():
-        api.http.headers["Authorization"] = "Bearer ada"
+        api.http.headers["Authorization"] = f"Bearer {ada}"
         run_id = new_id()
         await api.start("questions", {}, run_id=run_id)
         ids = []
         codes = []
-        for name, who in (("first", "ada"), ("second", "bob")):
+        for name, who in (("first", ada), ("second", bob)):
             ids.append(await open_id(api, run_id, name))
             codes.append((await respond(api, run_id, "true", token=who))[:2])
         await open_id(api, run_id, "third")
-        repeated = [await respond(api, run_id, "true", token=who) for who in ("ada", "bob")]
+        repeated = [await respond(api, run_id, "true", token=who) for who in (ada, bob)]
 
     assert [(code, ids[n] in out) for n, (code, out) in enumerate(codes)] == [(0, True)] * 2
     assert [(code, ids[n] in err) for n, (code, _, err) in enumerate(repeated)] == [(3, True)] * 2

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import threading
 import uuid
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
+from answering import Answering, answering
 from command_line import Terminal
 from dev_stack import Stack
 
@@ -78,52 +77,42 @@ def test_one_run_or_all_of_a_graph_are_migrated(terminal: Terminal) -> None:
     assert (code, "no run of 'smu' is open" in out) == (0, True)
 
 
-class Partly(BaseHTTPRequestHandler):
+class Partly(Answering):
     """An API without a worker that can read the run `a`. The code of `c`, which is at the graph of today,
     does not end.
     """
 
-    def do_GET(self) -> None:
-        self._send(200, {"items": [{"run_id": each} for each in "abc"], "next_cursor": None})
+    def get(self) -> None:
+        self.answer(200, {"items": [{"run_id": each} for each in "abc"], "next_cursor": None})
 
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+    def post(self) -> None:
+        is_dry = json.loads(self.body())["dry_run"]
         code = {"what": "code", "name": "pay", "why": "it is under way", "remedy": "pause"}
-        if self.path == "/runs/c/migrate" and not body["dry_run"]:
-            about = {"code": "cannot_migrate", "detail": "it stays paused", "obstacles": [code]}
-            self._send(409, about)
+        if self.path == "/runs/c/migrate" and not is_dry:
+            self._refuse(409, "cannot_migrate", "it stays paused", obstacles=[code])
         elif self.path == "/runs/c/migrate":
             same = {"run_id": "c", "before": "2", "after": "2", "dry_run": True}
-            self._send(200, {**same, "obstacles": [code]})
+            self.answer(200, {**same, "obstacles": [code]})
         elif self.path == "/runs/a/migrate":
-            self._send(503, {"code": "unavailable", "detail": "nobody can read it"})
+            self._refuse(503, "unavailable", "nobody can read it")
         else:
             done = {"run_id": "b", "before": "1", "after": "2", "dry_run": False, "obstacles": []}
-            self._send(200, done)
+            self.answer(200, done)
 
-    def _send(self, status: int, body: dict[str, Any]) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", f"application/{'' if status == 200 else 'problem+'}json")
-        self.end_headers()
-        self.wfile.write(json.dumps(body).encode())
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Nobody reads it."""
+    def _refuse(self, status: int, code: str, detail: str, **about: Any) -> None:
+        problem = {"code": code, "detail": detail, **about}
+        self.answer(status, problem, kind="application/problem+json")
 
 
 def test_a_run_that_no_worker_can_read_does_not_keep_the_others_from_being_migrated(
     terminal: Terminal,
 ) -> None:
-    with HTTPServer(("127.0.0.1", 0), Partly) as server:
-        serving = threading.Thread(target=server.serve_forever)
-        serving.start()
-        terminal.set("ABEYANCE_URL", f"http://127.0.0.1:{server.server_port}")
+    with answering(Partly) as url:
+        terminal.set("ABEYANCE_URL", url)
         everything = ("migrate", "--graph", "sum", "--all", "--json")
         code, out, _ = terminal.call(*everything)
         _, patched, _ = terminal.call(*everything, "--patch", "{}")
         _, paused, _ = terminal.call(*everything, "--pause")
-        server.shutdown()
-        serving.join()
 
     results = {each["run_id"]: each["outcome"] for each in json.loads(out)["results"]}
     assert (code, results) == (1, {"a": "unavailable", "b": "migrated", "c": "unchanged"})

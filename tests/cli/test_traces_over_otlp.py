@@ -7,14 +7,13 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx
 import pytest
+from answering import Answering, answering
 from dev_stack import Place
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
@@ -39,8 +38,8 @@ LATER = "60000"
 class Collector:
     """What answers where traces are sent, and keeps them."""
 
-    def __init__(self, server: ThreadingHTTPServer) -> None:
-        self.url = f"http://127.0.0.1:{server.server_address[1]}"
+    def __init__(self, url: str) -> None:
+        self.url = url
         self.paths: set[str] = set()
         self.spans: list[tuple[str, Span]] = []
 
@@ -59,28 +58,17 @@ class Collector:
 
 @contextmanager
 def collecting() -> Iterator[Collector]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
+    class Handler(Answering):
+        def post(self) -> None:
+            body = self.body()
             if self.headers.get("Content-Encoding") == "gzip":
                 body = gzip.decompress(body)
             collector.take(self.path, body)
-            self.send_response(200)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
+            self.answer(200)
 
-        def log_message(self, format: str, *args: object) -> None:
-            """It has nothing to tell."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        collector = Collector(server)
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield collector
-        finally:
-            server.shutdown()
-            thread.join()
+    with answering(Handler) as url:
+        collector = Collector(url)
+        yield collector
 
 
 def traced(place: Place, url: str) -> Place:

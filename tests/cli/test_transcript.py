@@ -114,19 +114,6 @@ def test_a_question_about_a_call_shows_it_and_how_to_answer(
     assert "abeyance respond INTERRUPT --approve" in told
 
 
-def test_a_call_is_approved_with_other_arguments_or_given_a_result(
-    bank: Threaded, teller: Terminal
-) -> None:
-    run_id, asked = waiting(bank, "payments", **MUCH)
-    edited = '{"amount": 4000, "to": "bob"}'
-
-    assert teller.call("respond", asked, "--approve", "--arguments", edited)[0] == 0
-    assert "sent 4000 to bob" in until(bank, run_id, "completed")["values"]["report"]
-    run_id, asked = waiting(bank, "payments", **MUCH)
-    assert teller.call("respond", asked, "--result", '"sent by hand"')[0] == 0
-    assert "sent by hand" in until(bank, run_id, "completed")["values"]["report"]
-
-
 def test_a_call_is_rejected_with_or_without_a_reason_that_the_model_sees(
     bank: Threaded, teller: Terminal
 ) -> None:

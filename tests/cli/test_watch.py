@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
+from answering import Answering, answering
 from command_line import Terminal
 from dev_stack import Stack, command, until
 
@@ -175,7 +174,7 @@ def event(number: int, type_: str, **data: Any) -> dict[str, Any]:
     return {"id": str(number), "time": moment, "type": type_, "run_id": "any", "data": data}
 
 
-class Stranger(BaseHTTPRequestHandler):
+class Stranger(Answering):
     """Something between us and an API, which cuts streams off after each event.
 
     `open_to` is how many streams it opens before it is away for good.
@@ -185,12 +184,12 @@ class Stranger(BaseHTTPRequestHandler):
     asked: list[str | None]
     events: list[dict[str, Any]]
 
-    def do_GET(self) -> None:
+    def get(self) -> None:
         after = self.headers.get("Last-Event-ID")
         if not self.headers["Accept"].startswith("text/event-stream"):
             is_end = self.path.endswith(f"after={len(self.events)}")
             page: dict[str, Any] = {"items": [], "next_cursor": None if is_end else "1"}
-            self._send("application/json", json.dumps(page))
+            self.answer(200, page)
             return
         self.asked.append(after)
         if len(self.asked) > self.open_to:
@@ -198,16 +197,7 @@ class Stranger(BaseHTTPRequestHandler):
             return
         waiting = [each for each in self.events if int(each["id"]) > int(after or 0)]
         text = "".join(f"id: {each['id']}\ndata: {json.dumps(each)}\n\n" for each in waiting[:1])
-        self._send("text/event-stream", f": hello\n\n:\n\n{text}")
-
-    def _send(self, kind: str, text: str) -> None:
-        self.send_response(200)
-        self.send_header("Content-Type", kind)
-        self.end_headers()
-        self.wfile.write(text.encode())
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Nobody reads it."""
+        self.answer(200, f": hello\n\n:\n\n{text}".encode(), kind="text/event-stream")
 
 
 @pytest.fixture
@@ -224,16 +214,9 @@ def stranger(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> Iterator[ty
         event(3, "run.completed"),
     ]
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Own)
-    serving = threading.Thread(target=server.serve_forever)
-    serving.start()
-    terminal.set("ABEYANCE_URL", f"http://127.0.0.1:{server.server_port}")
-    try:
+    with answering(Own) as url:
+        terminal.set("ABEYANCE_URL", url)
         yield Own
-    finally:
-        server.shutdown()
-        serving.join()
-        server.server_close()
 
 
 def test_a_stream_that_ends_early_is_opened_again_after_the_last_event(

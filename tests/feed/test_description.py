@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 from temporalio.api.common.v1 import ActivityType, Payload, SearchAttributes
 from temporalio.api.enums.v1 import WorkflowExecutionStatus
 from temporalio.api.failure.v1 import ApplicationFailureInfo, Failure
@@ -12,8 +10,6 @@ from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
 
 from abeyance import names
 from abeyance.history.description import RunDescription
-
-NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 
 def test_an_activity_that_is_pending_between_two_attempts_blocks_the_run() -> None:

@@ -8,13 +8,12 @@ from collections import Counter
 from contextlib import aclosing
 from pathlib import Path
 
-import pytest
-from sample_graphs import Held, chain, gated, gates
+from sample_graphs import Held, gates
 from sqlalchemy import event, select
 from temporal_site import ANYBODY, Site, eventually
 from temporalio.client import Client as TemporalClient
 
-from abeyance import Refusal, views
+from abeyance import views
 from abeyance.client import Client
 from abeyance.client.feed import Feed
 from abeyance.core.state import Limits
@@ -49,29 +48,6 @@ async def is_rotated(temporal: TemporalClient, run_id: str) -> bool:
 async def first_execution(temporal: TemporalClient, run_id: str) -> str:
     described = await temporal.get_workflow_handle(run_id).describe()
     return described.raw_description.workflow_execution_info.first_run_id
-
-
-async def test_an_ended_run_is_read_again_from_any_of_its_events_over_its_hand_overs(
-    temporal: TemporalClient,
-) -> None:
-    site = Site(temporal, chain(4))
-    async with site.worker():
-        run_id = await site.start(limits=SMALL)
-        await site.ended(run_id)
-        assert await is_rotated(temporal, run_id)
-    feed = site.client.feed
-    events = await followed(feed, run_id)
-    ids = [event.id for event in events]
-
-    assert [event.type for event in events] == [
-        "run.started",
-        *(["node.started", "node.finished"] * 4),
-        "run.completed",
-    ]
-    assert ids == sorted(set(ids))
-    for number, id_ in enumerate(ids, 1):
-        assert await followed(feed, run_id, id_) == events[number:]
-        assert await feed.page(run_id, id_, 100) == (events[number:], None)
 
 
 async def test_a_reader_who_reconnects_after_every_event_misses_and_repeats_nothing(
@@ -131,33 +107,6 @@ async def test_who_follows_a_run_that_an_operator_terminates_reads_its_end_once(
     assert [(each.type, each.actor) for each in ends] == [("run.terminated", "temporal")]
     assert "terminated through Temporal" in live[-1].data["reason"]
     assert await followed(site.client.feed, run_id) == live
-
-
-async def test_what_no_run_or_no_cursor_is_gets_refused_before_the_first_event(
-    temporal: TemporalClient,
-) -> None:
-    site = Site(temporal, gated())
-    stranger = await temporal.start_workflow(
-        "Another", id="not-a-run-of-ours", task_queue="nobody-serves-this"
-    )
-    run_id = await site.start()
-    feed = site.client.feed
-    expected = [
-        ("nobody", None, "unknown_run", "nobody"),
-        (stranger.id, None, "unknown_run", stranger.id),
-        (run_id, "17", "invalid_body", "'17' is not a cursor"),
-        (run_id, "000000000099", "gone", "do not have the event"),
-    ]
-    for name, after, code, text in expected:
-        with pytest.raises(Refusal, match=text) as paged:
-            await feed.page(name, after, 1)
-        with pytest.raises(Refusal, match=text) as opened:
-            await feed.opened(name, after)
-        assert (paged.value.code, opened.value.code) == (code, code)
-    assert await feed.page(run_id, paged.value.details["oldest"], 1) == await feed.page(
-        run_id, None, 1
-    )
-    await stranger.terminate()
 
 
 async def test_a_run_of_which_nothing_is_recorded_yet_is_followed_from_its_first_event(

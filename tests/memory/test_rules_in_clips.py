@@ -45,16 +45,18 @@ async def log_of(graph: Graph, given: dict[str, Any] | None = None, **more: Any)
     return ended.values["log"]
 
 
-HALT, RETRY = {"kind": "halt", "reason": "enough"}, {"kind": "retry"}
+HALT = {"kind": "halt", "reason": "enough"}
 LEFT, RIGHT = ({"kind": "goto", "node": node} for node in ("left", "right"))
 
 
-async def test_a_rule_with_a_mapping_does_not_depend_on_facts() -> None:
+async def test_a_rule_with_a_mapping_changes_facts_in_its_turn_and_depends_on_none() -> None:
     tell = {"kind": "assert", "fact": "told"}
     graph = shop(
         take=("?n <- (node-id (id work))", [{"kind": "retract", "pattern": "?n"}]),
         tell=({"node": "work"}, [tell]),
         act=("(told)", [LEFT]),
+        # Behind the one that acts, so it is too late.
+        calm=({"node": "work"}, [{"kind": "retract", "pattern": "(told)"}]),
         never=(AFTER_WORK + "(told)", [HALT]),
     )
 

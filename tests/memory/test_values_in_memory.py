@@ -48,7 +48,7 @@ def edits_of(trial: InMemoryRun) -> list[Json]:
 
 
 @CASES
-async def test_an_answer_is_kept_as_its_type_writes_it_and_refused_as_its_type_rejects_it(
+async def test_a_value_is_kept_as_its_type_writes_it_and_refused_as_its_type_rejects_it(
     type_: Any, sent: Json, kept: Json, rejected: Json
 ) -> None:
     trial = InMemoryRun(asking(type_))
@@ -65,6 +65,8 @@ async def test_an_answer_is_kept_as_its_type_writes_it_and_refused_as_its_type_r
     assert trial.values["it"] == kept
     (stop,) = await trial.interrupts()
     assert stop.payload["values"]["it"] == kept
+    wrong = {"values": {"it": rejected}, "version": stop.payload["version"]}
+    assert (await refusal_of(trial, stop.id, wrong)).code == "invalid_answer"
     shown = {"values": stop.payload["values"], "version": stop.payload["version"]}
     await trial.respond(stop.id, shown)
     assert trial.status == "completed"
@@ -100,22 +102,18 @@ async def test_values_are_edited_in_the_forms_that_their_types_accept(
 ) -> None:
     trial = InMemoryRun(asking(type_))
     await trial.start()
-    await trial.pause()
 
     with pytest.raises(Refusal) as refused:
         await trial.edit_values({"it": rejected})
-    await trial.edit_values({"it": sent})
+    for again in (sent, kept):
+        await trial.edit_values({"it": again})
+        assert trial.values["it"] == kept
 
     assert refused.value.code == "invalid_input"
-    assert trial.values["it"] == kept
-    await trial.edit_values({"it": trial.values["it"]})
-    assert trial.values["it"] == kept
-    await trial.resume()
     await trial.respond("ask", sent)
     (stop,) = await trial.interrupts()
-    wrong = {"values": {"it": rejected}, "version": stop.payload["version"]}
-    assert (await refusal_of(trial, stop.id, wrong)).code == "invalid_answer"
-    await trial.respond(stop.id, {**wrong, "values": {"it": sent}})
+    edited = {"values": {"it": sent}, "version": stop.payload["version"]}
+    await trial.respond(stop.id, edited)
     assert (trial.status, trial.values["it"]) == ("completed", kept)
 
 
@@ -142,10 +140,11 @@ def gated(type_: Any, sent: Json, **options: Any) -> Graph:
 
 
 @CASES
-async def test_an_approval_with_the_arguments_as_shown_or_as_sent_is_no_edit(
+async def test_an_approver_sends_the_arguments_as_shown_or_as_sent_and_none_that_the_tool_rejects(
     type_: Any, sent: Json, kept: Json, rejected: Json
 ) -> None:
     for again in (kept, sent):
+        # Who may not edit them may send them back.
         trial = InMemoryRun(gated(type_, sent, decisions=["approve", "reject"]))
         await trial.start()
         (asked,) = await trial.interrupts()
@@ -153,12 +152,6 @@ async def test_an_approval_with_the_arguments_as_shown_or_as_sent_is_no_edit(
         assert asked.reason["arguments"] == {"it": kept}
         await trial.respond(asked.id, {"approved": True, "arguments": {"it": again}})
         assert trial.status == "completed"
-
-
-@CASES
-async def test_arguments_of_an_approver_that_the_tool_rejects_are_refused(
-    type_: Any, sent: Json, kept: Json, rejected: Json
-) -> None:
     trial = InMemoryRun(gated(type_, sent))
     await trial.start()
     (asked,) = await trial.interrupts()
@@ -171,28 +164,21 @@ async def test_arguments_of_an_approver_that_the_tool_rejects_are_refused(
     assert [each.id for each in await trial.interrupts()] == [asked.id]
 
 
-async def test_votes_stay_when_an_approver_sends_the_arguments_in_another_form() -> None:
+async def test_an_answer_in_another_form_is_the_same_answer() -> None:
     trial = InMemoryRun(gated(Money, "12.50", quorum=2))
     await trial.start()
     (asked,) = await trial.interrupts()
     ada, bob = (Principal(subject=name, capabilities=("*",)) for name in ("ada", "bob"))
-
-    await trial.respond(asked.id, {"approved": True}, principal=bob)
     again = {"approved": True, "arguments": {"it": "12.50"}}
+    await trial.respond(asked.id, {"approved": True}, principal=bob)
     await trial.respond(asked.id, again, principal=ada)
-
     assert trial.values["answer"] == "used Decimal('12.50')"
 
-
-async def test_a_repeat_of_an_answer_that_was_kept_in_another_form_gets_its_receipt() -> None:
     trial = InMemoryRun(asking(time))
     await trial.start()
     id_ = (await trial.interrupts())[0].id
-
-    first = await trial.respond(id_, "10:00")
-    again = await trial.respond(id_, "10:00")
-
-    assert [each.replayed for each in (*first, *again)] == [False, True]
+    receipts = [*await trial.respond(id_, "10:00"), *await trial.respond(id_, "10:00")]
+    assert [each.replayed for each in receipts] == [False, True]
     assert (await refusal_of(trial, id_, "10:01")).code == "already_answered"
 
 

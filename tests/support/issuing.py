@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, TypeAlias
 
 import jwt
+from answering import Answering, answering
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from jwt import InsecureKeyLengthWarning
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
@@ -83,27 +82,13 @@ class Publisher:
 def publishing() -> Iterator[Publisher]:
     publisher = Publisher()
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
+    class Handler(Answering):
+        def get(self) -> None:
             publisher.asked += 1
-            body = publisher.body
-            content = json.dumps({"keys": publisher.keys}).encode() if body is None else body
-            self.send_response(publisher.status)
-            if publisher.status == 302:
-                self.send_header("Location", publisher.url)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
+            body = {"keys": publisher.keys} if publisher.body is None else publisher.body
+            again = {"Location": publisher.url} if publisher.status == 302 else {}
+            self.answer(publisher.status, body, **again)
 
-        def log_message(self, format: str, *args: Any) -> None:
-            """Say nothing: what matters is asserted."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        publisher.url = f"http://127.0.0.1:{server.server_port}/keys"
-        serving = threading.Thread(target=server.serve_forever, args=(0.02,))
-        serving.start()
-        try:
-            yield publisher
-        finally:
-            server.shutdown()
-            serving.join()
+    with answering(Handler) as url:
+        publisher.url = f"{url}/keys"
+        yield publisher

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import secrets
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlencode, urlsplit
 
 import jwt
+from answering import Answering, answering
 from issuing import GONE, new_key, published
 
 CLIENT = "abeyance inbox"
@@ -91,45 +89,24 @@ class Provider:
 def providing() -> Iterator[Provider]:
     """A provider until the end of the block; after that nobody listens there."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
+    class Handler(Answering):
+        def get(self) -> None:
             parts = urlsplit(self.path)
             provider.asked.append(parts.path)
             match parts.path:
                 case "/.well-known/openid-configuration":
-                    self._answer(200, provider.published())
+                    self.answer(200, provider.published())
                 case "/keys":
-                    self._answer(200, {"keys": [published(provider.key, kid="k")]})
+                    self.answer(200, {"keys": [published(provider.key, kid="k")]})
                 case _:
                     query = {name: value for name, (value,) in parse_qs(parts.query).items()}
-                    self.send_response(302)
-                    self.send_header("Location", provider.back(query))
-                    self.send_header("Content-Length", "0")
-                    self.end_headers()
+                    self.answer(302, Location=provider.back(query))
 
-        def do_POST(self) -> None:
+        def post(self) -> None:
             provider.asked.append(self.path)
-            body = self.rfile.read(int(self.headers["Content-Length"])).decode()
-            form = {name: value for name, (value,) in parse_qs(body).items()}
-            self._answer(*provider.redeem(form, self.headers.get("Authorization", "")))
+            form = {name: value for name, (value,) in parse_qs(self.body().decode()).items()}
+            self.answer(*provider.redeem(form, self.headers.get("Authorization", "")))
 
-        def _answer(self, status: int, content: Any) -> None:
-            body = json.dumps(content).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: Any) -> None:
-            """Say nothing: what matters is asserted."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        provider = Provider(f"http://127.0.0.1:{server.server_port}")
-        serving = threading.Thread(target=server.serve_forever, args=(0.02,))
-        serving.start()
-        try:
-            yield provider
-        finally:
-            server.shutdown()
-            serving.join()
+    with answering(Handler) as url:
+        provider = Provider(url)
+        yield provider

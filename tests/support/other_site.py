@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+
+from answering import Answering, answering
 
 
-class _Page(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        self.send_response(200)
-        self.send_header("Content-Type", "text/html")
-        self.end_headers()
-        self.wfile.write(b"<title>elsewhere</title>")
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Nobody reads it."""
+class _Page(Answering):
+    def get(self) -> None:
+        self.answer(200, b"<title>elsewhere</title>", kind="text/html")
 
 
 @contextmanager
 def other_site() -> Iterator[int]:
     """The port of such a server on loopback, until the context ends."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Page) as server:
-        serving = threading.Thread(target=server.serve_forever)
-        serving.start()
-        try:
-            yield server.server_port
-        finally:
-            server.shutdown()
-            serving.join()
+    with answering(_Page) as url:
+        yield int(url.rpartition(":")[2])
