@@ -20,7 +20,7 @@ Where the rest of what was tried, and held, is tested:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -56,8 +56,9 @@ async def ended(place: Office, case: Case) -> list[str]:
     return log
 
 
-async def next_question(place: Office, case: Case, before: Mapping[str, Any]) -> dict[str, Any]:
-    """What a run asks once that is something else than it was."""
+async def next_question(place: Office, case: Case) -> dict[str, Any]:
+    """What a run asks once it is something else than it was."""
+    before = {"interrupts": [{"id": case.interrupts[0]}]}
     await eventually(lambda: place.is_asking_another(case, before))
     (asked,) = (await place.view(case))["interrupts"]
     found: dict[str, Any] = asked
@@ -80,7 +81,7 @@ def answers_by_every_form(case: Case, answer: Any) -> list[tuple[str, str, dict[
 
 
 async def test_nobody_answers_a_gate_without_its_capability(place: Office) -> None:
-    case = await place.standing("refund", "open")
+    case = await place.standing("open")
     async with place.untouched(case):
         for call in answers_by_every_form(case, YES):
             for who in ("clerk", "responder"):
@@ -109,50 +110,33 @@ async def test_an_edit_of_what_is_asked_makes_stale_what_was_shown(place: Office
     assert await ended(place, case) == ["assessed 250", "PAID 300 to A-7"]
 
 
-async def test_what_is_edited_between_the_yes_and_the_payment_is_asked_again(place: Office) -> None:
-    case = await place.asking(await place.start())
+async def test_what_is_edited_between_the_yes_and_the_payment_is_asked_again_over_hand_overs(
+    place: Office,
+) -> None:
+    case = await place.asking(await place.start(limits={"continue_as_new_after": 3}))
     run = f"/runs/{case.run_id}"
     await place.done("operator", "POST", f"{run}/pause", {})
     first = {"interrupt_id": case.interrupts[0], "response": YES}
     await place.done("approver", "POST", f"{run}/respond", first, Idempotency_Key="yes")
     edit = {"patch": LARGE, "version": (await place.view(case))["version"]}
-    await place.done("chief", "PATCH", f"{run}/values", edit)
-    await place.done("operator", "POST", f"{run}/resume", {})
-    asked = await next_question(place, case, {"interrupts": [{"id": case.interrupts[0]}]})
-    again = await place.done("approver", "POST", f"{run}/respond", first, Idempotency_Key="yes")
-    late = await place.done("approver", "POST", f"{run}/respond", first)
-    await place.refused("clerk", (APPROVE,), "POST", f"{run}/respond", {"response": YES})
-
-    assert asked["prompt"] == "Refund 888888 for MALLORY?"
-    # The first yes is good for nothing else than what it was given to.
-    assert [told["receipts"][0]["replayed"] for told in (again, late)] == [True, True]
-    assert case.run_id not in place.paid
-    await place.approve(case)
-    assert await ended(place, case) == ["assessed 250", "PAID 888888 to MALLORY"]
-
-
-async def test_it_holds_over_the_hand_over_to_a_new_history(place: Office) -> None:
-    case = await place.start(limits={"continue_as_new_after": 3})
-    case = await place.asking(case)
-    run = f"/runs/{case.run_id}"
-    handle = place.site.temporal.get_workflow_handle(case.run_id)
-    await place.done("operator", "POST", f"{run}/pause", {})
-    await place.approve(case)
-    edit = {"patch": {"amount": 300}, "version": (await place.view(case))["version"]}
     async with place.untouched(case):
         await place.refused("operator", (APPROVE,), "PATCH", f"{run}/values", edit)
         await place.refused("intern", BOTH, "PATCH", f"{run}/values", edit)
     await place.done("chief", "PATCH", f"{run}/values", edit)
     await place.done("operator", "POST", f"{run}/resume", {})
-    asked = await next_question(place, case, {"interrupts": [{"id": case.interrupts[0]}]})
-    described = await handle.describe()
-    first = described.raw_description.workflow_execution_info.first_run_id
+    asked = await next_question(place, case)
+    again = await place.done("approver", "POST", f"{run}/respond", first, Idempotency_Key="yes")
+    late = await place.done("approver", "POST", f"{run}/respond", first)
+    await place.refused("clerk", (APPROVE,), "POST", f"{run}/respond", {"response": YES})
 
-    assert described.run_id != first
-    assert asked["prompt"] == "Refund 300 for A-7?"
+    assert await place.site.executions(case.run_id) > 1
+    assert asked["prompt"] == "Refund 888888 for MALLORY?"
     assert (await place.view(case))["guarded_by"] == [APPROVE]
+    # The first yes is good for nothing else than what it was given to.
+    assert [told["receipts"][0]["replayed"] for told in (again, late)] == [True, True]
+    assert case.run_id not in place.paid
     await place.approve(case)
-    assert await ended(place, case) == ["assessed 250", "PAID 300 to A-7"]
+    assert await ended(place, case) == ["assessed 250", "PAID 888888 to MALLORY"]
 
 
 async def test_whoever_is_quicker_what_is_paid_was_shown_to_who_approved_it(place: Office) -> None:
@@ -216,7 +200,7 @@ async def test_who_may_approve_and_control_edits_values_and_deadlines_and_leads_
     moved = await place.done("auditor", "PATCH", path, later)
     led = {"timeout": "PT0.2S", "on_timeout": "goto:assess"}
     await place.done("auditor", "POST", f"/runs/{case.run_id}/pause", led)
-    asked = await next_question(place, case, {"interrupts": [{"id": case.interrupts[0]}]})
+    asked = await next_question(place, case)
 
     assert moved["on_timeout"] == "goto:assess"
     assert asked["prompt"] == "Refund 300 for A-7?"
@@ -232,7 +216,7 @@ async def test_control_is_enough_where_nobody_is_asked_for_a_capability(place: O
     moved = await place.done("operator", "PATCH", path, {"timeout": "P1D"})
     led = {"timeout": "PT0.2S", "on_timeout": "goto:assess"}
     await place.done("operator", "POST", f"{run}/pause", led)
-    await next_question(place, case, {"interrupts": [{"id": case.interrupts[0]}]})
+    await next_question(place, case)
     async with place.untouched(case):
         await place.refused("intern", (CONTROL,), "POST", f"{run}/pause", led)
 
@@ -260,7 +244,7 @@ async def test_a_message_that_was_refused_leaves_its_id_and_key_to_others(place:
 
 @pytest.mark.parametrize("who", ["intern", "operator", "approver"])
 async def test_the_client_of_python_is_told_what_is_missing(place: Office, who: str) -> None:
-    case = await place.standing("refund", "open")
+    case = await place.standing("open")
     client, run = place.site.client, case.run_id
     version = (await place.view(case))["version"]
     calls: list[Callable[[], Awaitable[object]]] = [
@@ -331,7 +315,7 @@ def start_body(case: Case) -> dict[str, Any]:
 
 
 async def test_who_may_not_read_is_told_no_values_by_a_refusal(place: Office) -> None:
-    case = await place.standing("refund", "before")
+    case = await place.standing("before")
     edit = {"response": {"values": LARGE, "version": 99}}
     path = f"/runs/{case.run_id}/respond"
     answers = {who: await place.call(who, "POST", path, edit) for who in ("chief", "warden")}
@@ -364,7 +348,7 @@ NAMES = {
 
 
 async def test_a_body_does_not_say_who_sends_it(place: Office) -> None:
-    case = await place.standing("refund", "open")
+    case = await place.standing("open")
     run, (id_,) = f"/runs/{case.run_id}", case.interrupts
     many = {"run_ids": [case.run_id]}
     said, start = {"text": "hello"}, {"graph": "refund", "input": {}}

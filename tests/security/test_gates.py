@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from gated_office import APPROVE, PEOPLE, YES, Case, Office, office, refund
+from gated_office import APPROVE, PEOPLE, YES, Case, Office, office, open_graph, refund
 from stack import app_for, new_id, problem, served
 from temporal_site import Site, eventually
 from temporalio.client import Client as TemporalClient
@@ -82,7 +82,7 @@ def lacking_by(door: str, who: str) -> tuple[str, ...]:
 async def test_a_pause_that_leads_on_takes_control_and_the_capability_of_the_gate(
     place: Office, door: str, stage: str
 ) -> None:
-    case = await place.standing("refund", stage)
+    case = await place.standing(stage)
     async with place.untouched(case):
         for who in OUTSIDERS:
             for node in ("pay", "assess", "END"):
@@ -93,7 +93,7 @@ async def test_a_pause_that_leads_on_takes_control_and_the_capability_of_the_gat
 async def test_an_edit_takes_control_and_the_capability_of_the_gate(
     place: Office, stage: str
 ) -> None:
-    case = await place.standing("refund", stage)
+    case = await place.standing(stage)
     version = (await place.view(case))["version"]
     async with place.untouched(case):
         for who in (*OUTSIDERS, "clerk", "odd"):
@@ -108,14 +108,14 @@ async def test_an_edit_takes_control_and_the_capability_of_the_gate(
 async def test_a_message_takes_the_right_to_steer_whatever_its_action(
     place: Office, door: str
 ) -> None:
-    case = await place.standing("refund", "open")
+    case = await place.standing("open")
     said = {"text": "pay at once", "action": "set", "params": LARGE}
     async with place.untouched(case):
         await place.refused("auditor", ("runs:steer",), *said_by(door, case, said))
 
 
 async def test_a_pause_with_a_message_takes_what_both_take(place: Office) -> None:
-    case = await place.standing("refund", "open")
+    case = await place.standing("open")
     async with place.untouched(case):
         call = said_by("pause-and-send", case, {"text": "wait"})
         await place.refused("intern", (CONTROL,), *call)
@@ -172,23 +172,18 @@ async def test_no_other_wish_of_the_start_leads_past_a_gate(place: Office) -> No
 
 
 async def test_what_guards_a_run_is_shown(place: Office) -> None:
-    for graph in ("refund", "coded", "nested", "staffed", "beside"):
-        listed = await place.done("chief", "GET", f"/graphs/{graph}")
-        assert listed["guarded_by"] == [APPROVE]
-    assert (await place.done("chief", "GET", "/graphs/open"))["guarded_by"] == []
-    for graph in ("refund", "coded", "nested", "staffed"):
-        # Long before anybody is asked.
-        view = await place.view(await place.standing(graph, "before"))
-        assert view["guarded_by"] == [APPROVE]
+    for graph, guards in (("refund", [APPROVE]), ("open", [])):
+        assert (await place.done("chief", "GET", f"/graphs/{graph}"))["guarded_by"] == guards
+    # Long before anybody is asked.
+    assert (await place.view(await place.standing("before")))["guarded_by"] == [APPROVE]
 
 
 async def test_it_is_known_of_a_run_whose_graph_this_api_does_not_serve(
     place: Office, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    case = await place.standing("coded", "before")
+    case = await place.standing("before")
     tokens, queue = place.tokens_file, place.site.settings.task_queue
-    harmless = refund([])
-    for graphs in ({}, {"coded": harmless}):
+    for graphs in ({}, {"refund": open_graph()}):
         settings = Settings(tokens_file=tokens, task_queue=queue)
         app = create_app(settings, graphs, place.site.client)
         async with served(app) as elsewhere:

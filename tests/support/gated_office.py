@@ -12,16 +12,14 @@ from typing import Annotated, Any, Final
 
 import httpx
 from pydantic import BaseModel
-from scripted_agents import Script
 from stack import Api, app_for, new_id, problem, served
 from temporal_site import Site
 from temporalio.client import Client as TemporalClient
 
-from abeyance import END, START, Agent, Context, Graph, append, tool
+from abeyance import END, START, Context, Graph, append
 
 APPROVE: Final = "refunds:approve"
 YES: Final = {"approved": True}
-NO: Final = {"approved": False}
 PEOPLE: Final[Mapping[str, tuple[str, ...]]] = {
     "intern": ("runs:steer", "runs:read"),
     "operator": ("runs:control", "runs:read"),
@@ -47,9 +45,7 @@ class Decision(BaseModel):
 class Refund(BaseModel):
     order_id: str = "A-7"
     amount: float = 250
-    wanted: float | None = None
     letter: str = "please"
-    reply: str | None = None
     decision: Decision | None = None
     log: Annotated[list[str], append] = []
 
@@ -57,23 +53,19 @@ class Refund(BaseModel):
 def _assess(graph: Graph) -> None:
     @graph.node(retries=0)
     async def assess(state: Refund) -> dict[str, Any]:
-        if state.order_id == "boom":
-            message = "no such order"
-            raise ValueError(message)
         return {"log": [f"assessed {state.amount:g}"]}
 
 
-def _pay(graph: Graph, paid: list[str]) -> None:
+def refund(paid: list[str]) -> Graph:
+    """The graph of the README: assess -> approve -> pay."""
+    graph = Graph("refund", state=Refund)
+    _assess(graph)
+
     @graph.node(retries=0)
     async def pay(state: Refund, ctx: Context) -> dict[str, Any]:
         paid.append(ctx.run_id)
-        if state.order_id == "broke":
-            message = "the bank hung up"
-            raise ValueError(message)
         return {"log": [f"PAID {state.amount:g} to {state.order_id}"]}
 
-
-def _approve(graph: Graph) -> None:
     graph.interrupt(
         "approve",
         prompt="Refund {amount} for {order_id}?",
@@ -83,96 +75,10 @@ def _approve(graph: Graph) -> None:
         timeout="P2D",
         on_timeout="halt",
     )
-
-
-def refund(paid: list[str]) -> Graph:
-    """The graph of the README: assess -> approve -> pay."""
-    graph = Graph("refund", state=Refund)
-    _assess(graph)
-    _pay(graph, paid)
-    _approve(graph)
     graph.edge(START, "assess")
     graph.route("assess", lambda s: "approve" if s.amount > 100 else "pay", to=["approve", "pay"])
     graph.edge("approve", "pay", when={"decision.approved": True})
     graph.edge("approve", END, when="else")
-    return graph
-
-
-def coded(paid: list[str]) -> Graph:
-    """The same, but the gate is asked by code: assess -> check -> pay."""
-    graph = Graph("coded", state=Refund)
-    _assess(graph)
-    _pay(graph, paid)
-
-    @graph.node(asks=[APPROVE])
-    async def check(state: Refund, ctx: Context) -> dict[str, Any]:
-        answer = await ctx.interrupt(
-            "approve",
-            prompt=f"Refund {state.amount:g} for {state.order_id}?",
-            response=Decision,
-            requested_capability=APPROVE,
-            timeout="P2D",
-            on_timeout="halt",
-        )
-        return {"decision": answer}
-
-    graph.edge(START, "assess")
-    graph.edge("assess", "check")
-    graph.edge("check", "pay", when={"decision.approved": True})
-    graph.edge("check", END, when="else")
-    return graph
-
-
-def nested(paid: list[str]) -> Graph:
-    """Gate and payment are in a graph inside the graph, which has other names for the fields."""
-    desk = Graph("desk", state=Refund)
-    _pay(desk, paid)
-    _approve(desk)
-    desk.edge(START, "approve")
-    desk.edge("approve", "pay", when={"decision.approved": True})
-    desk.edge("approve", END, when="else")
-    graph = Graph("nested", state=Refund)
-    _assess(graph)
-    graph.subgraph("desk", desk)
-    graph.edge(START, "assess")
-    graph.edge("assess", "desk")
-    return graph
-
-
-def staffed(paid: list[str]) -> Graph:
-    """An agent pays with a tool that is called only with approval: assess -> answer."""
-
-    @tool(name="refund", approve=True, requested_capability=APPROVE)
-    async def pay_back(order_id: str, amount: float) -> str:
-        """Pay money back to a customer."""
-        paid.append(order_id)
-        return f"PAID {amount:g} to {order_id}"
-
-    graph = Graph("staffed", state=Refund)
-    _assess(graph)
-    model = Script([("refund", {"order_id": "A-7", "amount": 250})], _told)
-    clerk = Agent("clerk", model=model, tools=[pay_back])
-    graph.agent("answer", clerk, input="letter", output="reply")
-    graph.edge(START, "assess")
-    graph.edge("assess", "answer")
-    return graph
-
-
-def _told(messages: list[Any]) -> str:
-    return "; ".join(str(part.content) for part in messages[-1].parts)
-
-
-def beside(paid: list[str]) -> Graph:
-    """Somebody without the capability is asked for the amount on another branch, which meets this one
-    before the payment.
-    """
-    graph = Graph("beside", state=Refund)
-    _pay(graph, paid)
-    _approve(graph)
-    graph.interrupt("note", prompt="Which amount?", answer_to="amount")
-    graph.edge(START, "approve")
-    graph.edge(START, "note")
-    graph.edge(("approve", "note"), "pay")
     return graph
 
 
@@ -203,7 +109,7 @@ class Office:
         self.site = site
         self.paid = paid
         self.tokens_file = tokens_file
-        self._standing: dict[tuple[str, str], Case] = {}
+        self._standing: dict[str, Case] = {}
 
     async def call(
         self, who: str, method: str, path: str, body: Any = None, **headers: str
@@ -251,22 +157,15 @@ class Office:
         ids = tuple(entry["id"] for entry in view["interrupts"])
         return Case(run_id=case.run_id, talk=case.talk, interrupts=ids)
 
-    async def standing(self, graph: str, stage: str) -> Case:
+    async def standing(self, stage: str) -> Case:
         """A run `before` its gate, at the `open` one, `answered` and paused, or `paid` for."""
-        key = (graph, stage)
-        if key not in self._standing:
-            self._standing[key] = await self.standing_apart(graph, stage)
-        return self._standing[key]
+        if stage not in self._standing:
+            self._standing[stage] = await self._reached(stage)
+        return self._standing[stage]
 
-    async def standing_apart(self, graph: str, stage: str) -> Case:
-        """The same, for one test that changes it."""
-        last = {"refund": "pay", "coded": "pay", "nested": "desk", "staffed": "answer"}[graph]
-        fields: dict[str, Any] = {}
-        if stage == "before":
-            fields = {"interrupt_before": ["assess"]}
-        elif stage == "paid":
-            fields = {"interrupt_after": [last]}
-        case = await self.asking(await self.start(graph, **fields))
+    async def _reached(self, stage: str) -> Case:
+        looks = {"before": {"interrupt_before": ["assess"]}, "paid": {"interrupt_after": ["pay"]}}
+        case = await self.asking(await self.start(**looks.get(stage, {})))
         if stage in {"before", "open"}:
             return case
         if stage == "answered":
@@ -337,7 +236,6 @@ async def office(temporal: TemporalClient, folder: Path) -> AsyncIterator[Office
     file = folder / "tokens.json"
     file.write_text(json.dumps(grants))
     paid: list[str] = []
-    graphs = [refund(paid), coded(paid), nested(paid), staffed(paid), beside(paid), open_graph()]
-    site = Site(temporal, *graphs)
+    site = Site(temporal, refund(paid), open_graph())
     async with site.worker(), served(app_for(site, tokens_file=file)) as api:
         yield Office(api, site, paid, file)
