@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from recorded import NOON, Recorded, at, fact, question, run_view
-from recorded import batch as batch_of
+from recorded import handed as batch
 from sqlalchemy import delete
 
 from abeyance import views
@@ -18,24 +17,9 @@ from abeyance.records import events as told
 from abeyance.records import questions as asked
 from abeyance.records.batch import Batch, Rewound, Written, known_before
 from abeyance.records.tables import runs
-from abeyance.records.writing import fill, write
+from abeyance.records.writing import fill
 
 OPENED = "interrupt.opened"
-
-
-def batch(
-    number: int,
-    *questions: views.InterruptView,
-    after: int,
-    types: Sequence[str] = (),
-    before: int = 0,
-    rewound: Rewound | None = None,
-    **changes: object,
-) -> Batch:
-    facts = [fact(n, type_) for n, type_ in enumerate(types, before + 1)]
-    made = batch_of(run_view("r"), *questions, number=number)
-    about = {"after": after, "facts_before": before, "facts": facts, "rewound": rewound}
-    return made.model_copy(update={**about, **changes})
 
 
 def rewound(at: int, salt: str = "b") -> Rewound:
@@ -43,7 +27,7 @@ def rewound(at: int, salt: str = "b") -> Rewound:
 
 
 def written(recorded: Recorded, batch: Batch) -> Written:
-    (done,) = recorded.change(write, [batch])
+    (done,) = recorded.write(batch)
     return done
 
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from recorded import NOON, Recorded, fact, question, run_view
-from recorded import batch as batch_of
+from recorded import NOON, Recorded, handed, question, run_view
 
 from abeyance import views
 from abeyance.records import events as told
@@ -28,16 +26,11 @@ def batch(
     second: int,
     *questions: views.InterruptView,
     after: int,
-    types: Sequence[str] = (),
-    before: int = 0,
     task: str = f"{EXECUTION}/3",
-    **run: Any,
+    **about: Any,
 ) -> Batch:
     """A batch that a workflow task made so many seconds after noon."""
-    facts = [fact(n, type_, task=task) for n, type_ in enumerate(types, before + 1)]
-    made = batch_of(run_view("r", **run), *questions, number=number(second))
-    about = {"after": number(after), "facts_before": before, "facts": facts}
-    return made.model_copy(update=about)
+    return handed(number(second), *questions, after=number(after), task=task, **about)
 
 
 def number(second: int) -> int:

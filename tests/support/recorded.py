@@ -13,7 +13,7 @@ from sqlalchemy.pool import StaticPool
 
 from abeyance import views
 from abeyance.core.state import Status
-from abeyance.records.batch import Batch, Fact
+from abeyance.records.batch import Batch, Fact, Written
 from abeyance.records.database import Database, Scope
 from abeyance.records.documents import Transaction
 from abeyance.records.tables import metadata
@@ -105,6 +105,21 @@ def asked(
     return batch(view, question(run_id, name, **{"graph": view.graph, **fields}))
 
 
+def handed(
+    number: int,
+    *questions: views.InterruptView,
+    after: int,
+    types: Sequence[str] = (),
+    before: int = 0,
+    task: str | None = None,
+    **changes: object,
+) -> Batch:
+    """A batch of the run `r` that follows another one, with events of these types."""
+    facts = [fact(each, type_, task=task) for each, type_ in enumerate(types, before + 1)]
+    about = {"after": after, "facts_before": before, "facts": facts, **changes}
+    return batch(run_view("r"), *questions, number=number).model_copy(update=about)
+
+
 class Recorded:
     """The records of one deployment."""
 
@@ -116,8 +131,8 @@ class Recorded:
     def transaction(self, connection: Connection) -> Transaction:
         return Transaction(connection, self.database.documents, self.deployment)
 
-    def write(self, *batches: Batch) -> None:
-        self.change(write, batches)
+    def write(self, *batches: Batch) -> list[Written]:
+        return self.change(write, batches)
 
     def change(
         self,
