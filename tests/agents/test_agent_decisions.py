@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from scripted_agents import Script, answered, call, started
-from tool_calls import Purse
+from scripted_agents import Script, answered, call, call_items, started
+from tool_calls import Purse, paying
 
 from abeyance import AfterToolCall, Agent, Principal
 from abeyance.testing import InMemoryRun
@@ -15,26 +15,14 @@ EDIT = {"approved": True, "arguments": {"amount": 3}}
 RESULT = {"approved": False, "result": {"paid": "in cash"}}
 
 
-async def asking(purse: Purse, **about: Any) -> tuple[InMemoryRun, Script]:
-    script = Script(call("pay", "c1", amount=5), "done")
-    return await started(Agent("clerk", model=script, tools=[purse.tool], **about)), script
-
-
-async def entry_of(run: InMemoryRun) -> Any:
-    """The item of the call in the transcript."""
-    agent = min(run.state.transcripts, key=len)
-    items = await run.transcript(agent)
-    return next(each for each in items if each.role == "tool")
-
-
 async def test_the_model_reads_a_result_in_place_of_the_call_which_is_not_made() -> None:
     purse = Purse()
-    run, script = await asking(purse)
+    run, script = await paying(purse)
     await run.respond("approve", RESULT, principal=ADA)
 
     assert (purse.paid, run.status) == ([], "completed")
     assert script.told() == {"c1": ("success", {"paid": "in cash"})}
-    entry = await entry_of(run)
+    (entry,) = await call_items(run)
     assert (entry.decision, entry.answered_by, entry.result) == (
         "respond",
         "ada",
@@ -44,7 +32,7 @@ async def test_the_model_reads_a_result_in_place_of_the_call_which_is_not_made()
 
 async def test_an_edit_is_told_to_the_model_and_stands_in_the_transcript() -> None:
     purse = Purse()
-    run, script = await asking(purse)
+    run, script = await paying(purse)
     await run.respond("approve", EDIT, principal=ADA)
 
     assert purse.paid == [(3, "bob")]
@@ -53,7 +41,7 @@ async def test_an_edit_is_told_to_the_model_and_stands_in_the_transcript() -> No
         "ada changed the arguments of your call 'c1' of 'pay' before it was run, to "
         '{"amount":3,"to":"bob"}'
     )
-    entry = await entry_of(run)
+    (entry,) = await call_items(run)
     assert (entry.decision, entry.answered_by, entry.arguments) == (
         "edit",
         "ada",
@@ -72,12 +60,12 @@ async def test_after_hooks_see_the_result_of_a_person_and_may_change_it() -> Non
             event.result = "redacted"
 
     seen: list[Any] = []
-    run, script = await asking(Purse(), hooks=[Redact()])
+    run, script = await paying(Purse(), hooks=[Redact()])
     await run.respond("approve", RESULT, principal=ADA)
 
     assert seen == [({"paid": "in cash"}, False)]
     assert script.told() == {"c1": ("success", "redacted")}
-    entry = await entry_of(run)
+    (entry,) = await call_items(run)
     assert (entry.decision, entry.answered_by) == ("respond", "ada")
 
 
@@ -101,9 +89,9 @@ async def test_the_call_of_an_agent_is_decided_in_the_same_way() -> None:
 
     run, script = await asked({"approved": False, "result": "done already"})
     assert script.told() == {"c1": ("success", "done already")}
-    assert (await entry_of(run)).answered_by == "ada"
+    assert (await call_items(run))[0].answered_by == "ada"
 
     run, script = await asked({"approved": True, "arguments": {"task": "find"}})
     assert script.told() == {"c1": ("success", "helped")}
     assert script.heard()[-1].startswith("ada changed the arguments of your call 'c1' of 'helper'")
-    assert (await entry_of(run)).decision == "edit"
+    assert (await call_items(run))[0].decision == "edit"

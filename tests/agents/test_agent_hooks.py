@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from pydantic_ai.messages import ToolCallPart
-from scripted_agents import Folder, Script, call, respond, started
+from scripted_agents import Folder, Script, call, call_items, respond, started
 
 from abeyance import AfterToolCall, Agent, BeforeToolCall, Principal, ToolContext, tool
 
@@ -170,7 +170,6 @@ async def test_an_after_hook_that_raises_withholds_a_result_and_hides_nothing_el
 
     ((found, text),) = script.told().values()
     assert (found, text[: len(told)]) == (outcome, told)
-    items = await run.transcript(min(run.state.transcripts, key=len))
-    (item,) = [each for each in items if each.role == "tool"]
+    (item,) = await call_items(run)
     assert (item.outcome, run.status) == (outcome, "completed")
     assert item.answered_by == ("ada" if answer and "result" in answer else None)

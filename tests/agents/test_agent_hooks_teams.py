@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from scripted_agents import Script, answered, call, started
+from scripted_agents import Script, Watching, answered, call, started
 
 from abeyance import AfterToolCall, Agent, BeforeToolCall
 
@@ -24,14 +24,6 @@ class Asking:
         if isinstance(answer, dict):
             event.args.update(answer)
         event.agent_state["asked"] = answer
-
-
-class Watching:
-    def __init__(self) -> None:
-        self.seen: list[tuple[Any, ...]] = []
-
-    async def after_tool_call(self, event: AfterToolCall) -> None:
-        self.seen.append((event.call_id, event.args, event.result, event.error, event.cancelled))
 
 
 class Marking:

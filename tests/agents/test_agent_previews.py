@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import tool_calls
 from scripted_agents import Script, call, started
+from tool_calls import paying
 from tool_visits import ended, visiting
 
 from abeyance import Agent, BeforeToolCall, Interrupt, Principal, ToolContext, tool
-from abeyance.testing import InMemoryRun
 
 ADA, BOB = Principal(subject="ada"), Principal(subject="bob")
 YES = {"approved": True}
@@ -33,14 +33,9 @@ class Purse(tool_calls.Purse):
         super().__init__(preview=preview or would_pay, **options)
 
 
-async def asking(purse: Purse, **about: Any) -> tuple[InMemoryRun, Script]:
-    script = Script(call("pay", "c1", amount=5), "done")
-    return await started(Agent("clerk", model=script, tools=[purse.tool], **about)), script
-
-
 async def test_an_approval_shows_what_the_call_would_do_and_the_call_is_made() -> None:
     purse = Purse()
-    run, script = await asking(purse)
+    run, script = await paying(purse)
     (question,) = await run.interrupts()
 
     assert question.preview == {"summary": "95 would be left", "cost": 5}
@@ -82,7 +77,7 @@ async def test_the_call_of_an_agent_has_a_preview_too_and_is_asked_anew_when_it_
 
 async def test_a_preview_that_differs_right_before_the_call_voids_the_approval() -> None:
     purse = Purse()
-    run, _ = await asking(purse)
+    run, _ = await paying(purse)
     (first,) = await run.interrupts()
     purse.balance = 50
     await run.respond(first.id, YES)
@@ -104,7 +99,7 @@ async def test_a_preview_that_differs_right_before_the_call_voids_the_approval()
 
 async def test_an_edit_is_asked_anew_with_the_preview_of_the_edited_arguments() -> None:
     purse = Purse()
-    run, script = await asking(purse)
+    run, script = await paying(purse)
     (first,) = await run.interrupts()
     await run.respond(first.id, EDIT, principal=ADA)
 
@@ -138,7 +133,7 @@ FINE = {"summary": "fine"}
 
 async def test_a_preview_that_fails_before_the_question_is_shown_as_its_error() -> None:
     purse = Purse(failing(ValueError("no such account"), FINE, FINE))
-    run, _ = await asking(purse)
+    run, _ = await paying(purse)
     (first,) = await run.interrupts()
     assert first.preview == {"error": "the preview failed: ValueError: no such account"}
 
@@ -151,7 +146,7 @@ async def test_a_preview_that_fails_before_the_question_is_shown_as_its_error() 
 
 async def test_a_preview_that_fails_before_the_call_voids_the_approval_each_time() -> None:
     purse = Purse(failing(FINE, ValueError("gone")))
-    run, _ = await asking(purse)
+    run, _ = await paying(purse)
     ids = []
     for _ in range(3):
         (question,) = await run.interrupts()
@@ -176,7 +171,7 @@ async def test_a_preview_that_fails_before_the_call_voids_the_approval_each_time
     ],
 )
 async def test_what_is_no_preview_is_shown_as_an_error(made: Any, error: str) -> None:
-    run, _ = await asking(Purse(failing(made)))
+    run, _ = await paying(Purse(failing(made)))
     (question,) = await run.interrupts()
 
     assert question.preview["error"].startswith(error)
@@ -186,7 +181,7 @@ async def test_a_preview_has_the_time_of_its_tool() -> None:
     async def slow(amount: int) -> Any:
         await asyncio.sleep(60)
 
-    run, _ = await asking(Purse(slow, timeout="20ms"))
+    run, _ = await paying(Purse(slow, timeout="20ms"))
     (question,) = await run.interrupts()
 
     assert question.preview == {"error": "the preview took longer than 0.02 s"}
@@ -199,7 +194,7 @@ async def test_a_hook_that_asks_comes_before_the_preview_which_sees_what_it_chan
                 event.args = {"amount": 4}
 
     purse = Purse()
-    run, _ = await asking(purse, hooks=[Lower()])
+    run, _ = await paying(purse, hooks=[Lower()])
     await run.respond("lower", True)
     (question,) = await run.interrupts()
     assert question.preview["summary"] == "96 would be left"

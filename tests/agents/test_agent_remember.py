@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from scripted_agents import Script, call, started
+from scripted_agents import Script, call, call_items, started
 
 from abeyance import Agent, Principal, Refusal, Remember, tool
 from abeyance.agents.tool_dispatch import MUST_ASK
@@ -66,8 +66,7 @@ async def test_a_call_that_a_remembered_yes_covers_runs_unasked_and_says_so() ->
     assert (made["tool"], made["where"], made["uses"]) == ("pay", "run", None)
     approval = {"grant": made["grant"], "by": "ada"}
     assert used == {**approval, "approval": approval, "tool": "pay", "call": "c2"}
-    items = await run.transcript(min(run.state.transcripts, key=len))
-    assert [item.approval for item in items if item.role == "tool"] == [None, approval]
+    assert [item.approval for item in await call_items(run)] == [None, approval]
 
 
 async def test_the_audit_of_a_call_that_ran_unasked_has_what_somebody_would_have_been_shown() -> (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from scripted_agents import Script, call, started, with_agent
+from scripted_agents import Script, call, started
 
 from abeyance import Agent, Principal, ToolContext, tool
 from abeyance.testing import InMemoryRun
@@ -62,41 +62,6 @@ async def test_the_model_is_told_what_a_message_is() -> None:
 
     assert seen[0].startswith("You are a clerk.")
     assert '<message from="...">' in seen[0]
-
-
-class Interjecting:
-    """A model. Somebody writes while it answers in its first turns."""
-
-    def __init__(self, script: Script, turns: int) -> None:
-        self.run: InMemoryRun | None = None
-        self._script = script
-        self._turns = turns
-
-    async def __call__(self, messages: Any, info: Any) -> Any:
-        assert self.run is not None
-        said = self._script(messages, info)
-        if len(self._script.seen) <= self._turns:
-            await self.run.send(
-                "one more thing",
-                principal=Principal(subject="ada", capabilities=("*",)),
-                message_id=f"late-{len(self._script.seen)}",
-            )
-        return said
-
-
-async def interjected(script: Script, turns: int, **about: Any) -> InMemoryRun:
-    model = Interjecting(script, turns)
-    run = model.run = InMemoryRun(with_agent(Agent("clerk", model=model)), **about)
-    await run.start()
-    return run
-
-
-async def test_a_message_that_comes_with_the_output_has_the_agent_take_another_turn() -> None:
-    script = Script("first", "second")
-    run = await interjected(script, 1)
-
-    assert (run.status, run.values["report"]) == ("completed", "second")
-    assert [len(texts(script, number)) for number in range(2)] == [0, 1]
 
 
 async def test_pictures_reach_the_model() -> None:

@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
 from pydantic import BaseModel
-from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.usage import RequestUsage
 from scripted_agents import Script, call, failure, started, with_agent
 
 from abeyance import Agent, ToolContext, tool
-from abeyance.errors import Blocked
 from abeyance.testing import InMemoryRun
 
 
@@ -97,18 +94,6 @@ async def test_what_a_turn_used_is_told_of_each_and_summed() -> None:
         "finish_reason": "stop",
     }
     assert turns[1].data["turn"] == 2
-
-
-async def test_a_model_that_is_down_fails_nothing() -> None:
-    def down(messages: Any, info: Any) -> ModelResponse:
-        raise ModelHTTPError(503, "m", "overloaded")
-
-    run = InMemoryRun(with_agent(Agent("clerk", model=down)))
-    with pytest.raises(Blocked) as blocked:
-        await run.start()
-
-    assert blocked.value.code == "model_unavailable"
-    assert run.status == "running"
 
 
 async def test_a_model_that_raises_is_tried_again_as_often_as_the_agent_says() -> None:

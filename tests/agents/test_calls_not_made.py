@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from pydantic_ai.messages import ToolCallPart
-from scripted_agents import Script, call, ran, started
+from scripted_agents import Script, Watching, call, ran, started
 
 from abeyance import (
     AfterToolCall,
@@ -19,15 +19,6 @@ from abeyance import (
 NO = {"approved": False, "reason": "too much"}
 YES = {"approved": True}
 REJECTED = "The call was rejected by a person, so it was not run: too much"
-
-
-class Watching:
-    def __init__(self) -> None:
-        self.seen: list[tuple[Any, ...]] = []
-
-    async def after_tool_call(self, event: AfterToolCall) -> None:
-        self.seen.append((event.call_id, event.args, event.result, event.error, event.cancelled))
-        event.agent_state["seen"] = event.agent_state.get("seen", 0) + 1
 
 
 @tool(approve=True)

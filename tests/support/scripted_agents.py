@@ -17,7 +17,8 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
-from abeyance import START, Agent, Graph, tool
+from abeyance import START, AfterToolCall, Agent, Graph, tool
+from abeyance.agents.transcript_view import TranscriptItem
 from abeyance.testing import InMemoryRun
 
 Call: TypeAlias = tuple[str, Mapping[str, Any]]
@@ -53,6 +54,17 @@ class Folder:
             return f"deleted {path}"
 
         self.tool = delete
+
+
+class Watching:
+    """A hook that notes what became of each call."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[Any, ...]] = []
+
+    async def after_tool_call(self, event: AfterToolCall) -> None:
+        self.seen.append((event.call_id, event.args, event.result, event.error, event.cancelled))
+        event.agent_state["seen"] = event.agent_state.get("seen", 0) + 1
 
 
 class Script:
@@ -167,6 +179,12 @@ async def started(agent: Agent, **about: Any) -> InMemoryRun:
 async def places(run: InMemoryRun) -> list[tuple[str, str]]:
     """The last segment of the address of every open question, and its name."""
     return [(each.address.rpartition(";")[2], each.name) for each in await run.interrupts()]
+
+
+async def call_items(run: InMemoryRun) -> list[TranscriptItem]:
+    """The calls in the transcript of the outermost agent."""
+    items = await run.transcript(min(run.state.transcripts, key=len))
+    return [each for each in items if each.role == "tool"]
 
 
 async def respond(run: InMemoryRun, call_id: str, answer: Any) -> None:

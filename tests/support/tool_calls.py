@@ -6,10 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 from one_visit import context
+from scripted_agents import Script, call, started
 
-from abeyance import tool
+from abeyance import Agent, tool
 from abeyance.agents.state import AgentState
 from abeyance.agents.tool import ToolContext
+from abeyance.testing import InMemoryRun
 
 
 def calling(state: dict[str, Any] | None = None, **about: Any) -> ToolContext:
@@ -27,6 +29,12 @@ def written(source: str, **known: Any) -> Callable[..., Any]:
     exec(source, known)
     found: Callable[..., Any] = known[source.removeprefix("def ").partition("(")[0]]
     return found
+
+
+async def paying(purse: Purse, *more: Any, **about: Any) -> tuple[InMemoryRun, Script]:
+    """A run of an agent that pays 5 in its first turn, beside `more`, as far as it comes by itself."""
+    script = Script([call("pay", "c1", amount=5), *more], "done")
+    return await started(Agent("clerk", model=script, tools=[purse.tool], **about)), script
 
 
 class Purse:
