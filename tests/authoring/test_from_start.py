@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any
 
 import pytest
+import sample_graphs
 from graph_faults import faults
 from pydantic import BaseModel
 
@@ -35,11 +37,7 @@ class State(BaseModel):
     log: Annotated[list[str], append] = []
 
 
-def asking(state: Any = State, **options: Any) -> Graph:
-    graph = Graph("g", state=state)
-    graph.interrupt("ask", **{"prompt": "Go on?", "response": bool, **options})
-    graph.edge(START, "ask")
-    return graph
+asking = partial(sample_graphs.asking, state=State, response=bool)
 
 
 def test_a_field_of_the_start_names_people_wherever_a_question_has_some() -> None:
@@ -52,7 +50,7 @@ def test_a_field_of_the_start_names_people_wherever_a_question_has_some() -> Non
 
 
 def test_people_from_the_input_may_be_allowed_as_a_capability_from_it_is() -> None:
-    allowed = {"from_input": True, "requested_capability": "orders:approve"}
+    allowed: dict[str, Any] = {"from_input": True, "requested_capability": "orders:approve"}
 
     asking(not_by="{requester}", **allowed).build()
     (fault,) = faults(asking(assignees="requester", **allowed))
@@ -84,7 +82,7 @@ def test_a_name_that_names_nobody_is_a_fault(options: dict[str, Any], told: str)
 
 
 def test_without_a_state_no_field_names_people() -> None:
-    (fault,) = faults(asking(None, assignees="{requester}"))
+    (fault,) = faults(asking(state=None, assignees="{requester}"))
 
     assert "'requester' is not a field of the state: declare `requester: Annotated[str" in fault
 

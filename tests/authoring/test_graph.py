@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import json
 import os
 import subprocess
@@ -11,9 +10,11 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from datetime import timedelta
+from functools import partial
 from typing import Annotated, Any
 
 import pytest
+import sample_graphs
 from graph_faults import faults
 from pydantic import BaseModel, Field, TypeAdapter
 
@@ -65,19 +66,10 @@ def refund() -> Graph:
 
 
 def graph_of(function: Callable[..., Any] = nothing, **options: Any) -> Graph:
-    """A graph of one node `a`."""
-    graph = Graph("g", state=State)
-    graph.node(name="a", **options)(function)
-    graph.edge(START, "a")
-    return graph
+    return sample_graphs.alone(function, node="a", state=State, **options)
 
 
-def asking(**question: Any) -> Graph:
-    """A graph of one interrupt `ask`."""
-    graph = Graph("g", state=State)
-    graph.interrupt("ask", **{"prompt": "Go on?", **question})
-    graph.edge(START, "ask")
-    return graph
+asking = partial(sample_graphs.asking, state=State)
 
 
 # What a declaration becomes
@@ -136,7 +128,7 @@ async def coroutine(state: State, ctx: Context) -> None: ...
         (lambda state, ctx=None: None, 2),
         (lambda state, ctx, n=1: None, 2),
         (lambda state, *, flag=False: None, 1),
-        (functools.partial(coroutine, State()), 1),
+        (partial(coroutine, State()), 1),
         (Callables(), 2),
         (Callables().method, 1),
     ],

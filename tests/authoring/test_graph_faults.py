@@ -6,9 +6,11 @@ import operator
 import sys
 from collections.abc import Callable
 from decimal import Decimal
+from functools import partial
 from typing import Annotated, Any
 
 import pytest
+import sample_graphs
 from graph_faults import faults, only_fault
 from pydantic import BaseModel, EmailStr, Field, SecretStr, model_validator
 
@@ -46,19 +48,10 @@ def nothing() -> None:
 
 
 def graph_of(function: Callable[..., Any] = nothing, **options: Any) -> Graph:
-    """A graph of one node `a`."""
-    graph = Graph("g", state=State)
-    graph.node(name="a", **options)(function)
-    graph.edge(START, "a")
-    return graph
+    return sample_graphs.alone(function, node="a", state=State, **options)
 
 
-def asking(**question: Any) -> Graph:
-    """A graph of one interrupt `ask`."""
-    graph = Graph("g", state=State)
-    graph.interrupt("ask", **{"prompt": "Go on?", **question})
-    graph.edge(START, "ask")
-    return graph
+asking = partial(sample_graphs.asking, state=State)
 
 
 def nothing_for(state: State) -> None: ...

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from datetime import datetime
 from decimal import Decimal
@@ -212,22 +211,6 @@ def test_a_pattern_on_which_others_would_never_end_does_not_fit(pattern: str, te
 )
 def test_ordinary_patterns_hold_for_long_texts(pattern: str, text: str) -> None:
     assert pointers({"pattern": pattern}, text) == []
-
-
-@pytest.mark.parametrize(
-    ("response", "answer"),
-    [
-        (list[int], ["x"] * 300_000),
-        ({"uniqueItems": True}, [[n] for n in range(20_000)] + [[0]]),
-    ],
-)
-def test_no_answer_takes_long_to_refuse(response: Any, answer: Json) -> None:
-    schema = schema_of(response)
-    began = time.monotonic()
-
-    (fault,) = faults_of(schema, answer)
-    assert time.monotonic() - began < LONG_ENOUGH_TO_WEDGE_A_RUN
-    assert re.search("does not match the schema|too large to be validated", fault.message)
 
 
 def test_a_part_that_may_not_be_there_is_told_so() -> None:

@@ -109,11 +109,6 @@ def test_what_is_used_up_expired_or_revoked_is_listed_only_where_all_are_asked_f
     assert [each.revoked_by for each in every] == [None, None, "ben", None]
 
 
-def test_a_grant_that_is_used_up_makes_room_for_another(recorded: Recorded) -> None:
-    recorded.write(making("a", uses=1), making("c", id="h", uses=1))
-    assert [take(recorded, call(name)) for name in ("c1", "c2", "c3")] == ["g", "h", None]
-
-
 def test_a_grant_of_one_run_is_of_no_other_run_of_its_id(recorded: Recorded) -> None:
     recorded.write(making("a"))
     own = grant(id="own", run_id="a")
@@ -124,19 +119,6 @@ def test_a_grant_of_one_run_is_of_no_other_run_of_its_id(recorded: Recorded) -> 
     assert take(recorded, call(run_id="b")) is None
     assert take(recorded, call(run_id="a", origin="a-second")) is None
     assert take(recorded, call(run_id="a")) == "own"
-
-
-def test_a_grant_that_is_over_covers_nothing_and_is_not_listed(recorded: Recorded) -> None:
-    recorded.write(making())
-    for minute in (600, 601):
-        assert take(recorded, call(), minute) is None
-        assert listed(recorded, minute) == []
-
-
-def test_a_grant_whose_maker_may_not_covers_nothing(recorded: Recorded) -> None:
-    recorded.write(making())
-    assert recorded.change(grants.take, call(), now=at(1), may=lambda _: False) is None
-    assert listed(recorded)[0].used == []
 
 
 def test_a_grant_is_revoked_once_and_by_who_may(recorded: Recorded) -> None:

@@ -311,18 +311,6 @@ def test_an_answer_that_a_rewind_has_discarded_before_it_was_recorded_is_made_an
     assert statuses(recorded, discarded=True) == {"r.q": "answered"}
 
 
-def test_a_question_may_be_asked_again_under_its_id_later(
-    recorded: Recorded,
-) -> None:
-    run_once(recorded)
-    recorded.write(batch(4, question("r", "q"), after=1, before=2, rewound=rewound(2)))
-
-    recorded.write(batch(5, question("r", "later"), after=4, types=[OPENED], before=7))
-
-    assert statuses(recorded) == {"r.q": "open", "r.later": "open"}
-    assert statuses(recorded, discarded=True) == {"r.q": "answered", "r.later": "answered"}
-
-
 def test_records_that_are_made_anew_have_the_rewind_under_its_number(recorded: Recorded) -> None:
     first = batch(1, question("r", "q"), after=0, types=["run.started", OPENED])
     second = batch(2, question("r", "later"), after=1, types=["interrupt.answered"], before=2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 from typing import Annotated, Any, Final, Literal, Unpack
 
 from pydantic import BaseModel
@@ -148,6 +149,24 @@ class Held:
             except asyncio.CancelledError:
                 self.stopped += 1
         return {"log": ["held"]}
+
+
+def asking(name: str = "asking", *, state: Any = None, **question: Any) -> Graph:
+    """A graph of one question, `ask`."""
+    graph = Graph(name, state=state)
+    graph.interrupt("ask", **{"prompt": "Pay?", **question})
+    graph.edge(START, "ask")
+    return graph
+
+
+def alone(
+    function: Callable[..., Any], *, name: str = "alone", node: str = "work", **options: Any
+) -> Graph:
+    """A graph of one node."""
+    graph = Graph(name, state=options.pop("state", State))
+    graph.node(name=node, **options)(function)
+    graph.edge(START, node)
+    return graph
 
 
 PIXEL: Final = b"\x89PNG\r\n\x1a\n, and so on"
