@@ -20,7 +20,7 @@ Where the rest of what was tried, and held, is tested:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -30,7 +30,7 @@ from stack import problem
 from temporal_site import eventually
 from temporalio.client import Client as TemporalClient
 
-from abeyance import Principal, Refusal, commands
+from abeyance import Principal, commands
 from abeyance.errors import Code
 
 CONTROL = "runs:control"
@@ -237,31 +237,6 @@ async def test_a_message_that_was_refused_leaves_its_id_and_key_to_others(place:
     problem(other, 409, "message_conflict")
 
     assert (taken["message_id"], taken["duplicate"]) == ("k", False)
-
-
-# By Python
-
-
-@pytest.mark.parametrize("who", ["intern", "operator", "approver"])
-async def test_the_client_of_python_is_told_what_is_missing(place: Office, who: str) -> None:
-    case = await place.standing("open")
-    client, run = place.site.client, case.run_id
-    version = (await place.view(case))["version"]
-    calls: list[Callable[[], Awaitable[object]]] = [
-        lambda: client.run(run, place.site.graphs["refund"]).edit_values(
-            LARGE, version=version, principal=principal(who)
-        ),
-        *(
-            lambda id_=id_: client.run(run).edit_deadline(id_, timeout=1, principal=principal(who))
-            for id_ in case.interrupts
-        ),
-    ]
-    async with place.untouched(case):
-        for call in calls:
-            with pytest.raises(Refusal) as refused:
-                await call()
-            assert refused.value.code is Code.CAPABILITY_REQUIRED
-            assert refused.value.details["capabilities"] == sorted({*BOTH} - {*PEOPLE[who]})
 
 
 async def test_the_signals_of_python_lead_no_run_past_a_gate(place: Office) -> None:

@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 from sample_graphs import chain, gated
 from stack import Api, app_for, new_id, problem, served
-from temporal_site import ANYBODY, Site, eventually
+from temporal_site import ANYBODY, Site, eventually, refused
 from temporalio.client import Client as TemporalClient
 from temporalio.common import WorkflowIDReusePolicy
 
@@ -80,12 +80,6 @@ async def length(place: Deployment, run_id: str) -> int:
 async def listed(place: Deployment, **wanted: Any) -> set[str]:
     rows, _ = await place.site.client.runs.list(RunFilter(**wanted), limit=1_000)
     return {row.run_id for row in rows}
-
-
-async def refused(work: Any) -> Refusal:
-    with pytest.raises(Refusal) as caught:
-        await work
-    return caught.value
 
 
 async def test_lists_and_the_inbox_show_each_deployment_its_own_runs_alone(two: Two) -> None:

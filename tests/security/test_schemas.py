@@ -31,6 +31,7 @@ from pydantic_ai.messages import (
     ToolReturnPart,
 )
 from pydantic_ai.models.function import AgentInfo
+from sample_graphs import asking
 from schema_shapes import doubled
 from temporal_site import ANYBODY as ADA
 from temporal_site import Site
@@ -96,16 +97,9 @@ def test_references_that_double_are_refused_by_whatever_they_are_combined(way: s
     assert time.thread_time() - began < 0.5
 
 
-def gate(response: Any) -> Graph:
-    graph = Graph("gated")
-    graph.interrupt("ask", prompt="Your name?", response=response)
-    graph.edge(START, "ask")
-    return graph
-
-
 def test_the_schema_that_hung_a_worker_is_a_fault_of_its_graph() -> None:
     with pytest.raises(GraphError, match=f"the interrupt 'ask', response=: .* it has {TOO_MANY}"):
-        gate(doubled(34)).build()
+        asking(response=doubled(34)).build()
 
 
 def test_it_is_a_fault_of_a_graph_in_yaml(tmp_path: Path) -> None:
@@ -121,12 +115,8 @@ def test_it_is_a_fault_of_a_state_of_which_questions_are_made() -> None:
     class State(BaseModel):
         name: Annotated[Any, WithJsonSchema({"anyOf": [{"enum": [0] * 5_000}] * 3})] = None
 
-    graph = Graph("stated", state=State)
-    graph.interrupt("ask", prompt="Go?")
-    graph.edge(START, "ask")
-
     with pytest.raises(GraphError, match=f"the state State .* it has {TOO_MANY}"):
-        graph.build()
+        asking(state=State).build()
 
 
 def test_it_cannot_be_the_schema_of_a_tool() -> None:
@@ -150,11 +140,11 @@ TO_ITSELF = (
 
 def test_an_answer_that_may_contain_answers_of_its_type_is_a_fault_of_its_graph() -> None:
     with pytest.raises(GraphError, match=re.escape(f"the interrupt 'ask', response=: {TO_ITSELF}")):
-        gate(Tree).build()
+        asking(response=Tree).build()
 
 
 async def test_a_visit_whose_code_asks_for_one_fails_and_says_so() -> None:
-    run = await testing.run(asking(Tree))
+    run = await testing.run(asking_code(Tree))
 
     assert run.status == "failed"
     ending = run.state.ending
@@ -208,7 +198,7 @@ async def test_a_field_of_a_state_may_contain_values_of_its_type() -> None:
     assert run.status == "completed"
 
 
-def asking(response: Any) -> Graph:
+def asking_code(response: Any) -> Graph:
     graph = Graph("asking")
 
     @graph.node
@@ -220,7 +210,7 @@ def asking(response: Any) -> Graph:
 
 
 async def test_a_visit_whose_code_asks_with_it_fails_and_says_how_many_places() -> None:
-    run = await testing.run(asking(doubled(34)))
+    run = await testing.run(asking_code(doubled(34)))
 
     assert run.status == "failed"
     ending = run.state.ending
@@ -341,7 +331,7 @@ async def test_answers_that_come_together_take_no_longer_than_one() -> None:
 async def test_an_answer_over_a_real_server_is_refused_and_the_worker_goes_on(
     temporal: TemporalClient,
 ) -> None:
-    site = Site(temporal, asking({"items": {"enum": list(range(9_000))}}))
+    site = Site(temporal, asking_code({"items": {"enum": list(range(9_000))}}))
     async with site.worker():
         run_id = await site.start()
         await site.until(run_id, "awaiting-input")

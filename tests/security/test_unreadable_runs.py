@@ -343,7 +343,7 @@ async def test_an_answer_that_cannot_be_decrypted_is_refused_and_leaves_nothing(
     stranger = Site(sealing(temporal, f"{LOST},{OLD}"), asking(), beside=site, patience=5)
     async with site.worker():
         run_id = await site.start()
-        (asked,) = (await site.until(run_id, "awaiting-input")).interrupts
+        asked = await site.asked(run_id)
         before = len((await site.history(run_id)).events)
         with pytest.raises(Unavailable, match=r"could not handle this: .* with the key 'lost'"):
             await stranger.client.run(run_id).respond({asked.id: YES}, principal=ANYBODY)

@@ -147,15 +147,19 @@ async def test_nobody_writes_a_line_of_a_workers_log_by_what_his_code_raises(
     assert "\u202e" not in text
 
 
+def log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Log as a worker does."""
+    root, calls = logging.getLogger(), logging.getLogger("httpx")
+    monkeypatch.setattr(root, "handlers", [])
+    for each in (root, calls):
+        monkeypatch.setattr(each, "level", each.level)
+    log_to_stderr()
+
+
 def test_the_log_has_no_address_of_a_call(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    root, calls = logging.getLogger(), logging.getLogger("httpx")
-    monkeypatch.setattr(root, "handlers", [])
-    monkeypatch.setattr(root, "level", root.level)
-    monkeypatch.setattr(calls, "level", calls.level)
-    log_to_stderr()
-
+    log(monkeypatch)
     with httpx.Client(transport=httpx.MockTransport(lambda _: httpx.Response(200))) as client:
         client.post("https://example.com/hook?key=secret")
 
@@ -165,10 +169,7 @@ def test_the_log_has_no_address_of_a_call(
 def test_a_record_of_a_log_is_one_line_and_what_belongs_to_it_is_indented(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    root = logging.getLogger()
-    monkeypatch.setattr(root, "handlers", [])
-    monkeypatch.setattr(root, "level", root.level)
-    log_to_stderr()
+    log(monkeypatch)
     logger = logging.getLogger("abeyance.example")
 
     logger.info("started by %s", f"ada\n{FORGED}\r{FORGED}\u2028{FORGED}\x85\x9b2K")

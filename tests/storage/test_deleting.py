@@ -6,11 +6,10 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from pydantic import BaseModel
+from sample_graphs import asking
 from temporal_site import Site, eventually
 from temporalio.client import Client as TemporalClient
 
-from abeyance import END, START, Graph
 from abeyance.core.policy import Principal
 from abeyance.core.state import Limits
 from abeyance.errors import Refusal
@@ -22,18 +21,6 @@ LARGE = "letter" * 5_000
 ANYBODY = Principal(subject="ada", capabilities=("*",))
 
 
-class Letter(BaseModel):
-    text: str = ""
-
-
-def letters() -> Graph:
-    graph = Graph("letters", state=Letter)
-    graph.interrupt("ask", prompt="Well?")
-    graph.edge(START, "ask")
-    graph.edge("ask", END)
-    return graph
-
-
 def files(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
 
@@ -43,7 +30,7 @@ async def site(temporal: TemporalClient, tmp_path: Path) -> Site:
     address = temporal.service_client.config.target_host
     settings = Settings(storage=str(tmp_path))
     return Site(
-        await connect_temporal(address, settings=settings), letters(), blobs=FolderBlobs(tmp_path)
+        await connect_temporal(address, settings=settings), asking(), blobs=FolderBlobs(tmp_path)
     )
 
 

@@ -6,19 +6,21 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
+from sample_graphs import alone
 from scripted_agents import desk
 from stored import LARGE, State, connected, letters
 from temporal_site import Site, eventually
 from temporalio.client import Client as TemporalClient
 from temporalio.worker import Worker
 
-from abeyance import START, Agent, Context, Graph, views
+from abeyance import Agent, Context, views
 from abeyance.activities.recording import HandOver, RecordingActivities
 from abeyance.client.records import shared_database
 from abeyance.records.writer import Writer
@@ -66,11 +68,7 @@ async def blocked_events(site: Site, run_id: str) -> list[tuple[str, Any]]:
     return [(event.type, event.data["code"]) for event in page if event.type in types]
 
 
-def one_node(name: str, retries: int, function: Any) -> Graph:
-    graph = Graph(name, state=State)
-    graph.node(name="work", retries=retries)(function)
-    graph.edge(START, "work")
-    return graph
+one_node = partial(alone, state=State)
 
 
 @asynccontextmanager
@@ -139,7 +137,7 @@ async def test_a_visit_that_a_worker_cannot_read_costs_no_attempt(
     settings = Settings(
         storage=str(tmp_path / "blobs"), encryption_keys=keys, encryption_required=what == "key"
     )
-    site = Site(connected(temporal, settings), one_node("unread", 0, work))
+    site = Site(connected(temporal, settings), one_node(work, retries=0))
     poor = Site(connected(temporal, lacking(what, settings, tmp_path, keys)), *site.graphs.values())
     poor.settings = site.settings
     async with only_workflows(site):
@@ -200,7 +198,7 @@ async def test_steps_that_a_worker_cannot_read_are_kept_for_one_that_can(
     settings = Settings(
         storage=str(tmp_path / "blobs"), encryption_keys=keys, encryption_required=what == "key"
     )
-    site = Site(connected(temporal, settings), one_node("stepping", 0, work))
+    site = Site(connected(temporal, settings), one_node(work, retries=0))
     poor = Site(connected(temporal, lacking(what, settings, tmp_path, keys)), *site.graphs.values())
     poor.settings = site.settings
     async with site.worker():
@@ -240,7 +238,7 @@ async def test_a_step_and_a_result_wait_for_the_storage_and_are_done_once(
         return len(await blocked_events(site, run_id)) == count
 
     site = Site(
-        connected(temporal, Settings(storage=str(cellar.folder))), one_node("waiting", 0, work)
+        connected(temporal, Settings(storage=str(cellar.folder))), one_node(work, retries=0)
     )
     with caplog.at_level(logging.WARNING, logger="abeyance.node"):
         async with site.worker():
@@ -310,7 +308,7 @@ async def test_a_visit_with_large_steps_goes_on_while_the_storage_is_away(
         return {"log": [str(len(await ctx.step("again", fetch)))]}
 
     settings = Settings(storage=str(cellar.folder), encryption_keys=keys, encryption_required=True)
-    site = Site(connected(temporal, settings), one_node("beating", 1, work))
+    site = Site(connected(temporal, settings), one_node(work, retries=1))
     async with site.worker():
         run_id = await site.start()
         ended = await site.ended(run_id)
@@ -335,7 +333,7 @@ async def test_a_visit_that_is_stopped_while_the_storage_is_away_goes_on_with_it
         return {"given": text}
 
     site = Site(
-        connected(temporal, Settings(storage=str(cellar.folder))), one_node("stopped", 0, work)
+        connected(temporal, Settings(storage=str(cellar.folder))), one_node(work, retries=0)
     )
     async with site.worker():
         run_id = await site.start()
@@ -375,7 +373,7 @@ async def test_what_a_visit_returns_is_kept_though_the_run_stops_it_while_the_st
 
     watching: list[asyncio.Task[None]] = []
     site = Site(
-        connected(temporal, Settings(storage=str(cellar.folder))), one_node("returned", 0, work)
+        connected(temporal, Settings(storage=str(cellar.folder))), one_node(work, retries=0)
     )
     async with site.worker():
         run_id = await site.start()

@@ -199,7 +199,7 @@ async def test_keys_are_rotated_while_a_run_waits(
     rotated = connected(temporal, settings_for("required", tmp_path, f"{second},{keys}"))
     site = Site(rotated, letters(), beside=before)
     async with site.worker():
-        await site.client.run(run_id).respond(response={"note": LARGE}, principal=ANYBODY)
+        await site.answer(run_id, {"note": LARGE})
         ended = await site.ended(run_id)
 
         assert ended.values["log"] == LOGGED
@@ -216,7 +216,7 @@ async def test_what_a_run_came_to_is_read_although_its_blobs_are_deleted(
     async with site.worker():
         run_id = await site.start()
         await site.until(run_id, "awaiting-input")
-        await site.client.run(run_id).respond(response={"note": LARGE}, principal=ANYBODY)
+        await site.answer(run_id, {"note": LARGE})
         ended = await site.ended(run_id)
     await FolderBlobs(tmp_path).delete_run(run_id)
 
@@ -267,7 +267,7 @@ async def test_what_a_run_refuses_leaves_nothing_in_the_storage(
     async with site.worker():
         run_id = await site.start(limits=limits)
         run = site.client.run(run_id)
-        (question,) = (await site.until(run_id, "awaiting-input")).interrupts
+        question = await site.asked(run_id)
         before = stored()
         results = await asyncio.gather(*map(send, range(30)), return_exceptions=True)
         refused = [each for each in results if isinstance(each, Refusal)]

@@ -39,13 +39,12 @@ async def test_a_large_and_secret_run_is_retried(
     site = Site(connected(temporal, settings), letters(), blobs=FolderBlobs(tmp_path))
     async with site.worker():
         run_id = await site.start({}, limits=settings.limits())
-        (asked,) = (await site.until(run_id, "awaiting-input")).interrupts
+        asked = await site.asked(run_id)
         run = site.client.run(run_id)
         await run.cancel()
         assert (await site.ended(run_id)).status == "cancelled"
         await run.retry(principal=ANYBODY)
-        (again,) = (await site.until(run_id, "awaiting-input")).interrupts
-        await run.respond(again.id, {"note": LARGE}, principal=ANYBODY)
+        again = await site.answer(run_id, {"note": LARGE})
         ended = await site.ended(run_id)
         handle = site.temporal.get_workflow_handle(run_id)
         history = (await handle.fetch_history()).to_json()

@@ -48,7 +48,7 @@ def spread() -> Graph:
 
     @graph.node
     async def collect(state: Log, ctx: Context) -> dict[str, Any]:
-        return {"count": len(ctx.results)}
+        return {"count": sum(result["status"] == "arrived" for result in ctx.results)}
 
     graph.edge(START, "split")
     graph.edge(["one"], "collect")

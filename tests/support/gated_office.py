@@ -164,7 +164,10 @@ class Office:
         return self._standing[stage]
 
     async def _reached(self, stage: str) -> Case:
-        looks = {"before": {"interrupt_before": ["assess"]}, "paid": {"interrupt_after": ["pay"]}}
+        looks: dict[str, dict[str, Any]] = {
+            "before": {"interrupt_before": ["assess"]},
+            "paid": {"interrupt_after": ["pay"]},
+        }
         case = await self.asking(await self.start(**looks.get(stage, {})))
         if stage in {"before", "open"}:
             return case

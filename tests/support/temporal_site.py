@@ -12,18 +12,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from temporalio.api.workflowservice.v1 import SetWorkerDeploymentCurrentVersionRequest
 from temporalio.client import Client as TemporalClient
 from temporalio.client import WorkflowHistory
 from temporalio.common import SearchAttributeKey
+from temporalio.service import RPCError
 from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import Interceptor, Replayer
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
-from abeyance import Graph, Principal, names, views
+from abeyance import Graph, Principal, Refusal, names, views
 from abeyance.client import Client
 from abeyance.client.run import TemporalRun
 from abeyance.core.state import Limits
 from abeyance.notifications.config import Notifications
+from abeyance.records.events import of_run
 from abeyance.settings import Settings
 from abeyance.storage.blobs import Blobs, MemoryBlobs
 from abeyance.temporal.connection import data_converter
@@ -181,6 +184,17 @@ class Site:
         assert view.ended_at is not None, f"the run is {view.status}: {view}"
         return view
 
+    async def asked(self, run_id: str) -> views.InterruptView:
+        """The only question that the run waits for."""
+        (question,) = (await self.until(run_id, "awaiting-input")).interrupts
+        return question
+
+    async def answer(self, run_id: str, response: Any) -> views.InterruptView:
+        """Answer the only question that the run waits for, and return it as it was."""
+        question = await self.asked(run_id)
+        await self.client.run(run_id).respond(question.id, response, principal=ANYBODY)
+        return question
+
     async def pause_and_resume(self, run_id: str) -> None:
         """Pause the run and resume it, each seen in its view before the next."""
         run = self.client.run(run_id)
@@ -189,10 +203,33 @@ class Site:
         await run.resume()
         await self.until(run_id, "running", "awaiting-input")
 
+    async def recorded(self, run_id: str, **options: Any) -> list[views.Event]:
+        """The events of the run, as they are recorded."""
+        found: list[views.Event] = await self.client.records.read(of_run, run_id, **options)
+        return found
+
     async def events(self, run_id: str, type_: str) -> list[dict[str, Any]]:
         """What the run's events of a type say, as far as it has written them down."""
         page, _ = await self.client.feed.page(run_id, None, 1_000)
         return [event.data for event in page if event.type == type_]
+
+    async def make_current(self, build: str, *, allow_no_pollers: bool = False) -> None:
+        """Make a build the one that new runs go to, as soon as Temporal knows its worker."""
+        request = SetWorkerDeploymentCurrentVersionRequest(
+            namespace=self.temporal.namespace,
+            deployment_name=self.settings.task_queue,
+            build_id=build,
+            allow_no_pollers=allow_no_pollers,
+        )
+
+        async def is_made() -> bool:
+            try:
+                await self.temporal.workflow_service.set_worker_deployment_current_version(request)
+            except RPCError:
+                return False
+            return True
+
+        await eventually(is_made, seconds=90)
 
     async def history(self, run_id: str) -> WorkflowHistory:
         """The run's newest history."""
@@ -223,6 +260,13 @@ async def begun(
     site = Site(temporal, graph)
     async with site.worker():
         yield site, site.client.run(await site.start(input, **options))
+
+
+async def refused(call: Awaitable[object]) -> Refusal:
+    """Why a call is refused."""
+    with pytest.raises(Refusal) as refusal:
+        await call
+    return refusal.value
 
 
 def replayer(*interceptors: Interceptor) -> Replayer:

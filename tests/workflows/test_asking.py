@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from typing import Annotated, Any
+from typing import Any
 
 import pytest
-from pydantic import BaseModel
+from asking_graphs import Log, spread
 from temporal_site import ANYBODY, Site, eventually
 from temporalio.client import Client as TemporalClient
 
-from abeyance import START, Context, Graph, Send, append
-
-
-class State(BaseModel):
-    count: int = 0
-    log: Annotated[list[str], append] = []
+from abeyance import START, Context, Graph
 
 
 async def test_a_step_after_a_sign_of_life_survives_a_failure(temporal: TemporalClient) -> None:
-    graph = Graph("slow", state=State)
+    graph = Graph("slow", state=Log)
     done: Counter[str] = Counter()
 
     @graph.node
-    async def slow(state: State, ctx: Context) -> dict[str, Any]:
+    async def slow(state: Log, ctx: Context) -> dict[str, Any]:
         await ctx.step("first", lambda: done.update(["first"]))
         # Longer than it takes until the visit says that it lives, with the journal as it is then.
         await asyncio.sleep(1.3)
@@ -40,27 +35,6 @@ async def test_a_step_after_a_sign_of_life_survives_a_failure(temporal: Temporal
         ended = await site.ended(await site.start())
         assert ended.status == "completed"
         assert done == {"first": 1, "second": 1}
-
-
-def spread() -> Graph:
-    graph = Graph("spread", state=State)
-
-    @graph.node(to=["one"])
-    async def split(state: State) -> list[Send]:
-        return [Send("one", number) for number in range(state.count)]
-
-    @graph.node
-    async def one(state: State, ctx: Context) -> dict[str, Any]:
-        said = await ctx.interrupt("ok", prompt=str(ctx.item))
-        return {"log": [f"{ctx.item}:{said}"]}
-
-    @graph.node
-    async def collect(state: State, ctx: Context) -> dict[str, Any]:
-        return {"count": sum(result["status"] == "arrived" for result in ctx.results)}
-
-    graph.edge(START, "split")
-    graph.edge(["one"], "collect")
-    return graph
 
 
 @pytest.mark.slow

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from typing import Annotated, Any
 
@@ -68,19 +67,14 @@ async def test_a_worker_that_shuts_down_costs_a_node_no_attempt(temporal: Tempor
     held = Held(retries=0)
     site = Site(temporal, held.graph)
     run_id = await site.start()
-    worker = asyncio.create_task(_work_until(site, held))
-    await worker
+    async with site.worker():
+        await eventually(lambda: held.started)
     held.release.set()
     async with site.worker():
         ended = await site.ended(run_id)
 
     assert held.started == 2
     assert ended.status == "completed"
-
-
-async def _work_until(site: Site, held: Held) -> None:
-    async with site.worker():
-        await eventually(lambda: held.started)
 
 
 async def test_edited_values_are_held_against_the_model_of_the_worker_which_writes_them(

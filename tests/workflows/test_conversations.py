@@ -4,46 +4,19 @@ from __future__ import annotations
 
 import uuid
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 from sample_graphs import gated
-from temporal_site import Site
+from temporal_site import Site, refused
 from temporalio.client import Client as TemporalClient
 
 from abeyance.client import claims
-from abeyance.errors import Refusal
 from abeyance.filters import RunFilter
-from abeyance.records.claims import Claim, of_conversation
+from abeyance.records.claims import Claim
 
 
 def new_conversation() -> str:
     return f"conversation {uuid.uuid4().hex[:12]}"
-
-
-async def claimed(site: Site, talk: str) -> list[Claim]:
-    return await site.client.records.read(of_conversation, talk)
-
-
-async def refused(call: Any) -> Refusal:
-    with pytest.raises(Refusal) as refusal:
-        await call
-    return refusal.value
-
-
-async def test_a_run_that_is_cancelled_through_temporal_or_fails_leaves_its_conversation(
-    temporal: TemporalClient,
-) -> None:
-    site = Site(temporal, gated())
-    talk = new_conversation()
-    async with site.worker():
-        run_id = await site.start(conversation_id=talk)
-        await temporal.get_workflow_handle(run_id).cancel(reason="wrong customer")
-        ended = await site.ended(run_id)
-        assert (ended.status, ended.cancelled_by) == ("cancelled", "temporal")
-        assert "wrong customer" in (ended.reason or "")
-        assert await claimed(site, talk) == []
-        await site.replays(run_id)
 
 
 async def test_a_claim_without_a_run_holds_for_a_minute_and_no_longer(

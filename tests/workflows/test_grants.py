@@ -57,7 +57,7 @@ class Purse:
 async def remembered(site: Site, where: str = "graph", **more: Any) -> str:
     """A run in which Ada has her yes remembered, to its end."""
     run_id = await site.start()
-    (question,) = (await site.until(run_id, "awaiting-input")).interrupts
+    question = await site.asked(run_id)
     answer = {"approved": True, "remember": {"for": "8h", "where": where, **more}}
     await site.client.run(run_id).respond(question.id, answer, principal=ADA)
     await site.ended(run_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 from contextlib import suppress
 from typing import Any
 
@@ -16,6 +17,7 @@ from temporalio.service import RPCError
 
 from abeyance import END, START, Context, Graph, Refusal, Send
 from abeyance.core.state import Limits
+from abeyance.records.claims import of_conversation
 from abeyance.workflows import continue_as_new
 
 SMALL = Limits(continue_as_new_after=6)
@@ -118,7 +120,7 @@ async def test_answers_controls_and_messages_at_once_over_many_hand_overs(
         assert await site.executions(run_id) > 2
 
 
-async def test_a_run_that_temporal_cancels_is_not_handed_over_any_more(
+async def test_a_run_that_temporal_cancels_is_not_handed_over_and_leaves_its_conversation(
     temporal: TemporalClient,
 ) -> None:
     graph = gates(1, "cancelled-late")
@@ -129,13 +131,16 @@ async def test_a_run_that_temporal_cancels_is_not_handed_over_any_more(
             return None
 
         graph.finally_(name)
-    async with begun(temporal, graph, limits=SMALL) as (site, run):
+    talk = f"cancelled {uuid.uuid4()}"
+    async with begun(temporal, graph, limits=SMALL, conversation_id=talk) as (site, run):
         await site.until(run.run_id, "awaiting-input")
         handle = temporal.get_workflow_handle(run.run_id)
-        await handle.cancel()
+        await handle.cancel(reason="wrong customer")
         ended = await site.ended(run.run_id)
 
         assert (ended.status, ended.cancelled_by) == ("cancelled", "temporal")
+        assert "wrong customer" in (ended.reason or "")
+        assert await site.client.records.read(of_conversation, talk) == []
         assert (await handle.describe()).status is WorkflowExecutionStatus.CANCELED
         await site.replays(run.run_id)
 

@@ -6,13 +6,14 @@ import logging
 from typing import Any
 
 import pytest
+from sample_graphs import asking
 from stack import app_for, served
 from temporal_site import Site, eventually
 from temporalio import workflow
 from temporalio.client import Client as TemporalClient
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
-from abeyance import START, Graph, views
+from abeyance import views
 from abeyance.cli.doctor import examine
 from abeyance.filters import RunFilter
 
@@ -24,13 +25,6 @@ class Otherwise:
     @workflow.run
     async def run(self, *arguments: Any) -> None:
         await workflow.sleep(3_600)
-
-
-def asking() -> Graph:
-    graph = Graph("asking")
-    graph.interrupt("ask", prompt="Pay?")
-    graph.edge(START, "ask")
-    return graph
 
 
 def other_code(site: Site, code: type) -> Worker:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
+from sample_graphs import asking
 from temporal_site import ANYBODY, Site, begun, eventually
 from temporalio.client import Client as TemporalClient
 
@@ -61,10 +62,7 @@ async def test_the_answer_with_which_a_run_would_stand_still_is_refused(
 async def test_a_call_that_temporal_would_not_take_is_refused_and_the_run_takes_the_next(
     temporal: TemporalClient,
 ) -> None:
-    graph = Graph("posted", state=Document)
-    graph.interrupt("ask", prompt="Text?", answer_to="text")
-    graph.edge(START, "ask")
-    site = Site(temporal, graph)
+    site = Site(temporal, asking(state=Document, answer_to="text"))
     large = "y" * 2_200_000
     async with site.worker():
         run = site.client.run(await site.start())

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from receiver import SECRET, SECRET_ENV, hook, rules
-from sample_graphs import State
+from sample_graphs import State, asking
 from temporal_site import ANYBODY, Site, begun, eventually
 from temporalio import activity
 from temporalio.client import Client as TemporalClient
@@ -122,13 +122,10 @@ async def test_an_answer_that_its_type_does_not_write_is_refused_until_it_does_a
     temporal: TemporalClient, how: str
 ) -> None:
     hindered = Hindered(names.WRITE_ANSWERS_ACTIVITY, how)
-    graph = Graph("asking", state=State)
-    graph.interrupt("ask", prompt="When?", response=time)
-    graph.edge(START, "ask")
-    site = Site(hindered.on(temporal), graph)
+    site = Site(hindered.on(temporal), asking(response=time))
     async with site.worker():
         run_id = await site.start()
-        (asked,) = (await site.until(run_id, "awaiting-input")).interrupts
+        asked = await site.asked(run_id)
         run = site.client.run(run_id)
         with pytest.raises(Refusal, match="Repeat the call") as refused:
             await run.respond(asked.id, "10:00", principal=ANYBODY)
@@ -148,13 +145,10 @@ async def test_a_cancellation_that_comes_after_the_end_leaves_the_run_as_it_ende
     temporal: TemporalClient,
 ) -> None:
     hindered = Hindered(names.READ_GRAPH_ACTIVITY, HANG)
-    graph = Graph("asking", state=State)
-    graph.interrupt("ask", prompt="Pay?")
-    graph.edge(START, "ask")
-    site = Site(hindered.on(temporal), graph)
+    site = Site(hindered.on(temporal), asking())
     async with site.worker():
         run_id = await site.start()
-        (asked,) = (await site.until(run_id, "awaiting-input")).interrupts
+        asked = await site.asked(run_id)
         # A call that is under way holds the end of the workflow back.
         migrating = asyncio.create_task(site.client.run(run_id).migrate())
         await eventually(lambda: hindered.begun)

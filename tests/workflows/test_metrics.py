@@ -9,7 +9,7 @@ from typing import Any
 from ports import free_port
 from sample_graphs import State, gated
 from scraped import Scraped, scraped
-from temporal_site import ANYBODY, Site
+from temporal_site import Site
 from temporalio.client import Client as TemporalClient
 
 from abeyance import START, Context, Graph, commands, metrics
@@ -76,7 +76,7 @@ async def test_a_worker_tells_prometheus_what_its_runs_were_asked_and_replays_co
             await site.replays(run_id)
             replayed = await site.scraped()
             await site.client.run(run_id).resume()
-            await site.client.run(run_id).respond(response={"approved": True}, principal=ANYBODY)
+            await site.answer(run_id, {"approved": True})
             await site.ended(run_id)
             after = await site.scraped()
 
@@ -152,7 +152,7 @@ async def test_metrics_can_be_turned_off_and_the_sdk_keeps_its_own(
         async with site.worker():
             run_id = await site.start()
             await site.until(run_id, "awaiting-input")
-            await site.client.run(run_id).respond(response=True, principal=ANYBODY)
+            await site.answer(run_id, True)
             ended = await site.ended(run_id)
             told = await site.scraped()
 

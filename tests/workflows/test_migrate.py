@@ -47,7 +47,7 @@ async def waiting(site: Site, **options: Any) -> tuple[str, str]:
     """Start a run that waits for the approval, and return its id and that of the question."""
     async with site.worker():
         run_id = await site.start({"amount": 3}, **options)
-        (asked,) = (await site.until(run_id, "awaiting-input")).interrupts
+        asked = await site.asked(run_id)
     return run_id, asked.id
 
 
@@ -113,16 +113,16 @@ async def test_a_run_that_is_asked_again_and_again_what_a_migration_would_do_out
 
 
 async def working(site: Site) -> str:
-    """Start a run whose code `pay` is under way, once its approval is answered."""
-    run_id = await site.start({"amount": 3})
-    (asked,) = (await site.until(run_id, "awaiting-input")).interrupts
-    run = site.client.run(run_id)
-    await run.respond(asked.id, True, principal=ANYBODY)
+    """Start a run whose code `pay` is under way as its worker leaves, once its approval is answered."""
+    async with site.worker():
+        run_id = await site.start({"amount": 3})
+        await site.answer(run_id, True)
+        run = site.client.run(run_id)
 
-    async def runs() -> bool:
-        return bool((await run.view()).running)
+        async def runs() -> bool:
+            return bool((await run.view()).running)
 
-    await eventually(runs)
+        await eventually(runs)
     return run_id
 
 
@@ -131,8 +131,7 @@ async def test_a_run_whose_code_is_under_way_is_paused_until_it_has_ended(
 ) -> None:
     slow = Slow()
     site = Site(temporal, slow.graph())
-    async with site.worker():
-        run_id = await working(site)
+    run_id = await working(site)
     today = slow.graph(then="ship")
     async with site.worker(today):
         run = site.client.run(run_id)
@@ -159,8 +158,7 @@ async def test_a_run_whose_code_is_under_way_is_paused_until_it_has_ended(
 async def test_a_run_that_somebody_else_has_paused_stays_paused(temporal: TemporalClient) -> None:
     slow = Slow()
     site = Site(temporal, slow.graph())
-    async with site.worker():
-        run_id = await working(site)
+    run_id = await working(site)
     async with site.worker(slow.graph(then="ship")):
         run = site.client.run(run_id)
         await run.pause(reason="audit", principal=ANYBODY)
@@ -180,8 +178,7 @@ async def test_a_migration_that_gives_up_leaves_the_run_paused_and_a_repeat_goes
 ) -> None:
     slow = Slow()
     site = Site(temporal, slow.graph())
-    async with site.worker():
-        run_id = await working(site)
+    run_id = await working(site)
     async with site.worker(slow.graph(then="ship")):
         run = site.client.run(run_id)
         monkeypatch.setattr(orders, "REST_SECONDS", 0.5)
@@ -205,8 +202,7 @@ async def test_a_run_that_has_no_place_is_not_paused_for_a_migration(
 ) -> None:
     slow = Slow()
     site = Site(temporal, slow.graph())
-    async with site.worker():
-        run_id = await working(site)
+    run_id = await working(site)
     async with site.worker(slow.graph(pay="payout")):
         run = site.client.run(run_id)
         with pytest.raises(Refusal) as refused:

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel
 from stored import LARGE, State, connected, letters
-from temporal_site import ANYBODY, Site, begun, eventually
+from temporal_site import Site, begun, eventually
 from temporalio import workflow
 from temporalio.client import Client as TemporalClient
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
@@ -65,8 +65,7 @@ async def test_a_run_counts_as_it_is_now_also_after_a_continue_as_new(
     async with begun(temporal, before, limits=Limits(continue_as_new_after=6)) as (site, run):
         first = (await temporal.get_workflow_handle(run.run_id).describe()).run_id
         for number in range(6):
-            (asked,) = (await site.until(run.run_id, "awaiting-input")).interrupts
-            await run.respond(asked.id, number, principal=ANYBODY)
+            await site.answer(run.run_id, number)
         await site.until(run.run_id, "awaiting-input")
         assert (await temporal.get_workflow_handle(run.run_id).describe()).run_id != first
 

@@ -68,7 +68,7 @@ async def test_a_run_that_uses_an_id_again_is_never_shown_as_the_one_before(
     site = Site(temporal, gated(), chain(1))
     async with site.worker():
         run_id = await site.start()
-        (asked,) = (await site.until(run_id, "awaiting-input")).interrupts
+        asked = await site.asked(run_id)
         run = site.client.run(run_id)
         await run.cancel()
         await site.ended(run_id)

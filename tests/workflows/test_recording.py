@@ -7,18 +7,30 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sample_graphs import gated
+from sample_graphs import asking, gated
 from temporal_site import ANYBODY, Site, eventually
 from temporalio.client import Client as TemporalClient
 from temporalio.client import WorkflowFailureError
 
-from abeyance import START, Graph, views
+from abeyance import views
 from abeyance.core.state import Limits
 from abeyance.errors import RecordsUnavailable
 from abeyance.filters import InboxFilter, RunFilter
 from abeyance.reindex import reindex
 
 YES = {"approved": True}
+
+
+async def shown(site: Site, run_id: str, status: str = "awaiting-input") -> views.RunView:
+    """What operators see of a run of which nothing can be recorded, once it has this status."""
+    handle = site.temporal.get_workflow_handle(run_id)
+
+    async def found() -> views.RunView | None:
+        view = await handle.query("state", result_type=views.RunView)
+        return view if view.status == status else None
+
+    view: views.RunView = await eventually(found)
+    return view
 
 
 @pytest.fixture
@@ -41,20 +53,14 @@ async def test_a_database_that_is_away_stops_no_run_and_what_it_missed_is_record
         run_id = await site.start(
             limits=Limits(continue_as_new_after=6), labels={"of": site.settings.task_queue}
         )
-        # Nothing of it can be read, but by operators.
-        handle = temporal.get_workflow_handle(run_id)
-
-        async def shown(status: str) -> views.RunView | None:
-            view = await handle.query("state", result_type=views.RunView)
-            return view if view.status == status else None
-
-        (asked,) = (await eventually(lambda: shown("awaiting-input"))).interrupts
-        await site.client.run(run_id).pause()
-        await eventually(lambda: shown("paused"))
-        await site.client.run(run_id).resume()
-        await eventually(lambda: shown("awaiting-input"))
-        await site.client.run(run_id).respond(asked.id, YES, principal=ANYBODY)
-        ended = await handle.result()
+        run = site.client.run(run_id)
+        (asked,) = (await shown(site, run_id)).interrupts
+        await run.pause()
+        await shown(site, run_id, "paused")
+        await run.resume()
+        await shown(site, run_id)
+        await run.respond(asked.id, YES, principal=ANYBODY)
+        ended = await temporal.get_workflow_handle(run_id).result()
 
         assert (ended["outcome"], await site.executions(run_id) > 1) == ("completed", True)
         (before,) = (await site.client.runs.page(own)).items
@@ -65,7 +71,6 @@ async def test_a_database_that_is_away_stops_no_run_and_what_it_missed_is_record
     (after,) = (await site.client.runs.page(own)).items
     assert (after.status, after.ended_at is None) == ("completed", False)
     assert (await site.client.inbox.page(InboxFilter(graph="gated"))).items == []
-    run = site.client.run(run_id)
     told = [event.type async for event in run.events(follow=False)]
     assert [each for each in told if not each.startswith("node.")] == [
         *("run.started", "interrupt.opened", "run.awaiting_input", "run.paused", "run.resumed"),
@@ -82,8 +87,7 @@ async def test_a_database_that_is_away_stops_no_run_and_what_it_missed_is_record
 async def test_a_run_that_ends_without_a_result_while_the_database_is_away_can_be_retried(
     temporal: TemporalClient, foreign: str, way: str
 ) -> None:
-    graph, runs = Graph("ending"), list[str]()
-    graph.interrupt("ask", prompt="Go on?")
+    graph, runs = asking(), list[str]()
 
     @graph.node(retries=0)
     async def work(state: dict[str, Any]) -> None:
@@ -91,7 +95,6 @@ async def test_a_run_that_ends_without_a_result_while_the_database_is_away_can_b
         if len(runs) == 1:
             raise RuntimeError("once")
 
-    graph.edge(START, "ask")
     graph.edge("ask", "work")
     site = Site(temporal, graph)
     away = site.settings.model_copy(update={"database_url": foreign})
@@ -100,12 +103,7 @@ async def test_a_run_that_ends_without_a_result_while_the_database_is_away_can_b
         run_id = await site.start()
         handle = temporal.get_workflow_handle(run_id)
         run = site.client.run(run_id)
-
-        async def asked() -> list[views.InterruptView]:
-            view: views.RunView = await handle.query("state", result_type=views.RunView)
-            return view.interrupts
-
-        (question,) = await eventually(asked)
+        (question,) = (await shown(site, run_id)).interrupts
         if way == "cancelled":
             await handle.cancel()
         else:
@@ -118,8 +116,7 @@ async def test_a_run_that_ends_without_a_result_while_the_database_is_away_can_b
         await run.retry(principal=ANYBODY)
         if way == "cancelled":
             runs.append("cancelled")
-            (again,) = (await site.until(run_id, "awaiting-input")).interrupts
-            await run.respond(again.id, True, principal=ANYBODY)
+            await site.answer(run_id, True)
         await site.ended(run_id)
         told = [event.type async for event in run.events(follow=False)]
 
@@ -133,22 +130,14 @@ async def test_a_run_that_ends_without_a_result_while_the_database_is_away_can_b
 async def test_an_end_for_which_temporal_has_no_room_is_made_from_the_history(
     temporal: TemporalClient, foreign: str
 ) -> None:
-    graph = Graph("large")
-    graph.interrupt("ask", prompt="Go on?")
-    graph.edge(START, "ask")
-    site = Site(temporal, graph)
+    site = Site(temporal, asking())
     away = site.settings.model_copy(update={"database_url": foreign})
     site.settings, there = away, site.settings
     async with site.worker():
         # The memo of a cancelled workflow takes less.
         run_id = await site.start({"text": "x" * 20_000})
         handle = temporal.get_workflow_handle(run_id)
-
-        async def asked() -> list[views.InterruptView]:
-            view: views.RunView = await handle.query("state", result_type=views.RunView)
-            return view.interrupts
-
-        await eventually(asked)
+        await shown(site, run_id)
         await handle.cancel()
         with pytest.raises(WorkflowFailureError):
             await handle.result()

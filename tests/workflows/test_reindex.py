@@ -168,7 +168,7 @@ async def test_a_rewind_and_what_it_has_discarded_are_made_anew(temporal: Tempor
     async with site.worker():
         run_id = await site.start()
         run = site.client.run(run_id)
-        (gate,) = (await site.until(run_id, "awaiting-input")).interrupts
+        gate = await site.asked(run_id)
         for approved in (True, False):
             await run.respond(gate.id, {"approved": approved}, principal=ANYBODY)
             await site.ended(run_id)
@@ -209,7 +209,7 @@ async def test_what_a_task_recorded_that_came_to_nothing_is_taken_back(
     temporal: TemporalClient,
 ) -> None:
     async with begun(temporal, gated()) as (site, run):
-        (gate,) = (await site.until(run.run_id, "awaiting-input")).interrupts
+        gate = await site.asked(run.run_id)
         before = await everything(site, run.run_id)
     task = f"{await execution(site, run.run_id)}/99"
     await site.client.records.write(record_what_never_was, run.run_id, gate=gate, task=task)

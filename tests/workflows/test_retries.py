@@ -9,21 +9,13 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from sample_graphs import State
+from sample_graphs import State, alone
 from temporal_site import Site, begun, eventually
 from temporalio.client import Client as TemporalClient
 
-from abeyance import START, Backoff, Context, Graph
+from abeyance import Backoff, Context
 
 QUICK = Backoff(first="100ms", factor=1, most="100ms")
-
-
-def alone(function: Any, **options: Any) -> Graph:
-    """A graph of the one node `work`."""
-    graph = Graph("alone", state=State)
-    graph.node(name="work", **options)(function)
-    graph.edge(START, "work")
-    return graph
 
 
 @pytest.mark.parametrize("is_plain", [False, True])

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from changed_graphs import Payments
-from temporal_site import ANYBODY, Site
+from temporal_site import Site
 from temporalio.client import Client as TemporalClient
 
 from abeyance import Principal, Refusal
@@ -18,8 +18,7 @@ OPERATOR = Principal(subject="olga", capabilities=("runs:control",))
 async def failed(site: Site) -> str:
     """Start a run whose payment fails after the approval, and return its id."""
     run_id = await site.start({"amount": 3})
-    (asked,) = (await site.until(run_id, "awaiting-input")).interrupts
-    await site.client.run(run_id).respond(asked.id, True, principal=ANYBODY)
+    await site.answer(run_id, True)
     assert (await site.ended(run_id)).status == "failed"
     return run_id
 
@@ -62,8 +61,7 @@ async def test_a_conversation_has_the_retried_run_again_or_refuses_it(
     talk = "order-7"
     async with site.worker():
         run_id = await site.start({"amount": 3}, conversation_id=talk)
-        (asked,) = (await site.until(run_id, "awaiting-input")).interrupts
-        await site.client.run(run_id).respond(asked.id, True, principal=ANYBODY)
+        await site.answer(run_id, True)
         await site.ended(run_id)
         other = await site.start({"amount": 4}, conversation_id=talk)
         with pytest.raises(Refusal) as busy:

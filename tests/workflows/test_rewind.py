@@ -8,34 +8,35 @@ from typing import Any
 import pytest
 from agent_graphs import payments
 from changed_graphs import Payments
-from rewound import APPROVER, answer, events, opened, refused
 from sample_graphs import State, gated
-from temporal_site import ANYBODY, Site, begun
+from temporal_site import ANYBODY, Site, begun, refused
 from temporalio.client import Client as TemporalClient
 
-from abeyance import START, Context, Graph
+from abeyance import START, Context, Graph, Principal
 from abeyance.client import rewinds
 from abeyance.core.state import Limits
 from abeyance.errors import Code
 from abeyance.records import questions as asked
+
+APPROVER = Principal(subject="olga", capabilities=("runs:control", "runs:read", "pay"))
 
 
 async def test_a_run_that_has_ended_waits_again_for_the_answer_and_goes_another_way(
     temporal: TemporalClient,
 ) -> None:
     async with begun(temporal, gated(capability="pay"), {"amount": 3}) as (site, run):
-        question = await answer(site, run.run_id, {"approved": True})
+        question = await site.answer(run.run_id, {"approved": True})
         assert (await site.ended(run.run_id)).values["log"] == [
             "before",
             "after {'approved': True}",
         ]
-        numbers = [event.id for event in await events(site, run.run_id)]
+        numbers = [event.id for event in await site.recorded(run.run_id)]
 
         tried = await run.rewind(to=question.id, dry_run=True, principal=APPROVER)
         assert (await run.view()).status == "completed"
         done = await run.rewind(to=question.id, principal=APPROVER)
 
-        again = await opened(site, run.run_id)
+        again = await site.asked(run.run_id)
         assert again.id == question.id
         assert again.digest != question.digest
         assert (await run.view()).values["log"] == ["before"]
@@ -55,7 +56,7 @@ async def test_a_run_that_has_ended_waits_again_for_the_answer_and_goes_another_
         ended = await site.ended(run.run_id)
 
         assert (ended.status, ended.values["log"]) == ("completed", ["before", "late"])
-        standing = await events(site, run.run_id)
+        standing = await site.recorded(run.run_id)
         rewound = next(event for event in standing if event.type == "run.rewound")
         assert (rewound.actor, rewound.data["to"]) == ("olga", question.id)
         assert rewound.data["kept"] == int(done.discards[0].id) - 1
@@ -65,7 +66,7 @@ async def test_a_run_that_has_ended_waits_again_for_the_answer_and_goes_another_
         # The audit has what was discarded, too.
         audited = [json.loads(line)["type"] for line in (await run.audit()).splitlines()]
         assert audited.count("interrupt.answered") == 2
-        marked = [e for e in await events(site, run.run_id, discarded=True) if e.rewound_by]
+        marked = [e for e in await site.recorded(run.run_id, discarded=True) if e.rewound_by]
         assert [event.id for event in marked] == [event.id for event in done.discards]
         assert {event.rewound_by for event in marked} == {int(rewound.id)}
         await site.replays(run.run_id)
@@ -109,7 +110,7 @@ async def test_other_branches_of_an_open_run_lose_what_came_after_the_question(
         await run.respond(now.id, 6, principal=ANYBODY)
         await site.ended(run.run_id)
         await run.rewind(to=now.id)
-        assert (await opened(site, run.run_id)).id == now.id
+        assert (await site.asked(run.run_id)).id == now.id
         await site.replays(run.run_id)
 
 
@@ -126,7 +127,7 @@ async def test_a_run_that_was_ended_before_any_worker_had_it_begins_after_all(
     await run.rewind(to="start")
 
     async with site.worker():
-        await run.respond((await opened(site, run_id)).id, {"approved": True}, principal=ANYBODY)
+        await run.respond((await site.asked(run_id)).id, {"approved": True}, principal=ANYBODY)
         assert (await site.ended(run_id)).status == "completed"
         await site.replays(run_id)
 
@@ -140,7 +141,7 @@ async def test_a_run_that_was_ended_while_it_waited_waits_again(
     async with site.worker():
         run_id = await site.start()
         run, handle = site.client.run(run_id), temporal.get_workflow_handle(run_id)
-        question = await opened(site, run_id)
+        question = await site.asked(run_id)
         if end == "terminated":
             await handle.terminate()
         elif end == "cancelled":
@@ -151,7 +152,7 @@ async def test_a_run_that_was_ended_while_it_waited_waits_again(
 
         await run.rewind(to=question.id)
 
-        again = await opened(site, run_id)
+        again = await site.asked(run_id)
         assert (again.id, (await run.view()).values["log"]) == (question.id, ["before"])
         await run.respond(again.id, {"approved": True}, principal=ANYBODY)
         assert (await site.ended(run_id)).status == "completed"
@@ -168,12 +169,12 @@ async def test_a_question_that_was_asked_because_a_deadline_passed_is_open_again
     async with begun(temporal, graph) as (site, run):
         ended = await site.ended(run.run_id)
         assert (ended.status, ended.reason) == ("halted", "interrupt-timeout")
-        told = await events(site, run.run_id)
+        told = await site.recorded(run.run_id)
         boss = [event.data["id"] for event in told if event.type == "interrupt.opened"][-1]
 
         await run.rewind(to=boss)
 
-        assert (await opened(site, run.run_id)).id == boss
+        assert (await site.asked(run.run_id)).id == boss
         await run.respond(boss, True, principal=ANYBODY)
         assert (await site.ended(run.run_id)).status == "completed"
         await site.replays(run.run_id)
@@ -186,20 +187,20 @@ async def test_a_question_in_an_earlier_execution_is_open_again(temporal: Tempor
         graph.interrupt(name, prompt=f"{name}?")
         graph.edge(before, name)
     async with begun(temporal, graph, limits=Limits(continue_as_new_after=6)) as (site, run):
-        questions = [await answer(site, run.run_id, number) for number in range(len(names))]
+        questions = [await site.answer(run.run_id, number) for number in range(len(names))]
         await site.ended(run.run_id)
         assert await site.executions(run.run_id) > 1
 
         for number, question in reversed([*enumerate(questions)]):
             await run.rewind(to=question.id)
-            assert (await opened(site, run.run_id)).id == question.id
+            assert (await site.asked(run.run_id)).id == question.id
             answered = await site.client.records.read(asked.of_run, run.run_id, status="answered")
             assert {entry.id for entry in answered} == {each.id for each in questions[:number]}
 
         for number in range(len(names)):
-            await answer(site, run.run_id, number)
+            await site.answer(run.run_id, number)
         assert (await site.ended(run.run_id)).status == "completed"
-        standing = [event.type for event in await events(site, run.run_id)]
+        standing = [event.type for event in await site.recorded(run.run_id)]
         assert (standing.count("interrupt.answered"), standing[-1]) == (4, "run.completed")
         await site.replays(run.run_id)
 
@@ -218,23 +219,23 @@ async def test_a_run_goes_back_to_its_start_and_keeps_its_keys_and_its_starter(
     graph.edge(START, "pay")
     graph.edge("pay", "more")
     async with begun(temporal, graph) as (site, run):
-        before = await answer(site, run.run_id, 1)
+        before = await site.answer(run.run_id, 1)
         await site.ended(run.run_id)
 
         starter = (await run.view()).started_by
         done = await run.rewind(to="start", principal=ANYBODY)
 
-        after = await opened(site, run.run_id)
+        after = await site.asked(run.run_id)
         assert ANYBODY.subject != starter == (await run.view()).started_by
         assert len(keys) == 2
         assert keys[0] == keys[1]
         assert after.id != before.id
         assert [(each.node, each.attempts) for each in done.effects] == [("keyed.pay", 1)]
-        assert [event.type for event in await events(site, run.run_id)][:2] == [
+        assert [event.type for event in await site.recorded(run.run_id)][:2] == [
             "run.rewound",
             "run.started",
         ]
-        await answer(site, run.run_id, 2)
+        await site.answer(run.run_id, 2)
         await site.ended(run.run_id)
         await site.replays(run.run_id)
 
@@ -244,7 +245,7 @@ async def test_a_run_that_was_retried_goes_back_to_before_its_retry(
 ) -> None:
     payments = Payments(fails=1)
     async with begun(temporal, payments.graph(), {"amount": 3}) as (site, run):
-        question = await answer(site, run.run_id, True)
+        question = await site.answer(run.run_id, True)
         await site.ended(run.run_id)
         await run.retry()
         assert (await site.ended(run.run_id)).status == "completed"
@@ -252,8 +253,8 @@ async def test_a_run_that_was_retried_goes_back_to_before_its_retry(
         done = await run.rewind(to=question.id)
 
         assert "run.retried" in [event.type for event in done.discards]
-        assert (await opened(site, run.run_id)).id == question.id
-        await answer(site, run.run_id, True)
+        assert (await site.asked(run.run_id)).id == question.id
+        await site.answer(run.run_id, True)
         assert (await site.ended(run.run_id)).status == "completed"
         assert payments.done == ["check", "reserve", "pay", "reserve", "pay"]
 
@@ -301,21 +302,21 @@ async def test_whatever_asks_asks_again_and_repeats_nothing_from_before(
 ) -> None:
     hotel = Hotel()
     async with begun(temporal, getattr(hotel, kind)()) as (site, run):
-        first = await answer(site, run.run_id, 1)
-        last = await answer(site, run.run_id, 2)
+        first = await site.answer(run.run_id, 1)
+        last = await site.answer(run.run_id, 2)
         ended = await site.ended(run.run_id)
         before = [*hotel.done]
 
         await run.rewind(to=last.id)
-        assert (await opened(site, run.run_id)).id == last.id
-        await answer(site, run.run_id, 2)
+        assert (await site.asked(run.run_id)).id == last.id
+        await site.answer(run.run_id, 2)
         assert (await site.ended(run.run_id)).values == ended.values
         assert hotel.done == before
 
         await run.rewind(to=first.id)
-        assert (await opened(site, run.run_id)).id == first.id
-        await answer(site, run.run_id, 1)
-        again = await answer(site, run.run_id, 2)
+        assert (await site.asked(run.run_id)).id == first.id
+        await site.answer(run.run_id, 1)
+        again = await site.answer(run.run_id, 2)
         assert again.id != last.id
         assert (await site.ended(run.run_id)).values == ended.values
         await site.replays(run.run_id)
@@ -323,14 +324,14 @@ async def test_whatever_asks_asks_again_and_repeats_nothing_from_before(
 
 async def test_an_agent_waits_again_for_the_approval_of_its_call(temporal: TemporalClient) -> None:
     async with begun(temporal, payments(), {"task": "pay ada much"}) as (site, run):
-        question = await answer(site, run.run_id, {"approved": True})
+        question = await site.answer(run.run_id, {"approved": True})
         assert (await site.ended(run.run_id)).values["report"].count("sent 5000 to ada") == 1
 
         done = await run.rewind(to=question.id)
 
         assert "payments.clerk.transfer" in [each.node for each in done.effects]
-        assert (await opened(site, run.run_id)).id == question.id
-        await answer(site, run.run_id, {"approved": False})
+        assert (await site.asked(run.run_id)).id == question.id
+        await site.answer(run.run_id, {"approved": False})
         assert "sent" not in (await site.ended(run.run_id)).values["report"]
         told_then = [item.text for item in await run.transcript()]
         assert not any("sent 5000" in (text or "") for text in told_then)

@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 from changed_graphs import Payments
-from rewound import answer, events, opened, refused
-from sample_graphs import Held, State, gated
-from temporal_site import ANYBODY, Site, begun, eventually
+from sample_graphs import Held, State, asking, gated
+from temporal_site import ANYBODY, Site, begun, eventually, refused
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import EventType, ResetReapplyType
 from temporalio.api.workflowservice.v1 import (
@@ -36,15 +35,12 @@ from abeyance.runtime import retries
 async def test_a_question_that_was_settled_as_soon_as_it_was_asked_has_no_point(
     temporal: TemporalClient,
 ) -> None:
-    graph = Graph("late", state=State)
-    graph.interrupt("go", prompt="Go?")
-    graph.edge(START, "go")
-    site = Site(temporal, graph)
+    site = Site(temporal, asking())
     run_id = await site.start()
     await temporal.get_workflow_handle(run_id).cancel()
     async with site.worker():
         await site.ended(run_id)
-        told = await events(site, run_id)
+        told = await site.recorded(run_id)
         (question,) = [event.data["id"] for event in told if event.type == "interrupt.opened"]
 
         refusal = await refused(site.client.run(run_id).rewind(to=question))
@@ -80,10 +76,10 @@ async def test_values_are_not_patched_where_code_was_under_way(temporal: Tempora
 
 async def test_a_call_that_is_repeated_with_its_key_rewinds_once(temporal: TemporalClient) -> None:
     async with begun(temporal, gated(), limits=Limits(continue_as_new_after=6)) as (site, run):
-        question = await answer(site, run.run_id, {"approved": True})
+        question = await site.answer(run.run_id, {"approved": True})
         await site.ended(run.run_id)
         await run.rewind(to=question.id, key="once")
-        await answer(site, run.run_id, {"approved": False})
+        await site.answer(run.run_id, {"approved": False})
         ended = await site.ended(run.run_id)
 
         await run.rewind(to=question.id, key="once")
@@ -101,7 +97,7 @@ async def test_a_call_that_was_cut_off_before_its_patch_is_repeated_with_its_key
     async with site.worker():
         run_id = await site.start({"amount": 3})
         run = site.client.run(run_id, graph)
-        question = await answer(site, run_id, {"approved": True})
+        question = await site.answer(run_id, {"approved": True})
         await site.ended(run_id)
         past = (await site.history(run_id)).events
         accepted = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED
@@ -120,10 +116,10 @@ async def test_a_call_that_was_cut_off_before_its_patch_is_repeated_with_its_key
         )
 
         async def is_rewound() -> bool:
-            return any(each.type == "run.rewound" for each in await events(site, run_id))
+            return any(each.type == "run.rewound" for each in await site.recorded(run_id))
 
         await eventually(is_rewound)
-        assert (await opened(site, run_id)).prompt == "Pay 3?"
+        assert (await site.asked(run_id)).prompt == "Pay 3?"
 
         same: dict[str, Any] = {"to": question.id, "patch": {"amount": 4}, "key": "once"}
         await run.rewind(**same, principal=ANYBODY)
@@ -132,14 +128,14 @@ async def test_a_call_that_was_cut_off_before_its_patch_is_repeated_with_its_key
 
         assert [entry.prompt for entry in view.interrupts] == ["Pay 4?"]
         assert await run.view() == view
-        assert [each.type for each in await events(site, run_id)].count("run.rewound") == 1
+        assert [each.type for each in await site.recorded(run_id)].count("run.rewound") == 1
 
 
 async def test_a_rewind_that_was_planned_before_another_one_is_not_carried_out(
     temporal: TemporalClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with begun(temporal, gated(), {"amount": 3}) as (site, run):
-        question = await answer(site, run.run_id, {"approved": True})
+        question = await site.answer(run.run_id, {"approved": True})
         await site.ended(run.run_id)
         planned = rewinds.planned
 
@@ -153,8 +149,8 @@ async def test_a_rewind_that_was_planned_before_another_one_is_not_carried_out(
         with pytest.raises(Unavailable, match="while its rewind was planned: repeat the call"):
             await run.rewind(to=question.id)
 
-        again = await opened(site, run.run_id)
-        rewound = [each for each in await events(site, run.run_id) if each.type == "run.rewound"]
+        again = await site.asked(run.run_id)
+        rewound = [each for each in await site.recorded(run.run_id) if each.type == "run.rewound"]
         assert (again.id != question.id, [each.data["to"] for each in rewound]) == (True, ["start"])
         await site.replays(run.run_id)
 
@@ -175,7 +171,7 @@ async def test_a_run_at_which_nothing_has_happened_since_stays_as_it_is(
             held.release.set()
             # What the question's task told is written in a later one, since nobody could write it then.
             await eventually(partial(_is_recording, handle))
-        question = await opened(site, run.run_id)
+        question = await site.asked(run.run_id)
         await eventually(partial(_is_at_rest, handle))
         before = await handle.describe()
 
@@ -213,14 +209,14 @@ async def test_a_run_that_is_ending_is_not_rewound_and_one_that_is_paused_is(
     graph.edge(START, "go")
     graph.edge("go", "hold")
     async with begun(temporal, graph) as (site, run):
-        question = await answer(site, run.run_id, 1)
+        question = await site.answer(run.run_id, 1)
         await eventually(lambda: held.started)
         await run.pause()
         await site.until(run.run_id, "paused")
         await run.rewind(to=question.id)
-        assert (await opened(site, run.run_id)).id == question.id
+        assert (await site.asked(run.run_id)).id == question.id
 
-        await answer(site, run.run_id, 1)
+        await site.answer(run.run_id, 1)
         await eventually(lambda: held.started == 2)
         await run.cancel(grace=60)
         await site.until(run.run_id, "ending")
@@ -235,7 +231,7 @@ async def test_a_run_that_is_paused_through_temporal_is_not_rewound(
     temporal: TemporalClient,
 ) -> None:
     async with begun(temporal, gated()) as (site, run):
-        question = await opened(site, run.run_id)
+        question = await site.asked(run.run_id)
         about = {"namespace": temporal.namespace, "workflow_id": run.run_id}
         await temporal.workflow_service.pause_workflow_execution(
             PauseWorkflowExecutionRequest(**about)
@@ -247,14 +243,14 @@ async def test_a_run_that_is_paused_through_temporal_is_not_rewound(
         await temporal.workflow_service.unpause_workflow_execution(
             UnpauseWorkflowExecutionRequest(**about)
         )
-        await answer(site, run.run_id, {"approved": True})
+        await site.answer(run.run_id, {"approved": True})
         await site.ended(run.run_id)
 
 
 async def test_a_point_whose_history_is_deleted_is_gone(temporal: TemporalClient) -> None:
     payments = Payments(fails=1)
     async with begun(temporal, payments.graph(), {"amount": 3}) as (site, run):
-        question = await answer(site, run.run_id, True)
+        question = await site.answer(run.run_id, True)
         await site.ended(run.run_id)
         first = WorkflowExecution(
             workflow_id=run.run_id, run_id=(await site.history(run.run_id)).run_id

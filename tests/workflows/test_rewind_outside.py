@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 from mishaps import Mishaps
-from rewound import answer, events, opened, refused
 from sample_graphs import gated
-from temporal_site import ANYBODY, Site, begun, eventually
+from temporal_site import ANYBODY, Site, begun, eventually, refused
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import Client as TemporalClient
@@ -31,20 +30,20 @@ async def test_a_run_of_a_conversation_takes_its_place_again_or_is_refused(
     async with site.worker():
         talk = "rewound talk"
         run_id = await site.start(conversation_id=talk)
-        question = await answer(site, run_id, {"approved": True})
+        question = await site.answer(run_id, {"approved": True})
         await site.ended(run_id)
         other = await site.start(conversation_id=talk)
 
         busy = await refused(site.client.run(run_id).rewind(to=question.id))
         assert busy.code is Code.CONVERSATION_BUSY
         assert (await site.client.run(run_id).view()).status == "completed"
-        await answer(site, other, {"approved": True})
+        await site.answer(other, {"approved": True})
         await site.ended(other)
         await site.client.run(run_id).rewind(to=question.id)
 
         taken = await refused(site.start(conversation_id=talk))
         assert taken.details["run_id"] == run_id
-        await answer(site, run_id, {"approved": True})
+        await site.answer(run_id, {"approved": True})
         await site.ended(run_id)
         await site.start(conversation_id=talk)
 
@@ -58,7 +57,7 @@ async def test_a_reset_that_is_not_answered_lets_in_no_second_agent_and_bars_non
     async with site.worker():
         talk = f"unanswered {was_done}"
         run_id = await site.start(conversation_id=talk)
-        question = await answer(site, run_id, {"approved": True})
+        question = await site.answer(run_id, {"approved": True})
         await site.ended(run_id)
         mishaps.was_done = was_done
         lost = RPCError("lost", RPCStatusCode.UNAVAILABLE, b"")
@@ -70,12 +69,12 @@ async def test_a_reset_that_is_not_answered_lets_in_no_second_agent_and_bars_non
         taken = await refused(site.start(conversation_id=talk))
         assert (taken.code, taken.details["run_id"]) == (Code.CONVERSATION_BUSY, run_id)
         if was_done:
-            await opened(site, run_id)
+            await site.asked(run_id)
         # A minute later.
         monkeypatch.setattr(claims, "_UNSTARTED", timedelta(0))
         if was_done:
             assert (await refused(site.start(conversation_id=talk))).details["run_id"] == run_id
-            await answer(site, run_id, {"approved": False})
+            await site.answer(run_id, {"approved": False})
             await site.ended(run_id)
         next_one = await site.start(conversation_id=talk)
         assert await site.client.conversations.runs(talk) == [next_one]
@@ -91,10 +90,10 @@ async def test_a_rewound_run_may_have_its_place_in_the_conversation_still(
         talk = f"still there, {why}"
         run_id = await site.start(conversation_id=talk)
         if why == "it was terminated":
-            question = await opened(site, run_id)
+            question = await site.asked(run_id)
             await temporal.get_workflow_handle(run_id).terminate()
         else:
-            question = await answer(site, run_id, {"approved": True})
+            question = await site.answer(run_id, {"approved": True})
             await site.ended(run_id)
             lost = RPCError("lost", RPCStatusCode.UNAVAILABLE, b"")
             mishaps.come("reset_workflow_execution", *[lost] * 100)
@@ -104,7 +103,7 @@ async def test_a_rewound_run_may_have_its_place_in_the_conversation_still(
         await site.client.run(run_id).rewind(to=question.id)
 
         assert (await refused(site.start(conversation_id=talk))).details["run_id"] == run_id
-        await answer(site, run_id, {"approved": False})
+        await site.answer(run_id, {"approved": False})
         await site.ended(run_id)
         await site.start(conversation_id=talk)
 
@@ -118,7 +117,7 @@ async def test_what_comes_while_no_worker_has_seen_the_rewind_meets_the_rewound_
     async with site.worker():
         run_id = await site.start()
         run = site.client.run(run_id)
-        question = await answer(site, run_id, {"approved": True})
+        question = await site.answer(run_id, {"approved": True})
         await site.ended(run_id)
     await run.rewind(to=question.id)
     await run.pause()
@@ -130,13 +129,13 @@ async def test_what_comes_while_no_worker_has_seen_the_rewind_meets_the_rewound_
         view = await site.until(run_id, "paused")
         assert [entry.id for entry in view.interrupts] == [question.id]
         await run.resume()
-        await answer(site, run_id, {"approved": False})
+        await site.answer(run_id, {"approved": False})
         await site.ended(run_id)
 
-        standing = [event.type for event in await events(site, run_id)]
+        standing = [event.type for event in await site.recorded(run_id)]
         assert standing.count("run.rewound") == 1
         assert standing.index("run.rewound") < standing.index("run.paused")
-        assert len(standing) == len({event.id for event in await events(site, run_id)})
+        assert len(standing) == len({event.id for event in await site.recorded(run_id)})
         await site.replays(run_id)
 
 
@@ -153,7 +152,7 @@ async def test_a_reset_of_which_nobody_has_told_the_records_is_recorded_as_a_rew
     temporal: TemporalClient, reason: str, actor: str, data: dict[str, Any]
 ) -> None:
     async with begun(temporal, gated()) as (site, run):
-        await answer(site, run.run_id, {"approved": True})
+        await site.answer(run.run_id, {"approved": True})
         await site.ended(run.run_id)
         await temporal.workflow_service.reset_workflow_execution(
             ResetWorkflowExecutionRequest(
@@ -166,7 +165,7 @@ async def test_a_reset_of_which_nobody_has_told_the_records_is_recorded_as_a_rew
         )
 
         async def rewound() -> list[views.Event]:
-            return [each for each in await events(site, run.run_id) if each.type == "run.rewound"]
+            return [each for each in await site.recorded(run.run_id) if each.type == "run.rewound"]
 
         (event,) = await eventually(rewound)
         assert (event.actor, event.data) == (actor, {**data, "kept": 0})

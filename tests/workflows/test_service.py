@@ -16,6 +16,7 @@ from dev_stack import call
 from google.protobuf.duration_pb2 import Duration
 from killable import worker_process
 from rpc_counter import counted
+from sample_graphs import asking
 from stack import app_for, served
 from temporal_site import Site, eventually
 from temporalio.api.enums.v1 import IndexedValueType
@@ -25,12 +26,11 @@ from temporalio.api.operatorservice.v1 import (
 )
 from temporalio.api.workflowservice.v1 import (
     RegisterNamespaceRequest,
-    SetWorkerDeploymentCurrentVersionRequest,
 )
 from temporalio.client import Client as TemporalClient
 from temporalio.service import RPCError
 
-from abeyance import START, Graph, names
+from abeyance import names
 from abeyance.check import check_runs
 from abeyance.errors import SettingsError, Unavailable
 from abeyance.temporal.connection import (
@@ -55,30 +55,8 @@ def app(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def asking() -> Graph:
-    graph = Graph("asking")
-    graph.interrupt("ask", prompt="Pay?")
-    graph.edge(START, "ask")
-    return graph
-
-
 soon = partial(eventually, seconds=90)
 """Processes start slowly where much else is done."""
-
-
-async def make_current(site: Site, build: str, *, allow_no_pollers: bool = False) -> bool:
-    request = SetWorkerDeploymentCurrentVersionRequest(
-        namespace=site.temporal.namespace,
-        deployment_name=site.settings.task_queue,
-        build_id=build,
-        allow_no_pollers=allow_no_pollers,
-    )
-    try:
-        await site.temporal.workflow_service.set_worker_deployment_current_version(request)
-    except RPCError:
-        # Temporal does not know the worker yet.
-        return False
-    return True
 
 
 @pytest.mark.slow
@@ -106,11 +84,11 @@ async def test_builds_that_no_worker_serves_are_told_of(
 
         with worker("v1") as first:
             alone = await soon(lambda: ready("is current"))
-            await soon(lambda: make_current(site, "v1"))
+            await site.make_current("v1")
             well = await soon(lambda: ready('"ready":true'))
             await site.until(await site.start(), "awaiting-input")
             with worker("v2"):
-                await soon(lambda: make_current(site, "v2"))
+                await site.make_current("v2")
                 first.terminate()
                 await asyncio.to_thread(first.wait)
                 parked = await soon(lambda: ready("'v1'"))
@@ -136,7 +114,7 @@ async def test_workers_without_versions_that_get_no_runs_are_told_of_before_a_de
     queue = site.settings.task_queue
     async with site.worker():
         await eventually(lambda: live_workers(temporal, queue))
-        assert await make_current(site, "gone", allow_no_pollers=True)
+        await site.make_current("gone", allow_no_pollers=True)
         served = await service(temporal, queue)
         report = await check_runs(temporal, queue, site.graphs)
 

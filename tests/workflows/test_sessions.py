@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from sample_graphs import gated
-from temporal_site import Site, begun, eventually
+from temporal_site import Site, eventually
 from temporalio.client import Client as TemporalClient
 
 from abeyance import commands
@@ -106,36 +106,26 @@ async def test_what_is_inactive_is_evicted_and_what_has_a_deadline_is_not(
         assert await site.client.runs.evict(inactive_for=0) == []
 
 
-async def test_all_but_the_most_recent_can_be_evicted(temporal: TemporalClient) -> None:
-    site = Site(temporal, gated())
-    async with site.worker():
-        runs = []
-        for _ in range(5):
-            runs.append(await site.start())
-            await site.until(runs[-1], "awaiting-input")
-        listed = [run.run_id for run in await site.client.runs.active()]
-
-        assert listed == runs[::-1]
-        assert await site.client.runs.evict(keep=2) == runs[:3]
-        assert await site.client.runs.evict(keep=9) == []
-        for run_id in runs[:3]:
-            assert (await site.ended(run_id)).status == "halted"
-
-
-async def test_a_worker_evicts_what_was_inactive_for_as_long_as_the_settings_say(
+async def test_all_but_the_most_recent_can_be_evicted_and_a_worker_evicts_as_its_settings_say(
     temporal: TemporalClient,
 ) -> None:
-    async with begun(temporal, gated()) as (site, run):
-        await site.until(run.run_id, "awaiting-input")
-        for timeout in (0.0, 3_600.0):
-            await tend(
-                site.client, site.settings.model_copy(update={"session_inactive_timeout": timeout})
-            )
-            assert (await run.view()).status == "awaiting-input"
-        await tend(
-            site.client, site.settings.model_copy(update={"session_inactive_timeout": 0.001})
-        )
-        assert (await site.ended(run.run_id)).reason == "evicted"
+    site = Site(temporal, gated())
+    client = site.client
+    async with site.worker():
+        runs = []
+        for _ in range(3):
+            runs.append(await site.start())
+            await site.until(runs[-1], "awaiting-input")
+
+        assert [run.run_id for run in await client.runs.active()] == runs[::-1]
+        assert await client.runs.evict(keep=2) == runs[:1]
+        assert await client.runs.evict(keep=9) == []
+        for timeout, left in ((0.0, runs[:0:-1]), (3_600.0, runs[:0:-1]), (0.001, [])):
+            update = {"session_inactive_timeout": timeout}
+            await tend(client, site.settings.model_copy(update=update))
+            assert [run.run_id for run in await client.runs.active()] == left
+        for run_id in runs:
+            assert (await site.ended(run_id)).reason == "evicted"
 
 
 async def test_a_session_is_cancelled_at_its_end_also_by_an_error_which_goes_on(

@@ -68,14 +68,14 @@ async def after(temporal: TemporalClient) -> AsyncIterator[After]:
         before = AuditedSite(lost, graph())
         async with before.worker():
             ended = await before.start()
-            (asked,) = (await before.until(ended, "awaiting-input")).interrupts
+            asked = await before.asked(ended)
             answer = {"approved": True, "remember": {"for": "8h", "where": "graph"}}
             await before.client.run(ended).respond(asked.id, answer, principal=ADA)
             await before.ended(ended)
         # A yes to 5 covers no 500.
         async with before.worker(graph(500)):
             open_ = await before.start(labels={"team": "blue"})
-            (question,) = (await before.until(open_, "awaiting-input")).interrupts
+            question = await before.asked(open_)
         until = datetime.now(UTC) + timedelta(days=3)
         delegation = await before.client.delegations.make("ben", until=until, principal=ADA)
         (grant,) = await before.client.grants.list(ADA)
@@ -225,7 +225,7 @@ async def test_runs_are_as_a_backup_of_temporal_has_them_and_later_ones_are_lost
         before = await site()
         async with before.worker():
             run_id = await before.start()
-            (asked,) = (await before.until(run_id, "awaiting-input")).interrupts
+            asked = await before.asked(run_id)
         server.kill()
         shutil.copytree(data, backup)
         server.start()

@@ -10,7 +10,7 @@ from datetime import datetime
 
 from sample_graphs import Held, chain, gated
 from temporal_cli import Operator
-from temporal_site import ANYBODY, Site, eventually
+from temporal_site import Site, eventually
 from temporalio.api.common.v1 import Payload
 from temporalio.client import Client as TemporalClient
 from temporalio.client import WorkflowExecutionStatus
@@ -117,7 +117,7 @@ async def test_a_question_that_asks_for_a_capability_is_refused_and_stays_open(
         refused = await operator.respond(run_id, response={"approved": True})
         after = len((await site.history(run_id)).events)
         view = await site.until(run_id, "awaiting-input")
-        await site.client.run(run_id).respond(response={"approved": True}, principal=ANYBODY)
+        await site.answer(run_id, {"approved": True})
         ended = await site.ended(run_id)
 
         assert refused.code == 1

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from sample_graphs import State, chain, gated
+from sample_graphs import State, asking, chain, gated
 from temporal_site import ANYBODY, Site, begun, eventually
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client as TemporalClient
@@ -79,9 +79,7 @@ async def test_five_hundred_visits_with_sixty_kilobytes_of_values(
 
 
 async def test_a_prompt_as_long_as_a_book_does_not_end_the_run(temporal: TemporalClient) -> None:
-    graph = Graph("long")
-    graph.interrupt("ask", prompt="{book}", requested_capability="c" * 3_000)
-    graph.edge(START, "ask")
+    graph = asking(prompt="{book}", requested_capability="c" * 3_000)
     async with begun(temporal, graph, {"book": "\u00e9" * 200_000}) as (site, run):
         waiting = await site.until(run.run_id, "awaiting-input")
         described = await temporal.get_workflow_handle(run.run_id).describe()

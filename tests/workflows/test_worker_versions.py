@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from temporal_site import ANYBODY, Site, eventually
-from temporalio.api.workflowservice.v1 import SetWorkerDeploymentCurrentVersionRequest
+from temporal_site import ANYBODY, Site
 from temporalio.client import Client as TemporalClient
-from temporalio.service import RPCError
 
 from abeyance import START, Graph
 from abeyance.settings import Settings
@@ -39,37 +36,18 @@ async def worker_of(site: Site, build: str, versioning: str) -> AsyncIterator[No
         yield
 
 
-async def make_current(site: Site, build: str) -> None:
-    """Make a build the one that new runs go to, as soon as Temporal knows its worker."""
-
-    async def made() -> bool:
-        request = SetWorkerDeploymentCurrentVersionRequest(
-            namespace=site.temporal.namespace,
-            deployment_name=site.settings.task_queue,
-            build_id=build,
-            identity=f"test-{uuid.uuid4().hex}",
-        )
-        try:
-            await site.temporal.workflow_service.set_worker_deployment_current_version(request)
-        except RPCError:
-            return False
-        return True
-
-    await eventually(made)
-
-
 @pytest.mark.parametrize(("versioning", "by"), [("pinned", "one"), ("auto-upgrade", "two")])
 async def test_a_run_that_waits_keeps_its_build_or_moves_to_the_current_one(
     temporal: TemporalClient, versioning: str, by: str
 ) -> None:
     site = Site(temporal, graph_of("any"))
     async with worker_of(site, "one", versioning), worker_of(site, "two", versioning):
-        await make_current(site, "one")
+        await site.make_current("one")
         run_id = await site.start()
-        (asked,) = (await site.until(run_id, "awaiting-input")).interrupts
-        await make_current(site, "two")
+        asked = await site.asked(run_id)
+        await site.make_current("two")
         later = await site.start()
-        (other,) = (await site.until(later, "awaiting-input")).interrupts
+        other = await site.asked(later)
         for run, question in ((run_id, asked), (later, other)):
             await site.client.run(run).respond(question.id, True, principal=ANYBODY)
         ended = [await site.ended(run) for run in (run_id, later)]
