@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Final
 
 from pydantic import ValidationError
 
@@ -26,6 +27,13 @@ from abeyance.schemas import answer_types
 from abeyance.schemas.json_schema import escaped, schema_of
 from abeyance.schemas.state_model import ValuesError, at_pointer
 from abeyance.wire import GivenAnswer, TakenAnswer
+
+_OF_CALLS: Final = ("arguments", "reason", "remember", "result")
+"""What the answer to an approval of a tool call may have beside `approved`."""
+_NO_CALL: Final = (
+    "this question is no approval of a tool call, and its answer has no such field: leave it out, or say "
+    "it in the note"
+)
 
 
 def typed(
@@ -129,9 +137,22 @@ def _written(graphs: Mapping[str, Graph], given: GivenAnswer) -> Json:
             is_edit = canonical(edited) != canonical(given.shown["arguments"])
             return {**rest, "arguments": edited} if is_edit else rest
         case "question" | "rule", answer:
-            return _answer(graph, given, answer)
+            written = _answer(graph, given, answer)
+            _refuse_lost(answer, written)
+            return written
         case _, answer:
             return answer
+
+
+def _refuse_lost(answer: Json, written: Json) -> None:
+    """Raise ValuesError for what only an approval of a call takes, if the type has dropped it."""
+    if not (isinstance(answer, Mapping) and isinstance(written, Mapping)):
+        return
+    if not isinstance(answer.get("approved"), bool):
+        return
+    lost = [name for name in _OF_CALLS if name in answer and name not in written]
+    if errors := [{"pointer": f"/{name}", "message": _NO_CALL} for name in lost]:
+        raise ValuesError(_NO_CALL, errors)
 
 
 @contextmanager

@@ -251,6 +251,32 @@ async def test_an_answer_that_its_type_would_read_as_another_one_later_is_refuse
         assert told in refused.message
 
 
+class Verdict(BaseModel):
+    approved: bool
+    note: str = ""
+
+
+@pytest.mark.parametrize("name", ["arguments", "reason", "remember", "result"])
+async def test_what_only_an_approval_takes_is_not_dropped_unseen_by_another_type(
+    name: str,
+) -> None:
+    answer: Json = {"approved": False, name: "x"}
+    trial = InMemoryRun(asking(Verdict))
+    await trial.start()
+
+    refused = await refusal_of(trial, "ask", answer)
+
+    assert refused.code == "invalid_answer"
+    assert f"/{name}: this question is no approval of a tool call" in refused.message
+    await trial.respond("ask", {"approved": False})
+    fields: dict[str, Any] = {"approved": bool, name: str}
+    for type_ in (create_model("Own", **fields), dict[str, Any]):
+        trial = InMemoryRun(asking(type_))
+        await trial.start()
+        await trial.respond("ask", answer)
+        assert trial.values["it"] == answer
+
+
 async def test_a_question_for_a_secret_is_a_fault() -> None:
     class Login(BaseModel):
         password: SecretStr
