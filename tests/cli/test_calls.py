@@ -18,13 +18,6 @@ from dev_stack import Place, Stack, command
 NOBODY = "http://127.0.0.1:1"
 
 
-@pytest.fixture(scope="module")
-def waiting(standing: Stack) -> str:
-    """A run that waits for an answer, and is to be refused something."""
-    standing.start("refusing", amount=7)
-    return "refusing"
-
-
 def test_a_run_is_started_looked_at_answered_and_read(terminal: Terminal, standing: Stack) -> None:
     started = terminal.told(
         *("run", "sum", "--run-id", "by-hand", "--label", "team=a", "--label", "note=x=y"),
@@ -58,8 +51,6 @@ def test_a_run_is_started_with_a_pause_before_a_node(terminal: Terminal, standin
     started = terminal.told("run", "sum", "--run-id", "asked-before", *options, "--wait")
 
     assert (started["status"], started["interrupts"][0]["kind"]) == ("awaiting-input", "static")
-    code, _, err = terminal.call("run", "sum", "--on-error", "goto:add")
-    assert (code, "on_error" in err) == (3, True)
 
 
 def test_a_run_is_paused_resumed_and_cancelled(terminal: Terminal, standing: Stack) -> None:
@@ -133,31 +124,6 @@ def test_json_is_no_command_to_the_terminal_and_means_what_it_meant(
     assert label in json.loads(out)["interrupts"][0]["prompt"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code"),
-    [
-        (["show", "nobody"], "unknown_run"),
-        (["show", "no body"], "invalid_run_id"),
-        (["run", "sum", "--input", '{"amount": "many"}'], "invalid_input"),
-        (["respond", "refusing", '"a text"'], "invalid_answer"),
-        (["pause", "refusing", "--on-timeout", "later"], "invalid_body"),
-        (["run", "sum", "--on-error", ""], "invalid_body"),
-        (["claim", "refusing.0123456789abcdef", "--for", ""], "invalid_body"),
-        (["delegate", "bo", "1d", "--from", ""], "invalid_body"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else " ".join(value),
-)
-def test_a_refusal_is_a_readable_line_and_exit_code_three(
-    terminal: Terminal, waiting: str, arguments: list[str], code: str
-) -> None:
-    exit_code, out, err = terminal.call(*arguments)
-
-    assert (exit_code, out) == (3, "")
-    first, *others = err.splitlines()
-    assert first.startswith(f"abeyance: {code}: ")
-    assert len(others) <= 1
-
-
 def test_with_json_a_refusal_is_the_problem_of_the_api(terminal: Terminal) -> None:
     code, out, err = terminal.call("show", "nobody", "--json")
 
@@ -196,53 +162,6 @@ def test_what_is_refused_without_a_call_has_the_same_form(terminal: Terminal, co
     assert (problem["code"], problem["type"]) == ("wrong_usage", "urn:abeyance:problem:wrong_usage")
     assert problem["title"]
     assert problem["detail"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "hint"),
-    [
-        (["respond", "any", "yes"], "is not JSON"),
-        (["respond", "any", "NaN"], "is not JSON"),
-        (["respond", "any", '"\\ud800"'], "is not JSON"),
-        (["respond", "any"], "exactly one answer is required"),
-        (["respond", "any", "1", "--response", "2"], "exactly one answer is required"),
-        (["run", "sum", "--input", "@nothing.json"], "nothing.json cannot be read"),
-        (["run", "sum", "--input", "@"], "--input: write the name of a file after @"),
-        (["run", "sum", "--input", '{"a": [{"b": 1, "b": 1}]}'], "--input: 'b' has several values"),
-        (["respond", "any", '{"approved": false, "approved": true}'], "ANSWER: 'approved' has"),
-        (["edit", "any", "a=1", "a=2"], "FIELD: 'a' has several values"),
-        (["edit", "any", 'a={"b": 1, "b": 2}'], "a: 'b' has several values"),
-        (["run", "sum", "--label", "team"], "write name=value"),
-        (["run", "sum", "--label", "a=b", "--label", "a=c"], "--label: 'a' has several values"),
-        (["retry", "any", "--map", "a=b"], "--map is for the graph of today: add --today"),
-        (["migrate", "any", "--map", "a=b", "--map", "a=c"], "--map: 'a' has several values"),
-        (["cancel", "any", "--now", "--grace", "5s"], "leave out --grace, or --now"),
-        (["run"], "Missing argument 'GRAPH': see `abeyance run --help`"),
-        (["show", "any", "--colour"], "No such option"),
-        (["list", "--limit", "0"], "greater than or equal to 1 (got '0')"),
-        (["inbox", "--min-risk", "some"], "(got 'some')"),
-        (["--as", "", "list"], "'' is not a subject"),
-        # As Python reads bytes that are no text.
-        (["respond", "any", "--reject", "\udcff"], "is not valid Unicode"),
-        (["grants", "revoke", "\udcff"], "ID: '?' is not an id"),
-        (["delegations", "--delete", ".."], "--delete: '..' is not an id"),
-        (["graph", "show", "\udcff"], "NAME: '?' is not an id"),
-        (["pay"], "No such command 'pay': see `abeyance --help`"),
-        (["setup", "--retention", "a while"], "'a while' is not a duration"),
-        (
-            ["graph", "check", "gone.yaml"],
-            "'gone.yaml' cannot be read: No such file or directory\n",
-        ),
-    ],
-    ids=lambda value: value if isinstance(value, str) else " ".join(value),
-)
-def test_wrong_usage_is_exit_code_two(terminal: Terminal, arguments: list[str], hint: str) -> None:
-    code, out, err = terminal.call(*arguments)
-
-    assert (code, out) == (2, "")
-    (line,) = err.splitlines(keepends=True)
-    assert line.startswith("abeyance: ")
-    assert hint in line
 
 
 @pytest.mark.parametrize(

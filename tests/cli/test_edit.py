@@ -2,7 +2,6 @@
 
 from datetime import UTC, datetime, timedelta
 
-import pytest
 from command_line import Terminal
 from dev_stack import Stack
 
@@ -45,32 +44,3 @@ def test_a_deadline_is_set_moved_and_removed(terminal: Terminal, standing: Stack
     far = datetime.fromisoformat(entry["deadline"]) - datetime.now(UTC)
     assert timedelta(days=1, hours=23) < far <= timedelta(days=2)
     assert terminal.told("deadline", question, "none")["deadline"] is None
-
-
-@pytest.mark.parametrize(
-    ("arguments", "exit_code", "hint"),
-    [
-        (["edit", "refused-edit", "amount"], 2, "write name=JSON"),
-        (["edit", "refused-edit", "label=text"], 2, "put a string in quotes"),
-        (["edit", "refused-edit", "label={'a': 1}"], 2, "strings take double quotes"),
-        (["edit", "refused-edit", "label=new.json"], 2, "write @new.json"),
-        (["edit", "refused-edit", "colour=1"], 3, "invalid_input"),
-        (["edit", "nobody", "amount=1"], 3, "unknown_run"),
-        (["deadline", "refused-edit.0123456789abcdef", "1d"], 3, "unknown_interrupt"),
-        (["deadline", "refused-edit", "1d"], 2, "is not an interrupt id"),
-        (["deadline", "refused-edit.0123456789abcdef"], 2, "nothing is to be changed"),
-        (["deadline", "refused-edit.0123456789abcdef", "P1M"], 2, "has months or years"),
-        (["deadline", "refused-edit.0123456789abcdef", "tomorrow"], 3, "/deadline: "),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
-)
-def test_a_change_that_cannot_be_made_is_told(
-    terminal: Terminal, standing: Stack, arguments: list[str], exit_code: int, hint: str
-) -> None:
-    if terminal.call("show", "refused-edit")[0] == 3:
-        standing.start("refused-edit")
-
-    code, out, err = terminal.call(*arguments)
-
-    assert (code, out) == (exit_code, "")
-    assert hint in err

@@ -105,49 +105,6 @@ def test_the_inbox_is_narrowed_by_capability_and_deadline(
     assert terminal.told("inbox", "--before", "2100-01-01T00:00Z")["items"] == []
 
 
-@pytest.mark.parametrize(
-    ("arguments", "hint"),
-    [
-        (["list", "--status", "asleep"], "'asleep' is not a status of a run"),
-        (["list", "--label", "team"], "write name=value"),
-        (["list", "--cursor", "x"], "is not a cursor of this list"),
-        (["list", "--order", "newest"], "newest"),
-        (
-            ["list", "--from", "2026-02-01T00:00Z", "--to", "2026-01-01T00:00Z"],
-            "is after 2026-01-01",
-        ),
-        (["inbox", "--before", "soon"], "a time is text such as"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else " ".join(value),
-)
-def test_a_filter_that_cannot_be_used_is_told(
-    terminal: Terminal, arguments: list[str], hint: str
-) -> None:
-    code, out, err = terminal.call(*arguments)
-
-    assert (code, out) == (3, "")
-    assert hint in err
-
-
-FILTERS = {
-    "list": "status graph conversation label cursor from to order",
-    "approvals": "from to person capability graph outcome fields sum cursor",
-    "inbox": "capability graph conversation before assignee priority order cursor",
-    "events": "type graph capability after",
-    "events --follow": "after",
-}
-
-
-@pytest.mark.parametrize(
-    "command",
-    [f"{command} --{name}" for command, names in FILTERS.items() for name in names.split()],
-)
-def test_an_empty_filter_is_refused_and_is_not_left_out(terminal: Terminal, command: str) -> None:
-    code, out, err = terminal.call(*command.split(), "")
-
-    assert (code, out) == (3, ""), err
-
-
 async def test_a_command_names_its_caller_where_nobody_has_to_sign_in(
     temporal: TemporalClient,
 ) -> None:

@@ -81,24 +81,6 @@ def test_of_several_transcripts_one_has_to_be_named(bank: Threaded, teller: Term
     assert (code, json.loads(err)["code"]) == (3, "unknown_node")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "told"),
-    [
-        (["nobody"], 3, "unknown_run"),
-        (["no body"], 3, "invalid_run_id"),
-        (["x", "--address", ""], 3, "unknown_run"),
-        ([], 2, "Missing argument"),
-    ],
-)
-def test_what_cannot_be_read_is_refused(
-    teller: Terminal, arguments: list[str], code: int, told: str
-) -> None:
-    found, out, err = teller.call("transcript", *arguments)
-
-    assert (found, out) == (code, "")
-    assert told in err
-
-
 def test_a_question_about_a_call_shows_it_and_how_to_answer(
     bank: Threaded, teller: Terminal
 ) -> None:
@@ -131,25 +113,18 @@ def test_a_call_is_rejected_with_or_without_a_reason_that_the_model_sees(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "told"),
+    "arguments",
     [
-        (["--approve", "--reject", "no"], 2, "exactly one answer is required"),
-        (["true", "--approve"], 2, "exactly one answer is required"),
-        ([], 2, "exactly one answer is required"),
-        (["--arguments", "{}"], 2, "add --approve"),
-        (["--reject", "no", "--arguments", "{}"], 2, "add --approve"),
-        (["--approve", "--arguments", "much"], 2, "is not JSON"),
-        (["--approve", "--arguments", '{"amount": "much", "to": "x"}'], 3, "invalid_answer"),
-        (["--reject", "x" * 3_000], 3, "invalid_answer"),
+        ["--approve", "--arguments", '{"amount": "much", "to": "x"}'],
+        ["--reject", "x" * 3_000],
     ],
 )
-def test_an_answer_that_is_none_is_refused_and_the_question_stays(
-    teller: Terminal, refusing: str, arguments: list[str], code: int, told: str
+def test_an_answer_that_does_not_fit_is_refused_and_the_question_stays(
+    teller: Terminal, refusing: str, arguments: list[str]
 ) -> None:
-    found, out, err = teller.call("respond", refusing, *arguments)
+    code, out, err = teller.call("respond", refusing, *arguments)
 
-    assert (found, out) == (code, "")
-    assert told in err
+    assert (code, out, "invalid_answer" in err) == (3, "", True)
     (asked,) = teller.told("interrupts", refusing.partition(".")[0])["items"]
     assert (asked["id"], asked["status"]) == (refusing, "open")
 

@@ -147,28 +147,6 @@ def test_who_reads_no_further_gets_no_trace_and_no_code_of_a_failed_run(standing
         assert process.stderr.read() == ""
 
 
-@pytest.mark.parametrize("name", ["nobody", "no body"])
-@pytest.mark.parametrize("what", [("events",), ("events", "--follow"), ("watch",)])
-def test_a_run_that_is_not_there_is_refused(
-    terminal: Terminal, name: str, what: tuple[str, ...]
-) -> None:
-    command, *options = what
-
-    code, out, err = terminal.call(command, name, *options)
-
-    assert (code, out) == (3, "")
-    assert name in err
-
-
-def test_a_place_that_is_none_is_refused(terminal: Terminal, standing: Stack) -> None:
-    standing.start("no-such-place")
-
-    for options in ((), ("--follow",)):
-        code, out, err = terminal.call("events", "no-such-place", "--after", "x", *options)
-        assert (code, out) == (3, "")
-        assert "is not a cursor" in err
-
-
 def event(number: int, type_: str, **data: Any) -> dict[str, Any]:
     moment = "2026-03-05T09:00:00Z"
     return {"id": str(number), "time": moment, "type": type_, "run_id": "any", "data": data}
@@ -275,6 +253,3 @@ def test_events_without_a_run_are_those_of_all(terminal: Terminal, standing: Sta
         assert "among-others" in read_to(process, "interrupt.answered")[-1]
 
     assert terminal.call("events", "--capability", "nobody:has")[:2] == (0, "")
-    code, out, err = terminal.call("events", "another", "--type", "run.started")
-    assert (code, out) == (2, "")
-    assert "--type selects among the events of all runs" in err
