@@ -9,7 +9,7 @@ from importlib.metadata import version
 from typing import Any
 
 import pytest
-from foreign_office import FRAMEWORKS, THREE, Office, Recorder, desk
+from foreign_office import FRAMEWORKS, THREE, Office, Recorder, started
 
 from abeyance import Budget, Principal
 from abeyance.adapters import (
@@ -37,12 +37,6 @@ Make = Callable[..., ForeignAgent]
 @pytest.fixture(params=sorted(FRAMEWORKS))
 def make(request: pytest.FixtureRequest) -> Make:
     return FRAMEWORKS[request.param]
-
-
-async def started(agent: ForeignAgent) -> InMemoryRun:
-    run = InMemoryRun(desk(agent))
-    await run.start()
-    return run
 
 
 async def ids(run: InMemoryRun) -> dict[str, str]:

@@ -6,9 +6,7 @@ from typing import Any
 
 import pytest
 from foreign_hooks import PLACES, Does, Guard, hooked
-from foreign_office import FRAMEWORKS, Office, desk
-
-from abeyance.testing import InMemoryRun
+from foreign_office import FRAMEWORKS, Office, started
 
 CASES = [
     pytest.param(framework, place, does, id=f"{framework}-{place}-{does}")
@@ -32,8 +30,7 @@ async def test_what_runs_is_what_the_framework_alone_runs_and_is_what_the_approv
     error = await _error(its.alone(its.agent(alone, place, Guard(does))))
     guard = Guard(does)
     rules = {"pay": {"approve": True}} if asks else None
-    run = InMemoryRun(desk(its.wrap(lambda: its.agent(ours, place, guard), tools=rules)))
-    await run.start()
+    run = await started(its.wrap(lambda: its.agent(ours, place, guard), tools=rules))
     seen = []
     while asked := await run.interrupts():
         (question,) = asked

@@ -8,9 +8,7 @@ from __future__ import annotations
 from typing import Annotated, Any, TypedDict
 
 import pytest
-from foreign_office import Letter, Office, _named, desk, langgraph_clerk
-
-from abeyance.testing import InMemoryRun
+from foreign_office import Letter, Office, _named, langgraph_clerk, started
 
 
 class Offer(TypedDict):
@@ -39,12 +37,6 @@ def offering(node: Any, result: Any) -> Any:
     return langgraph_agent(
         graph.compile(name="offer"), enter=lambda text: {"text": text, "said": []}, result=result
     )
-
-
-async def started(agent: Any) -> InMemoryRun:
-    run = InMemoryRun(desk(agent))
-    await run.start()
-    return run
 
 
 async def test_interrupts_of_nodes_are_questions_answered_in_any_order() -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from foreign_office import Died, Office, Recorder, desk, openai_model
+from foreign_office import Died, Office, Recorder, desk, openai_model, started
 
 from abeyance.adapters import ForeignTurn
 from abeyance.errors import Blocked
@@ -38,8 +38,7 @@ async def test_what_cannot_be_stored_is_named() -> None:
     expert = Agent(name="expert", model=openai_model(office))
     given = handoff(expert, input_filter=filtered)
     clerk = Agent(name="clerk", model=openai_model(office), handoffs=[given])
-    run = InMemoryRun(desk(openai_agent(clerk)))
-    await run.start()
+    run = await started(openai_agent(clerk))
 
     assert run.status == "failed"
     assert "the state of the agent 'clerk' cannot be stored" in (run.reason or "")
@@ -61,8 +60,7 @@ async def test_a_result_that_is_no_json_is_named_once_the_tool_has_run(
         return result
 
     clerk = Agent(name="clerk", model=openai_model(office), tools=[function_tool(look)])
-    run = InMemoryRun(desk(openai_agent(clerk)))
-    await run.start()
+    run = await started(openai_agent(clerk))
 
     assert run.values["reply"] == "Done."
     assert f"'look' has run, but its result, a {kind}, is not JSON" in "".join(office.heard)

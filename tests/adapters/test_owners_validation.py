@@ -9,11 +9,10 @@ from uuid import UUID
 
 import pytest
 from foreign_hooks import PLACES, Guard, hooked
-from foreign_office import FRAMEWORKS, Office, desk
+from foreign_office import FRAMEWORKS, Office, started
 from pydantic import NaiveDatetime
 
 from abeyance import Refusal
-from abeyance.testing import InMemoryRun
 
 GIVEN: dict[str, dict[str, Any]] = {
     "as declared": {"x": 5},
@@ -36,8 +35,7 @@ async def test_a_framework_takes_the_arguments_that_it_takes_alone_and_they_are_
     await its.alone(its.agent(alone, place, Guard("nothing")))
     rules = {"pay": {"approve": True}}
     agent = its.wrap(lambda: its.agent(ours, place, Guard("nothing")), tools=rules)
-    run = InMemoryRun(desk(agent))
-    await run.start()
+    run = await started(agent)
     for question in await run.interrupts():
         assert question.reason["arguments"] == arguments
         await run.respond(question.id, {"approved": True, "arguments": arguments})
@@ -82,8 +80,7 @@ async def test_a_framework_reads_what_models_write_of_a_type_as_it_does_alone(
     await its.alone(its.agent(alone, place, Guard("nothing")))
     rules = {"pay": {"approve": True}}
     agent = its.wrap(lambda: its.agent(ours, place, Guard("nothing")), tools=rules)
-    run = InMemoryRun(desk(agent))
-    await run.start()
+    run = await started(agent)
     while questions := await run.interrupts():
         for question in questions:
             arguments = question.reason["arguments"]
@@ -105,8 +102,7 @@ async def test_an_edit_that_the_framework_takes_is_made_as_the_approver_wrote_it
     framework: str,
 ) -> None:
     office = Office([("c1", "pay", 1)], "Done.")
-    run = InMemoryRun(desk(FRAMEWORKS[framework](office)))
-    await run.start()
+    run = await started(FRAMEWORKS[framework](office))
     (question,) = await run.interrupts()
     await run.respond(question.id, {"approved": True, "arguments": {"x": "7"}})
 
@@ -130,8 +126,7 @@ async def test_an_edit_that_the_framework_rejects_is_not_made_and_its_words_are_
     framework: str,
 ) -> None:
     office = Office([("c1", "pay", 1)], "Done.")
-    run = InMemoryRun(desk(FRAMEWORKS[framework](office)))
-    await run.start()
+    run = await started(FRAMEWORKS[framework](office))
     (question,) = await run.interrupts()
     edit = {"approved": True, "arguments": {"x": "seven"}}
     if framework in AT_ONCE:

@@ -5,17 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from foreign_office import Died, Office, Recorder, _named, desk, pydantic_ai_model
+from foreign_office import Died, Office, Recorder, _named, desk, pydantic_ai_model, started
 from pydantic_ai import Agent, BinaryContent, CallDeferred, FunctionToolset
 from pydantic_ai.capabilities import Hooks
 from pydantic_ai.exceptions import SkipToolExecution
-from pydantic_ai.messages import (
-    ModelMessage,
-    ModelResponse,
-    TextPart,
-    ToolCallPart,
-    ToolReturnPart,
-)
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.test import TestModel
 
@@ -37,8 +31,7 @@ async def test_what_cannot_be_stored_is_named() -> None:
         return FunctionToolset([look])
 
     agent = Agent(TestModel(), name="clerk", toolsets=[listed_late])
-    run = InMemoryRun(desk(pydantic_ai_agent(agent)))
-    await run.start()
+    run = await started(pydantic_ai_agent(agent))
 
     assert run.status == "failed"
     assert "the state of the agent 'clerk' cannot be stored" in (run.reason or "")
@@ -58,8 +51,7 @@ async def told_of(result: Any) -> str:
         return result
 
     agent = Agent(FunctionModel(model), name="clerk", tools=[look])
-    run = InMemoryRun(desk(pydantic_ai_agent(agent)))
-    await run.start()
+    run = await started(pydantic_ai_agent(agent))
     return str(run.values["reply"])
 
 
@@ -110,8 +102,7 @@ async def test_a_hook_speaks_before_the_approval_that_the_framework_wants(
         toolsets=[tools.approval_required() if wrapped else tools],
         capabilities=[Hooks(before_tool_execute=before)],
     )
-    run = InMemoryRun(desk(pydantic_ai_agent(agent)))
-    await run.start()
+    run = await started(pydantic_ai_agent(agent))
     for question in await run.interrupts():
         assert question.reason == {"tool": "pay", "arguments": {"x": 7}}
         assert office.lines == ["turn 1"]
@@ -135,8 +126,7 @@ async def test_a_call_that_is_deferred_before_its_tool_is_not_made() -> None:
         toolsets=[tools],
         capabilities=[Hooks(before_tool_execute=before)],
     )
-    run = InMemoryRun(desk(pydantic_ai_agent(agent)))
-    await run.start()
+    run = await started(pydantic_ai_agent(agent))
 
     assert run.status == "failed"
     assert "defers the call of 'pay' outside of its tool" in (run.reason or "")

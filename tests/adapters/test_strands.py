@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from foreign_office import FRAMEWORKS, Office, Recorder, _named, desk, strands_model
+from foreign_office import FRAMEWORKS, Office, Recorder, _named, started, strands_model
 
 from abeyance.adapters import ForeignTurn
 from abeyance.testing import InMemoryRun
@@ -14,7 +14,7 @@ from abeyance.testing import InMemoryRun
 strands: Any = pytest.importorskip("strands")
 
 
-async def started(
+async def working(
     office: Office, *tools: Any, hook: Any = None, interventions: Sequence[Any] = ()
 ) -> InMemoryRun:
     from strands.hooks import BeforeToolCallEvent
@@ -33,9 +33,7 @@ async def started(
             agent.hooks.add_callback(BeforeToolCallEvent, hook)
         return agent
 
-    run = InMemoryRun(desk(strands_agent(clerk)))
-    await run.start()
-    return run
+    return await started(strands_agent(clerk))
 
 
 async def test_an_interrupt_of_a_tool_is_a_question_of_its_call() -> None:
@@ -46,7 +44,7 @@ async def test_an_interrupt_of_a_tool_is_a_question_of_its_call() -> None:
         """Book a seat."""
         return f"{x} by the {tool_context.interrupt('seat', reason='Window or aisle?')}"
 
-    run = await started(office, book, strands.tool(_named("look", office.look)))
+    run = await working(office, book, strands.tool(_named("look", office.look)))
     (question,) = await run.interrupts()
     assert (question.kind, question.name, question.reason) == (
         "question",
@@ -70,7 +68,7 @@ async def test_a_call_waits_for_what_a_hook_asks_about_it(answer: str, lines: li
             event.cancel_tool = "It was not paid."
 
     both = [strands.tool(_named("pay", office.pay)), strands.tool(_named("look", office.look))]
-    run = await started(office, *both, hook=hook)
+    run = await working(office, *both, hook=hook)
     (question,) = await run.interrupts()
     assert (question.kind, question.name, question.reason) == ("question", "sure", "Pay?")
     assert office.lines == ["turn 1", "look 2"]
@@ -112,7 +110,7 @@ async def test_what_an_intervention_asks_is_an_approval(
 ) -> None:
     office = Office([("c1", "pay", 1)], "Done.")
     pay = strands.tool(_named("pay", office.pay))
-    run = await started(office, pay, interventions=[_gates()[gate]])
+    run = await working(office, pay, interventions=[_gates()[gate]])
     (question,) = await run.interrupts()
     assert (question.kind, question.name) == ("approval", "approve")
     assert question.reason == {"tool": "pay", "arguments": {"x": 1}}
@@ -132,7 +130,7 @@ async def test_an_intervention_that_lets_a_call_through_asks_nobody() -> None:
 
     office = Office([("c1", "look", 1)], "Done.")
     look = strands.tool(_named("look", office.look))
-    await started(office, look, interventions=[HumanInTheLoop(allowed_tools=["look"])])
+    await working(office, look, interventions=[HumanInTheLoop(allowed_tools=["look"])])
     assert office.lines == ["turn 1", "look 1", "turn 2"]
 
 
@@ -157,8 +155,7 @@ async def test_what_a_hook_wants_again_is_another_call() -> None:
 
     from abeyance.adapters.strands import strands_agent
 
-    run = InMemoryRun(desk(strands_agent(clerk)))
-    await run.start()
+    run = await started(strands_agent(clerk))
     assert run.values["reply"] == "Done."
     assert office.lines == ["turn 1", "look 1", "look 1", "turn 2"]
 
@@ -169,7 +166,7 @@ async def test_a_tool_that_a_hook_puts_in_place_of_another_is_not_run() -> None:
     def hook(event: Any) -> None:
         event.selected_tool = strands.tool(_named("look", office.pay))
 
-    run = await started(office, strands.tool(_named("look", office.look)), hook=hook)
+    run = await working(office, strands.tool(_named("look", office.look)), hook=hook)
     assert run.values["reply"] == "Done."
     assert office.lines == ["turn 1", "turn 2"]
     assert any("replaced by a tool that the agent does not have" in each for each in office.heard)
@@ -199,7 +196,7 @@ async def test_those_who_watch_are_told_what_the_model_says() -> None:
 
 async def test_a_model_that_calls_a_tool_it_does_not_have_asks_nobody() -> None:
     office = Office([("c1", "interrupt", {"name": "seat"})], "Done.")
-    run = await started(office, strands.tool(_named("look", office.look)))
+    run = await working(office, strands.tool(_named("look", office.look)))
 
     assert (run.status, run.values["reply"]) == ("completed", "Done.")
     assert "Unknown tool: interrupt" in office.heard

@@ -5,11 +5,7 @@ from __future__ import annotations
 from scripted_agents import Script, call, places, started
 from tool_calls import Purse, paying
 
-from abeyance import (
-    Agent,
-    BeforeToolCall,
-    tool,
-)
+from abeyance import Agent, BeforeToolCall, tool
 
 YES = {"approved": True}
 

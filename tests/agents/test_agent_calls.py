@@ -8,12 +8,7 @@ from typing import Any
 
 import pytest
 from pydantic_ai.messages import ToolCallPart
-from scripted_agents import (
-    Script,
-    call,
-    ran,
-    started,
-)
+from scripted_agents import Script, call, ran, started
 
 from abeyance import Agent, ToolContext, tool
 from abeyance.agents.tool_dispatch import MAX_CALLS

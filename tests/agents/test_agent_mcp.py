@@ -20,14 +20,7 @@ from pydantic_ai.messages import (
 from pydantic_ai.models.function import AgentInfo
 from scripted_agents import Script
 
-from abeyance import (
-    START,
-    Agent,
-    Graph,
-    McpServer,
-    Principal,
-    testing,
-)
+from abeyance import START, Agent, Graph, McpServer, Principal, testing
 from abeyance.agents.tool import close_servers
 from abeyance.errors import Blocked, BlockedCode
 

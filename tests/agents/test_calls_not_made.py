@@ -8,13 +8,7 @@ import pytest
 from pydantic_ai.messages import ToolCallPart
 from scripted_agents import Script, Watching, call, ran, started
 
-from abeyance import (
-    AfterToolCall,
-    Agent,
-    BeforeToolCall,
-    ToolContext,
-    tool,
-)
+from abeyance import AfterToolCall, Agent, BeforeToolCall, ToolContext, tool
 
 NO = {"approved": False, "reason": "too much"}
 YES = {"approved": True}

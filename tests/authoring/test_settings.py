@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,13 @@ def test_without_an_environment_the_defaults_hold() -> None:
         ("ALLOWED_ACTIONS", "Sing, dance,", "allowed_actions", ("Sing", "dance")),
         ("ALLOWED_MEDIA_HOSTS", "Media.example", "allowed_media_hosts", ("media.example",)),
         ("ALLOWED_HOSTS", "Inbox.example.com, inbox:8443,", "allowed_hosts", None),
+        ("STORAGE", "s3://bucket/a/b/", "storage", "s3://bucket/a/b/"),
+        ("STORAGE_SHARED", "1", "storage_shared", True),
+        ("MAX_PAYLOAD", "65536", "max_payload", 65_536),
+        (
+            *("UI_ORIGIN", "http://127.0.0.1:8233, https://UI.example", "ui_origin"),
+            ("http://127.0.0.1:8233", "https://ui.example"),
+        ),
     ],
 )
 def test_a_variable_sets_its_field(
@@ -102,6 +110,16 @@ def test_a_variable_sets_its_field(
         ("ALLOWED_HOSTS", "https://a.example"),
         ("ALLOWED_MEDIA_HOSTS", "a.example, b.example/c"),
         ("STORAGE", "s3:/bucket"),
+        ("STORAGE", ""),
+        ("STORAGE", "s3://"),
+        ("STORAGE", "s3:///prefix"),
+        ("STORAGE", "https://bucket/prefix"),
+        ("STORAGE", "s3://key:secret@bucket"),
+        ("STORAGE_SHARED", "perhaps"),
+        ("MAX_PAYLOAD", "1023"),
+        ("UI_ORIGIN", "127.0.0.1:8233"),
+        ("UI_ORIGIN", "http://127.0.0.1:8233/"),
+        ("UI_ORIGIN", "*"),
         ("TOKENS_FILE", ""),
     ],
 )
@@ -111,7 +129,7 @@ def test_a_wrong_value_names_its_variable(
     monkeypatch.setenv(f"ABEYANCE_{name}", value)
 
     with pytest.raises(
-        SettingsError, match=f"invalid settings: ABEYANCE_{name}='{value}': "
+        SettingsError, match=re.escape(f"invalid settings: ABEYANCE_{name}='{value}': ")
     ) as found:
         load_settings()
     assert "Value error" not in str(found.value)

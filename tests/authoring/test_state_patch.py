@@ -8,11 +8,7 @@ from decimal import Decimal
 from typing import Annotated, Any
 
 import pytest
-from pydantic import (
-    BaseModel,
-    Field,
-    model_validator,
-)
+from pydantic import BaseModel, Field, model_validator
 from sample_states import NAN, OPEN, ORDER, Colour, Line, patch_error, pointers
 
 from abeyance import add, append, merge, union

@@ -26,9 +26,8 @@ DEADLINES: tuple[dict[str, Any], ...] = (
     {"timeout": "P9D", "on_timeout": "halt"},
     {"timeout": "PT1S", "on_timeout": "goto:pay"},
 )
-DOORS = ("steer", "messages", "pause-and-send", "conversation", "batch")
-# What each operation takes at each stage is a table of tests/core/test_authority.py: here every door
-# and every stage is tried once, and not each door at each stage.
+# What each operation takes at each stage is a table of tests/core/test_authority.py, and what each call
+# takes of everybody one of tests/docs/test_security_page.py: here each stage is tried once.
 
 
 @pytest_asyncio.fixture(scope="module")
@@ -42,17 +41,6 @@ async def place(
 def missing(who: str) -> tuple[str, ...]:
     """What somebody lacks to change the course of a run that can ask for an approval."""
     return tuple({CONTROL, APPROVE} - {*PEOPLE[who]})
-
-
-def said_by(door: str, case: Case, message: dict[str, Any]) -> tuple[str, str, dict[str, Any]]:
-    """The call that brings a message to a run."""
-    match door:
-        case "conversation":
-            return "POST", f"/conversations/{case.talk}/steer", message
-        case "batch":
-            return "POST", "/batch/steer", {"run_ids": [case.run_id], "body": message}
-        case _:
-            return "POST", f"/runs/{case.run_id}/{door}", message
 
 
 def led_by(door: str, case: Case, node: str) -> tuple[str, str, dict[str, Any]]:
@@ -102,25 +90,6 @@ async def test_an_edit_takes_control_and_the_capability_of_the_gate(
             for change in DEADLINES:
                 for id_ in case.interrupts:
                     await place.refused(who, missing(who), "PATCH", f"/interrupts/{id_}", change)
-
-
-@pytest.mark.parametrize("door", DOORS)
-async def test_a_message_takes_the_right_to_steer_whatever_its_action(
-    place: Office, door: str
-) -> None:
-    case = await place.standing("open")
-    said = {"text": "pay at once", "action": "set", "params": LARGE}
-    async with place.untouched(case):
-        await place.refused("auditor", ("runs:steer",), *said_by(door, case, said))
-
-
-async def test_a_pause_with_a_message_takes_what_both_take(place: Office) -> None:
-    case = await place.standing("open")
-    async with place.untouched(case):
-        call = said_by("pause-and-send", case, {"text": "wait"})
-        await place.refused("intern", (CONTROL,), *call)
-        await place.refused("operator", ("runs:steer",), *call)
-        await place.refused("clerk", (CONTROL, "runs:steer"), *call)
 
 
 async def test_who_starts_a_run_chooses_no_way_through_it(place: Office) -> None:

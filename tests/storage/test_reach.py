@@ -130,42 +130,6 @@ def test_where_nothing_is_configured_and_temporal_is_elsewhere_there_are_no_blob
         blobs_of(Settings())
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("STORAGE", ""),
-        ("STORAGE", "s3://"),
-        ("STORAGE", "s3:///prefix"),
-        ("STORAGE", "https://bucket/prefix"),
-        ("STORAGE", "s3://key:secret@bucket"),
-        ("MAX_PAYLOAD", "1023"),
-        ("STORAGE_SHARED", "perhaps"),
-        ("UI_ORIGIN", "127.0.0.1:8233"),
-        ("UI_ORIGIN", "http://127.0.0.1:8233/"),
-        ("UI_ORIGIN", "*"),
-    ],
-)
-def test_a_wrong_value_names_its_variable(
-    monkeypatch: pytest.MonkeyPatch, name: str, value: str
-) -> None:
-    monkeypatch.setenv(f"ABEYANCE_{name}", value)
-
-    with pytest.raises(SettingsError, match=f"ABEYANCE_{name}='"):
-        load_settings()
-
-
-def test_values_that_are_right_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ABEYANCE_STORAGE", "s3://bucket/a/b/")
-    monkeypatch.setenv("ABEYANCE_STORAGE_SHARED", "1")
-    monkeypatch.setenv("ABEYANCE_MAX_PAYLOAD", "65536")
-    monkeypatch.setenv("ABEYANCE_UI_ORIGIN", "http://127.0.0.1:8233, https://UI.example")
-    settings = load_settings()
-
-    assert (settings.storage, settings.storage_shared) == ("s3://bucket/a/b/", True)
-    assert settings.max_payload == 65_536
-    assert settings.ui_origin == ("http://127.0.0.1:8233", "https://ui.example")
-
-
 async def test_another_package_stores_at_the_scheme_that_it_is_named_after(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

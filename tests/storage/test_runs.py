@@ -136,6 +136,10 @@ async def test_a_run_with_a_large_value_a_question_and_hand_overs_is_read_right_
     kept = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     assert (SECRET.encode() in kept) == (way == "stored")
     assert (kept == b"") == (way == "encrypted")
+    # What it came to is recorded.
+    await FolderBlobs(tmp_path).delete_run(run_id)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert (await site.client.run(run_id).result()).values == ended.values
 
 
 async def followed(site: Site, run_id: str) -> list[views.Event]:
@@ -207,21 +211,6 @@ async def test_keys_are_rotated_while_a_run_waits(
     # Who has only the new key reads what that has sealed, such as how it ended.
     late = Site(connected(temporal, settings_for("required", tmp_path, second)), beside=before)
     assert (await late.client.run(run_id).view()).values == ended.values
-
-
-async def test_what_a_run_came_to_is_read_although_its_blobs_are_deleted(
-    temporal: TemporalClient, tmp_path: Path, keys: str
-) -> None:
-    site = Site(connected(temporal, settings_for("stored", tmp_path, keys)), letters())
-    async with site.worker():
-        run_id = await site.start()
-        await site.until(run_id, "awaiting-input")
-        await site.answer(run_id, {"note": LARGE})
-        ended = await site.ended(run_id)
-    await FolderBlobs(tmp_path).delete_run(run_id)
-
-    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert (await site.client.run(run_id).result()).values == ended.values
 
 
 async def test_an_unchanged_large_value_is_kept_once_however_often_it_travels(

@@ -14,12 +14,7 @@ from abeyance.core.budgets import why_stopped
 from abeyance.core.json import Json
 from abeyance.core.outcome import Failed, Finished, Send, Stopped
 from abeyance.core.policy import Principal
-from abeyance.core.spec import (
-    START,
-    BudgetSpec,
-    InterruptSpec,
-    SubgraphNode,
-)
+from abeyance.core.spec import START, BudgetSpec, InterruptSpec, SubgraphNode
 
 BOSS = Principal(subject="boss", capabilities=("runs:control", "money"))
 

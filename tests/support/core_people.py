@@ -6,13 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from core_runs import BOSS, NOBODY, Watched
-from core_strategies import (
-    ANSWERS,
-    GOOD_PATCHES,
-    RARELY,
-    SECONDS,
-    fitting,
-)
+from core_strategies import ANSWERS, GOOD_PATCHES, RARELY, SECONDS, fitting
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 

@@ -12,14 +12,7 @@ from typing import Any
 
 from core_drive import SNAPSHOT, T0, restored, written
 from core_shown import Shown
-from core_strategies import (
-    ITEMS,
-    JOURNALS,
-    PATCHES,
-    RARELY,
-    SECONDS,
-    asked_by,
-)
+from core_strategies import ITEMS, JOURNALS, PATCHES, RARELY, SECONDS, asked_by
 from core_watch import Watch, senders
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule

@@ -17,6 +17,7 @@ from pydantic import BaseModel
 
 from abeyance import START, Graph
 from abeyance.adapters import ForeignAgent
+from abeyance.testing import InMemoryRun
 
 Call: TypeAlias = tuple[str, str, int | dict[str, Any]]
 """The id of a call, its tool and its arguments, or the only one of them, `x`."""
@@ -102,6 +103,13 @@ def desk(agent: Any) -> Graph:
     graph.agent("clerk", agent, input="letter", output="reply")
     graph.edge(START, "clerk")
     return graph
+
+
+async def started(agent: Any) -> InMemoryRun:
+    """A run of the agent, as far as it comes by itself."""
+    run = InMemoryRun(desk(agent))
+    await run.start()
+    return run
 
 
 def pydantic_ai_model(office: Office) -> Any:

@@ -11,14 +11,7 @@ from scripted_agents import Call, Script, desk, prompts, told
 from temporal_site import ANYBODY, Site, begun, eventually
 from temporalio.client import Client as TemporalClient
 
-from abeyance import (
-    Agent,
-    Refusal,
-    ToolContext,
-    commands,
-    tool,
-    views,
-)
+from abeyance import Agent, Refusal, ToolContext, commands, tool, views
 from abeyance.core.state import Limits
 from abeyance.errors import Code
 

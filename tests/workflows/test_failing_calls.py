@@ -12,9 +12,7 @@ from mishaps import Mishaps, failed_update
 from sample_graphs import gates
 from temporal_site import ANYBODY, Site, begun
 from temporalio.api.enums.v1 import WorkflowExecutionStatus
-from temporalio.api.workflowservice.v1 import (
-    DescribeWorkflowExecutionResponse,
-)
+from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
 from temporalio.client import Client as TemporalClient
 from temporalio.service import RPCError, RPCStatusCode
 

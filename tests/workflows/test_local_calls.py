@@ -14,11 +14,7 @@ from temporalio import activity
 from temporalio.client import Client as TemporalClient
 from temporalio.client import Interceptor as ClientInterceptor
 from temporalio.exceptions import ApplicationError
-from temporalio.worker import (
-    ActivityInboundInterceptor,
-    ExecuteActivityInput,
-    Interceptor,
-)
+from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
 from abeyance import START, Graph, Refusal, names
 from abeyance.errors import Code

@@ -24,9 +24,7 @@ from temporalio.api.operatorservice.v1 import (
     AddSearchAttributesRequest,
     ListSearchAttributesRequest,
 )
-from temporalio.api.workflowservice.v1 import (
-    RegisterNamespaceRequest,
-)
+from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
 from temporalio.client import Client as TemporalClient
 from temporalio.service import RPCError
 
