@@ -276,10 +276,11 @@ def delegate(
         str, typer.Argument(metavar="TIME|DURATION", help="Until when: at most 90 days from now.")
     ],
     *,
-    capability: Annotated[
+    capabilities: Annotated[
         list[str] | None,
         typer.Option(
-            help="A capability that is lent. Repeat it for several. Default: all that you have."
+            "--capability",
+            help="A capability that is lent. Repeat it for several. Default: all of yours.",
         ),
     ] = None,
     from_: Annotated[
@@ -289,8 +290,10 @@ def delegate(
     as_json: AsJson = False,
 ) -> None:
     """Let somebody else answer in your place."""
-    about = {"to": to, "until": moment_given(until), "capabilities": capability, "reason": reason}
-    body = without_none(**about, **{"from": from_ and moment_given(from_)})
+    lent = {"capabilities": capabilities, "reason": reason}
+    body = without_none(
+        to=to, until=moment_given(until), **lent, **{"from": from_ and moment_given(from_)}
+    )
     exchange(lambda api: api.post("/delegations", body), _made, as_json=as_json)
 
 

@@ -7,7 +7,8 @@ Their options are written out: the models of the bodies would have to be importe
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -30,7 +31,7 @@ from abeyance.cli.api_call import (
     show_interrupt,
     with_api,
 )
-from abeyance.cli.errors import ErrorText, ExitCode, code_of_run
+from abeyance.cli.errors import ErrorText, ExitCode, as_typed, code_of_run
 from abeyance.cli.formatting import (
     Line,
     result_lines,
@@ -108,7 +109,7 @@ def result(run_id: RunId, *, as_json: AsJson = False) -> None:
 @controlling.command(cls=ErrorText, rich_help_panel=PANEL)
 def deadline(
     interrupt_id: OpenInterrupt,
-    when: Annotated[
+    deadline: Annotated[
         str | None,
         typer.Argument(
             metavar="[TIME|DURATION|none]",
@@ -125,10 +126,10 @@ def deadline(
     from abeyance.duration import span
 
     body: dict[str, Any] = {}
-    if when == _NEVER:
+    if deadline == _NEVER:
         body["deadline"] = None
-    elif when is not None:
-        body["deadline" if duration_given(when, span) is None else "timeout"] = when
+    elif deadline is not None:
+        body["deadline" if duration_given(deadline, span) is None else "timeout"] = deadline
     if on_timeout is not None:
         body["on_timeout"] = on_timeout
     if not body:
@@ -222,7 +223,7 @@ def steer(
     metadata: Annotated[
         str | None, typer.Option(metavar="JSON|@FILE|-", help="Metadata of the message.")
     ] = None,
-    id_: Annotated[
+    message_id: Annotated[
         str | None,
         typer.Option("--id", help="Id of the message; sending the same id again changes nothing."),
     ] = None,
@@ -243,7 +244,7 @@ def steer(
         "target": target,
         "priority": priority,
         "ttl": ttl,
-        "message_id": id_,
+        "message_id": message_id,
         "params": None if params is None else json_given(params, "--params"),
         "metadata": None if metadata is None else json_given(metadata, "--metadata"),
     }
@@ -313,6 +314,7 @@ Renamed = Annotated[
 
 @moving.command(cls=ErrorText, rich_help_panel=PANEL)
 def migrate(
+    context: typer.Context,
     run_id: Annotated[str | None, typer.Argument(metavar="[RUN]", help="The id of a run.")] = None,
     *,
     graph: Annotated[str | None, typer.Option(help="With --all: the graph of the runs.")] = None,
@@ -333,18 +335,22 @@ def migrate(
     The exit code is 1 if --dry-run finds an obstacle, and with --all if any run was not migrated.
     """
     body = {"pause": pause, "dry_run": dry_run, **_changes(patch, renamed)}
+    told = partial(as_typed, command=context.command)
     if all_ != (graph is not None) or all_ == (run_id is not None):
         raise SettingsError("name one RUN, or use both --graph and --all")
     if run_id is None:
-        _migrate_all(str(graph), body, as_json=as_json)
+        _migrate_all(str(graph), body, told, as_json=as_json)
         return
     path = f"{run_path(run_id)}/migrate"
-    done = exchange(lambda api: api.post(path, body), _migration_lines, as_json=as_json)
+    lines = partial(_migration_lines, told=told)
+    done = exchange(lambda api: api.post(path, body), lines, as_json=as_json)
     if done["obstacles"]:
         raise typer.Exit(ExitCode.FAILED)
 
 
-def _migrate_all(graph: str, body: Mapping[str, Any], *, as_json: bool) -> None:
+def _migrate_all(
+    graph: str, body: Mapping[str, Any], told: Callable[[str], str], *, as_json: bool
+) -> None:
     async def work(api: Connection) -> list[dict[str, Any]]:
         query = {"graph": graph, "status": _OPEN, "limit": _PAGE}
         results: list[dict[str, Any]] = []
@@ -361,7 +367,7 @@ def _migrate_all(graph: str, body: Mapping[str, Any], *, as_json: bool) -> None:
         counts = {"succeeded": len(results) - failed, "failed": failed}
         typer.echo(json.dumps({"results": results, **counts}))
     elif results:
-        rows = [(each["run_id"], each["outcome"], each["detail"]) for each in results]
+        rows = [(each["run_id"], each["outcome"], told(each["detail"])) for each in results]
         show_table(("RUN", "OUTCOME", "DETAIL"), rows)
     else:
         show([Line("runs", f"no run of {graph!r} is open")])
@@ -407,13 +413,13 @@ async def _migrated(api: Connection, run_id: str, body: Mapping[str, Any]) -> di
     return {"run_id": run_id, "ok": True, "outcome": "migrated", "detail": versions}
 
 
-def _migration_lines(done: Mapping[str, Any]) -> Iterator[Line]:
+def _migration_lines(done: Mapping[str, Any], told: Callable[[str], str]) -> Iterator[Line]:
     yield Line("run", done["run_id"])
     yield Line("versions", f"{done['before']} to {done['after']}")
     for before, after in done["nodes"].items():
         yield Line("node", before if before == after else f"{before} is {after}")
     for each in done["obstacles"]:
-        yield Line("obstacle", f"{_obstacle_text(each)}; {each['remedy']}")
+        yield Line("obstacle", f"{_obstacle_text(each)}; {told(each['remedy'])}")
     if done["dry_run"]:
         yield Line("dry run", "nothing was changed")
 

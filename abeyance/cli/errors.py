@@ -21,6 +21,7 @@ import inspect
 import json
 import logging
 import os
+import re
 import sys
 from enum import IntEnum
 from typing import Any, Final, NoReturn
@@ -33,6 +34,7 @@ from abeyance.cli.formatting import readable
 from abeyance.core.text import truncate
 from abeyance.errors import (
     AbeyanceError,
+    Code,
     GraphError,
     RecordsUnavailable,
     Refusal,
@@ -126,8 +128,25 @@ class ErrorText(TyperCommand):
             if ctx.params.get("as_json"):
                 print_problem(error)
             else:
-                print_error(error_text(error))
+                is_of_request = getattr(error, "code", None) == Code.INVALID_BODY
+                print_error(as_typed(error_text(error), self, has_pointers=is_of_request))
             raise typer.Exit(code_of(error)) from error
+
+
+def as_typed(text: str, command: Any, *, has_pointers: bool = False) -> str:
+    """Return a text of the API that names what people type, in place of the fields that this becomes.
+
+    A parameter of a command has the name of its field, in Python or on the command line. Pointers may
+    lead into values too, but for those of an invalid request.
+    """
+    for param in command.params:
+        option = param.opts[-1]
+        typed = option if option.startswith("-") else param.metavar or param.name.upper()
+        for field in {param.name.strip("_"), option.strip("-").replace("-", "_")}:
+            text = text.replace(f"`{field}`", typed)
+            if has_pointers:
+                text = re.sub(rf"(?<= )/{field}(/\d+)?(?=[:/])", typed, text)
+    return text.replace("the body: ", "")
 
 
 def code_of_output(error: OSError) -> ExitCode:

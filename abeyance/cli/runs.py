@@ -66,10 +66,14 @@ def run(
         str | None,
         typer.Option(help="Who starts it, if you only send the start; requires runs:start-for."),
     ] = None,
-    conversation: Annotated[str | None, typer.Option(help="Conversation of the run.")] = None,
-    label: Annotated[
+    conversation_id: Annotated[
+        str | None, typer.Option("--conversation", help="Conversation of the run.")
+    ] = None,
+    labels: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="Label of the run. Repeat it for several."),
+        typer.Option(
+            "--label", metavar="NAME=VALUE", help="Label of the run. Repeat it for several."
+        ),
     ] = None,
     interrupt_before: Annotated[
         list[str] | None,
@@ -102,10 +106,10 @@ def run(
     body: dict[str, Any] = {"graph": graph, "input": json_given(input_, "--input")}
     if run_id is not None:
         body["run_id"] = run_id
-    if conversation is not None:
-        body["conversation_id"] = conversation
-    if label:
-        body["labels"] = distinct([_label(text) for text in label], "--label")
+    if conversation_id is not None:
+        body["conversation_id"] = conversation_id
+    if labels:
+        body["labels"] = distinct([_label(text) for text in labels], "--label")
 
     body |= without_none(
         interrupt_before=interrupt_before,
@@ -185,7 +189,9 @@ _PAGE: Final = 50
 _LARGEST_PAGE: Final = 1_000
 _PROMPT: Final = 60
 
-Conversation = Annotated[str | None, typer.Option(help="Only runs of this conversation.")]
+Conversation = Annotated[
+    str | None, typer.Option("--conversation", help="Only runs of this conversation.")
+]
 Statuses = Annotated[
     list[str] | None,
     typer.Option(help="Only runs with this status. Repeat it, or separate several by commas."),
@@ -211,12 +217,12 @@ def list_runs(
     *,
     status: Statuses = None,
     graph: Graph = None,
-    conversation: Conversation = None,
+    conversation_id: Conversation = None,
     label: Labels = None,
     blocked: Annotated[
         bool, typer.Option("--blocked", help="Only runs with a blocked visit.")
     ] = False,
-    search: Search = None,
+    q: Search = None,
     started_by: StartedBy = None,
     since: Annotated[
         str | None,
@@ -237,10 +243,10 @@ def list_runs(
     query = {
         "status": status,
         "graph": graph,
-        "conversation_id": conversation,
+        "conversation_id": conversation_id,
         "label": label,
         "blocked": "true" if blocked else None,
-        "q": search,
+        "q": q,
         "started_by": started_by,
         "from": since,
         "to": until,
@@ -265,7 +271,7 @@ def inbox(
         ),
     ] = None,
     graph: Graph = None,
-    conversation: Conversation = None,
+    conversation_id: Conversation = None,
     before: Annotated[
         str | None,
         typer.Option(
@@ -286,7 +292,7 @@ def inbox(
     order: Annotated[
         str, typer.Option(help="deadline, priority, risk or age; -deadline turns it around.")
     ] = "deadline",
-    search: Search = None,
+    q: Search = None,
     started_by: StartedBy = None,
     limit: Limit = _PAGE,
     cursor: CursorOption = None,
@@ -300,14 +306,14 @@ def inbox(
     query = {
         "capability": capability,
         "graph": graph,
-        "conversation_id": conversation,
+        "conversation_id": conversation_id,
         "before": before and moment_given(before),
         "assignee": assignee,
         "mine": "true" if mine else None,
         "priority": priority,
         "min_risk": None if min_risk is None else str(min_risk),
         "order": order,
-        "q": search,
+        "q": q,
         "started_by": started_by,
     }
     page = _read_items("/interrupts", query, cursor, None if all_ else limit)

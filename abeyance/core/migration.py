@@ -62,7 +62,7 @@ def under_way(state: RunState) -> list[dict[str, Json]]:
             "what": CODE_UNDER_WAY,
             "name": ".".join((*state.scopes[visit.scope].path, visit.node)),
             "why": "it is under way" if visit.blocked is None else "it is blocked, and tried again",
-            "remedy": "pause the run first (`--pause`)",
+            "remedy": "migrate with `pause`",
             "address": visit.address,
         }
         for visit in state.visits_in(Running)
@@ -77,8 +77,8 @@ def refuse_while_code_runs(state: RunState) -> None:
         raise Refusal(
             Code.CANNOT_MIGRATE,
             f"The run cannot be migrated while its code is under way ({nodes}). Nothing has changed. "
-            "Migrate it with `--pause`, or with `pause` in the body: the run is then paused until that "
-            "code has ended, migrated, and resumed.",
+            "Migrate it with `pause`: the run is then paused until that code has ended, migrated, and "
+            "resumed.",
             obstacles=found,
         )
 

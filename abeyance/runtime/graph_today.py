@@ -35,7 +35,7 @@ def spec_of_run(
             if name not in nodes and name != "*":
                 raise Refusal(
                     Code.UNKNOWN_NODE,
-                    f"interrupt_before or interrupt_after names {name!r}, which is not a node of "
+                    f"`interrupt_before` or `interrupt_after` names {name!r}, which is not a node of "
                     f"{graph.name!r}; there are {', '.join(map(repr, nodes))}, and '*' for all.",
                     node=name,
                 )

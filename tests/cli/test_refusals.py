@@ -20,26 +20,40 @@ REFUSED: list[tuple[list[str], str, str]] = [
     (["show", "nobody"], "unknown_run", "nobody"),
     (["show", "no body"], "invalid_run_id", "no body"),
     (["run", "sum", "--input", '{"amount": "many"}'], "invalid_input", "/amount"),
-    (["run", "sum", "--on-error", ""], "invalid_body", "/on_error"),
-    (["run", "sum", "--on-error", "goto:add"], "invalid_body", "/on_error"),
+    (["run", "sum", "--on-error", ""], "invalid_body", "--on-error: "),
+    (["run", "sum", "--on-error", "goto:add"], "invalid_body", "--on-error: "),
+    (["run", "sum", "--label", "a b=c"], "invalid_body", "--label/a b: "),
+    (
+        ["run", "sum", "--interrupt-after", "x"],
+        "unknown_node",
+        "--interrupt-before or --interrupt-a",
+    ),
     (["respond", "refusing", '"a text"'], "invalid_answer", ""),
-    (["pause", "refusing", "--on-timeout", "later"], "invalid_body", "/on_timeout"),
-    (["claim", ASKED, "--for", ""], "invalid_body", "/for"),
-    (["claim", ASKED, "--for", "2d"], "invalid_body", "/for"),
-    (["delegate", "bo", "1d", "--from", ""], "invalid_body", "/from"),
+    (["pause", "refusing", "--on-timeout", "later"], "invalid_body", "--on-timeout: "),
+    (["claim", ASKED, "--for", ""], "invalid_body", "--for: "),
+    (["claim", ASKED, "--for", "2d"], "invalid_body", "--for: "),
+    (["delegate", "bo", "1d", "--from", ""], "invalid_body", "--from: "),
+    (["reassign", ASKED, "a b"], "invalid_body", "TO: 'a b' is neither"),
     (["delegate", "bob", "100d"], "invalid_body", "90 days"),
     (["edit", "refusing", "colour=1"], "invalid_input", "colour"),
     (["edit", "nobody", "amount=1"], "unknown_run", "nobody"),
     (["deadline", ASKED, "1d"], "unknown_interrupt", ASKED),
-    (["deadline", ASKED, "tomorrow"], "invalid_body", "/deadline: "),
+    (["deadline", ASKED, "tomorrow"], "invalid_body", "[TIME|DURATION|none]: "),
     (["steer", "nobody", "hello"], "unknown_run", "nobody"),
-    (["steer", "refusing", "x", "--ttl", "soon"], "invalid_body", "/ttl"),
-    (["steer", "refusing", "x", "--priority", "huge"], "invalid_body", "/priority"),
+    (["steer", "refusing", "x", "--ttl", "soon"], "invalid_body", "--ttl: "),
+    (["steer", "refusing", "x", "--priority", "huge"], "invalid_body", "--priority: "),
+    (["steer", "refusing", "x", "--id", ""], "invalid_body", "--id: "),
+    (["migrate", "refusing", "--map", ".=b"], "invalid_body", "--map: "),
     (["messages", "nobody"], "unknown_run", "nobody"),
     (["messages", "nobody", "--clear"], "unknown_run", "nobody"),
     (["transcript", "nobody"], "unknown_run", "nobody"),
     (["transcript", "no body"], "invalid_run_id", "no body"),
     (["rewind", "refusing", "--to", "nothing"], "unknown_interrupt", "nothing"),
+    (
+        ["rewind", "refusing", "--to", "start", "--patch", '{"a": 1}'],
+        "invalid_body",
+        "invalid: a run",
+    ),
     (["retry", "refusing"], "not_finished", "refusing"),
     (["events", "nobody"], "unknown_run", "nobody"),
     (["events", "nobody", "--follow"], "unknown_run", "nobody"),
@@ -97,6 +111,9 @@ def test_an_empty_filter_is_refused_and_is_not_left_out(terminal: Terminal, comm
     code, out, err = terminal.call(*command.split(), "")
 
     assert (code, out) == (3, ""), err
+    option = command.rsplit(maxsplit=1)[-1]
+    # What is a cursor the records know.
+    assert f"{option}: " in err or "is not a cursor of" in err
 
 
 WRONG: list[tuple[list[str], str]] = [

@@ -265,7 +265,7 @@ def test_a_run_whose_code_is_under_way_is_not_migrated(
     assert not run.state.is_at_rest
     assert refusal.code == "cannot_migrate"
     assert "while its code is under way ('a')" in refusal.message
-    assert "`--pause`" in refusal.message
+    assert "Migrate it with `pause`" in refusal.message
     (obstacle,) = refusal.details["obstacles"]
     assert (obstacle["what"], obstacle["name"], obstacle["why"]) == ("code", "a", why)
 
