@@ -102,36 +102,3 @@ async def test_the_whole_report_is_csv(api: Api, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(approvals, "MOST_ADDED", 1)
     found = problem(await api.http.get("/approvals", params=query), 422, "invalid_body")
     assert "at most 1 rows, and this has 2" in found["detail"]
-
-
-@pytest.mark.parametrize(
-    ("query", "pointer", "words"),
-    [
-        ({"outcome": "won"}, "/outcome/0", "won"),
-        ({"outcome": "approved,lost"}, "/outcome/1", "lost"),
-        ({"fields": "reason.amount,reason..x"}, "/fields/1", "reason..x"),
-        ({"sum": "amount"}, "/sum/0", "'amount' is no field of a question"),
-        ({"sum": ""}, "/sum/0", ""),
-        ({"from": "yesterday"}, "/from", "yesterday"),
-        ({"to": ""}, "/to", ""),
-        ({"to": "2026-01-01"}, "/to", "2026-01-01"),
-        (
-            {"from": "2026-02-01T00:00Z", "to": "2026-01-01T00:00Z"},
-            "/from",
-            "2026-02-01T00:00:00+00:00 is after 2026-01-01",
-        ),
-        ({"from": "2150-01-01T00:00Z"}, "/from", "2150-01-01"),
-        ({"format": "xml"}, "/format", "xml"),
-        ({"cursor": "x"}, "/cursor", "'x' is not a cursor"),
-        ({"limit": "0"}, "/limit", "0"),
-        ({"page_size": "1001"}, "/page_size", "1001"),
-        ({"person_": "ada"}, "/person_", "/person_"),
-    ],
-)
-async def test_what_no_report_has_is_refused_with_the_value(
-    api: Api, query: dict[str, str], pointer: str, words: str
-) -> None:
-    found = problem(await api.http.get("/approvals", params=query), 422, "invalid_body")
-
-    assert found["errors"][0]["pointer"] == pointer
-    assert words in found["detail"]

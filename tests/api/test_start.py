@@ -94,14 +94,6 @@ async def test_nobody_starts_runs_for_others_without_its_own_capability(api: Api
     assert (started.json()["started_by"], started.json()["sent_by"]) == ("svc", None)
 
 
-@pytest.mark.parametrize("name", ["timeout", "group:finance", " carol"])
-async def test_a_run_is_started_for_nobody_who_can_be_no_person(api: Api, name: str) -> None:
-    body = {"graph": "gated", "input": {}, "on_behalf_of": name}
-    found = problem(await api.http.post("/runs", json=body), 422, "invalid_body")
-
-    assert found["errors"][0]["pointer"] == "/on_behalf_of"
-
-
 def caller(who: str, *capabilities: str) -> dict[str, str]:
     return {
         "X-Abeyance-Principal": who,
@@ -112,47 +104,28 @@ def caller(who: str, *capabilities: str) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("change", "status", "code", "pointers"),
     [
-        ({"graph": "nope"}, 404, "unknown_graph", None),
-        ({"graph": None}, 422, "invalid_body", ["/graph"]),
-        ({"run_id": "größe 1"}, 422, "invalid_run_id", None),
+        ({"graph": "nope"}, 404, "unknown_graph", []),
+        ({"run_id": "größe 1"}, 422, "invalid_run_id", []),
         ({"input": {"amount": "much"}}, 422, "invalid_input", ["/amount"]),
         ({"input": []}, 422, "invalid_input", [""]),
         ({"input": None}, 422, "invalid_input", [""]),
-        ({"colour": 1}, 422, "invalid_body", ["/colour"]),
-        ({"interrupt_before": [7]}, 422, "invalid_body", ["/interrupt_before/0"]),
-        ({"interrupt_before": ["nope"]}, 404, "unknown_node", None),
-        ({"on_error": "perhaps"}, 422, "invalid_body", None),
-        ({"reuse": "yes"}, 422, "invalid_body", ["/reuse"]),
-        ({"labels": {"a=b": "c"}}, 422, "invalid_body", None),
-        ({"labels": {"a": 1}}, 422, "invalid_body", ["/labels/a"]),
-        ({"conversation_id": ".."}, 422, "invalid_body", ["/conversation_id"]),
-        ({"limits": {"max_visits": 1001}}, 422, "invalid_body", ["/limits/max_visits"]),
-        ({"limits": {"max_visits": "5"}}, 422, "invalid_body", ["/limits/max_visits"]),
-        ({"limits": {"patience": 1}}, 422, "invalid_body", ["/limits/patience"]),
-        ({"limits": {"grace": "soon"}}, 422, "invalid_body", ["/limits/grace"]),
+        ({"interrupt_before": ["nope"]}, 404, "unknown_node", []),
         (
             {"limits": {"max_queue_size": 101, "continue_as_new_after": 1501}},
             422,
             "invalid_body",
             ["/limits/continue_as_new_after", "/limits/max_queue_size"],
         ),
-        (
-            {"limits": {"allowed_media_hosts": ["evil.example"]}},
-            422,
-            "invalid_body",
-            ["/limits/allowed_media_hosts"],
-        ),
     ],
 )
 async def test_a_start_that_cannot_be_is_refused_and_starts_nothing(
-    api: Api, change: dict[str, Any], status: int, code: str, pointers: list[str] | None
+    api: Api, change: dict[str, Any], status: int, code: str, pointers: list[str]
 ) -> None:
     run_id = new_id()
     body = {"graph": "gated", "input": {"amount": 3}, "run_id": run_id, **change}
     found = problem(await api.http.post("/runs", json=body), status, code)
 
-    if pointers is not None:
-        assert [entry["pointer"] for entry in found["errors"]] == pointers
+    assert [entry["pointer"] for entry in found.get("errors", [])] == pointers
     problem(await api.http.get(f"/runs/{run_id}"), 404, "unknown_run")
 
 
