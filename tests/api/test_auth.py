@@ -87,30 +87,6 @@ async def test_who_brings_no_token_of_ours_gets_nothing(
     problem(read, 404, "unknown_run")
 
 
-async def test_a_token_names_who_acts_and_bounds_what_they_may_do(locked: Api) -> None:
-    run_id = new_id()
-    body = {"graph": "gated", "input": {}, "run_id": run_id}
-    refused = await locked.http.post("/runs", json=body, headers=bearer("b-token"))
-    started = await locked.http.post("/runs", json=body, headers=bearer("a-token"))
-    read = await locked.http.get(
-        f"/runs/{run_id}",
-        params={"wait": "30s", "until": "awaiting-input"},
-        headers={"authorization": "bearer b-token"},
-    )
-    (gate,) = [entry["id"] for entry in read.json()["interrupts"]]
-    answered = await locked.http.post(
-        f"/interrupts/{gate}/respond",
-        json={"response": {"approved": True}},
-        headers=bearer("a-token"),
-    )
-
-    found = problem(refused, 403, "capability_required")
-    assert found["capability"] == "runs:start"
-    assert found["detail"].startswith("You lack the capability 'runs:start'")
-    assert started.json()["started_by"] == "ada"
-    assert answered.json()["receipts"][0]["answered_by"] == "ada"
-
-
 async def test_to_see_the_run_with_the_receipts_takes_the_right_to_read(
     api: Api, standing: tuple[str, str]
 ) -> None:
@@ -207,6 +183,8 @@ async def test_a_running_api_accepts_a_new_token_and_refuses_a_revoked_one(
     ada = bearer(add_token(file, "ada", ["runs:read"]))
     async with served(app_for(site, tokens_file=file)) as api:
         bob = bearer(add_token(file, "bob", ["runs:read"]))
+        # The scheme of a header may be written in any case.
+        bob = {"authorization": bob["Authorization"].replace("Bearer", "bearer")}
         added = [(await api.http.get("/runs", headers=who)).status_code for who in (ada, bob)]
         revoke_tokens(file, "ada")
         revoked = [(await api.http.get("/runs", headers=who)).status_code for who in (ada, bob)]

@@ -143,9 +143,10 @@ def gated(type_: Any, sent: Json, **options: Any) -> Graph:
 async def test_an_approver_sends_the_arguments_as_shown_or_as_sent_and_none_that_the_tool_rejects(
     type_: Any, sent: Json, kept: Json, rejected: Json
 ) -> None:
+    # Who may not edit them may send them back.
+    graph = gated(type_, sent, decisions=["approve", "reject"])
     for again in (kept, sent):
-        # Who may not edit them may send them back.
-        trial = InMemoryRun(gated(type_, sent, decisions=["approve", "reject"]))
+        trial = InMemoryRun(graph)
         await trial.start()
         (asked,) = await trial.interrupts()
 
