@@ -42,10 +42,13 @@ _NEWS: Final = frozenset({"run.rewound"})
 class Plan:
     """A rewind of a run: what it discards, and the event of an execution to reset to.
 
-    `event` is None if nothing has happened since the point. `under_way` is the code that the run had
-    begun there, by address, and that begins again.
+    `described` is the run before the plan, and `rewound_by` its latest rewind. `event` is None if nothing
+    has happened since the point. `under_way` is the code that the run had begun there, by address, and
+    that begins again.
     """
 
+    described: RunDescription
+    rewound_by: int | None
     view: views.Rewind
     execution: str
     history: Sequence[HistoryEvent]
@@ -53,12 +56,16 @@ class Plan:
     under_way: Sequence[str]
 
 
-async def planned(deployment: Deployment, described: RunDescription, to: str) -> Plan:
+async def planned(deployment: Deployment, run_id: str, to: str) -> Plan:
     """Return the rewind of a run to a question, or to its start.
 
-    Raises `unknown_interrupt`, `gone` if Temporal does not have the history any more, and Unavailable.
+    Raises `unknown_run`, `unknown_interrupt`, `gone` if Temporal does not have the history any more, and
+    Unavailable.
     """
-    records, keeps, run_id = deployment.records, False, described.run_id
+    records, keeps = deployment.records, False
+    # Another rewind that the description does not have comes into the records after this.
+    before = await records.read(discards.standing, run_id)
+    described = await deployment.line.described(run_id)
     if to == REWIND_TO_START:
         execution = tasks = (await _row(deployment, run_id)).origin
         history = await _history(deployment, run_id, execution)
@@ -89,6 +96,8 @@ async def planned(deployment: Deployment, described: RunDescription, to: str) ->
             found, since, effects = None, [], []
         view = view.model_copy(update={"discards": since, "effects": effects})
     return Plan(
+        described=described,
+        rewound_by=None if before is None else before.rewound_by,
         view=view,
         execution=execution,
         history=history,
@@ -97,12 +106,13 @@ async def planned(deployment: Deployment, described: RunDescription, to: str) ->
     )
 
 
-async def refuse(deployment: Deployment, described: RunDescription) -> None:
+async def refuse(deployment: Deployment, plan: Plan) -> None:
     """Raise `not_running` for a run that is ending, and `natively_paused`."""
-    if not described.is_running:
+    run_id = plan.view.run_id
+    if not plan.described.is_running:
         return
-    await deployment.line.refuse_natively_paused(described.run_id)
-    if (await _row(deployment, described.run_id)).status == Status.ENDING:
+    await deployment.line.refuse_natively_paused(run_id)
+    if (await _row(deployment, run_id)).status == Status.ENDING:
         raise Refusal(
             Code.NOT_RUNNING,
             "The run is ending, so it cannot be rewound now: repeat the call when it has ended.",
@@ -144,23 +154,17 @@ async def was_done(deployment: Deployment, run_id: str, mark: str | None) -> boo
 
 
 async def carry_out(
-    deployment: Deployment,
-    plan: Plan,
-    described: RunDescription,
-    *,
-    by: str,
-    mark: str | None,
-    room: Room,
-) -> None:
-    """Reset the run, and wait a moment until people can read that.
+    deployment: Deployment, plan: Plan, *, by: str, mark: str | None, room: Room
+) -> bool:
+    """Reset the run, and wait a moment until people can read that. Return False if another rewind came
+    first, which they can read: it has to be planned anew.
 
-    `described` is from before the plan. An ended run takes its place among the active runs and in its
-    conversation again. Raises `conversation_busy`, `too_many_runs`, `gone`, and Unavailable.
+    An ended run takes its place among the active runs and in its conversation again. Raises
+    `conversation_busy`, `too_many_runs`, `gone`, and Unavailable.
     """
-    run_id, line = described.run_id, deployment.line
+    described, run_id, line = plan.described, plan.view.run_id, deployment.line
     if plan.event is None:
-        return
-    before = await _row(deployment, run_id)
+        return True
     start = await _start(deployment, run_id, plan.history)
     if not described.is_running:
         await deployment.executions.capacity.make_room(run_id, room)
@@ -183,6 +187,8 @@ async def carry_out(
         async with deployment.erasures.none_of(run_id):
             if (await line.described(run_id)).execution != described.execution:
                 # Temporal would go back to a history that somebody else's rewind has discarded.
+                if await _is_told(deployment, plan):
+                    return False
                 raise Unavailable(
                     f"the run {run_id!r} was rewound, or continued as new, while its rewind was planned: "
                     "repeat the call"
@@ -197,10 +203,17 @@ async def carry_out(
         raise
     # It has another execution, and may have another chain of them.
     await line.cached_run(run_id, anew=True)
+    await _is_told(deployment, plan)
+    return True
+
+
+async def _is_told(deployment: Deployment, plan: Plan) -> bool:
+    """Wait a moment until people can read that the run was rewound; return whether they can."""
     for _ in range(_POLLS):
-        if (await _row(deployment, run_id)).rewound_by != before.rewound_by:
-            return
+        if (await _row(deployment, plan.view.run_id)).rewound_by != plan.rewound_by:
+            return True
         await asyncio.sleep(_POLL)
+    return False
 
 
 async def _claim(deployment: Deployment, start: wire.StartRun) -> None:

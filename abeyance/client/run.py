@@ -272,12 +272,11 @@ class TemporalRun(RunReader):
         room: Room = UNBOUNDED,
     ) -> views.Rewind:
         """Rewind by a command. Raises also `natively_paused`, and Unavailable."""
-        described = await self._line.described(self.run_id)
         if order.dry_run:
             policy.demand_only(
                 principal, policy.READ, doing="try a rewind of the run", why="It reads the run."
             )
-            plan = await rewinds.planned(self._deployment, described, order.to)
+            plan = await rewinds.planned(self._deployment, self.run_id, order.to)
             if await self._rewinding_patch(order):
                 rewinds.refuse_patch(plan)
             return plan.view.model_copy(update={"dry_run": True})
@@ -286,16 +285,16 @@ class TemporalRun(RunReader):
         policy.demand_by(principal, guards, filter(None, asked), "rewind the run")
         mark = None if key is None else retries.mark(order, principal, key)
         patch = await self._rewinding_patch(order)
-        if await rewinds.was_done(self._deployment, self.run_id, mark):
-            done = views.Rewind(run_id=self.run_id, to=order.to)
-        else:
-            plan = await rewinds.planned(self._deployment, described, order.to)
-            await rewinds.refuse(self._deployment, described)
+        done = views.Rewind(run_id=self.run_id, to=order.to)
+        by = principal.subject
+        while not await rewinds.was_done(self._deployment, self.run_id, mark):
+            plan = await rewinds.planned(self._deployment, self.run_id, order.to)
+            await rewinds.refuse(self._deployment, plan)
             if patch:
                 rewinds.refuse_patch(plan)
-            by = principal.subject
-            await rewinds.carry_out(self._deployment, plan, described, by=by, mark=mark, room=room)
-            done = plan.view
+            if await rewinds.carry_out(self._deployment, plan, by=by, mark=mark, room=room):
+                done = plan.view
+                break
         if patch:
             await self._patch_rewound(order.to, patch, principal, mark)
         return done
