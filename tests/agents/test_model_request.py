@@ -6,7 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from typing import Any
 
 import pytest
@@ -172,9 +172,11 @@ async def test_every_call_has_an_id_of_its_own_in_the_whole_conversation() -> No
 # ------------------------------------------------------------------------------------ stopping it
 
 
-async def cancelled(asking: asyncio.Task[ModelResponse]) -> None:
-    asking.cancel()
+async def stopped(asked: Coroutine[Any, Any, ModelResponse], when: asyncio.Event) -> None:
     async with asyncio.timeout(30):
+        asking = asyncio.create_task(asked)
+        await when.wait()
+        asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking
 
@@ -189,10 +191,7 @@ async def test_what_had_come_when_a_request_was_stopped_is_kept_and_marked_as_in
         await asyncio.Event().wait()
 
     partials: list[ModelResponse] = []
-    asking = asyncio.create_task(request(slow, QUESTION, on_partial=partials.append))
-    async with asyncio.timeout(30):
-        await was_read.wait()
-    await cancelled(asking)
+    await stopped(request(slow, QUESTION, on_partial=partials.append), was_read)
 
     [partial] = partials
     assert partial.text == "The first and then"
@@ -211,12 +210,8 @@ async def test_a_call_that_was_being_written_when_a_request_was_stopped_is_not_k
         yield {}
 
     partials: list[ModelResponse] = []
-    asking = asyncio.create_task(
-        request(slow, QUESTION, tools=[lookup()], on_partial=partials.append)
-    )
-    async with asyncio.timeout(30):
-        await was_read.wait()
-    await cancelled(asking)
+    asked = request(slow, QUESTION, tools=[lookup()], on_partial=partials.append)
+    await stopped(asked, was_read)
 
     assert partials == []
 
@@ -224,10 +219,7 @@ async def test_a_call_that_was_being_written_when_a_request_was_stopped_is_not_k
 @pytest.mark.parametrize("pieces", [[], [{"content": "Hello"}]])
 async def test_stopping_a_request_hangs_up_on_the_provider_at_once(pieces: list[Any]) -> None:
     async with serving(ModelServer(pieces=pieces, holds=True)) as server:
-        asking = asyncio.create_task(request(chat_model(server.url), QUESTION))
-        async with asyncio.timeout(30):
-            await server.spoken.wait()
-        await cancelled(asking)
+        await stopped(request(chat_model(server.url), QUESTION), server.spoken)
 
         async with asyncio.timeout(30):
             await server.abandoned.wait()
@@ -241,11 +233,7 @@ async def test_a_function_that_does_not_stream_can_be_stopped_too() -> None:
         await asyncio.Event().wait()
         return ModelResponse(parts=[])
 
-    asking = asyncio.create_task(request(slow, QUESTION))
-    async with asyncio.timeout(30):
-        await began.wait()
-
-    await cancelled(asking)
+    await stopped(request(slow, QUESTION), began)
 
 
 # ---------------------------------------------------------------------------------------------- media

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from alembic.script import ScriptDirectory
-from databases import SCOPE, check, connected, count, execute
+from databases import SCOPE, check, connected, count, counted, execute, numbered
 from postgres import Cluster
 from sqlalchemy import func, insert, inspect, select, text
 from sqlalchemy.exc import IntegrityError
@@ -103,8 +103,7 @@ def test_setup_creates_the_tables_once(empty: str) -> None:
 
     assert [database.create_or_upgrade(), database.create_or_upgrade()] == ["created", "up to date"]
     database.check()
-    with database.writing() as connection:
-        assert database.deployment(connection, SCOPE) == 1
+    assert numbered(database) == 1
     database.close()
 
 
@@ -115,8 +114,7 @@ def test_an_empty_database_of_postgresql_is_refused_until_it_is_set_up(cluster: 
         with pytest.raises(RecordsUnavailable), waiting.writing():
             pass
         assert set_up(url) == "created"
-        with waiting.writing() as connection:
-            assert waiting.deployment(connection, SCOPE) == 1
+        assert numbered(waiting) == 1
         waiting.close()
 
 
@@ -153,8 +151,7 @@ def test_a_new_file_of_sqlite_needs_no_setup(tmp_path: Path, *, is_there: bool) 
         file.touch()
     database = Database(f"sqlite:///{file}")
 
-    with database.writing() as connection:
-        assert database.deployment(connection, SCOPE) == 1
+    assert numbered(database) == 1
     assert database.create_or_upgrade() == "up to date"
     if not is_there:
         assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
@@ -248,8 +245,7 @@ def test_many_threads_that_find_no_file_share_the_one_that_is_made(tmp_path: Pat
     found: list[int] = []
 
     def use(database: Database) -> None:
-        with database.writing() as connection:
-            found.append(database.deployment(connection, SCOPE))
+        found.append(numbered(database))
 
     threads = [threading.Thread(target=use, args=[database]) for database in databases]
     for thread in threads:
@@ -300,8 +296,7 @@ def test_who_reads_sees_one_state_and_writes_nothing(database: Database) -> None
         with database.writing() as writer:
             writer.execute(insert(deployments).values(ANY_ROW))
         assert count(reader) == 0
-    with database.reading() as reader:
-        assert count(reader) == 1
+    assert counted(database) == 1
     with pytest.raises(RecordsUnavailable, match=r"read-?only"), database.reading() as reader:
         reader.execute(insert(deployments).values(ANY_ROW | {"namespace": "other"}))
 
@@ -316,8 +311,7 @@ def test_a_defect_of_what_is_written_is_no_outage_and_hides_its_parameters(
     with pytest.raises(IntegrityError) as defect, database.writing() as connection:
         connection.execute(insert(deployments).values(row))
     assert "nobody should" not in str(defect.value).partition("DETAIL")[0]
-    with database.reading() as connection:
-        assert count(connection) == 1
+    assert counted(database) == 1
 
 
 async def test_a_read_runs_beside_the_loop(database: Database) -> None:
@@ -341,15 +335,13 @@ def test_another_database_at_the_same_place_is_noticed(cluster: Cluster) -> None
         with pytest.raises(SettingsError, match="is empty"):
             database.check()
         database.create_or_upgrade()
-        with database.writing() as connection:
-            assert database.deployment(connection, SCOPE) == 1
+        assert numbered(database) == 1
         database.close()
 
 
 def test_a_number_of_another_database_is_not_kept(cluster: Cluster) -> None:
     with cluster.database() as url, closing(Database(url)) as database:
-        with database.writing() as connection:
-            database.deployment(connection, SCOPE)
+        numbered(database)
         with database.reading() as connection:
             assert database.deployment(connection, SCOPE) == 1
         # As if it had been made anew, and others had come first.

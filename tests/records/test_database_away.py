@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from databases import SCOPE, check, count, execute
+from databases import check, count, counted, execute, numbered
 from postgres import Cluster
 from sqlalchemy import insert, text
 
@@ -33,8 +33,7 @@ def test_a_server_that_is_away_at_the_start_is_used_once_it_is_there(cluster: Cl
         with pytest.raises(RecordsUnavailable), database.writing():
             pass
         cluster.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
-        with database.reading() as connection:
-            assert count(connection) == 0
+        assert counted(database) == 0
         database.close()
 
 
@@ -90,13 +89,11 @@ async def test_a_server_that_hangs_is_away_and_its_connections_are_used_no_more(
 def test_a_server_that_was_restarted_costs_no_call(cluster: Cluster) -> None:
     with cluster.database() as url:
         database = Database(url)
-        with database.reading() as connection:
-            assert count(connection) == 0
+        assert counted(database) == 0
         cluster.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'abeyance'"
         )
-        with database.writing() as connection:
-            assert database.deployment(connection, SCOPE) == 1
+        assert numbered(database) == 1
         database.close()
 
 
@@ -125,11 +122,9 @@ def test_a_writer_that_waits_too_long_for_another_gives_up(
 
     with pytest.raises(RecordsUnavailable, match="locked"), database.writing():
         pass
-    with database.reading() as connection:
-        assert count(connection) == 0
+    assert counted(database) == 0
     other.close()
-    with database.writing() as connection:
-        assert database.deployment(connection, SCOPE) == 1
+    assert numbered(database) == 1
     database.close()
 
 
@@ -160,8 +155,7 @@ def test_a_full_disk_is_said_and_used_again_once_there_is_room(
     else:
         with database.reading() as connection:
             connection.exec_driver_sql("PRAGMA max_page_count=1000000")
-    with database.writing() as connection:
-        assert database.deployment(connection, SCOPE)
+    assert numbered(database)
 
 
 @contextmanager
@@ -200,10 +194,9 @@ def test_a_server_that_takes_no_writes_is_said(cluster: Cluster) -> None:
         name = url.rpartition("/")[2]
         cluster.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
         database = Database(url)
-        with pytest.raises(RecordsUnavailable, match="read-only"), database.writing() as connection:
-            database.deployment(connection, SCOPE)
-        with database.reading() as connection:
-            assert count(connection) == 0
+        with pytest.raises(RecordsUnavailable, match="read-only"):
+            numbered(database)
+        assert counted(database) == 0
         database.close()
 
 

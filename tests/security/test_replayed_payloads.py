@@ -33,10 +33,7 @@ async def test_the_sealed_answer_of_one_run_is_refused_by_another(
     await site.client.run(small).respond(response="yes", principal=ANYBODY)
     (answer,) = await intruder.updates(small, "respond")
 
-    error = await intruder.update(large, "respond", answer)
-    assert error is not None
-    assert error.type == Code.NOT_SEALED
-    assert f"it was sealed for {small!r}" in error.message
+    assert f"it was sealed for {small!r}" in await intruder.refused(large, answer)
     await intruder.signal(large, "steer", answer)
     await intruder.signal(large, "cancel", answer)
 
@@ -57,9 +54,7 @@ async def test_an_answer_without_an_id_is_not_taken_again_for_a_later_question(
     await question(site, run_id, "confirm")
     (answer,) = await intruder.updates(run_id, "respond")
 
-    error = await intruder.update(run_id, "respond", answer)
-    assert error is not None
-    assert error.type == Code.STALE
+    await intruder.refused(run_id, answer, code=Code.STALE)
     view = await site.client.run(run_id).view()
     assert (view.status, view.values["log"]) == ("awaiting-input", ["check yes"])
 
@@ -77,9 +72,7 @@ async def test_an_answer_that_was_held_back_answers_no_other_question(
     await site.client.run(run_id).respond(response="no", principal=ANYBODY)
     await question(site, run_id, "confirm")
 
-    error = await intruder.update(run_id, "respond", held_back)
-    assert error is not None
-    assert error.type == Code.STALE
+    await intruder.refused(run_id, held_back, code=Code.STALE)
     assert (await site.client.run(run_id).view()).values["log"] == ["check no"]
 
 
@@ -126,10 +119,7 @@ async def test_a_run_that_is_started_again_by_a_copy_asks_again_and_takes_no_old
     again = await question(site, run_id, "check")
     assert (again.id, again.digest) == (asked.id, asked.digest)
 
-    error = await intruder.update(run_id, "respond", answer)
-    assert error is not None
-    assert error.type == Code.NOT_SEALED
-    assert "for the execution" in error.message
+    assert "for the execution" in await intruder.refused(run_id, answer)
     await stays(site, run_id)
 
 
@@ -150,9 +140,7 @@ async def test_a_reference_leads_to_a_blob_only_if_it_is_sealed_and_of_the_run(
         (answer,) = await intruder.updates(small, "respond")
         assert b'"sealed"' in answer.data, "it is a reference"
         assert str(next(tmp_path.iterdir()).name).encode() not in answer.data
-        error = await intruder.update(large, "respond", answer)
-        assert error is not None
-        assert error.type == Code.NOT_SEALED
+        await intruder.refused(large, answer)
 
         # A blob of this very run, by a reference in the clear.
         (blob, *_) = [
@@ -166,9 +154,7 @@ async def test_a_reference_leads_to_a_blob_only_if_it_is_sealed_and_of_the_run(
                 metadata=dict(answer.metadata), data=claim.replace('"ref"', '"sealed"').encode()
             ),
         ):
-            error = await intruder.update(large, "respond", forged)
-            assert error is not None
-            assert error.type == Code.NOT_SEALED
+            await intruder.refused(large, forged)
         await stays(site, large)
 
 

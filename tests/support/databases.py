@@ -35,3 +35,14 @@ def count(connection: Connection) -> int:
 def check(url: str) -> None:
     with closing(Database(url)) as database:
         database.check()
+
+
+def counted(database: Database) -> int:
+    with database.reading() as connection:
+        return count(connection)
+
+
+def numbered(database: Database) -> int:
+    """The number of our deployment, which is made if it is not there."""
+    with database.writing() as connection:
+        return database.deployment(connection, SCOPE)

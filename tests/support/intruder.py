@@ -28,6 +28,7 @@ from temporalio.common import (
 from temporalio.exceptions import ApplicationError
 
 from abeyance import names
+from abeyance.errors import Code
 from abeyance.storage.converter import of_run
 
 _AS_A_RUN = TypedSearchAttributes(
@@ -150,3 +151,12 @@ class Intruder:
         error = await converter.decode_failure(answer.outcome.failure)
         assert isinstance(error, ApplicationError), error
         return error
+
+    async def refused(
+        self, run_id: str, argument: Any, *, name: str = "respond", code: str = Code.NOT_SEALED
+    ) -> str:
+        """How an update is refused, which has to be."""
+        error = await self.update(run_id, name, argument)
+        assert error is not None, name
+        assert error.type == code
+        return error.message
