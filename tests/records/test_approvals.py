@@ -8,20 +8,17 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
-from recorded import Recorded, asked, at, batch, fact, question, run_view
+from recorded import Recorded, asked, at, batch, fact, opened, question, run_view
 
 from abeyance.core.ledger import Vote
 from abeyance.core.policy import Principal, ReadRights
 from abeyance.errors import Code, Refusal
 from abeyance.filters import ApprovalsFilter
-from abeyance.keyring import Keyring
 from abeyance.records import approvals
 from abeyance.records.batch import Batch
-from abeyance.records.database import Database
 from abeyance.records.documents import Transaction
 from abeyance.records.report import Approvals, Total, csv_head, csv_lines
 
-KEYS = Keyring({"one": bytes(32)})
 DAY = {"since": at(-60), "until": at(1_000)}
 
 
@@ -410,24 +407,20 @@ def test_an_answer_is_for_who_could_have_given_it_or_administers(recorded: Recor
 
 
 def test_what_no_key_opens_is_a_row_without_its_documents(database_url: str) -> None:
-    sealing, opening = Database(database_url, keys=KEYS), Database(database_url)
-    sealed = Recorded(sealing)
-    sealed.write(*decided("a", reason=3, requested_capability="pay"), granted("b"))
+    with opened(database_url, "one") as sealed, opened(database_url) as keyless:
+        sealed.write(*decided("a", reason=3, requested_capability="pay"), granted("b"))
+        whole = report(sealed, sums=["reason"], fields=["reason"])
+        page = report(keyless, sums=["reason"], fields=["reason"], person="ada")
+        keyless.write(*decided("open", reason=4))
+        both, part = (report(each, sums=["reason", "answer"]) for each in (sealed, keyless))
 
-    whole = report(sealed, sums=["reason"], fields=["reason"])
     assert (whole.sums["reason"].sum, whole.partial, whole.items[1].by) == ("3", False, "ada")
-    page = report(Recorded(opening), sums=["reason"], fields=["reason"], person="ada")
     assert (page.sums["reason"].rows, page.partial, page.unknown_fields) == (0, True, [])
     call, row = page.items
     assert (row.id, row.outcome, row.degraded, row.by) == ("a.pay", "approved", True, None)
     assert (call.outcome, call.degraded, call.grant) == ("granted", True, None)
-    Recorded(opening).write(*decided("open", reason=4))
-    both = report(sealed, sums=["reason", "answer"])
     assert (both.sums["reason"].sum, both.partial) == ("7", False)
-    part = report(Recorded(opening), sums=["reason", "answer"])
     assert (part.sums["reason"].sum, part.sums["reason"].rows, part.partial) == ("4", 1, True)
-    sealing.close()
-    opening.close()
 
 
 def test_a_cell_of_csv_is_no_formula_and_a_number_stays_one(recorded: Recorded) -> None:

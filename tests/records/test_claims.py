@@ -8,16 +8,14 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from recorded import NOON, Recorded, at, batch, run_view
+from recorded import NOON, Recorded, at, batch, opened, run_view
 from sqlalchemy import select
 
 from abeyance.core.delegations import MOST, Delegations, Wanted
 from abeyance.core.policy import Principal
 from abeyance.errors import Code, Refusal
-from abeyance.keyring import Keyring
 from abeyance.records import claims, delegations, outside
 from abeyance.records.claims import Claim
-from abeyance.records.database import Database
 from abeyance.records.outside import End
 from abeyance.records.tables import delegations as table
 
@@ -84,15 +82,12 @@ def test_a_claim_is_released_by_its_token(recorded: Recorded) -> None:
 
 
 def test_what_is_lent_and_why_is_sealed(database_url: str) -> None:
-    database = Database(database_url, keys=Keyring.parse(f"k:{'A' * 43}="))
-    sealed = Recorded(database)
-    book = sealed.change(delegations.change, lambda book: book.made(wanted("one"), NOON))
-    with database.reading() as connection:
-        document = connection.execute(select(table.c.document)).scalar_one()
+    with opened(database_url, "k") as sealed:
+        book = sealed.change(delegations.change, lambda book: book.made(wanted("one"), NOON))
+        document = sealed.read(lambda tx: tx.connection.scalars(select(table.c.document)).one())
 
-    assert document.startswith("sealed:")
-    assert sealed.read(delegations.book) == book
-    database.close()
+        assert document.startswith("sealed:")
+        assert sealed.read(delegations.book) == book
 
 
 def wanted(id_: str) -> Wanted:

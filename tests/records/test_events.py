@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import base64
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 import pytest
-from recorded import Recorded, at, batch, fact, run_view
+from recorded import Recorded, at, batch, fact, opened, run_view
 from sqlalchemy import delete
 
 from abeyance.core.policy import ReadRights
 from abeyance.filters import EventFilter
-from abeyance.keyring import Keyring, WrongKey
+from abeyance.keyring import WrongKey
 from abeyance.records import events, runs, tables
 from abeyance.records.batch import Extras, Fact
-from abeyance.records.database import Database
 from abeyance.records.writing import write
 
 
@@ -222,29 +220,20 @@ def test_a_place_is_read_as_it_was_written_and_nothing_else_is_one(recorded: Rec
 
 
 def test_what_no_key_opens_is_left_out_of_the_stream_and_said_of_its_run(database_url: str) -> None:
-    old, new = (
-        Database(
-            database_url,
-            keys=Keyring.parse(f"{name.decode()}:{base64.b64encode(name * 32).decode()}"),
-        )
-        for name in (b"o", b"n")
-    )
-    happened(Recorded(old), "a", fact(1, "run.started"))
-    recorded = Recorded(new)
-    happened(recorded, "b", fact(1, "run.started"))
+    with opened(database_url, "old") as old, opened(database_url, "new") as new:
+        for recorded, run_id in ((old, "a"), (new, "b")):
+            happened(recorded, run_id, fact(1, "run.started"))
 
-    stretch = recorded.read(events.of_all, EventFilter(), limit=1)
-    assert (stretch.items, stretch.unreadable, stretch.is_last) == ([], frozenset({"a"}), False)
-    stretch = recorded.read(events.of_all, EventFilter(), after=stretch.place.position)
-    assert ([event.run_id for event in stretch.items], stretch.is_last) == (["b"], True)
-    with pytest.raises(WrongKey):
-        recorded.read(events.of_run, "a")
-    over = batch(run_view("c", status="completed", ended_at=at(1)), number=2)
-    Recorded(old).write(over.model_copy(update={"extras": Extras()}))
-    with pytest.raises(WrongKey):
-        recorded.read(runs.ended, "c")
-    for each in (old, new):
-        each.close()
+        stretch = new.read(events.of_all, EventFilter(), limit=1)
+        assert (stretch.items, stretch.unreadable, stretch.is_last) == ([], frozenset({"a"}), False)
+        stretch = new.read(events.of_all, EventFilter(), after=stretch.place.position)
+        assert ([event.run_id for event in stretch.items], stretch.is_last) == (["b"], True)
+        with pytest.raises(WrongKey):
+            new.read(events.of_run, "a")
+        over = batch(run_view("c", status="completed", ended_at=at(1)), number=2)
+        old.write(over.model_copy(update={"extras": Extras()}))
+        with pytest.raises(WrongKey):
+            new.read(runs.ended, "c")
 
 
 def test_no_event_becomes_visible_behind_a_reader(recorded: Recorded) -> None:

@@ -8,11 +8,10 @@ from contextlib import ExitStack
 
 import pytest
 from postgres import Cluster
-from recorded import Recorded, batch, fact, run_view
+from recorded import Recorded, batch, fact, opened, run_view
 from temporal_site import eventually
 
 from abeyance.records import events
-from abeyance.records.database import Database
 from abeyance.records.following import Changes, Following
 
 
@@ -77,9 +76,8 @@ async def test_the_thread_ends_with_the_last_who_waits_and_begins_anew(recorded:
 
 
 async def test_a_lost_connection_is_made_anew_and_everybody_looks_once(cluster: Cluster) -> None:
-    with cluster.database() as url:
-        database = Database(url)
-        recorded, following = Recorded(database), Following(database)
+    with cluster.database() as url, opened(url) as recorded:
+        following = Following(recorded.database)
         with following.changes("a") as changes:
             await quiet(following, changes)
             cluster.execute(
@@ -91,7 +89,6 @@ async def test_a_lost_connection_is_made_anew_and_everybody_looks_once(cluster: 
             await quiet(following, changes)
             happened(recorded, "a", 2)
             assert await was_woken(changes)
-        database.close()
 
 
 async def test_a_reader_whose_loop_is_over_keeps_nobody_from_being_woken(

@@ -7,16 +7,14 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from recorded import Recorded, at, batch, fact, run_view
+from recorded import Recorded, at, batch, fact, opened, run_view
 from sqlalchemy import delete, select, update
 
 from abeyance.core.approvals import Grant, Wanted, as_json, bytes_of
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.filters import EventFilter
-from abeyance.keyring import Keyring
 from abeyance.records import audit, audit_chain, events, grants, removing
 from abeyance.records.batch import Batch, Fact, Rewound
-from abeyance.records.database import Database
 from abeyance.records.grant_views import GrantView
 from abeyance.records.tables import events as events_table
 from abeyance.records.tables import grants as table
@@ -325,15 +323,11 @@ def test_an_erased_run_has_used_what_it_used_and_is_not_named(recorded: Recorded
 def test_what_a_grant_is_for_is_sealed_and_lets_nothing_run_without_the_key(
     database_url: str,
 ) -> None:
-    sealed = Database(database_url, keys=Keyring.parse(f"k:{'A' * 43}="))
-    Recorded(sealed).write(making(same={"to": "bob"}))
-    with sealed.reading() as connection:
-        document = connection.execute(select(table.c.document)).scalar_one()
-    assert document.startswith("sealed:")
     wanted = call(arguments={"to": "bob"})
-    assert take(Recorded(sealed), wanted) == "g"
-    sealed.close()
-    keyless = Database(database_url)
-    assert take(Recorded(keyless), wanted) is None
-    assert listed(Recorded(keyless)) == []
-    keyless.close()
+    with opened(database_url, "k") as sealed, opened(database_url) as keyless:
+        sealed.write(making(same={"to": "bob"}))
+        document = keyless.read(lambda tx: tx.connection.scalars(select(table.c.document)).one())
+        assert document.startswith("sealed:")
+        assert take(sealed, wanted) == "g"
+        assert take(keyless, wanted) is None
+        assert listed(keyless) == []

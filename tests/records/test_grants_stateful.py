@@ -10,17 +10,13 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from recorded import NOON, batch, connection, fact, run_view
-from sqlalchemy import insert
+from recorded import NOON, alone, batch, fact, run_view
 
 from abeyance.core.approvals import UNVOUCHED, Grant, Wanted, as_json
 from abeyance.core.policy import Principal
 from abeyance.errors import Code, Refusal
-from abeyance.keyring import Keyring
 from abeyance.records import grants
 from abeyance.records.batch import Batch
-from abeyance.records.documents import Documents, Transaction
-from abeyance.records.tables import deployments
 from abeyance.records.writing import write
 
 RUNS = ("a", "b")
@@ -38,11 +34,7 @@ class Standing(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.connection = connection()
-        self.transaction = self.connection.begin()
-        own = insert(deployments).values(namespace="n", task_queue="q")
-        self.deployment = self.connection.execute(own.returning(deployments.c.id)).scalar_one()
-        self.tx = Transaction(self.connection, Documents(Keyring({})), self.deployment)
+        self.tx, self.take_back = alone()
         self.now = NOON
         self.made: dict[str, Grant] = {}
         self.ended: set[str] = set()
@@ -52,7 +44,7 @@ class Standing(RuleBasedStateMachine):
         self.capable: dict[str, bool] = dict.fromkeys(PEOPLE, True)
 
     def teardown(self) -> None:
-        self.transaction.rollback()
+        self.take_back()
 
     @initialize(is_known=st.booleans())
     def some_deployments_have_a_file_of_tokens(self, is_known: bool) -> None:

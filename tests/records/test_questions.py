@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, get_args
 
 import pytest
-from recorded import Recorded, asked, at, batch, question, run_view
+from recorded import Recorded, asked, at, batch, opened, question, run_view
 
 from abeyance import views
 from abeyance.core.ledger import Claim
@@ -14,12 +14,9 @@ from abeyance.core.policy import Principal, ReadRights
 from abeyance.core.terms import Quorum
 from abeyance.errors import Code, Refusal
 from abeyance.filters import InboxFilter, Order, RunFilter
-from abeyance.keyring import Keyring
 from abeyance.records import cursors, questions, runs
-from abeyance.records.database import Database
 
 ORDERS = get_args(Order)
-KEYS = Keyring({"one": bytes(32)})
 SOON = datetime.now(UTC) + timedelta(days=1)
 LONG_AGO = datetime.now(UTC) - timedelta(days=1)
 
@@ -261,30 +258,26 @@ def test_every_word_of_a_search_occurs_somewhere_as_text(recorded: Recorded) -> 
 
 
 def test_with_keys_a_search_reads_what_is_not_sealed(database_url: str) -> None:
-    database = Database(database_url, keys=KEYS)
-    sealed = Recorded(database)
-    sealed.write(asked("a", prompt="Refund 4711?", reason="late", run={"started_by": "ada"}))
+    with opened(database_url, "one") as sealed:
+        sealed.write(asked("a", prompt="Refund 4711?", reason="late", run={"started_by": "ada"}))
 
-    assert ids(inbox(sealed, q="ada").items) == ["a.pay"]
-    assert inbox(sealed, q="4711").total == inbox(sealed, q="late").total == 0
-    assert inbox(sealed).items[0].prompt == "Refund 4711?"
-    database.close()
+        assert ids(inbox(sealed, q="ada").items) == ["a.pay"]
+        assert inbox(sealed, q="4711").total == inbox(sealed, q="late").total == 0
+        assert inbox(sealed).items[0].prompt == "Refund 4711?"
 
 
 def test_who_lacks_the_key_sees_that_something_is_asked_and_not_what(database_url: str) -> None:
-    sealing, opening = Database(database_url, keys=KEYS), Database(database_url)
-    Recorded(sealing).write(asked("a", prompt="Refund 4711?", requested_capability="pay"))
+    with opened(database_url, "one") as sealed, opened(database_url) as keyless:
+        sealed.write(asked("a", prompt="Refund 4711?", requested_capability="pay"))
 
-    (question,) = inbox(Recorded(opening)).items
-    (run,) = Recorded(opening).read(runs.page, RunFilter()).items
+        (question,) = inbox(keyless).items
+        (run,) = keyless.read(runs.page, RunFilter()).items
 
     assert (question.id, question.run_id, question.kind) == ("a.pay", "a", views.UNREADABLE)
     assert (question.requested_capability, question.degraded) == ("pay", True)
     assert "'one'" in question.prompt
     assert (run.run_id, run.status, run.degraded) == ("a", "awaiting-input", True)
     assert [why.code for why in run.blocked] == ["key_missing"]
-    sealing.close()
-    opening.close()
 
 
 def test_who_is_bound_to_labels_sees_the_questions_of_runs_that_have_them(

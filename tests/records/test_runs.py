@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recorded import Recorded, asked, at, batch, question, run_view
+from recorded import Recorded, asked, at, batch, opened, question, run_view
 
 from abeyance import views
 from abeyance.core.policy import ReadRights
@@ -16,7 +16,6 @@ from abeyance.errors import Code, Refusal
 from abeyance.filters import InboxFilter, RunFilter
 from abeyance.records import questions, runs
 from abeyance.records.cursors import Page
-from abeyance.records.database import Database
 from abeyance.records.documents import Transaction
 from abeyance.records.runs import ActiveRun
 
@@ -233,8 +232,6 @@ OF_OPEN_RUNS: dict[str, Callable[[Transaction], Any]] = {
 
 def steps(folder: Path, ended: int, *queries: Callable[[Transaction], Any]) -> list[int]:
     """How many steps SQLite takes for each query, if three runs are open and so many have ended."""
-    database = Database(f"sqlite:///{folder}/{ended}.db")
-    recorded = Recorded(database)
     about = [
         {"conversation_id": f"talk-{n}", "started_by": "ada", "status": "completed"}
         for n in range(ended)
@@ -243,18 +240,18 @@ def steps(folder: Path, ended: int, *queries: Callable[[Transaction], Any]) -> l
         each["status"] = "awaiting-input"
     views_ = [run_view(f"{n}", minute=n, **each) for n, each in enumerate(about)]
     asks = [[question(f"{n}", "pay")] if n < 3 else [] for n in range(ended)]
-    recorded.write(*(batch(view, *ask) for view, ask in zip(views_, asks, strict=True)))
-    found = []
-    with database.reading() as connection:
-        raw: Any = connection.connection.driver_connection
-        for query in queries:
-            counted: list[None] = []
-            raw.set_progress_handler(lambda counted=counted: counted.append(None), 1)
-            query(recorded.transaction(connection))
-            raw.set_progress_handler(None, 1)
-            found.append(len(counted))
-    database.close()
-    return found
+    with opened(f"sqlite:///{folder}/{ended}.db") as recorded:
+        recorded.write(*(batch(view, *ask) for view, ask in zip(views_, asks, strict=True)))
+        return recorded.read(lambda tx: [_steps(tx, query) for query in queries])
+
+
+def _steps(tx: Transaction, query: Callable[[Transaction], Any]) -> int:
+    counted: list[None] = []
+    raw: Any = tx.connection.connection.driver_connection
+    raw.set_progress_handler(lambda: counted.append(None), 1)
+    query(tx)
+    raw.set_progress_handler(None, 1)
+    return len(counted)
 
 
 def test_what_is_asked_of_open_runs_takes_no_longer_because_many_have_ended(tmp_path: Path) -> None:

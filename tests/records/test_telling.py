@@ -10,14 +10,12 @@ from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
-from recorded import connection, fact, question, run_view
-from sqlalchemy import Connection, insert, select
+from recorded import alone, fact, question, run_view
+from sqlalchemy import select
 
-from abeyance.keyring import Keyring
 from abeyance.records.batch import BEGINNING, Batch, Fact, Written, next_number
 from abeyance.records.database import Scope
-from abeyance.records.documents import Documents, Transaction
-from abeyance.records.tables import deployments, events, questions
+from abeyance.records.tables import events, questions
 from abeyance.records.writer import Told, Untold
 from abeyance.records.writing import write
 
@@ -43,11 +41,7 @@ class Telling(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.connection: Connection = connection()
-        self.transaction = self.connection.begin()
-        own = insert(deployments).values(namespace="n", task_queue="q")
-        self.deployment = self.connection.execute(own.returning(deployments.c.id)).scalar_one()
-        self.tx = Transaction(self.connection, Documents(Keyring({})), self.deployment)
+        self.tx, self.take_back = alone()
         self.untold = Untold()
         self.is_away = False
         self.clock = BEGINNING
@@ -57,18 +51,13 @@ class Telling(RuleBasedStateMachine):
         """The database is there again, and what was told is written."""
         self.is_away = False
         self.writer_goes_on()
-        found = self.connection.execute(
-            select(events.c.type)
-            .where(events.c.deployment == self.deployment)
-            .order_by(events.c.number)
+        # Of no other deployment, because the example has the database to itself.
+        found = self.tx.connection.execute(
+            select(events.c.type).order_by(events.c.number)
         ).scalars()
-        asked = self.connection.execute(
-            select(questions.c.interrupt_id, questions.c.status).where(
-                questions.c.deployment == self.deployment
-            )
-        )
+        asked = self.tx.connection.execute(select(questions.c.interrupt_id, questions.c.status))
         records = [*found], {row.interrupt_id: row.status for row in asked}
-        self.transaction.rollback()
+        self.take_back()
         told = {f"r.{name}": status for name, status in self.known.questions.items()}
         assert records == ([each.type for each in self.known.facts], told)
 

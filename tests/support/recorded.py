@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import cache
+from hashlib import sha256
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from sqlalchemy import Connection, create_engine, event
+from sqlalchemy import Connection, create_engine, event, insert
 from sqlalchemy.pool import StaticPool
 
 from abeyance import views
 from abeyance.core.state import Status
+from abeyance.keyring import Keyring
 from abeyance.records.batch import Batch, Fact, Written
 from abeyance.records.database import Database, Scope
-from abeyance.records.documents import Transaction
-from abeyance.records.tables import metadata
+from abeyance.records.documents import Documents, Transaction
+from abeyance.records.tables import deployments, metadata
 from abeyance.records.writing import write
 
 P = ParamSpec("P")
@@ -26,13 +28,21 @@ ENDED = (Status.COMPLETED, Status.FAILED, Status.CANCELLED, Status.HALTED)
 
 
 @cache
-def connection() -> Connection:
-    """A database that every example has to itself, because it takes back what it has done."""
+def _connection() -> Connection:
     made = create_engine("sqlite://", poolclass=StaticPool).connect()
     made.exec_driver_sql("PRAGMA foreign_keys=ON")
     metadata.create_all(made)
     made.commit()
     return made
+
+
+def alone() -> tuple[Transaction, Callable[[], None]]:
+    """A database that an example has to itself, and what takes back all that was done in it."""
+    made = _connection()
+    take_back = made.begin().rollback
+    own = insert(deployments).values(namespace="n", task_queue="q")
+    deployment = made.execute(own.returning(deployments.c.id)).scalar_one()
+    return Transaction(made, Documents(Keyring({})), deployment), take_back
 
 
 def at(minutes: float) -> datetime:
@@ -118,6 +128,14 @@ def handed(
     facts = [fact(each, type_, task=task) for each, type_ in enumerate(types, before + 1)]
     about = {"after": after, "facts_before": before, "facts": facts, **changes}
     return batch(run_view("r"), *questions, number=number).model_copy(update=about)
+
+
+@contextmanager
+def opened(url: str, key: str = "") -> Iterator[Recorded]:
+    """The records in a database, of a process that has this key alone."""
+    keys = Keyring({key: sha256(key.encode()).digest()} if key else {})
+    with closing(Database(url, keys=keys)) as database:
+        yield Recorded(database)
 
 
 class Recorded:
