@@ -71,6 +71,10 @@ class Announcer:
             found += moments.of_end(state, start, workflow.now())
         self._announce(found)
 
+    def rewound(self, state: RunState, start: wire.StartRun, facts: Sequence[Publish]) -> None:
+        """Announce what is open once the run has been rewound, beside its facts."""
+        self._announce(moments.of_rewound(state, start, facts, workflow.now()))
+
     def visited(
         self, state: RunState, start: wire.StartRun, address: str, report: wire.VisitReport
     ) -> wire.StartRun:

@@ -159,11 +159,12 @@ class AgentRun(Updates):
                 # A bug of ours: fail the workflow task, which is retried until a worker has the fix.
                 raise self._crash
             self._is_dirty = False
+            facts, self._facts = self._facts, []
             if self._is_reseeded:
                 self._is_reseeded = False
                 self._rewinds.settle(self._state)
+                self._announcer.rewound(self._state, self._start, facts)
             self._set_timer()
-            facts, self._facts = self._facts, []
             self._visibility.write(self._state, self._start)
             self._metered.published(self._state, facts)
             self._announcer.published(self._state, self._start, facts)

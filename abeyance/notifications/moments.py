@@ -40,6 +40,7 @@ ABOUT_A_QUESTION: Final = "interrupt."
 OWN: Final = "user."
 """How the types of an author's own events begin."""
 
+_OPENED: Final = "interrupt.opened"
 _LARGEST: Final = 100_000
 """In bytes: a larger question is sent without what belongs to it."""
 
@@ -135,6 +136,29 @@ def of_facts(state: RunState, start: wire.StartRun, facts: Sequence[Publish]) ->
         )
         for fact in facts
         if wants(start.notify, fact.type)
+    ]
+
+
+def of_rewound(
+    state: RunState, start: wire.StartRun, facts: Sequence[Publish], now: datetime
+) -> list[Moment]:
+    """Return a moment for each question that is open after a rewind: what people have of it is stale.
+
+    Of those among the facts people are told anyway.
+    """
+    told = {fact.data["id"] for fact in facts if fact.type == _OPENED}
+    return [
+        _moment(
+            state,
+            start,
+            f"open-{entry.id}",
+            _OPENED,
+            now,
+            address=entry.address,
+            data={"id": entry.id, "name": entry.name, "kind": entry.kind},
+        )
+        for entry in state.ledger.open.values()
+        if entry.status == "open" and entry.id not in told and wants(start.notify, _OPENED)
     ]
 
 

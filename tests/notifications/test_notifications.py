@@ -108,6 +108,26 @@ async def test_whom_a_rule_names_is_told_of_a_question_and_of_the_end(
     assert body["data"]["url"] == f"https://abeyance.example.com/inbox#{entry.id}"
 
 
+async def test_after_a_rewind_people_are_told_once_more_of_what_is_open(
+    temporal: TemporalClient, hooked: Receiver
+) -> None:
+    file = rules(({"event": "interrupt.opened"}, [hook(f"{hooked.url}/hook")]))
+    site = Site(temporal, gated(), notifications=file)
+    async with site.worker(), site.notifier():
+        run_id = await site.start()
+        question = await site.answer(run_id, YES)
+        await site.ended(run_id)
+        for told, is_to_start in enumerate((False, True, False), start=2):
+            await site.client.run(run_id).rewind(to="start" if is_to_start else question.id)
+            await eventually(lambda: moments(hooked) == told)  # noqa: B023 it is awaited here
+            question = await site.answer(run_id, YES)
+            await site.ended(run_id)
+    await site.replays(run_id)
+
+    shown = {each.headers["webhook-id"]: each.json["data"]["interrupt"] for each in hooked.posts()}
+    assert len({each["digest"] for each in shown.values()}) == len(shown) == 4
+
+
 async def test_a_moment_costs_the_run_one_event_and_nothing_without_a_rule(
     temporal: TemporalClient, hooked: Receiver
 ) -> None:
