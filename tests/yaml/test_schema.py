@@ -6,7 +6,6 @@ import copy
 import importlib.resources
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import jsonschema_rs
@@ -170,7 +169,3 @@ def test_the_actions_of_rules_have_the_same_keys_in_yaml_and_in_python() -> None
     }
 
     assert found == ACTION_KEYS
-
-
-def test_the_schema_is_part_of_the_package() -> None:
-    assert (Path(source.__file__).parents[1] / "yaml-schema.json").is_file()
