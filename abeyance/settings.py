@@ -28,7 +28,7 @@ from pydantic import (
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from abeyance import extensions
-from abeyance.core.deadlines import is_zone
+from abeyance.core.terms import is_zone
 from abeyance.core.text import LONGEST_ID
 from abeyance.duration import OptionalSeconds, Seconds
 from abeyance.errors import SettingsError

@@ -17,7 +17,7 @@ from pydantic import ConfigDict
 from pydantic.dataclasses import dataclass
 
 from abeyance.core import terms as core
-from abeyance.core.deadlines import is_zone
+from abeyance.core.terms import is_zone
 from abeyance.errors import SettingsError
 
 YEARS: Final = range(2024, 2046)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import UTC, date, datetime, time, timedelta
 from itertools import islice
 from typing import Final
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from zoneinfo import ZoneInfo
 
 from abeyance.core.json import Json, rfc3339
 from abeyance.core.ledger import Interrupt, Vote
@@ -20,14 +20,6 @@ from abeyance.core.step import FARTHEST, Step
 from abeyance.core.terms import BusinessTime, Calendar, Span, is_negative
 
 _EVERY_DAY: Final = Calendar(name="")
-
-
-def is_zone(name: str) -> bool:
-    """Return whether this machine knows a time zone. It always knows UTC."""
-    try:
-        return name == "UTC" or ZoneInfo(name).key == name
-    except (OSError, ValueError, ZoneInfoNotFoundError):
-        return False
 
 
 def moment(start: datetime, span: Span, calendar: Calendar | None = None) -> datetime:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from abeyance.core.address import BarringName
 
@@ -79,6 +80,14 @@ Span: TypeAlias = float | BusinessTime
 def is_negative(span: Span) -> bool:
     """Return whether a length of time counts backwards, as `-2h` before the deadline."""
     return (span.amount if isinstance(span, BusinessTime) else span) < 0
+
+
+def is_zone(name: str) -> bool:
+    """Return whether this machine knows a time zone. It always knows UTC."""
+    try:
+        return name == "UTC" or ZoneInfo(name).key == name
+    except (OSError, ValueError, ZoneInfoNotFoundError):
+        return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

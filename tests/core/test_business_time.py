@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from abeyance.core.deadlines import is_zone, moment
-from abeyance.core.terms import BusinessTime, Calendar, Span
+from abeyance.core.deadlines import moment
+from abeyance.core.terms import BusinessTime, Calendar, Span, is_zone
 
 BERLIN = Calendar(name="DE-BY", timezone="Europe/Berlin", holidays=("2026-04-03", "2026-04-06"))
 
