@@ -37,11 +37,7 @@ async def test_nothing_of_what_ended_runs_again_after_a_kill(
     client = await server.client()
     graph = desk(FRAMEWORKS[framework](Office("Never.")))
     await client.runs.start(graph, {}, run_id=run_id)
-    variables = {
-        "OFFICE_FILE": str(file),
-        "OFFICE_FRAMEWORK": framework,
-        "OFFICE_DIES_AT": dies_at,
-    }
+    variables = {"OFFICE_FILE": str(file), "OFFICE_FRAMEWORK": framework, "OFFICE_DIES_AT": dies_at}
 
     def worker(number: int) -> Any:
         return worker_process(

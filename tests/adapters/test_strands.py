@@ -183,11 +183,7 @@ def test_an_agent_that_runs_tools_in_the_background_is_refused() -> None:
 async def test_those_who_watch_are_told_what_the_model_says() -> None:
     said: list[Callable[[], str]] = []
     turn = ForeignTurn(
-        state=None,
-        results={},
-        prompts=["Look."],
-        journal=Recorder().journal,
-        speak=said.append,
+        state=None, results={}, prompts=["Look."], journal=Recorder().journal, speak=said.append
     )
     await FRAMEWORKS["strands"](Office("Done.")).framework.turn(turn)
 

@@ -63,9 +63,7 @@ async def test_more_calls_than_one_turn_may_have_are_not_run(till: Till) -> None
     assert run.status == "completed"
 
 
-async def test_arguments_that_are_too_large_together_are_told_and_the_rest_runs(
-    till: Till,
-) -> None:
+async def test_arguments_that_are_too_large_together_are_told_and_the_rest_runs(till: Till) -> None:
     large = "x" * 300_000
     script = Script([call("look", "c1", what=large), call("look", "c2", what=large)], "done")
     run = await started(Agent("clerk", model=script, tools=till.tools))

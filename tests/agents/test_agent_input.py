@@ -17,11 +17,7 @@ from abeyance.testing import InMemoryRun
 
 PIXEL = b"\x89PNG\r\n\x1a\n"
 TEXT = {"type": "text", "text": "What is this?"}
-PICTURE = {
-    "type": "media",
-    "media_type": "image/png",
-    "data": base64.b64encode(PIXEL).decode(),
-}
+PICTURE = {"type": "media", "media_type": "image/png", "data": base64.b64encode(PIXEL).decode()}
 
 
 def linked(url: str) -> dict[str, str]:

@@ -134,11 +134,7 @@ async def test_a_call_whose_worker_was_lost_after_it_was_made_is_not_made_again(
     assert (
         first.result
         == again.result
-        == {
-            "content": "paid 3",
-            "decision": "edit",
-            "edited": {"amount": 3, "to": "bob"},
-        }
+        == {"content": "paid 3", "decision": "edit", "edited": {"amount": 3, "to": "bob"}}
     )
 
 

@@ -32,10 +32,7 @@ def judge(messages: Sequence[ModelMessage], info: AgentInfo) -> ModelResponse:
             {"model": "gpt-5"},
             "model='gpt-5' names no provider: write 'provider:model', such as 'openai:gpt-5'",
         ),
-        (
-            {"model": lambda messages: None},
-            "must take (messages, info) and return a ModelResponse",
-        ),
+        ({"model": lambda messages: None}, "must take (messages, info) and return a ModelResponse"),
         ({"max_turns": "many"}, "max_turns='many' is invalid: use an integer of at least 1"),
         ({"max_turns": True}, "max_turns=True is invalid: use an integer of at least 1"),
         ({"max_corrections": -1}, "max_corrections=-1 is invalid: use an integer of at least 0"),

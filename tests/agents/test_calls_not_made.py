@@ -139,10 +139,7 @@ async def test_in_a_sequence_an_after_hook_is_heard_before_the_next_call_is_look
             {"default": {"approved": False, "reason": "it is a holiday"}},
             "Nobody answered in time, so the call was not run: it is a holiday",
         ),
-        (
-            {"default": {"approved": False}},
-            "Nobody answered in time, so the call was not run",
-        ),
+        ({"default": {"approved": False}}, "Nobody answered in time, so the call was not run"),
     ],
 )
 async def test_a_call_that_its_deadline_rejects_was_rejected_by_nobody(

@@ -73,11 +73,7 @@ async def test_all_hooks_run_and_what_they_ask_is_listed_together() -> None:
     async def only_look(event: BeforeToolCall) -> None:
         ran.append("look")
 
-    hooks = [
-        Named("a", partial(ask, "a")),
-        Named("look", only_look),
-        Named("b", partial(ask, "b")),
-    ]
+    hooks = [Named("a", partial(ask, "a")), Named("look", only_look), Named("b", partial(ask, "b"))]
     first = await run_hooks(hooks, call())
     assert (keys(first), ran) == (["a/approve", "b/approve"], ["a", "look", "b"])
     second = await run_hooks(hooks, call(), {"b/approve": None})

@@ -133,11 +133,7 @@ async def test_asking_a_person_and_giving_up_pass_through() -> None:
     with pytest.raises(Suspended):
         await ask.run(calling(), {})
     assert await ask.run(calling(own_answers={"sure": True}), {}) == "they said True"
-    for what, error in (
-        ("interrupt", Interrupt),
-        ("fatal", Fatal),
-        ("group", ExceptionGroup),
-    ):
+    for what, error in (("interrupt", Interrupt), ("fatal", Fatal), ("group", ExceptionGroup)):
         with pytest.raises(error):
             await raise_it.run(calling(), {"what": what})
 

@@ -204,10 +204,7 @@ async def test_appending_nothing_is_an_error() -> None:
         (b"\x89PNG", "not part of a conversation"),
         (b"[1]", "not part of a conversation"),
         (b'{"format": 2}', "has the format 2, and this version reads 1"),
-        (
-            b'{"format": 1, "previous": null}\n{"kind": "new"}',
-            "Upgrade this worker",
-        ),
+        (b'{"format": 1, "previous": null}\n{"kind": "new"}', "Upgrade this worker"),
     ],
 )
 async def test_what_is_no_conversation_says_so(data: bytes, text: str) -> None:

@@ -89,13 +89,7 @@ def test_a_conversation_is_shown_in_the_order_in_which_it_was_held() -> None:
             "result": "That is no JSON.",
             "outcome": "retried",
         },
-        {
-            "role": "user",
-            "turn": 2,
-            "text": "Be <quick>.",
-            "sender": "alice",
-            "message_id": "m-1",
-        },
+        {"role": "user", "turn": 2, "text": "Be <quick>.", "sender": "alice", "message_id": "m-1"},
         {
             "role": "assistant",
             "turn": 2,

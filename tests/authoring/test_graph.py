@@ -177,12 +177,7 @@ def test_the_default_for_errors_spares_its_own_target_and_the_finally_nodes() ->
     graph.finally_("tidy")
 
     found = {name: getattr(node, "on_error", None) for name, node in graph.build().nodes.items()}
-    assert found == {
-        "a": GoTo(node="mend"),
-        "mend": Fail(),
-        "tidy": Fail(),
-        "stubborn": Fail(),
-    }
+    assert found == {"a": GoTo(node="mend"), "mend": Fail(), "tidy": Fail(), "stubborn": Fail()}
 
 
 def test_an_answer_may_be_what_its_field_may_be_but_not_the_none_of_no_answer_yet() -> None:

@@ -142,12 +142,7 @@ def test_an_option_that_is_gone_is_a_fault_that_names_what_to_write() -> None:
 
 @pytest.mark.parametrize(
     "function",
-    [
-        lambda state, ctx, more: None,
-        lambda state, *, flag: None,
-        lambda *, flag: None,
-        dict,
-    ],
+    [lambda state, ctx, more: None, lambda state, *, flag: None, lambda *, flag: None, dict],
 )
 def test_a_node_that_cannot_be_called_is_a_fault(function: Callable[..., Any]) -> None:
     assert only_fault(graph_of(function)) == (
@@ -276,10 +271,7 @@ def test_a_nested_graph_gets_a_read_only_field_from_another_alone() -> None:
     outer.edge(START, "review")
     assert outer.build()
 
-    for mapped in (
-        {"desk": "amount"},
-        {"desk": "town"},
-    ):
+    for mapped in ({"desk": "amount"}, {"desk": "town"}):
         outer = Graph("outer", state=Town)
         outer.subgraph("review", inner, input=mapped)
         outer.edge(START, "review")
@@ -365,10 +357,7 @@ def test_two_routes_cannot_be_given_one_name() -> None:
             {"x": (Annotated[list[str], operator.add], [])},
             "annotated with the function 'add', which is not a reducer",
         ),
-        (
-            {"x": (Annotated[int, lambda a, b: a + b], 0)},
-            "use append, merge, add or union of",
-        ),
+        ({"x": (Annotated[int, lambda a, b: a + b], 0)}, "use append, merge, add or union of"),
         ({"x": (SecretStr | None, None)}, "the field 'x' holds a secret"),
         ({"x": (Callable[[], int], None)}, "cannot be used: Cannot generate a JsonSchema"),
         ({"x": ("Undefined", None)}, "cannot be used"),

@@ -278,11 +278,9 @@ async def test_other_errors_are_let_through_to_be_tried_again(error: Exception, 
     async def fail_in_the_loop() -> None:
         fail()
 
-    graph = {
-        "thread": graph_of(fail),
-        "loop": graph_of(fail_in_the_loop),
-        "route": routed(fail),
-    }[place]
+    graph = {"thread": graph_of(fail), "loop": graph_of(fail_in_the_loop), "route": routed(fail)}[
+        place
+    ]
     with pytest.raises(type(error)) as caught:
         await visit(graph)
     assert caught.value is error

@@ -66,9 +66,7 @@ async def test_a_worker_that_cannot_evaluate_rules_runs_nothing(
     assert ran == []
 
 
-async def test_a_visit_without_such_rules_needs_no_library(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_visit_without_such_rules_needs_no_library(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = graph_of(lambda: {"amount": 7})
     monkeypatch.setitem(sys.modules, "clips", None)
 

@@ -39,10 +39,7 @@ def test_anything_else_is_refused_with_what_is_wrong_and_the_rule(
     assert caught.value.code is Code.INVALID_RUN_ID
     assert told in caught.value.message
     assert "1 to 200 characters out of letters, digits, '_' and '-'" in caught.value.message
-    assert caught.value.details == {
-        "invalid_characters": invalid,
-        "rule": "^[A-Za-z0-9_-]{1,200}$",
-    }
+    assert caught.value.details == {"invalid_characters": invalid, "rule": "^[A-Za-z0-9_-]{1,200}$"}
 
 
 def test_a_refusal_does_not_grow_with_the_id() -> None:

@@ -189,11 +189,7 @@ def test_a_schema_is_a_copy_of_its_authors() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pattern", "text"),
-    [
-        (r"^(a+)+$", "a" * 5_000 + "!"),
-        (r"^(a|aa)+$", "a" * 5_000 + "!"),
-    ],
+    ("pattern", "text"), [(r"^(a+)+$", "a" * 5_000 + "!"), (r"^(a|aa)+$", "a" * 5_000 + "!")]
 )
 def test_a_pattern_on_which_others_would_never_end_does_not_fit(pattern: str, text: str) -> None:
     began = time.monotonic()
@@ -204,10 +200,7 @@ def test_a_pattern_on_which_others_would_never_end_does_not_fit(pattern: str, te
 
 @pytest.mark.parametrize(
     ("pattern", "text"),
-    [
-        (r"^[\w ]*$", "word " * 2_000),
-        (r"^\S+@\S+$", "a.b" * 30 + "@example.com"),
-    ],
+    [(r"^[\w ]*$", "word " * 2_000), (r"^\S+@\S+$", "a.b" * 30 + "@example.com")],
 )
 def test_ordinary_patterns_hold_for_long_texts(pattern: str, text: str) -> None:
     assert pointers({"pattern": pattern}, text) == []

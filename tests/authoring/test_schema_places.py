@@ -83,11 +83,7 @@ def test_a_long_way_of_references_that_leads_to_little_is_refused_as_well() -> N
     ("schema", "reference", "cut"),
     [
         ({"$ref": "#"}, "#", {}),
-        (
-            {"anyOf": [{"$ref": "#"}, {"type": "string"}]},
-            "#",
-            {"anyOf": [{}, {"type": "string"}]},
-        ),
+        ({"anyOf": [{"$ref": "#"}, {"type": "string"}]}, "#", {"anyOf": [{}, {"type": "string"}]}),
         (
             {
                 "properties": {"tree": {"$ref": "#/$defs/n"}, "s": {"$ref": "#/$defs/s"}},
@@ -138,10 +134,7 @@ def test_a_reference_leads_to_one_place_in_the_schema(schema: Any, told: str) ->
         places_of(schema)
 
 
-@pytest.mark.parametrize(
-    "reference",
-    ["#/$defs/a", "#/%24defs/a"],
-)
+@pytest.mark.parametrize("reference", ["#/$defs/a", "#/%24defs/a"])
 def test_a_reference_leads_where_the_validator_finds_it(reference: str) -> None:
     schema = {
         "$id": "https://a.example/b",

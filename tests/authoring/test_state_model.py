@@ -67,11 +67,7 @@ def test_fields_come_in_by_name_or_alias_and_are_kept_by_name() -> None:
 
 def test_nested_models_are_kept_by_alias_without_what_is_computed() -> None:
     lines = [{"article": "a", "qty": 2}, {"article": "b", "quantity": 3}, Line(article="c", qty=4)]
-    kept = [
-        {"article": "a", "qty": 2},
-        {"article": "b", "qty": 3},
-        {"article": "c", "qty": 4},
-    ]
+    kept = [{"article": "a", "qty": 2}, {"article": "b", "qty": 3}, {"article": "c", "qty": 4}]
 
     assert ORDER.initial({"id": "o1", "lines": lines})["lines"] == kept
     assert ORDER.patch({"lines": lines}) == {"lines": kept}

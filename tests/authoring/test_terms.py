@@ -219,11 +219,7 @@ def test_a_question_that_names_no_terms_has_none() -> None:
             "quorum=2 cannot be reached by ada: nobody else may answer, so name more",
         ),
         (
-            {
-                "assignees": "ada",
-                "assignees_only": True,
-                "quorum": Quorum(1, of=["bob"]),
-            },
+            {"assignees": "ada", "assignees_only": True, "quorum": Quorum(1, of=["bob"])},
             "nobody of them is in assignees=",
         ),
         ({"timeout": "2bd"}, "2bd needs calendar=: write calendar='DE-BY', or a Calendar"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from receiver import hook, receiver, rules
-from sealed_site import a_key, asking, events_of, paid, paying, replays
+from sealed_site import a_key, asking, paid, paying, replays
 from temporal_site import Site, eventually
 from temporalio.client import Client as TemporalClient
 
@@ -26,7 +26,7 @@ async def test_a_notification_is_delivered_and_its_failure_is_seen_by_who_has_th
         async with site.worker(), site.notifier():
             run_id, asked = await asking(site)
             (post,) = await eventually(well.posts)
-            (failed,) = await eventually(lambda: events_of(site, run_id, "notification.failed"))
+            (failed,) = await eventually(lambda: site.published(run_id, "notification.failed"))
 
             async def is_listed() -> bool:
                 return bool(await undelivered(sealed, site.settings.task_queue, limit=9))

@@ -98,9 +98,7 @@ def test_a_server_that_was_restarted_costs_no_call(cluster: Cluster) -> None:
 
 
 @pytest.mark.usefixtures("hurried")
-def test_a_statement_that_takes_too_long_is_ended(
-    cluster: Cluster,
-) -> None:
+def test_a_statement_that_takes_too_long_is_ended(cluster: Cluster) -> None:
     with cluster.database() as url:
         database = Database(url)
         with (
@@ -112,9 +110,7 @@ def test_a_statement_that_takes_too_long_is_ended(
 
 
 @pytest.mark.usefixtures("hurried")
-def test_a_writer_that_waits_too_long_for_another_gives_up(
-    tmp_path: Path,
-) -> None:
+def test_a_writer_that_waits_too_long_for_another_gives_up(tmp_path: Path) -> None:
     database = Database(f"sqlite:///{tmp_path}/records.db")
     database.check()
     other = sqlite3.connect(tmp_path / "records.db", isolation_level=None)

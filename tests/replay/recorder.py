@@ -6,7 +6,7 @@ import asyncio
 import traceback
 from collections.abc import Collection
 
-from temporal_site import real_server, replay
+from temporal_site import histories, real_server, replay
 from temporalio.client import Client as TemporalClient
 from temporalio.client import WorkflowHistory
 
@@ -48,13 +48,7 @@ async def record(names: Collection[str]) -> list[str]:
 async def played(stage: Stage) -> list[WorkflowHistory]:
     """Play a scenario, and replay all histories of its run, the oldest first."""
     await SCENARIOS[stage.name](stage)
-    found: list[WorkflowHistory] = []
-    execution: str | None = None
-    while execution != "":
-        handle = stage.temporal.get_workflow_handle(stage.name, run_id=execution)
-        history = await handle.fetch_history()
+    found = await histories(stage.temporal, stage.name)
+    for history in reversed(found):
         await replay(history)
-        found.insert(0, history)
-        started = history.events[0].workflow_execution_started_event_attributes
-        execution = started.continued_execution_run_id
     return found

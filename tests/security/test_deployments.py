@@ -189,13 +189,7 @@ async def test_an_ended_run_of_another_deployment_is_unknown_too(two: Two) -> No
         await two.theirs.site.client.feed.page(run_id, None, 10)
 
 
-@pytest.mark.parametrize(
-    ("operation", "body"),
-    [
-        ("cancel", {}),
-        ("respond", {"response": YES}),
-    ],
-)
+@pytest.mark.parametrize(("operation", "body"), [("cancel", {}), ("respond", {"response": YES})])
 async def test_a_batch_reaches_the_runs_of_its_own_deployment_alone(
     two: Two, operation: str, body: dict[str, Any]
 ) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from intruder import Intruder
-from sealed_site import a_key, asking, events_of, paid, paying, question, replays, stays
+from sealed_site import a_key, asking, paid, paying, question, replays, stays
 from stack import served
 from stored import connected
 from temporal_site import ANYBODY, Site, eventually
@@ -65,15 +65,15 @@ async def test_a_plain_signal_is_refused_and_reported(site: Site, intruder: Intr
     await intruder.signal(run_id, "steer", {"text": "x", "capabilities": ["*"], "message_id": "m"})
 
     async def reported() -> bool:
-        return len(await events_of(site, run_id, "message.rejected")) == 1
+        return len(await site.published(run_id, "message.rejected")) == 1
 
     await eventually(reported)
-    refused = [event.data for event in await events_of(site, run_id, "signal.refused")]
+    refused = [event.data for event in await site.published(run_id, "signal.refused")]
     assert [(each["signal"], each["code"]) for each in refused] == [
         ("pause", "not_sealed"),
         ("cancel", "not_sealed"),
     ]
-    (rejected,) = await events_of(site, run_id, "message.rejected")
+    (rejected,) = await site.published(run_id, "message.rejected")
     assert "accepts only sealed requests" in str(rejected.data)
     await stays(site, run_id)
     assert await paid(site, run_id) == ["check yes", "confirm yes", "PAID 101"]

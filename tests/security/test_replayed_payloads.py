@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from intruder import Intruder
-from sealed_site import State, a_key, asking, events_of, paying, question, replays, stays
+from sealed_site import State, a_key, asking, paying, question, replays, stays
 from stored import LARGE, connected
 from temporal_site import ANYBODY, Site, eventually
 from temporalio.api.common.v1 import Payload
@@ -38,10 +38,10 @@ async def test_the_sealed_answer_of_one_run_is_refused_by_another(
     await intruder.signal(large, "cancel", answer)
 
     async def reported() -> bool:
-        return bool(await events_of(site, large, "signal.refused"))
+        return bool(await site.published(large, "signal.refused"))
 
     await eventually(reported)
-    assert len(await events_of(site, large, "message.rejected")) == 1
+    assert len(await site.published(large, "message.rejected")) == 1
     await stays(site, large)
     assert asked.id.startswith(small)
 
@@ -100,7 +100,7 @@ async def test_a_sealed_order_is_not_taken_for_another_one(site: Site, intruder:
     await intruder.signal(run_id, "resume", cleared)
 
     async def reported() -> list[views.Event]:
-        return await events_of(site, run_id, "signal.refused")
+        return await site.published(run_id, "signal.refused")
 
     await eventually(reported)
     assert (await site.client.run(run_id).view()).status == "paused"

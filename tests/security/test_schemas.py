@@ -143,14 +143,15 @@ def test_an_answer_that_may_contain_answers_of_its_type_is_a_fault_of_its_graph(
         asking(response=Tree).build()
 
 
-async def test_a_visit_whose_code_asks_for_one_fails_and_says_so() -> None:
-    run = await testing.run(asking_code(Tree))
+@pytest.mark.parametrize(("response", "told"), [(Tree, TO_ITSELF), (doubled(34), TOO_MANY)])
+async def test_a_visit_whose_code_asks_for_one_fails_and_says_why(response: Any, told: str) -> None:
+    run = await testing.run(asking_code(response))
 
     assert run.status == "failed"
     ending = run.state.ending
     assert ending is not None
     assert ending.error is not None
-    assert TO_ITSELF in ending.error.message
+    assert told in ending.error.message
 
 
 @tool(approve=True)
@@ -209,16 +210,6 @@ def asking_code(response: Any) -> Graph:
     return graph
 
 
-async def test_a_visit_whose_code_asks_with_it_fails_and_says_how_many_places() -> None:
-    run = await testing.run(asking_code(doubled(34)))
-
-    assert run.status == "failed"
-    ending = run.state.ending
-    assert ending is not None
-    assert ending.error is not None
-    assert TOO_MANY in ending.error.message
-
-
 def texts(letters: str, length: int) -> str:
     drawn = random.Random(7)
     return "".join(drawn.choice(letters) for _ in range(length))
@@ -268,12 +259,7 @@ WORST: dict[str, tuple[Any, Any]] = {
 }
 
 
-LIKE_OTHERS = {
-    "alternatives to list",
-    "equal lists",
-    "many names",
-    "names, again and again",
-}
+LIKE_OTHERS = {"alternatives to list", "equal lists", "many names", "names, again and again"}
 """Each of these takes a second or two, and has its like among the others."""
 
 

@@ -22,10 +22,7 @@ pytestmark = pytest.mark.slow
 HOST: Final = "127.0.0.1"
 RUN: Final = "refund"
 OF_TEMPORAL: Final = f"/api/v1/namespaces/default/workflows/{RUN}"
-ANSWER: Final = {
-    "response": 5,
-    "principal": {"subject": "ceo", "capabilities": ["*"]},
-}
+ANSWER: Final = {"response": 5, "principal": {"subject": "ceo", "capabilities": ["*"]}}
 # A page may send such bodies without asking first, as `text/plain`.
 CALLS: Final[tuple[tuple[str, str, Any], ...]] = (
     ("POST", f"{OF_TEMPORAL}/update/respond", {"request": {"input": {"args": [ANSWER]}}}),
@@ -103,9 +100,7 @@ def test_a_foreign_page_gets_403_at_every_port_that_it_can_reach_and_nothing_hap
     assert is_untouched(stack)
 
 
-def test_what_temporal_serves_over_http_stands_only_where_no_browser_connects(
-    stack: Stack,
-) -> None:
+def test_what_temporal_serves_over_http_stands_only_where_no_browser_connects(stack: Stack) -> None:
     temporal = {port for port in listening(stack.processes()) if port in CLOSED_TO_BROWSERS}
 
     # Its HTTP API and its metrics.

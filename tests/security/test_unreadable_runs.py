@@ -15,21 +15,17 @@ import pytest_asyncio
 from sample_graphs import State, chain, gated
 from stack import Api, new_id, served
 from stored import connected
-from temporal_site import ANYBODY, Site, eventually
+from temporal_site import ANYBODY, Site, eventually, replay
 from temporalio.api.common.v1 import Payload
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client as TemporalClient
 from temporalio.common import RawValue
-from temporalio.worker import Replayer
 
 from abeyance import START, Graph, commands, views
 from abeyance.api.app import create_app
 from abeyance.client import claims
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.settings import Settings
-from abeyance.temporal.workarounds.any_type import AnyTypeRunner
-from abeyance.temporal.workarounds.payloads import lenient
-from abeyance.workflows.run import AgentRun
 
 YES = {"approved": True}
 CAPABILITY = "refunds:approve"
@@ -207,29 +203,15 @@ async def test_a_batch_goes_on_past_a_run_that_cannot_be_read(retired: Retired) 
 
 async def refusals(site: Site, run_id: str) -> list[tuple[str, str, str]]:
     """What became of what could not be carried out: the type, the signal or code, and the reason."""
-    events, _ = await site.client.feed.page(run_id, None, 1_000)
     return [
         (event.type, event.data.get("signal") or event.data["code"], event.data["reason"])
-        for event in events
-        if event.type in ("signal.refused", "message.rejected")
+        for event in await site.published(run_id, "signal.refused", "message.rejected")
     ]
 
 
 async def failed_tasks(site: Site, run_id: str) -> int:
     events = (await site.history(run_id)).events
     return sum(event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED for event in events)
-
-
-async def replays(temporal: TemporalClient, site: Site, workflow_id: str) -> None:
-    """Replay a workflow's newest history as a worker with this connection would."""
-    replayer = Replayer(
-        workflows=[AgentRun],
-        workflow_runner=AnyTypeRunner(),
-        data_converter=lenient(temporal).data_converter,
-        # A replay is not tried again if a busy machine takes more than two seconds for a step.
-        debug_mode=True,
-    )
-    await replayer.replay_workflow(await site.history(workflow_id))
 
 
 @pytest.mark.parametrize("keys", [OLD, None], ids=["another key", "no key"])
@@ -282,7 +264,7 @@ async def test_a_worker_that_has_the_key_replays_what_one_without_it_has_refused
             await sender.get_workflow_handle(run_id).signal("pause", commands.Pause())
         await eventually(lambda: _told(site, run_id, 3))
     for connection in (site.temporal, better.temporal):
-        await replays(connection, site, run_id)
+        await replay(await site.history(run_id), connection)
     async with better.worker():
         # By this worker the same key can be read, and nothing that was refused comes to pass.
         await (
@@ -316,10 +298,10 @@ async def test_what_was_carried_out_is_not_refused_by_a_worker_that_has_lost_the
         await site.client.run(run_id).cancel()
         await site.ended(run_id)
 
-    await replays(site.temporal, site, run_id)
+    await replay(await site.history(run_id), site.temporal)
     # It fails the task, which is tried until a worker has the key, and says which.
     with pytest.raises(RuntimeError, match="WrongKey"):
-        await replays(sealing(temporal, OLD), site, run_id)
+        await replay(await site.history(run_id), sealing(temporal, OLD))
     assert await refusals(site, run_id) == []
 
 

@@ -63,9 +63,8 @@ AWAY = [("node.blocked", "storage_unavailable"), ("node.unblocked", "storage_una
 
 async def blocked_events(site: Site, run_id: str) -> list[tuple[str, Any]]:
     """What the events say of blocked visits: type and code."""
-    types = {"node.blocked", "node.unblocked"}
-    page, _ = await site.client.feed.page(run_id, None, 1_000)
-    return [(event.type, event.data["code"]) for event in page if event.type in types]
+    found = await site.published(run_id, "node.blocked", "node.unblocked")
+    return [(event.type, event.data["code"]) for event in found]
 
 
 one_node = partial(alone, state=State)

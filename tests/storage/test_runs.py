@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -14,7 +14,7 @@ import pytest
 from sample_graphs import gated
 from sealed_site import replays
 from stored import LARGE, LOGGED, SECRET, SHOWN, State, connected, letters, shows
-from temporal_site import ANYBODY, Site, eventually
+from temporal_site import ANYBODY, Site, eventually, histories
 from temporalio.client import Client as TemporalClient
 
 from abeyance import START, Fatal, Graph, commands, views
@@ -55,24 +55,6 @@ def settings_for(way: str, folder: Path, keys: str) -> Settings:
     )
 
 
-async def histories(site: Site, run_id: str) -> Sequence[str]:
-    """All histories of a run, the newest first, as JSON."""
-    found: list[str] = []
-    execution: str | None = None
-    while True:
-        handle = site.temporal.get_workflow_handle(run_id, run_id=execution)
-        history = await handle.fetch_history()
-        found.append(history.to_json())
-        started = history.events[0].workflow_execution_started_event_attributes
-        execution = started.continued_execution_run_id
-        if not execution:
-            return found
-
-
-async def told(site: Site, run_id: str) -> list[views.Event]:
-    return (await site.client.feed.page(run_id, None, 10_000))[0]
-
-
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_run_with_a_large_value_a_question_and_hand_overs_is_read_right_everywhere(
     temporal: TemporalClient, tmp_path: Path, keys: str, way: str
@@ -106,8 +88,8 @@ async def test_a_run_with_a_large_value_a_question_and_hand_overs_is_read_right_
     # No worker from here on.
     view = await site.client.run(run_id).view()
     record = await site.client.run(run_id).result()
-    events = await told(site, run_id)
-    texts = await histories(site, run_id)
+    events = await site.published(run_id)
+    texts = [each.to_json() for each in await histories(site.temporal, run_id)]
 
     for values in (ended.values, view.values, record.values):
         assert values["text"] == values["given"] == LARGE
@@ -155,13 +137,13 @@ async def test_why_a_run_failed_is_told_and_is_not_in_its_history_if_that_is_enc
         run_id = await site.start()
         await site.ended(run_id)
     view = await site.client.run(run_id).view()
-    events = await told(site, run_id)
+    events = await site.published(run_id)
 
     assert view.status == "failed"
     assert view.error is not None
     assert SECRET in view.error.message
     assert [SECRET in str(event.data["message"]) for event in events[-2:]] == [True, True]
-    (text,) = await histories(site, run_id)
+    text = (await site.history(run_id)).to_json()
     assert shows(text, SECRET) == (way == "stored")
 
 
@@ -183,7 +165,7 @@ async def test_what_a_cancelled_run_leaves_in_its_memo_is_read(
     record = await site.client.run(run_id).result()
 
     assert (record.outcome, record.values["given"]) == ("cancelled", given)
-    assert (await told(site, run_id))[-1].type == "run.cancelled"
+    assert (await site.published(run_id))[-1].type == "run.cancelled"
 
     async def is_listed() -> bool:
         wanted = RunFilter(graph="cancelled", statuses=frozenset({"cancelled"}))
@@ -235,7 +217,8 @@ async def test_an_unchanged_large_value_is_kept_once_however_often_it_travels(
     sizes = [path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()]
     # Its input, the values of each order (which differ by a line of the log), the end.
     assert sum(size > 150_000 for size in sizes) <= 10
-    assert len(gzip.compress((await histories(site, run_id))[0].encode())) < 30_000
+    history = (await site.history(run_id)).to_json()
+    assert len(gzip.compress(history.encode())) < 30_000
 
 
 @pytest.mark.parametrize("way", [pytest.param("stored", marks=pytest.mark.slow), "required"])

@@ -54,10 +54,7 @@ class Payments:
 
         graph.node(name=pay, retries=0)(paid)
         graph.interrupt(
-            ask,
-            prompt="Pay {amount}?",
-            requested_capability=capability,
-            timeout=timeout,
+            ask, prompt="Pay {amount}?", requested_capability=capability, timeout=timeout
         )
         graph.edge(START, "check")
         graph.edge("check", ask)

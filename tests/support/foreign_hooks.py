@@ -161,9 +161,7 @@ def strands() -> Hooked:
         return clerk
 
     return Hooked(
-        agent=agent,
-        alone=lambda agent: agent.invoke_async("Pay what is due."),
-        wrap=strands_agent,
+        agent=agent, alone=lambda agent: agent.invoke_async("Pay what is due."), wrap=strands_agent
     )
 
 
@@ -206,11 +204,7 @@ def google_adk() -> Hooked:
             async for _ in runner.run_async(user_id="u", session_id="s", new_message=said):
                 pass
 
-    return Hooked(
-        agent=agent,
-        alone=alone,
-        wrap=google_adk_agent,
-    )
+    return Hooked(agent=agent, alone=alone, wrap=google_adk_agent)
 
 
 def agent_framework() -> Hooked:
@@ -238,9 +232,7 @@ def agent_framework() -> Hooked:
         return Agent(client=client, tools=[pay], name="clerk", middleware=[Rule()])
 
     return Hooked(
-        agent=agent,
-        alone=lambda agent: agent.run("Pay what is due."),
-        wrap=agent_framework_agent,
+        agent=agent, alone=lambda agent: agent.run("Pay what is due."), wrap=agent_framework_agent
     )
 
 
@@ -375,9 +367,7 @@ def pydantic_ai() -> Hooked:
         )
 
     return Hooked(
-        agent=agent,
-        alone=lambda agent: agent.run("Pay what is due."),
-        wrap=pydantic_ai_agent,
+        agent=agent, alone=lambda agent: agent.run("Pay what is due."), wrap=pydantic_ai_agent
     )
 
 

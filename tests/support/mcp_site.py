@@ -77,9 +77,7 @@ class Site:
 
     def __init__(self, folder: Path, *arguments: str) -> None:
         self.process = subprocess.Popen(
-            [*forks(), "http", str(folder), *arguments],
-            stdout=subprocess.PIPE,
-            text=True,
+            [*forks(), "http", str(folder), *arguments], stdout=subprocess.PIPE, text=True
         )
         assert self.process.stdout is not None
         self.port = int(self.process.stdout.readline())

@@ -153,19 +153,13 @@ class Recorded:
         return self.change(write, batches)
 
     def change(
-        self,
-        what: Callable[Concatenate[Transaction, P], T],
-        *args: P.args,
-        **kwargs: P.kwargs,
+        self, what: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         with self.database.writing() as connection:
             return what(self.transaction(connection), *args, **kwargs)
 
     def read(
-        self,
-        query: Callable[Concatenate[Transaction, P], T],
-        *args: P.args,
-        **kwargs: P.kwargs,
+        self, query: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         with self.database.reading() as connection:
             return query(self.transaction(connection), *args, **kwargs)

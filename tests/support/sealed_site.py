@@ -7,13 +7,9 @@ import os
 from typing import Annotated, Any
 
 from pydantic import BaseModel
-from temporal_site import ANYBODY, Site, eventually
-from temporalio.worker import Replayer
+from temporal_site import ANYBODY, Site, eventually, replay
 
 from abeyance import START, Context, Graph, append, views
-from abeyance.temporal.workarounds.any_type import AnyTypeRunner
-from abeyance.temporal.workarounds.in_order_runner import InOrderWorkflowRunner
-from abeyance.workflows.run import AgentRun
 
 
 class State(BaseModel):
@@ -65,12 +61,6 @@ async def question(site: Site, run_id: str, node: str) -> views.InterruptView:
     return found
 
 
-async def events_of(site: Site, run_id: str, type_: str) -> list[views.Event]:
-    """The events of a type that a run has published."""
-    events = (await site.client.feed.page(run_id, None, 1_000))[0]
-    return [event for event in events if event.type == type_]
-
-
 async def stays(site: Site, run_id: str) -> None:
     """The run waits as before, and what happened can be replayed."""
     view = await site.client.run(run_id).view()
@@ -80,14 +70,7 @@ async def stays(site: Site, run_id: str) -> None:
 
 async def replays(site: Site, run_id: str) -> None:
     """Replay the run's newest history, with the keys of its site."""
-    replayer = Replayer(
-        workflows=[AgentRun],
-        workflow_runner=InOrderWorkflowRunner(AnyTypeRunner()),
-        data_converter=site.temporal.data_converter,
-        # A replay is not tried again if a busy machine takes more than two seconds for a step.
-        debug_mode=True,
-    )
-    await replayer.replay_workflow(await site.history(run_id))
+    await replay(await site.history(run_id), site.temporal)
 
 
 async def paid(site: Site, run_id: str) -> list[str]:

@@ -32,6 +32,7 @@ from abeyance.storage.blobs import Blobs, MemoryBlobs
 from abeyance.temporal.connection import data_converter
 from abeyance.temporal.workarounds.any_type import AnyTypeRunner
 from abeyance.temporal.workarounds.in_order_runner import InOrderWorkflowRunner
+from abeyance.temporal.workarounds.payloads import lenient
 from abeyance.worker import make_notifier, make_worker
 from abeyance.workflows.notification import Notification
 from abeyance.workflows.run import AgentRun
@@ -210,8 +211,12 @@ class Site:
 
     async def events(self, run_id: str, type_: str) -> list[dict[str, Any]]:
         """What the run's events of a type say, as far as it has written them down."""
-        page, _ = await self.client.feed.page(run_id, None, 1_000)
-        return [event.data for event in page if event.type == type_]
+        return [event.data for event in await self.published(run_id, type_)]
+
+    async def published(self, run_id: str, *types: str) -> list[views.Event]:
+        """The run's events, those of some types or all, as far as it has written them down."""
+        page, _ = await self.client.feed.page(run_id, None, 10_000)
+        return [event for event in page if not types or event.type in types]
 
     async def make_current(self, build: str, *, allow_no_pollers: bool = False) -> None:
         """Make a build the one that new runs go to, as soon as Temporal knows its worker."""
@@ -236,16 +241,8 @@ class Site:
         return await self.temporal.get_workflow_handle(run_id).fetch_history()
 
     async def executions(self, run_id: str) -> int:
-        """How many histories the run has filled so far, by following it back from the newest."""
-        count, execution = 0, None
-        while True:
-            handle = self.temporal.get_workflow_handle(run_id, run_id=execution)
-            first = (await handle.fetch_history()).events[0]
-            count += 1
-            started = first.workflow_execution_started_event_attributes
-            execution = started.continued_execution_run_id
-            if not execution:
-                return count
+        """How many histories the run has filled so far."""
+        return len(await histories(self.temporal, run_id))
 
     async def replays(self, run_id: str) -> None:
         """Replay the run's newest history on today's code; raises if the code would do otherwise."""
@@ -262,6 +259,18 @@ async def begun(
         yield site, site.client.run(await site.start(input, **options))
 
 
+async def histories(temporal: TemporalClient, run_id: str) -> list[WorkflowHistory]:
+    """All histories of a run, the oldest first, by following it back from the newest."""
+    found: list[WorkflowHistory] = []
+    execution: str | None = None
+    while execution != "":
+        handle = temporal.get_workflow_handle(run_id, run_id=execution)
+        found.insert(0, await handle.fetch_history())
+        started = found[0].events[0].workflow_execution_started_event_attributes
+        execution = started.continued_execution_run_id
+    return found
+
+
 async def refused(call: Awaitable[object]) -> Refusal:
     """Why a call is refused."""
     with pytest.raises(Refusal) as refusal:
@@ -269,21 +278,24 @@ async def refused(call: Awaitable[object]) -> Refusal:
     return refusal.value
 
 
-def replayer(*interceptors: Interceptor) -> Replayer:
-    """Replay histories on today's code."""
+def replayer(*interceptors: Interceptor, sealed: TemporalClient | None = None) -> Replayer:
+    """Replay histories on today's code, those that are `sealed` with the keys of a connection."""
     restrictions = SandboxRestrictions.default.with_passthrough_all_modules()
     sandbox = SandboxedWorkflowRunner(restrictions=restrictions, runner_class=AnyTypeRunner)
     return Replayer(
         workflows=[AgentRun, Notification],
         workflow_runner=InOrderWorkflowRunner(sandbox),
         interceptors=interceptors,
-        data_converter=data_converter(),
+        data_converter=data_converter() if sealed is None else lenient(sealed).data_converter,
+        # What is sealed takes longer to read, and a replay is not tried again if a busy machine takes
+        # more than two seconds for a step.
+        debug_mode=sealed is not None,
     )
 
 
-async def replay(history: WorkflowHistory) -> None:
+async def replay(history: WorkflowHistory, sealed: TemporalClient | None = None) -> None:
     """Replay one history; raises if the code would do otherwise than what was recorded."""
-    await replayer().replay_workflow(history)
+    await replayer(sealed=sealed).replay_workflow(history)
 
 
 async def eventually(condition: Callable[[], Any], *, seconds: float = 60) -> Any:

@@ -53,7 +53,7 @@ async def test_turns_and_calls_are_activities_and_events_that_never_tell_what_wa
         await site.ended(run.run_id)
         activities = await scheduled(site, run.run_id)
         await site.replays(run.run_id)
-    events, _ = await site.client.feed.page(run.run_id, None, 1_000)
+    events = await site.published(run.run_id)
 
     assert activities == [
         ("desk.clerk.model", f"{CLERK};node:model"),

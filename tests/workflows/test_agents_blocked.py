@@ -34,7 +34,7 @@ async def test_a_run_whose_model_is_down_says_so_and_goes_on_when_it_is_up_again
             server.status = 200
             ended = await site.ended(run_id)
             await site.replays(run_id)
-        events, _ = await site.client.feed.page(run_id, None, 100)
+        events = await site.published(run_id)
 
     (why,) = view.blocked
     assert view.status == "running"

@@ -25,9 +25,8 @@ _APP = "blocked_graphs:graphs"
 
 async def blocked_events(site: Site, run_id: str) -> list[tuple[str, str]]:
     """What the events say of blocked visits: type and code."""
-    page, _ = await site.client.feed.page(run_id, None, 1_000)
-    wanted = {"node.blocked", "node.unblocked", "node.failed"}
-    return [(event.type, event.data["code"]) for event in page if event.type in wanted]
+    found = await site.published(run_id, "node.blocked", "node.unblocked", "node.failed")
+    return [(event.type, event.data["code"]) for event in found]
 
 
 def logged(caplog: pytest.LogCaptureFixture, run_id: str) -> list[str]:
@@ -163,7 +162,7 @@ async def test_a_finally_node_that_waits_for_its_code_is_logged_once_and_starts_
         await site.ended(run_id)
         await site.replays(run_id)
 
-    page, _ = await site.client.feed.page(run_id, None, 1_000)
+    page = await site.published(run_id)
     # What ends the block and what ends the node may arrive in either order.
     assert sorted(event.type for event in page if "archive" in (event.address or "")) == [
         "node.blocked",

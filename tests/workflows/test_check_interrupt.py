@@ -67,11 +67,7 @@ async def test_a_message_whose_taking_was_not_answered_is_taken_by_asking_again(
 
         async def looked() -> list[Message | None]:
             given = VisitInput(
-                run_id=run_id,
-                graph="held",
-                node="hold",
-                address="graph:held;node:hold",
-                values={},
+                run_id=run_id, graph="held", node="hold", address="graph:held;node:hold", values={}
             )
             post = RunChannel(client, given, 1.0)
             lost = RPCError("the answer was lost", RPCStatusCode.UNAVAILABLE, b"")

@@ -139,9 +139,7 @@ async def test_a_signal_that_is_lost_in_a_hand_over_is_sent_again(asked: Asked) 
     assert (view.paused, view.status) == (True, "paused")
 
 
-async def test_a_history_that_was_handed_over_is_not_the_end_of_its_run(
-    asked: Asked,
-) -> None:
+async def test_a_history_that_was_handed_over_is_not_the_end_of_its_run(asked: Asked) -> None:
     mishaps, run = asked.mishaps, asked.caller()
     past = DescribeWorkflowExecutionResponse()
     past.workflow_execution_info.search_attributes.indexed_fields[names.STATUS].SetInParent()
@@ -159,9 +157,7 @@ async def test_a_history_that_was_handed_over_is_not_the_end_of_its_run(
     assert not receipt.replayed
 
 
-async def test_a_question_is_read_from_the_records_once_its_run_is_deleted(
-    asked: Asked,
-) -> None:
+async def test_a_question_is_read_from_the_records_once_its_run_is_deleted(asked: Asked) -> None:
     mishaps, run = asked.mishaps, asked.caller()
     mishaps.come("describe_workflow_execution", None, GONE)
     move = commands.EditDeadline(interrupt_id=asked.gate, timeout=60, principal=ANYBODY)

@@ -167,12 +167,6 @@ async def test_a_person_is_asked_while_the_database_is_away(
     database = Database(f"sqlite:///{tmp_path / 'records.db'}")
     calls = GrantedCalls(Records(temporal, "queue", database), None)
     wanted = Wanted(
-        tool="pay",
-        declaration="d",
-        graph="desk",
-        run_id="r",
-        origin="o",
-        call="c",
-        arguments={},
+        tool="pay", declaration="d", graph="desk", run_id="r", origin="o", call="c", arguments={}
     )
     assert [await calls.find(wanted, takes=takes) for takes in (False, True)] == [None, None]

@@ -137,11 +137,7 @@ async def test_encrypted_values_in_storage_are_compared_and_without_the_key_the_
     assert not same.blocks
     assert stricter.code == "values_incompatible"
     ((unreadable, run_ids),) = without.blocks.items()
-    assert (unreadable.node, unreadable.code, run_ids) == (
-        "letters",
-        "key_missing",
-        [run_id],
-    )
+    assert (unreadable.node, unreadable.code, run_ids) == ("letters", "key_missing", [run_id])
 
 
 @workflow.defn(name="loop")

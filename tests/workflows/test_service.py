@@ -202,10 +202,7 @@ async def test_a_search_attribute_of_another_type_is_named_and_no_other_is_regis
 
 @pytest.mark.parametrize(
     ("rpc", "call"),
-    [
-        ("list_search_attributes", missing_search_attributes),
-        ("describe_namespace", retention),
-    ],
+    [("list_search_attributes", missing_search_attributes), ("describe_namespace", retention)],
 )
 async def test_a_call_about_the_namespace_whose_connection_closes_is_tried_three_times(
     temporal: TemporalClient, rpc: str, call: Callable[[TemporalClient], Awaitable[object]]

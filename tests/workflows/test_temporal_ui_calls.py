@@ -128,9 +128,7 @@ async def test_a_question_that_asks_for_a_capability_is_refused_and_stays_open(
         assert (len(view.interrupts), after, ended.status) == (1, before, "completed")
 
 
-async def test_a_deadline_is_moved_and_values_are_set_from_there(
-    temporal: TemporalClient,
-) -> None:
+async def test_a_deadline_is_moved_and_values_are_set_from_there(temporal: TemporalClient) -> None:
     site, operator = Site(temporal, gated(timeout="PT1H")), Operator(temporal)
     async with site.worker():
         run_id = await site.start({"amount": 3})

@@ -55,9 +55,7 @@ async def test_temporals_ui_says_what_a_run_waits_for_and_how_to_answer(
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-async def test_five_hundred_visits_with_sixty_kilobytes_of_values(
-    temporal: TemporalClient,
-) -> None:
+async def test_five_hundred_visits_with_sixty_kilobytes_of_values(temporal: TemporalClient) -> None:
     graph = Graph("wide")
 
     def add(number: int) -> None:

@@ -31,9 +31,7 @@ def is_waiting(client: Client, run_id: str) -> bool:
     return run_id in client.records.following.followed
 
 
-async def test_who_waits_for_the_end_reads_what_is_recorded_of_it(
-    temporal: TemporalClient,
-) -> None:
+async def test_who_waits_for_the_end_reads_what_is_recorded_of_it(temporal: TemporalClient) -> None:
     held = Held()
     site = Site(temporal, held.graph)
     client, counter = counting(site)

@@ -336,9 +336,7 @@ class Noting(StorageDriver):
         return [StorageDriverClaim(claim_data={"at": str(at)}) for at in range(first, last)]
 
     async def retrieve(
-        self,
-        context: StorageDriverRetrieveContext,
-        claims: Sequence[StorageDriverClaim],
+        self, context: StorageDriverRetrieveContext, claims: Sequence[StorageDriverClaim]
     ) -> list[Payload]:
         return [self.payloads[int(claim.claim_data["at"])] for claim in claims]
 
