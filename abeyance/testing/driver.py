@@ -33,7 +33,7 @@ from abeyance.errors import Blocked
 from abeyance.records import steps
 from abeyance.records.audit_chain import content_of
 from abeyance.records.steps import Step
-from abeyance.runtime.node_runner import failed_attempt, graph_for, run_visit
+from abeyance.runtime.node_runner import TimedOut, failed_attempt, graph_for, run_visit
 from abeyance.storage.blobs import MemoryBlobs
 from abeyance.views import Event
 
@@ -198,11 +198,12 @@ class Driver:
             """Keep nothing: the outcome has the steps."""
 
         began = self.now
+        limit = asyncio.timeout(visit_input.timeout)
         context = Context(
             input=visit_input,
             attempt=visit_input.attempts.count + 1,
             logger=logging.LoggerAdapter(logging.getLogger("abeyance.node")),
-            is_cancelled=lambda: False,
+            is_cancelled=limit.expired,
             runtime=VisitRuntime(
                 journal=Journal(
                     visit_input.journal or {},
@@ -221,7 +222,8 @@ class Driver:
         journal = context.runtime.journal
         try:
             graph = graph_for(visit_input, {self._graph.name: self._graph})
-            return await run_visit(graph, context)
+            async with limit:
+                outcome = await run_visit(graph, context)
         except Blocked as blocked:
             self._reasons[visit_input.address] = blocked
             return outcomes.Blocked(
@@ -231,7 +233,13 @@ class Driver:
                 patch=journal.partial_patch,
             )
         except Exception as error:  # noqa: BLE001 any exception of an author's code is a failed attempt
-            return failed_attempt(graph, context, error, context.runtime.attempts())
+            fault = TimedOut(visit_input) if limit.expired() else error
+            return failed_attempt(graph, context, fault, context.runtime.attempts())
+        if limit.expired():
+            # A thread has returned too late, or the code caught its cancellation.
+            late = TimedOut(visit_input)
+            return failed_attempt(graph, context, late, context.runtime.attempts())
+        return outcome
 
     async def _find_grant(self, call: Wanted, *, takes: bool) -> Grant | None:
         for grant, used in self._granted:

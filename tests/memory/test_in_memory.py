@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from typing import Any
 
 import pytest
@@ -130,6 +132,31 @@ async def test_a_flaky_node_is_tried_again_and_a_hopeless_one_fails_the_run() ->
     assert ill.status == "failed"
     assert ill.reason == "ConnectionError: not yet"
     assert attempts == [1, 2, 3, 1, 2, 3]
+
+
+@pytest.mark.parametrize("is_plain", [False, True])
+async def test_a_node_that_takes_longer_than_its_timeout_fails(is_plain: bool) -> None:
+    attempts: list[int] = []
+    graph = Graph("slow", state=State)
+
+    def plain(state: State, ctx: Context) -> None:
+        attempts.append(ctx.attempt)
+        while not ctx.cancelled:
+            time.sleep(0.01)
+
+    async def waiting(state: State, ctx: Context) -> None:
+        attempts.append(ctx.attempt)
+        await asyncio.Event().wait()
+
+    graph.node(name="work", timeout=0.05, retries=1)(plain if is_plain else waiting)
+    graph.edge(START, "work")
+
+    ended = await testing.run(graph)
+
+    assert attempts == [1, 2]
+    assert ended.reason == (
+        "'work' took longer than its timeout of 0.05 s. No retries are left (retries=1)."
+    )
 
 
 async def test_an_answer_may_be_an_instance_of_the_type_that_was_asked_for() -> None:
