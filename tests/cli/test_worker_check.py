@@ -91,7 +91,14 @@ def test_it_says_what_it_checked(terminal: Terminal) -> None:
     )
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize(
+    "framework",
+    [
+        # To import the others takes seconds.
+        pytest.param(name, marks=[] if name == "agent_framework" else [pytest.mark.slow])
+        for name in FRAMEWORKS
+    ],
+)
 def test_a_framework_has_an_extra_of_its_own_and_asks_its_model_itself(
     terminal: Terminal, tmp_path: Path, framework: str
 ) -> None:
