@@ -32,7 +32,7 @@ _OF_CALLS: Final = ("arguments", "reason", "remember", "result")
 """What the answer to an approval of a tool call may have beside `approved`."""
 _NO_CALL: Final = (
     "this question is no approval of a tool call, and its answer has no such field: leave it out, or say "
-    "it in the note"
+    "it in the `note`"
 )
 
 
