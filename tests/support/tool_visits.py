@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from one_visit import NoMail
+from one_visit import NoMail, context, given
 from scripted_agents import with_agent
 
 from abeyance import Agent, Tool
-from abeyance.authoring.context import Context, VisitRuntime
+from abeyance.authoring.context import VisitRuntime
 from abeyance.authoring.journal import Journal
 from abeyance.core.answering import call_digest
-from abeyance.core.effects import VisitInput
 from abeyance.core.ledger import Answerer
 from abeyance.core.outcome import Call
 from abeyance.runtime.node_runner import graph_for, run_visit
@@ -65,24 +63,19 @@ async def ended(
     """How one attempt at it ends."""
     tool = visit.tool
     graph = with_agent(Agent("clerk", model="test", tools=[tool], hooks=visit.hooks))
-    given = VisitInput(
-        run_id="r1",
+    digest = call_digest(tool.name, visit.arguments)
+    order = given(
         graph="clerk",
         path=("review",),
         node=tool.name,
         address=f"graph:g;node:review;agent:clerk;tool:{tool.name}:c1",
-        values={},
         own_answers={**visit.own, **(answers or {})},
         answerers=answerers or {},
         item={
             "tool": tool.name,
             "call_id": "c1",
             "args": visit.arguments,
-            **(
-                {"hooked": True}
-                if visit.hooks
-                else {"digest": call_digest(tool.name, visit.arguments)}
-            ),
+            **({"hooked": True} if visit.hooks else {"digest": digest}),
         },
         call=Call(tool=tool.name, id="c1", once=True),
     )
@@ -91,16 +84,11 @@ async def ended(
         visit.kept.update(steps)
 
     steps = visit.journal if journal is None else journal
-    context = Context(
-        input=given,
-        attempt=1,
-        logger=logging.LoggerAdapter(logging.getLogger("abeyance.node"), {}),
-        is_cancelled=lambda: False,
-        runtime=VisitRuntime(
-            journal=Journal(dict(steps), write, lambda: datetime.now(UTC)),
-            channel=NoMail(),
-            send_heartbeat=lambda: None,
-            blobs=MemoryBlobs(),
-        ),
+    runtime = VisitRuntime(
+        journal=Journal(dict(steps), write, lambda: datetime.now(UTC)),
+        channel=NoMail(),
+        send_heartbeat=lambda: None,
+        blobs=MemoryBlobs(),
     )
-    return await run_visit(graph_for(given, {"g": graph}), context)
+    about = context(input=order, runtime=runtime)
+    return await run_visit(graph_for(order, {"g": graph}), about)
