@@ -34,7 +34,7 @@ from pydantic_ai.models.function import AgentInfo
 from sample_graphs import asking
 from schema_shapes import doubled
 from temporal_site import ANYBODY as ADA
-from temporal_site import Site
+from temporal_site import begun
 from temporalio.client import Client as TemporalClient
 
 from abeyance import (
@@ -317,21 +317,19 @@ async def test_answers_that_come_together_take_no_longer_than_one() -> None:
 async def test_an_answer_over_a_real_server_is_refused_and_the_worker_goes_on(
     temporal: TemporalClient,
 ) -> None:
-    site = Site(temporal, asking_code({"items": {"enum": list(range(9_000))}}))
-    async with site.worker():
-        run_id = await site.start()
-        await site.until(run_id, "awaiting-input")
+    async with begun(temporal, asking_code({"items": {"enum": list(range(9_000))}})) as (site, run):
+        await site.until(run.run_id, "awaiting-input")
         with pytest.raises(Refusal) as refused:
-            await site.client.run(run_id).respond(response=[-1] * 3_000, principal=ADA)
+            await run.respond(response=[-1] * 3_000, principal=ADA)
         other = await site.start()
         await site.until(other, "awaiting-input")
-        await site.client.run(run_id).respond(response="Ada", principal=ADA)
-        ended = await site.ended(run_id)
+        await run.respond(response="Ada", principal=ADA)
+        ended = await site.ended(run.run_id)
 
     assert refused.value.code is Code.INVALID_ANSWER
     assert "it is too large to be validated against its schema" in refused.value.message
     assert ended.values["name"] == "Ada"
-    await site.replays(run_id)
+    await site.replays(run.run_id)
 
 
 class Model:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select, update
 from stored import LARGE, LOGGED, SECRET, State, connected, letters, shows
-from temporal_site import ANYBODY, Site
+from temporal_site import ANYBODY, Site, begun
 from temporalio.client import Client as TemporalClient
 
 from abeyance import START, Graph
@@ -79,12 +79,10 @@ async def test_a_run_that_fails_with_the_largest_values_is_retried(
 
     graph.edge(START, "collect")
     graph.edge("collect", "fails_once")
-    site = Site(temporal, graph)
-    async with site.worker():
-        run_id = await site.start({})
-        assert (await site.ended(run_id)).status == "failed"
-        await site.client.run(run_id).retry(principal=ANYBODY)
-        ended = await site.ended(run_id)
+    async with begun(temporal, graph, {}) as (site, run):
+        assert (await site.ended(run.run_id)).status == "failed"
+        await run.retry(principal=ANYBODY)
+        ended = await site.ended(run.run_id)
 
     assert ended.values["log"] == ["1200000"]
     assert done == ["collect", "fails_once", "fails_once"]
@@ -100,15 +98,12 @@ async def test_what_was_recorded_of_an_earlier_end_is_no_ground_for_a_retry(
         raise RuntimeError(f"with {len(state.text)}")
 
     graph.edge(START, "fail")
-    site = Site(temporal, graph)
-    async with site.worker():
-        run_id = await site.start({"text": "x" * 1_200_000})
-        assert (await site.ended(run_id)).status == "failed"
-        run = site.client.run(run_id)
-        earlier = await site.client.records.read(stored_extras, run_id)
+    async with begun(temporal, graph, {"text": "x" * 1_200_000}) as (site, run):
+        assert (await site.ended(run.run_id)).status == "failed"
+        earlier = await site.client.records.read(stored_extras, run.run_id)
         await run.retry(principal=ANYBODY)
-        await site.ended(run_id)
-        await site.client.records.write(store_extras, run_id, earlier)
+        await site.ended(run.run_id)
+        await site.client.records.write(store_extras, run.run_id, earlier)
         with pytest.raises(Unavailable, match="reindex"):
             await run.retry(principal=ANYBODY)
 

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 from sample_graphs import gated
-from temporal_site import ANYBODY, Site, eventually
+from temporal_site import ANYBODY, Site, begun, eventually
 from temporalio.client import Client as TemporalClient
 
 from abeyance import Refusal, commands
@@ -94,15 +94,13 @@ async def test_a_run_whose_worker_is_away_takes_a_megabyte_of_signals(
 async def test_a_run_outgrows_no_history_by_signals_that_it_ignores(
     temporal: TemporalClient,
 ) -> None:
-    site = Site(temporal, gated())
-    async with site.worker():
-        run_id = await site.start(limits=Limits(continue_as_new_after=6))
-        await site.until(run_id, "awaiting-input")
-        before = await site.executions(run_id)
+    async with begun(temporal, gated(), limits=Limits(continue_as_new_after=6)) as (site, run):
+        await site.until(run.run_id, "awaiting-input")
+        before = await site.executions(run.run_id)
 
         async def goes_on_in_another() -> bool:
-            await temporal.get_workflow_handle(run_id).signal("visit_blocked", "no report")
-            return await site.executions(run_id) > before
+            await temporal.get_workflow_handle(run.run_id).signal("visit_blocked", "no report")
+            return await site.executions(run.run_id) > before
 
         await eventually(goes_on_in_another)
 

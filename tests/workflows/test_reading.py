@@ -46,17 +46,14 @@ async def test_a_run_without_a_worker_is_shown_whole_and_as_old_only_if_somethin
 async def test_a_retried_run_that_no_worker_has_yet_is_not_shown_as_it_had_ended(
     temporal: TemporalClient,
 ) -> None:
-    site = Site(temporal, gated())
-    async with site.worker():
-        run_id = await site.start()
-        await site.until(run_id, "awaiting-input")
-        run = site.client.run(run_id)
+    async with begun(temporal, gated()) as (site, run):
+        await site.until(run.run_id, "awaiting-input")
         await run.cancel()
-        assert (await site.ended(run_id)).status == "cancelled"
+        assert (await site.ended(run.run_id)).status == "cancelled"
     await run.retry(principal=ANYBODY)
     before = await run.view()
     async with site.worker():
-        after = await site.until(run_id, "awaiting-input")
+        after = await site.until(run.run_id, "awaiting-input")
 
     assert (before.status, before.ended_at, before.degraded) == ("running", None, True)
     assert (after.status, after.degraded) == ("awaiting-input", False)

@@ -164,24 +164,21 @@ async def test_a_run_that_no_worker_has_had_is_recorded_as_it_was_started(
 
 
 async def test_a_rewind_and_what_it_has_discarded_are_made_anew(temporal: TemporalClient) -> None:
-    site = Site(temporal, gated())
-    async with site.worker():
-        run_id = await site.start()
-        run = site.client.run(run_id)
-        gate = await site.asked(run_id)
+    async with begun(temporal, gated()) as (site, run):
+        gate = await site.asked(run.run_id)
         for approved in (True, False):
             await run.respond(gate.id, {"approved": approved}, principal=ANYBODY)
-            await site.ended(run_id)
+            await site.ended(run.run_id)
             await run.rewind(to=gate.id, principal=ANYBODY)
-            await site.until(run_id, "awaiting-input")
+            await site.until(run.run_id, "awaiting-input")
         await run.respond(gate.id, YES, principal=ANYBODY)
-        await site.ended(run_id)
-    before = await recorded(site, run_id), await everything(site, run_id)
+        await site.ended(run.run_id)
+    before = await recorded(site, run.run_id), await everything(site, run.run_id)
 
     lose(site)
     await reindex(temporal, site.client)
 
-    assert (await recorded(site, run_id), await everything(site, run_id)) == before
+    assert (await recorded(site, run.run_id), await everything(site, run.run_id)) == before
     async with site.worker():
         await run.rewind(to=gate.id, principal=ANYBODY)
         (again,) = await run.interrupts()

@@ -113,12 +113,9 @@ async def test_what_comes_while_no_worker_has_seen_the_rewind_meets_the_rewound_
 ) -> None:
     # Nobody can read the rewind before a worker is up.
     monkeypatch.setattr(rewinds, "_POLLS", 1)
-    site = Site(temporal, gated())
-    async with site.worker():
-        run_id = await site.start()
-        run = site.client.run(run_id)
-        question = await site.answer(run_id, {"approved": True})
-        await site.ended(run_id)
+    async with begun(temporal, gated()) as (site, run):
+        question = await site.answer(run.run_id, {"approved": True})
+        await site.ended(run.run_id)
     await run.rewind(to=question.id)
     await run.pause()
     old = {question.id: question.digest or ""}
@@ -126,17 +123,17 @@ async def test_what_comes_while_no_worker_has_seen_the_rewind_meets_the_rewound_
     answering = asyncio.create_task(yes)
     async with site.worker():
         assert (await refused(answering)).code is Code.STALE
-        view = await site.until(run_id, "paused")
+        view = await site.until(run.run_id, "paused")
         assert [entry.id for entry in view.interrupts] == [question.id]
         await run.resume()
-        await site.answer(run_id, {"approved": False})
-        await site.ended(run_id)
+        await site.answer(run.run_id, {"approved": False})
+        await site.ended(run.run_id)
 
-        standing = [event.type for event in await site.recorded(run_id)]
+        standing = [event.type for event in await site.recorded(run.run_id)]
         assert standing.count("run.rewound") == 1
         assert standing.index("run.rewound") < standing.index("run.paused")
-        assert len(standing) == len({event.id for event in await site.recorded(run_id)})
-        await site.replays(run_id)
+        assert len(standing) == len({event.id for event in await site.recorded(run.run_id)})
+        await site.replays(run.run_id)
 
 
 @pytest.mark.parametrize(
