@@ -34,7 +34,7 @@ from pydantic_ai.models.function import AgentInfo
 from sample_graphs import asking
 from schema_shapes import doubled
 from temporal_site import ANYBODY as ADA
-from temporal_site import begun
+from temporal_site import begun, refused
 from temporalio.client import Client as TemporalClient
 
 from abeyance import (
@@ -46,7 +46,6 @@ from abeyance import (
     Interrupt,
     McpServer,
     Principal,
-    Refusal,
     load,
     testing,
     tool,
@@ -171,11 +170,10 @@ async def test_the_arguments_of_a_tool_may_contain_each_other_and_an_approver_ed
     def edited(*parts: Any) -> Any:
         return {"approved": True, "arguments": {"tree": {"name": "oak", "parts": list(parts)}}}
 
-    with pytest.raises(Refusal) as refused:
-        await run.respond("approve", edited({"parts": []}))
+    refusal = await refused(run.respond("approve", edited({"parts": []})))
     await run.respond("approve", edited({"name": "leaf", "parts": [{"name": "vein"}]}))
 
-    assert refused.value.code is Code.INVALID_ANSWER
+    assert refusal.code is Code.INVALID_ANSWER
     assert run.values["said"] == "leaf"
 
 
@@ -307,11 +305,10 @@ async def test_answers_that_come_together_take_no_longer_than_one() -> None:
     await run.start()
     began = time.thread_time()
 
-    with pytest.raises(Refusal) as refused:
-        await run.respond({f"q{n}": "x" * 1_500 + "y" for n in range(20)})
+    refusal = await refused(run.respond({f"q{n}": "x" * 1_500 + "y" for n in range(20)}))
     assert time.thread_time() - began < LONG_ENOUGH
-    assert refused.value.code is Code.INVALID_ANSWER
-    assert "the schema 1 places; send it in a request of its own" in refused.value.message
+    assert refusal.code is Code.INVALID_ANSWER
+    assert "the schema 1 places; send it in a request of its own" in refusal.message
 
 
 async def test_an_answer_over_a_real_server_is_refused_and_the_worker_goes_on(
@@ -319,15 +316,14 @@ async def test_an_answer_over_a_real_server_is_refused_and_the_worker_goes_on(
 ) -> None:
     async with begun(temporal, asking_code({"items": {"enum": list(range(9_000))}})) as (site, run):
         await site.until(run.run_id, "awaiting-input")
-        with pytest.raises(Refusal) as refused:
-            await run.respond(response=[-1] * 3_000, principal=ADA)
+        refusal = await refused(run.respond(response=[-1] * 3_000, principal=ADA))
         other = await site.start()
         await site.until(other, "awaiting-input")
         await run.respond(response="Ada", principal=ADA)
         ended = await site.ended(run.run_id)
 
-    assert refused.value.code is Code.INVALID_ANSWER
-    assert "it is too large to be validated against its schema" in refused.value.message
+    assert refusal.code is Code.INVALID_ANSWER
+    assert "it is too large to be validated against its schema" in refusal.message
     assert ended.values["name"] == "Ada"
     await site.replays(run.run_id)
 
@@ -412,11 +408,10 @@ async def test_who_answers_a_servers_question_needs_the_servers_capability(tmp_p
     (asked,) = await run.interrupts()
     assert (asked.kind, asked.requested_capability) == ("elicitation", "payments:approve")
     answer = {"action": "accept", "content": {"sure": True}}
-    with pytest.raises(Refusal) as refused:
-        await run.respond("elicit", answer, principal=Principal(subject="intern"))
+    refusal = await refused(run.respond("elicit", answer, principal=Principal(subject="intern")))
     await run.respond(
         "elicit", answer, principal=Principal(subject="ada", capabilities=("payments:approve",))
     )
 
-    assert refused.value.code is Code.CAPABILITY_REQUIRED
+    assert refusal.code is Code.CAPABILITY_REQUIRED
     assert run.values["said"] == "transferred"

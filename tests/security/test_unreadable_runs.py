@@ -15,7 +15,7 @@ import pytest_asyncio
 from sample_graphs import State, chain, gated
 from stack import Api, new_id, served
 from stored import connected
-from temporal_site import ANYBODY, Site, eventually, replay
+from temporal_site import ANYBODY, Site, eventually, refused, replay
 from temporalio.api.common.v1 import Payload
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client as TemporalClient
@@ -24,7 +24,7 @@ from temporalio.common import RawValue
 from abeyance import START, Graph, commands, views
 from abeyance.api.app import create_app
 from abeyance.client import claims
-from abeyance.errors import Code, Refusal, Unavailable
+from abeyance.errors import Code, Unavailable
 from abeyance.settings import Settings
 
 YES = {"approved": True}
@@ -183,10 +183,9 @@ async def test_a_run_that_cannot_be_read_keeps_its_conversation(
     retired: Retired, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(claims, "_UNSTARTED", timedelta(0))
-    with pytest.raises(Refusal) as busy:
-        await retired.site.start(conversation_id=retired.talk)
+    busy = await refused(retired.site.start(conversation_id=retired.talk))
 
-    assert busy.value.code is Code.CONVERSATION_BUSY
+    assert busy.code is Code.CONVERSATION_BUSY
 
 
 async def test_a_batch_goes_on_past_a_run_that_cannot_be_read(retired: Retired) -> None:

@@ -8,13 +8,12 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
-import pytest
 from sample_graphs import gated
-from temporal_site import ANYBODY, Site
+from temporal_site import ANYBODY, Site, refused
 from temporalio.client import Client as TemporalClient
 from temporalio.testing import WorkflowEnvironment
 
-from abeyance import Refusal, commands, views
+from abeyance import commands, views
 from abeyance.core.state import Limits
 from abeyance.errors import Code
 
@@ -47,13 +46,12 @@ async def test_a_question_that_nobody_answers_in_two_days_halts_the_run(
         assert (await site.client.run(view.run_id).view()).status == "awaiting-input"
         await forward(time_machine, view.run_id, timedelta(days=1, seconds=1))
         ended = await site.ended(view.run_id)
-        with pytest.raises(Refusal) as late:
-            await site.client.run(view.run_id).respond(
-                {asked.id: {"approved": True}}, principal=ANYBODY
-            )
+        late = await refused(
+            site.client.run(view.run_id).respond({asked.id: {"approved": True}}, principal=ANYBODY)
+        )
         assert (again.id, again.deadline) == (asked.id, asked.deadline)
         assert (ended.status, ended.reason) == ("halted", "interrupt-timeout")
-        assert late.value.code is Code.EXPIRED
+        assert late.code is Code.EXPIRED
 
 
 async def test_an_answer_handled_after_its_deadline_passed_in_an_outage_is_late(
@@ -73,12 +71,11 @@ async def test_an_answer_handled_after_its_deadline_passed_in_an_outage_is_late(
         site.client.run(run_id).respond({id_: {"approved": True}}, principal=ANYBODY)
     )
     async with site.worker():
-        with pytest.raises(Refusal) as late:
-            await answering
+        late = await refused(answering)
         ended = await site.ended(run_id)
 
-    assert late.value.code is Code.ALREADY_ANSWERED
-    assert late.value.details["answered_by"] == "timeout"
+    assert late.code is Code.ALREADY_ANSWERED
+    assert late.details["answered_by"] == "timeout"
     assert ended.values["decision"] == {"approved": False}
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 from sample_graphs import asking
-from temporal_site import ANYBODY, Site, begun, eventually
+from temporal_site import ANYBODY, Site, begun, eventually, refused
 from temporalio.client import Client as TemporalClient
 
-from abeyance import START, Context, Graph, Refusal, Send
+from abeyance import START, Context, Graph, Send
 from abeyance.errors import Code
 
 
@@ -49,12 +49,11 @@ async def test_the_answer_with_which_a_run_would_stand_still_is_refused(
             answer = {await question(number): "y" * 450_000}
             await run.respond(answer, principal=ANYBODY)
         last = await question(4)
-        with pytest.raises(Refusal) as refused:
-            await run.respond({last: "y" * 450_000}, principal=ANYBODY)
+        refusal = await refused(run.respond({last: "y" * 450_000}, principal=ANYBODY))
         await run.respond({last: "short"}, principal=ANYBODY)
         ended = await site.ended(run.run_id)
 
-    assert refused.value.code is Code.PAYLOAD_TOO_LARGE
+    assert refusal.code is Code.PAYLOAD_TOO_LARGE
     assert ended.status == "completed", ended.error
     assert ended.values["total"] == 4 * 450_000 + len("short")
 
@@ -72,10 +71,9 @@ async def test_a_call_that_temporal_would_not_take_is_refused_and_the_run_takes_
             run.send(large, principal=ANYBODY),
             run.steer("short", metadata={"letter": large}, principal=ANYBODY),
         ):
-            with pytest.raises(Refusal) as refused:
-                await call
-            assert refused.value.code is Code.PAYLOAD_TOO_LARGE
-            assert refused.value.details["limit"] < refused.value.details["actual"]
+            refusal = await refused(call)
+            assert refusal.code is Code.PAYLOAD_TOO_LARGE
+            assert refusal.details["limit"] < refusal.details["actual"]
         await run.respond(response="short", principal=ANYBODY)
         ended = await site.ended(run.run_id)
 

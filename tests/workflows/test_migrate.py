@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 from changed_graphs import Payments, State, Stricter
-from temporal_site import ANYBODY, Site, eventually
+from temporal_site import ANYBODY, Site, eventually, refused
 from temporalio.client import Client as TemporalClient
 
-from abeyance import START, Graph, Refusal, orders
+from abeyance import START, Graph, orders
 from abeyance.core.state import Limits
 from abeyance.errors import Code
 
@@ -91,10 +91,9 @@ async def test_a_worker_without_the_graph_is_an_obstacle(temporal: TemporalClien
     site = Site(temporal, Payments().graph(), patience=60)
     run_id, _ = await waiting(site)
     async with site.worker(Payments().graph(name="another")):
-        with pytest.raises(Refusal) as refused:
-            await site.client.run(run_id).migrate(principal=ANYBODY)
+        refusal = await refused(site.client.run(run_id).migrate(principal=ANYBODY))
 
-        (obstacle,) = refused.value.details["obstacles"]
+        (obstacle,) = refusal.details["obstacles"]
         assert (obstacle["what"], obstacle["name"]) == ("graph", "payment")
 
 
@@ -135,8 +134,7 @@ async def test_a_run_whose_code_is_under_way_is_paused_until_it_has_ended(
     today = slow.graph(then="ship")
     async with site.worker(today):
         run = site.client.run(run_id)
-        with pytest.raises(Refusal) as refused:
-            await run.migrate(principal=ANYBODY)
+        refusal = await refused(run.migrate(principal=ANYBODY))
         tried = await run.migrate(renames=SHIPPED, dry_run=True, principal=ANYBODY)
         at_rest = await run.migrate(renames=SHIPPED, pause=True, dry_run=True, principal=ANYBODY)
         migrating = asyncio.create_task(run.migrate(renames=SHIPPED, pause=True, principal=ANYBODY))
@@ -145,8 +143,8 @@ async def test_a_run_whose_code_is_under_way_is_paused_until_it_has_ended(
         done = await migrating
         ended = await site.ended(run_id)
 
-        assert refused.value.code is Code.CANNOT_MIGRATE
-        assert "while its code is under way ('pay')" in refused.value.message
+        assert refusal.code is Code.CANNOT_MIGRATE
+        assert "while its code is under way ('pay')" in refusal.message
         assert [(each.what, each.name) for each in tried.obstacles] == [("code", "pay")]
         assert (at_rest.dry_run, at_rest.obstacles) == (True, [])
         assert (done.after, done.obstacles) == (today.build().version, [])
@@ -182,17 +180,16 @@ async def test_a_migration_that_gives_up_leaves_the_run_paused_and_a_repeat_goes
     async with site.worker(slow.graph(then="ship")):
         run = site.client.run(run_id)
         monkeypatch.setattr(orders, "REST_SECONDS", 0.5)
-        with pytest.raises(Refusal) as refused:
-            await run.migrate(renames=SHIPPED, pause=True, principal=ANYBODY)
+        refusal = await refused(run.migrate(renames=SHIPPED, pause=True, principal=ANYBODY))
         view = await run.view()
         monkeypatch.undo()
         slow.may_end.set()
         await run.migrate(renames=SHIPPED, pause=True, principal=ANYBODY)
         ended = await site.ended(run_id)
 
-        assert refused.value.code is Code.CANNOT_MIGRATE
-        assert "still under way ('pay')" in refused.value.message
-        assert "stays paused: repeat the call, or resume the run" in refused.value.message
+        assert refusal.code is Code.CANNOT_MIGRATE
+        assert "still under way ('pay')" in refusal.message
+        assert "stays paused: repeat the call, or resume the run" in refusal.message
         assert view.status == "paused"
         assert (ended.status, slow.done) == ("completed", ["pay", "ship"])
 
@@ -205,10 +202,9 @@ async def test_a_run_that_has_no_place_is_not_paused_for_a_migration(
     run_id = await working(site)
     async with site.worker(slow.graph(pay="payout")):
         run = site.client.run(run_id)
-        with pytest.raises(Refusal) as refused:
-            await run.migrate(pause=True, principal=ANYBODY)
+        refusal = await refused(run.migrate(pause=True, principal=ANYBODY))
 
-        found = {(each["what"], each["name"]) for each in refused.value.details["obstacles"]}
+        found = {(each["what"], each["name"]) for each in refusal.details["obstacles"]}
         assert found == {("code", "pay"), ("visit", "pay")}
         assert (await run.view()).status == "running"
         await run.cancel(mode="now")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from changed_graphs import Payments
-from temporal_site import Site
+from temporal_site import Site, refused
 from temporalio.client import Client as TemporalClient
 
-from abeyance import Principal, Refusal
+from abeyance import Principal
 from abeyance.errors import Code
 
 OPERATOR = Principal(subject="olga", capabilities=("runs:control",))
@@ -64,15 +63,14 @@ async def test_a_conversation_has_the_retried_run_again_or_refuses_it(
         await site.answer(run_id, True)
         await site.ended(run_id)
         other = await site.start({"amount": 4}, conversation_id=talk)
-        with pytest.raises(Refusal) as busy:
-            await site.client.run(run_id).retry()
+        busy = await refused(site.client.run(run_id).retry())
         await site.client.run(other).cancel()
         await site.ended(other)
         payments.fails = 1
         await site.client.run(run_id).retry()
         await site.ended(run_id)
 
-        assert busy.value.code is Code.CONVERSATION_BUSY
+        assert busy.code is Code.CONVERSATION_BUSY
         assert await site.client.conversations.runs(talk) == []
         payments.fails = 0
         await site.client.run(run_id).retry()

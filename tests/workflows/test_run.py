@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import pytest
 from sample_graphs import gated, gates
-from temporal_site import ANYBODY, begun
+from temporal_site import ANYBODY, begun, refused
 from temporalio.client import Client as TemporalClient
 
 from abeyance import Principal, Refusal
@@ -68,9 +67,8 @@ async def test_a_refused_answer_leaves_nothing_in_the_history(temporal: Temporal
             answers: dict[str, Any], who: Principal = ANYBODY, digest: str | None = None
         ) -> Code:
             digests = {} if digest is None else {id_: digest}
-            with pytest.raises(Refusal) as refused:
-                await run.respond(answers, principal=who, digests=digests)
-            return refused.value.code
+            refusal = await refused(run.respond(answers, principal=who, digests=digests))
+            return refusal.code
 
         assert await code({id_: {"approved": "perhaps"}}) is Code.INVALID_ANSWER
         assert await code({id_: None}) is Code.INVALID_ANSWER
@@ -96,13 +94,11 @@ async def test_a_repeated_answer_gets_the_first_receipt_also_after_the_end(
         await site.ended(run.run_id)
     # No worker any more: what was recorded answers.
     (much_later,) = await run.respond({first: {"n": 1}}, principal=ANYBODY)
-    with pytest.raises(Refusal) as other:
-        await run.respond({first: {"n": 2}}, principal=ANYBODY)
-    with pytest.raises(Refusal) as unnamed:
-        await run.respond(response=1, principal=ANYBODY)
+    other = await refused(run.respond({first: {"n": 2}}, principal=ANYBODY))
+    unnamed = await refused(run.respond(response=1, principal=ANYBODY))
 
     assert again.replayed
     assert again.accepted_at == receipt.accepted_at == much_later.accepted_at
     assert before == after
-    assert other.value.code is Code.ALREADY_ANSWERED
-    assert unnamed.value.code is Code.RUN_FINISHED
+    assert other.code is Code.ALREADY_ANSWERED
+    assert unnamed.code is Code.RUN_FINISHED

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from sample_graphs import gated
-from temporal_site import Site, eventually
+from temporal_site import Site, eventually, refused
 from temporalio.client import Client as TemporalClient
 
 from abeyance import commands
@@ -33,12 +33,11 @@ async def test_a_start_beyond_the_bound_is_rejected_and_the_same_start_again_is_
     async with site.worker():
         runs = [await site.start(**bound) for _ in "12"]
         await seen(site, 2)
-        with pytest.raises(Refusal) as refused:
-            await site.start(**bound, conversation_id=f"c-{runs[0]}")
+        refusal = await refused(site.start(**bound, conversation_id=f"c-{runs[0]}"))
         again = await site.client.runs.start(site.graphs["gated"], {}, run_id=runs[0], **bound)
 
-        assert refused.value.code is Code.TOO_MANY_RUNS
-        assert (refused.value.details["limit"], refused.value.details["actual"]) == (2, 2)
+        assert refusal.code is Code.TOO_MANY_RUNS
+        assert (refusal.details["limit"], refusal.details["actual"]) == (2, 2)
         assert not again.created
         # Its place in the conversation was given back.
         assert await site.client.conversations.runs(f"c-{runs[0]}") == []

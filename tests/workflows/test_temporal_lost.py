@@ -16,13 +16,13 @@ from audited_site import AuditedSite, verified
 from dev_stack import call
 from killable import killable_server
 from scripted_agents import Script, desk, told
-from temporal_site import ANYBODY, eventually, real_server
+from temporal_site import ANYBODY, eventually, real_server, refused
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client as TemporalClient
 
 from abeyance import Agent, Graph, Principal, Remember, tool
 from abeyance.cli.doctor import examine
-from abeyance.errors import Code, Refusal, SettingsError
+from abeyance.errors import Code, SettingsError
 from abeyance.records import runs as records_of_runs
 from abeyance.reindex import reindex
 from abeyance.settings import load_settings
@@ -104,9 +104,8 @@ async def adopted(after: After) -> Any:
 
 
 async def code_of(call: Any) -> Code:
-    with pytest.raises(Refusal) as caught:
-        await call
-    return caught.value.code
+    caught = await refused(call)
+    return caught.code
 
 
 async def test_the_doctor_names_the_lost_namespace_and_the_command_adopts_it(

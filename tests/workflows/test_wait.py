@@ -8,7 +8,7 @@ import uuid
 import pytest
 from rpc_counter import RpcCounter, counted
 from sample_graphs import Held, gated, gates
-from temporal_site import ANYBODY, Site, begun, eventually
+from temporal_site import ANYBODY, Site, begun, eventually, refused
 from temporalio.client import Client as TemporalClient
 
 from abeyance import Refusal
@@ -121,13 +121,12 @@ async def test_the_same_start_again_waits_for_the_run_of_the_first(
             await site.client.runs.start(gated(), run_id=run_id, wait=30, until=_WAITING)
             for _ in range(2)
         ]
-        with pytest.raises(Refusal) as refused:
-            await site.client.runs.start(
-                gated(), {"amount": 4}, run_id=run_id, wait=30, until=_WAITING
-            )
+        refusal = await refused(
+            site.client.runs.start(gated(), {"amount": 4}, run_id=run_id, wait=30, until=_WAITING)
+        )
 
     assert (first.created, second.created) == (True, False)
     assert second.view is not None
     assert second.view.status == "awaiting-input"
     assert [entry.prompt for entry in second.view.interrupts] == ["Pay 0?"]
-    assert refused.value.code == "run_exists"
+    assert refusal.code == "run_exists"
