@@ -58,28 +58,25 @@ async def test_delegations_are_the_same_over_http_as_over_temporal(site: Site, a
         assert await client.delegations.delete(kept[0].id, principal=ANYBODY) == kept[0]
 
 
-async def test_a_graph_and_its_limits_are_given_over_http_as_over_temporal(
+async def test_a_start_over_http_takes_a_graph_and_limits_and_waits_too(
     site: Site, api: Api
 ) -> None:
     async with HttpClient(api.url) as http:
-        graph, limits = site.graphs["gated"], Limits(max_queue_size=3)
-        started = await http.runs.start(graph, {"amount": 1}, run_id=new_id(), limits=limits)
-        assert started.view is not None
-        assert (started.view.graph, started.view.max_queue_size) == ("gated", 3)
-        assert await refused(http.runs.start(graph, {"amount": object()})) == Code.INVALID_INPUT
-
-
-async def test_a_start_over_http_waits_too(site: Site, api: Api) -> None:
-    async with HttpClient(api.url) as http:
-        options: dict[str, Any] = {"run_id": new_id(), "wait": 30, "until": WAITING}
-        first, again = [await http.runs.start("gated", {"amount": 1}, **options) for _ in range(2)]
+        graph, about = (
+            site.graphs["gated"],
+            {"run_id": new_id(), "limits": Limits(max_queue_size=3)},
+        )
+        options: dict[str, Any] = {**about, "wait": 30, "until": WAITING}
+        first, again = [await http.runs.start(graph, {"amount": 1}, **options) for _ in range(2)]
         assert (first.created, again.created) == (True, False)
-        assert first.view is not None
-        assert again.view is not None
-        assert {first.view.status, again.view.status} == {"awaiting-input"}
+        for view in (first.view, again.view):
+            assert view is not None
+            assert (view.graph, view.max_queue_size) == ("gated", 3)
+            assert view.status == "awaiting-input"
         short = await http.runs.start("gated", {"amount": 1}, run_id=new_id(), wait=0.2)
         assert short.view is not None
         assert short.view.ended_at is None
+        assert await refused(http.runs.start(graph, {"amount": object()})) == Code.INVALID_INPUT
 
 
 async def test_the_inbox_lists_held_questions_over_http_too(site: Site, api: Api) -> None:

@@ -106,6 +106,21 @@ def test_who_waits_for_a_run_and_stops_or_loses_the_api_is_told_which_run_goes_o
     assert "`abeyance watch started-here`" in err
 
 
+class Naming(Answering):
+    """An API that tells its callers how they name themselves."""
+
+    def get(self) -> None:
+        self.answer(200, {"named": self.headers["X-Abeyance-Principal"]})
+
+
+def test_a_command_names_its_caller_where_nobody_has_to_sign_in(terminal: Terminal) -> None:
+    with answering(Naming) as url:
+        terminal.set("ABEYANCE_URL", url)
+        named = terminal.told("--as", "zoë", "show", "any")["named"]
+
+    assert named.encode("latin-1").decode() == "zoë"
+
+
 def test_text_of_a_run_cannot_repaint_the_terminal(terminal: Terminal, standing: Stack) -> None:
     standing.start("painted", label="\x1b[2J\u202esafe")
 

@@ -1,16 +1,10 @@
 """`abeyance list` and `abeyance inbox`."""
 
-import json
 from typing import Any
 
 import pytest
-from command_line import Terminal, called
+from command_line import Terminal
 from dev_stack import Stack, until
-from stack import app_for, served
-from temporal_site import Site
-from temporalio.client import Client as TemporalClient
-
-from abeyance import START, Graph
 
 NAMES = ["listed-1", "listed-2", "listed-3"]
 
@@ -103,23 +97,3 @@ def test_the_inbox_is_narrowed_by_capability_and_deadline(
     # They have no deadline, so they come before none.
     assert terminal.told("inbox", "--before", "30d")["items"] == []
     assert terminal.told("inbox", "--before", "2100-01-01T00:00Z")["items"] == []
-
-
-async def test_a_command_names_its_caller_where_nobody_has_to_sign_in(
-    temporal: TemporalClient,
-) -> None:
-    graph = Graph("asks")
-    graph.interrupt("sure", prompt="Sure?", response=bool)
-    graph.edge(START, "sure")
-    site = Site(temporal, graph)
-    async with served(app_for(site)) as api, site.worker():
-        run_id = await api.start("asks", {})
-        await api.until(run_id, "awaiting-input")
-        code, out, _ = await called(
-            "--as", "zoë", "respond", run_id, "true", "--json", ABEYANCE_URL=api.url
-        )
-        nobody, _, refused = await called("--as", " ", "list", ABEYANCE_URL=api.url)
-
-    assert (code, json.loads(out)["receipts"][0]["answered_by"]) == (0, "zoë")
-    assert nobody == 2
-    assert "is not a subject" in refused

@@ -163,6 +163,7 @@ WRONG: list[tuple[list[str], str]] = [
     (["inbox", "--min-risk", "some"], "(got 'some')"),
     (["events", "any", "--type", "run.started"], "--type selects among the events of all runs"),
     (["--as", "", "list"], "'' is not a subject"),
+    (["--as", " ", "list"], "is not a subject"),
     (["grants", "revoke", "\udcff"], "ID: '?' is not an id"),
     (["delegations", "--delete", ".."], "--delete: '..' is not an id"),
     (["graph", "show", "\udcff"], "NAME: '?' is not an id"),
