@@ -66,17 +66,6 @@ def test_a_question_for_nobody_is_not_asked(option: str, name: Json) -> None:
     assert "'requester' is " in run.error[1]
 
 
-def test_whom_the_start_named_stays_barred_whoever_answers_what() -> None:
-    terms = Terms(not_by=("first", "{requester}"))
-    ways = [(START, "first"), (START, "ask")]
-    spec = graph(gate("first"), gate("ask", terms=terms), ways=ways, fields=FIELDS)
-    run = Drive(spec, values=NAMED)
-    run.answer("first", "yes", principal=BOB)
-    run.read_again()
-
-    assert open_as(run)[1] == {"carol": "{requester}", "bob": "first"}
-
-
 def test_an_edit_asks_the_same_people_anew() -> None:
     terms = Terms(assignees=("{lead}",), not_by=("{requester}",))
     run = run_of(gate("ask", prompt="Buy {note}?", terms=terms), values={**NAMED, "note": "a"})

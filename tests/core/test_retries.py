@@ -152,18 +152,16 @@ def test_an_answer_and_an_operator_begin_a_new_count() -> None:
     assert run.orders("a")[-1].attempts == Attempts()
 
 
-def test_what_an_attempt_had_changed_counts_if_the_run_ends_before_the_next() -> None:
+@pytest.mark.parametrize("is_ending", [False, True])
+def test_what_an_attempt_had_changed_counts_and_no_other_follows_if_the_run_ends(
+    *, is_ending: bool
+) -> None:
     run = Drive(chain("a", "b"), values={"x": 0})
+    if is_ending:
+        run.cancel(actor="ada")
     run.retry("a", patch={"x": 1})
-    run.cancel(actor="ada")
-
-    assert (run.status, run.values) == ("cancelled", {"x": 1})
-
-
-def test_an_attempt_that_fails_while_the_run_ends_is_the_last() -> None:
-    run = Drive(chain("a", "b"), values={"x": 0})
-    run.cancel(actor="ada")
-    run.retry("a", patch={"x": 1})
+    if not is_ending:
+        run.cancel(actor="ada")
 
     assert (run.status, run.values) == ("cancelled", {"x": 1})
 

@@ -29,9 +29,9 @@ from abeyance.core.effects import Publish
 from abeyance.core.outcome import Blocked, Failed, Finished, Interrupted, Stopped
 from abeyance.core.policy import TEMPORAL, Principal
 from abeyance.core.spec import (
-    END,
     START,
     AskHuman,
+    Fail,
     FunctionNode,
     HaltRun,
 )
@@ -222,15 +222,6 @@ def test_a_run_that_a_rule_halted_is_held_against_the_rule_again() -> None:
     assert (run.running, run.started) == (["b"], ["a", "b"])
 
 
-def test_a_visit_without_a_way_out_takes_one_after_a_patch() -> None:
-    run = Drive(graph("a", "b", ways=[(START, "a"), edge("a", "b", {"x": 1}), ("b", END)]))
-    run.finish("a", {"log": ["a"]})
-    assert run.error[0] == "no_way_out"
-    run.start_again(patch={"x": 1})
-
-    assert (run.started, run.values) == (["a", "b"], {"log": ["a"], "x": 1})
-
-
 @pytest.mark.parametrize("is_nested", [False, True])
 def test_a_graph_without_a_way_in_starts_after_a_patch(is_nested: bool) -> None:
     spec = graph("a", ways=[edge(START, "a", {"x": 1})], finally_=["clean"] * (not is_nested))
@@ -287,17 +278,20 @@ def test_a_failure_that_an_operator_let_stand_is_tried_again() -> None:
     assert run.running == ["a"]
 
 
-def test_work_whose_way_out_failed_is_not_done_again_after_an_operator_let_the_failure_stand() -> (
-    None
-):
-    work = FunctionNode(id="a", on_error=AskHuman())
+@pytest.mark.parametrize("on_error", [Fail(), AskHuman()])
+def test_work_that_found_no_way_out_is_not_done_again_and_takes_one_after_a_patch(
+    on_error: Any,
+) -> None:
+    work = FunctionNode(id="a", on_error=on_error)
     run = Drive(graph(work, "b", ways=[(START, "a"), edge("a", "b", {"x": 1})]))
-    run.finish("a")
-    run.answer("error", {"action": "fail"})
+    run.finish("a", {"log": ["a"]})
+    if on_error == AskHuman():
+        run.answer("error", {"action": "fail"})
     assert run.error[0] == "no_way_out"
-    run.start_again(patch={"x": 1})
 
+    run.start_again(patch={"x": 1})
     assert (run.started, run.running) == (["a", "b"], ["b"])
+    assert run.values == {"log": ["a"], "x": 1}
 
 
 def test_a_nested_graph_that_an_operator_let_fail_asks_its_questions_under_new_ids() -> None:

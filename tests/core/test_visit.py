@@ -290,20 +290,14 @@ def test_the_code_of_a_tool_is_told_which_call_it_carries_out() -> None:
     assert run.orders("pay")[0].call == Call(tool="pay", id="c1")
 
 
-def test_code_that_has_taken_a_message_compares_what_it_showed_with_values_of_since_then() -> None:
-    sure = asked("sure", prompt="Refund 250?", requested_capability="approve")
-    run = Gated(forked((FunctionNode(id="pay", asks=("approve",)),), ("other",)))
-    run.send("m")
-    run.take("pay")
-    run.ask("pay", sure)
-    run.finish("other", {"amount": 999})
-    run.says(APPROVER, "sure")
-
-    assert list(run.orders("pay")[-1].shown_hashes) == ["sure"]
-
-
-def test_code_that_anybody_may_answer_is_bound_to_what_it_showed() -> None:
+@pytest.mark.parametrize("takes", [False, True])
+def test_code_that_anybody_may_answer_is_bound_to_what_it_showed_also_after_a_message(
+    *, takes: bool
+) -> None:
     run = Gated(forked(("pay",), ("other",)))
+    if takes:
+        run.send("m")
+        run.take("pay")
     run.ask("pay", asked("sure", prompt="Refund 250?"))
     run.finish("other", {"amount": 999})
     run.says(CLERK, "sure")
