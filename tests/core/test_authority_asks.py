@@ -42,6 +42,9 @@ def test_what_a_declared_capability_stands_for(
     assert policy.fits(capability, declared) is does_fit
 
 
+LATER = Terms(escalate=(Escalation(after=60, requested_capability="cfo"),))
+
+
 def asking(*asks: str, **about: Any) -> Drive:
     run = Drive(chain(FunctionNode(id="work", asks=asks), "next"))
     run.ask("work", asked("sure", **about))
@@ -54,9 +57,11 @@ def test_a_question_asks_for_what_it_says_if_its_node_declares_it() -> None:
     assert run.open("sure").requested_capability == "tenant:7:approve"
 
 
-def test_a_question_without_a_capability_asks_for_the_first_that_its_node_declares() -> None:
+def test_a_question_without_a_capability_asks_for_the_first_but_for_what_it_escalates_to() -> None:
     assert asking("approve", "audit").open("sure").requested_capability == "approve"
     assert asking().open("sure").requested_capability is None
+    assert asking("cfo", terms=LATER).open("sure").requested_capability is None
+    assert asking("cfo", "approve", terms=LATER).open("sure").requested_capability == "approve"
 
 
 @pytest.mark.parametrize("asks", [(), ("audit",), ("approve:*",)])
@@ -74,19 +79,11 @@ def test_a_question_without_a_capability_cannot_fill_a_pattern() -> None:
     assert "'tenant:*:approve'" in message
 
 
-LATER = Terms(escalate=(Escalation(after=60, requested_capability="cfo"),))
-
-
 def test_a_question_that_escalates_to_something_else_fails_its_visit() -> None:
     code, message, _ = asking("approve", terms=LATER).error
 
     assert code == "undeclared_capability"
     assert "asks=['cfo']" in message
-
-
-def test_a_question_without_a_capability_does_not_ask_for_what_it_escalates_to() -> None:
-    assert asking("cfo", terms=LATER).open("sure").requested_capability is None
-    assert asking("cfo", "approve", terms=LATER).open("sure").requested_capability == "approve"
 
 
 @pytest.mark.parametrize(

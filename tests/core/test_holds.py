@@ -74,10 +74,6 @@ def test_what_is_not_a_yes_is_not_held(value: Json) -> None:
     assert (run.started, run.facts("interrupt.held")) == (["work"], [])
 
 
-def test_a_bare_true_is_a_yes() -> None:
-    assert holding(True).open("ask").status == "held"
-
-
 def test_the_receipt_says_until_when_the_answer_is_held() -> None:
     run = Drive(chain(gate("ask", terms=HELD, schema=APPROVAL)))
     about = run.response({run.open("ask").id: YES}, principal=ADA, key="k")
@@ -121,13 +117,6 @@ def test_a_repeat_after_the_hold_has_the_time_of_the_first_receipt() -> None:
     event = Responded(now=run.now, **run.response({id_: YES}, principal=ADA))
 
     assert check_answers(run.state.ledger, event)[id_].accepted_at == at(0)
-
-
-def test_the_deadline_does_not_count_while_an_answer_is_held() -> None:
-    run = holding(timeout=60)
-    run.tick(300)
-
-    assert (run.status, run.open("ask").status) == ("awaiting-input", "held")
 
 
 def test_a_default_is_not_held() -> None:

@@ -13,7 +13,7 @@ import pytest
 from core_agents import agent_node, question, tool
 from core_askers import ADA
 from core_drive import ROOT, Drive, asked, chain, edge, gate, graph, nested, reader, written
-from core_graphs import ask, fan, rule, sent
+from core_graphs import ask, rule
 from core_renamed import migrate, moved, obstacles, renamed, rest
 
 from abeyance.core.json import Json
@@ -242,11 +242,3 @@ def test_what_code_and_rules_have_chosen_gets_its_new_name_and_a_call_stays_as_i
         decision=GoTo(node="c"),
     )
     assert places.obstacles == []
-
-
-def test_a_row_that_refers_to_nothing_else_is_equal_to_itself() -> None:
-    run = sent(fan(), [1, 2])
-    (scope,) = run.state.scopes.values()
-    places = Places(run.state, run.state.spec, {})
-
-    assert places.row(scope, (), scope.address) == scope

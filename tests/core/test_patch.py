@@ -89,10 +89,6 @@ def test_a_state_without_fields_says_so() -> None:
         merged(GraphSpec(name="g"), {}, {"a": 1})
 
 
-def test_open_values_take_any_field_and_replace() -> None:
-    assert merged(OPEN, {"a": [1]}, {"a": [2], "b": 1}) == {"a": [2], "b": 1}
-
-
 @pytest.mark.parametrize("value", [float("inf"), [float("nan")], {1: 2}])
 def test_what_could_not_be_written_down_again_is_refused(value: Json) -> None:
     with pytest.raises(PatchError, match="the field 'name' is not JSON"):

@@ -8,7 +8,7 @@ import pytest
 from core_agents import gated, results, reviewing, turn
 from core_drive import ROOT, Drive, at, chain, gate
 
-from abeyance.core import events, idempotency, ledger, replies
+from abeyance.core import idempotency, ledger, replies
 from abeyance.core.answering import call_digest
 from abeyance.core.events import Responded
 from abeyance.core.json import Json, sha256
@@ -75,6 +75,13 @@ def test_a_vote_is_counted_and_the_last_that_is_needed_answers_the_question() ->
     assert (receipt.status, receipt.missing, run.started) == ("answered", None, ["work"])
     settled = run.settled("ask")
     assert (settled.by, settled.answer) == ("bob", {"approved": True, "note": "good"})
+    (order,) = run.orders("work")
+    known = order.answerers["ask"]
+    assert (known.by, known.at, known.people) == ("bob", at(2), ())
+    assert [(vote.by, vote.answer, vote.note) for vote in known.votes] == [
+        ("ada", YES, "fine"),
+        ("bob", settled.answer, None),
+    ]
     assert [(vote.by, vote.at, vote.note) for vote in settled.votes] == [
         ("ada", at(1), "fine"),
         ("bob", at(2), None),
@@ -159,17 +166,6 @@ def test_a_keyed_vote_is_one_vote_and_its_repeat_gets_the_same_receipt() -> None
     assert (receipt.status, receipt.missing, receipt.replayed) == ("voted", 1, True)
 
 
-def test_a_vote_has_to_fit_the_question_as_it_is_shown() -> None:
-    run = voting(2, schema={"type": "boolean"})
-    id_ = run.open("ask").id
-    answers = {id_: True}
-
-    stale = run.refused_response(answers, digests={id_: "sha256:0"})
-    fault = events.SchemaFault(pointer="", message="is wrong")
-    wrong = run.refused_response(answers, schema_faults={id_: (fault,)})
-    assert (stale.code, wrong.code) == (Code.STALE, Code.INVALID_ANSWER)
-
-
 def test_at_the_deadline_the_votes_stay_in_the_record_and_the_default_counts() -> None:
     run = voting(2, timeout=60, on_timeout=Default(answer=NO))
     receipt_of(run, ADA, YES)
@@ -201,23 +197,6 @@ def test_who_is_escalated_to_has_a_vote_from_then_on() -> None:
 
     assert refusal_of(run, BOB, YES).code is Code.NOT_ASSIGNED
     assert receipt_of(run, ROOT, YES).status == "answered"
-
-
-# What code knows of them
-
-
-def test_code_is_handed_who_answered_and_the_votes() -> None:
-    run = voting(2)
-    receipt_of(run, ADA, YES, note="fine")
-    receipt_of(run, BOB, YES)
-
-    (order,) = run.orders("work")
-    known = order.answerers["ask"]
-    assert (known.by, known.at, known.people) == ("bob", at(0), ())
-    assert [(vote.by, vote.answer, vote.note) for vote in known.votes] == [
-        ("ada", YES, "fine"),
-        ("bob", YES, None),
-    ]
 
 
 # Approvals that say something else
