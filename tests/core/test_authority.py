@@ -317,7 +317,4 @@ def test_a_new_run_gets_the_labels_that_can_have_one_value_only() -> None:
     assert FINANCE.filled({"x": "y"}) == {"x": "y", "team": "finance"}
     assert FINANCE.filled({"team": "legal"}) == {"team": "legal"}
     assert ALL_RUNS.filled({}) == {}
-
-
-def test_the_order_of_labels_and_values_does_not_matter() -> None:
     assert ReadRights.of({"region": ["at", "de"], "team": ["finance"]}) == FINANCE

@@ -47,6 +47,8 @@ def test_a_delegate_answers_in_the_place_of_who_may() -> None:
     assert (settled.by, settled.on_behalf_of) == ("bob", "ada")
     (fact,) = run.facts("interrupt.answered")
     assert (fact.actor, fact.data["on_behalf_of"]) == ("bob", "ada")
+    known = run.orders("work")[0].answerers["ask"]
+    assert (known.by, known.on_behalf_of) == ("bob", "ada")
     # The receipts of a repeat, by its key and without one.
     called = idempotency.earlier(run.state.keys, event)
     assert called is not None
@@ -191,13 +193,6 @@ def test_who_may_not_answer_a_question_may_not_learn_what_became_of_it() -> None
         (person("cfo"), (), True),
     ):
         assert who_may_answer.may_learn_of(settled, who, delegations) is learns
-
-
-def test_code_is_handed_in_whose_place_somebody_answered() -> None:
-    run = Drive(chain(gate("one"), "work"))
-    run.answer("one", "yes", principal=BOB, on_behalf_of="ada", delegations=(lent("ada"),))
-    (order,) = run.orders("work")
-    assert (order.answerers["one"].by, order.answerers["one"].on_behalf_of) == ("bob", "ada")
 
 
 def test_four_eyes_look_at_both_names() -> None:

@@ -141,23 +141,12 @@ def test_a_failure_goes_where_on_error_says(target: str, running: list[str], by:
     assert run.state.ending is None or run.status == "completed"
 
 
-@pytest.mark.parametrize(
-    ("patch", "told"),
-    [
-        ({"nope": 1}, "sets 'nope'"),
-        ({"log": 1}, "'log' merges by 'append'"),
-        ({"x": float("nan")}, "'x'"),
-    ],
-)
-def test_a_bad_patch_fails_the_visit_and_changes_nothing(
-    patch: Mapping[str, Json], told: str
-) -> None:
+def test_a_bad_patch_fails_the_visit_and_changes_nothing() -> None:
     run = Drive(chain("a", "b"), values={"x": 1})
-    run.finish("a", {"x": 2, **patch})
-
+    run.finish("a", {"x": 2, "nope": 1})
     code, message, address = run.error
     assert (code, address) == ("invalid_patch", "graph:g;node:a")
-    assert told in message
+    assert "sets 'nope'" in message
     assert (run.values, run.state.root.version) == ({"x": 1}, 1)
 
 

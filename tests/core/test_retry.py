@@ -380,16 +380,10 @@ def test_a_retry_that_changes_the_course_takes_every_capability(fields: Mapping[
     refused = refusal(run, Principal(subject="eve"))
     assert refused.message.startswith("You may not retry the run: missing ")
     assert refused.details["capabilities"] == ["runs:control"]
-    run.start_again(ADA)
-    assert run.status == "awaiting-input"
-
-
-def test_callers_of_temporal_may_retry() -> None:
-    run = Drive(chain("a"))
-    run.fail("a")
-    run.start_again(TEMPORAL)
-
-    assert run.running == ["a"]
+    for who in (ADA, TEMPORAL):
+        again = run.copy()
+        again.start_again(who)
+        assert again.status == "awaiting-input"
 
 
 def test_a_retry_may_move_the_run_to_another_graph_with_what_ran() -> None:
