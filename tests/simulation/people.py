@@ -13,8 +13,7 @@ from functools import partial
 from typing import Any, Final, Literal
 
 import drawn_orders as drawn
-from core_people import PEOPLE
-from core_runs import BOSS, DEPUTY
+from core_runs import BOSS, DEPUTY, PEOPLE
 from temporalio.client import WorkflowUpdateFailedError
 from temporalio.service import RPCError
 

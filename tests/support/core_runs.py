@@ -42,6 +42,22 @@ BOSS = Principal(subject="boss", capabilities=EVERYTHING)
 """Who may do everything."""
 DEPUTY = Principal(subject="deputy", capabilities=EVERYTHING)
 NOBODY = Principal(subject="nobody")
+PEOPLE = [
+    BOSS,
+    *(
+        Principal(subject=" ".join(names) or "nobody", capabilities=names)
+        for names in [
+            (),
+            ("runs:control",),
+            ("approve",),
+            ("audit",),
+            ("runs:control", "approve"),
+            ("runs:control", "audit"),
+            ("approve", "audit"),
+        ]
+    ),
+]
+"""Somebody with all that it takes, and everybody who has only some of it."""
 _ENOUGH = 200
 """In how many steps a run ends unless it asks again and again."""
 
