@@ -95,8 +95,10 @@ def asked_anew(before: Interrupt, after: Interrupt, now: datetime) -> Interrupt:
 
 def deadline_moved(before: Interrupt, after: Interrupt, now: datetime) -> Interrupt:
     """Return an interrupt whose deadline was edited. Reminders that were sent stay; the others are
-    computed again.
+    computed again if it moves.
     """
+    if after.deadline == before.deadline:
+        return after
     sent = [each for each in before.reminders if each <= now]
     again = {
         _reminder(after, span)

@@ -153,6 +153,10 @@ def test_an_edited_deadline_moves_the_reminders_before_it_that_have_not_come() -
 
     assert run.open("ask").reminders == (at(24 * HOUR), at(47 * HOUR), at(58 * HOUR))
     assert run.state.next_deadline() == at(47 * HOUR)
+    # What happens at the deadline moves nothing.
+    about = {"interrupt_id": run.open("ask").id, "moves": False, "on_timeout": Halt()}
+    run.feed(events.DeadlineEdited, principal=BOSS, **about)
+    assert run.open("ask").reminders == (at(24 * HOUR), at(47 * HOUR), at(58 * HOUR))
     run.move(BOSS, 26 * HOUR)
     assert run.open("ask").reminders == (at(24 * HOUR),)
     run.move(BOSS, None)
@@ -165,19 +169,6 @@ def test_an_escalation_does_not_come_once_the_deadline_is_before_it() -> None:
     assert run.state.next_deadline() == at(12 * HOUR)
     run.move(BOSS, 36 * HOUR)
     assert run.state.next_deadline() == at(24 * HOUR)
-
-
-def test_an_edit_of_what_happens_at_the_deadline_moves_no_reminder() -> None:
-    run = Drive(asking(remind=(-2 * HOUR,)))
-    run.feed(
-        events.DeadlineEdited,
-        principal=BOSS,
-        interrupt_id=run.open("ask").id,
-        moves=False,
-        on_timeout=Halt(),
-    )
-
-    assert run.open("ask").reminders == (at(46 * HOUR),)
 
 
 def test_a_retried_run_takes_its_reminders_up_where_they_were() -> None:
