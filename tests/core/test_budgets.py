@@ -194,14 +194,16 @@ def test_only_what_a_budget_covers_is_metered() -> None:
     assert [given.metered for given in run.orders("plain")] == [False]
 
 
-def test_a_raise_lets_the_agent_go_on_up_to_the_new_limit() -> None:
+def test_a_raise_lets_the_agent_go_on_up_to_the_new_limit_and_is_no_answer_of_the_graph() -> None:
     run = one(budget(tokens=100))
     took(run, goto="model", input_tokens=100)
     first = run.open("budget").id
     raised(run, tokens=200)
     assert (run.asking, run.running) == ([], ["model"])
-    took(run, goto="model", input_tokens=100)
+    order = run.orders("model")[-1]
+    assert (order.answers, order.own_answers, order.answerers) == ({}, {}, {})
 
+    took(run, goto="model", input_tokens=100)
     assert asked(run)["budget"] == {"tokens": 200}
     assert run.open("budget").id != first
 
@@ -301,15 +303,6 @@ def test_a_default_that_is_no_raise_any_more_stops_the_agent() -> None:
     last_turns(run)
 
     assert run.error[0] == "budget_exhausted"
-
-
-def test_an_answer_about_a_budget_is_none_of_the_graph() -> None:
-    run = one(budget(turns=1))
-    took(run, goto="model")
-    raised(run, turns=5)
-
-    order = run.orders("model")[-1]
-    assert (order.answers, order.own_answers, order.answerers) == ({}, {}, {})
 
 
 def test_a_rule_that_would_bar_nobody_fails_the_agent() -> None:

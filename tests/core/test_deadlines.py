@@ -206,9 +206,8 @@ def paused(
     return run
 
 
-def test_a_pause_says_until_when() -> None:
+def test_a_pause_says_until_when_and_without_a_timeout_takes_that_of_the_run() -> None:
     run = paused(Halt())
-
     (fact,) = run.facts("run.paused")
     assert fact.data == {"reason": None, "mode": "after-node", "deadline": rfc3339(at(10))}
     assert run.state.next_deadline() == at(10)
@@ -220,9 +219,6 @@ def test_a_pause_says_until_when() -> None:
         deadline=at(10),
         on_timeout=Halt(),
     )
-
-
-def test_a_pause_without_a_timeout_takes_that_of_the_run() -> None:
     assert paused(Halt(), timeout=None).state.next_deadline() is None
     bounded = paused(Halt(), timeout=None, limits=Limits(pause_timeout=99))
     assert bounded.state.next_deadline() == at(99)

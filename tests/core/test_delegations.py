@@ -37,12 +37,9 @@ def test_a_delegation_lends_what_its_maker_names() -> None:
     assert book.of("ada", T0) == ()
 
 
-def test_without_names_it_lends_all_that_its_maker_has_and_may_lend() -> None:
+def test_without_names_it_lends_all_that_its_maker_has_and_may_lend_and_any_of_everything() -> None:
     (made,) = Delegations().made(wanted(), T0).all
     assert made.capabilities == ("refunds:approve",)
-
-
-def test_of_a_maker_with_everything_it_lends_any() -> None:
     (made,) = Delegations().made(wanted(ROOT), T0).all
     assert made.capabilities is None
     assert [made.may(name) for name in ("anything", None, "admin")] == [True, True, False]
