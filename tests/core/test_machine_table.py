@@ -111,9 +111,18 @@ def edit(patch: Mapping[str, Json], **fields: Any) -> Mapping[str, Any]:
     return {"principal": BOSS, "patch": patch, "version": 1, **fields}
 
 
+def always(cell: str) -> str:
+    return f"{cell} " * 8
+
+
+def while_open(cell: str, then: str) -> str:
+    """The same while the run goes on, waits or is paused."""
+    return f"{cell} " * 3 + then
+
+
 def edited(cell: str) -> str:
     """Values are edited only while nothing runs, and never after the end has begun."""
-    return f"not_stopped {cell} not_stopped" + " not_running" * 5
+    return f"not_stopped {cell} not_stopped {OVER}"
 
 
 def moved(seconds: float, **fields: Any) -> Callable[[Drive], Mapping[str, Any]]:
@@ -147,6 +156,11 @@ def migrated(principal: Principal) -> Callable[[Drive], Mapping[str, Any]]:
     return order
 
 
+OVER = "not_running " * 5
+"""What changes only a run that has not begun to end."""
+SETTLED = "withdrawn already_answered withdrawn withdrawn expired"
+"""What became of the question."""
+MOVED = "withdrawn already_answered withdrawn withdrawn withdrawn"
 BY_ADA = {"actor": "ada"}
 PASSIVE = {
     events.Ticked,
@@ -199,43 +213,28 @@ TABLE: dict[str, Row] = {
         events.VisitEnded, ended("graph:g;node:no", Stopped()), ". . . . . . . .",
     ),
     "an answer":             Row(
-        events.Responded, answers("ask", "yes"),
-        "+ + + withdrawn . withdrawn withdrawn expired",
+        events.Responded, answers("ask", "yes"), "+ + + withdrawn . withdrawn withdrawn expired",
     ),
-    "another answer":        Row(
-        events.Responded, answers("ask", 5),
-        "+ + + withdrawn already_answered withdrawn withdrawn expired",
-    ),
+    "another answer":        Row(events.Responded, answers("ask", 5), while_open("+", SETTLED)),
     "a repeated answer":     Row(events.Responded, answers("first", "yes"), ". . . . . . . ."),
-    "a changed answer":      Row(
-        events.Responded, answers("first", "no"),
-        " ".join(["already_answered"] * 8),
-    ),
+    "a changed answer":      Row(events.Responded, answers("first", "no"), always("already_answered")),
     "an ill-typed answer":   Row(
-        events.Responded, answers("ask", 5, schema_faults={}),
-        "invalid_answer invalid_answer invalid_answer withdrawn already_answered "
-        "withdrawn withdrawn expired",
+        events.Responded, answers("ask", 5, schema_faults={}), while_open("invalid_answer", SETTLED),
     ),
-    "a stale answer":        Row(
-        events.Responded, shown_before,
-        "stale stale stale withdrawn already_answered withdrawn withdrawn expired",
-    ),
+    "a stale answer":        Row(events.Responded, shown_before, while_open("stale", SETTLED)),
     "no JSON":               Row(
-        events.Responded, answers("ask", float("inf")), " ".join(["invalid_answer"] * 8),
+        events.Responded, answers("ask", float("inf")), always("invalid_answer"),
     ),
     "an answer by anybody":  Row(
-        events.Responded, answers("ask", "yes", principal=ADA),
-        " ".join(["capability_required"] * 8),
+        events.Responded, answers("ask", "yes", principal=ADA), always("capability_required"),
     ),
-    "an answer to nothing":  Row(
-        events.Responded, answers("r.0", 1), " ".join(["unknown_interrupt"] * 8),
-    ),
+    "an answer to nothing":  Row(events.Responded, answers("r.0", 1), always("unknown_interrupt")),
     "paused":                Row(events.Paused, BY_ADA, "+ + + + . . . ."),
     "paused now":            Row(events.Paused, {**BY_ADA, "mode": "now"}, "+ + + + . . . ."),
     "paused for nowhere":    Row(
         events.Paused,
         {"actor": "boss", "capabilities": BOSS.capabilities, "on_timeout": GoTo(node="nowhere")},
-        " ".join(["unknown_node"] * 8),
+        always("unknown_node"),
     ),
     "resumed":               Row(events.Resumed, BY_ADA, "+ + + + . . . ."),
     "cancelled":             Row(events.CancelRequested, BY_ADA, "+ + + + . . . ."),
@@ -248,16 +247,13 @@ TABLE: dict[str, Row] = {
     "evicted at a deadline": Row(
         events.Evicted, lambda run: {**BY_ADA, "inactive_since": run.now}, ". . . . . . . .",
     ),
-    "a message":             Row(
-        events.MessageSent, message("new", "hello"),
-        "+ + + not_running not_running not_running not_running not_running",
-    ),
+    "a message":             Row(events.MessageSent, message("new", "hello"), while_open("+", OVER)),
     "a signalled message":   Row(
         events.MessageSent, message("new", "hello", signalled=True), "+ + + + ~ ~ ~ ~",
     ),
     "a repeated message":    Row(events.MessageSent, message("known", "hello"), ". . . . . . . ."),
     "a conflicting message": Row(
-        events.MessageSent, message("known", "other"), " ".join(["message_conflict"] * 8),
+        events.MessageSent, message("known", "other"), always("message_conflict"),
     ),
     "a signalled conflict":  Row(
         events.MessageSent, message("known", "other", signalled=True), "+ + + + ~ ~ ~ ~",
@@ -274,17 +270,12 @@ TABLE: dict[str, Row] = {
         {"about": "run.paused", "receiver": "mail to ada", "reason": "why", "attempts": 1},
         "+ + + + . . . .",
     ),
-    "it is claimed":         Row(
-        events.Claimed, asked_about(seconds=60), "+ + +" + " not_running" * 5,
-    ),
+    "it is claimed":         Row(events.Claimed, asked_about(seconds=60), while_open("+", OVER)),
     "anybody claims it":     Row(
-        events.Claimed, asked_about(seconds=60, principal=ADA),
-        " ".join(["capability_required"] * 3) + " not_running" * 5,
+        events.Claimed, asked_about(seconds=60, principal=ADA), while_open("capability_required", OVER),
     ),
-    "a claim is released":   Row(events.Released, asked_about(), ". . ." + " not_running" * 5),
-    "it is reassigned":      Row(
-        events.Reassigned, asked_about(to=("ada",)), "+ + +" + " not_running" * 5,
-    ),
+    "a claim is released":   Row(events.Released, asked_about(), while_open(".", OVER)),
+    "it is reassigned":      Row(events.Reassigned, asked_about(to=("ada",)), while_open("+", OVER)),
     "values are edited":     Row(events.ValuesEdited, edit({"x": 2}), edited("+")),
     "old values are edited": Row(events.ValuesEdited, edit({"x": 2}, version=9), edited("stale")),
     "no field is edited":    Row(events.ValuesEdited, edit({"y": 2}), edited("invalid_input")),
@@ -292,45 +283,30 @@ TABLE: dict[str, Row] = {
         events.ValuesEdited, edit({"x": float("inf")}), edited("invalid_input"),
     ),
     "anybody edits values":  Row(
-        events.ValuesEdited, edit({"x": 2}, principal=ADA),
-        "capability_required capability_required capability_required" + " not_running" * 5,
+        events.ValuesEdited, edit({"x": 2}, principal=ADA), while_open("capability_required", OVER),
     ),
     "it is migrated":        Row(
-        events.Migrated, migrated(BOSS), "cannot_migrate + cannot_migrate" + " not_running" * 5,
+        events.Migrated, migrated(BOSS), f"cannot_migrate + cannot_migrate {OVER}",
     ),
     "anybody migrates it":   Row(
-        events.Migrated, migrated(ADA), " ".join(["capability_required"] * 3 + ["not_running"] * 5),
+        events.Migrated, migrated(ADA), while_open("capability_required", OVER),
     ),
     "to where it has no place": Row(
-        events.Migrated, {"principal": BOSS, "spec": chain("work")},
-        " ".join(["cannot_migrate"] * 3 + ["not_running"] * 5),
+        events.Migrated, {"principal": BOSS, "spec": chain("work")}, while_open("cannot_migrate", OVER),
     ),
     "to its own graph":      Row(
         events.Migrated, lambda run: {"principal": BOSS, "spec": run.state.spec},
-        "cannot_migrate . cannot_migrate" + " not_running" * 5,
+        f"cannot_migrate . cannot_migrate {OVER}",
     ),
     "an answer is taken back": Row(
         events.TakenBack, lambda run: {"principal": BOSS, "interrupt_id": run.open("ask").id}
         if run.state.ledger.open else {"principal": BOSS, "interrupt_id": "r.0"},
-        "not_held not_held not_held" + " not_running" * 5,
+        while_open("not_held", OVER),
     ),
-    "a deadline comes near": Row(
-        events.DeadlineEdited, moved(60),
-        "+ + + withdrawn already_answered withdrawn withdrawn withdrawn",
-    ),
-    "it comes too near":     Row(
-        events.DeadlineEdited, moved(0),
-        "invalid_body invalid_body invalid_body withdrawn already_answered withdrawn withdrawn withdrawn",
-    ),
-    "anybody moves it near": Row(
-        events.DeadlineEdited, moved(60, principal=ADA),
-        "capability_required capability_required capability_required withdrawn already_answered "
-        "withdrawn withdrawn withdrawn",
-    ),
-    "anybody moves it away": Row(
-        events.DeadlineEdited, moved(9_000, principal=ADA),
-        "capability_required capability_required capability_required withdrawn already_answered "
-        "withdrawn withdrawn withdrawn",
+    "a deadline comes near": Row(events.DeadlineEdited, moved(60), while_open("+", MOVED)),
+    "it comes too near":     Row(events.DeadlineEdited, moved(0), while_open("invalid_body", MOVED)),
+    "anybody moves it":      Row(
+        events.DeadlineEdited, moved(60, principal=ADA), while_open("capability_required", MOVED),
     ),
 }
 # fmt: on
