@@ -225,9 +225,6 @@ TABLE: dict[str, Row] = {
     "no JSON":               Row(
         events.Responded, answers("ask", float("inf")), always("invalid_answer"),
     ),
-    "an answer by anybody":  Row(
-        events.Responded, answers("ask", "yes", principal=ADA), always("capability_required"),
-    ),
     "an answer to nothing":  Row(events.Responded, answers("r.0", 1), always("unknown_interrupt")),
     "paused":                Row(events.Paused, BY_ADA, "+ + + + . . . ."),
     "paused now":            Row(events.Paused, {**BY_ADA, "mode": "now"}, "+ + + + . . . ."),
@@ -281,9 +278,6 @@ TABLE: dict[str, Row] = {
     "no field is edited":    Row(events.ValuesEdited, edit({"y": 2}), edited("invalid_input")),
     "an edit is no JSON":    Row(
         events.ValuesEdited, edit({"x": float("inf")}), edited("invalid_input"),
-    ),
-    "anybody edits values":  Row(
-        events.ValuesEdited, edit({"x": 2}, principal=ADA), while_open("capability_required", OVER),
     ),
     "it is migrated":        Row(
         events.Migrated, migrated(BOSS), f"cannot_migrate + cannot_migrate {OVER}",

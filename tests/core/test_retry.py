@@ -256,18 +256,6 @@ def test_branches_beside_a_visit_that_was_one_too_many_go_on_with_it() -> None:
     assert run.running == ["b", "c"]
 
 
-def test_what_failed_in_a_nested_graph_goes_on_inside_it() -> None:
-    run = Drive(chain(nested("sub", chain("in1", "in2", name="inner"))))
-    run.finish("in1", {"x": 1})
-    run.fail("in2")
-    assert run.status == "failed"
-    run.start_again()
-
-    assert (run.running, run.started) == (["in2"], ["in1", "in2", "in2"])
-    run.finish("in2")
-    assert (run.status, run.values) == ("completed", {"x": 1})
-
-
 def test_a_failure_that_an_operator_let_stand_is_tried_again() -> None:
     run = Drive(chain(FunctionNode(id="a", on_error=AskHuman())))
     run.fail("a")
@@ -306,18 +294,23 @@ def test_a_nested_graph_that_an_operator_let_fail_asks_its_questions_under_new_i
     assert run.open("ask").id != before
 
 
-def test_code_beside_what_failed_in_a_nested_graph_is_awaited_and_goes_on_with_its_journal() -> (
+def test_what_failed_in_a_nested_graph_goes_on_inside_it_and_the_code_beside_it_with_its_journal() -> (
     None
 ):
-    inner = graph("in1", "in2", ways=[(START, "in1"), (START, "in2")], name="inner")
-    run = Drive(chain(nested("sub", inner)))
-    run.fail("in1")
+    ways = [(START, "in1"), (START, "beside"), ("in1", "in2")]
+    run = Drive(chain(nested("sub", graph("in1", "in2", "beside", ways=ways, name="inner"))))
+    run.finish("in1", {"x": 1})
+    run.fail("in2")
     assert run.status == "ending"
-    run.stopped("in2", journal={"paid": True})
+    run.stopped("beside", journal={"paid": True})
     assert run.status == "failed"
-    run.start_again()
 
-    assert [order.journal for order in run.orders("in2")] == [None, {"paid": True}]
+    run.start_again()
+    assert run.started == ["in1", "beside", "in2", "beside", "in2"]
+    assert [order.journal for order in run.orders("beside")] == [None, {"paid": True}]
+    run.finish("in2")
+    run.finish("beside")
+    assert (run.status, run.values) == ("completed", {"x": 1})
 
 
 @pytest.mark.parametrize("is_reported", [False, True])

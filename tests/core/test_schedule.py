@@ -350,9 +350,10 @@ def test_a_repeated_pause_or_resume_is_counted_and_changes_nothing_else() -> Non
     assert (run.state.counters.pause_count, run.state.counters.resume_count) == (2, 2)
 
 
-def test_a_pause_now_stops_code_and_goes_on_with_it_as_the_same_visit() -> None:
+def test_a_pause_now_stops_code_and_goes_on_with_it_as_the_same_visit_with_its_journal() -> None:
     run = Drive(graph("a", "b", ways=[(START, "a"), (START, "b")]))
     run.pause(mode="now")
+
     assert run.last[-2:] == (
         StopNode(visit="graph:g;node:a", reason="pause"),
         StopNode(visit="graph:g;node:b", reason="pause"),
@@ -361,29 +362,18 @@ def test_a_pause_now_stops_code_and_goes_on_with_it_as_the_same_visit() -> None:
     run.finish("b")
     run.tick(60)
     assert (run.running, run.ready) == ([], ["a"])
-
     run.resume()
-    first, second = run.orders("a")
-    assert (second.address, second.activation, second.journal) == (
-        first.address,
-        2,
-        {"steps": {"score": 0.7}},
-    )
-    assert run.state.counters.visits == 2
-
-
-def test_code_that_is_stopped_before_it_began_keeps_its_journal() -> None:
-    run = Drive(chain("a"))
-    for journal in ({"steps": 1}, None):
-        run.pause(mode="now")
-        run.stopped("a", journal)
-        run.resume()
-
-    assert [(order.activation, order.journal) for order in run.orders("a")] == [
-        (1, None),
-        (2, {"steps": 1}),
-        (3, {"steps": 1}),
+    # It is stopped before it begins, and so has none to tell.
+    run.pause(mode="now")
+    run.stopped("a", None)
+    run.resume()
+    first, *again = run.orders("a")
+    kept = {"steps": {"score": 0.7}}
+    assert [(each.address, each.activation, each.journal) for each in again] == [
+        (first.address, 2, kept),
+        (first.address, 3, kept),
     ]
+    assert run.state.counters.visits == 2
 
 
 def test_code_is_asked_to_stop_once_and_goes_on_at_once_after_the_resume() -> None:
