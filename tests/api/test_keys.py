@@ -22,6 +22,8 @@ async def test_a_key_starts_one_run_for_good(api: Api) -> None:
     after_the_end = await api.http.post("/runs", json={**body, "reuse": False}, headers=headers)
     relabelled = {**body, "labels": {"team": "support"}}
     other = await api.http.post("/runs", json=relabelled, headers=headers)
+    for_somebody = {**body, "on_behalf_of": "carol"}
+    for_carol = await api.http.post("/runs", json=for_somebody, headers=headers)
     somebody = {**headers, "X-Abeyance-Principal": "grace"}
     of_another = await api.http.post("/runs", json=body, headers=somebody)
 
@@ -34,7 +36,8 @@ async def test_a_key_starts_one_run_for_good(api: Api) -> None:
     assert run_id.startswith("run-")
     assert again.json()["run_id"] == after_the_end.json()["run_id"] == run_id
     assert of_another.json()["run_id"] != run_id
-    assert problem(other, 409, "idempotency_conflict")["run_id"] == run_id
+    for conflict in (other, for_carol):
+        assert problem(conflict, 409, "idempotency_conflict")["run_id"] == run_id
 
 
 async def test_a_key_starts_one_run_also_where_its_id_is_given_and_may_be_used_again(

@@ -65,17 +65,6 @@ async def test_a_service_starts_the_run_of_a_person_who_is_its_starter(api: Api)
     assert '"on_behalf_of":"carol"' in audit.splitlines()[0]
 
 
-async def test_one_key_starts_the_run_of_one_person(api: Api) -> None:
-    body = {"graph": "gated", "input": {}, "on_behalf_of": "carol"}
-    keyed = {"Idempotency-Key": new_id()}
-    first = await api.http.post("/runs", json=body, headers=keyed)
-    again = await api.http.post("/runs", json=body, headers=keyed)
-    other = await api.http.post("/runs", json={**body, "on_behalf_of": "dan"}, headers=keyed)
-
-    assert (first.status_code, again.status_code) == (201, 200)
-    problem(other, 409, "idempotency_conflict")
-
-
 async def test_nobody_starts_runs_for_others_without_its_own_capability(api: Api) -> None:
     body = {"graph": "gated", "input": {}, "on_behalf_of": "carol"}
     able = caller("svc", "runs:start", "admin", "runs:control", "runs:read", "runs:respond")
