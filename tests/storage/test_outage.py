@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from temporal_site import Site, eventually
 from temporalio.client import Client as TemporalClient
 from temporalio.worker import Worker
 
-from abeyance import Agent, Context, views
+from abeyance import Agent, Context, Graph, views
 from abeyance.activities.recording import HandOver, RecordingActivities
 from abeyance.client.records import shared_database
 from abeyance.records.writer import Writer
@@ -51,6 +51,11 @@ class Cellar:
     def open(self) -> None:
         self._next.symlink_to(self._aside)
         self._next.replace(self.folder)
+
+    def site(self, temporal: TemporalClient, work: Callable[..., Any]) -> Site:
+        """A site that keeps here what is large, and whose only node is tried once."""
+        stored = connected(temporal, Settings(storage=str(self.folder)))
+        return Site(stored, one_node(work, retries=0))
 
 
 @pytest.fixture
@@ -97,11 +102,20 @@ async def pending(site: Site, run_id: str, attempt: int) -> bool:
     return any(each.attempt >= attempt for each in described.raw_description.pending_activities)
 
 
-def lacking(what: str, settings: Settings, folder: Path, keys: str) -> Settings:
-    """The settings of a worker that lacks what the others have."""
-    if what == "key":
-        return settings.model_copy(update={"encryption_keys": keys.replace("first", "other")})
-    return settings.model_copy(update={"storage": str(folder / "elsewhere")})
+def two_sites(
+    temporal: TemporalClient, what: str, folder: Path, keys: str, graph: Graph
+) -> tuple[Site, Site]:
+    """A site with storage and a key, and one beside it whose worker lacks one of them."""
+    settings = Settings(
+        storage=str(folder / "blobs"), encryption_keys=keys, encryption_required=what == "key"
+    )
+    lacking = {
+        "key": {"encryption_keys": keys.replace("first", "other")},
+        "storage": {"storage": str(folder / "elsewhere")},
+    }
+    site = Site(connected(temporal, settings), graph)
+    poor = connected(temporal, settings.model_copy(update=lacking[what]))
+    return site, Site(poor, graph, beside=site)
 
 
 @pytest.mark.parametrize(
@@ -133,12 +147,7 @@ async def test_a_visit_that_a_worker_cannot_read_costs_no_attempt(
         made.append([why for why in blocked if why.address])
         return {"log": ["done"]}
 
-    settings = Settings(
-        storage=str(tmp_path / "blobs"), encryption_keys=keys, encryption_required=what == "key"
-    )
-    site = Site(connected(temporal, settings), one_node(work, retries=0))
-    poor = Site(connected(temporal, lacking(what, settings, tmp_path, keys)), *site.graphs.values())
-    poor.settings = site.settings
+    site, poor = two_sites(temporal, what, tmp_path, keys, one_node(work, retries=0))
     async with only_workflows(site):
         run_id = await site.start({"given": LARGE})
         await eventually(lambda: pending(site, run_id, 1))
@@ -162,10 +171,7 @@ async def test_a_visit_that_a_worker_cannot_read_costs_no_attempt(
 async def test_a_run_that_its_worker_cannot_read_says_so_although_the_worker_can_tell_it_nothing(
     temporal: TemporalClient, tmp_path: Path, keys: str
 ) -> None:
-    settings = Settings(encryption_keys=keys)
-    site = Site(connected(temporal, settings), letters())
-    poor = Site(connected(temporal, lacking("key", settings, tmp_path, keys)), letters())
-    poor.settings = site.settings
+    site, poor = two_sites(temporal, "key", tmp_path, keys, letters())
     # A task that is lost with a worker that leaves would hide what the next one cannot say.
     async with poor.worker():
         run_id = await site.start()
@@ -194,12 +200,7 @@ async def test_steps_that_a_worker_cannot_read_are_kept_for_one_that_can(
             await asyncio.Event().wait()  # until its worker stops, which counts as no attempt
         return {"given": text}
 
-    settings = Settings(
-        storage=str(tmp_path / "blobs"), encryption_keys=keys, encryption_required=what == "key"
-    )
-    site = Site(connected(temporal, settings), one_node(work, retries=0))
-    poor = Site(connected(temporal, lacking(what, settings, tmp_path, keys)), *site.graphs.values())
-    poor.settings = site.settings
+    site, poor = two_sites(temporal, what, tmp_path, keys, one_node(work, retries=0))
     async with site.worker():
         run_id = await site.start()
         await stepped.wait()
@@ -236,9 +237,7 @@ async def test_a_step_and_a_result_wait_for_the_storage_and_are_done_once(
     async def seen(count: int) -> bool:
         return len(await blocked_events(site, run_id)) == count
 
-    site = Site(
-        connected(temporal, Settings(storage=str(cellar.folder))), one_node(work, retries=0)
-    )
+    site = cellar.site(temporal, work)
     with caplog.at_level(logging.WARNING, logger="abeyance.node"):
         async with site.worker():
             run_id = await site.start()
@@ -331,9 +330,7 @@ async def test_a_visit_that_is_stopped_while_the_storage_is_away_goes_on_with_it
         text = await ctx.step("fetch", fetch)
         return {"given": text}
 
-    site = Site(
-        connected(temporal, Settings(storage=str(cellar.folder))), one_node(work, retries=0)
-    )
+    site = cellar.site(temporal, work)
     async with site.worker():
         run_id = await site.start()
         await eventually(lambda: done)
@@ -371,9 +368,7 @@ async def test_what_a_visit_returns_is_kept_though_the_run_stops_it_while_the_st
         return {"given": STEPPED}
 
     watching: list[asyncio.Task[None]] = []
-    site = Site(
-        connected(temporal, Settings(storage=str(cellar.folder))), one_node(work, retries=0)
-    )
+    site = cellar.site(temporal, work)
     async with site.worker():
         run_id = await site.start()
         await eventually(lambda: runs)

@@ -111,26 +111,25 @@ async def test_a_run_that_is_asked_again_and_again_what_a_migration_would_do_out
         await site.replays(run_id)
 
 
-async def working(site: Site) -> str:
+async def working(temporal: TemporalClient) -> tuple[Slow, Site, str]:
     """Start a run whose code `pay` is under way as its worker leaves, once its approval is answered."""
+    slow = Slow()
+    site = Site(temporal, slow.graph())
     async with site.worker():
         run_id = await site.start({"amount": 3})
         await site.answer(run_id, True)
-        run = site.client.run(run_id)
 
         async def runs() -> bool:
-            return bool((await run.view()).running)
+            return bool((await site.client.run(run_id).view()).running)
 
         await eventually(runs)
-    return run_id
+    return slow, site, run_id
 
 
 async def test_a_run_whose_code_is_under_way_is_paused_until_it_has_ended(
     temporal: TemporalClient,
 ) -> None:
-    slow = Slow()
-    site = Site(temporal, slow.graph())
-    run_id = await working(site)
+    slow, site, run_id = await working(temporal)
     today = slow.graph(then="ship")
     async with site.worker(today):
         run = site.client.run(run_id)
@@ -154,9 +153,7 @@ async def test_a_run_whose_code_is_under_way_is_paused_until_it_has_ended(
 
 
 async def test_a_run_that_somebody_else_has_paused_stays_paused(temporal: TemporalClient) -> None:
-    slow = Slow()
-    site = Site(temporal, slow.graph())
-    run_id = await working(site)
+    slow, site, run_id = await working(temporal)
     async with site.worker(slow.graph(then="ship")):
         run = site.client.run(run_id)
         await run.pause(reason="audit", principal=ANYBODY)
@@ -174,9 +171,7 @@ async def test_a_run_that_somebody_else_has_paused_stays_paused(temporal: Tempor
 async def test_a_migration_that_gives_up_leaves_the_run_paused_and_a_repeat_goes_on(
     temporal: TemporalClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slow = Slow()
-    site = Site(temporal, slow.graph())
-    run_id = await working(site)
+    slow, site, run_id = await working(temporal)
     async with site.worker(slow.graph(then="ship")):
         run = site.client.run(run_id)
         monkeypatch.setattr(orders, "REST_SECONDS", 0.5)
@@ -197,9 +192,7 @@ async def test_a_migration_that_gives_up_leaves_the_run_paused_and_a_repeat_goes
 async def test_a_run_that_has_no_place_is_not_paused_for_a_migration(
     temporal: TemporalClient,
 ) -> None:
-    slow = Slow()
-    site = Site(temporal, slow.graph())
-    run_id = await working(site)
+    slow, site, run_id = await working(temporal)
     async with site.worker(slow.graph(pay="payout")):
         run = site.client.run(run_id)
         refusal = await refused(run.migrate(pause=True, principal=ANYBODY))
