@@ -231,14 +231,22 @@ def has_more_work_than_a_task_may_start() -> Drive:
     return run
 
 
-@pytest.mark.parametrize("begin", [waits_for_a_retry, has_more_work_than_a_task_may_start])
+def has_nowhere_to_go() -> Drive:
+    run = Drive(chain("a"))
+    run.end(Finished, visit=A, goto="new", unpinned=("new",))
+    return run
+
+
+@pytest.mark.parametrize(
+    "begin", [waits_for_a_retry, has_more_work_than_a_task_may_start, has_nowhere_to_go]
+)
 def test_a_run_none_of_whose_code_is_under_way_is_at_rest(begin: Callable[[], Drive]) -> None:
     run = begin()
     spec, names = renamed(run.state.spec, "_x")
     run.feed(events.Migrated, principal=ROOT, spec=spec, renames=names)
 
     assert run.state.is_at_rest
-    assert len(run.facts("run.migrated")) == 1
+    assert (len(run.facts("run.migrated")), run.facts("node.unblocked")) == (1, [])
 
 
 def runs() -> Drive:
