@@ -34,9 +34,8 @@ def _said(id_: str) -> commands.SteerMessage:
 async def _cold(site: Site) -> list[str]:
     """Runs that wait for an answer, and that no worker has in memory."""
     async with site.worker():
-        run_ids = [await site.start() for _ in range(_RUNS)]
-        for run_id in run_ids:
-            await site.until(run_id, "awaiting-input")
+        run_ids = await asyncio.gather(*(site.start() for _ in range(_RUNS)))
+        await asyncio.gather(*(site.until(run_id, "awaiting-input") for run_id in run_ids))
     return run_ids
 
 
@@ -84,12 +83,15 @@ async def test_a_question_that_comes_before_what_came_after_it_leaves_a_history_
     else:
         pytest.fail("no question came before its task, so nothing was tried")
     async with site.worker():
-        for run_id in run_ids:
-            unread = await site.client.run(run_id).messages()
-            assert [message.message_id for message in unread] == ["signalled", "sent"]
-            for entry in (await site.client.run(run_id).view()).interrupts:
-                await site.client.run(run_id).respond({entry.id: 1}, principal=ANYBODY)
-            assert (await site.ended(run_id)).status == "completed"
+        await asyncio.gather(*(_goes_on(site, run_id) for run_id in run_ids))
+
+
+async def _goes_on(site: Site, run_id: str) -> None:
+    run = site.client.run(run_id)
+    assert [message.message_id for message in await run.messages()] == ["signalled", "sent"]
+    answers = {entry.id: 1 for entry in await run.interrupts()}
+    await run.respond(answers, principal=ANYBODY)
+    assert (await site.ended(run_id)).status == "completed"
 
 
 async def _begun_elsewhere(site: Site, run_id: str) -> bytes | None:
