@@ -9,18 +9,10 @@ from typing import Any
 
 import pytest
 from mcp_site import deeds, started
-from pydantic_ai.messages import (
-    ModelMessage,
-    ModelRequest,
-    ModelResponse,
-    TextPart,
-    ToolCallPart,
-    ToolReturnPart,
-)
-from pydantic_ai.models.function import AgentInfo
-from scripted_agents import Script
+from pydantic_ai.messages import ModelMessage
+from scripted_agents import Call, Script, desk, returned
 
-from abeyance import START, Agent, Graph, McpServer, Principal, testing
+from abeyance import Agent, Graph, McpServer, Principal, testing
 from abeyance.agents.tool import close_servers
 from abeyance.errors import Blocked, BlockedCode
 
@@ -33,45 +25,24 @@ async def closed() -> AsyncIterator[None]:
     await close_servers()
 
 
-class Calls:
-    """A model that makes these calls in its first turn, and then tells what came of them."""
-
-    def __init__(self, *calls: tuple[str, dict[str, Any]]) -> None:
-        self.calls = calls
-        self.offered: list[str] = []
-
-    def __call__(self, messages: Sequence[ModelMessage], info: AgentInfo) -> ModelResponse:
-        self.offered = [each.name for each in info.function_tools]
-        last = messages[-1]
-        assert isinstance(last, ModelRequest)
-        results = [part for part in last.parts if isinstance(part, ToolReturnPart)]
-        if results:
-            return ModelResponse(
-                parts=[TextPart(" | ".join(f"{part.outcome}: {part.content}" for part in results))]
-            )
-        return ModelResponse(
-            parts=[
-                ToolCallPart(name, arguments, f"c{i}")
-                for i, (name, arguments) in enumerate(self.calls)
-            ]
-        )
+def outcomes(messages: Sequence[ModelMessage]) -> str:
+    """A turn that tells what came of the calls."""
+    return " | ".join(f"{part.outcome}: {part.content}" for part in returned(messages))
 
 
-def graph_of(model: Calls | Script, server: McpServer) -> Graph:
-    graph = Graph("errand")
-    graph.agent("do", Agent("clerk", model=model, tools=[server]), input="task", output="said")
-    graph.edge(START, "do")
-    return graph
+def graph_of(server: McpServer, *calls: Call) -> Graph:
+    """A graph whose model makes these calls in its first turn."""
+    return desk(Agent("clerk", model=Script(calls, outcomes), tools=[server]))
 
 
 async def test_a_model_is_offered_the_tools_of_a_server_and_calls_them(tmp_path: Path) -> None:
-    model = Calls(("add", {"a": 1, "b": 2}), ("fail", {}))
+    model = Script([("add", {"a": 1, "b": 2}), ("fail", {})], outcomes)
     server = started(tmp_path, tools=["add", "fail"])
-    run = await testing.run(graph_of(model, server), {"task": "add"})
+    run = await testing.run(desk(Agent("clerk", model=model, tools=[server])))
 
     assert model.offered == ["add", "fail"]
     assert run.status == "completed"
-    sum_, failed = run.values["said"].split(" | ")
+    sum_, failed = run.values["report"].split(" | ")
     assert sum_.startswith("success: ")
     assert "3" in sum_
     assert failed.startswith("failed: ")
@@ -79,8 +50,8 @@ async def test_a_model_is_offered_the_tools_of_a_server_and_calls_them(tmp_path:
         each.address async for each in run.events(follow=False) if each.type == "tool.started"
     ]
     assert called == [
-        "graph:errand;node:do;agent:clerk;tool:add:c0",
-        "graph:errand;node:do;agent:clerk;tool:fail:c1",
+        "graph:desk;node:clerk;agent:clerk;tool:add:1.1",
+        "graph:desk;node:clerk;agent:clerk;tool:fail:1.2",
     ]
 
 
@@ -101,12 +72,11 @@ async def test_the_server_judges_the_arguments_of_its_tools(tmp_path: Path) -> N
     }
     given = [(told, *each) for told, every in said.items() for each in every]
     server = started(tmp_path, tools=["add", "book"], approve=True)
-    model = Calls(*((name, arguments) for _, name, arguments in given))
-    run = await testing.run(graph_of(model, server), {"task": "add"})
+    run = await testing.run(graph_of(server, *(each[1:] for each in given)))
     for question, (_, name, arguments) in zip(await run.interrupts(), given, strict=True):
         assert question.reason == {"tool": name, "arguments": arguments}
         await run.respond(question.id, {"approved": True, "arguments": arguments})
-    results = run.values["said"].split(" | ")
+    results = run.values["report"].split(" | ")
     assert all(
         re.match(told, result, re.DOTALL) for (told, *_), result in zip(given, results, strict=True)
     ), results
@@ -122,26 +92,26 @@ async def test_the_server_judges_the_arguments_of_its_tools(tmp_path: Path) -> N
 async def test_what_a_server_asks_is_an_interrupt_with_its_schema_and_no_is_an_answer(
     tmp_path: Path, answer: dict[str, Any], said: str, done: list[str]
 ) -> None:
-    graph = graph_of(Calls(("transfer", {"amount": 9})), started(tmp_path, older=True))
-    run = testing.InMemoryRun(graph, {"task": "pay"})
+    server = started(tmp_path, older=True)
+    run = testing.InMemoryRun(graph_of(server, ("transfer", {"amount": 9})))
     await run.start()
 
     (asked,) = await run.interrupts()
     assert (asked.kind, asked.name, asked.prompt) == ("elicitation", "elicit", "Transfer 9?")
-    assert asked.address == "graph:errand;node:do;agent:clerk;tool:transfer:c0"
+    assert asked.address == "graph:desk;node:clerk;agent:clerk;tool:transfer:1.1"
     assert asked.reason == {"server": "local", "tool": "transfer"}
 
     await run.advance(14 * 24 * 3600)
     await run.respond("elicit", answer)
-    assert run.values["said"] == f"success: {said}"
+    assert run.values["report"] == f"success: {said}"
     assert deeds(tmp_path) == done
 
 
 async def test_a_call_in_which_its_server_dies_is_not_made_again(tmp_path: Path) -> None:
-    run = await testing.run(graph_of(Calls(("crash", {})), started(tmp_path)), {"task": "crash"})
+    run = await testing.run(graph_of(started(tmp_path), ("crash", {})))
 
-    assert run.values["said"].startswith("failed: the tool 'crash' of local: the server died")
-    assert "may have been done" in run.values["said"]
+    assert run.values["report"].startswith("failed: the tool 'crash' of local: the server died")
+    assert "may have been done" in run.values["report"]
     assert deeds(tmp_path) == ["crashed"]
 
 
@@ -151,10 +121,9 @@ async def test_a_gated_tool_of_a_server_is_called_only_when_somebody_has_approve
     def is_large(tool: str, arguments: Any) -> bool:
         return tool == "add" and arguments["a"] > 10
 
-    model = Calls(("add", {"a": 11, "b": 1}), ("add", {"a": 1, "b": 1}))
-    run = testing.InMemoryRun(
-        graph_of(model, started(tmp_path, tools=["add"], approve=is_large)), {"task": "add"}
-    )
+    server = started(tmp_path, tools=["add"], approve=is_large)
+    calls = [("add", {"a": 11, "b": 1}), ("add", {"a": 1, "b": 1})]
+    run = testing.InMemoryRun(graph_of(server, *calls))
     await run.start()
 
     (asked,) = await run.interrupts()
@@ -164,13 +133,13 @@ async def test_a_gated_tool_of_a_server_is_called_only_when_somebody_has_approve
     )
     await run.respond("approve", {"approved": False, "reason": "too large"})
     assert "denied: The call was rejected by a person, so it was not run: too large" in str(
-        run.values["said"]
+        run.values["report"]
     )
 
 
 async def test_a_server_that_is_not_there_blocks_its_agent_and_says_which(tmp_path: Path) -> None:
     gone = McpServer(name="gone", command=["no-such-program"], connect_timeout=2)
-    run = testing.InMemoryRun(graph_of(Calls(), gone), {"task": "x"})
+    run = testing.InMemoryRun(graph_of(gone))
 
     with pytest.raises(Blocked, match="the tools of the MCP server 'gone' cannot be listed") as why:
         await run.start()

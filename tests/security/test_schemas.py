@@ -13,7 +13,7 @@ import random
 import re
 import sys
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,17 +22,9 @@ import pytest
 import pytest_asyncio
 from mcp_site import started
 from pydantic import BaseModel, WithJsonSchema
-from pydantic_ai.messages import (
-    ModelMessage,
-    ModelRequest,
-    ModelResponse,
-    TextPart,
-    ToolCallPart,
-    ToolReturnPart,
-)
-from pydantic_ai.models.function import AgentInfo
 from sample_graphs import asking
 from schema_shapes import doubled
+from scripted_agents import Script, answered, desk
 from temporal_site import ANYBODY as ADA
 from temporal_site import begun, refused
 from temporalio.client import Client as TemporalClient
@@ -50,7 +42,7 @@ from abeyance import (
     testing,
     tool,
 )
-from abeyance.agents.tool import close_servers
+from abeyance.agents.tool import Tool, close_servers
 from abeyance.agents.tool_errors import ToolDeclarationError
 from abeyance.errors import Code
 from abeyance.schemas.json_schema import faults_of, schema_of
@@ -160,11 +152,7 @@ async def plant(tree: Tree) -> str:
 
 
 async def test_the_arguments_of_a_tool_may_contain_each_other_and_an_approver_edits_them() -> None:
-    model = Model("plant", {"tree": {"name": "oak"}})
-    graph = Graph("garden")
-    graph.agent("do", Agent("gardener", model=model, tools=[plant]), input="task", output="said")
-    graph.edge(START, "do")
-    run = testing.InMemoryRun(graph, {"task": "plant"})
+    run = testing.InMemoryRun(clerk(calling("plant", {"tree": {"name": "oak"}}), plant))
     await run.start()
 
     def edited(*parts: Any) -> Any:
@@ -174,7 +162,7 @@ async def test_the_arguments_of_a_tool_may_contain_each_other_and_an_approver_ed
     await run.respond("approve", edited({"name": "leaf", "parts": [{"name": "vein"}]}))
 
     assert refusal.code is Code.INVALID_ANSWER
-    assert run.values["said"] == "leaf"
+    assert run.values["report"] == "leaf"
 
 
 async def test_a_field_of_a_state_may_contain_values_of_its_type() -> None:
@@ -328,26 +316,13 @@ async def test_an_answer_over_a_real_server_is_refused_and_the_worker_goes_on(
     await site.replays(run.run_id)
 
 
-class Model:
+def calling(made: str, arguments: dict[str, Any]) -> Script:
     """A model that makes one call, and then says what came of it."""
-
-    def __init__(self, tool: str, arguments: dict[str, Any]) -> None:
-        self.call = ToolCallPart(tool, arguments, "c0")
-        self.offered: list[str] = []
-
-    def __call__(self, messages: Sequence[ModelMessage], info: AgentInfo) -> ModelResponse:
-        self.offered = [each.name for each in info.function_tools]
-        last = messages[-1]
-        assert isinstance(last, ModelRequest)
-        said = [str(part.content) for part in last.parts if isinstance(part, ToolReturnPart)]
-        return ModelResponse(parts=[TextPart(said[0]) if said else self.call])
+    return Script([(made, arguments)], answered)
 
 
-def clerk(model: Model, server: McpServer) -> Graph:
-    graph = Graph("errand")
-    graph.agent("do", Agent("clerk", model=model, tools=[server]), input="task", output="said")
-    graph.edge(START, "do")
-    return graph
+def clerk(model: Script, offered: McpServer | Tool) -> Graph:
+    return desk(Agent("clerk", model=model, tools=[offered]))
 
 
 def hostile(*arguments: str) -> McpServer:
@@ -365,11 +340,11 @@ async def servers_closed() -> AsyncIterator[None]:
 async def test_a_servers_tool_with_an_endless_schema_is_left_out_and_the_others_stay(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    model = Model("honest", {"to": "ada"})
-    run = await testing.run(clerk(model, hostile()), {"task": "send"})
+    model = calling("honest", {"to": "ada"})
+    run = await testing.run(clerk(model, hostile()))
 
     assert model.offered == ["honest", "email", "ask"]
-    assert run.values["said"] == "honest was called"
+    assert run.values["report"] == "honest was called"
     (told,) = {each.getMessage() for each in caplog.records if "not offered" in each.getMessage()}
     assert told.startswith("server=hostile tool=endless | not offered: ")
     assert re.search(TOO_MANY, told)
@@ -378,9 +353,9 @@ async def test_a_servers_tool_with_an_endless_schema_is_left_out_and_the_others_
 @pytest.mark.usefixtures("servers_closed")
 @pytest.mark.parametrize("to", ["ada@example.com", "no address"])
 async def test_a_pattern_of_a_server_that_looks_around_is_left_to_the_server(to: str) -> None:
-    run = await testing.run(clerk(Model("email", {"to": to}), hostile()), {"task": "send"})
+    run = await testing.run(clerk(calling("email", {"to": to}), hostile()))
 
-    assert run.values["said"] == "email was called"
+    assert run.values["report"] == "email was called"
 
 
 @pytest.mark.usefixtures("servers_closed")
@@ -388,11 +363,11 @@ async def test_a_pattern_of_a_server_that_looks_around_is_left_to_the_server(to:
 async def test_what_a_server_may_not_ask_is_declined_with_a_reason_and_the_call_goes_on(
     caplog: pytest.LogCaptureFixture, *, older: bool
 ) -> None:
-    graph = clerk(Model("ask", {}), hostile(*["--older"] * older))
-    run = await testing.run(graph, {"task": "ask"})
+    graph = clerk(calling("ask", {}), hostile(*["--older"] * older))
+    run = await testing.run(graph)
 
     assert run.status == "completed"
-    assert re.match("decline: the field 'name' has the type", run.values["said"])
+    assert re.match("decline: the field 'name' has the type", run.values["report"])
     assert any(
         each.getMessage().startswith("server=hostile tool=ask | declined an elicitation")
         for each in caplog.records
@@ -402,7 +377,7 @@ async def test_what_a_server_may_not_ask_is_declined_with_a_reason_and_the_call_
 @pytest.mark.usefixtures("servers_closed")
 async def test_who_answers_a_servers_question_needs_the_servers_capability(tmp_path: Path) -> None:
     server = started(tmp_path, requested_capability="payments:approve")
-    run = testing.InMemoryRun(clerk(Model("transfer", {"amount": 9}), server), {"task": "pay"})
+    run = testing.InMemoryRun(clerk(calling("transfer", {"amount": 9}), server))
     await run.start()
 
     (asked,) = await run.interrupts()
@@ -414,4 +389,4 @@ async def test_who_answers_a_servers_question_needs_the_servers_capability(tmp_p
     )
 
     assert refusal.code is Code.CAPABILITY_REQUIRED
-    assert run.values["said"] == "transferred"
+    assert run.values["report"] == "transferred"

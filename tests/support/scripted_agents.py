@@ -16,6 +16,7 @@ from pydantic_ai.messages import (
     ToolReturnPart,
     UserPromptPart,
 )
+from pydantic_ai.models.function import AgentInfo
 
 from abeyance import START, AfterToolCall, Agent, Graph, tool
 from abeyance.agents.transcript_view import TranscriptItem
@@ -72,15 +73,17 @@ class Script:
 
     Which turn it is, it reads from the conversation, so a worker that is new goes on where another was.
     The call `n` of turn `t` has the id `t.n`, both counted from 1, unless it says another. `seen` are
-    the messages of every request.
+    the messages of every request, and `offered` the tools of the latest.
     """
 
     def __init__(self, *turns: Turn) -> None:
         self._turns = turns
         self.seen: list[list[ModelMessage]] = []
+        self.offered: list[str] = []
 
-    def __call__(self, messages: list[ModelMessage], info: Any) -> ModelResponse:
+    def __call__(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         self.seen.append(list(messages))
+        self.offered = [each.name for each in info.function_tools]
         number = 1 + sum(isinstance(each, ModelResponse) for each in messages)
         said = self._turns[min(number, len(self._turns)) - 1]
         return response(said(messages) if callable(said) else said, number)
@@ -88,7 +91,7 @@ class Script:
     def told(self, number: int = -1) -> dict[str, tuple[str, Any]]:
         """Outcome and content of each result that a request brought, by the ids of the calls."""
         return {
-            part.tool_call_id: (part.outcome, part.content) for part in _returned(self.seen[number])
+            part.tool_call_id: (part.outcome, part.content) for part in returned(self.seen[number])
         }
 
     def heard(self, number: int = -1) -> list[str]:
@@ -119,20 +122,20 @@ def call(tool: str, call_id: str, **arguments: Any) -> ToolCallPart:
     return ToolCallPart(tool, arguments, call_id)
 
 
-def _returned(messages: Sequence[ModelMessage]) -> list[ToolReturnPart]:
+def returned(messages: Sequence[ModelMessage]) -> list[ToolReturnPart]:
     return [part for part in messages[-1].parts if isinstance(part, ToolReturnPart)]
 
 
 def told(messages: Sequence[ModelMessage]) -> str:
     """What a model was told last of its calls, as a text: `tool: outcome: content; ...`."""
     return "; ".join(
-        f"{part.tool_name}: {part.outcome}: {part.content}" for part in _returned(messages)
+        f"{part.tool_name}: {part.outcome}: {part.content}" for part in returned(messages)
     )
 
 
 def answered(messages: Sequence[ModelMessage]) -> str:
     """A turn that says what the result of the only call was."""
-    (part,) = _returned(messages)
+    (part,) = returned(messages)
     return str(part.content)
 
 
