@@ -6,16 +6,9 @@ import asyncio
 from typing import Any
 
 from pydantic import BaseModel
-from pydantic_ai.messages import (
-    ModelMessage,
-    ModelResponse,
-    TextPart,
-    ToolCallPart,
-    ToolReturnPart,
-    UserPromptPart,
-)
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
 from pydantic_ai.models.function import AgentInfo
-from scripted_agents import Script, told
+from scripted_agents import Said, Script, call, prompts, returned, told
 
 from abeyance import END, START, Agent, Budget, Graph, tool
 
@@ -38,62 +31,51 @@ async def balance(of: str) -> dict[str, Any]:
     return {"of": of, "euros": 70}
 
 
-def _last(messages: list[ModelMessage]) -> list[Any]:
-    return list(messages[-1].parts)
+def _graph(name: str, node: str, agent: Agent) -> Graph:
+    """A graph that begins with the agent."""
+    graph = Graph(name, state=Task)
+    graph.agent(node, agent, input="task", output="report")
+    graph.edge(START, node)
+    return graph
 
 
-def _task(messages: list[ModelMessage]) -> str:
-    (part,) = messages[0].parts
-    assert isinstance(part, UserPromptPart)
-    return str(part.content)
-
-
-def _pay(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-    del info
-    asked = [part for part in _last(messages) if isinstance(part, UserPromptPart)]
-    if any("much" in str(part.content) for part in asked):
+def _pay(messages: list[ModelMessage]) -> Said:
+    if any("much" in each for each in prompts(messages[-1:])):
         calls = [
-            ToolCallPart("balance", {"of": "ada"}, "call_1"),
-            ToolCallPart("transfer", {"amount": 5000, "to": "ada"}, "call_2"),
+            call("balance", "call_1", of="ada"),
+            call("transfer", "call_2", amount=5000, to="ada"),
         ]
         return ModelResponse(parts=[TextPart("Let me see what she has."), *calls])
-    found = [part for part in _last(messages) if isinstance(part, ToolReturnPart)]
-    told = ", ".join(str(part.content) for part in found) or "nothing was to be done"
-    return ModelResponse(parts=[TextPart(f"Done: {told}")])
+    found = ", ".join(str(part.content) for part in returned(messages))
+    return f"Done: {found or 'nothing was to be done'}"
 
 
 def payments(name: str = "payments") -> Graph:
     """An agent that has to ask before it pays much."""
-    graph = Graph(name, state=Task)
-    clerk = Agent("clerk", model=_pay, instructions="Pay.", tools=[transfer, balance])
-    graph.agent("pay", clerk, input="task", output="report")
-    graph.edge(START, "pay")
+    tools = [transfer, balance]
+    clerk = Agent("clerk", model=Script(_pay), instructions="Pay.", tools=tools)
+    graph = _graph(name, "pay", clerk)
     graph.edge("pay", END)
     return graph
 
 
 def metered(name: str = "metered") -> Graph:
     """An agent that has used its budget after one turn, with a call."""
-    graph = Graph(name, state=Task)
     model = Script([("balance", {"of": "ada"})], told)
     clerk = Agent("clerk", model=model, tools=[balance], budget=Budget(turns=1))
-    graph.agent("pay", clerk, input="task", output="report")
-    graph.edge(START, "pay")
-    return graph
+    return _graph(name, "pay", clerk)
 
 
-def _write(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-    del info
-    return ModelResponse(parts=[TextPart(f"a text about {_last(messages)[0].content}")])
+def _write(messages: list[ModelMessage]) -> str:
+    return f"a text about {prompts(messages[-1:])[0]}"
 
 
 def writers() -> Graph:
     """One agent writes, another one reviews it; then a person is asked."""
-    graph = Graph("writers", state=Task)
-    graph.agent("write", Agent("writer", model=_write), input="task", output="report")
-    graph.agent("check", Agent("critic", model=_write), input="report", output="review")
+    graph = _graph("writers", "write", Agent("writer", model=Script(_write)))
+    critic = Agent("critic", model=Script(_write))
+    graph.agent("check", critic, input="report", output="review")
     graph.interrupt("print", prompt="Print {report}?")
-    graph.edge(START, "write")
     graph.edge("write", "check")
     graph.edge("check", "print")
     return graph
@@ -103,49 +85,35 @@ def thinkers(asked: list[str]) -> Graph:
     """An agent whose model never answers; what it is asked stands in `asked` from then on."""
 
     async def think(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        del info
-        asked.append(_task(messages))
+        asked.append(prompts(messages)[0])
         await asyncio.Event().wait()
         raise AssertionError("nobody sets it")
 
-    graph = Graph("thinkers", state=Task)
-    graph.agent("think", Agent("thinker", model=think), input="task", output="report")
-    graph.edge(START, "think")
-    return graph
+    return _graph("thinkers", "think", Agent("thinker", model=think))
 
 
-def _count(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-    del info
+def _count(messages: list[ModelMessage]) -> Said:
     turns = sum(isinstance(message, ModelResponse) for message in messages)
-    wanted = int(_task(messages))
-    if turns >= wanted:
-        return ModelResponse(parts=[TextPart("counted")])
-    return ModelResponse(parts=[ToolCallPart("balance", {"of": f"{turns}"}, f"call_{turns}")])
+    if turns >= int(prompts(messages)[0]):
+        return "counted"
+    return call("balance", f"call_{turns}", of=f"{turns}")
 
 
 def counters() -> Graph:
     """An agent that calls a tool as many times as its task says; then a person is asked."""
-    graph = Graph("counters", state=Task)
-    counter = Agent("counter", model=_count, tools=[balance], max_turns=20)
-    graph.agent("count", counter, input="task", output="report")
+    counter = Agent("counter", model=Script(_count), tools=[balance], max_turns=20)
+    graph = _graph("counters", "count", counter)
     graph.interrupt("done", prompt="Enough?", response=bool)
-    graph.edge(START, "count")
     graph.edge("count", "done")
     return graph
 
 
-def _lead(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-    del info
-    if any(isinstance(part, ToolReturnPart) for part in _last(messages)):
-        return ModelResponse(parts=[TextPart("all is done")])
-    return ModelResponse(parts=[ToolCallPart("clerk", {"task": "pay much"}, "call_9")])
+def _lead(messages: list[ModelMessage]) -> Said:
+    return "all is done" if returned(messages) else call("clerk", "call_9", task="pay much")
 
 
 def teams() -> Graph:
     """An agent that has another one pay."""
-    graph = Graph("teams", state=Task)
-    clerk = Agent("clerk", model=_pay, tools=[transfer, balance])
-    lead = Agent("lead", model=_lead, tools=[clerk.as_tool(description="Pays.")])
-    graph.agent("work", lead, input="task", output="report")
-    graph.edge(START, "work")
-    return graph
+    clerk = Agent("clerk", model=Script(_pay), tools=[transfer, balance])
+    lead = Agent("lead", model=Script(_lead), tools=[clerk.as_tool(description="Pays.")])
+    return _graph("teams", "work", lead)
