@@ -362,11 +362,9 @@ def ask_again(step: Step, gate: Gate, *, before: str, misfit: str | None = None)
     """Ask a gate again, because what it showed has changed, or because code cannot read the answer, which
     `misfit` explains. `before` is the address of what was about to begin, or to be over.
     """
-    why = "its values have changed since it was answered"
-    if misfit is not None:
-        why = f"the answer cannot be read any more: {misfit}"
-    about: dict[str, Json] = {} if misfit is None else {"reason": why}
-    step.publish("interrupt.reopened", gate.visit, node=gate.node, before=before, **about)
+    why = interrupts.tell_asked_again(
+        step, gate.visit, node=gate.node, before=before, misfit=misfit
+    )
     _retrace(step, gate, f"{gate.node!r} is asked again: {why}")
     route = gate.routing
     again = routing.enter(

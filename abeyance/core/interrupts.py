@@ -179,8 +179,25 @@ def _address(visit: Visit, asked: Asked) -> str:
 
 
 def void_before(step: Step, visit: Visit, asked: Asked) -> None:
-    """Note that the latest answer to a question counts no more, because its code is to ask it again."""
+    """Note that the latest answer to a question counts no more, because its code asks it again."""
     void(step, _latest_id(step.run, visit, asked))
+    tell_asked_again(
+        step, _address(visit, asked), node=visit.node, before=visit.address, misfit=asked.misfit
+    )
+
+
+def tell_asked_again(
+    step: Step, address: str, *, node: str, before: str, misfit: str | None
+) -> str:
+    """Publish that an answered question is asked again, and return why: what it showed has changed, or
+    code cannot read the answer, which `misfit` explains.
+    """
+    why = "its values have changed since it was answered"
+    if misfit is not None:
+        why = f"the answer cannot be read any more: {misfit}"
+    about: dict[str, Json] = {} if misfit is None else {"reason": why}
+    step.publish("interrupt.reopened", address, node=node, before=before, **about)
+    return why
 
 
 def void(step: Step, id_: str) -> None:

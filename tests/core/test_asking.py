@@ -328,6 +328,9 @@ def test_code_is_told_what_it_has_shown_where_the_values_are_others(changes: str
     old = run.state.ledger.settled[first.id]
     assert (old.status, old.answer, old.settled_reason) == ("answered", True, "asked again")
     assert run.open("sure").id != first.id
+    (fact,) = run.facts("interrupt.reopened")
+    about = {"node": "pay", "before": "graph:g;node:pay"}
+    assert (fact.address, fact.data) == ("graph:g;node:pay", about)
     run.says(APPROVER, "sure")
     assert run.settled("sure").settled_reason is None
     order = run.orders("pay")[-1]
