@@ -91,7 +91,7 @@ async def reindex(
 
     Raises `invalid_run_id`, Unavailable, and RecordsUnavailable.
     """
-    histories = _Histories(temporal, client)
+    histories = Histories(temporal, client)
     listing = Listing(temporal, client.task_queue, patience=_PATIENCE)
     rows: dict[str, list[WorkflowExecutionInfo]] = {}
     for query in [
@@ -112,7 +112,7 @@ async def reindex(
         if run_id not in found.failures:
             await histories.take_back(ids, is_restored=is_restored)
         await client.janitor.begun(run_id)
-        await client.janitor.settle({run_id: ids[-1]})
+        await client.janitor.settle(executions[-1])
         progress(done, len(rows))
     if not run_ids:
         recorded = await client.records.read(runs_.open_ids)
@@ -121,14 +121,18 @@ async def reindex(
     return found
 
 
-class _Histories:
-    def __init__(self, temporal: TemporalClient, client: Client) -> None:
+class Histories:
+    """The histories of runs, which `make` replays."""
+
+    def __init__(
+        self, temporal: TemporalClient, client: Client, *, make: Callable[..., Replayer] = Replayer
+    ) -> None:
         self._records = client.records
         self._events = partial(events_of, temporal, client.task_queue, patience=_PATIENCE)
         self._handed_over = _HandedOver()
         # What the resets in each history say.
         self._resets: dict[str, Sequence[HistoryEvent]] = {}
-        self._replayer = Replayer(
+        self._replayer = make(
             workflows=[AgentRun],
             workflow_runner=InOrderWorkflowRunner(AnyTypeRunner()),
             interceptors=[

@@ -123,6 +123,7 @@ def result_of(state: RunState, left: Batch | None) -> dict[str, Json]:
     """Return the result of a finished run in Temporal. Raises to close it as failed or cancelled.
 
     `left` is what is not recorded of it: Temporal keeps that for whoever records the end, if it has room.
+    The memo says that there is something.
     """
     result: dict[str, Json] = {"outcome": str(state.status), "values": state.root.values}
     ending = state.ending
@@ -131,10 +132,10 @@ def result_of(state: RunState, left: Batch | None) -> dict[str, Json]:
         unrecorded = left.model_dump(mode="json")
         if size(unrecorded) <= (_MEMO_BYTES if is_native else state.limits.visit_bytes):
             result["unrecorded"] = unrecorded
-    if is_native:
         # A cancelled workflow has no result.
-        if "unrecorded" in result:
-            workflow.upsert_memo({names.MEMO_UNRECORDED: result["unrecorded"]})
+        kept_here = is_native and "unrecorded" in result
+        workflow.upsert_memo({names.MEMO_UNRECORDED: unrecorded if kept_here else True})
+    if is_native:
         raise asyncio.CancelledError
     if ending is not None and ending.outcome == "failed":
         failure = ending.error

@@ -6,9 +6,11 @@ the way of releases it. So it blocks a conversation for a minute at most.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
+
+from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 
 from abeyance.client.records import Records
 from abeyance.client.rpc import WorkflowRpc
@@ -32,7 +34,7 @@ class Claims:
         self,
         line: WorkflowRpc,
         records: Records,
-        settle: Callable[[Mapping[str, str]], Awaitable[object]],
+        settle: Callable[[WorkflowExecutionInfo], Awaitable[object]],
     ) -> None:
         self._line = line
         self._records = records
@@ -74,7 +76,7 @@ class Claims:
                 return False
             if run.ended_at is None or run.ended_at < claim.claimed_at:
                 return now - claim.claimed_at > _UNSTARTED
-            await self._settle({claim.run_id: run.execution})
+            await self._settle(run.info)
             return True
 
         found = await gather_limited(held, is_void)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -58,7 +58,7 @@ class Janitor:
             f"'{written(since)}') OR CloseTime >= '{written(recent)}')"
         )
         rows.sort(key=lambda row: row.start_time.ToNanoseconds())
-        found = await self.settle({row.execution.workflow_id: row.execution.run_id for row in rows})
+        found = await self.settle(*rows)
         self._until = now
         await self._records.write(outside.hinder, await self._hindered())
         return found
@@ -79,7 +79,7 @@ class Janitor:
         """
         if described.shown_status in ENDED_OUTSIDE:
             with suppress(Unavailable):
-                await self.settle({described.run_id: described.execution})
+                await self.settle(described.info)
 
     async def lose(self, *, among: Collection[str], at: datetime) -> int:
         """Record as ended those of these open runs that Temporal does not have. Return their number.
@@ -103,12 +103,19 @@ class Janitor:
             return refusal.code is not Code.GONE
         return True
 
-    async def settle(self, executions: Mapping[str, str]) -> int:
+    async def settle(self, *executions: WorkflowExecutionInfo) -> int:
         """Record the ends of those of these runs that have ended, and return how many were new.
 
-        `executions` is the newest execution of each, by the run's id.
+        The last of their `executions` that is given has to be the newest.
         """
-        missed = await self._records.read(runs.unsettled, executions)
+        newest = {each.execution.workflow_id: each.execution.run_id for each in executions}
+        missed = await self._records.read(runs.unsettled, newest)
+        # What is recorded may be of a task that came to nothing.
+        missed |= {
+            each.execution.workflow_id
+            for each in executions
+            if names.MEMO_UNRECORDED in each.memo.fields
+        }
         ended = [*filter(None, [await self._end(run_id) for run_id in sorted(missed)])]
         return await self._records.write(outside.end, ended) if ended else 0
 
@@ -136,4 +143,5 @@ class Janitor:
             return None
         if left is None or isinstance(left, Batch):
             return left
-        return End(origin=described.start.get("origin") or described.first, view=left)
+        origin = described.start.get("origin") or described.first
+        return End(origin=origin, view=left, execution=described.execution)

@@ -65,7 +65,7 @@ class RunReader(CommandedRun):
 
     async def _view(self, described: RunDescription, *, is_current: bool) -> views.RunView:
         if not described.is_running:
-            await self._deployment.janitor.settle({self.run_id: described.execution})
+            await self._deployment.janitor.settle(described.info)
         recorded = await self._deployment.records.read(
             runs.run, self.run_id, origin=described.origin
         )
@@ -141,7 +141,7 @@ class RunReader(CommandedRun):
             await self._kept(refusal)
             return None
         if not described.is_running:
-            await self._deployment.janitor.settle({self.run_id: described.execution})
+            await self._deployment.janitor.settle(described.info)
         return described.origin
 
     async def discarded(self, *, status: str = "open") -> list[views.InterruptView]:
@@ -230,7 +230,7 @@ class RunReader(CommandedRun):
 
     async def _ended(self, described: RunDescription) -> EndedRun:
         """What is kept of an ended run. Raises RecordsUnavailable if its end is not recorded."""
-        await self._deployment.janitor.settle({self.run_id: described.execution})
+        await self._deployment.janitor.settle(described.info)
         found = await self._deployment.records.read(
             runs.ended, self.run_id, execution=described.execution, origin=described.origin
         )

@@ -95,15 +95,15 @@ class RunDescription:
         memo: Mapping[str, Any],
         unread: Mapping[str, Unreadable],
     ) -> None:
-        self._info = raw.workflow_execution_info
+        self.info = raw.workflow_execution_info
         self._pending = raw.pending_activities
         self._has_task = raw.HasField("pending_workflow_task")
         self._task = raw.pending_workflow_task
         self._unread = unread
         self.run_id = run_id
-        self.status: int = self._info.status
-        self.execution: str = self._info.execution.run_id
-        self.first: str = self._info.first_run_id
+        self.status: int = self.info.status
+        self.execution: str = self.info.execution.run_id
+        self.first: str = self.info.first_run_id
         self.memo = memo
 
     @property
@@ -149,7 +149,7 @@ class RunDescription:
 
     @property
     def _has_problems(self) -> bool:
-        return names.REPORTED_PROBLEMS in self._info.search_attributes.indexed_fields
+        return names.REPORTED_PROBLEMS in self.info.search_attributes.indexed_fields
 
     @property
     def origin(self) -> str | None:
@@ -162,7 +162,7 @@ class RunDescription:
     def start(self) -> Mapping[str, Any]:
         """The part of the memo that only a migration changes; the graph alone if it cannot be read."""
         if names.MEMO_START in self._unread:
-            return {"graph": self._info.type.name}
+            return {"graph": self.info.type.name}
         return self.memo.get(names.MEMO_START) or {}
 
     @property
@@ -187,14 +187,14 @@ class RunDescription:
     @property
     def ended_at(self) -> datetime | None:
         """When the run ended, if it did."""
-        if self.is_running or not self._info.HasField("close_time"):
+        if self.is_running or not self.info.HasField("close_time"):
             return None
-        return self._info.close_time.ToDatetime(tzinfo=UTC)
+        return self.info.close_time.ToDatetime(tzinfo=UTC)
 
     @property
     def started_at(self) -> datetime:
         """When the run started or, if it has continued as new or was retried, its latest history."""
-        return self._info.start_time.ToDatetime(tzinfo=UTC)
+        return self.info.start_time.ToDatetime(tzinfo=UTC)
 
     @property
     def created_at(self) -> datetime:
@@ -245,7 +245,8 @@ class RunDescription:
         """What a run could not record that was cancelled through Temporal. Raises Unreadable."""
         if names.MEMO_UNRECORDED in self._unread:
             raise self._unread[names.MEMO_UNRECORDED]
-        return self.memo.get(names.MEMO_UNRECORDED)
+        left = self.memo.get(names.MEMO_UNRECORDED)
+        return left if isinstance(left, Mapping) else None
 
     def degraded_view(self, reason: str | None = None) -> views.RunView:
         """The view of the run by its memo."""
@@ -291,7 +292,7 @@ class RunDescription:
     @property
     def shown_status(self) -> str:
         """The status with which the run ended; of an open one that in its search attribute."""
-        own = str(json.loads(self._info.search_attributes.indexed_fields[names.STATUS].data))
+        own = str(json.loads(self.info.search_attributes.indexed_fields[names.STATUS].data))
         if self.is_running:
             return own
         # To Temporal halted and cancelled runs are completed.

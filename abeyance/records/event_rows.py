@@ -57,10 +57,13 @@ def take_back(tx: Transaction, tail: Tail, before: int, facts: Sequence[Fact]) -
     due = {(each.number, micros(each.time), each.type, each.address, each.actor) for each in facts}
     later = tx.connection.execute(_LATER, {"run": tail.run, "before": before}).all()
     unknown = next((row.number for row in later if tuple(row) not in due), None)
-    if unknown is None:
-        return tail
-    tx.connection.execute(_UNKNOWN, {"run": tail.run, "first": unknown})
-    return _latest(tx, tail, before=unknown)
+    return tail if unknown is None else cut(tx, tail, unknown)
+
+
+def cut(tx: Transaction, tail: Tail, first: int) -> Tail:
+    """Delete the events from a number on, and return the latest event that stays."""
+    tx.connection.execute(_UNKNOWN, {"run": tail.run, "first": first})
+    return _latest(tx, tail, before=first)
 
 
 def write(tx: Transaction, tail: Tail, facts: Sequence[Fact]) -> Tail:

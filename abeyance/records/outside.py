@@ -16,17 +16,21 @@ from abeyance.records.engines import lock
 from abeyance.records.questions import listed_of
 from abeyance.records.selecting import AnyRow, Condition, the_run
 from abeyance.records.tables import claims, events, micros, moment, questions, runs
-from abeyance.records.writing import write
+from abeyance.records.writing import write, write_left
 
 _UNDELIVERED: Final = "notification.failed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class End:
-    """The end of a run that has recorded nothing of it: its first execution, and its view by Temporal."""
+    """The end of a run that has recorded nothing of it: its first execution, and its view by Temporal.
+
+    `execution` is the one that has ended; None if Temporal does not have it any more.
+    """
 
     origin: str
     view: views.RunView
+    execution: str | None = None
 
     @property
     def at(self) -> datetime:
@@ -39,10 +43,15 @@ def end(tx: Transaction, ends: Iterable[End | Batch]) -> int:
 
     A batch is what a run has left of its end.
     """
-    found = [(each, each if isinstance(each, Batch) else _batch(tx, each)) for each in ends]
-    batches = [batch for _, batch in found if batch is not None]
-    write(tx, batches)
-    for each in (each for each, _ in found if isinstance(each, End)):
+    ended = 0
+    for each in ends:
+        if isinstance(each, Batch):
+            write_left(tx, each)
+            ended += 1
+            continue
+        if (batch := _batch(tx, each)) is not None:
+            write(tx, [batch])
+            ended += 1
         tx.connection.execute(
             delete(claims).where(
                 claims.c.deployment == tx.deployment,
@@ -50,7 +59,7 @@ def end(tx: Transaction, ends: Iterable[End | Batch]) -> int:
                 claims.c.claimed_at <= micros(each.at),
             )
         )
-    return len(batches)
+    return ended
 
 
 def lose(tx: Transaction, run_ids: Sequence[str], *, at: datetime) -> int:
@@ -147,6 +156,8 @@ def _batch(tx: Transaction, ended: End) -> Batch | None:
             type=f"run.{ended.view.status}".replace("-", "_"),
             actor="temporal",
             data={"reason": ended.view.reason},
+            # No task of it has done this.
+            task=ended.execution and f"{ended.execution}/",
         )
     )
     return _behind(found, view.model_copy(update=changes), facts, settled)

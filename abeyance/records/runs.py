@@ -104,8 +104,8 @@ def unsettled(tx: Transaction, executions: Mapping[str, str]) -> set[str]:
             )
         )
         for row in tx.connection.execute(query):
-            # As a condition it would have SQLite read all runs that have ended. What has happened outside
-            # of a run has no task.
+            # As a condition it would have SQLite read all runs that have ended. What came after the end
+            # has no task.
             execution = row.task and row.task.partition("/")[0]
             if row.ended_at is not None and execution in (None, executions[row.run_id]):
                 settled.add(row.run_id)

@@ -82,6 +82,22 @@ def write(tx: Transaction, batches: Sequence[Batch]) -> list[Written]:
     return [_write(tx, batch) for batch in batches]
 
 
+def write_left(tx: Transaction, batch: Batch) -> None:
+    """Write the batch that a run has left at its end, which has all its questions.
+
+    Others were asked in a task that came to nothing, and nobody is there any more to be told of them.
+    """
+    lock(tx.connection)
+    run = _run(tx, batch)
+    if run is None:
+        return
+    if batch.rewound is None:
+        known = {view.id for view in batch.questions}
+        strays = [id_ for id_ in question_rows.strays(tx, run.id, batch) if id_ not in known]
+        batch = batch.model_copy(update={"gone": [*batch.gone, *strays]})
+    _write(tx, batch)
+
+
 def fill(tx: Transaction, batch: Batch) -> None:
     """Write what is missing of a batch of a history, whether a later one was written or not. Grants that
     are missing are written as revoked: nobody knows whether they were.
@@ -145,10 +161,10 @@ def take_back(
         .order_by(events.c.number)
         .limit(1)
     ).scalar()
-    if task is None:
+    execution, _, length = (task or "").partition("/")
+    if not length:
         # It is recorded from outside, such as an end by Temporal.
         return
-    execution, _, length = task.partition("/")
     if over is not None and int(length) > over.get(execution, 0):
         return
     changes = {
@@ -179,7 +195,9 @@ def _write(tx: Transaction, batch: Batch, *, revoked_at: datetime | None = None)
             return Written(status="written")
         batch = _of_strays(tx, run, batch)
     rewound = batch.rewound
-    by = None if rewound is None else _rewind(tx, run, batch, rewound)
+    by = None
+    if rewound is not None:
+        run, by = _rewind(tx, run, batch, rewound)
     if batch.number > run.latest:
         before, facts = numbered(batch, by)
         if run.latest > batch.after:
@@ -213,15 +231,19 @@ def _of_strays(tx: Transaction, run: _Run, batch: Batch) -> Batch:
     return batch.model_copy(update=changes)
 
 
-def _rewind(tx: Transaction, run: _Run, batch: Batch, rewound: Rewound) -> int:
-    """Discard what was recorded since the point of a rewind, once, and return the number of its event."""
+def _rewind(tx: Transaction, run: _Run, batch: Batch, rewound: Rewound) -> tuple[_Run, int]:
+    """Discard what was recorded since the point of a rewind, once, and return the number of its event,
+    and the run without what a history has and was not recorded before the rewind.
+    """
     if run.rewind == rewound.salt and run.rewound_by is not None:
         # The task in which this batch was made for the first time came to nothing.
-        return run.rewound_by
+        return run, run.rewound_by
     by = rewound.by or max(run.tail.number, rewound.at) + 1
+    if run.tail.number >= by:
+        run = replace(run, tail=event_rows.cut(tx, run.tail, by))
     grants.discard(tx, run.id, rewound.at, batch.active_at, rewound.actor)
     _discard(tx, run, batch, rewound, by=by)
-    return by
+    return run, by
 
 
 def _discard(tx: Transaction, run: _Run, batch: Batch, rewound: Rewound, *, by: int) -> None:

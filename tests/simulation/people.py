@@ -25,6 +25,7 @@ from abeyance.core.ledger import Interrupt
 from abeyance.core.policy import EVERYTHING, Principal
 from abeyance.core.spec import GraphSpec
 from abeyance.errors import Unavailable
+from abeyance.records import runs
 from tests.simulation import purse
 from tests.simulation.chance import Chance
 from tests.simulation.promises import Promises
@@ -320,11 +321,15 @@ class People:
 
         return call
 
-    async def finds_the_end(self) -> None:
-        """Have it recorded that Temporal has ended the run, as a worker does in its rounds."""
+    async def finds_the_end(self) -> bool:
+        """Have it recorded that the run has ended, as a worker does in its rounds, and return whether it
+        is: Temporal may have had no room for what the run could not record itself.
+        """
         run_id = self._run.run_id
         described = await self._client.temporal.get_workflow_handle(run_id).describe()
-        await self._client.janitor.settle({run_id: described.run_id or ""})
+        await self._client.janitor.settle(described.raw_description.workflow_execution_info)
+        ended = {run_id: described.run_id or ""}
+        return not await self._client.records.read(runs.unsettled, ended)
 
     def _clear(self, who: Principal) -> Callable[[], Awaitable[Any]]:
         key = self._key()

@@ -314,7 +314,7 @@ class Promises:
             raise Broken(f"messages were accepted, and are lost: {lost}")
         if lost := self.migrated_to - self._versions:
             raise Broken(f"the run was said to be migrated, and was not: {lost}")
-        self.recorded.at_rest(execution, state)
+        self.recorded.hold(execution, state)
 
     def same_as_without_faults(self, other: Promises) -> None:
         """Hold a run against the same one to which nothing has happened: its status, and its values."""

@@ -29,6 +29,7 @@ from abeyance.records.tables import micros
 from abeyance.storage.converter import of_run
 from tests.simulation.execution import Execution
 from tests.simulation.payloads import CLEAR, SEALED, opened_payloads
+from tests.simulation.records import Kept
 from tests.simulation.resets import Reset
 from tests.simulation.server import Broken
 
@@ -154,11 +155,16 @@ class Recorded:
 
     def at_rest(self, execution: Execution, state: RunState) -> None:
         """Hold the records against the run, if all that it handed over is written."""
-        # An execution may end while the database is away: then the next one records the rest.
+        # An execution may end while the database is away: then the next one records the rest, or whoever
+        # finds its end.
         orders = {each.type for each in (*execution.left, *execution.activities.values())}
         owed = execution.server.records.owed
         if owed or names.RECORD_ACTIVITY in orders or execution.hears_of_activity:
             return
+        self.hold(execution, state)
+
+    def hold(self, execution: Execution, state: RunState) -> None:
+        """Hold the records against the run."""
         kept = execution.server.records.kept()
         is_behind = self._hold_events(kept.events)
         # What code does waits for other news.
@@ -213,6 +219,24 @@ class Recorded:
             )
         lacks = [_lacks(*pair) for pair in zip(recorded, parts, strict=True)]
         return any(lacks)
+
+    def is_reindexed(self, kept: Kept, anew: Kept) -> None:
+        """Hold the records against those that were made anew from the histories.
+
+        What a rewind has discarded may differ: of what a task did that came to nothing no history tells.
+        """
+        pairs = [
+            (kept.view, anew.view),
+            (kept.questions, anew.questions),
+            (kept.listed, anew.listed),
+            (
+                [each for each in kept.events if not each[1]],
+                [each for each in anew.events if not each[1]],
+            ),
+        ]
+        for due, found in pairs:
+            if found != due:
+                raise Broken(f"a reindex makes other records: {_differences(found, due)}")
 
     def has_receipt(self, execution: Execution, receipt: Receipt) -> None:
         """Hold a receipt against the records: they have the answer, or the database was away then."""

@@ -7,6 +7,7 @@ import contextlib
 import functools
 import os
 from collections.abc import Callable, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -97,7 +98,16 @@ class Records:
         self.owed = 0
         """How many times something may have to be taken back once the database is there again."""
         self._transaction = self._connection.begin()
-        own = insert(deployments).values(namespace="simulated", task_queue="simulation")
+        self._own("simulation")
+
+    def anew(self) -> Records:
+        """Return records that have nothing yet, in the same database."""
+        other = copy(self)
+        other._own("reindexed")
+        return other
+
+    def _own(self, queue: str) -> None:
+        own = insert(deployments).values(namespace="simulated", task_queue=queue)
         self._deployment = self._connection.execute(own.returning(deployments.c.id)).scalar_one()
         self._tx = Transaction(self._connection, self.documents, self._deployment)
 

@@ -22,6 +22,7 @@ from tests.simulation.people import People
 from tests.simulation.promises import Promises, Steps
 from tests.simulation.purse import Purse
 from tests.simulation.records import LATEST
+from tests.simulation.reindexing import reindex
 from tests.simulation.runner import QUEUE
 from tests.simulation.server import Broken, Server
 from tests.simulation.service import connected
@@ -33,6 +34,8 @@ _STEPS = 80
 QUIET = 0.15
 """The share of the schedules that are compared with a run to which nothing happens, if they can be."""
 _PATIENCE = 86_400.0
+_REINDEXED = 2
+"""The records of one of so many schedules are made anew at its end."""
 Kind: TypeAlias = Literal["any", "grants", "migrations"]
 """What a schedule is of: a random graph, an agent whose approvals may be remembered, or a random graph of
 which another version is deployed.
@@ -223,13 +226,26 @@ class Site:
                 each.result()
         await self._end(people)
         await self._afterwards(people)
-        execution = server.execution("r")
-        assert execution is not None
         # So long a batch of a worker that is gone may take.
         await asyncio.sleep(LATEST)
-        self.promises.kept_at_the_end(execution)
+        await self._hold(people)
         if purse is not None:
             server.note(f"{purse.granted} calls ran under a grant")
+
+    async def _hold(self, people: People) -> None:
+        """Hold the run that has ended, and what is recorded of it, against what is promised."""
+        server, promises = self.server, self.promises
+        execution = server.execution("r")
+        assert execution is not None
+        self.worker_comes()
+        worker = next(each for each in server.workers if each.is_up)
+        if not await people.finds_the_end():
+            await reindex(server, worker, "r", server.records)
+        promises.kept_at_the_end(execution)
+        if self.chance.origin % _REINDEXED == 1:
+            anew = server.records.anew()
+            await reindex(server, worker, "r", anew)
+            promises.recorded.is_reindexed(server.records.kept(), anew.kept())
 
     def _declare(self, spec: GraphSpec) -> None:
         """Make the graph of this schedule, or both of its versions."""

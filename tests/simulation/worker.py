@@ -27,7 +27,12 @@ from temporalio.common import (
     TypedSearchAttributes,
 )
 from temporalio.converter import DataConverter
-from temporalio.worker import WorkflowInstance, WorkflowInstanceDetails
+from temporalio.worker import (
+    Interceptor,
+    WorkflowInstance,
+    WorkflowInstanceDetails,
+    WorkflowInterceptorClassInput,
+)
 
 from abeyance import Graph
 from abeyance.records.batch import Batch
@@ -167,9 +172,15 @@ class Worker:
             self.server.note(f"{self.name} drops {execution.run_id} from its cache")
             self.evict(execution.run_id)
 
-    def _replayed(self, execution: Execution) -> Cached:
+    def replay(self, execution: Execution, interceptors: Sequence[Interceptor]) -> None:
+        """Replay what an execution has done, for who wants to know what it hands over."""
+        key = f"{execution.run_id} again"
+        self._cache[key] = self._replayed(execution, interceptors)
+        self.evict(key)
+
+    def _replayed(self, execution: Execution, interceptors: Sequence[Interceptor] = ()) -> Cached:
         """An instance that has replayed what was done so far, and did the same."""
-        cached = Cached(self._created(execution), len(execution.done))
+        cached = Cached(self._created(execution, interceptors), len(execution.done))
         for number, done in enumerate(execution.done):
             commands: list[Any] = []
             self._steps.begin()
@@ -207,7 +218,12 @@ class Worker:
     def _converter_of(self, execution: Execution) -> DataConverter:
         return of_run(self._converter, execution.workflow_id)
 
-    def _created(self, execution: Execution) -> WorkflowInstance:
+    def _created(
+        self, execution: Execution, interceptors: Sequence[Interceptor]
+    ) -> WorkflowInstance:
+        extern = {**self._extern}
+        given = WorkflowInterceptorClassInput(unsafe_extern_functions=extern)
+        around = [each.workflow_interceptor_class(given) for each in interceptors]
         info = workflow.Info(
             attempt=1,
             continued_run_id=execution.before.run_id if execution.before else None,
@@ -236,11 +252,11 @@ class Worker:
         details = WorkflowInstanceDetails(
             payload_converter_factory=self._converter._new_payload_converter,
             failure_converter_class=self._converter.failure_converter_class,
-            interceptor_classes=[],
+            interceptor_classes=[*filter(None, around)],
             defn=_DEFINITION,
             info=info,
             randomness_seed=execution.seed,
-            extern_functions=self._extern,
+            extern_functions=extern,
             disable_eager_activity_execution=False,
             worker_level_failure_exception_types=[],
             patch_activation_callback=None,
