@@ -420,3 +420,19 @@ def test_the_code_that_has_run_since_a_point(
     effects = discards.effects(told, len(before))
 
     assert {each.address.removeprefix("graph:g;node:"): each.attempts for each in effects} == ran
+
+
+def test_made_anew_a_rewind_has_its_number_before_which_less_was_recorded(
+    recorded: Recorded,
+) -> None:
+    """The database was away until the run was rewound to its start: that was the first it recorded."""
+    recorded.change(fill, batch(1, question("r", "q"), after=0, types=["run.started", OPENED]))
+    told_by = rewound(0).model_copy(update={"by": 1})
+    again = batch(2, question("r", "q"), after=0, types=["run.started", OPENED], rewound=told_by)
+
+    recorded.change(fill, again)
+
+    assert events(recorded, discarded=True) == [
+        *((1, "run.rewound", None), (2, "run.started", None), (3, OPENED, None))
+    ]
+    assert statuses(recorded) == {"r.q": "open"}

@@ -158,3 +158,39 @@ def test_what_came_after_a_rewind_is_taken_back_to_the_rewind(
         assert kept(recorded) == ([*KNOWN[0], "run.rewound"], KNOWN[1])
     else:
         assert kept(recorded) == seen
+
+
+def test_what_a_run_has_left_of_its_end_takes_back_what_it_does_not_know(
+    recorded: Recorded,
+) -> None:
+    recorded.write(FIRST, LOST)
+    known = (question("r", "q", status="cancelled"), question("r", "p", status="cancelled"))
+    ended = ["interrupt.cancelled", "interrupt.cancelled", "run.cancelled"]
+    view = run_view("r", status="cancelled")
+    left = batch(3, *known, after=1, types=ended, before=2, task=f"{EXECUTION}/11", view=view)
+
+    recorded.change(end, [left])
+    once = kept(recorded)
+    recorded.change(end, [left])
+
+    assert once == (["run.started", OPENED, *ended], {"r.q": "cancelled", "r.p": "cancelled"})
+    assert kept(recorded) == once
+
+
+@pytest.mark.parametrize("by", ["itself", "Temporal"])
+def test_the_end_of_an_earlier_execution_is_not_that_of_the_run(
+    recorded: Recorded, by: str
+) -> None:
+    recorded.write(FIRST)
+    assert recorded.read(runs.unsettled, {"r": EXECUTION}) == {"r"}
+    if by == "itself":
+        view = run_view("r", status="failed")
+        recorded.write(batch(2, after=1, types=["run.failed"], before=2, view=view))
+    else:
+        view = run_view("r", status="terminated")
+        recorded.change(end, [End(origin="r-first", view=view, execution=EXECUTION)])
+
+    assert recorded.read(runs.unsettled, {"r": EXECUTION}) == set()
+    assert recorded.read(runs.unsettled, {"r": "retried or rewound"}) == {"r"}
+    assert recorded.read(runs.ended, "r", execution=EXECUTION) is not None
+    assert recorded.read(runs.ended, "r", execution="retried or rewound") is None
