@@ -224,15 +224,22 @@ class Recorded:
         """Hold the records against those that were made anew from the histories.
 
         What a rewind has discarded may differ: of what a task did that came to nothing no history tells.
+        So may the numbers of what comes then, if no run was told under which the rewind was recorded.
         """
+        has_rewinds = any(type_ == _REWOUND for _, _, type_, *_ in kept.events)
+        due_events, events_ = (
+            [
+                (None if has_rewinds else number, *told)
+                for number, by, *told in each.events
+                if not by
+            ]
+            for each in (kept, anew)
+        )
         pairs = [
             (kept.view, anew.view),
             (kept.questions, anew.questions),
             (kept.listed, anew.listed),
-            (
-                [each for each in kept.events if not each[1]],
-                [each for each in anew.events if not each[1]],
-            ),
+            (due_events, events_),
         ]
         for due, found in pairs:
             if found != due:
