@@ -201,9 +201,12 @@ def tell_asked_again(
 
 
 def void(step: Step, id_: str) -> None:
-    """Note that the answer to a question counts no more, because it is asked again."""
+    """Note that the answer to a question counts no more, because it is asked again, unless the run has
+    forgotten it.
+    """
     book = step.run.ledger.settled
-    book[id_] = replace(book[id_], settled_reason=ledger.ASKED_AGAIN)
+    if (settled := book.get(id_)) is not None:
+        book[id_] = replace(settled, settled_reason=ledger.ASKED_AGAIN)
 
 
 def ask_anew(

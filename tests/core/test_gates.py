@@ -188,6 +188,22 @@ def test_several_gates_are_asked_again_from_the_first_that_showed_something_else
     )
 
 
+def test_a_gate_is_asked_again_though_the_run_keeps_no_settled_question_of_it() -> None:
+    audit = approving("audit", prompt="Is {order_id} known?", capability="audit")
+    graph = forked((audit, approving(), "pay"), ("other",))
+    run = Gated(graph, limits=Limits(settled_kept=1))
+    run.says(BOSS, "audit")
+    run.pause()
+    run.says(APPROVER, "ask")
+    run.finish("other", {"order_id": "B-8"})
+    run.resume()
+    run.says(BOSS, "audit")
+    run.says(APPROVER, "ask")
+
+    assert run.reopened == ["audit"]
+    assert run.ran_with("pay") == [(250, "B-8")]
+
+
 def test_where_a_deadline_leads_is_behind_the_gates_before_it() -> None:
     audit = approving("audit", prompt="Is {order_id} known?", capability="audit")
     asking = approving(timeout=60, on_timeout=GoTo(node="other"))

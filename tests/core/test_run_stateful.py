@@ -225,7 +225,11 @@ class Runs(Peopled):
         self.notice_what_is_due()
         before = self.state
         self.end(Finished, visit=visit, patch={"log": ["late"]})
-        assert replace(self.state, updated_at=before.updated_at) == before
+        after = replace(self.state, updated_at=before.updated_at)
+        if before.ending is not None and after.ending is not None:
+            # What stopped code has come to is kept for a retry.
+            after = replace(after, ending=replace(after.ending, outcomes=before.ending.outcomes))
+        assert after == before
 
     @precondition(lambda self: self.watch.opened)
     @rule(
