@@ -106,7 +106,7 @@ class Janitor:
     async def settle(self, *executions: WorkflowExecutionInfo) -> int:
         """Record the ends of those of these runs that have ended, and return how many were new.
 
-        The last of their `executions` that is given has to be the newest.
+        Of a run with several `executions` the newest comes last.
         """
         newest = {each.execution.workflow_id: each.execution.run_id for each in executions}
         missed = await self._records.read(runs.unsettled, newest)

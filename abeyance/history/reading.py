@@ -57,7 +57,7 @@ async def events_of(
 
 
 async def explained(temporal: TemporalClient, run_id: str, batch: Batch) -> Batch:
-    """Return a batch with what the reset says of which it tells, if it tells of one. Raises RPCError."""
+    """Return a batch with who rewound the run, if it tells of a rewind, by its reset. Raises RPCError."""
     rewound = batch.rewound
     if rewound is None:
         return batch

@@ -46,8 +46,7 @@ def end(tx: Transaction, ends: Iterable[End | Batch]) -> int:
     ended = 0
     for each in ends:
         if isinstance(each, Batch):
-            write_left(tx, each)
-            ended += 1
+            ended += write_left(tx, each)
             continue
         if (batch := _batch(tx, each)) is not None:
             write(tx, [batch])

@@ -82,20 +82,21 @@ def write(tx: Transaction, batches: Sequence[Batch]) -> list[Written]:
     return [_write(tx, batch) for batch in batches]
 
 
-def write_left(tx: Transaction, batch: Batch) -> None:
-    """Write the batch that a run has left at its end, which has all its questions.
+def write_left(tx: Transaction, batch: Batch) -> bool:
+    """Write the batch that a run has left at its end, and return whether it was not there yet.
 
-    Others were asked in a task that came to nothing, and nobody is there any more to be told of them.
+    It has all questions of the run. Others were asked in a task that came to nothing, and are deleted.
     """
     lock(tx.connection)
     run = _run(tx, batch)
-    if run is None:
-        return
+    if run is None or batch.number <= run.latest:
+        return False
     if batch.rewound is None:
         known = {view.id for view in batch.questions}
         strays = [id_ for id_ in question_rows.strays(tx, run.id, batch) if id_ not in known]
         batch = batch.model_copy(update={"gone": [*batch.gone, *strays]})
     _write(tx, batch)
+    return True
 
 
 def fill(tx: Transaction, batch: Batch) -> None:
@@ -232,8 +233,8 @@ def _of_strays(tx: Transaction, run: _Run, batch: Batch) -> Batch:
 
 
 def _rewind(tx: Transaction, run: _Run, batch: Batch, rewound: Rewound) -> tuple[_Run, int]:
-    """Discard what was recorded since the point of a rewind, once, and return the number of its event,
-    and the run without what a history has and was not recorded before the rewind.
+    """Discard what was recorded since the point of a rewind, once. Return the run, and the number of the
+    rewind's event. A history may have events that were not recorded before the rewind: these are deleted.
     """
     if run.rewind == rewound.salt and run.rewound_by is not None:
         # The task in which this batch was made for the first time came to nothing.

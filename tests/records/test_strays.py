@@ -169,9 +169,9 @@ def test_what_a_run_has_left_of_its_end_takes_back_what_it_does_not_know(
     view = run_view("r", status="cancelled")
     left = batch(3, *known, after=1, types=ended, before=2, task=f"{EXECUTION}/11", view=view)
 
-    recorded.change(end, [left])
+    assert recorded.change(end, [left]) == 1
     once = kept(recorded)
-    recorded.change(end, [left])
+    assert recorded.change(end, [left]) == 0
 
     assert once == (["run.started", OPENED, *ended], {"r.q": "cancelled", "r.p": "cancelled"})
     assert kept(recorded) == once
