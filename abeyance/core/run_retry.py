@@ -212,13 +212,16 @@ def _done_again(
 def begin_era(run: RunState, era: str, now: datetime) -> None:
     """Renew the digests of what is open, so that an answer to what people were shown before is stale.
 
-    Open questions have the time that they had left: else one beside could expire now, and end the run.
+    What is open or held has the time that it had left: else one beside could be over now, and end the run
+    or the branch that asks what it was rewound to.
     """
     run.era = era
     for entry in list(run.ledger.open.values()):
         digest = ledger.digest_of(entry.address, entry, era)
         again = replace(entry, digest=digest)
-        if entry.held is None:
+        if (until := entry.held_until) is not None:
+            again = replace(again, held_until=until + (now - run.updated_at))
+        else:
             again = deadlines.with_time_left(again, run.updated_at, now)
         run.ledger.open[entry.id] = again
 

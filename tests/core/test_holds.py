@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from core_drive import ROOT, Drive, asked, at, chain, gate, graph
 
-from abeyance.core import events, idempotency, replies, run_retry
+from abeyance.core import events, idempotency, machine, replies, run_retry
 from abeyance.core.events import Responded
 from abeyance.core.json import Json, rfc3339, sha256
 from abeyance.core.ledger import Interrupt, InterruptTable, Ledger
@@ -305,9 +305,10 @@ def test_code_that_asks_the_same_again_leaves_the_answer_held() -> None:
     assert run.orders("code")[-1].own_answers == {"ask": YES}
 
 
-def test_a_rewind_changes_nothing_of_a_yes_that_is_held() -> None:
+def test_a_yes_that_is_held_has_the_time_left_that_it_had_before_a_rewind() -> None:
     run = holding()
+    machine.advance(run.state, events.Paused(now=at(20), actor="ada"))
 
     run_retry.begin_era(run.state, "1", at(1_000))
 
-    assert (run.open("ask").status, run.open("ask").held_until) == ("held", at(600))
+    assert (run.open("ask").status, run.open("ask").held_until) == ("held", at(1_580))
