@@ -221,6 +221,7 @@ class _Found:
             )
             raise invalid([{"pointer": "/sum", "message": message, "in": "query"}])
         totals = {path: Total() for path in paths}
+        paths = [*totals]
         with_answers = any(map(_is_of_answer, paths))
         can_pick = _can_pick(self._tx, paths)
         is_whole = True

@@ -291,6 +291,8 @@ def test_sums_are_exact_of_the_whole_report_and_on_its_first_page(recorded: Reco
     assert (page.sums["reason.nothing"].sum, page.sums["reason.nothing"].rows) == ("0", 0)
     # A text is there, and no number.
     assert page.unknown_fields == ["reason.nothing"]
+    twice = report(recorded, limit=1, sums=["reason.amount", "reason.nothing", "reason.amount"])
+    assert (twice.sums, twice.unknown_fields) == (page.sums, page.unknown_fields)
     both = report(recorded, limit=1, fields=["reason.amount"], sums=["reason.nothing"])
     assert both.unknown_fields == ["reason.amount", "reason.nothing"]
     assert report(recorded, cursor=page.next_cursor, limit=1, sums=["reason.amount"]).sums == {}
