@@ -261,13 +261,13 @@ async def rewind(run_id: RunId, call: CallDep, body: RewindBody) -> views.Rewind
     of the values right after that, as `PATCH /values` does. This requires every capability in the run's
     `guarded_by`; with `dry_run`, which changes nothing, it requires `runs:read`.
     """
-    graph = None
     if body.dry_run:
         require(call.caller, policy.READ)
     else:
         await require_course(call.caller, call.client, run_id)
-        if body.patch:
-            graph = call.backend.graph(await call.client.run(run_id).graph_of() or "")
+    graph = None
+    if body.patch:
+        graph = call.backend.graph(await call.client.run(run_id).graph_of() or "")
     run = call.client.run(run_id, graph)
     room = _room(call.backend)
     try:

@@ -354,10 +354,11 @@ async def test_a_run_is_rewound_over_temporal_and_over_http(begin: Begin) -> Non
     await run.respond(asked.id, {"approved": True})
     ended = await run.wait()
 
-    tried = await run.rewind(to=asked.id, dry_run=True)
+    tried = await run.rewind(to=asked.id, patch={"amount": 4}, dry_run=True)
     assert await run.wait() == ended
-    wrong = run.rewind(to=asked.id, patch={"amount": "much"})
-    assert await refused(wrong) == Code.INVALID_INPUT
+    for dry_run in (True, False):
+        wrong = run.rewind(to=asked.id, patch={"amount": "much"}, dry_run=dry_run)
+        assert await refused(wrong) == Code.INVALID_INPUT
     done = await run.rewind(to=asked.id, patch={"amount": 4})
 
     assert (tried.discards, tried.effects) == (done.discards, done.effects)
