@@ -8,6 +8,7 @@ from __future__ import annotations
 READ_GRAPH_ACTIVITY = "read-graph"
 WRITE_ANSWERS_ACTIVITY = "write-answers"
 READ_JOURNALS_ACTIVITY = "read-journals"
+READ_REWIND_ACTIVITY = "read-rewind"
 RECORD_ACTIVITY = "record"
 NOTIFICATION_WORKFLOW = "Notification"
 """The only workflow type beside those of runs, which are the names of their graphs."""

@@ -294,6 +294,13 @@ class LostAttempts(Record):
     journal: Journal
 
 
+class StartPatch(Record):
+    """The values that a principal set as they rewound a run to its start."""
+
+    by: str
+    patch: dict[str, Any]
+
+
 ErasureState: TypeAlias = Literal["erasing", "erased"]
 """Whether the erasure of a run is under way or done."""
 

@@ -25,6 +25,7 @@ from abeyance.activities.attempt import LEAVES_WITHIN
 from abeyance.activities.maintenance import (
     GraphActivities,
     read_journals,
+    read_rewind,
 )
 from abeyance.activities.node import NodeActivities
 from abeyance.activities.notification import AnnouncingActivities, NotificationActivities
@@ -166,6 +167,7 @@ def make_worker(
             graph_activities.read,
             graph_activities.write,
             read_journals,
+            read_rewind,
             recording.record,
             AnnouncingActivities(temporal, settings.task_queue, notifications).announce,
         ],

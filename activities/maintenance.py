@@ -14,6 +14,7 @@ from abeyance import names, wire
 from abeyance.activities.heartbeat import journal_in
 from abeyance.authoring.graph import Graph
 from abeyance.history.description import described_by_server
+from abeyance.history.reading import start_patch
 from abeyance.runtime import answering, graph_today
 from abeyance.storage.converter import of_run, storage_code
 
@@ -56,6 +57,14 @@ async def read_journals(order: wire.ReadJournals) -> dict[str, wire.LostAttempts
         for pending in description.pending_activities
         if pending.activity_id in order.visits and pending.state in _WAITING and _was_tried(pending)
     }
+
+
+@activity.defn(name=names.READ_REWIND_ACTIVITY)
+async def read_rewind(count: int) -> wire.StartPatch | None:
+    """Return the values that were set as a run was rewound to its start, by the number of its reset."""
+    info = activity.info()
+    run_id, execution = info.workflow_id or "", info.workflow_run_id or ""
+    return await start_patch(activity.client(), run_id, execution, count)
 
 
 def _was_tried(pending: PendingActivityInfo) -> bool:

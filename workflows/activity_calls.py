@@ -158,6 +158,18 @@ async def read_journals(stopping: Sequence[RunningCode]) -> None:
         each.lost = lost.get(each.input.address)
 
 
+async def read_rewind(count: int) -> wire.StartPatch | None:
+    """Return the values that were set as the run was rewound to its start, by that reset."""
+    patched: wire.StartPatch | None = await workflow.execute_activity(
+        names.READ_REWIND_ACTIVITY,
+        count,
+        result_type=wire.StartPatch | None,  # type: ignore[arg-type]
+        start_to_close_timeout=_READ_WITHIN,
+        retry_policy=RetryPolicy(maximum_interval=timedelta(seconds=5)),
+    )
+    return patched
+
+
 async def report_of(running: RunningCode, taken: Orders) -> wire.VisitReport:
     """Wait for the end of a visit, and return its report."""
     visit_input = running.input

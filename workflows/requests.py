@@ -63,6 +63,15 @@ class Orders:
         # Fixed at the start of the run, so that replays decide the same.
         self._takes_sealed_only = start.stamp is not None
         self._execution = workflow.info().first_execution_run_id
+        self.takes_updates = True
+
+    def check_update(self, name: str, stamp: wire.Stamp | None) -> None:
+        """Raise the Refusal of an update without a valid stamp, or before the run has started."""
+        self.check(name, stamp)
+        if not self.takes_updates:
+            raise Refusal(
+                Code.UNAVAILABLE, "The run is being rewound to its start: repeat the request."
+            )
 
     def check(self, name: str, stamp: wire.Stamp | None) -> None:
         """Raise the Refusal of a request without a valid stamp."""

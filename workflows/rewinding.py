@@ -26,6 +26,11 @@ class Rewinds:
         self._is_new()
 
     @property
+    def count(self) -> int:
+        """How many they are."""
+        return self._known
+
+    @property
     def is_redone(self) -> bool:
         """Whether a task is done again by which the run may ask the question that it was rewound to."""
         return bool(self._salt)

@@ -9,8 +9,7 @@ whose type is the code: any other exception fails the workflow task, which the s
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -23,13 +22,8 @@ from temporalio.exceptions import ApplicationError
 with workflow.unsafe.imports_passed_through():
     from abeyance import commands, names, projections, views, wire
     from abeyance.commands import as_events
-    from abeyance.core import (
-        effects,
-        events,
-        idempotency,
-        lifecycle,
-        machine,
-    )
+    from abeyance.core import effects, events, idempotency, lifecycle, machine
+    from abeyance.core.policy import Principal
     from abeyance.core.spec import GraphSpec
     from abeyance.core.state import RunState, joined
     from abeyance.errors import Refusal
@@ -54,10 +48,6 @@ with workflow.unsafe.imports_passed_through():
 _SHORTEST_TIMER: Final = timedelta(milliseconds=1)
 _READ_FIRST: Final[frozenset[effects.StopReason]] = frozenset({"pause", "rotation"})
 """Why code is stopped that runs again later: the run needs what it has done."""
-_node_logger: Final = workflow.LoggerAdapter(logging.getLogger("abeyance.node"), None)
-"""Logs nothing while a history is replayed."""
-# Its lines are those of `activities.heartbeat`.
-_node_logger.workflow_info_on_message = False
 
 
 @of_any_type
@@ -124,7 +114,14 @@ class AgentRun(Updates):
         self._is_reseeded = self._rewinds.begin(self._state)
         self._loop = asyncio.get_running_loop()
         workflow.register_random_seed_callback(self._reset)
-        self._advance(event)
+        # What comes before the run has started, if that has to wait.
+        self._early: list[tuple[events.Event, bool]] | None = None
+        if self._is_reseeded and carried is None:
+            self._is_reseeded, self._orders.takes_updates = False, False
+            self._early = []
+            self._spawn(self._start_again(now))
+        else:
+            self._advance(event)
         self._spawn(self._recorder.take_back(lambda: (self._state, self._start)))
 
     @workflow.query(
@@ -289,7 +286,7 @@ class AgentRun(Updates):
         # The graph of today is known later, and checked then.
         event = as_events.migrated(order, workflow.now(), spec=self._state.spec, patch={})
         with requests.refusals_as_application_errors():
-            self._orders.check("migrate", order.stamp)
+            self._orders.check_update("migrate", order.stamp)
             called = None if order.dry_run else idempotency.earlier(self._state.keys, event)
         if called is not None:
             raise requests.replayed(self._unmoved())
@@ -299,6 +296,19 @@ class AgentRun(Updates):
     def _unmoved(self) -> views.Migration:
         version = self._start.graph_version
         return views.Migration(run_id=self._state.run_id, before=version, after=version)
+
+    async def _start_again(self, now: datetime) -> None:
+        """Start after a rewind to the start, with the values that were set with it."""
+        patched = await activity_calls.read_rewind(self._rewinds.count)
+        early, self._early = self._early, None
+        self._orders.takes_updates = self._is_reseeded = True
+        edit = None
+        if patched is not None:
+            by, version = Principal(subject=patched.by), self._state.root.version
+            edit = events.ValuesEdited(now=now, principal=by, patch=patched.patch, version=version)
+        self._advance(events.Started(now=now, edit=edit))
+        for event, is_local in early or ():
+            self._feed(event, is_local=is_local)
 
     def _reset(self, seed: int) -> None:
         # The SDK calls this outside of the loop, and wakes nobody.
@@ -312,6 +322,9 @@ class AgentRun(Updates):
         self._is_dirty = self._is_reseeded = True
 
     def _feed(self, event: events.Event, *, is_local: bool = False) -> None:
+        if self._early is not None:
+            self._early.append((event, is_local))
+            return
         self._rewinds.notice(self._state)
         self._is_local &= is_local
         if self._history.grew(is_local=is_local):
@@ -335,7 +348,7 @@ class AgentRun(Updates):
 
     def _check_sealed(self, name: str, order: wire.Request | None) -> None:
         with requests.refusals_as_application_errors():
-            self._orders.check(name, None if order is None else order.stamp)
+            self._orders.check_update(name, None if order is None else order.stamp)
 
     def _feed_signal(self, name: events.Signal, argument: RawValue) -> None:
         try:
@@ -369,14 +382,7 @@ class AgentRun(Updates):
             self._perform(effect, event.now)
         if not isinstance(event, events.VisitBlocked):
             # What a worker reports it has logged.
-            self._log_blocked(new_effects)
-
-    def _log_blocked(self, new_effects: Sequence[effects.Effect]) -> None:
-        text = "run=%s address=%s code=%s | %s: %s"
-        for effect in new_effects:
-            if isinstance(effect, effects.Publish) and effect.type == "node.blocked":
-                where, why = (self._state.run_id, effect.address), effect.data
-                _node_logger.warning(text, *where, why["code"], names.BLOCKED_LINE, why["message"])
+            visibility.log_blocked(self._state.run_id, new_effects)
 
     def _perform(self, effect: effects.Effect, now: datetime) -> None:
         match effect:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import logging
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from temporalio import workflow
@@ -13,6 +14,7 @@ from temporalio.exceptions import ApplicationError
 with workflow.unsafe.imports_passed_through():
     from abeyance import names, projections, wire
     from abeyance.core import policy
+    from abeyance.core.effects import Effect, Publish
     from abeyance.core.json import Json, size
     from abeyance.core.ledger import DUE
     from abeyance.core.spec import FunctionNode, OnTimeout
@@ -26,6 +28,10 @@ with workflow.unsafe.imports_passed_through():
     from abeyance.workflows.details import details
 
 _MEMO_BYTES: Final = 12_000
+_node_logger: Final = workflow.LoggerAdapter(logging.getLogger("abeyance.node"), None)
+"""Logs nothing while a history is replayed."""
+# Its lines are those of `activities.heartbeat`.
+_node_logger.workflow_info_on_message = False
 _STATUS: Final = SearchAttributeKey.for_keyword(names.STATUS)
 
 
@@ -43,6 +49,15 @@ def timer_summary(state: RunState) -> str:
     if pause is not None and pause[1] == moment:
         return truncate(f"next attempt at {pause[0]}", 200)
     return "grace of the ending" if state.ending is not None else "deadline of the pause"
+
+
+def log_blocked(run_id: str, new_effects: Sequence[Effect]) -> None:
+    """Log the visits that have just been blocked."""
+    text = "run=%s address=%s code=%s | %s: %s"
+    for effect in new_effects:
+        if isinstance(effect, Publish) and effect.type == "node.blocked":
+            where, why = (run_id, effect.address), effect.data
+            _node_logger.warning(text, *where, why["code"], names.BLOCKED_LINE, why["message"])
 
 
 def failure_message(failure: Failure | None) -> str:

@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import ResetReapplyExcludeType, ResetReapplyType
 from temporalio.api.history.v1 import HistoryEvent, WorkflowExecutionStartedEventAttributes
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
+from temporalio.converter import DataConverter
 
 from abeyance import views, wire
 from abeyance.client.deployment import Deployment
 from abeyance.client.eviction import Room
 from abeyance.commands import REWIND_TO_START
-from abeyance.core import idempotency, replies
+from abeyance.core import edits, idempotency, replies
+from abeyance.core.json import Json
+from abeyance.core.spec import GraphSpec
 from abeyance.core.state import Status
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.history import resets
 from abeyance.history.description import RPC, RunDescription
-from abeyance.history.reading import events_of
+from abeyance.history.reading import events_of, sealed
 from abeyance.history.resets import Continued, Point, Told
 from abeyance.records import discards
 from abeyance.records.claims import Claim
@@ -43,8 +46,7 @@ class Plan:
     """A rewind of a run: what it discards, and the event of an execution to reset to.
 
     `described` is the run before the plan, and `rewound_by` its latest rewind. `event` is None if nothing
-    has happened since the point. `under_way` is the code that the run had begun there, by address, and
-    that begins again.
+    has happened since the point.
     """
 
     described: RunDescription
@@ -53,14 +55,15 @@ class Plan:
     execution: str
     history: Sequence[HistoryEvent]
     event: int | None
-    under_way: Sequence[str]
 
 
-async def planned(deployment: Deployment, run_id: str, to: str) -> Plan:
-    """Return the rewind of a run to a question, or to its start.
+async def planned(
+    deployment: Deployment, run_id: str, to: str, *, patch: Mapping[str, Json]
+) -> Plan:
+    """Return the rewind of a run to a question, or to its start. `patch` are values that it sets.
 
-    Raises `unknown_run`, `unknown_interrupt`, `gone` if Temporal does not have the history any more, and
-    Unavailable.
+    Raises `unknown_run`, `unknown_interrupt`, `gone` if Temporal does not have the history any more, the
+    refusals of the patch, `not_stopped` for one where code begins again at once, and Unavailable.
     """
     records, keeps = deployment.records, False
     # Another rewind that the description does not have comes into the records after this.
@@ -92,9 +95,24 @@ async def planned(deployment: Deployment, run_id: str, to: str) -> Plan:
             kept = await records.read(discards.kept, run_id, tasks, keeps=keeps)
         since, effects, under_way = await records.read(discards.since, run_id, kept)
         # That a run has ended is no event yet where the records do not have it.
-        if described.is_running and all(event.type in _NEWS for event in since):
+        is_there = described.is_running and all(event.type in _NEWS for event in since)
+        if is_there and not (patch and to == REWIND_TO_START):
             found, since, effects = None, [], []
         view = view.model_copy(update={"discards": since, "effects": effects})
+    if patch and to == REWIND_TO_START:
+        if found is None:
+            raise Unavailable(
+                f"no worker has begun the run {run_id!r}: start one, and repeat the call"
+            )
+        await _refuse_at_start(
+            of_run(deployment.line.temporal.data_converter, run_id), history, patch
+        )
+    elif patch and under_way:
+        raise Refusal(
+            Code.NOT_STOPPED,
+            f"The values cannot be edited at {to!r}, because code was under way there, which begins "
+            f"again: {', '.join(under_way)}. Rewind without a patch, pause the run, and edit them then.",
+        )
     return Plan(
         described=described,
         rewound_by=None if before is None else before.rewound_by,
@@ -102,8 +120,15 @@ async def planned(deployment: Deployment, run_id: str, to: str) -> Plan:
         execution=execution,
         history=history,
         event=None if found is None else found.event,
-        under_way=under_way,
     )
+
+
+async def _refuse_at_start(
+    converter: DataConverter, history: Sequence[HistoryEvent], patch: Mapping[str, Json]
+) -> None:
+    kinds = [wire.StartRun, GraphSpec, dict[str, dict[str, Any]]]
+    _, spec, values = await converter.decode(_begun(history).input.payloads[:3], kinds)
+    edits.refuse_patch(spec, values[f"graph:{spec.name}"], patch)
 
 
 async def refuse(deployment: Deployment, plan: Plan) -> None:
@@ -117,17 +142,6 @@ async def refuse(deployment: Deployment, plan: Plan) -> None:
             Code.NOT_RUNNING,
             "The run is ending, so it cannot be rewound now: repeat the call when it has ended.",
             run_status=str(Status.ENDING),
-        )
-
-
-def refuse_patch(plan: Plan) -> None:
-    """Raise `not_stopped` if code runs again at once, so that the values cannot be edited there."""
-    if plan.under_way:
-        raise Refusal(
-            Code.NOT_STOPPED,
-            f"The values cannot be edited at {plan.view.to!r}, because code was under way there, which "
-            f"begins again: {', '.join(plan.under_way)}. Rewind without a patch, pause the run, and edit "
-            "them then.",
         )
 
 
@@ -154,10 +168,16 @@ async def was_done(deployment: Deployment, run_id: str, mark: str | None) -> boo
 
 
 async def carry_out(
-    deployment: Deployment, plan: Plan, *, by: str, mark: str | None, room: Room
+    deployment: Deployment,
+    plan: Plan,
+    patch: Mapping[str, Json],
+    *,
+    by: str,
+    mark: str | None,
+    room: Room,
 ) -> bool:
     """Reset the run, and wait a moment until people can read that. Return False if another rewind came
-    first, which they can read: it has to be planned anew.
+    first, which they can read: it has to be planned anew. `patch` are values that it has at its start.
 
     An ended run takes its place among the active runs and in its conversation again. Raises
     `conversation_busy`, `too_many_runs`, `gone`, and Unavailable.
@@ -165,14 +185,20 @@ async def carry_out(
     described, run_id, line = plan.described, plan.view.run_id, deployment.line
     if plan.event is None:
         return True
-    start = await _start(deployment, run_id, plan.history)
+    converter = of_run(line.temporal.data_converter, run_id)
+    start = await _start(converter, plan.history)
     if not described.is_running:
         await deployment.executions.capacity.make_room(run_id, room)
         await _claim(deployment, start)
     request = ResetWorkflowExecutionRequest(
         namespace=line.temporal.namespace,
         workflow_execution=WorkflowExecution(workflow_id=run_id, run_id=plan.execution),
-        reason=resets.reason(by=by, to=plan.view.to, key=mark),
+        reason=resets.reason(
+            by=by,
+            to=plan.view.to,
+            key=mark,
+            patch=await sealed(converter, patch) if patch else None,
+        ),
         workflow_task_finish_event_id=plan.event,
         request_id=uuid.uuid4().hex,
         reset_reapply_type=ResetReapplyType.RESET_REAPPLY_TYPE_NONE,
@@ -236,10 +262,7 @@ async def _row(deployment: Deployment, run_id: str) -> discards.Standing:
     return found
 
 
-async def _start(
-    deployment: Deployment, run_id: str, history: Sequence[HistoryEvent]
-) -> wire.StartRun:
-    converter = of_run(deployment.line.temporal.data_converter, run_id)
+async def _start(converter: DataConverter, history: Sequence[HistoryEvent]) -> wire.StartRun:
     (start,) = await converter.decode(_begun(history).input.payloads[:1], [wire.StartRun])
     assert isinstance(start, wire.StartRun)  # noqa: S101 it is decoded as one
     return start

@@ -252,7 +252,7 @@ class WorkflowRpc:
         the key; else the run detects it. Raises `queue_full` if the run has not processed earlier ones,
         and `payload_too_large` for what Temporal does not take.
         """
-        self._check_size(order)
+        self.check_size(order)
         first = (await self.cached_run(run_id)).first
         if key is not None and self._sent.get((first, key), digest) != digest:
             raise conflict(key)
@@ -286,7 +286,7 @@ class WorkflowRpc:
 
         Raises the run's Refusal, RunEnded, and the refusals `unknown_run` and `payload_too_large`.
         """
-        self._check_size(order)
+        self.check_size(order)
         update_id = uuid.uuid4().hex
         few = self._updates.setdefault(run_id, asyncio.Semaphore(_UPDATES_AT_ONCE))
 
@@ -323,7 +323,8 @@ class WorkflowRpc:
             return order
         return order.stamped(wire.Stamp(order=name, execution=execution))
 
-    def _check_size(self, order: wire.Request) -> None:
+    def check_size(self, order: wire.Request) -> None:
+        """Raise `payload_too_large` for a command that no history has room for."""
         # The server gives the worker also an update that cannot be in a history, and meanwhile the run
         # takes no other. With a storage, a reference is all that the server gets.
         if self.temporal.data_converter.external_storage is not None:

@@ -276,9 +276,8 @@ class TemporalRun(RunReader):
             policy.demand_only(
                 principal, policy.READ, doing="try a rewind of the run", why="It reads the run."
             )
-            plan = await rewinds.planned(self._deployment, self.run_id, order.to)
-            if await self._rewinding_patch(order):
-                rewinds.refuse_patch(plan)
+            patch = await self._rewinding_patch(order)
+            plan = await rewinds.planned(self._deployment, self.run_id, order.to, patch=patch)
             return plan.view.model_copy(update={"dry_run": True})
         asked = [entry.requested_capability for entry in await self.interrupts()]
         guards = await self.guarded_by(anew=True)
@@ -288,18 +287,18 @@ class TemporalRun(RunReader):
         done = views.Rewind(run_id=self.run_id, to=order.to)
         by = principal.subject
         while not await rewinds.was_done(self._deployment, self.run_id, mark):
-            plan = await rewinds.planned(self._deployment, self.run_id, order.to)
+            plan = await rewinds.planned(self._deployment, self.run_id, order.to, patch=patch)
             await rewinds.refuse(self._deployment, plan)
-            if patch:
-                rewinds.refuse_patch(plan)
-            if await rewinds.carry_out(self._deployment, plan, by=by, mark=mark, room=room):
+            first = patch if order.to == commands.REWIND_TO_START else {}
+            if await rewinds.carry_out(self._deployment, plan, first, by=by, mark=mark, room=room):
                 done = plan.view
                 break
-        if patch:
+        if patch and order.to != commands.REWIND_TO_START:
             await self._patch_rewound(order.to, patch, principal, mark)
         return done
 
     async def _rewinding_patch(self, order: commands.RewindBody) -> Mapping[str, Json]:
+        self._line.check_size(order)
         patch = await self.checked_patch(order.patch) if order.patch else {}
         if patch and self._graph is not None:
             # The worker would refuse it when the run is rewound already.

@@ -260,14 +260,6 @@ class RewindBody(Request):
     patch: dict[str, Value] = Field(default_factory=dict)
     dry_run: bool = Field(default=False, strict=True)
 
-    @model_validator(mode="after")
-    def _has_stopped(self) -> Self:
-        if self.patch and self.to == REWIND_TO_START:
-            raise ValueError(
-                "a run goes on at once from its start: start a new run with other input"
-            )
-        return self
-
 
 # About questions: answers, deadlines, claims, assignees, delegations
 

@@ -11,6 +11,7 @@ ends a claim. It changes who votes only if that is asked for, by who could answe
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import assert_never
@@ -30,7 +31,7 @@ from abeyance.core.json import Json, rfc3339
 from abeyance.core.ledger import Claim, Interrupt, Ledger, digest_of
 from abeyance.core.policy import CONTROL, Principal, lacks, may_not, refuse_without_control
 from abeyance.core.replies import unknown
-from abeyance.core.spec import Default, GoTo
+from abeyance.core.spec import Default, GoTo, GraphSpec
 from abeyance.core.state import RunState, Status
 from abeyance.core.step import Step
 from abeyance.core.terms import BusinessTime
@@ -65,14 +66,19 @@ def refuse_values(state: RunState, event: events.ValuesEdited) -> None:
             f"{state.root.version} now. Read the run again.",
             version=state.root.version,
         )
-    if faults := items.misfits(state.spec, event.taken):
+    refuse_patch(state.spec, state.root.values, event.taken)
+
+
+def refuse_patch(spec: GraphSpec, values: Mapping[str, Json], patch: Mapping[str, Json]) -> None:
+    """Raise `invalid_input` or `read_only_field` for fields that a person cannot set so."""
+    if faults := items.misfits(spec, patch):
         told = "; ".join(f"the field {name!r} {why}" for name, why in faults.items())
         raise Refusal(
             Code.INVALID_INPUT,
             f"The edit does not fit the graph that the run began with: {told}.",
             errors=[{"pointer": f"/{name}", "message": why} for name, why in faults.items()],
         )
-    items.refuse_fixed(state.spec, state.root.values, event.taken)
+    items.refuse_fixed(spec, values, patch)
 
 
 def refuse_ended(state: RunState, then: str) -> None:

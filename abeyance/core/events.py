@@ -66,7 +66,9 @@ class _InOwnOrOthersPlace(ByPrincipal):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started(_Event):
-    """The run starts."""
+    """The run starts; `edit` are values that a rewind to its start sets first."""
+
+    edit: ValuesEdited | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

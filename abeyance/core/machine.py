@@ -206,9 +206,11 @@ def _apply(step: Step, event: events.Event) -> None:
         return
     idempotency.remember(step, event)
     match event:
-        case events.Started():
+        case events.Started(edit=edit):
             # A second start would walk the graph twice.
             if not step.run.counters.visits and step.run.ending is None:
+                if edit is not None:
+                    edits.edit_values(step, edit)
                 branches.start_scope(step, step.run.root.address)
         case events.Restored():
             step.run.rotation, step.run.task_bytes, step.run.yielding = None, 0, False

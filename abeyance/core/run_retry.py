@@ -150,6 +150,7 @@ def _reopened(state: RunState, ending: Ending) -> RunState:
     run.transcripts = state.transcripts
     run.keys = state.keys
     run.events_published = state.events_published
+    run.salt = state.salt
     run.pause = None
     return run
 

@@ -6,15 +6,19 @@ memo.
 
 from __future__ import annotations
 
+from base64 import b64decode, b64encode
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
+from temporalio.api.common.v1 import Payload
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client as TemporalClient
 from temporalio.client import WorkflowHistoryEventFilterType
+from temporalio.converter import DataConverter
 
-from abeyance import views
+from abeyance import views, wire
+from abeyance.core.json import Json
 from abeyance.history import resets
 from abeyance.history.description import RPC, RunDescription, decoded
 from abeyance.records.batch import Batch
@@ -64,6 +68,29 @@ async def explained(temporal: TemporalClient, run_id: str, batch: Batch) -> Batc
     handle = temporal.get_workflow_handle(run_id, run_id=rewound.execution)
     history = await handle.fetch_history(rpc_timeout=RPC)
     return batch.model_copy(update={"rewound": resets.explained(rewound, history.events)})
+
+
+async def sealed(converter: DataConverter, patch: Mapping[str, Json]) -> str:
+    """Return a patch as the text of a payload, which the keys of its run have encrypted."""
+    (payload,) = await converter.encode([patch])
+    return b64encode(payload.SerializeToString()).decode()
+
+
+async def start_patch(
+    temporal: TemporalClient, run_id: str, execution: str, count: int
+) -> wire.StartPatch | None:
+    """Return the patch of the reset of an execution with this number, counted from 1, if it has one.
+
+    Raises RPCError, and what a converter raises for a payload that it cannot read.
+    """
+    handle = temporal.get_workflow_handle(run_id, run_id=execution)
+    history = await handle.fetch_history(rpc_timeout=RPC)
+    told = [*resets.all_told(history.events)][count - 1]
+    if (text := told.data.get("patch")) is None:
+        return None
+    converter = of_run(temporal.data_converter, run_id)
+    (patch,) = await converter.decode([Payload.FromString(b64decode(text))], [dict[str, Any]])
+    return wire.StartPatch(by=told.actor, patch=patch)
 
 
 async def left_by(

@@ -21,6 +21,7 @@ from temporalio.api.history.v1 import HistoryEvent
 from abeyance import names
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.records.batch import Rewound
+from abeyance.util import without_none
 
 _STARTED: Final = EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED
 _COMPLETED: Final = EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
@@ -41,6 +42,8 @@ _ENDS: Final = frozenset(
 )
 _TOLD: Final = frozenset({names.RECORD_ACTIVITY, names.ANNOUNCE_ACTIVITY})
 """The local activities that tell people of a run, and do so again."""
+_SHOWN: Final = frozenset({"to", "reason"})
+"""What people see of a reset."""
 _DUE: Final = EventType.EVENT_TYPE_TIMER_FIRED
 _ORDERS: Final = frozenset(
     {
@@ -172,7 +175,7 @@ def no_point(question: str, why: str) -> Refusal:
 def explained(rewound: Rewound, history: Iterable[HistoryEvent]) -> Rewound:
     """Return a rewind with what its reset says."""
     told = [*all_told(history)][rewound.count - 1]
-    data = {name: value for name, value in told.data.items() if name != "key"}
+    data = {name: value for name, value in told.data.items() if name in _SHOWN}
     return rewound.model_copy(update={"actor": told.actor, "time": told.time, "data": data})
 
 
@@ -194,13 +197,15 @@ def all_told(history: Iterable[HistoryEvent]) -> Iterator[Told]:
         reason, time = failed.failure.message, event.event_time.ToDatetime(tzinfo=UTC)
         try:
             said = json.loads(reason)
-            actor, data = said["by"], {"to": said["to"], "key": said["key"]}
+            actor, data = said["by"], {"to": said["to"], **said}
         except (KeyError, TypeError, ValueError):
             # An operator has done it.
             actor, data = "temporal", {"reason": reason}
         yield Told(actor=actor, time=time, data=data)
 
 
-def reason(*, by: str, to: str, key: str | None) -> str:
-    """Return what Temporal keeps of a rewind: by whom, to which question, and the mark of the call."""
-    return json.dumps({"by": by, "to": to, "key": key})
+def reason(*, by: str, to: str, key: str | None, patch: str | None = None) -> str:
+    """Return what Temporal keeps of a rewind: by whom, to which question, the mark of the call, and the
+    patch of a rewind to the start, sealed.
+    """
+    return json.dumps(without_none(by=by, to=to, key=key, patch=patch))

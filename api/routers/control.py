@@ -258,8 +258,9 @@ async def rewind(run_id: RunId, call: CallDep, body: RewindBody) -> views.Rewind
     Everything that has happened since is discarded, in every branch: answers, values, messages. The
     question is open again under its id, with another digest. Code that has run since may run again, with
     the same `ctx.idempotency_key`, so that a payment provider sees a repeat as one. A `patch` sets fields
-    of the values right after that, as `PATCH /values` does. This requires every capability in the run's
-    `guarded_by`; with `dry_run`, which changes nothing, it requires `runs:read`.
+    of the values right after that, as `PATCH /values` does; at the start, before anything runs. This
+    requires every capability in the run's `guarded_by`; with `dry_run`, which changes nothing, it
+    requires `runs:read`.
     """
     if body.dry_run:
         require(call.caller, policy.READ)

@@ -366,8 +366,12 @@ async def test_a_run_is_rewound_over_temporal_and_over_http(begin: Begin) -> Non
     (again,) = await run.interrupts()
     assert (again.id, again.prompt) == (asked.id, "Pay 4?")
     assert await refused(run.rewind(to=f"{run.run_id}.0")) == Code.UNKNOWN_INTERRUPT
-    assert await refused(run.rewind(to="start", patch={"amount": 1})) == Code.INVALID_BODY
-    await run.respond(asked.id, {"approved": False})
+    assert await refused(run.rewind(to="start", patch={"amount": "much"})) == Code.INVALID_INPUT
+    await run.rewind(to="start", patch={"amount": 5})
+    await run.wait(until=WAITING)
+    (first,) = await run.interrupts()
+    assert first.prompt == "Pay 5?"
+    await run.respond(first.id, {"approved": False})
     assert (await run.wait()).values["log"] == ["before", "late"]
     assert verify(await run.audit()).faults == ()
 

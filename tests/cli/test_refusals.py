@@ -51,8 +51,8 @@ REFUSED: list[tuple[list[str], str, str]] = [
     (["rewind", "refusing", "--to", "nothing"], "unknown_interrupt", "nothing"),
     (
         ["rewind", "refusing", "--to", "start", "--patch", '{"a": 1}'],
-        "invalid_body",
-        "invalid: a run",
+        "invalid_input",
+        "'a'",
     ),
     (["retry", "refusing"], "not_finished", "refusing"),
     (["events", "nobody"], "unknown_run", "nobody"),

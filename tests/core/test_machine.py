@@ -170,6 +170,21 @@ def test_what_is_asked_after_a_rewind_has_an_id_of_its_own() -> None:
     assert len(ids) == 3
 
 
+def test_a_run_that_is_rewound_to_its_start_begins_with_the_values_that_are_set_then() -> None:
+    run = machine.new_run(
+        run_id="r", spec=chain(gate("ask")), limits=Limits(), values={"x": 1, "y": 1}, now=at(0)
+    )
+    edit = events.ValuesEdited(now=at(0), principal=ADA, patch={"x": 2}, version=0)
+
+    effects = machine.advance(run, events.Started(now=at(0), edit=edit))
+
+    told = [(each.type, each.actor) for each in effects if isinstance(each, Publish)]
+    assert told[0] == ("run.values_edited", "ada")
+    assert run.root.values == {"x": 2, "y": 1}
+    (question,) = run.ledger.open.values()
+    assert question.name == "ask"
+
+
 def test_who_may_rewind_a_run_is_known_by_what_it_can_ask_for() -> None:
     controller = Principal(subject="carl", capabilities=("runs:control",))
     with pytest.raises(Refusal) as refused:

@@ -24,7 +24,7 @@ from core_drive import (
 )
 from core_graphs import rule
 
-from abeyance.core import events
+from abeyance.core import events, run_retry
 from abeyance.core.effects import Publish
 from abeyance.core.outcome import Blocked, Failed, Finished, Interrupted, Stopped
 from abeyance.core.policy import TEMPORAL, Principal
@@ -141,6 +141,18 @@ def test_what_came_of_a_visit_while_the_run_ended_counts_after_a_retry(
         assert run.values == {"log": ["two"]}
     if isinstance(outcome, Interrupted):
         assert run.asking == [("q", two)]
+
+
+def test_a_run_that_ended_as_it_was_rewound_asks_under_ids_of_its_own_when_it_is_retried() -> None:
+    ids = set()
+    for salt in ("", "1"):
+        run = Drive(chain(gate("first"), gate("ask")))
+        run.cancel()
+        run_retry.take_salt(run.state, salt)
+        run.start_again()
+        run.answer("first", "yes")
+        ids.add(run.open("ask").id)
+    assert len(ids) == 2
 
 
 def test_a_run_can_be_retried_many_times_and_finally_nodes_run_at_each_end() -> None:

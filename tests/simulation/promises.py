@@ -121,6 +121,7 @@ class Promises:
         self._keys: set[str] = set()
         self.purse: Purse | None = None
         self._point: Reset | None = None
+        self._is_told = False
         """The reset of which the run has not been told yet."""
         self._versions: set[str] = set()
         self._given_up: set[str] = set()
@@ -199,7 +200,7 @@ class Promises:
 
     def rewound(self, execution: Execution) -> None:
         """The server has reset the run: of what was seen there stands what is in its history."""
-        self._point = execution.server.resets[-1]
+        self._point, self._is_told = execution.server.resets[-1], False
         self._ever |= {*self.watch.accepted}
         self._shown_before = {*self._shown}
         self.watch, self.shown, self.state, self._keys = Watch(), Shown(), None, set()
@@ -227,11 +228,18 @@ class Promises:
 
     def _is_back(self, attempt: Attempt) -> None:
         """The question to which the run was rewound is open under its id, and the run knows of it."""
-        point, self._point = self._point, None
+        point = self._point
         if point is None:
             return
-        if Rewound(point.salt, is_era=True) not in [event for _, event, *_ in attempt.seen]:
+        told = [event for _, event, *_ in attempt.seen]
+        if Rewound(point.salt, is_era=True) in told:
+            self._is_told = True
+        if not self._is_told:
             raise Broken(f"the run is not told of {point}")
+        if Rewound(point.salt, is_era=False) not in told:
+            # What is set with a rewind to the start is read first.
+            return
+        self._point = None
         opened = {id_ for *_, after, _ in attempt.seen for id_ in after.ledger.open}
         if point.to not in {*opened, REWIND_TO_START}:
             raise Broken(f"the question of {point} is not open again")

@@ -56,6 +56,8 @@ _UNTOLD: Final = ("updated_at", "metrics", "queue_depth", "running", "retrying",
 """Fields of the view that may change without an event: a cancel of a run that ends counts at its end."""
 _BEFORE: Final = (events.TaskBegan, events.RotationDue)
 """Steps that come before another, about which the run has noted then what came to it."""
+_BEFORE_RECORDS: Final = {names.RECORD_ACTIVITY, names.READ_REWIND_ACTIVITY}
+"""What a run waits for before people can read of it."""
 _ANSWERS: Final = {"interrupt.answered", "interrupt.voted", "interrupt.held"}
 
 
@@ -159,7 +161,7 @@ class Recorded:
         # finds its end.
         orders = {each.type for each in (*execution.left, *execution.activities.values())}
         owed = execution.server.records.owed
-        if owed or names.RECORD_ACTIVITY in orders or execution.hears_of_activity:
+        if owed or orders & _BEFORE_RECORDS or execution.hears_of_activity:
             return
         self.hold(execution, state)
 

@@ -18,7 +18,7 @@ from temporalio.converter import DataConverter
 from temporalio.exceptions import ApplicationError, CancelledError
 
 from abeyance import Graph, names, wire
-from abeyance.activities.maintenance import GraphActivities, read_journals
+from abeyance.activities.maintenance import GraphActivities, read_journals, read_rewind
 from abeyance.activities.node import NodeActivities
 from abeyance.activities.recording import HandOver, RecordingActivities
 from abeyance.client import Client
@@ -218,6 +218,9 @@ class Runner:
         if order.activity_type == names.READ_JOURNALS_ACTIVITY:
             (which,) = await converter.decode(order.arguments, [wire.ReadJournals])
             return await read_journals(which)
+        if order.activity_type == names.READ_REWIND_ACTIVITY:
+            (count,) = await converter.decode(order.arguments, [int])
+            return await read_rewind(count)
         if order.activity_type == names.READ_GRAPH_ACTIVITY:
             (wanted,) = await converter.decode(order.arguments, [wire.ReadGraph])
             return await self._graphs.read(wanted)

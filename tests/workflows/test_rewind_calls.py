@@ -131,6 +131,77 @@ async def test_a_call_that_was_cut_off_before_its_patch_is_repeated_with_its_key
         assert [each.type for each in await site.recorded(run_id)].count("run.rewound") == 1
 
 
+async def test_a_rewind_to_the_start_sets_values_before_anything_runs(
+    temporal: TemporalClient,
+) -> None:
+    graph = gated()
+    site = Site(temporal, graph)
+    async with site.worker():
+        run_id = await site.start({"amount": 3})
+        run = site.client.run(run_id, graph)
+        question = await site.answer(run_id, {"approved": True})
+        await site.ended(run_id)
+        to_start = partial(run.rewind, to="start", principal=ANYBODY)
+
+        tried = await to_start(patch={"amount": 4}, dry_run=True)
+        done = await to_start(patch={"amount": 4}, key="once")
+        again = await site.asked(run_id)
+        await to_start(patch={"amount": 4}, key="once")
+
+        assert tried.discards == done.discards
+        assert again.prompt == "Pay 4?"
+        assert again.id != question.id
+        standing = [(each.type, each.actor) for each in await site.recorded(run_id)]
+        begun = standing.index(("run.values_edited", ANYBODY.subject))
+        assert standing[:begun] == [("run.rewound", ANYBODY.subject), ("run.started", "local")]
+        assert [type_ for type_, _ in standing].count("run.rewound") == 1
+
+        # What it did not get as far as is set as well.
+        await to_start(patch={"amount": 5})
+        assert (await site.asked(run_id)).prompt == "Pay 5?"
+        await site.answer(run_id, {"approved": True})
+        assert (await site.ended(run_id)).values["amount"] == 5
+        await site.replays(run_id)
+
+
+async def test_values_that_a_run_cannot_have_at_its_start_are_refused(
+    temporal: TemporalClient,
+) -> None:
+    graph = gated()
+    site = Site(temporal, graph)
+    async with site.worker():
+        run_id = await site.start({"amount": 3})
+        run = site.client.run(run_id, graph)
+        question = await site.asked(run_id)
+        for patch, code in (
+            ({"amount": "three"}, Code.INVALID_INPUT),
+            ({"unknown": 1}, Code.INVALID_INPUT),
+            ({"amount": 4, "log": ["x" * 2_000_000]}, Code.PAYLOAD_TOO_LARGE),
+        ):
+            assert (await refused(run.rewind(to="start", patch=patch))).code is code
+        assert (await site.asked(run_id)) == question
+
+
+async def test_a_signal_that_comes_before_a_rewound_run_has_started_waits_for_it(
+    temporal: TemporalClient,
+) -> None:
+    graph = gated()
+    site = Site(temporal, graph)
+    async with site.worker():
+        run_id = await site.start({"amount": 3})
+        await site.asked(run_id)
+    run = site.client.run(run_id, graph)
+    with pytest.MonkeyPatch.context() as patching:
+        patching.setattr(rewinds, "_POLLS", 1)
+        await run.rewind(to="start", patch={"amount": 4}, principal=ANYBODY)
+    await run.pause(reason="look first", principal=ANYBODY)
+    async with site.worker():
+        await site.until(run_id, "paused")
+        await run.resume(principal=ANYBODY)
+        assert (await site.asked(run_id)).prompt == "Pay 4?"
+        await site.replays(run_id)
+
+
 async def test_a_rewind_that_was_planned_before_another_one_is_judged_by_what_that_has_left(
     temporal: TemporalClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -139,8 +210,8 @@ async def test_a_rewind_that_was_planned_before_another_one_is_judged_by_what_th
         await site.ended(run.run_id)
         planned = rewinds.planned
 
-        async def interrupted(*about: Any) -> rewinds.Plan:
-            plan = await planned(*about)
+        async def interrupted(*about: Any, **more: Any) -> rewinds.Plan:
+            plan = await planned(*about, **more)
             monkeypatch.setattr(rewinds, "planned", planned)
             await run.rewind(to="start")
             return plan
