@@ -98,7 +98,7 @@ def _check_answer(ledger: Ledger, id_: str, answer: Json, event: Responded) -> R
     if entry.status == "open":
         name = who_may_answer.acting_for(entry, event.request)
     elif not who_may_answer.may_learn_of(entry, event.principal, event.request.active):
-        raise who_may_answer.lacks_capability(entry, event.principal)
+        raise who_may_answer.lacks_capability(entry, event.principal, entry.requested_capability)
     if (fault := why_not_json(answer)) is not None:
         raise Refusal(
             Code.INVALID_ANSWER,

@@ -14,7 +14,7 @@ The rule rests on the question and the request alone, so a list of questions can
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, Protocol
@@ -122,9 +122,8 @@ def may_learn_of(
     )
 
 
-def lacks_capability(question: Interrupt, principal: Principal) -> Refusal:
-    """Return the refusal of a principal without the capability that a question asks for."""
-    capability = question.requested_capability
+def lacks_capability(question: Interrupt, principal: Principal, capability: str | None) -> Refusal:
+    """Return the refusal of a principal without a capability that a question asks for."""
     return capability_required(
         f"{may_not(principal, f'answer {question.name!r}')}: it asks for the capability "
         f"{capability!r}. The interrupt stays as it is.",
@@ -178,16 +177,21 @@ def _right(question: Interrupt, request: Request) -> str | None:
 
 
 def _fulfils(person: _Person, question: Interrupt, now: datetime) -> bool:
-    capability, terms = question.requested_capability, question.effective_terms
+    return any(person.may(capability) for capability in _asked_for(person, question, now))
+
+
+def _asked_for(person: _Person, question: Interrupt, now: datetime) -> Iterator[str | None]:
+    """Yield the capabilities of which one lets a person answer: that of the question, and those of the
+    escalations that have come, each if the person is among those whom it is for.
+    """
+    terms = question.effective_terms
     voters = () if terms.quorum is None else terms.quorum.of
     is_asked = not terms.assignees_only or person.is_among(terms.assignees)
-    has_vote = not voters or person.is_among(voters)
-    if is_asked and has_vote and person.may(capability):
-        return True
-    return any(
-        (not each.to or person.is_among(each.to)) and person.may(each.requested_capability)
-        for each in _escalated(question, now)
-    )
+    if is_asked and (not voters or person.is_among(voters)):
+        yield question.requested_capability
+    for each in _escalated(question, now):
+        if not each.to or person.is_among(each.to):
+            yield each.requested_capability
 
 
 def _escalated(question: Interrupt, now: datetime) -> list[Escalation]:
@@ -208,8 +212,10 @@ def _no_right(question: Interrupt, request: Request) -> Refusal:
             interrupt_id=question.id,
             on_behalf_of=wanted,
         )
-    if not principal.may(question.requested_capability):
-        return lacks_capability(question, principal)
+    own = question.requested_capability
+    capability = next(_asked_for(principal, question, request.now), own)
+    if not principal.may(capability):
+        return lacks_capability(question, principal, capability)
     terms = question.effective_terms
     of = () if terms.quorum is None else terms.quorum.of
     later = [name for each in _escalated(question, request.now) for name in each.to]

@@ -122,6 +122,17 @@ def test_others_are_told_whom_an_escalation_has_named() -> None:
     assert "only for ada, group:directors" in str(refusal)
 
 
+def test_whom_an_escalation_names_is_told_which_capability_it_takes() -> None:
+    escalation = Escalation(after=60, to=("group:directors",), requested_capability="cfo:only")
+    run = asking(assignees=("ada",), assignees_only=True, capability=PAY, escalate=(escalation,))
+    run.wait(60)
+    for capabilities in ((), (PAY,)):
+        refusal = refusal_of(run, person("dan", *capabilities, groups=("directors",)))
+        assert refusal.details["capabilities"] == ["cfo:only"]
+    assert refusal_of(run, person("ada", "cfo:only")).details["capabilities"] == [PAY]
+    assert refusal_of(run, person("bob", "cfo:only")).details["capabilities"] == [PAY]
+
+
 def test_who_an_escalation_names_gets_the_receipt_of_their_answer_again() -> None:
     run = asking(capability=PAY, escalate=(Escalation(after=60, to=("carol",)),))
     run.wait(60)
