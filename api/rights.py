@@ -158,7 +158,8 @@ async def seen_by(caller: Principal, entries: Sequence[V], client: Client) -> li
         found = _standing(entry, request)
         if not found["may_answer"] and caller.may(RESPONDS):
             lent = await _lent(caller, client) if lent is None else lent
-            found = _standing(entry, replace(request, delegations=lent))
+            counting = [each for each in lent if await may_read(client, each.reads, entry.run_id)]
+            found = _standing(entry, replace(request, delegations=tuple(counting)))
         shown.append(entry.model_copy(update=found))
     return shown
 

@@ -7,7 +7,7 @@ delegations to its principal.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final, TypeVar
 
@@ -16,7 +16,7 @@ from abeyance.client.records import Records
 from abeyance.core.delegations import Delegation, Wanted
 from abeyance.core.delegations import Delegations as Book
 from abeyance.core.json import sha256
-from abeyance.core.policy import TEMPORAL, Principal
+from abeyance.core.policy import ALL_RUNS, TEMPORAL, Principal, ReadRights
 from abeyance.errors import Code, Refusal
 from abeyance.orders import AT_KEY, order_of
 from abeyance.records import delegations
@@ -45,12 +45,14 @@ class Delegations:
         since: datetime | None = None,
         reason: str | None = None,
         principal: Principal,
+        reads: ReadRights = ALL_RUNS,
         key: str | None = None,
     ) -> DelegationView:
         """Let `to` answer in the place of the principal, from `since` (else now) until `until`.
 
-        `capabilities` are those that are lent; without them all that the principal has and may lend. The
-        same call again with the same `key` is the same delegation. Raises `invalid_body` for more than 90
+        `capabilities` are those that are lent; without them all that the principal has and may lend.
+        `reads` are the runs that the principal may see, and for which the delegation counts. The same
+        call again with the same `key` is the same delegation. Raises `invalid_body` for more than 90
         days and for `*`, `admin` and `runs:...`, `capability_required` for what the principal does not
         have, and `idempotency_conflict`.
         """
@@ -64,6 +66,7 @@ class Delegations:
             maker=principal,
             to=body.to,
             capabilities=None if lent is None else tuple(dict.fromkeys(lent)),
+            reads=reads,
             since=body.from_,
             until=body.until,
             reason=reason,
@@ -92,8 +95,15 @@ class Delegations:
         """Return what lets a subject answer in the place of others now."""
         return (await self._book()).of(subject, datetime.now(UTC))
 
-    async def with_standing(self, order: O, send: Callable[[O], Awaitable[T]]) -> T:
-        """Send a request to answer, with the delegations to its principal if it needs them."""
+    async def with_standing(
+        self,
+        order: O,
+        send: Callable[[O], Awaitable[T]],
+        labels: Callable[[], Awaitable[Mapping[str, str]]],
+    ) -> T:
+        """Send a request to answer, with the delegations to its principal if it needs them: those that
+        count for a run with these labels.
+        """
         subject = order.principal.subject
         if order.principal == TEMPORAL:
             return await send(order)
@@ -105,6 +115,9 @@ class Delegations:
                     raise
         else:
             lent = await self.of(subject)
+        if any(each.reads.is_bound for each in lent):
+            found = await labels()
+            lent = tuple(each for each in lent if each.reads.may_read(found))
         return await send(order.model_copy(update={"delegations": lent}))
 
     async def _book(self) -> Book:

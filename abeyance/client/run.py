@@ -88,7 +88,7 @@ class TemporalRun(RunReader):
         order = await self._deployment.grants.counted(order)
         if not as_delegate:
             return await self._answer(order)
-        return await self._deployment.delegations.with_standing(order, self._answer)
+        return await self._deployment.delegations.with_standing(order, self._answer, self.labels)
 
     async def _answer(self, order: commands.Respond) -> list[ledger.Receipt]:
         if order.key is None and is_all_sealed(self._line.temporal.data_converter):
@@ -188,7 +188,7 @@ class TemporalRun(RunReader):
 
     async def edit(self, order: commands.Edit) -> None:
         if isinstance(order, commands.Claim):
-            await self._deployment.delegations.with_standing(order, self._edit)
+            await self._deployment.delegations.with_standing(order, self._edit, self.labels)
         else:
             await self._edit(order)
 

@@ -17,7 +17,14 @@ from functools import lru_cache
 from typing import Final
 
 from abeyance.core.json import size
-from abeyance.core.policy import EVERYTHING, Principal, capability_required, refuse_foreign
+from abeyance.core.policy import (
+    ALL_RUNS,
+    EVERYTHING,
+    Principal,
+    ReadRights,
+    capability_required,
+    refuse_foreign,
+)
 from abeyance.core.terms import GROUP
 from abeyance.errors import Code, Refusal
 
@@ -46,7 +53,8 @@ class Delegation:
     """From `since` until `until`, `to` may answer in the place of `by`, who made it.
 
     `capabilities` are those that it lends; None lends each that a question may ask for, because its maker
-    has every capability. `groups` are those that its maker belonged to.
+    has every capability. `groups` are those that its maker belonged to, and `reads` are the runs that its
+    maker could see: it counts for no other.
     """
 
     id: str
@@ -54,6 +62,7 @@ class Delegation:
     to: str
     capabilities: tuple[str, ...] | None = ()
     groups: tuple[str, ...] = ()
+    reads: ReadRights = ALL_RUNS
     since: datetime
     until: datetime
     reason: str | None = None
@@ -77,7 +86,8 @@ class Delegation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """A delegation that `maker` wants to make. `capabilities` None lends all that the maker has.
+    """A delegation that `maker` wants to make. `capabilities` None lends all that the maker has,
+    and `reads` are the runs that the maker may see.
 
     The repeat of a call has the same `id`.
     """
@@ -86,6 +96,7 @@ class Wanted:
     maker: Principal
     to: str
     capabilities: tuple[str, ...] | None = None
+    reads: ReadRights = ALL_RUNS
     since: datetime | None = None
     until: datetime
     reason: str | None = None
@@ -214,6 +225,7 @@ def _made(wanted: Wanted, now: datetime) -> Delegation:
         to=wanted.to,
         capabilities=lent,
         groups=maker.groups,
+        reads=wanted.reads,
         since=wanted.since or now,
         until=wanted.until,
         reason=wanted.reason,
@@ -251,7 +263,8 @@ def _size(delegation: Delegation) -> int:
         *(delegation.capabilities or ()),
         *delegation.groups,
     )
-    return _FRAME + size([*texts])
+    reads = [[name, [*values]] for name, values in delegation.reads.labels]
+    return _FRAME + size([*texts, reads])
 
 
 def _latest(deleted: Mapping[str, Delegation]) -> dict[str, Delegation]:

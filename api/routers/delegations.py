@@ -10,6 +10,7 @@ from abeyance import commands, views
 from abeyance.api import examples, openapi
 from abeyance.api.auth import RESPOND, RESPONDS, Caller, require
 from abeyance.api.dependencies import VALID_KEY, ClientDep, Key
+from abeyance.api.rights import Reads
 from abeyance.api.schemas import Listed
 from abeyance.core.delegations import ADMIN
 
@@ -28,12 +29,13 @@ DelegationId: TypeAlias = Annotated[
     responses=openapi.answer("The delegation.", examples.DELEGATION, status=201),
 )
 async def delegate(
-    body: DelegateBody, caller: Caller, client: ClientDep, key: Key
+    body: DelegateBody, caller: Caller, client: ClientDep, reads: Reads, key: Key
 ) -> views.DelegationView:
     """Let somebody else answer in the caller's place, until a time at most 90 days from now.
 
     It lends capabilities that questions ask for: those that it names, or all that the caller has. Never
-    lent are `*`, `admin` and `runs:...`. A delegate cannot pass on what was lent.
+    lent are `*`, `admin` and `runs:...`. A delegate cannot pass on what was lent. It counts for the runs
+    that the caller sees.
     """
     return await client.delegations.make(
         body.to,
@@ -42,6 +44,7 @@ async def delegate(
         until=body.until,
         reason=body.reason,
         principal=caller,
+        reads=reads,
         key=key,
     )
 

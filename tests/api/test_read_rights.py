@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx
@@ -54,6 +55,8 @@ async def office(site: Site, tmp_path_factory: pytest.TempPathFactory) -> AsyncI
     tokens = {
         "fay": add_token(file, "fay", ALL, reads={"team": ["finance"]}),
         "leo": add_token(file, "leo", ALL, reads={"team": ["legal", "le'gal"], "region": ["eu"]}),
+        "pia": add_token(file, "pia", [*ALL, "refunds:approve"], reads={"team": ["finance"]}),
+        "dan": add_token(file, "dan", ALL),
         "olga": add_token(file, "olga", ALL),
     }
     async with served(app_for(site, tokens_file=file)) as api:
@@ -192,6 +195,33 @@ async def test_a_run_gets_the_labels_of_who_starts_it_and_no_others(office: Offi
     for labels in ({}, {"team": "finance"}, {"team": "legal", "region": "us"}):
         refused = problem(await office.start("leo", labels=labels), 403, "outside_reads")
         assert refused["reads"] == {"team": ["le'gal", "legal"], "region": ["eu"]}
+
+
+async def test_a_delegation_counts_for_the_runs_that_its_maker_may_see(office: Office) -> None:
+    until = (datetime.now(UTC) + timedelta(days=1)).isoformat()
+    made = await office.ask("pia", "POST", "/delegations", {"to": "dan", "until": until})
+    assert made.status_code == 201
+    (_, own), (_, foreign) = [
+        await office.waiting("olga", graph="capable", labels={"team": team})
+        for team in ("finance", "legal")
+    ]
+    yes = {"response": {"approved": True}}
+
+    for path, body in (
+        ("respond", yes),
+        ("claim", {}),
+        ("respond", {**yes, "on_behalf_of": "pia"}),
+    ):
+        refused = await office.ask("dan", "POST", f"/interrupts/{foreign}/{path}", body)
+        code = "not_assigned" if "on_behalf_of" in body else "capability_required"
+        problem(refused, 403, code)
+    asked = (await office.ask("dan", "GET", "/interrupts?graph=capable")).json()["items"]
+    may = {each["id"]: each["may_answer"] for each in asked}
+    assert (may[own], may[foreign]) == (True, False)
+    (receipt,) = (await office.ask("dan", "POST", f"/interrupts/{own}/respond", yes)).json()[
+        "receipts"
+    ]
+    assert (receipt["answered_by"], receipt["on_behalf_of"]) == ("dan", "pia")
 
 
 async def test_the_id_of_a_run_of_others_is_taken_and_nothing_is_said_of_it(
