@@ -450,6 +450,8 @@ def database_file(url: str) -> Path | None:
     """
     scheme, _, path = url.partition(":///")
     if scheme == "sqlite" and path not in ("", ":memory:"):
+        if "?" in path:
+            raise ValueError("an SQLite database has no options; write sqlite:///path, without ?")
         return Path(path)
     scheme = url.partition(":")[0] if "://" in url else ""
     if scheme not in ("postgresql", "postgresql+psycopg"):

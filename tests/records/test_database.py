@@ -367,6 +367,7 @@ def test_a_number_of_another_database_is_not_kept(cluster: Cluster) -> None:
         "sqlite:///",
         "sqlite:///:memory:",
         "sqlite://folder/records.db",
+        "sqlite:///records.db?mode=ro",
         "postgres://ada:secret@host/name",
         "mysql://ada:secret@host/name",
         "postgresql+psycopg2://ada:secret@host/name",
