@@ -148,7 +148,11 @@ def dev(
     Prints one line when everything is ready. Starting again with the same data finds the same runs.
     """
     from abeyance.dev.stack import Plan, Stack, with_stack
+    from abeyance.settings import unknown_settings
 
+    # What its processes say of them goes to their logs.
+    for warning in unknown_settings(os.environ):
+        print_error(warning)
     plan = Plan(
         app=app,
         api_port=api_port,

