@@ -311,7 +311,7 @@ def people(
     for name in names:
         if core.is_template(name):
             _note_template(name, label, errors, fills=fills)
-        elif not _SUBJECT.fullmatch(name) or name == core.GROUP:
+        elif not _SUBJECT.fullmatch(name) or name in (core.GROUP, core.STARTER):
             errors.note(
                 f"{label}: {name!r} is neither a subject nor a group: write 'ada' or 'group:finance', "
                 "without blanks and commas"

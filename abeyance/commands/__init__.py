@@ -369,8 +369,12 @@ class Claim(ClaimBody, OfQuestion):
     delegations: tuple[Delegation, ...] = Field(default=(), exclude_if=is_empty)
 
 
-class ReleaseClaim(OfQuestion):
-    """End the claim of a question."""
+class ReleaseBody(Request):
+    """End the claim of a question. There is nothing to choose."""
+
+
+class ReleaseClaim(ReleaseBody, OfQuestion):
+    """The end of a claim as the run gets it."""
 
 
 class ReassignBody(Request):

@@ -10,7 +10,7 @@ from typing import Annotated, Final, TypeAlias
 from pydantic import AfterValidator, Field, StringConstraints, TypeAdapter, WithJsonSchema
 
 from abeyance.core.policy import is_reserved
-from abeyance.core.terms import GROUP
+from abeyance.core.terms import GROUP, STARTER
 from abeyance.core.text import LONGEST_ID, truncate
 
 
@@ -83,14 +83,14 @@ Label: TypeAlias = Annotated[
 ]
 """A label in a filter."""
 
-_SUBJECT: Final = r"^[^\s,*\x00-\x1f\x7f][^\s,\x00-\x1f\x7f]*$"
+_SUBJECT: Final = r"^[^\s,*{\x00-\x1f\x7f][^\s,{\x00-\x1f\x7f]*$"
 
 
 def _subject(name: str) -> str:
-    if re.fullmatch(_SUBJECT, name) is None or name == GROUP:
+    if re.fullmatch(_SUBJECT, name) is None or name in (GROUP, STARTER):
         message = (
             f"{truncate(name, 100)!r} is neither a subject nor a group: write ada, or group:finance, "
-            "without blanks and commas"
+            "without blanks, commas and braces"
         )
         raise ValueError(message)
     return name

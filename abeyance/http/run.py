@@ -66,7 +66,7 @@ CALLS: Final[Mapping[type[commands.Command], _Call]] = {
     commands.EditValues: _Call("PATCH", "/values", commands.ValuesBody),
     commands.EditDeadline: _Call("PATCH", "", commands.DeadlineBody),
     commands.Claim: _Call("POST", "/claim", commands.ClaimBody),
-    commands.ReleaseClaim: _Call("POST", "/release", wire.Request),
+    commands.ReleaseClaim: _Call("POST", "/release", commands.ReleaseBody),
     commands.Reassign: _Call("POST", "/reassign", commands.ReassignBody),
     commands.TakeBack: _Call("POST", "/take-back", commands.TakeBackBody),
     commands.MigrateBody: _Call("POST", "/migrate", commands.MigrateBody, Migration.model_validate),

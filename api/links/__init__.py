@@ -29,6 +29,7 @@ from abeyance.api.routers.runs import PICTURES, sent
 from abeyance.api.sessions import SIGN_IN
 from abeyance.client.run import TemporalRun
 from abeyance.core.json import Json, sha256
+from abeyance.core.ledger import Vote
 from abeyance.core.policy import TIMEOUT
 from abeyance.core.text import visible
 from abeyance.errors import Code, Refusal, Unavailable
@@ -117,7 +118,7 @@ async def read_file(token: Token, file_id: str, backend: BackendDep) -> Response
 @router.post(f"{PATH}/{{token}}")
 async def answer(token: Token, body: LinkAnswer, backend: BackendDep) -> views.Receipts:
     """Answer the question as the person of the link. The same answer again gets the first receipt."""
-    link, file, question = await _opened(token, backend)
+    link, file, question = await _opened(token, backend, sha256(body.response))
     _refuse_another_vote(link, question, body.response)
     command = commands.Respond(
         responses={question.id: body.response},
@@ -144,7 +145,7 @@ async def answer(token: Token, body: LinkAnswer, backend: BackendDep) -> views.R
 
 def _refuse_another_vote(link: PersonalLink, question: views.InterruptView, answer: Json) -> None:
     """Raise `already_answered` if the person has voted otherwise: a link answers once."""
-    vote = next((each for each in question.votes if each.by == link.person), None)
+    vote = _vote(link, question)
     if vote is not None and vote.answer_sha256 != sha256(answer):
         raise Refusal(
             Code.ALREADY_ANSWERED,
@@ -155,10 +156,15 @@ def _refuse_another_vote(link: PersonalLink, question: views.InterruptView, answ
         )
 
 
+def _vote(link: PersonalLink, question: views.InterruptView) -> Vote | None:
+    return next((each for each in question.votes if each.by == link.person), None)
+
+
 async def _opened(
-    token: str, backend: Backend
+    token: str, backend: Backend, answer_sha256: str | None = None
 ) -> tuple[PersonalLink, Notifications, views.InterruptView]:
-    """Return a valid link, the file that it is from, and its question.
+    """Return a valid link, the file that it is from, and its question. `answer_sha256` is of what the
+    person answers by it.
 
     Raises `link_expired`, and Unavailable if nobody can tell now whether it is.
     """
@@ -183,7 +189,7 @@ async def _opened(
     if question.degraded:
         # It lacks the votes, and what a person decides by.
         raise Unavailable(f"the question {question.id!r} cannot be read in full: no worker answers")
-    _check(link, file, question)
+    _check(link, file, question, answer_sha256)
     return link, file, question
 
 
@@ -191,7 +197,12 @@ def _run(link: PersonalLink, backend: Backend) -> TemporalRun:
     return backend.connection.client.run(link.question.rpartition(".")[0])
 
 
-def _check(link: PersonalLink, file: Notifications, question: views.InterruptView) -> None:
+def _check(
+    link: PersonalLink,
+    file: Notifications,
+    question: views.InterruptView,
+    answer_sha256: str | None,
+) -> None:
     """Raise `link_expired` if the question is not as it was when the link was made."""
     # By a default the deadline has answered it.
     status = "expired" if question.answered_by == TIMEOUT else question.status
@@ -201,6 +212,9 @@ def _check(link: PersonalLink, file: Notifications, question: views.InterruptVie
     if question.status in _ANSWERED:
         if link.person not in {question.answered_by, *(vote.by for vote in question.votes)}:
             raise link_expired("leads to a question that somebody else has answered")
+    elif (vote := _vote(link, question)) is not None and vote.answer_sha256 == answer_sha256:
+        # The repeat of a vote, which itself may have changed what is asked.
+        return
     elif question.digest != link.digest:
         raise link_expired(_LOST[Code.STALE])
     elif not file.is_asked(

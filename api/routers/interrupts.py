@@ -47,6 +47,7 @@ AnswersBody: TypeAlias = Annotated[commands.Answers, Body(openapi_examples=examp
 TakeBackBody: TypeAlias = Annotated[
     commands.TakeBackBody | None, Body(examples=[examples.TAKE_BACK])
 ]
+ReleaseBody: TypeAlias = Annotated[commands.ReleaseBody | None, Body(examples=[{}])]
 ClaimBody: TypeAlias = Annotated[commands.ClaimBody | None, Body(examples=[examples.CLAIM])]
 ReassignBody: TypeAlias = Annotated[commands.ReassignBody, Body(examples=[examples.REASSIGN])]
 DeadlineBody: TypeAlias = Annotated[commands.DeadlineBody, Body(examples=[examples.DEADLINE])]
@@ -242,7 +243,7 @@ async def claim(
     responses=openapi.answer("The interrupt, without a claim.", examples.INTERRUPT),
 )
 async def release(
-    interrupt_id: InterruptId, call: CallDep
+    interrupt_id: InterruptId, call: CallDep, body: ReleaseBody = None
 ) -> views.InterruptView | InterruptStatus:
     """End the claim of a question before its time.
 
@@ -251,7 +252,7 @@ async def release(
     status.
     """
     require(call.caller, RESPONDS, unless=policy.CONTROL)
-    return await _edit(call, interrupt_id, commands.ReleaseClaim, None, "the claim was ended")
+    return await _edit(call, interrupt_id, commands.ReleaseClaim, body, "the claim was ended")
 
 
 @router.post(

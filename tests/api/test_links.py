@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from pydantic import BaseModel
 from sample_graphs import State
 from stack import Api, app_for, problem, served
 from temporal_site import ANYBODY, Site
@@ -198,6 +199,31 @@ async def test_a_vote_by_a_link_is_not_replaced_by_that_link(
     assert receipt["status"] == "voted"
     problem(other, 409, "already_answered")
     assert again.json()["receipts"] == [{**receipt, "replayed": True}]
+
+
+async def test_the_repeat_of_a_vote_that_changed_what_is_asked_gets_its_receipt(
+    temporal: TemporalClient, people: Path
+) -> None:
+    class Decision(BaseModel):
+        approved: bool
+        amount: int
+
+    graph = Graph("revising", state=State)
+    graph.interrupt("vote", prompt="Pay?", response=Decision, quorum=2, assignees=["ada", "eve"])
+    graph.edge(START, "vote")
+    site = Site(temporal, graph)
+    async with site.worker(), served(app_for(site, notifications=people)) as api:
+        question = await asked(site)
+        more, less = ({"response": {"approved": True, "amount": each}} for each in (9, 5))
+        await api.http.post(link(question, "eve"), json=more)
+        revised, again = [await api.http.post(link(question), json=less) for _ in range(2)]
+        stale = await api.http.post(link(question, "eve"), json=more)
+        opened = await api.http.get(link(question), headers=JSON)
+
+    (receipt,) = revised.json()["receipts"]
+    assert again.json()["receipts"] == [{**receipt, "replayed": True}]
+    for void_now in (stale, opened):
+        problem(void_now, 401, "link_expired")
 
 
 async def test_a_link_gives_the_capabilities_of_the_file_and_none_that_were_delegated(

@@ -167,6 +167,7 @@ def test_a_question_that_names_no_terms_has_none() -> None:
     ("options", "fault"),
     [
         ({"assignees": ["a b"]}, "assignees=: 'a b' is neither a subject nor a group"),
+        ({"assignees": ["@starter"]}, "assignees=: '@starter' is neither a subject nor a group"),
         ({"assignees": "group:"}, "'group:' is neither a subject nor a group"),
         ({"assignees": [7]}, "assignees= should be a valid string, not 7"),
         ({"assignees_only": "yes"}, "assignees_only= should be a valid boolean, not 'yes'"),
