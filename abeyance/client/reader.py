@@ -370,12 +370,14 @@ class RunReader(CommandedRun):
         until, timeout = awaited(until, timeout)
         clock = asyncio.get_running_loop().time
         end, looked = clock() + timeout, clock()
-        with suppress(Refusal), self._deployment.records.following.changes(self.run_id) as changes:
+        following = self._deployment.records.following
+        ends = until | ENDINGS
+        with suppress(Refusal), following.changes(self.run_id, until=ends) as changes:
             await self._line.admit(self.run_id)
             while (left := end - clock()) > 0:
                 await changes.next(min(left, _LOOK_AGAIN))
                 # Of what ended it outside nobody but Temporal may know yet.
-                if await self._has_arrived(until) or clock() - looked > _ASK_TEMPORAL:
+                if await self._has_arrived(ends) or clock() - looked > _ASK_TEMPORAL:
                     looked, view = clock(), await self.view()
                     if view.is_awaited(until):
                         return view
@@ -383,12 +385,12 @@ class RunReader(CommandedRun):
         return await self.view()
 
     async def _has_arrived(self, until: frozenset[str]) -> bool:
-        """Return whether the run may have a status of `until`, or has ended, as far as it is recorded.
+        """Return whether the run may have a status of `until`, as far as it is recorded.
 
         Of a run that is not, or that was erased, only its view can tell.
         """
         statuses = await self._deployment.records.read(runs.statuses, self.run_id)
-        return not statuses or bool(statuses & (until | ENDINGS))
+        return not statuses or bool(statuses & until)
 
 
 def _shown(described: RunDescription, recorded: views.RunView | None) -> views.RunView:

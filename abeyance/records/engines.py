@@ -50,7 +50,7 @@ _POSITIONS: Final = 0x6162_6579
 """The lock under which events get their positions."""
 _LOCK: Final = select(func.pg_advisory_xact_lock(_POSITIONS), func.pg_notify(CHANNEL, ""))
 _HEARD_WITHIN: Final = 1.0
-_LOOKED_EVERY: Final = 0.05
+_LOOKED_EVERY: Final = 0.01
 
 
 def place(url: str) -> str:
@@ -102,7 +102,7 @@ def lock(connection: Connection) -> None:
 def watch(connection: Connection) -> Callable[[], bool]:
     """Return a call that waits until others than this connection have written.
 
-    It waits a second at most on PostgreSQL, and then makes sure that the server is there; a twentieth of
+    It waits a second at most on PostgreSQL, and then makes sure that the server is there; a hundredth of
     one on SQLite. It returns whether there was something.
     """
     raw: Any = connection.connection.driver_connection
@@ -199,7 +199,9 @@ def _sqlite(path: Path, *, is_referential: bool) -> Engine:
     @event.listens_for(engine, "begin")
     def begun(connection: Connection) -> None:
         is_writer = writes(connection)
-        connection.exec_driver_sql(f"PRAGMA query_only={'OFF' if is_writer else 'ON'}")
+        if connection.info.get(_WRITES) is not is_writer:
+            connection.exec_driver_sql(f"PRAGMA query_only={'OFF' if is_writer else 'ON'}")
+            connection.info[_WRITES] = is_writer
         # A transaction that reads before it writes could find that another has written meanwhile.
         connection.exec_driver_sql("BEGIN IMMEDIATE" if is_writer else "BEGIN")
 

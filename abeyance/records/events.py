@@ -7,7 +7,7 @@ latest position it has seen misses none.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -232,19 +232,6 @@ def place_before(tx: Transaction, since: datetime) -> Place:
 def newest(connection: Connection) -> int:
     """Return the newest position of all deployments, 0 if there is none."""
     return connection.execute(select(func.max(events.c.position))).scalar_one() or 0
-
-
-def changed_runs(connection: Connection, after: int) -> tuple[int, Collection[str]]:
-    """Return the newest position, and the ids of the runs with events after the position `after`."""
-    last = func.max(events.c.position)
-    query = (
-        select(runs.c.run_id, last)
-        .join(runs, events.c.run == runs.c.id)
-        .where(events.c.position > after)
-        .group_by(runs.c.run_id)
-    )
-    found = connection.execute(query).all()
-    return max([after, *(row[1] for row in found)]), {row.run_id for row in found}
 
 
 def event_id(number: int) -> str:

@@ -1,7 +1,7 @@
 """Following: one thread of a process notices that something was recorded, and wakes all who wait for it.
 
-It lives as long as somebody waits, with a connection of its own: PostgreSQL tells it of each transaction
-that writes, and in a file of SQLite it looks at a counter.
+It lives as long as somebody waits, and a moment longer for who comes next, with a connection of its own:
+PostgreSQL tells it of each transaction that writes, and in a file of SQLite it looks at a counter.
 """
 
 from __future__ import annotations
@@ -10,29 +10,35 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Final
 
 from abeyance.errors import RecordsUnavailable
-from abeyance.records import events
+from abeyance.records import events, runs
 from abeyance.records.database import Database
 
 _AGAIN: Final = 1.0
 """In seconds: the pause after a connection was lost."""
-_GATHERED: Final = 0.02
+_GATHERED: Final = 0.005
 """In seconds: what is recorded meanwhile wakes once."""
 _logger = logging.getLogger("abeyance.records")
 
 
+_LINGERS: Final = 0.5
+"""In seconds: a caller who waits, and waits again, needs no other thread."""
+
+
 class Changes:
-    """What was recorded since `next` was called last; with a `run_id`, events of a run of this id only.
+    """What was recorded since `next` was called last; with a `run_id`, events of a run of this id only,
+    and with `until`, only once it has one of these statuses.
 
     The first call returns at once: so who waits, and then reads, misses nothing.
     """
 
-    def __init__(self, run_id: str | None) -> None:
+    def __init__(self, run_id: str | None, until: frozenset[str] | None) -> None:
         self.run_id = run_id
+        self._until = until
         self._loop = asyncio.get_running_loop()
         self._moved = asyncio.Event()
         self._moved.set()
@@ -44,6 +50,13 @@ class Changes:
             async with asyncio.timeout(timeout):
                 await self._moved.wait()
         self._moved.clear()
+
+    def concerns(self, changed: Mapping[str, frozenset[str]]) -> bool:
+        """Whether this is what one waits for, of the statuses of all runs that have new events."""
+        if self.run_id is None:
+            return True
+        found = changed.get(self.run_id)
+        return found is not None and (self._until is None or bool(found & self._until))
 
     def wake(self) -> None:
         """Let the one who waits look. Any thread may call this."""
@@ -61,6 +74,7 @@ class Following:
         self._waiting: set[Changes] = set()
         self._thread: threading.Thread | None = None
         self._position = 0
+        self._needed_at = time.monotonic()
 
     @property
     def is_at_work(self) -> bool:
@@ -74,9 +88,11 @@ class Following:
             return [each.run_id for each in self._waiting]
 
     @contextmanager
-    def changes(self, run_id: str | None = None) -> Iterator[Changes]:
+    def changes(
+        self, run_id: str | None = None, *, until: frozenset[str] | None = None
+    ) -> Iterator[Changes]:
         """Notice what is recorded from now on."""
-        changes = Changes(run_id)
+        changes = Changes(run_id, until)
         with self._lock:
             self._waiting.add(changes)
             if self._thread is None:
@@ -117,21 +133,24 @@ class Following:
 
     def _is_needed(self) -> bool:
         with self._lock:
-            if not self._waiting and self._thread is threading.current_thread():
+            now, is_current = time.monotonic(), self._thread is threading.current_thread()
+            if self._waiting:
+                self._needed_at = now
+            elif is_current and now - self._needed_at > _LINGERS:
                 # Now, because who comes next looks at it.
-                self._thread = None
-            return self._thread is threading.current_thread()
+                self._thread, is_current = None, False
+            return is_current
 
-    def _changed_runs(self) -> Collection[str]:
-        """Return the ids of the runs that have events which they had not at the call before."""
+    def _changed_runs(self) -> Mapping[str, frozenset[str]]:
+        """Return the statuses of the runs that have events which they had not at the call before."""
         with self._database.reading() as connection:
-            self._position, run_ids = events.changed_runs(connection, self._position)
-        return run_ids
+            self._position, changed = runs.changed(connection, self._position)
+        return changed
 
-    def _wake(self, run_ids: Collection[str] | None) -> None:
-        """Wake who waits for any change, and who waits for one of these runs; without `run_ids` all."""
+    def _wake(self, changed: Mapping[str, frozenset[str]] | None) -> None:
+        """Wake who waits for what has changed, by the ids of the runs; without it everybody."""
         with self._lock:
             waiting = [*self._waiting]
         for each in waiting:
-            if run_ids is None or each.run_id is None or each.run_id in run_ids:
+            if changed is None or each.concerns(changed):
                 each.wake()

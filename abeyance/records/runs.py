@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from sqlalchemy import and_, func, select
+from sqlalchemy import Connection, and_, bindparam, func, select
 
 from abeyance import projections, views
 from abeyance.core.idempotency import Keys
@@ -42,6 +42,14 @@ _SHOWN: Final = (
     *(runs.c.created_at, runs.c.updated_at, runs.c.ended_at),
 )
 """What a view is made of, or as much of it as can be read without its key."""
+
+_STATUSES: Final = (runs.c.status, runs.c.is_blocked | runs.c.hindered.is_not(None))
+_CHANGED: Final = (
+    select(runs.c.run_id, *_STATUSES, func.max(events.c.position))
+    .join(runs, events.c.run == runs.c.id)
+    .where(events.c.position > bindparam("after"))
+    .group_by(runs.c.id)
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -133,13 +141,24 @@ def ended(
 
 def statuses(tx: Transaction, run_id: str) -> frozenset[str]:
     """Return what one can wait for that a run has: its status, and `blocked` if it is."""
-    query = select(runs.c.status, runs.c.is_blocked | runs.c.hindered.is_not(None))
-    found = tx.connection.execute(
-        query.where(*selecting.the_run(tx.deployment, run_id))
-    ).one_or_none()
-    if found is None:
-        return frozenset()
-    status, is_blocked = found
+    query = select(*_STATUSES).where(*selecting.the_run(tx.deployment, run_id))
+    found = tx.connection.execute(query).one_or_none()
+    return frozenset() if found is None else _statuses(*found)
+
+
+def changed(connection: Connection, after: int) -> tuple[int, Mapping[str, frozenset[str]]]:
+    """Return the newest position, and `statuses` of the runs with events after the position `after`.
+
+    Runs of one id in several deployments are taken together.
+    """
+    found = connection.execute(_CHANGED, {"after": after})
+    last, by_id = after, defaultdict[str, frozenset[str]](frozenset)
+    for run_id, status, is_blocked, position in found:
+        last, by_id[run_id] = max(last, position), by_id[run_id] | _statuses(status, is_blocked)
+    return last, by_id
+
+
+def _statuses(status: str, is_blocked: object) -> frozenset[str]:
     return frozenset({status, views.UNTIL_BLOCKED} if is_blocked else {status})
 
 

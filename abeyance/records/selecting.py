@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final, TypeAlias, TypeVar
 
 from sqlalchemy import (
@@ -36,6 +37,7 @@ Condition: TypeAlias = ColumnElement[bool]
 AnyRow: TypeAlias = Row[*tuple[Any, ...]]
 
 _FEW: Final = 1_000
+_RUNS: Final = 1_000
 _HIGHEST: Final = 2**63
 """Above what a column of integers can hold."""
 
@@ -108,6 +110,8 @@ def _may_be_of(column: Column[Any], value: object) -> bool:
     return isinstance(value, str) and value.isprintable()
 
 
+# Who waits for a run reads it again and again, and SQLAlchemy takes long to make conditions.
+@lru_cache(_RUNS)
 def the_run(deployment: int, run_id: str, origin: str | None = None) -> tuple[Condition, ...]:
     """Return the conditions of the row of the newest run with an id.
 

@@ -52,6 +52,20 @@ async def test_who_waits_is_woken_by_what_is_recorded_of_their_run_and_by_nothin
         assert not await was_woken(mine, 0.3)
 
 
+async def test_who_waits_for_a_status_is_woken_once_the_run_has_it(recorded: Recorded) -> None:
+    following = Following(recorded.database)
+    with (
+        following.changes("a", until=frozenset({"awaiting-input"})) as waiting,
+        following.changes("a", until=frozenset({"completed"})) as completed,
+    ):
+        for each in (waiting, completed):
+            await quiet(following, each)
+        happened(recorded, "a")
+
+        assert await was_woken(waiting)
+        assert not await was_woken(completed, 0.3)
+
+
 async def test_what_is_recorded_between_reading_and_waiting_wakes_too(recorded: Recorded) -> None:
     following = Following(recorded.database)
     seen = 0
@@ -110,7 +124,7 @@ async def test_a_reader_whose_loop_is_over_keeps_nobody_from_being_woken(
 
 @pytest.mark.parametrize("turns", range(8))
 async def test_who_stops_waiting_as_something_is_recorded_has_stopped(turns: int) -> None:
-    changes = Changes(None)
+    changes = Changes(None, None)
     await changes.next(0)
     waiting = asyncio.create_task(changes.next(60))
     await asyncio.sleep(0.01)
