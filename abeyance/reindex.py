@@ -36,12 +36,14 @@ from abeyance import names, views
 from abeyance.client import Client
 from abeyance.client.listing import EXECUTIONS, Listing, of_run
 from abeyance.core.text import truncate
-from abeyance.errors import Refusal
+from abeyance.errors import Refusal, Unreadable
 from abeyance.history import resets
+from abeyance.history.description import decoded
 from abeyance.history.reading import CLOSING_EVENTS, events_of
 from abeyance.records import runs as runs_
 from abeyance.records.batch import Batch, Written
 from abeyance.records.writing import fill, take_back
+from abeyance.storage.converter import of_run as of_workflow
 from abeyance.temporal.retry import NotFound
 from abeyance.temporal.workarounds.any_type import AnyTypeRunner
 from abeyance.temporal.workarounds.in_order_runner import InOrderWorkflowRunner
@@ -128,6 +130,7 @@ class Histories:
         self, temporal: TemporalClient, client: Client, *, make: Callable[..., Replayer] = Replayer
     ) -> None:
         self._records = client.records
+        self._converter = temporal.data_converter
         self._events = partial(events_of, temporal, client.task_queue, patience=_PATIENCE)
         self._handed_over = _HandedOver()
         # What the resets in each history say.
@@ -165,6 +168,13 @@ class Histories:
         history = WorkflowHistory(run_id, _committed(events))
         if not history.events:
             return None
+        started = events[0].workflow_execution_started_event_attributes
+        try:
+            # A replay would not say what this process lacks.
+            for payload in started.input.payloads:
+                await decoded(of_workflow(self._converter, run_id), payload)
+        except Unreadable as error:
+            return str(error)
         self._resets[execution] = [event for event in history.events if resets.is_reset(event)]
         self._handed_over.end = _end(events)
         self._handed_over.is_closed = events[-1].event_type in CLOSING_EVENTS

@@ -6,7 +6,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from sample_graphs import chain, gated, gates
+from sealed_site import a_key
 from sqlalchemy import delete, select
+from stored import connected
 from temporal_site import ANYBODY, Site, begun, eventually, refused
 from temporalio.client import Client as TemporalClient
 
@@ -21,6 +23,7 @@ from abeyance.records.tables import events as events_table
 from abeyance.records.tables import runs as runs_table
 from abeyance.records.writing import write
 from abeyance.reindex import reindex
+from abeyance.settings import Settings
 from abeyance.views import InterruptView
 
 YES = {"approved": True}
@@ -198,6 +201,20 @@ async def test_a_run_that_temporal_does_not_have_is_named(temporal: TemporalClie
     assert (found.runs, found.failures) == (0, {"nobody": "Temporal lists no such run"})
     caught = await refused(reindex(temporal, site.client, ["nobody' OR WorkflowId != '"]))
     assert caught.code is Code.INVALID_RUN_ID
+
+
+async def test_a_run_whose_key_is_missing_is_named_with_the_key(temporal: TemporalClient) -> None:
+    site = Site(connected(temporal, Settings(encryption_keys=a_key("old"))), gated())
+    async with site.worker():
+        run_id = await site.start()
+        await site.until(run_id, "awaiting-input")
+    keyless = connected(temporal, Settings(encryption_keys=a_key("new")))
+
+    found = await reindex(keyless, site.client, [run_id])
+
+    ((named, why),) = found.failures.items()
+    assert named == run_id
+    assert "the key 'old', which this process lacks (it has 'new'): add that key" in why
 
 
 async def test_what_a_task_recorded_that_came_to_nothing_is_taken_back(
