@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import stat
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
@@ -22,6 +22,7 @@ from abeyance.errors import AbeyanceError, RecordsUnavailable, Refusal, Settings
 if TYPE_CHECKING:
     from abeyance.client import Client
     from abeyance.settings import Settings
+    from abeyance.views import InterruptView
 
 examination = typer.Typer()
 
@@ -364,14 +365,28 @@ async def _blocked(client: Client, _settings: Settings) -> Finding:
 
 async def _questions(client: Client, _settings: Settings) -> Finding:
     asked, more = await client.inbox.list(limit=_PAGE)
+    return questions_finding(asked, datetime.now(UTC), more=more is not None)
+
+
+def questions_finding(asked: Sequence[InterruptView], now: datetime, *, more: bool) -> Finding:
+    """Return what there is to say of open questions; `more` says that there are others."""
+    from abeyance.views import UNREADABLE
+
     if not asked:
         return Finding("open questions", "ok", "none")
-    now = datetime.now(UTC)
     oldest = min(asked, key=lambda entry: entry.created_at)
     text = (
         f"{len(asked)}{'+' if more else ''}, the oldest {oldest.id} since "
         f"{oldest.created_at:%Y-%m-%dT%H:%M:%SZ}"
     )
+    unread = [entry for entry in asked if entry.kind == UNREADABLE]
+    if unread:
+        return Finding(
+            "open questions",
+            "fail",
+            f"{text}; {len(unread)} cannot be read here, such as {unread[0].id}: {unread[0].prompt}",
+            "give all processes the same keys",
+        )
     overdue = [e for e in asked if e.deadline is not None and now - e.deadline > _OVERDUE]
     if overdue:
         return Finding(

@@ -4,7 +4,7 @@ import json
 import re
 import sqlite3
 from contextlib import closing
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,9 @@ from dev_stack import Place, Stack, until
 from oidc_provider import CLIENT, providing
 from temporalio.client import Client as TemporalClient
 
-from abeyance.cli.doctor import clock_finding
+from abeyance.cli.doctor import clock_finding, questions_finding
 from abeyance.temporal.connection import clock_offset
+from abeyance.views import UNREADABLE, InterruptView
 
 
 def examined(place: Place, **variables: Any) -> tuple[int, dict[str, tuple[str, str]]]:
@@ -144,6 +145,18 @@ def test_a_clock_that_is_off_is_a_warning(seconds: float, status: str, text: str
     found = clock_finding(timedelta(seconds=seconds))
 
     assert (found.status, text in found.text) == (status, True)
+
+
+def test_a_question_that_no_key_of_this_process_opens_is_a_failure_that_names_the_key() -> None:
+    now = datetime(2026, 3, 2, tzinfo=UTC)
+    named = dict.fromkeys(["id", "run_id", "graph", "name", "kind", "address", "prompt"], "r.1")
+    shown = InterruptView(**named, created_at=now, status="open")
+    sealed = {"id": "r.2", "kind": UNREADABLE, "prompt": "This needs the key 'old'"}
+
+    found = questions_finding([shown, shown.model_copy(update=sealed)], now, more=False)
+
+    assert (found.status, questions_finding([shown], now, more=False).status) == ("fail", "ok")
+    assert "1 cannot be read here, such as r.2: This needs the key 'old'" in found.text
 
 
 async def test_the_clock_of_a_server_on_this_machine_is_ours(temporal: TemporalClient) -> None:
