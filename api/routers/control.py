@@ -120,7 +120,9 @@ def signal_responses(example: Any, with_wait: Any) -> openapi.Responses:
     """Return the OpenAPI responses of a route that sends a signal to one run."""
     return {
         200: openapi.also(
-            "The run after the signal took effect, with `wait`.", with_wait, views.RunView
+            "The run after the signal took effect, with `wait`.",
+            with_wait,
+            views.RunView | RunStatus,
         ),
         **openapi.answer("Temporal has accepted the signal.", example, status=202),
     }

@@ -77,7 +77,9 @@ Until: TypeAlias = Annotated[
     dependencies=[START],
     responses={
         200: openapi.also(
-            "The run, which an earlier request started.", examples.RUN, views.RunView
+            "The run, which an earlier request started.",
+            examples.RUN,
+            views.RunView | RunStatus,
         ),
         **openapi.answer("The new run.", examples.RUN, status=201),
     },

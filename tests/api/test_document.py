@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -70,6 +71,15 @@ def test_every_call_says_what_it_does_with_an_example_of_each_answer(
                 )
                 expected = "application/json" if status < "400" else MEDIA_TYPE
                 assert kind == expected or is_text, name
+
+
+def test_what_who_may_not_read_a_run_gets_of_it_is_in_every_answer_that_has_one(
+    document: dict[str, Any],
+) -> None:
+    for name, call in calls(document):
+        done = [json.dumps(each) for status, each in call["responses"].items() if status < "400"]
+        if any("/RunStatus" in each for each in done):
+            assert all("/RunStatus" in each for each in done if "/RunView" in each), name
 
 
 def test_every_body_has_an_example(document: dict[str, Any]) -> None:
