@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 from core_drive import edge
-from core_gated import APPROVER, BOSS, CLERK, SEVERAL, Gated, approving, forked, remark
+from core_gated import APPROVER, BOSS, CLERK, OPERATOR, SEVERAL, Gated, approving, forked, remark
 
 from abeyance.core.spec import END, FunctionNode, GoTo, GraphSpec, Node
+from abeyance.errors import Code, Refusal
 
 
 def fanned(*nodes: str | Node) -> GraphSpec:
@@ -45,6 +46,21 @@ def test_what_an_item_has_changed_is_what_its_gate_shows(amount: int) -> None:
     run.says(APPROVER, "ask")
 
     assert (run.reopened, run.ran_with("book", "amount")) == ([], [(1,), (2,)])
+
+
+def test_what_items_were_approved_for_is_done_again_by_who_may_approve_it() -> None:
+    run = Gated(fanned(approving()))
+    run.finish("other")
+    run.finish("send", sends=[("ask", 1), ("ask", 2)])
+    run.says(APPROVER, "ask")
+    run.says(APPROVER, "ask")
+    run.fail("pay", "it broke")
+
+    with pytest.raises(Refusal) as refused:
+        run.start_again(OPERATOR)
+    assert refused.value.code is Code.CAPABILITY_REQUIRED
+    run.start_again(BOSS)
+    assert run.running == ["pay"]
 
 
 def test_what_changes_before_the_items_are_gathered_has_their_gates_asked_again_in_them() -> None:
