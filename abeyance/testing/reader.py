@@ -151,6 +151,7 @@ class InMemoryReader(CommandedRun):
         return transcript_items(await transcript.read(self._driver.blobs, heads[agent]))
 
     def _id_of(self, id_or_name: str) -> str:
+        """Return the id of the open interrupt with this name, else of the one settled last."""
         opened = self.state.ledger.open.values()
         named = [entry.id for entry in opened if entry.name == id_or_name]
         if len(named) > 1:
@@ -160,4 +161,6 @@ class InMemoryReader(CommandedRun):
                 f"{', '.join(named)}.",
                 interrupts=named,
             )
-        return named[0] if named else id_or_name
+        settled = self.state.ledger.settled.values()
+        named = named or [entry.id for entry in settled if entry.name == id_or_name]
+        return named[-1] if named else id_or_name

@@ -186,6 +186,21 @@ async def test_a_name_that_several_questions_have_names_none() -> None:
     assert (await trial.interrupts())[1].id in refused.value.message
 
 
+async def test_a_name_that_no_open_question_has_is_that_of_the_last_settled_one() -> None:
+    run = testing.InMemoryRun(gated(), {"amount": 5})
+    await run.start()
+    (first,) = await run.respond("approve", {"approved": True})
+    (again,) = await run.respond("approve", {"approved": True})
+    with pytest.raises(Refusal) as refused:
+        await run.respond("approve", {"approved": False})
+
+    assert (again.interrupt_id, again.replayed) == (first.interrupt_id, True)
+    assert refused.value.code is Code.ALREADY_ANSWERED
+    with pytest.raises(Refusal) as refused:
+        await run.respond("another", {"approved": True})
+    assert refused.value.code is Code.UNKNOWN_INTERRUPT
+
+
 async def test_a_run_is_started_as_a_start_says() -> None:
     looked = await testing.run(gated(), interrupt_before=["before"], run_id="mine")
 
