@@ -32,6 +32,7 @@ from abeyance.core.spec import START, Edge, GraphSpec, SubgraphNode
 from abeyance.core.state import WITH_FANS, FanOut, Item, Scope
 from abeyance.core.step import Step
 from abeyance.core.tables import ALL
+from abeyance.core.terms import KINDS
 from abeyance.core.visit import (
     BY_BRANCH,
     BY_SCOPE,
@@ -381,6 +382,20 @@ def ask_again(step: Step, gate: Gate, *, before: str, misfit: str | None = None)
         again.misfits = {gate.key: misfit}
     if gate.has_led:
         again.repeats = (gate.key,)
+
+
+def ask_changed_gates_again(step: Step) -> None:
+    """Ask each gate again that led to an open question, and that people have changed what it showed: the
+    answer to that question would lead to nothing.
+
+    The run's own questions, after an error and at a breakpoint, stay: their answers may lead elsewhere.
+    """
+    for entry in list(step.run.ledger.open.values()):
+        visit = step.run.visits.get(entry.visit)
+        if visit is None or KINDS[entry.kind].asked_by != "author":
+            continue
+        if (changed := gates.first_changed(step.run, visit)) is not None:
+            ask_again(step, changed, before=visit.address)
 
 
 def _retrace(step: Step, gate: Gate, reason: str) -> None:

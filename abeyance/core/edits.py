@@ -18,6 +18,7 @@ from typing import assert_never
 
 from abeyance.core import (
     asking,
+    branches,
     deadlines,
     events,
     four_eyes,
@@ -95,6 +96,7 @@ def edit_values(step: Step, event: events.ValuesEdited) -> None:
     """Set fields of the values exactly, ignoring their reducers."""
     root = step.run.root
     asking.set_values(step, event.taken)
+    branches.ask_changed_gates_again(step)
     step.run.last_activity_at = step.now
     step.publish(
         "run.values_edited",

@@ -7,8 +7,8 @@ those a gate that are restricted or have a capability.) Two rules hold for each:
    with those at the answer. If one differs, whoever changed it, the question is asked again
    (`branches`). Once that code has begun, the answer is used up.
 2. After a person has changed the course of the run (`policy`), every answer that is not used up is
-   compared in the same way. A *restricted* answer, to a question with `quorum`, `not_by` or
-   `assignees_only`, is compared again even if it is used up.
+   compared in the same way, and at once if it led to an open question. A *restricted* answer, to a
+   question with `quorum`, `not_by` or `assignees_only`, is compared again even if it is used up.
 
 What agents, other branches and other answers change after the code has begun is the author's business. A
 tool call has no gate: its arguments travel with it.

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from abeyance.core import asking, items, lifecycle, messages, policy, visits
+from abeyance.core import asking, branches, items, lifecycle, messages, policy, visits
 from abeyance.core.events import Message, Migrated
 from abeyance.core.json import Json
 from abeyance.core.ledger import Interrupt, InterruptTable, Ledger
@@ -126,6 +126,8 @@ def migrate(
         step.adopt(_Move(step.run, Places(step.run, spec, renames)).run())
     for visit in step.run.visits_in(Unroutable):
         _go_on(step, visit)
+    if changes:
+        branches.ask_changed_gates_again(step)
 
 
 def _go_on(step: Step, visit: Visit) -> None:

@@ -102,7 +102,6 @@ def test_all_branches_that_were_taken_on_the_way_of_one_answer_are_not_lost() ->
     for node in ("one", "two", "left", "right"):
         run.finish(node)
     run.edit(BOSS, amount=999)
-    run.says(CLERK, "remark")
     assert (run.reopened, run.running) == (["ask"], [])
     run.says(APPROVER, "ask")
 
@@ -167,8 +166,6 @@ def test_all_that_an_answer_led_to_is_left_when_the_gate_is_asked_again(
     run.edit(BOSS, amount=999)
     if not is_left_done:
         run.resume()
-    else:
-        run.says(CLERK, "wait")
     assert (run.reopened, run.running) == (["ask"], [])
     assert (run.state.root.tokens, run.state.root.fans) == ({}, {})
     run.says(APPROVER, "ask")
@@ -388,7 +385,8 @@ def test_an_edit_around_a_nested_graph_whose_code_has_begun(several: bool) -> No
     run.says(APPROVER, "ask")
     run.finish("check")
     run.edit(BOSS, amount=999)
-    run.says(CLERK, "remark")
+    if not several:
+        run.says(CLERK, "remark")
 
     assert run.reopened == (["sub"] if several else [])
 

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from core_gated import APPROVER, BOSS, CLERK, OPERATOR, Gated, approving, refund
+from core_gated import APPROVER, BOSS, CLERK, OPERATOR, Gated, approving, refund, remark
+from core_renamed import migrate
 
 from abeyance import projections
 from abeyance.core.json import Json
@@ -98,6 +99,32 @@ def test_what_others_had_to_approve_is_shown_to_them_again(
     assert run.open("ask").prompt == "Refund 999 for A-7?"
     (warning,) = projections.question(run.state, run.open("ask")).warnings
     assert "after a new answer it begins once more" in warning
+
+
+@pytest.mark.parametrize("edited", ["edit", "migrate"])
+@pytest.mark.parametrize(
+    ("terms", "between"), [(None, ()), *((each, ("pay",)) for each in RESTRICTED)]
+)
+def test_a_question_that_an_answer_led_to_gives_way_when_that_is_asked_again(
+    edited: str, terms: Terms | None, between: tuple[str, ...]
+) -> None:
+    gate = approving(terms=terms, schema={"type": "boolean"})
+    run = Gated(refund(gate, *between, remark(field=None)))
+    run.says(APPROVER, "ask")
+    for node in between:
+        run.finish(node)
+    if edited == "edit":
+        run.edit(BOSS, **LARGE)
+    else:
+        migrate(run, run.state.spec, patch=LARGE, principal=BOSS)
+
+    assert run.reopened == ["ask"]
+    assert [each.prompt for each in run.state.ledger.open.values()] == ["Refund 999 for A-7?"]
+    run.says(APPROVER, "ask")
+    for node in between:
+        run.finish(node)
+    run.says(CLERK, "remark")
+    assert run.status == "completed"
 
 
 def test_who_is_asked_again_before_anything_has_begun_is_warned_of_nothing() -> None:
