@@ -77,7 +77,7 @@ def show(lines: Iterable[Line]) -> None:
     """Print lines. Labels are bold if the terminal supports it and `rich` is installed."""
     for label, text in lines:
         first, *others = readable(text).split("\n")
-        write(label.ljust(_LABEL), first)
+        write(f"{label} ".ljust(_LABEL), first)
         for other in others:
             _write_plain(" " * _LABEL, other)
     sys.stdout.flush()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from abeyance.cli.formatting import interrupt_lines, receipt_lines, run_lines
+from abeyance.cli.formatting import Line, interrupt_lines, receipt_lines, run_lines, show
 
 AT, LATER = "2026-03-02T09:00:00Z", "2026-03-02T10:00:00Z"
 RUN: dict[str, Any] = {"run_id": "r", "graph": "g", "created_at": AT, "status": "running"}
@@ -177,3 +177,9 @@ def test_a_receipt_says_what_the_answer_did() -> None:
         f"held until {LATER}, and until then it can be taken back",
         "with other arguments it is asked again, with a new preview: approve that too",
     ]
+
+
+def test_a_label_is_apart_from_its_text(capsys: pytest.CaptureFixture[str]) -> None:
+    show([Line("run", "r-1"), Line("delegations", "none\nat all")])
+
+    assert capsys.readouterr().out == "run        r-1\ndelegations none\n           at all\n"
