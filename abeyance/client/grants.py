@@ -99,11 +99,22 @@ class GrantedCalls:
             return None
 
     def _holding(self, now: datetime) -> Callable[[Grant], bool]:
-        """Return whether a grant holds, by what the file of tokens says now. Raises SettingsError."""
+        """Return whether a grant holds, by what the file of tokens says now. Raises SettingsError.
+
+        One for every run of a graph does not if its maker has become bound to labels.
+        """
         known: dict[str, Principal] = {}
+        unbound: set[str] = set()
         for entry in () if self._tokens is None else read_grants(self._tokens):
+            if not entry.reads:
+                unbound.add(entry.subject)
             before = known.get(entry.subject, Principal(subject=entry.subject))
             capabilities = (*before.capabilities, *entry.capabilities)
             known[entry.subject] = Principal(subject=entry.subject, capabilities=capabilities)
         is_known = self._tokens is not None
-        return lambda grant: grant.holds(now, known.get(grant.by), is_known=is_known)
+
+        def holds(grant: Grant) -> bool:
+            is_too_wide = grant.run_id is None and grant.by in known.keys() - unbound
+            return not is_too_wide and grant.holds(now, known.get(grant.by), is_known=is_known)
+
+        return holds

@@ -11,8 +11,10 @@ from abeyance.api.auth import RESPONDS, Caller, require
 from abeyance.api.dependencies import VALID_KEY, ClientDep
 from abeyance.api.rights import Reads
 from abeyance.api.schemas import Listed
+from abeyance.core.approvals import unknown
 from abeyance.core.delegations import ADMIN
 from abeyance.core.policy import CONTROL, Principal, ReadRights
+from abeyance.errors import Code, Refusal
 from abeyance.records.grant_views import GrantView
 
 router = APIRouter(prefix="/grants", tags=["grants"])
@@ -79,10 +81,16 @@ async def revoke_grant(
 ) -> GrantView:
     """Revoke a remembered approval, which the caller made; with `runs:control` anybody's.
 
-    Repeating the call changes nothing. This requires `runs:respond`, `runs:control` or `admin`.
+    Repeating the call changes nothing. This requires `runs:respond`, `runs:control` or `admin`. Who is
+    bound to labels revokes their own.
     """
     _require(caller)
-    return await client.grants.revoke(grant_id, principal=_own_if_bound(caller, reads))
+    try:
+        return await client.grants.revoke(grant_id, principal=_own_if_bound(caller, reads))
+    except Refusal as refusal:
+        if reads.is_bound and refusal.code is Code.CAPABILITY_REQUIRED:
+            raise unknown(grant_id) from refusal
+        raise
 
 
 def _require(caller: Principal) -> None:

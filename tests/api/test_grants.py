@@ -180,13 +180,18 @@ async def test_who_sees_some_runs_only_remembers_for_one_run(
     tokens = tmp_path / "tokens.json"
     secret = add_token(tokens, "ben", ["runs:respond", PAY], reads={"team": ["finance"]})
     async with served(app_for(site, tokens_file=tokens)) as guarded:
-        await asking(api)
+        own = {"for": "8h", "where": "run"}
+        assert (await answer(api, await asking(api), "ada", own)).is_success
+        (others,) = (await api.http.get("/grants")).json()["items"]
         _, (id_,) = await api.waiting("desk", labels={"team": "finance"})
         bound = {"Authorization": f"Bearer {secret}"}
         refused = await answer(guarded, id_, "ben", HOURS, **bound)
         problem(refused, 422, "grant_too_wide")
-        own = {"for": "8h", "where": "run"}
         assert (await answer(guarded, id_, "ben", own, **bound)).is_success
+        hidden = await guarded.http.delete(
+            f"/grants/{others['id']}", headers={**bound, "X-Abeyance-Request": "1"}
+        )
+        problem(hidden, 404, "not_found")
 
 
 async def test_a_personal_link_answers_its_question_and_remembers_nothing(

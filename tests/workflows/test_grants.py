@@ -140,7 +140,7 @@ async def test_a_grant_that_is_revoked_before_the_call_runs_covers_it_no_more(
     assert await site.events(run_id, "approval.granted") == []
 
 
-async def test_a_grant_covers_nothing_while_its_maker_lacks_the_capability(
+async def test_a_grant_covers_nothing_while_its_maker_could_not_make_it(
     temporal: TemporalClient, tmp_path: Path
 ) -> None:
     tokens = tmp_path / "tokens.json"
@@ -153,6 +153,11 @@ async def test_a_grant_covers_nothing_while_its_maker_lacks_the_capability(
         assert (await settled(site)).status == "completed"
         revoke_tokens(tokens, "ada")
         add_token(tokens, "ada", ["runs:respond"])
+        assert (await settled(site)).status == "awaiting-input"
+        add_token(tokens, "ada", ["pay"])
+        assert (await settled(site)).status == "completed"
+        revoke_tokens(tokens, "ada")
+        add_token(tokens, "ada", ["pay"], reads={"team": ["finance"]})
         assert (await settled(site)).status == "awaiting-input"
         add_token(tokens, "ada", ["pay"])
         assert (await settled(site)).status == "completed"
