@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 _PREFIX: Final = "ABEYANCE_"
 _WARNED: Final[set[str]] = set()
+_OPTION: Final = re.compile(r"\?\w+=")
 _ORIGIN: Final = re.compile(r"https?://[^\s/?#@]*[^\s/?#@:]")
 _logger = logging.getLogger("abeyance.settings")
 
@@ -450,7 +451,7 @@ def database_file(url: str) -> Path | None:
     """
     scheme, _, path = url.partition(":///")
     if scheme == "sqlite" and path not in ("", ":memory:"):
-        if "?" in path:
+        if _OPTION.search(path):
             raise ValueError("an SQLite database has no options; write sqlite:///path, without ?")
         return Path(path)
     scheme = url.partition(":")[0] if "://" in url else ""
