@@ -467,7 +467,10 @@ class Context:
         return inbox_url(self.runtime.links_base, id_)
 
     def emit(self, event: str, data: Json = None) -> None:
-        """Publish the event `user.<event>` when the visit ends or asks. The prefix may be left out."""
+        """Publish the event `user.<event>` when the visit ends or asks. The prefix may be left out.
+
+        Code that has asked begins anew when it is answered, and emits again: inside a `step` only once.
+        """
         self.runtime.journal.emit(event, data)
 
 
