@@ -84,7 +84,7 @@ class Client:
         listing = Listing(temporal, task_queue, patience=patience)
         evictions = Evictions(line, self.records)
         self.janitor = Janitor(line, listing, self.records)
-        line.ended = self.janitor.found
+        line.ended, line.gone = self.janitor.found, self.janitor.missed
         claims = Claims(line, self.records, self.janitor.settle)
         self.feed = Feed(self.records, line)
         self._deployment = Deployment(

@@ -15,11 +15,12 @@ from abeyance.client.listing import OPEN_RUNS, RUNS, Listing, written
 from abeyance.client.records import Records
 from abeyance.client.rpc import WorkflowRpc
 from abeyance.errors import Code, Refusal, Unavailable, Unreadable
-from abeyance.history.description import RunDescription
+from abeyance.history.description import ENDINGS, RunDescription
 from abeyance.history.hindrance import hindered
-from abeyance.records import outside, runs
+from abeyance.records import discards, outside, runs
 from abeyance.records.batch import Batch
 from abeyance.records.outside import End
+from abeyance.temporal.retry import NotFound
 from abeyance.util import gather_limited
 from abeyance.views import ENDED_OUTSIDE, BlockedView
 
@@ -80,6 +81,19 @@ class Janitor:
         if described.shown_status in ENDED_OUTSIDE:
             with suppress(Unavailable):
                 await self.settle(described.info)
+
+    async def missed(self, run_id: str) -> None:
+        """Record at once that Temporal has deleted an open run, for who was refused because of it."""
+        with suppress(Unavailable):
+            standing = await self._records.read(discards.standing, run_id)
+            if standing is None or standing.status in ENDINGS:
+                return
+            try:
+                # A later run may have the id meanwhile.
+                await self._line.describe(run_id)
+            except NotFound:
+                at, origin = datetime.now(UTC), standing.origin
+                await self._records.write(outside.lose, [run_id], at=at, origin=origin)
 
     async def lose(self, *, among: Collection[str], at: datetime) -> int:
         """Record as ended those of these open runs that Temporal does not have. Return their number.

@@ -102,6 +102,8 @@ class WorkflowRpc:
         self.patience = patience
         # Called with a run that had ended when a call reached it.
         self.ended: Callable[[RunDescription], Awaitable[None]] | None = None
+        # Called with the id of a run that Temporal has deleted.
+        self.gone: Callable[[str], Awaitable[None]] | None = None
         self._cache: OrderedDict[str, CachedRun] = OrderedDict()
         self._sent: OrderedDict[tuple[str, str], str] = OrderedDict()
         self._pending = PendingSignals(temporal, patience=patience)
@@ -113,7 +115,10 @@ class WorkflowRpc:
             run = await self.describe(run_id)
         except NotFound:
             self._cache.pop(run_id, None)
-            raise await self.deleted.refusal(run_id) from None
+            refusal = await self.deleted.refusal(run_id)
+            if refusal.code is Code.GONE and self.gone is not None:
+                await self.gone(run_id)
+            raise refusal from None
         self.learn(run_id, run.first, execution=run.execution, start=run.start)
         if not run.is_running:
             # Only ended runs are erased, so a call of an open one need not ask.

@@ -61,13 +61,19 @@ def end(tx: Transaction, ends: Iterable[End | Batch]) -> int:
     return ended
 
 
-def lose(tx: Transaction, run_ids: Sequence[str], *, at: datetime) -> int:
-    """Record that Temporal does not have these open runs any more, and return their number."""
+def lose(
+    tx: Transaction, run_ids: Sequence[str], *, at: datetime, origin: str | None = None
+) -> int:
+    """Record that Temporal does not have these open runs any more, and return their number.
+
+    With an `origin` it is the run that began so, and no later one with its id.
+    """
     query = select(runs.c.run_id, runs.c.origin, runs.c.view).where(
         runs.c.deployment == tx.deployment,
         runs.c.run_id.in_(run_ids),
         runs.c.is_newest,
         runs.c.ended_at.is_(None),
+        *([] if origin is None else [runs.c.origin == origin]),
     )
     how = {
         "status": "terminated",

@@ -16,11 +16,14 @@ from sample_graphs import gated
 from stack import Api, app_for, new_id, problem, served
 from temporal_site import Site, eventually
 from temporalio import workflow
+from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import (
+    DeleteWorkflowExecutionRequest,
     PauseWorkflowExecutionRequest,
     UnpauseWorkflowExecutionRequest,
 )
 from temporalio.client import Client as TemporalClient
+from temporalio.service import RPCError
 from temporalio.worker import Worker
 
 from abeyance.client.start import StartPlan
@@ -170,6 +173,39 @@ async def test_a_terminated_run_is_seen_as_that_everywhere(api: Api, site: Site)
     late = await api.http.patch(f"/interrupts/{gate}", json={"timeout": "PT1H"})
     assert problem(late, 404, "not_running")["run_status"] == "terminated"
     assert await outcome(site, api, run_id, talk, "terminated") == "terminated through Temporal"
+
+
+async def test_an_open_run_that_was_deleted_in_temporal_waits_for_nobody(
+    api: Api, site: Site
+) -> None:
+    run_id, (gate,) = await api.waiting("gated")
+    handle = site.temporal.get_workflow_handle(run_id)
+    await site.temporal.workflow_service.delete_workflow_execution(
+        DeleteWorkflowExecutionRequest(
+            namespace=site.temporal.namespace,
+            workflow_execution=WorkflowExecution(workflow_id=run_id),
+        )
+    )
+
+    async def is_deleted() -> bool:
+        try:
+            await handle.describe()
+        except RPCError:
+            return True
+        return False
+
+    await eventually(is_deleted)
+
+    # Who is refused finds it.
+    late = await api.http.post(f"/interrupts/{gate}/respond", json={"response": YES})
+    problem(late, 410, "gone")
+    assert gate not in [each["id"] for each in (await api.http.get("/interrupts")).json()["items"]]
+    view = (await api.http.get(f"/runs/{run_id}")).json()
+    assert (view["status"], view["interrupts"]) == ("terminated", [])
+    assert view["reason"] == "Temporal does not have this run any more"
+
+    again, (anew,) = await api.waiting("gated", run_id=run_id)
+    assert (again, (await api.interrupt(anew))["status"]) == (run_id, "open")
 
 
 async def started_around(site: Site, values: dict[str, Any], **options: Any) -> tuple[str, str]:
