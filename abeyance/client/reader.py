@@ -15,6 +15,7 @@ from abeyance.agents.transcript_view import TranscriptItem
 from abeyance.client.deployment import Deployment
 from abeyance.core.json import Json
 from abeyance.core.policy import Principal
+from abeyance.core.state import Status
 from abeyance.errors import Code, RecordsUnavailable, Refusal, Unavailable
 from abeyance.history.description import ENDINGS, RunDescription, Standing
 from abeyance.history.hindrance import hindered
@@ -376,21 +377,16 @@ class RunReader(CommandedRun):
             await self._line.admit(self.run_id)
             while (left := end - clock()) > 0:
                 await changes.next(min(left, _LOOK_AGAIN))
+                statuses = await self._deployment.records.read(runs.statuses, self.run_id)
                 # Of what ended it outside nobody but Temporal may know yet.
-                if await self._has_arrived(ends) or clock() - looked > _ASK_TEMPORAL:
+                if not statuses or statuses & ends or clock() - looked > _ASK_TEMPORAL:
                     looked, view = clock(), await self.view()
-                    if view.is_awaited(until):
+                    # Temporal knows that a run waits for people, and not what they are asked.
+                    is_told = statuses or view.status != Status.AWAITING_INPUT
+                    if is_told and view.is_awaited(until):
                         return view
         # If Temporal has deleted it, the records may have it.
         return await self.view()
-
-    async def _has_arrived(self, until: frozenset[str]) -> bool:
-        """Return whether the run may have a status of `until`, as far as it is recorded.
-
-        Of a run that is not, or that was erased, only its view can tell.
-        """
-        statuses = await self._deployment.records.read(runs.statuses, self.run_id)
-        return not statuses or bool(statuses & until)
 
 
 def _shown(described: RunDescription, recorded: views.RunView | None) -> views.RunView:

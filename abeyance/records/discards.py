@@ -32,8 +32,8 @@ class Standing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """The task in which a question was asked, whether the deadline of another one passed in it, and
-    whether the question has waited for an answer then.
+    """The task in which a question was asked, whether the deadline or the hold of another one was over in
+    it, and whether the question has waited for an answer then.
     """
 
     task: str
@@ -50,11 +50,18 @@ def asked_in(tx: Transaction, run_id: str, interrupt_id: str) -> Asked | None:
         .where(events.c.type.startswith("interrupt."), events.c.rewound_by.is_(None))
         .where(events.c.task.is_not(None))
     )
-    task, settled_in, late = None, None, set()
+    task, settled_in, late, held = None, None, set(), set()
     for row in tx.connection.execute(query.order_by(events.c.number)):
         if row.actor == TIMEOUT:
             late.add(row.task)
-        if tx.documents.read(row.data).get("id") != interrupt_id:
+        id_ = tx.documents.read(row.data).get("id")
+        if row.type == "interrupt.held":
+            held.add(id_)
+        elif row.type == "interrupt.answered" and id_ in held:
+            late.add(row.task)
+        elif row.type == "interrupt.reopened":
+            held.discard(id_)
+        if id_ != interrupt_id:
             continue
         if row.type == "interrupt.opened":
             task = row.task

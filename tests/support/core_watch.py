@@ -91,7 +91,10 @@ class Watch:
         """The run has ended, and is retried from this state, in which no code is under way."""
         assert not self.orders, "a run that has ended runs nothing"
         assert state.resumption is not None
-        self.opened, self.settled = [*state.ledger.settled], [*state.ledger.settled]
+        # A patch may have withdrawn at once what was open at the end.
+        opened = {f.data["id"] for f in state.resumption.facts if f.type == "interrupt.opened"}
+        self.settled = [id_ for id_ in state.ledger.settled if id_ not in opened]
+        self.opened = [*self.settled]
         self.over = [visit for visit in self.over if visit not in state.visits]
         self._done = {visit for visit in self._done if visit not in state.visits}
         self._starts = Counter({at: visit.activations for at, visit in state.visits.items()})

@@ -9,7 +9,7 @@ import pytest
 from agent_graphs import payments
 from changed_graphs import Payments
 from sample_graphs import State, gated
-from temporal_site import ANYBODY, Site, begun, refused
+from temporal_site import ANYBODY, Site, begun, eventually, refused
 from temporalio.client import Client as TemporalClient
 
 from abeyance import START, Context, Graph, Principal
@@ -176,6 +176,35 @@ async def test_a_question_that_was_asked_because_a_deadline_passed_is_open_again
 
         assert (await site.asked(run.run_id)).id == boss
         await run.respond(boss, True, principal=ANYBODY)
+        assert (await site.ended(run.run_id)).status == "completed"
+        await site.replays(run.run_id)
+
+
+async def test_a_question_that_was_asked_because_a_hold_was_over_is_open_again(
+    temporal: TemporalClient,
+) -> None:
+    graph = Graph("held", state=State)
+    graph.interrupt("clerk", prompt="Pay?", response=bool, hold=1)
+    graph.interrupt("boss", prompt="Pay?")
+    graph.edge(START, "clerk")
+    graph.edge("clerk", "boss")
+    async with begun(temporal, graph) as (site, run):
+        await site.answer(run.run_id, True)
+
+        async def boss() -> str | None:
+            asked = [entry.id for entry in await run.interrupts() if entry.name == "boss"]
+            return asked[0] if asked else None
+
+        await eventually(boss)
+        question = await boss()
+        assert question is not None
+        await run.respond(question, True, principal=ANYBODY)
+        await site.ended(run.run_id)
+
+        await run.rewind(to=question)
+
+        assert [entry.id for entry in await run.interrupts()] == [question]
+        await run.respond(question, True, principal=ANYBODY)
         assert (await site.ended(run.run_id)).status == "completed"
         await site.replays(run.run_id)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
 import uuid
+from pathlib import Path
 
 import pytest
 from rpc_counter import RpcCounter, counted
@@ -14,6 +16,7 @@ from temporalio.client import Client as TemporalClient
 from abeyance import Refusal
 from abeyance.client import Client
 from abeyance.core.state import Limits
+from abeyance.records.database import Database
 
 _WAITING = frozenset({"awaiting-input"})
 
@@ -47,6 +50,26 @@ async def test_who_waits_for_the_end_reads_what_is_recorded_of_it(temporal: Temp
     assert ended.values["log"] == ["held", "cleanup completed"]
     assert ended.ended_at is not None
     assert counter.calls["get_workflow_execution_history"] == counter.calls["query_workflow"] == 0
+
+
+async def test_who_waits_for_a_question_gets_no_run_whose_questions_cannot_be_read_yet(
+    temporal: TemporalClient, tmp_path: Path
+) -> None:
+    site = Site(temporal, gated())
+    # Runs have recorded nothing there.
+    behind = Client(
+        temporal,
+        task_queue=site.settings.task_queue,
+        records=Database(f"sqlite:///{tmp_path / 'behind.db'}"),
+    )
+    async with site.worker():
+        run_id = await site.start({"amount": 3})
+        await site.asked(run_id)
+        began = time.monotonic()
+        view = await behind.run(run_id).wait(until=_WAITING, timeout=1.0)
+
+    assert time.monotonic() - began > 0.9
+    assert (view.degraded, view.status, view.interrupts) == (True, "awaiting-input", [])
 
 
 async def test_who_waits_for_a_gate_has_it_as_soon_as_a_worker_comes(
