@@ -318,8 +318,10 @@ class AgentRun(Updates):
     def _reseeded(self) -> None:
         # Signals and updates that came with the reset have been applied, but nothing else.
         self._rewinds.notice(self._state)
-        self._changes += 1
-        self._is_dirty = self._is_reseeded = True
+        # A run that waits for what is set at its start has been told of the reset already.
+        if self._early is None:
+            self._changes += 1
+            self._is_dirty = self._is_reseeded = True
 
     def _feed(self, event: events.Event, *, is_local: bool = False) -> None:
         if self._early is not None:
