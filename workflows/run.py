@@ -9,10 +9,11 @@ whose type is the code: any other exception fails the workflow task, which the s
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Final, assert_never
 
 from temporalio import workflow
@@ -88,7 +89,6 @@ class AgentRun(Updates):
         self._is_local = False
         self._tasks_begun = 0
         self._history = History()
-        # A retry carries a state into a new execution.
         is_continued = workflow.info().continued_run_id is not None
         self._metered = MeteredRun(start, spec.name, is_carried=is_continued)
         event: events.Event
@@ -115,7 +115,7 @@ class AgentRun(Updates):
         self._loop = asyncio.get_running_loop()
         workflow.register_random_seed_callback(self._reset)
         # What comes before the run has started, if that has to wait.
-        self._early: list[tuple[events.Event, bool]] | None = None
+        self._early: list[Callable[[], None]] | None = None
         if self._is_reseeded and carried is None:
             self._is_reseeded, self._orders.takes_updates = False, False
             self._early = []
@@ -307,8 +307,8 @@ class AgentRun(Updates):
             by, version = Principal(subject=patched.by), self._state.root.version
             edit = events.ValuesEdited(now=now, principal=by, patch=patched.patch, version=version)
         self._advance(events.Started(now=now, edit=edit))
-        for event, is_local in early or ():
-            self._feed(event, is_local=is_local)
+        for come in early or ():
+            come()
 
     def _reset(self, seed: int) -> None:
         # The SDK calls this outside of the loop, and wakes nobody.
@@ -325,7 +325,7 @@ class AgentRun(Updates):
 
     def _feed(self, event: events.Event, *, is_local: bool = False) -> None:
         if self._early is not None:
-            self._early.append((event, is_local))
+            self._early.append(partial(self._feed, event, is_local=is_local))
             return
         self._rewinds.notice(self._state)
         self._is_local &= is_local
@@ -353,6 +353,9 @@ class AgentRun(Updates):
             self._orders.check_update(name, None if order is None else order.stamp)
 
     def _feed_signal(self, name: events.Signal, argument: RawValue) -> None:
+        if self._early is not None:
+            self._early.append(partial(self._feed_signal, name, argument))
+            return
         try:
             if (event := self._signals.event_of(name, argument)) is not None:
                 self._feed(event)
@@ -409,7 +412,6 @@ class AgentRun(Updates):
                     self._tick_at(now, "more work is ready than one workflow task may start")
                 )
             case effects.Finish():
-                # `run` checks the state after all events of this task are applied.
                 pass
             case _:
                 assert_never(effect)
@@ -484,7 +486,6 @@ class AgentRun(Updates):
 
     async def _tick_at(self, moment: datetime, summary: str) -> None:
         await workflow.sleep(max(moment - workflow.now(), _SHORTEST_TIMER), summary=summary)
-        # A replay may bring the end before the timer that came beside it.
         if not self._state.finished:
             self._feed(events.Ticked(now=workflow.now()))
 
