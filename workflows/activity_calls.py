@@ -29,10 +29,11 @@ from temporalio.exceptions import (
 
 with workflow.unsafe.imports_passed_through():
     from abeyance import commands, names, views, wire
-    from abeyance.core import effects
+    from abeyance.core import effects, events
     from abeyance.core.address import Address
     from abeyance.core.effects import VisitInput
     from abeyance.core.outcome import Failed, Stopped, lost_for_good
+    from abeyance.core.policy import Principal
     from abeyance.core.state import RunState
     from abeyance.errors import Code, FailureCode, Refusal
     from abeyance.runtime import graph_today
@@ -158,8 +159,10 @@ async def read_journals(stopping: Sequence[RunningCode]) -> None:
         each.lost = lost.get(each.input.address)
 
 
-async def read_rewind(count: int) -> wire.StartPatch | None:
-    """Return the values that were set as the run was rewound to its start, by that reset."""
+async def read_rewind(count: int, state: RunState, now: datetime) -> events.ValuesEdited | None:
+    """Return what was set as the run was rewound to its start, by the reset of this number, if anything
+    was.
+    """
     patched: wire.StartPatch | None = await workflow.execute_activity(
         names.READ_REWIND_ACTIVITY,
         count,
@@ -167,7 +170,10 @@ async def read_rewind(count: int) -> wire.StartPatch | None:
         start_to_close_timeout=_READ_WITHIN,
         retry_policy=RetryPolicy(maximum_interval=timedelta(seconds=5)),
     )
-    return patched
+    if patched is None:
+        return None
+    by, version = Principal(subject=patched.by), state.root.version
+    return events.ValuesEdited(now=now, principal=by, patch=patched.patch, version=version)
 
 
 async def report_of(running: RunningCode, taken: Orders) -> wire.VisitReport:

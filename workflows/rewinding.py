@@ -6,6 +6,8 @@ From there on an answer to what people were shown before is stale, and what is a
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
@@ -22,13 +24,35 @@ class Rewinds:
         self._recorder = recorder
         self._known = 0
         self._salt = ""
+        self._early: list[Callable[[], None]] | None = None
         # A reset to the beginning comes before there is a state to tell.
         self._is_new()
 
     @property
     def count(self) -> int:
-        """How many they are."""
+        """How many resets the execution has behind it."""
         return self._known
+
+    @property
+    def holds_start(self) -> bool:
+        """Whether the run has not started, because what is set at its start is being read."""
+        return self._early is not None
+
+    def hold_start(self) -> None:
+        """Let what comes wait until `release`."""
+        self._early = []
+
+    def put_off(self, come: Callable[[], None]) -> bool:
+        """Return whether the run has not started: then `come` is called once it has."""
+        if self._early is None:
+            return False
+        self._early.append(come)
+        return True
+
+    def release(self) -> Sequence[Callable[[], None]]:
+        """Let nothing wait any more, and return what has: call it in this order after the start."""
+        early, self._early = self._early, None
+        return early or ()
 
     @property
     def is_redone(self) -> bool:

@@ -9,7 +9,7 @@ whose type is the code: any other exception fails the workflow task, which the s
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -24,7 +24,6 @@ with workflow.unsafe.imports_passed_through():
     from abeyance import commands, names, projections, views, wire
     from abeyance.commands import as_events
     from abeyance.core import effects, events, idempotency, lifecycle, machine
-    from abeyance.core.policy import Principal
     from abeyance.core.spec import GraphSpec
     from abeyance.core.state import RunState, joined
     from abeyance.errors import Refusal
@@ -89,6 +88,7 @@ class AgentRun(Updates):
         self._is_local = False
         self._tasks_begun = 0
         self._history = History()
+        # A retry carries a state into a new execution.
         is_continued = workflow.info().continued_run_id is not None
         self._metered = MeteredRun(start, spec.name, is_carried=is_continued)
         event: events.Event
@@ -114,11 +114,9 @@ class AgentRun(Updates):
         self._is_reseeded = self._rewinds.begin(self._state)
         self._loop = asyncio.get_running_loop()
         workflow.register_random_seed_callback(self._reset)
-        # What comes before the run has started, if that has to wait.
-        self._early: list[Callable[[], None]] | None = None
         if self._is_reseeded and carried is None:
-            self._is_reseeded, self._orders.takes_updates = False, False
-            self._early = []
+            self._is_reseeded = self._orders.takes_updates = False
+            self._rewinds.hold_start()
             self._spawn(self._start_again(now))
         else:
             self._advance(event)
@@ -299,15 +297,11 @@ class AgentRun(Updates):
 
     async def _start_again(self, now: datetime) -> None:
         """Start after a rewind to the start, with the values that were set with it."""
-        patched = await activity_calls.read_rewind(self._rewinds.count)
-        early, self._early = self._early, None
+        edit = await activity_calls.read_rewind(self._rewinds.count, self._state, now)
+        early = self._rewinds.release()
         self._orders.takes_updates = self._is_reseeded = True
-        edit = None
-        if patched is not None:
-            by, version = Principal(subject=patched.by), self._state.root.version
-            edit = events.ValuesEdited(now=now, principal=by, patch=patched.patch, version=version)
         self._advance(events.Started(now=now, edit=edit))
-        for come in early or ():
+        for come in early:
             come()
 
     def _reset(self, seed: int) -> None:
@@ -319,14 +313,11 @@ class AgentRun(Updates):
         # Signals and updates that came with the reset have been applied, but nothing else.
         self._rewinds.notice(self._state)
         # A run that waits for what is set at its start has been told of the reset already.
-        if self._early is None:
+        if not self._rewinds.holds_start:
             self._changes += 1
             self._is_dirty = self._is_reseeded = True
 
     def _feed(self, event: events.Event, *, is_local: bool = False) -> None:
-        if self._early is not None:
-            self._early.append(partial(self._feed, event, is_local=is_local))
-            return
         self._rewinds.notice(self._state)
         self._is_local &= is_local
         if self._history.grew(is_local=is_local):
@@ -353,8 +344,7 @@ class AgentRun(Updates):
             self._orders.check_update(name, None if order is None else order.stamp)
 
     def _feed_signal(self, name: events.Signal, argument: RawValue) -> None:
-        if self._early is not None:
-            self._early.append(partial(self._feed_signal, name, argument))
+        if self._rewinds.put_off(partial(self._feed_signal, name, argument)):
             return
         try:
             if (event := self._signals.event_of(name, argument)) is not None:
@@ -365,6 +355,8 @@ class AgentRun(Updates):
             self._feed(requests.refused(name, refusal))
 
     def _feed_internal(self, read: requests.Read, argument: RawValue) -> None:
+        if self._rewinds.put_off(partial(self._feed_internal, read, argument)):
+            return
         try:
             for event in read(argument):
                 self._feed(event)
@@ -374,6 +366,8 @@ class AgentRun(Updates):
             self._feed(events.Ticked(now=workflow.now()))
 
     def _native_cancel(self) -> None:
+        if self._rewinds.put_off(self._native_cancel):
+            return
         reason = workflow.cancellation_reason() or "cancelled through Temporal"
         self._feed(
             events.CancelRequested(now=workflow.now(), actor="temporal", reason=reason, native=True)
@@ -412,6 +406,7 @@ class AgentRun(Updates):
                     self._tick_at(now, "more work is ready than one workflow task may start")
                 )
             case effects.Finish():
+                # `run` checks the state after all events of this task are applied.
                 pass
             case _:
                 assert_never(effect)
@@ -486,6 +481,7 @@ class AgentRun(Updates):
 
     async def _tick_at(self, moment: datetime, summary: str) -> None:
         await workflow.sleep(max(moment - workflow.now(), _SHORTEST_TIMER), summary=summary)
+        # A replay may bring the end before the timer that came beside it.
         if not self._state.finished:
             self._feed(events.Ticked(now=workflow.now()))
 

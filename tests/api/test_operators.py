@@ -14,16 +14,13 @@ from typing import Any
 import pytest
 from sample_graphs import gated
 from stack import Api, app_for, new_id, problem, served
-from temporal_site import Site, eventually
+from temporal_site import Site, deleted, eventually
 from temporalio import workflow
-from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import (
-    DeleteWorkflowExecutionRequest,
     PauseWorkflowExecutionRequest,
     UnpauseWorkflowExecutionRequest,
 )
 from temporalio.client import Client as TemporalClient
-from temporalio.service import RPCError
 from temporalio.worker import Worker
 
 from abeyance.client.start import StartPlan
@@ -179,22 +176,7 @@ async def test_an_open_run_that_was_deleted_in_temporal_waits_for_nobody(
     api: Api, site: Site
 ) -> None:
     run_id, (gate,) = await api.waiting("gated")
-    handle = site.temporal.get_workflow_handle(run_id)
-    await site.temporal.workflow_service.delete_workflow_execution(
-        DeleteWorkflowExecutionRequest(
-            namespace=site.temporal.namespace,
-            workflow_execution=WorkflowExecution(workflow_id=run_id),
-        )
-    )
-
-    async def is_deleted() -> bool:
-        try:
-            await handle.describe()
-        except RPCError:
-            return True
-        return False
-
-    await eventually(is_deleted)
+    await deleted(site.temporal, run_id)
 
     # Who is refused finds it.
     late = await api.http.post(f"/interrupts/{gate}/respond", json={"response": YES})

@@ -12,7 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from temporalio.api.workflowservice.v1 import SetWorkerDeploymentCurrentVersionRequest
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.workflowservice.v1 import (
+    DeleteWorkflowExecutionRequest,
+    SetWorkerDeploymentCurrentVersionRequest,
+)
 from temporalio.client import Client as TemporalClient
 from temporalio.client import WorkflowHistory
 from temporalio.common import SearchAttributeKey
@@ -257,6 +261,23 @@ async def begun(
     site = Site(temporal, graph)
     async with site.worker():
         yield site, site.client.run(await site.start(input, **options))
+
+
+async def deleted(temporal: TemporalClient, run_id: str, execution: str = "") -> None:
+    """Have Temporal delete an execution of a run, the newest unless said, and wait until it has."""
+    which = WorkflowExecution(workflow_id=run_id, run_id=execution)
+    await temporal.workflow_service.delete_workflow_execution(
+        DeleteWorkflowExecutionRequest(namespace=temporal.namespace, workflow_execution=which)
+    )
+
+    async def is_deleted() -> bool:
+        try:
+            await temporal.get_workflow_handle(run_id, run_id=execution or None).describe()
+        except RPCError:
+            return True
+        return False
+
+    await eventually(is_deleted)
 
 
 async def histories(temporal: TemporalClient, run_id: str) -> list[WorkflowHistory]:

@@ -4,32 +4,46 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, closing, contextmanager
 from functools import partial
 from typing import Any
 
 import pytest
 from changed_graphs import Payments
 from sample_graphs import Held, State, asking, gated
-from temporal_site import ANYBODY, Site, begun, eventually, refused
+from temporal_site import ANYBODY, Site, begun, deleted, eventually, refused
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import EventType, ResetReapplyType
 from temporalio.api.workflowservice.v1 import (
-    DeleteWorkflowExecutionRequest,
     PauseWorkflowExecutionRequest,
     ResetWorkflowExecutionRequest,
     UnpauseWorkflowExecutionRequest,
 )
 from temporalio.client import Client as TemporalClient
 from temporalio.client import WorkflowHandle
-from temporalio.service import RPCError
 
-from abeyance import START, Graph, Limits, commands, names, views
+from abeyance import START, Graph, Limits, Principal, commands, names, views
 from abeyance.client import rewinds
+from abeyance.client.run import TemporalRun
 from abeyance.errors import Code
 from abeyance.history import resets
 from abeyance.runtime import retries
+from abeyance.views import InterruptView
+
+
+@asynccontextmanager
+async def paid(
+    temporal: TemporalClient,
+) -> AsyncIterator[tuple[Site, TemporalRun, InterruptView]]:
+    """A run that has paid 3 and ended, and its answered question."""
+    graph = gated()
+    site = Site(temporal, graph)
+    async with site.worker():
+        run_id = await site.start({"amount": 3})
+        question = await site.answer(run_id, {"approved": True})
+        await site.ended(run_id)
+        yield site, site.client.run(run_id, graph), question
 
 
 async def test_a_question_that_was_settled_as_soon_as_it_was_asked_has_no_point(
@@ -92,13 +106,8 @@ async def test_a_call_that_is_repeated_with_its_key_rewinds_once(temporal: Tempo
 async def test_a_call_that_was_cut_off_before_its_patch_is_repeated_with_its_key(
     temporal: TemporalClient,
 ) -> None:
-    graph = gated()
-    site = Site(temporal, graph)
-    async with site.worker():
-        run_id = await site.start({"amount": 3})
-        run = site.client.run(run_id, graph)
-        question = await site.answer(run_id, {"approved": True})
-        await site.ended(run_id)
+    async with paid(temporal) as (site, run, question):
+        run_id = run.run_id
         past = (await site.history(run_id)).events
         accepted = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED
         answered = next(event.event_id for event in past if event.event_type == accepted)
@@ -134,13 +143,8 @@ async def test_a_call_that_was_cut_off_before_its_patch_is_repeated_with_its_key
 async def test_a_rewind_to_the_start_sets_values_before_anything_runs(
     temporal: TemporalClient,
 ) -> None:
-    graph = gated()
-    site = Site(temporal, graph)
-    async with site.worker():
-        run_id = await site.start({"amount": 3})
-        run = site.client.run(run_id, graph)
-        question = await site.answer(run_id, {"approved": True})
-        await site.ended(run_id)
+    async with paid(temporal) as (site, run, question):
+        run_id = run.run_id
         to_start = partial(run.rewind, to="start", principal=ANYBODY)
 
         tried = await to_start(patch={"amount": 4}, dry_run=True)
@@ -194,9 +198,13 @@ async def test_a_signal_that_comes_before_a_rewound_run_has_started_waits_for_it
     with pytest.MonkeyPatch.context() as patching:
         patching.setattr(rewinds, "_POLLS", 1)
         await run.rewind(to="start", patch={"amount": 4}, principal=ANYBODY)
+    # One that is refused is refused as any other.
+    await run.pause(timeout=60, on_timeout="goto:END", principal=Principal(subject="eve"))
     await run.pause(reason="look first", principal=ANYBODY)
     async with site.worker():
         await site.until(run_id, "paused")
+        (told,) = [e for e in await site.recorded(run_id) if e.type == "signal.refused"]
+        assert told.data["code"] == "capability_required"
         await run.resume(principal=ANYBODY)
         assert (await site.asked(run_id)).prompt == "Pay 4?"
         await site.replays(run_id)
@@ -322,24 +330,10 @@ async def test_a_point_whose_history_is_deleted_is_gone(temporal: TemporalClient
     async with begun(temporal, payments.graph(), {"amount": 3}) as (site, run):
         question = await site.answer(run.run_id, True)
         await site.ended(run.run_id)
-        first = WorkflowExecution(
-            workflow_id=run.run_id, run_id=(await site.history(run.run_id)).run_id
-        )
+        first = (await site.history(run.run_id)).run_id
         await run.retry()
         ended = await site.ended(run.run_id)
-        await temporal.workflow_service.delete_workflow_execution(
-            DeleteWorkflowExecutionRequest(namespace=temporal.namespace, workflow_execution=first)
-        )
-
-        async def is_deleted() -> bool:
-            handle = temporal.get_workflow_handle(run.run_id, run_id=first.run_id)
-            try:
-                await handle.describe()
-            except RPCError:
-                return True
-            return False
-
-        await eventually(is_deleted)
+        await deleted(temporal, run.run_id, first)
         for dry_run in (True, False):
             gone = await refused(run.rewind(to=question.id, dry_run=dry_run))
             assert gone.code is Code.GONE
