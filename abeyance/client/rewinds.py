@@ -145,12 +145,12 @@ async def refuse(deployment: Deployment, plan: Plan) -> None:
         )
 
 
-async def was_done(deployment: Deployment, run_id: str, mark: str | None) -> bool:
-    """Return whether the latest rewind of a run was the call with this mark.
+async def was_done(deployment: Deployment, run_id: str, mark: str | None, key: str | None) -> bool:
+    """Return whether the latest rewind of a run was the call with this mark, which has this key.
 
-    Raises `idempotency_conflict` if it was another call with its key.
+    Raises `idempotency_conflict` if it was another call with the key.
     """
-    if mark is None:
+    if mark is None or key is None:
         return False
     history = await _history(deployment, run_id, "")
     told = _latest(history)
@@ -163,7 +163,7 @@ async def was_done(deployment: Deployment, run_id: str, mark: str | None) -> boo
     if given is None or given.partition(".")[0] != mark.partition(".")[0]:
         return False
     if given != mark:
-        raise idempotency.conflict(mark.partition(".")[0])
+        raise idempotency.conflict(key)
     return True
 
 

@@ -286,7 +286,7 @@ class TemporalRun(RunReader):
         patch = await self._rewinding_patch(order)
         done = views.Rewind(run_id=self.run_id, to=order.to)
         by = principal.subject
-        while not await rewinds.was_done(self._deployment, self.run_id, mark):
+        while not await rewinds.was_done(self._deployment, self.run_id, mark, key):
             plan = await rewinds.planned(self._deployment, self.run_id, order.to, patch=patch)
             await rewinds.refuse(self._deployment, plan)
             first = patch if order.to == commands.REWIND_TO_START else {}

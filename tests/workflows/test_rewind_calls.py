@@ -101,6 +101,7 @@ async def test_a_call_that_is_repeated_with_its_key_rewinds_once(temporal: Tempo
 
         assert await run.view() == ended
         assert other.code is Code.IDEMPOTENCY_CONFLICT
+        assert "'once'" in str(other)
 
 
 async def test_a_call_that_was_cut_off_before_its_patch_is_repeated_with_its_key(
