@@ -361,7 +361,7 @@ class Order:
         self.is_one_by_one = True
         """One visit comes after another."""
         self._is_once = True
-        """Each node is visited once, and nothing changes that a way depends on."""
+        """Each node is visited once, no gate is asked again, and what a way depends on stays."""
         self._has_deadline = False
         self._flags: set[str] = set()
 
@@ -379,7 +379,7 @@ class Order:
             each.deadline is not None for each in state.ledger.open.values()
         )
         for scope in state.scopes.values():
-            is_once = max(scope.visit_counts.values(), default=0) < 2 and not scope.fans
+            is_once = max(scope.ordinals.values(), default=0) < 2 and not scope.fans
             self._is_once = self._is_once and is_once
             self._flags.add(sha256(scope.values.get("flag")))
         self._is_once = self._is_once and len(self._flags) < 2
