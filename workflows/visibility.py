@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from temporalio import workflow
-from temporalio.common import SearchAttributeKey
+from temporalio.common import RawValue, SearchAttributeKey
 from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
@@ -25,9 +25,11 @@ with workflow.unsafe.imports_passed_through():
     from abeyance.errors import FailureCode
     from abeyance.projections import on_timeout_text
     from abeyance.records.batch import Batch
+    from abeyance.storage.converter import deflated
     from abeyance.workflows.details import details
 
 _MEMO_BYTES: Final = 12_000
+"""Deflated."""
 _node_logger: Final = workflow.LoggerAdapter(logging.getLogger("abeyance.node"), None)
 """Logs nothing while a history is replayed."""
 # Its lines are those of `activities.heartbeat`.
@@ -145,11 +147,15 @@ def result_of(state: RunState, left: Batch | None) -> dict[str, Json]:
     is_native = ending is not None and ending.native
     if left is not None:
         unrecorded = left.model_dump(mode="json")
-        if size(unrecorded) <= (_MEMO_BYTES if is_native else state.limits.visit_bytes):
+        note: Any = True
+        if is_native:
+            # A cancelled workflow has no result.
+            payload = deflated(workflow.payload_converter().to_payload(unrecorded))
+            if payload.ByteSize() <= _MEMO_BYTES:
+                note = RawValue(payload)
+        elif size(unrecorded) <= state.limits.visit_bytes:
             result["unrecorded"] = unrecorded
-        # A cancelled workflow has no result.
-        kept_here = is_native and "unrecorded" in result
-        workflow.upsert_memo({names.MEMO_UNRECORDED: unrecorded if kept_here else True})
+        workflow.upsert_memo({names.MEMO_UNRECORDED: note})
     if is_native:
         raise asyncio.CancelledError
     if ending is not None and ending.outcome == "failed":

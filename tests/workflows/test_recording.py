@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -100,7 +101,8 @@ async def test_a_run_that_ends_without_a_result_while_the_database_is_away_can_b
     away = site.settings.model_copy(update={"database_url": foreign})
     site.settings, there = away, site.settings
     async with site.worker():
-        run_id = await site.start()
+        # A memo has no room for it as it is.
+        run_id = await site.start({"text": "x" * 20_000})
         handle = temporal.get_workflow_handle(run_id)
         run = site.client.run(run_id)
         (question,) = (await shown(site, run_id)).interrupts
@@ -133,9 +135,10 @@ async def test_an_end_for_which_temporal_has_no_room_is_made_from_the_history(
     site = Site(temporal, asking())
     away = site.settings.model_copy(update={"database_url": foreign})
     site.settings, there = away, site.settings
+    text = random.Random(1).randbytes(15_000).hex()
     async with site.worker():
-        # The memo of a cancelled workflow takes less.
-        run_id = await site.start({"text": "x" * 20_000})
+        # The memo of a cancelled workflow takes less, even deflated.
+        run_id = await site.start({"text": text})
         handle = temporal.get_workflow_handle(run_id)
         await shown(site, run_id)
         await handle.cancel()
@@ -151,7 +154,7 @@ async def test_an_end_for_which_temporal_has_no_room_is_made_from_the_history(
         *("run.started", "interrupt.opened", "run.awaiting_input"),
         *("interrupt.cancelled", "run.cancelled"),
     ]
-    assert (await run.result()).values["text"] == "x" * 20_000
+    assert (await run.result()).values["text"] == text
     async with site.worker():
         await run.retry(principal=ANYBODY)
         await site.until(run_id, "awaiting-input")
