@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 from sqlalchemy import func, select
@@ -14,7 +15,7 @@ from abeyance.core.policy import TIMEOUT
 from abeyance.records.documents import Transaction
 from abeyance.records.events import of_run
 from abeyance.records.selecting import the_run
-from abeyance.records.tables import events, runs
+from abeyance.records.tables import events, moment, runs
 
 _ALL: Final = 1_000_000
 _SETTLED: Final = frozenset({"interrupt.answered", "interrupt.cancelled", "interrupt.expired"})
@@ -23,11 +24,14 @@ _BEGIN: Final = frozenset({"node.started", "tool.started"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """The first execution of a run, its status, and the number of its latest event `run.rewound`."""
+    """The first execution of a run, its status, and the number and the time of its latest event
+    `run.rewound`.
+    """
 
     origin: str
     status: str
     rewound_by: int | None
+    rewound_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,11 +78,19 @@ def asked_in(tx: Transaction, run_id: str, interrupt_id: str) -> Asked | None:
 
 def standing(tx: Transaction, run_id: str) -> Standing | None:
     """Return where a run stands; None if there is none of this id."""
-    query = select(runs.c.origin, runs.c.status, runs.c.rewound_by).where(
-        *the_run(tx.deployment, run_id)
+    is_rewind = (events.c.run == runs.c.id) & (events.c.number == runs.c.rewound_by)
+    query = (
+        select(runs.c.origin, runs.c.status, runs.c.rewound_by, events.c.at)
+        .outerjoin(events, is_rewind)
+        .where(*the_run(tx.deployment, run_id))
     )
     found = tx.connection.execute(query).one_or_none()
-    return found and Standing(origin=found.origin, status=found.status, rewound_by=found.rewound_by)
+    return found and Standing(
+        origin=found.origin,
+        status=found.status,
+        rewound_by=found.rewound_by,
+        rewound_at=None if found.at is None else moment(found.at),
+    )
 
 
 def kept(tx: Transaction, run_id: str, tasks: str, *, keeps: bool) -> int:

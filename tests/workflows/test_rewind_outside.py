@@ -136,6 +136,25 @@ async def test_what_comes_while_no_worker_has_seen_the_rewind_meets_the_rewound_
         await site.replays(run.run_id)
 
 
+async def test_a_rewind_is_refused_until_a_worker_has_recorded_the_one_before(
+    temporal: TemporalClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rewinds, "_POLLS", 1)
+    async with begun(temporal, gated()) as (site, run):
+        question = await site.answer(run.run_id, {"approved": True})
+        await site.ended(run.run_id)
+    await run.rewind(to="start")
+    for is_dry in (True, False):
+        with pytest.raises(Unavailable, match="was rewound, and no worker has recorded that yet"):
+            await run.rewind(to=question.id, dry_run=is_dry)
+    async with site.worker():
+        again = await site.asked(run.run_id)
+        # The first rewind has discarded that question.
+        assert (await refused(run.rewind(to=question.id))).code is Code.UNKNOWN_INTERRUPT
+        await run.rewind(to=again.id)
+        await site.replays(run.run_id)
+
+
 @pytest.mark.parametrize(
     ("reason", "actor", "data"),
     [
