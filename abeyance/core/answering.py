@@ -49,8 +49,8 @@ _SPEC: Final = tuple(entry.name for entry in fields(InterruptSpec))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Outcome:
-    """What an answer does: the votes with it, how many are missing, what is asked from now on, and until
-    when it is held.
+    """The effect of an answer: the votes including it, how many are missing, what is asked from now on,
+    and until when the answer is held.
     """
 
     status: Literal["answered", "voted", "held"]
@@ -66,7 +66,7 @@ def call_digest(tool: str, arguments: Mapping[str, Json]) -> str:
 
 
 def receipt(entry: Interrupt, answer: Json, event: Responded) -> Receipt:
-    """Return the receipt of an answer that can be accepted, and is no repeat."""
+    """Return the receipt of an answer that is accepted and does not repeat an earlier one."""
     name = who_may_answer.acting_for(entry, event.request)
     outcome = _outcome(entry, _vote(entry, answer, event, name))
     return Receipt(
@@ -153,7 +153,7 @@ def refuse_take_back(state: RunState, event: TakenBack) -> None:
 
 
 def take_back(step: Step, event: TakenBack) -> None:
-    """Open a held interrupt again. Of its votes those of the caller are dropped, else all."""
+    """Open a held interrupt again. Drop the caller's votes, or all votes if the caller has none."""
     entry = step.run.ledger.open[event.interrupt_id]
     own = _own(entry, event.principal)
     left = tuple(vote for vote in entry.votes if vote not in own) if own else ()
@@ -198,7 +198,7 @@ def _outcome(entry: Interrupt, vote: Vote) -> _Outcome:
 
 
 def _revision(entry: Interrupt, vote: Vote) -> Asked | None:
-    """Return what is asked from now on, if an approval is of something else than the votes so far."""
+    """Return the revised question, if an approval approves something else than the votes so far."""
     question = InterruptSpec(**{name: getattr(entry, name) for name in _SPEC})
     if entry.kind != "approval":
         return _other_answer(entry, question, vote)
@@ -214,7 +214,7 @@ def _revision(entry: Interrupt, vote: Vote) -> Asked | None:
                 prompt=prompt,
                 reason={**entry.reason, "arguments": dict(arguments)},
                 payload={**(entry.payload or {}), "digest": call_digest(tool, arguments)},
-                # It is of the arguments before.
+                # The preview shows the old arguments.
                 preview=None,
             )
             return Asked(question=question, prompt_values=((0, len(prompt)),))

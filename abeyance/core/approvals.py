@@ -30,7 +30,7 @@ from abeyance.errors import Code, Refusal
 
 _APPROVALS: Final = key_of("approval", "")
 MARKS: Final = ("decision", "edited", "by", "on_behalf_of")
-"""What the result of a call says of the decision of a person about it."""
+"""The fields of a call's result that tell how a person decided about the call."""
 _MEANING: Final[Mapping[Decision, str]] = {
     "approve": "approve the call as it is",
     "edit": "change the arguments of the call",
@@ -41,7 +41,7 @@ MOST: Final = 50
 MOST_BYTES: Final = 256_000
 """How many grants that count one maker may have, and how many bytes of them."""
 _FRAME: Final = 1_500
-"""In bytes: what the JSON of a grant has beside the arguments that calls have to share."""
+"""In bytes: the JSON of a grant without the arguments that calls have to share."""
 UNVOUCHED: Final = timedelta(hours=24)
 """How long a grant counts at most where nobody can say whether its maker still has the capability."""
 
@@ -104,18 +104,20 @@ def result_in_place(state: RunState, visit: Visit) -> Json:
 
 
 def edit(state: RunState, visit: Visit) -> dict[str, Json]:
-    """Return what a call's result says of an approver's edit of its arguments; empty without one."""
+    """Return the fields of a call's result that tell of an approver's edit of its arguments; empty
+    without an edit.
+    """
     for key, answer in visit.questions.answers.items():
         if key.startswith(_APPROVALS) and "arguments" in answer:
             return {"decision": "edit", "edited": answer["arguments"], **approver(state, visit)}
-    # Of an agent that is called, another visit may have asked.
+    # If the call runs an agent, another visit may have asked.
     before = items.item_of(state, visit.scope, visit.members[-1]).result or {}
     return {name: before[name] for name in MARKS if name in before}
 
 
 def approver(state: RunState, visit: Visit) -> dict[str, Json]:
-    """Return who answered the approval of a call, and for whom, as its result says it; empty if nobody
-    did. Of votes for other arguments that is who has put these in.
+    """Return who answered the approval of a call, and for whom, as fields of its result; empty if nobody
+    did. If votes changed the arguments, it is the voter who did.
     """
     for key, answer in visit.questions.answers.items():
         name = key.removeprefix(_APPROVALS)
@@ -177,10 +179,11 @@ class Grant:
         )
 
     def holds(self, now: datetime, maker: Principal | None, *, is_known: bool) -> bool:
-        """Return whether its time is not over and its maker may still approve such a call.
+        """Return whether the grant has not expired and its maker may still approve such a call.
 
-        `maker` is who has that name in the file of tokens, None if nobody has. For them an issuer has
-        vouched; without a file, as `is_known` says, the capability counts as it was, for a day at most.
+        `maker` is the person with the maker's name in the file of tokens, None if there is none: then an
+        issuer has vouched for them. Without a file, as `is_known` says, the capability counts as it was,
+        for a day at most.
         """
         if now >= self.until:
             return False
@@ -235,7 +238,7 @@ def _asks_in_vain(entry: Interrupt, answer: Json) -> bool:
 
 
 def offered(entry: Interrupt) -> Remember | None:
-    """Return what somebody may remember of a question, None if nothing."""
+    """Return what an approver may remember of a question, None if nothing may be remembered."""
     return None if _why_never(entry) else entry.remember
 
 
@@ -299,7 +302,7 @@ def _no_room(entry: Interrupt, event: Responded) -> str | None:
 
 
 def bytes_of(same: Mapping[str, Json]) -> int:
-    """Return how many bytes a grant for calls that share these arguments takes at most."""
+    """Return the most bytes that a grant for calls with these shared arguments takes."""
     return _FRAME + size(same)
 
 
@@ -363,7 +366,7 @@ def _made(step: Step, entry: Interrupt, wanted: Mapping[str, Json], event: Respo
     if event.vouched_until is not None:
         until = min(until, event.vouched_until)
     return Grant(
-        # The same after a task that came to nothing, and another one after a rewind.
+        # A workflow task that is done again makes the same id, and a rewind makes another.
         id=short_hash([entry.id, step.run.era]),
         tool=entry.reason["tool"],
         declaration=allowed.declaration,

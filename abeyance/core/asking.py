@@ -179,7 +179,7 @@ def _fault(
             f"the finally node {visit.node!r} may not ask a person: the run is over by then"
         )
     if not asked:
-        # Its code would start again at once, for ever.
+        # The code would start again at once, forever.
         return failed(f"the node {visit.node!r} asks people nothing: name its interrupts")
     carried = [outcome.user_state, outcome.reason, *map(_json_parts, asked)]
     if (reason := why_not_json(carried)) is not None:

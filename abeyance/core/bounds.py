@@ -1,8 +1,8 @@
-"""What bounds work: the retries of a visit, and what an agent may use.
+"""Limits of work: the retries of a visit, and what an agent may use.
 
 *Retries.* Only an attempt that failed, or was lost with its worker, counts. `retry_for` is a span of time
-from the beginning of the first attempt that counts: whatever happens in it takes of it, a pause of the
-run too.
+from the beginning of the first attempt that counts. It runs on whatever happens, also while the run is
+paused.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ _MOST_UNPRICED: Final = 20
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Amounts:
     """Limits: `usd` at the prices of the models, `tokens` sent and received, `time` in seconds of work,
-    and `turns` of models. None is no limit.
+    and `turns` of models. None means no limit.
     """
 
     usd: float | None = None
@@ -109,7 +109,7 @@ class Amounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Use:
-    """What was used, with the names of `Amounts`, and how many `calls` of tools were made."""
+    """The amounts used, with the names of `Amounts`, and the number of tool `calls`."""
 
     usd: float = 0.0
     tokens: int = 0
@@ -133,7 +133,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """What a graph with a budget has used: in all, and `by` the names of agents, tools and nodes.
+    """The use of a graph with a budget: in all, and `by` the names of agents, tools and nodes.
 
     `raised` are the limits that people have raised. `unpriced` are the models whose price is not known.
     """

@@ -1,4 +1,4 @@
-"""Where branches begin and come together: starts, joins, fan-outs, nested graphs; and how one is left.
+"""How branches begin, come together and are left: starts, joins, fan-outs, nested graphs.
 
 *A join* keeps a queue of tokens for each source and fires when every source has one, taking the oldest of
 each, so that loops pair up.
@@ -63,7 +63,7 @@ def start_scope(step: Step, scope_address: str, behind: tuple[str, ...] = ()) ->
 
 
 def why_not_started(graph: GraphSpec, address: str, values: Mapping[str, Json]) -> Failure | None:
-    """Return the failure of a graph of which no edge out of START may be fired, None if one may."""
+    """Return the failure of a graph in which no edge out of START may fire, None if one may."""
     if routing.fired(graph, START, values) is not None:
         return None
     message = (
@@ -180,7 +180,7 @@ def send(step: Step, visit: Visit, sends: tuple[Send, ...]) -> None:
 
 
 def reach(step: Step, visit: Visit, edge: Edge) -> None:
-    """Record that a visit of an item has come to a join."""
+    """Record that a visit of an item has reached a join."""
     member = visit.members[-1]
     item = items.item_of(step.run, visit.scope, member)
     if edge.key not in item.joins_reached:
@@ -360,8 +360,8 @@ def _inputs(graph: GraphSpec, node: SubgraphNode, values: Mapping[str, Json]) ->
 
 
 def ask_again(step: Step, gate: Gate, *, before: str, misfit: str | None = None) -> None:
-    """Ask a gate again, because what it showed has changed, or because code cannot read the answer, which
-    `misfit` explains. `before` is the address of what was about to begin, or to be over.
+    """Ask a gate again, because the values that it showed have changed, or because code cannot read the
+    answer, as `misfit` explains. `before` is the address of the visit that was about to begin or to end.
     """
     why = interrupts.tell_asked_again(
         step, gate.visit, node=gate.node, before=before, misfit=misfit
@@ -414,7 +414,7 @@ def _retrace(step: Step, gate: Gate, reason: str) -> None:
         if is_left or each.question == id_ or id_ in each.before:
             del step.run.gates[each.question]
             if not each.begun:
-                # What has begun was decided by its answer, whatever follows.
+                # An answer whose code has begun stays on record.
                 interrupts.void(step, each.question)
         elif left := [t for t in each.taken if t in gate.taken or id_ in t.token.gates]:
             taken = tuple(token for token in each.taken if token not in left)

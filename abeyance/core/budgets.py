@@ -197,7 +197,7 @@ def _question(state: RunState, scope: Scope, budget: BudgetSpec) -> InterruptSpe
         case Default(answer={"raise_to": raised}) if account.used.reaches(
             limits.raised_to(Amounts(**raised))
         ):
-            # It would be asked again at each deadline, for ever.
+            # Otherwise it would be asked again at each deadline, forever.
             return replace(question, on_timeout=Default(answer={"stop": True}))
         case _:
             return question
@@ -217,8 +217,8 @@ def _largest(account: Account) -> list[tuple[str, Use]]:
 
 
 def answer_schema(used: Use, limits: Amounts, reached: tuple[Limit, ...], stopped: str) -> Json:
-    """Return the JSON Schema of an answer. What is `reached` has to be raised above what is used, and
-    nothing can be lowered. `stopped` is the name of the agent that is stopped else.
+    """Return the JSON Schema of an answer. It has to raise the limits that are `reached` above the use,
+    and cannot lower any. `stopped` is the name of the agent that stops otherwise.
     """
     amounts = {
         name: {

@@ -1,4 +1,4 @@
-"""Delegations: who may answer in whose place, what that lends, and until when.
+"""Delegations: who may answer in whose place, with which capabilities, and until when.
 
 A delegation lends capabilities that questions ask for. It never lends what would reach beyond a question:
 `*`, `admin` and `runs:...`. Who stands for somebody cannot pass that on: a delegate has the rights that
@@ -38,7 +38,7 @@ MOST_BYTES: Final = 256_000
 MOST_BYTES_IN_ALL: Final = 1_000_000
 """How many bytes those of a deployment may take: an answer may carry all that somebody else has lent."""
 _FRAME: Final = 300
-"""In bytes: what the JSON of a delegation has beside its texts."""
+"""In bytes: the JSON of a delegation without its texts."""
 _MAX_DELETED: Final = 1_000
 """How many deleted delegations, the last ones, are known when a request about one is sent again."""
 
@@ -114,7 +114,7 @@ class Delegations:
     deleted: Mapping[str, Delegation] = field(default_factory=dict)
 
     def of(self, subject: str, now: datetime) -> tuple[Delegation, ...]:
-        """Return what lets a subject answer in the place of others now."""
+        """Return the delegations that let a subject answer in the place of others now."""
         return tuple(each for each in self.all if each.to == subject and each.is_active(now))
 
     def made(self, wanted: Wanted, now: datetime) -> Delegations:
@@ -157,8 +157,8 @@ class Delegations:
     def one(self, id_: str, principal: Principal) -> Delegation:
         """Return the delegation that a principal may delete, or that was deleted.
 
-        Raise `not_found`, and `capability_required` if it was made by somebody else and the
-        principal is no administrator.
+        Raise `not_found`, and `capability_required` if somebody else made it and the principal is not an
+        administrator.
         """
         known = (*self.all, *self.deleted.values())
         found = next((each for each in known if each.id == id_), None)
@@ -234,7 +234,7 @@ def _made(wanted: Wanted, now: datetime) -> Delegation:
 
 
 def _too_many(kept: Iterable[Delegation], made: Delegation) -> str | None:
-    """Return why there is no room for one more; None if there is."""
+    """Return the reason why there is no room for one more, None if there is room."""
     own = [each for each in kept if each.by == made.by]
     if len(own) >= MOST:
         return f"you have made {len(own)} delegations, and no more fit: delete some of them"

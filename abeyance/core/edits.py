@@ -6,7 +6,7 @@ can only be declared in the graph.
 
 A claim keeps a question for one person for a while, and ends by itself: an answer compares its time. A
 question that several people decide cannot be claimed. Reassigning replaces whom a question is for, and
-ends a claim. It changes who votes only if that is asked for, by who could answer the question too.
+ends a claim. It changes who votes only on request, and only for a caller who could answer the question.
 """
 
 from __future__ import annotations

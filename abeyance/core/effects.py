@@ -43,10 +43,10 @@ class VisitInput:
     visit has taken. `targets` are the nodes that its code and its routes may choose, by the graph that
     the run was started with. `outcome` is the run's, for a finally node. `call` is the tool call, if the
     visit is one. `approver` is who approved it. `blocked_by` is the code of the reason that blocks the
-    visit so far: while it holds, the driver tries again, and reports only a change. By `salt` and
-    `ordinals` the ids of its own questions are known: these number the repeated ones, by key. `metered`:
-    what it uses counts towards a budget. `answered` are the fields with an answer that no code has used
-    yet.
+    visit so far: while it holds, the driver tries again, and reports only a change. The ids of its own
+    questions follow from `salt` and from `ordinals`, which number the repeated questions, by key.
+    `metered`: its use counts towards a budget. `answered` are the fields with an answer that no code has
+    used yet.
     """
 
     kind: Literal["visit", "routes"] = "visit"
@@ -117,8 +117,8 @@ class StopNode:
 class Publish:
     """Publish an event. It never contains an answer. `number` counts the events of a run.
 
-    `audit` is what only the audit says beside the event: what a question shows, its answer and the
-    capability that it takes, what a message says, or the values that a person has set.
+    `audit` is what the audit alone adds to the event: the content of a question, its answer and the
+    capability that the answer takes, the text of a message, or the values that a person has set.
     """
 
     number: int

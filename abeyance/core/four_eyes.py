@@ -1,9 +1,9 @@
 """Four eyes: who started the run and who answered which question, and whom that bars from another one.
 
-Of a name the last answer counts: that of the same item of a fan-out, else of the same graph, else of the
-graphs around it. An answer that the deadline gave is nobody's. Whom an open question bars is part of it,
-and computed when it opens and at every answer. A vote or a held yes of somebody who is barred by then
-counts no more.
+For each name the last answer counts: in the same item of a fan-out, else in the same graph, else in the
+graphs around it. An answer that the deadline gave is nobody's. An open question has the people whom it
+bars; they are computed when it opens and at every answer. A vote or a held yes of a person who is barred
+by then no longer counts.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MOST_NAMES: Final = 200
 
 
 def answered_by(state: RunState, visit: Visit, name: str) -> Answerer | None:
-    """Return who answered the question of a name last, as a visit knows it; None if nobody did."""
+    """Return who last answered the question with a name, as a visit knows it; None if nobody did."""
     return next((found[name] for found in _records(state, visit) if name in found), None)
 
 
@@ -47,13 +47,14 @@ def known_to(state: RunState, visit: Visit) -> Mapping[str, Answerer]:
 def barred(
     state: RunState, visit: Visit, terms: Terms | None, before: Interrupt | None = None
 ) -> Mapping[str, str]:
-    """Return whom the terms of a visit's question bar, each with the rule that does. `before` is the
-    question, if it is open: the votes on it bar nobody from it, and whom a field named stays barred.
+    """Return the people whom the terms of a visit's question bar, each with the rule that does. `before`
+    is the question, if it is open: votes on it do not bar the voter, and people whom a field named stay
+    barred.
     """
     found: dict[str, str] = {}
     own = None if before is None else before.id
     filled = () if before is None or before.terms is None else before.terms.not_by
-    # Whom a field names is barred because of that, whatever else bars them until something changes.
+    # The rule with a field comes first: it still bars the same people when another rule no longer does.
     for rule in () if terms is None else sorted(terms.not_by, key=is_template, reverse=True):
         people: tuple[str, ...] = state.starters
         if before is not None and is_template(rule) and rule in filled:
@@ -70,8 +71,8 @@ def barred(
 def why_unknown(
     state: RunState, visit: Visit, terms: Terms | None, beside: Collection[str]
 ) -> str | None:
-    """Return what is wrong with the rules of a question that a visit is about to ask with those `beside`
-    it: a name that no question has would bar nobody.
+    """Return the fault in the rules of a question that a visit is about to ask together with those
+    `beside` it: a name that no question has would bar nobody.
     """
     for name in () if terms is None else terms.not_by:
         if not (name in beside or _is_known(state, visit, name)):
@@ -137,7 +138,9 @@ def gather(
     outer: tuple[FanOutBranch, ...],
     gathered: Iterable[Item | Scope],
 ) -> None:
-    """Keep who answered in items that a fan-out is left by. Of several, all had a part in it."""
+    """Keep who answered in the items through which a run leaves a fan-out. If several answered, all had a
+    part in it.
+    """
     found: dict[str, Answerer] = {}
     for item in gathered:
         for name, each in item.answerers.items():
@@ -193,7 +196,7 @@ def refuse_both(state: RunState, event: Responded) -> None:
 
 
 def _undecided(state: RunState, visit: Visit, name: str, own: str | None) -> Iterator[str]:
-    """Yield who has a part in an answer that is not settled yet: a vote, or a yes that is held."""
+    """Yield who has a part in an answer that is not settled yet, by a vote or by a held yes."""
     for entry in state.ledger.open.found(BY_NAME, name):
         if entry.id != own and _sees(state, visit, entry):
             yield from _voters(entry)

@@ -13,9 +13,9 @@ those a gate that are restricted or have a capability.) Two rules hold for each:
 What agents, other branches and other answers change after the code has begun is the author's business. A
 tool call has no gate: its arguments travel with it.
 
-`RunState.gates` has one row for each gate. What an answer led to has the gate's id: visits, tokens and
-fan-outs. A join has the gates of all its tokens; nested graphs and items begin with those of their visit.
-When they are over, the gates inside them are gates of that visit.
+`RunState.gates` has one row for each gate. The visits, tokens and fan-outs that an answer led to have the
+gate's id. A join has the gates of all its tokens; nested graphs and items begin with those of their
+visit. When they are over, the gates inside them are gates of that visit.
 """
 
 from __future__ import annotations
@@ -251,8 +251,8 @@ def handed_out(
     inputs: Mapping[str, str],
     outputs: Mapping[str, str],
 ) -> None:
-    """Move the gates inside a nested graph, which is over, to its visit. What they showed is compared
-    with what went into the graph and came out of it.
+    """Move the gates inside a nested graph that is over to its visit. What they showed is compared with
+    the values that went into the graph and came out of it.
     """
     visit = step.run.visits[str(scope.visit)]
     if visit.call is not None:

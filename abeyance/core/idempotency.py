@@ -132,7 +132,7 @@ def receipts_again(called: Called) -> list[ledger.Receipt]:
 
 
 def _stored(receipt: ledger.Receipt) -> dict[str, Json]:
-    """Return what a repeat is told: all that the receipt says beyond the defaults."""
+    """Return the fields of a receipt that differ from the defaults: a repeated call gets them."""
     return {
         each.name: rfc3339(value) if isinstance(value, datetime) else value
         for each in _RECEIPT

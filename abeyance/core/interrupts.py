@@ -282,7 +282,9 @@ def update_questions(step: Step, scope: str) -> None:
 
 
 def declaration(state: RunState, entry: Interrupt) -> InterruptNode | Ask | None:
-    """Return what declares a question in the run's graph; None for one that code or the run asks."""
+    """Return the declaration of a question in the run's graph; None for a question that code or the run
+    asks.
+    """
     graph, visit = state.graph_of(entry.scope), state.visits[entry.visit]
     if entry.kind == "rule":
         actions = (action for rule in graph.rules_on(visit.node) for action in rule.actions)
@@ -293,7 +295,7 @@ def declaration(state: RunState, entry: Interrupt) -> InterruptNode | Ask | None
 
 
 def unit(run_id: str, address: str, reason: Json = None) -> Parent:
-    """Return a visit as the parent of what is asked inside it."""
+    """Return a visit as the parent of the questions inside it."""
     return Parent(id=ledger.interrupt_id(run_id, address, ""), address=address, reason=reason)
 
 

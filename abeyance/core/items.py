@@ -108,7 +108,7 @@ def put_values(
 
 
 def put_result(step: Step, visit: Visit, result: Json) -> None:
-    """Set the result of a tool call, merged over what was known of it before."""
+    """Set the result of a tool call, merged over the result so far."""
     if result is not None and visit.members:
         item = item_of(step.run, visit.scope, visit.members[-1])
         if isinstance(item.result, Mapping) and isinstance(result, Mapping):
@@ -149,8 +149,8 @@ def forget_all_counts(step: Step) -> None:
 def gathering(graph: GraphSpec, targets: tuple[str, ...]) -> tuple[str, ...]:
     """Return the keys of the joins that gather a fan-out to these targets, in order of declaration.
 
-    They are those reachable from the targets, where a sending node on the way counts as one more
-    fan-out, and its join as the end of that.
+    These are the joins reachable from the targets. A sending node on the way opens one more fan-out,
+    which its join ends.
     """
     depths = dict.fromkeys(targets, 1)
     waiting = list(depths)

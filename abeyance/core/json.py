@@ -4,11 +4,10 @@ Equal values have one canonical text, and so equal hashes: keys are sorted, ther
 a float without a fraction is written as an integer, so `1` from a browser and `1.0` from a program are
 the same answer. NaN and infinities are not JSON and are refused.
 
-A template is filled once, with plain values, and never evaluated. A field is a plain name, and dots
-walk mappings only: there is no attribute access and no index. A format such as `{amount:,.2f}` is
-Python's, for numbers and texts, of at most 99 characters and digits. What was filled in is not filled
-again, so a value that contains `{secret}` shows just that. A missing field stays as written. `{{` is a
-brace.
+A template is filled once, with plain values, and never evaluated. A field is a plain name, and dots walk
+mappings only: there is no attribute access and no index. A format such as `{amount:,.2f}` is Python's,
+for numbers and texts, of at most 99 characters and digits. What was filled in is not filled again, so a
+value that contains `{secret}` shows just that. A missing field stays as written. `{{` gives a brace.
 """
 
 from __future__ import annotations
@@ -149,9 +148,9 @@ _WRITTEN_OUT = 400
 
 
 def fill(text: str, values: Mapping[str, Json]) -> str:
-    """Return the text with every existing `{field}` replaced by its value. `{{` stands for a brace.
+    """Return the text with every existing `{field}` replaced by its value. `{{` gives a brace.
 
-    A value that its format does not fit, such as null in `{amount:.2f}`, is shown without the format.
+    If the format does not fit the value, such as `{amount:.2f}` and null, the value is shown without it.
     """
     return fill_marked(text, values)[0]
 
@@ -274,7 +273,9 @@ def paths(value: Json) -> Iterator[str]:
 
 
 def misformatted(text: str) -> Iterator[str]:
-    """Yield what looks like a field with a format, and is none: `{amount!r}`, `{amount:>999}`."""
+    """Yield the parts of a text that look like a field with a format and are not: `{amount!r}`,
+    `{amount:>999}`.
+    """
     yield from _MISFORMATTED.findall(_TEMPLATE.sub("", text))
 
 

@@ -1,9 +1,9 @@
 """Interrupts and their answers: the record of what people were asked and what they answered.
 
-An interrupt is *open* until exactly one thing settles it: an answer, its deadline, the end of its
-run, or the branch that left it. A yes that can be taken back makes it *held* before that. A settled one
-shrinks to what a repeated or late answer needs to get the right reply: status, time, principal, and the
-hash of the answer. What is replied to an answer, `replies` says.
+An interrupt is *open* until exactly one thing settles it: an answer, its deadline, the end of its run, or
+the branch that left it. A yes that can be taken back makes it *held* before that. A settled one shrinks
+to what a repeated or late answer needs to get the right reply: status, time, principal, and the hash of
+the answer. `replies` decides what an answer gets as its reply.
 
 *Votes* are the answers of several people to one question. One person has one vote. Who votes on behalf of
 somebody else uses up the votes of both.
@@ -60,7 +60,7 @@ class Vote:
 
     @property
     def people(self) -> frozenset[str]:
-        """Whose vote this is: of who voted, and of whom they stood for."""
+        """The people whose vote this is: the voter, and the person for whom they voted."""
         return frozenset({self.by, self.on_behalf_of or self.by})
 
     @property
@@ -92,8 +92,8 @@ class Claim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answerer:
-    """Who answered a question, for whom, and when. `people` are all who had a part in it, and `votes` are
-    those that decided, if it took several.
+    """Who answered a question, for whom, and when. `people` are all who had a part in it; `votes` are the
+    votes that decided, if it took several.
     """
 
     by: str
@@ -215,13 +215,13 @@ class Receipt:
 BY_VISIT: Final = Index[Interrupt](lambda each: (each.visit,))
 BY_NAME: Final = Index[Interrupt](lambda each: (each.name,))
 BARRING: Final = Index[Interrupt](lambda each: each.effective_terms.not_by)
-"""By the questions whose answerers may not answer them."""
+"""Indexed by the questions whose answerers may not answer them."""
 DUE: Final = Index[Interrupt](
     lambda each: () if each.due is None else (ALL,),
     # A number is compared in a fraction of the time.
     order=lambda each: each.due and each.due.timestamp(),
 )
-"""Those at which something happens if nobody acts, the earliest first."""
+"""The questions at which something happens if nobody acts, the earliest first."""
 NEAREST: Final = Index[Interrupt](
     lambda each: (ALL, "awaited") if each.deadline and each.held is None else (ALL,),
     order=lambda each: (
@@ -296,7 +296,9 @@ def content_of(question: InterruptSpec) -> dict[str, Json]:
 
 
 def bound_content(question: InterruptSpec) -> dict[str, Json]:
-    """Return what the digest of a question covers: its content, and the terms that bind its answer."""
+    """Return the part of a question that its digest covers: its content, and the terms that bind its
+    answer.
+    """
     terms = {} if question.terms is None else asdict(question.terms)
     content = content_of(question)
     if question.preview is None:
@@ -305,7 +307,7 @@ def bound_content(question: InterruptSpec) -> dict[str, Json]:
 
 
 def shown_of(question: InterruptSpec, digest: str) -> dict[str, Json]:
-    """Return what the audit says that a person was shown: the digest, and what it covers.
+    """Return what the audit records as shown to a person: the digest, and the content that it covers.
 
     `default` is the answer that the deadline gives, if it gives one.
     """
@@ -322,7 +324,9 @@ def opened(question: InterruptSpec, **record: Any) -> Interrupt:
 
 
 def settle(interrupt: Interrupt, status: SettledStatus, now: datetime, **record: Any) -> Interrupt:
-    """Return what stays of an interrupt. `record` is what has settled it, beside the status."""
+    """Return an interrupt reduced to what stays once it is settled. `record` are the fields that settled
+    it.
+    """
     stays = {name: getattr(interrupt, name) for name in _SETTLED}
     stays["prompt"] = interrupt.prompt[:_STORED_PROMPT_CHARS]
     stays["votes"] = tuple(vote.stored for vote in interrupt.votes)
@@ -330,7 +334,7 @@ def settle(interrupt: Interrupt, status: SettledStatus, now: datetime, **record:
 
 
 def settle_answered(interrupt: Interrupt, vote: Vote, now: datetime) -> Interrupt:
-    """Return what stays of an interrupt that the answer of a vote has settled."""
+    """Return an interrupt that the answer of a vote has settled, reduced to what stays."""
     stored = vote.stored
     return settle(
         interrupt,
@@ -354,7 +358,7 @@ def is_yes(answer: Json) -> bool:
 
 
 def approved_content(answer: Json) -> str:
-    """Return what people agree to who approve: the answer without the approval itself and its note."""
+    """Return what approvers agree to: the answer without the approval itself and its note."""
     if not isinstance(answer, Mapping):
         return canonical({})
     return canonical({k: v for k, v in answer.items() if k not in {"approved", "note"}})
@@ -387,7 +391,7 @@ def with_vote(votes: Sequence[Vote], vote: Vote) -> tuple[Vote, ...]:
 
 
 def missing_approvals(quorum: Quorum, votes: Sequence[Vote]) -> int:
-    """Return how many approvals are missing."""
+    """Return the number of missing approvals."""
     return max(0, quorum.count - sum(vote.is_yes for vote in votes))
 
 

@@ -1,4 +1,4 @@
-"""What stops a run or a visit: a pause, an ending, an eviction, and a visit that is blocked.
+"""Stopping a run or a visit: pauses, endings, evictions, and blocked visits.
 
 *A pause* starts no new work until someone resumes the run or the pause's deadline passes. Running code
 finishes, or is stopped and runs again after the pause; blocked code is stopped in any case.
@@ -337,8 +337,8 @@ def unblock(step: Step, visit: Visit) -> None:
 def try_again(step: Step) -> None:
     """Stop the attempts at blocked visits, so that new ones begin without a pause.
 
-    A visit that its worker could not read is not stopped: its journal is in its heartbeat alone, and
-    would be lost with it. What is not stopped, the worker that starts has Temporal try again
+    A visit that its worker could not read is not stopped: only its heartbeat has its journal, which would
+    be lost. For such a visit the worker that starts asks Temporal to try again
     (`abeyance.client.waking`).
     """
     stop_for_now(

@@ -124,7 +124,7 @@ def advance(state: RunState, event: events.Event) -> tuple[Effect, ...]:
     if isinstance(event, events.Keyed | events.MessageSent):
         check(state, event)
         if _is_due(state, event.now):
-            # What follows from it comes first too, as it does where a task begins before the event.
+            # Its consequences come first too, as if a workflow task had begun before the event.
             due = _advance(state, events.Ticked(now=event.now))
     return (*due, *_advance(state, event))
 
@@ -143,7 +143,7 @@ def _advance(state: RunState, event: events.Event) -> list[Effect]:
         if step.effects or not isinstance(event, events.Ticked | events.TaskBegan):
             state.updated_at = event.now
     elif isinstance(event, events.MessageSent) and event.signalled:
-        # Nothing else is news of a finished run; a message that came too late is recorded.
+        # A finished run ignores everything but a late message, which is recorded.
         messages.sent(step, event)
     elif isinstance(event, events.VisitEnded):
         _keep_for_retry(step, event)
@@ -325,7 +325,7 @@ def _visit_ended(step: Step, event: events.VisitEnded) -> None:
 
 
 def _keep_for_retry(step: Step, event: events.VisitEnded) -> None:
-    """Keep what code came to that still ran at the end of the run, also if nobody awaits it any more."""
+    """Keep the outcome of code that still ran when the run ended, even if nobody awaits it any more."""
     ending = step.run.ending
     if ending is None or ending.before is None:
         return

@@ -174,7 +174,7 @@ def _returned(step: Step, visit: Visit, unread: tuple[Message, ...]) -> None:
 
 
 def unread(state: RunState, now: datetime) -> int:
-    """Return how many messages can be read now, of which some may expire in this very moment."""
+    """Return the number of messages that can be read now; some may expire in this very moment."""
     return len(state.mailbox.queue) - len(state.mailbox.expired(now))
 
 

@@ -1,9 +1,9 @@
 """Moving a run to another version of its graph.
 
 Everything in a run that belongs to a node has to have its place in the new graph: a node of the same
-kind, under the same name or the one that `renames` gives it. What has none is an obstacle. All obstacles
-are reported at once, and nothing is moved then. Addresses are rewritten wherever they occur; ids,
-prompts, schemas and digests of questions stay as people have seen them.
+kind, under the same name or the one that `renames` gives it. Anything without a place is an obstacle. If
+there are obstacles, all are reported at once and nothing is moved. Addresses are rewritten wherever they
+occur; ids, prompts, schemas and digests of questions stay as people have seen them.
 
 A run moves only at rest (`RunState.is_at_rest`): code that runs reports under the names of its graph.
 """
@@ -27,7 +27,7 @@ from abeyance.core.visit import Gate, GateTable, Ready, Running, Unroutable, Vis
 from abeyance.errors import Code, Refusal
 
 CODE_UNDER_WAY: Final = "code"
-"""What an obstacle is called that is over once the run is at rest."""
+"""The name of an obstacle that disappears once the run is at rest."""
 
 
 def refuse(
@@ -175,7 +175,7 @@ class _Move:
     def _visit(self, visit: Visit) -> Visit:
         path = self._to.path(visit.scope)
         moved = self._to.row(visit, path, visit.address, (*path, visit.node))
-        # What its code has asked of other services, it has asked under that name.
+        # Other services know the requests of its code by that name.
         first = visit.first_address or (visit.address if visit.activations else None)
         moved.first_address = None if first == moved.address else first
         return moved
@@ -226,8 +226,8 @@ class _Move:
         return replace(resumption, outcomes=outcomes)
 
     def _outcome(self, visit: Visit, outcome: VisitOutcome) -> VisitOutcome:
-        """Return what code came to that ran when the run ended. It did not know the new graph, so what
-        that lacks is no fault of its author.
+        """Return the outcome of code that ran when the run ended. Its author did not know the new graph,
+        so a target that the new graph lacks is not their fault.
         """
         if not isinstance(outcome, Finished):
             return outcome

@@ -116,7 +116,9 @@ TIMEOUT = "timeout"
 
 
 def named(who: str | None, reader: Principal) -> str:
-    """Return what a refusal calls somebody to its reader. Who calls through Temporal is no person."""
+    """Return the name that a refusal gives a person to its reader. A caller through Temporal is not a
+    person.
+    """
     return "you" if who == reader.subject and reader != TEMPORAL else repr(who)
 
 

@@ -1,9 +1,9 @@
-"""What everything in a run is called in another version of its graph: names, addresses, joins, questions.
+"""The names in another version of a run's graph: of nodes, addresses, joins and questions.
 
-A node has its place in a node of the same kind, under the same name or a new one. What has none is an
-obstacle to the migration of the run. A row of the run is renamed by the types of its fields: one of the
-types in `address` (`NodeName`, `EdgeKey`) gets its new name, and every other field stays as it is. So a
-new field needs a type, and no rule of its own.
+A node has its place in a node of the same kind, under the same name or a new one. A node without a place
+is an obstacle to the migration of the run. A row of the run is renamed by the types of its fields: one of
+the types in `address` (`NodeName`, `EdgeKey`) gets its new name, and every other field stays as it is. So
+a new field needs a type, and no rule of its own.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Places:
         renames: dict[str, str],
     ) -> None:
         """Pair the nodes of a graph with those of its new version. `prefix` is the new name of the
-        graph's node, with a dot. What is used of `renames` is removed.
+        graph's node, with a dot. Used entries of `renames` are removed.
         """
         self.graphs[path] = old, new
         around = ".".join([*path, ""])
@@ -140,7 +140,7 @@ class Places:
         old, new = self.graphs[path[:-1]]
         name, before = self.names.get(path, path[-1]), old.nodes.get(path[-1])
         if new is None or before is None:
-            # What is around it has no place either, or it is END, or the author's fault.
+            # Either nothing around it has a place, or it is END, or the author made a mistake.
             return name
         after = new.nodes.get(name)
         if after is None:

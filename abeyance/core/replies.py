@@ -1,4 +1,4 @@
-"""What is replied to an answer: a receipt, or a refusal.
+"""The reply to an answer: a receipt, or a refusal.
 
 `check_answers` is the whole rule about answers; the workflow applies it to a running run and a client to
 an ended one, so both reply the same.
@@ -73,9 +73,9 @@ def check_answers(ledger: Ledger, event: Responded) -> Mapping[str, Receipt]:
 
 
 def refuse_strays(event: Responded) -> None:
-    """Raise `stale` if a digest is of an interrupt that the response does not answer.
+    """Raise `stale` if a digest belongs to an interrupt that the response does not answer.
 
-    The caller was shown something else than what would be answered. Checked only before a response is
+    The caller saw another question than the one that would be answered. Checked only before a response is
     accepted, so that an accepted one is never checked again.
     """
     strays = sorted(event.digests.keys() - event.answers.keys())

@@ -117,10 +117,10 @@ def _address(step: Step, scope: str, node: str, ordinal: int, call: Call | None)
 def _first_address(
     step: Step, address: str, scope: Scope, node: str, members: tuple[FanOutBranch, ...]
 ) -> str | None:
-    """Return what other services know a visit by, None for its address.
+    """Return the name by which other services know a visit, None for its address.
 
     Addresses count the visits of all items in the order in which they come. After a rewind another item
-    may come first, and its payment must not pass for that of the one which came first before.
+    may come first, and its payment must not be taken for the payment of the item that came first before.
     """
     if members:
         fan, index = members[-1].fan, members[-1].index
@@ -178,7 +178,7 @@ def count(
 def fail(step: Step, visit: Visit, failure: Failure, *, fatal: bool = False) -> None:
     """Fail a visit: do what its node's `on_error` says, else fail its graph.
 
-    `fatal`: no model is told, because it could do nothing about it.
+    `fatal`: the model does not hear of it, because it could do nothing about it.
     """
     if isinstance(running := visit.state, Running):
         # Its code has ended. A retry of the run starts it again.
@@ -270,8 +270,8 @@ def _fail_run(step: Step, failure: Failure) -> None:
 
 
 def end_call(step: Step, visit: Visit, result: Json) -> None:
-    """End a tool call, which was dropped and is put back, without running its code. What it had changed
-    when it last asked is merged.
+    """End a tool call, which was dropped and is put back, without running its code. Its changes up to its
+    last question are merged.
     """
     step.add_visit(visit)
     step.move(visit, "end_call", Ready(stage="body"))
@@ -296,14 +296,14 @@ def drop_unit(step: Step, visit: Visit, reason: str, *, by: str | None = None) -
     if inner is None:
         return
     for each in step.run.visits.found(BY_SCOPE, inner.address):
-        # Where somebody leaves a visit, there is no graph in it.
+        # A visit that somebody leaves has no nested graph.
         leave_unit(step, each, reason)
     items.keep_agent(step, visit, inner)
     step.drop_scope(inner.address)
 
 
 def go_instead(step: Step, visit: Visit, target: str, *, pause: float = 0.0) -> None:
-    """Follow a goto, in place of the edges of a finished visit.
+    """Follow a goto instead of the edges of a finished visit.
 
     Inside a fan-out it leads out of it, unless the target leads to a join that gathers it. A node
     before the fan-out does not count, though it would lead there by a new one.

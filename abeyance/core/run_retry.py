@@ -1,4 +1,4 @@
-"""Retry and rewind: what tells a run from what it was before it ended, or before it was rewound.
+"""Retry and rewind: what sets a run apart from itself before it ended, or before it was rewound.
 
 *Retry* puts an ended run together for a second try, by its graph or by another.
 
@@ -156,7 +156,7 @@ def _reopened(state: RunState, ending: Ending) -> RunState:
 
 
 def _outcomes(state: RunState, known: Mapping[str, VisitOutcome]) -> dict[str, VisitOutcome]:
-    """Return how each running visit has ended; what was never reported was stopped."""
+    """Return the outcome of each running visit; a visit without a report was stopped."""
     return {
         visit.address: _outcome(visit, known.get(visit.address))
         for visit in state.visits_in(Running)
@@ -166,7 +166,7 @@ def _outcomes(state: RunState, known: Mapping[str, VisitOutcome]) -> dict[str, V
 def _outcome(visit: Visit, known: VisitOutcome | None) -> VisitOutcome:
     match known:
         case Finished():
-            # What it had not read is in the mailbox already.
+            # The messages that it had not read are in the mailbox already.
             return replace(known, messages_read=None)
         case None:
             return Stopped(journal=_as_started(visit, visit.checkpoint.journal))
@@ -213,8 +213,8 @@ def _done_again(
 def begin_era(run: RunState, era: str, now: datetime) -> None:
     """Renew the digests of what is open, so that an answer to what people were shown before is stale.
 
-    What is open or held has the time that it had left: else one beside could be over now, and end the run
-    or the branch that asks what it was rewound to.
+    Open and held questions keep the time that they had left. Otherwise another one could expire now, and
+    end the run or the branch of the question to which the run was rewound.
     """
     run.era = era
     for entry in list(run.ledger.open.values()):

@@ -41,7 +41,7 @@ from abeyance.errors import Code, FailureCode, Refusal
 _SHORTEST_TIMEOUT: Final = 0.1
 """In seconds, of a finally node's last attempt."""
 _ORDER_BYTES = 2_000
-"""Overhead of an input beside its values, answers and journal."""
+"""Bytes of an input without its values, answers and journal."""
 
 
 def start_ready(step: Step) -> bool:
@@ -356,7 +356,7 @@ def _has_room(step: Step, bytes_: int) -> bool:
 
 
 def _answers_for(state: RunState, visit: Visit) -> Mapping[str, Json]:
-    """Return what people answered elsewhere; the visit has the answers to its own questions."""
+    """Return the answers to questions of other visits; a visit has the answers to its own questions."""
     answers = items.answers_of(state, visit)
     if visit.call is not None:
         return answers
@@ -392,7 +392,7 @@ def refuse_large_answers(state: RunState, event: events.Responded) -> None:
         waiting[entry.visit] = entry
         added.append({entry.key: answer})
         if entry.quorum is not None:
-            # Code is given the votes beside the answer.
+            # Code gets the votes together with the answer.
             added += [answer, *(vote.answer for vote in entry.votes)]
     more = size_of_all(added)
     for address, entry in waiting.items():

@@ -25,7 +25,7 @@ class Halt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoTo:
-    """Run this node of the same scope with the current values, in place of what would follow."""
+    """Run this node of the same scope with the current values, instead of the nodes that would follow."""
 
     kind: Literal["goto"] = "goto"
     node: TargetNode
@@ -361,7 +361,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetSpec:
-    """What a graph may use, with the graphs in it, before the `question` is asked."""
+    """What a graph and the graphs in it may use before the `question` is asked."""
 
     limits: Amounts
     question: InterruptSpec

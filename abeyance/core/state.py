@@ -52,7 +52,7 @@ class Status(StrEnum):
     FAILED = "failed"
     CANCELLED = "cancelled"
     HALTED = "halted"
-    # Temporal ends a run so, and the run does not know of it.
+    # Temporal ends a run with this status, and the run does not notice.
     TERMINATED = "terminated"
     TIMED_OUT = "timed-out"
 
@@ -98,12 +98,11 @@ class Limits:
 
 @dataclass(slots=True, kw_only=True)
 class Item:
-    """One item of a fan-out: what its visits have changed, answered and reached so far.
+    """One item of a fan-out: the changes of its visits, their answers, and the joins that they reached.
 
-    `joins_reached` are the joins that it came to. `left_fan_out`: a goto led out of the fan-out.
-    `skipped`: a person skipped a failed visit of it. `changes` counts the changes of its values.
-    `result` is the result of a tool call. `answerers` are those who answered a question last, by its
-    name. `ordinals` count the visits of a node in it.
+    `left_fan_out`: a goto led out of the fan-out. `skipped`: a person skipped a failed visit of it.
+    `changes` counts the changes of its values. `result` is the result of a tool call. `answerers` are
+    those who answered a question last, by its name. `ordinals` count the visits of a node in it.
     """
 
     item: Json
@@ -227,8 +226,8 @@ class Counters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resumption:
-    """What the first event of a retried run completes: `facts` to publish, and the `outcomes` of visits
-    that ran in the run before, by address.
+    """The work that the first event of a retried run completes: `facts` to publish, and the `outcomes` of
+    visits that still ran when the run ended, by address.
     """
 
     facts: tuple[Publish, ...] = ()
@@ -367,7 +366,7 @@ class RunState:
         return min(due, key=lambda each: each[0], default=None)
 
     def next_deadline(self) -> datetime | None:
-        """Return when the run needs a tick if nothing happens before."""
+        """Return the time at which the run needs a tick if nothing happens before."""
         first = self.first_deadline()
         moments = (first and first[0], self.mailbox.first_expiry, self.next_attempt())
         return min((moment for moment in moments if moment is not None), default=None)

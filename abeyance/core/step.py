@@ -91,7 +91,7 @@ class Step:
 
     @property
     def has_left(self) -> bool:
-        """Whether something may have come to its end: no fan-out is over before a visit has left it."""
+        """Whether a fan-out may have ended: none is over before a visit has left it."""
         return self._left is None or bool(self._left)
 
     def left(self) -> Iterator[Scope]:
@@ -114,7 +114,7 @@ class Step:
         audit: Mapping[str, Json] | None = None,
         **data: Json,
     ) -> int:
-        """Publish an event, and return its number. `audit` is what only the audit says beside it."""
+        """Publish an event, and return its number. `audit` is what the audit alone adds to it."""
         self.run.events_published += 1
         number = self.run.events_published
         self.emit(

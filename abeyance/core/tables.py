@@ -50,7 +50,9 @@ class Table(dict[_K, _V]):
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Callable[[Any], Any]) -> Any:
-        """Read and write the rows as a plain dictionary; who holds the table makes one of it again."""
+        """Read and write the rows as a plain dictionary; the owner of the table makes a table of it
+        again.
+        """
         del source
         return handler(dict[str, cls.ROW])  # type: ignore[name-defined] # named by each class
 

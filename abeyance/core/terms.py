@@ -1,8 +1,7 @@
 """The kinds of questions, and their terms: for whom one is, how urgent it is, and what its answer takes.
 
 A new kind is one row of `KINDS`. The terms are data on the question, as its author declared them. Who may
-answer, votes, reminders and holds are rules about them, and what has come of them is part of the open
-interrupt.
+answer, votes, reminders and holds are rules about them; the open interrupt has their results.
 """
 
 from __future__ import annotations
@@ -118,7 +117,7 @@ class Escalation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quorum:
-    """That many distinct people of `of` (empty: of all who may answer) have to approve.
+    """The number of distinct people among `of` (empty: among all who may answer) who have to approve.
 
     `veto`: the first rejection rejects; without it, as many rejections as approvals are needed.
     """
@@ -157,7 +156,7 @@ class Terms:
 
 Where: TypeAlias = Literal["run", "graph"]
 WHERE: Final[tuple[Where, ...]] = ("run", "graph")
-"""What a grant is for: the run in which it was made, or every run of its graph."""
+"""The scope of a grant: the run in which it was made, or every run of its graph."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,13 +184,13 @@ def is_restricted(terms: Terms | None) -> bool:
 
 
 def is_template(name: str) -> bool:
-    """Return whether a field of the values says whom a name is of."""
+    """Return whether a name is taken from a field of the values."""
     return "{" in name
 
 
 def named(terms: Terms) -> frozenset[str] | None:
-    """Return the only people who may ever answer a question; None if that cannot be said, because it is
-    up to who has a capability, is in a group, or is named by the run's values.
+    """Return the only people who may ever answer a question; None if the list is not fixed, because it
+    depends on capabilities, groups, or the run's values.
     """
     limits = [terms.assignees] if terms.assignees_only else []
     if terms.quorum is not None and terms.quorum.of:

@@ -54,7 +54,7 @@ class Ready:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
-    """Its code runs; at the stage `rules`, only its route functions and rules.
+    """The code of the visit runs; at the stage `rules`, only its route functions and rules.
 
     `answered_keys` are the keys of the answers that the code was started with. `stopping`: it was told to
     stop, and has not ended yet.
@@ -86,8 +86,8 @@ class Nested:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unroutable:
-    """Its code has ended, and chose a node that the run's own graph does not have. It waits until the run
-    is migrated to a graph that has it.
+    """The code of the visit has ended, and chose a node that the run's graph does not have. The visit
+    waits until the run is migrated to a graph with that node.
     """
 
     kind: Literal["unroutable"] = "unroutable"
@@ -120,7 +120,7 @@ TRANSITIONS: Final[Mapping[tuple[type[VisitState], Transition], type[VisitState]
             # It goes to a later stage, and neither code nor a person is needed for that.
             (Ready, "proceed"): Ready,
             (Running, "proceed"): Ready,
-            # Its code is told to stop, and has stopped: it runs again later.
+            # The run asks the code to stop; the code has stopped and runs again later.
             (Running, "stop"): Running,
             (Running, "stopped"): Ready,
             # Its code has failed, and runs again after a pause.
@@ -281,7 +281,7 @@ class Questions:
         return replace(self, answers={**self.answers, key: answer})
 
     def used_up(self, keys: Collection[str]) -> Questions:
-        """Let answers that code has gone on with count, whatever their questions would show now."""
+        """Let the answers that code has used count, whatever their questions would show now."""
         left = {key: moment for key, moment in self.shown_at.items() if key not in keys}
         return replace(self, shown_at=left)
 
@@ -292,7 +292,7 @@ class Questions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """What a visit's code left when it last asked, stopped or failed, for its next start.
+    """The state that a visit's code left for its next start when it last asked, stopped or failed.
 
     `journal` are its finished steps, `user_state` is what it stored when it asked, and `interrupted`
     says that it has asked. `patch` is what it had changed: it counts only if the visit ends without
@@ -306,7 +306,7 @@ class Checkpoint:
     attempts: Attempts = field(default_factory=Attempts)
 
     def after_failure(self, journal: Json, patch: Mapping[str, Json]) -> Checkpoint:
-        """Return what code leaves that failed for good, or whose outcome the run refuses."""
+        """Return the checkpoint of code that failed for good, or whose outcome the run refuses."""
         kept = self.journal if journal is None else journal
         return replace(self, journal=kept, patch=patch or self.patch, attempts=Attempts())
 
@@ -334,12 +334,12 @@ class Visit:
 
     `activations` counts the starts of its code, after stops and answers too. `gates` are the ids of the
     questions whose answers led to it, the oldest first. `misfits` says, by the key of a question, why the
-    answer that was given before cannot be read any more. `repeats` are the keys of questions of which an
-    earlier answer led to code that has begun, and will begin again.
+    answer that was given before cannot be read any more. `repeats` are the keys of questions whose
+    earlier answer led to code that has begun, and that will begin again.
 
-    How it ends: `pending` is what it comes to without running its code: what its nested graph changed, or
-    what a person put in place of a failed body, until that is merged. `routing` is set once the code has
-    finished. `failure` is what an operator was last asked about.
+    How it ends: `pending` is the patch that ends it without running its code, until it is merged: the
+    changes of its nested graph, or the values that a person gave in place of a failed body. `routing` is
+    set once the code has finished. `failure` is what an operator was last asked about.
     """
 
     address: AddressText
@@ -384,18 +384,18 @@ def _branches(visit: Visit) -> tuple[Any, ...]:
 
 
 BY_STATE: Final = Index[Visit](_state_groups)
-"""By their state; ready ones by what they wait for; and by who has to act: the run is `busy`, or a
-person is `asked`.
+"""Visits by their state; ready visits by what they wait for; and by who has to act: the run is `busy`, or
+a person is `asked`.
 """
 BY_SCOPE: Final = Index[Visit](lambda visit: (visit.scope,))
 BY_BRANCH: Final = Index(_branches)
-"""By the fan-outs that they are in, and by the items: the fan-out and its index."""
+"""Visits by the fan-outs that they are in, and by the items: the fan-out and its index."""
 BLOCKED: Final = Index[Visit](lambda visit: (ALL,) if visit.blocked else ())
 PAUSED: Final = Index[Visit](
     lambda visit: (ALL,) if isinstance(visit.state, Ready) and visit.state.not_before else (),
     order=lambda visit: visit.state.not_before,  # type: ignore[union-attr]
 )
-"""Those in a pause between two attempts, the first to end first."""
+"""Visits in a pause between two attempts, the first to end first."""
 
 
 class VisitTable(Table[str, Visit]):

@@ -61,7 +61,7 @@ def finish(step: Step, visit: Visit, finished: Finished, *, is_routed: bool) -> 
     `is_routed`: route functions have run with its code. Else they run on the merged values.
     """
     graph = step.run.graph_of(visit.scope)
-    # In case that the run refuses what it came to.
+    # The run may refuse this outcome.
     visit.checkpoint = visit.checkpoint.after_failure(finished.journal, {})
     # Before the merge: a failed visit that is tried again must not have changed anything.
     if unknown := unknown_targets(graph, visit.node, finished) - {*finished.unpinned}:
@@ -174,7 +174,7 @@ def routes_chosen(step: Step, visit: Visit, route: RoutingDecision, finished: Fi
 
 
 def unknown_targets(graph: GraphSpec, name: str, finished: Finished) -> set[str]:
-    """Return what the code of a node chose, and may not choose by this graph."""
+    """Return the targets that the code of a node chose and this graph does not allow."""
     if finished.sends is not None:
         chosen = {each.node for each in finished.sends}
         return chosen - ({*graph.declared_by(name)} - {END})
@@ -191,7 +191,7 @@ def _fail_unknown(step: Step, visit: Visit, unknown: set[str]) -> None:
 
 
 def why_unknown(node: str, unknown: set[str], allowed: Iterable[str]) -> str:
-    """Return what to tell of a node that chose targets other than the allowed ones."""
+    """Return the message about a node that chose targets other than the allowed ones."""
     targets = ", ".join(map(repr, sorted({*allowed}))) or "nowhere"
     return (
         f"the node {node!r} chose to go to {min(unknown)!r}; it may go to {targets}: "

@@ -1,9 +1,9 @@
 """Who may answer a question, and in whose right.
 
 *The right.* To answer a question, people need its capability. With `assignees_only`, they must be among
-its assignees, and where a quorum names its people, among those. From an escalation on, those whom it
-names may answer too. People without that right may answer for somebody who has delegated it to them, and
-say for whom if several have.
+its assignees, and where a quorum names its people, among those. After an escalation, the people whom it
+names may answer too. People without that right may answer for a person who has delegated it to them; if
+several have, they say for whom.
 
 *What is in the way.* Four eyes (`not_by`) bar people by name, whatever else they may do: both the
 delegate and the person for whom they answer. A claim keeps a question for one person until it ends.
@@ -42,7 +42,7 @@ class _Person(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """Who asks to answer, when, for whom if they say so, and the delegations to them."""
+    """Who wants to answer, when, for whom if they say so, and the delegations to them."""
 
     principal: Principal
     now: datetime
@@ -181,8 +181,8 @@ def _fulfils(person: _Person, question: Interrupt, now: datetime) -> bool:
 
 
 def _asked_for(person: _Person, question: Interrupt, now: datetime) -> Iterator[str | None]:
-    """Yield the capabilities of which one lets a person answer: that of the question, and those of the
-    escalations that have come, each if the person is among those whom it is for.
+    """Yield the capabilities that each let a person answer: the one of the question, and those of past
+    escalations, if the person is among the people whom they name.
     """
     terms = question.effective_terms
     voters = () if terms.quorum is None else terms.quorum.of
