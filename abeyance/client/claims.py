@@ -68,7 +68,8 @@ class Claims:
                 run = await self._line.describe(claim.run_id)
             except NotFound:
                 return now - claim.claimed_at > _UNSTARTED
-            # Another run may have the id by now. Of which conversation it is, not every process can read.
+            # Another run may have the id by now, and not every process can read to which conversation a
+            # run belongs.
             is_its = (
                 run.unreadable is not None or run.start.get("conversation_id") == conversation_id
             )

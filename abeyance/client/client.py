@@ -46,7 +46,7 @@ from abeyance.temporal.workers import LiveWorker, Service, live_workers, service
 from abeyance.util import TASK_QUEUE, checked_run_id
 
 _NOTHING: Final = Notifications().events_of
-"""What runs announce where nobody is notified of anything."""
+"""The events that a run announces if nobody is to be notified."""
 _PAGE: Final = 500
 
 
@@ -155,7 +155,7 @@ class Client:
         return TemporalRun(self._deployment, checked_run_id(run_id), graph)
 
     def _found(self, run_id: str) -> TemporalRun:
-        # Who starts a workflow through Temporal may give it any id.
+        # A caller that starts a workflow through Temporal can give it any id.
         return TemporalRun(self._deployment, run_id)
 
     async def events(
@@ -195,12 +195,13 @@ class Client:
         cursor: str | None = None,
         limit: int = 50,
     ) -> Approvals:
-        """Return a page of the report of approvals, newest first: what was settled in a time, by whom.
+        """Return a page of the report of approvals, newest first: what was settled in a span of time, and
+        by whom.
 
         Each row has the `fields` (`reason.amount`) of what was shown, or of the answer. The first page
-        has the `sums` of fields over the whole report. Raises `invalid_body` for a field that is no path,
-        a cursor of another report, a time that ends before it begins, and a sum of over 150,000 rows; and
-        Unavailable.
+        has the `sums` of fields over the whole report. Raises `invalid_body` for a field that is not a
+        path, a cursor of another report, a time that ends before it begins, and a sum of over 150,000
+        rows; and Unavailable.
         """
         page: dict[str, Any] = {"cursor": cursor, "limit": limit}
         filters = filters or ApprovalsFilter()

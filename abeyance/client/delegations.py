@@ -92,7 +92,7 @@ class Delegations:
         return DelegationView.of(found)
 
     async def of(self, subject: str) -> tuple[Delegation, ...]:
-        """Return what lets a subject answer in the place of others now."""
+        """Return the delegations that let a subject answer in the place of others now."""
         return (await self._book()).of(subject, datetime.now(UTC))
 
     async def with_standing(

@@ -1,4 +1,4 @@
-"""What the parts of one client share."""
+"""The dependencies that the parts of one client share."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from abeyance.storage.blobs import Blobs
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployment:
-    """What the parts of one client share, for the runs of one task queue.
+    """The dependencies that the parts of one client share, for the runs of one task queue.
 
     `blobs` is where workers store transcripts; `signing_key` signs audits.
     """

@@ -37,7 +37,7 @@ from abeyance.util import checked_run_id, notification_queue, notifications_pref
 _AT_ONCE: Final = 3.0
 """In seconds: how long who asks for an erasure waits for its end."""
 _GONE_WITHIN: Final = 30.0
-"""In seconds: Temporal deletes a history a moment after it was told to."""
+"""In seconds: Temporal deletes a history a moment after the request."""
 _logger = logging.getLogger("abeyance.erasures")
 
 
@@ -63,10 +63,10 @@ class Erasures:
         )
 
     async def erase(self, run_id: str) -> wire.ErasureState:
-        """Erase a run that has ended, and return whether something of it is left.
+        """Erase a run that has ended, and return whether any of its data is left.
 
-        From then on the run is refused as `erased`. Raises `not_finished` for an open run, `unknown_run`,
-        `invalid_run_id`, and Unavailable; then nothing has happened.
+        Later calls about the run are refused with `erased`. Raises `not_finished` for an open run,
+        `unknown_run`, `invalid_run_id`, and Unavailable; then nothing has happened.
         """
         asked_at = datetime.now(UTC)
         described = await self._described(checked_run_id(run_id))
@@ -166,7 +166,7 @@ class Erasures:
         try:
             return await self._records.read(removing.erasure_of, run_id)
         except RecordsUnavailable:
-            # What goes on without the database must not wait for it.
+            # Calls that work without the database must not wait for it.
             return None
 
     async def _stopped(self, erasure: Erasure) -> Erasure:
@@ -191,13 +191,13 @@ class Erasures:
         await self._records.write(removing.finish, erasure)
 
     async def _delete(self, run_id: str, until: datetime) -> None:
-        """Delete the histories of what had ended of an id, and what is stored of it.
+        """Delete the histories of the ended runs of an id, and their stored data.
 
         Raises Unavailable.
         """
         ids, has_later = await self._executions(run_id, until)
-        # Before the histories: of a run without those nobody knows that it has blobs. Those of another
-        # deployment may be in the same place.
+        # Delete the blobs before the histories, because without a history nobody knows of them. Another
+        # deployment may keep its blobs in the same place.
         if (ids or not has_later) and not await self._line.is_foreign(run_id):
             await self._blobs.delete_run(run_id)
         await self._delete_histories(run_id, until, ids)

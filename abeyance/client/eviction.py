@@ -24,7 +24,7 @@ from abeyance.records.runs import ActiveRun
 from abeyance.util import gather_limited
 
 Policy: TypeAlias = Literal["evict-lru", "reject"]
-"""What a start does when the limit of active runs is reached."""
+"""The reaction of a start to the limit of active runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

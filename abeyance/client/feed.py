@@ -1,7 +1,7 @@
-"""The feeds of runs: their events as they are recorded, and what their models say meanwhile.
+"""The feeds of runs: their events as they are recorded, and the text of their models as it comes.
 
-A reader has a place in the records and nothing else, so a slow one costs nothing and none waits for
-another. Those who ask for the same at the same time share the answer.
+A reader is only a position in the records, so a slow reader costs nothing and none waits for another.
+Readers who ask for the same at the same time share the answer.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ class Feed:
     ) -> tuple[list[views.Event], str | None]:
         """Return at most `limit` events after the cursor `after`, and the cursor of the next page.
 
-        With `discarded` also those that a rewind has discarded.
+        `discarded` includes events that a rewind has discarded.
 
-        None as `after` is before the oldest event. The next cursor is None once the run has ended and
-        all its events were returned. Raises the refusals `unknown_run`, `erased`, `invalid_body` for what
-        is no cursor, and `gone`, with the `oldest` cursor, for one that the records do not have; and
-        Unavailable.
+        None as `after` is before the oldest event. The next cursor is None once the run has ended and all
+        its events were returned. Raises the refusals `unknown_run`, `erased`, `invalid_body` for a text
+        that is not a cursor, and `gone`, with the `oldest` cursor, for one that the records do not have;
+        and Unavailable.
         """
         if limit < 1:
             raise ValueError(f"limit={limit}: a page holds at least one event")
@@ -131,7 +131,7 @@ class Feed:
                     after = events.number_of(part.items[-1].id) or after
                 if part.is_last:
                     if part.position:
-                        # Not by the number: an event that was taken back may have had it.
+                        # A number is not enough: an event that was taken back may have had it.
                         after, beyond = 0, part.position
                     while hearing is not None and (delta := hearing.delta()) is not None:
                         yield delta
@@ -155,7 +155,7 @@ class Feed:
 
 
 class _Hearing:
-    """What one watcher of a run has heard its models say."""
+    """The text of a run's models that one watcher has received."""
 
     def __init__(self, run_id: str, live: LiveTexts) -> None:
         self._run_id = run_id
@@ -167,13 +167,13 @@ class _Hearing:
         self._live.begin(running, latest)
 
     def heed(self, event: views.Event) -> None:
-        """Forget what a turn has said that is over."""
+        """Forget the text of a turn that is over."""
         self._live.heed(event)
         if event.type in TURN_ENDS:
             self._heard.pop(event.address or "", None)
 
     def delta(self) -> views.ModelDelta | None:
-        """Return what is new of one of the texts, None if nothing is."""
+        """Return the new part of one of the texts, None if no text has a new part."""
         for address in {**self._heard, **self._live.latest}:
             now = self._live.latest.get(address)
             new = live_text.news(self._heard.pop(address, None), now)

@@ -86,7 +86,9 @@ class GrantedCalls:
         self._tokens = tokens
 
     async def find(self, call: Wanted, *, takes: bool) -> Grant | None:
-        """Return the grant that covers a call, None without one. `takes` a use of it, once for a call."""
+        """Return the grant that covers a call, None if there is none. `takes` counts a use of it, once
+        for each call.
+        """
         now = datetime.now(UTC)
         try:
             may = self._holding(now)

@@ -37,7 +37,7 @@ _HINDERED: Final = (
 
 
 class Janitor:
-    """Keeps the records true of what happens outside of the runs, by two visibility queries a round."""
+    """Keeps the records true when runs change from outside, with two visibility queries a round."""
 
     def __init__(self, line: WorkflowRpc, listing: Listing, records: Records) -> None:
         self._line = line
@@ -65,7 +65,7 @@ class Janitor:
         return found
 
     async def begun(self, run_id: str) -> None:
-        """Record an open run that has not handed anything over: no worker has had it yet."""
+        """Record an open run that has handed nothing over, because no worker has begun it yet."""
         with suppress(Refusal):
             described = await self._line.described(run_id)
             if described.is_running:
@@ -74,7 +74,7 @@ class Janitor:
                 await self._records.started(view, origin)
 
     async def found(self, described: RunDescription) -> None:
-        """Record at once that Temporal has ended a run, for who was refused because of it.
+        """Record at once that Temporal has ended a run, because a caller was refused for that reason.
 
         While the database is away, a later round does it.
         """
@@ -83,7 +83,9 @@ class Janitor:
                 await self.settle(described.info)
 
     async def missed(self, run_id: str) -> None:
-        """Record at once that Temporal has deleted an open run, for who was refused because of it."""
+        """Record at once that Temporal has deleted an open run, because a caller was refused for that
+        reason.
+        """
         with suppress(Unavailable):
             standing = await self._records.read(discards.standing, run_id)
             if standing is None or standing.status in ENDINGS:
@@ -113,7 +115,7 @@ class Janitor:
         try:
             await self._line.described(run_id)
         except Refusal as refusal:
-            # What is erased is being removed from the records, too.
+            # An erased run is being removed from the records, too.
             return refusal.code is not Code.GONE
         return True
 
@@ -124,7 +126,7 @@ class Janitor:
         """
         newest = {each.execution.workflow_id: each.execution.run_id for each in executions}
         missed = await self._records.read(runs.unsettled, newest)
-        # What is recorded may be of a task that came to nothing.
+        # The recorded end may come from a workflow task that was done again.
         missed |= {
             each.execution.workflow_id
             for each in executions

@@ -42,7 +42,7 @@ _SHOWN: Final = 3
 
 
 def of_run(run_id: str) -> str:
-    """Return the condition that a workflow has the id of a run. None of its characters is quoted."""
+    """Return the condition that a workflow has the id of a run. A run id has no characters to quote."""
     return f"WorkflowId = '{run_id}'"
 
 

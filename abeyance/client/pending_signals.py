@@ -55,8 +55,8 @@ class _Load:
 
 @dataclass(slots=True)
 class _Sent:
-    """What this process has sent of one kind. `beyond` is what the run had to process besides when its
-    history was read: less than nothing if it had processed some of it.
+    """The signals of one kind that this process has sent. `beyond` is the number of other signals that
+    the run had to process when its history was read, negative if it had processed some of ours.
     """
 
     stored: _Load = field(default_factory=_Load)
@@ -92,7 +92,8 @@ class PendingSignals:
                 found = await self._reads.read(
                     f"{run_id} {name}", lambda: self._unprocessed(run_id, name)
                 )
-                # What is stored during the reading may be among them: it counts twice until the next.
+                # Signals that arrive during the reading may be among them, and count twice until the next
+                # reading.
                 sent.beyond = found - before
                 sent.read_at = time.monotonic()
             _refuse_if_full(run_id, name, sent.pending, more)

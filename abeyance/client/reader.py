@@ -29,7 +29,7 @@ from abeyance.storage.run_files import RunFile
 
 _PAGE: Final = 1_000
 _LOOK_AGAIN: Final = 1.0
-"""In seconds: of a change of status that no event tells nobody is told."""
+"""In seconds: nobody is notified of a change of status without an event."""
 _ASK_TEMPORAL: Final = 5.0
 
 
@@ -230,7 +230,7 @@ class RunReader(CommandedRun):
         )
 
     async def _ended(self, described: RunDescription) -> EndedRun:
-        """What is kept of an ended run. Raises RecordsUnavailable if its end is not recorded."""
+        """The record of an ended run. Raises RecordsUnavailable if its end is not recorded."""
         await self._deployment.janitor.settle(described.info)
         found = await self._deployment.records.read(
             runs.ended, self.run_id, execution=described.execution, origin=described.origin
@@ -252,7 +252,7 @@ class RunReader(CommandedRun):
                 run_id=self.run_id,
             )
         snapshot = None if ended.snapshot is None else Snapshot.model_validate(ended.snapshot)
-        # That of an earlier end would do again what a retry has done since.
+        # The snapshot of an earlier end would repeat the work that a retry has done since.
         if snapshot is None or snapshot.joined().updated_at != ended.record.view.ended_at:
             raise Unavailable(
                 f"the records do not have what a retry of the run {self.run_id!r} needs: `abeyance "
@@ -269,8 +269,8 @@ class RunReader(CommandedRun):
     async def standing(self, *, caught_up: bool = False) -> Standing:
         """Return how the run stands by what Temporal shows of it, which changes as soon as the run does.
 
-        With `caught_up` it has processed what came before. The records are not needed. Raises the refusal
-        `unknown_run`, and Unavailable.
+        With `caught_up` the run has processed everything sent before. The records are not needed. Raises
+        the refusal `unknown_run`, and Unavailable.
         """
         describe = self._line.caught_up if caught_up else self._line.described
         return (await describe(self.run_id)).standing
@@ -366,7 +366,7 @@ class RunReader(CommandedRun):
     ) -> views.RunView:
         """Return the view once its status is in `until`, it has ended, or `timeout` seconds are over.
 
-        `blocked` in `until` stands for a blocked run of any status.
+        `blocked` in `until` means a blocked run of any status.
         """
         until, timeout = awaited(until, timeout)
         clock = asyncio.get_running_loop().time
@@ -378,7 +378,7 @@ class RunReader(CommandedRun):
             while (left := end - clock()) > 0:
                 await changes.next(min(left, _LOOK_AGAIN))
                 statuses = await self._deployment.records.read(runs.statuses, self.run_id)
-                # Of what ended it outside nobody but Temporal may know yet.
+                # Only Temporal may know yet that the run was ended from outside.
                 if not statuses or statuses & ends or clock() - looked > _ASK_TEMPORAL:
                     looked, view = clock(), await self.view()
                     # Temporal knows that a run waits for people, and not what they are asked.
@@ -397,6 +397,6 @@ def _shown(described: RunDescription, recorded: views.RunView | None) -> views.R
         return described.with_what_blocks(recorded)
     if recorded.ended_at is not None and recorded.ended_at >= described.started_at:
         return recorded
-    # It was retried since, and no worker has it yet; or this process cannot read how it has ended.
+    # Either the run was retried and no worker has begun it yet, or this process cannot read its end.
     found_by = {"labels": recorded.labels, "conversation_id": recorded.conversation_id}
     return described.degraded_view().model_copy(update=found_by)

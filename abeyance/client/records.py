@@ -47,9 +47,9 @@ def _following(database: Database) -> Following:
 
 
 class Records:
-    """What the client of a deployment reads: its runs, their questions and events.
+    """The records that the client of a deployment reads: its runs, their questions and events.
 
-    Without a `database` it is that of the environment's settings.
+    The default of `database` is the one in the environment's settings.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Records:
 
     @property
     def searched(self) -> Literal["all", "clear"]:
-        """What a search looks at: everything, or what is not encrypted."""
+        """What a search covers: everything, or only what is not encrypted."""
         return "clear" if self.database.documents.are_sealed else "all"
 
     async def standing(self) -> Literal["current", "behind", "away"]:
@@ -124,7 +124,9 @@ class Records:
         return await asyncio.to_thread(written)
 
     async def adoptable(self) -> Sequence[Other]:
-        """Return what `adopt` could take over. Raises Unavailable, and RecordsUnavailable."""
+        """Return the deployments whose records `adopt` could take over. Raises Unavailable, and
+        RecordsUnavailable.
+        """
         scope, database = await self._scope.read(), self.database
         return await database.read(lambda connection: adoption.others(connection, scope))
 
@@ -142,7 +144,7 @@ class Records:
         await asyncio.to_thread(adopted)
 
     async def started(self, view: views.RunView, origin: str) -> None:
-        """Record a run that has just started, so that it can be read before a worker has it."""
+        """Record a run that has just started, so that people can read it before a worker begins it."""
         if self._writer is None:
             self._writer = Writer(self.database)
         # The first batch of the run has a larger number, and counts whichever comes first.

@@ -38,7 +38,7 @@ _POLL: Final = 0.05
 _POLLS: Final = 100
 """How often it is looked whether people can read a rewind. Without a worker that takes longer."""
 _NEWS: Final = frozenset({"run.rewound"})
-"""What happens to a run by itself when it is rewound."""
+"""The events that a rewind itself causes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +101,7 @@ async def planned(
         if to != REWIND_TO_START:
             kept = await records.read(discards.kept, run_id, tasks, keeps=keeps)
         since, effects, under_way = await records.read(discards.since, run_id, kept)
-        # That a run has ended is no event yet where the records do not have it.
+        # The records may not have the event of the run's end yet.
         is_there = described.is_running and all(event.type in _NEWS for event in since)
         if is_there and not (patch and to == REWIND_TO_START):
             found, since, effects = None, [], []
@@ -280,7 +280,7 @@ def _begun(history: Sequence[HistoryEvent]) -> WorkflowExecutionStartedEventAttr
 
 
 def _latest(history: Sequence[HistoryEvent]) -> Told | None:
-    """What the latest reset in a history says of its rewind."""
+    """The rewind that the latest reset in a history describes."""
     return next(reversed([*resets.all_told(history)]), None)
 
 

@@ -1,8 +1,8 @@
 """Signals and updates of runs: bounded in time, and retried.
 
 The module does not know the meaning of a call. Every call is retried while that may help, updates of one
-run are sent a few at a time, and a call to an ended run raises RunEnded. Nobody is asked how a run is:
-that is read from the records, once the run has processed what came to it before.
+run are sent a few at a time, and a call to an ended run raises RunEnded. No call asks a run for its
+state: the records have it, once the run has processed everything sent before.
 
 It reaches the runs of one deployment, which are those of its task queue; any other is an `unknown_run`.
 The task queue of a run is in its description and in the first event of its history, and never changes,
@@ -61,7 +61,7 @@ id with it.
 """
 _MAX_CACHED: Final = 10_000
 _UPDATES_AT_ONCE: Final = 4
-"""Of one run, by this process: the server aborts those beyond ten."""
+"""The updates of one run that this process sends at once: the server aborts those beyond ten."""
 _ANSWERS: Final = frozenset({names.REPLAYED, names.EMPTY, names.STILL_ACTIVE})
 _CODES: Final = frozenset(Code)
 _LOST: Final = frozenset({"UnprocessedUpdate", "AcceptedUpdateCompletedWorkflow"})
@@ -141,13 +141,15 @@ class WorkflowRpc:
     async def admit(self, run_id: str) -> str:
         """Return the first execution of a run, which continue-as-new and resets do not change.
 
-        Raises the refusal `unknown_run` for what is no run of this deployment.
+        Raises the refusal `unknown_run` for an id that no run of this deployment has.
         """
         cached = self._cached(run_id)
         return (await self.described(run_id)).first if cached is None else cached.first
 
     async def cached_run(self, run_id: str, *, anew: bool = False) -> CachedRun:
-        """Return what never changes of a run: from the cache, unless `anew`. Raises `unknown_run`."""
+        """Return the facts of a run that never change: from the cache, unless `anew`. Raises
+        `unknown_run`.
+        """
         cached = self._cached(run_id)
         if cached is None or anew or not cached.execution:
             await self.described(run_id)
@@ -205,7 +207,7 @@ class WorkflowRpc:
             )
 
     async def caught_up(self, run_id: str) -> RunDescription:
-        """Describe a run once it has processed what came to it before this call, so that it is recorded.
+        """Describe a run once it has processed everything sent before this call, so that it is recorded.
 
         A run that no worker processes is described after three seconds, or at once if it waits for longer
         already. Raises as `described`.
@@ -227,7 +229,7 @@ class WorkflowRpc:
                 return described, True
             scheduled, is_begun = described.task
             if not tasks and is_begun:
-                # What came since it was begun is in the task after it.
+                # Signals since that task began are in the next task.
                 awaited = 2
             tasks.add(scheduled)
             # One that no worker has begun may have been scheduled anew.
@@ -366,7 +368,7 @@ class WorkflowRpc:
                 return cause
             if _is_lost(error):
                 return await self._cut_off(run_id, cause.message)
-        # Another application's workflow lacks our updates: that is no run, and this raises so.
+        # A workflow of another application lacks our updates. It is not a run, and this call raises so.
         await self.described(run_id)
         why = cause.cause if isinstance(cause, ApplicationError) and cause.cause else cause
         return Unavailable(

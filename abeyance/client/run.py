@@ -62,7 +62,7 @@ _REFUSED: Final = frozenset({"signal.refused", "message.rejected"})
 class TemporalRun(RunReader):
     """One run over Temporal (`abeyance.RunHandle`).
 
-    Without a `principal` the caller is `temporal`, without capabilities. The graph is that of
+    Without a `principal` the caller is `temporal`, without capabilities. The graph is the one given to
     `Client.run`: its state model validates a patch of the values, a migration is refused with
     `versions_differ` if the worker has another version of it, and a retry can continue with it. Without a
     graph, `edit_values` raises ValueError, and so does a retry with a patch or the current graph.
@@ -107,12 +107,13 @@ class TemporalRun(RunReader):
         try:
             digests = {entry.id: entry.digest or "" for entry in await self.interrupts()}
         except RecordsUnavailable:
-            # By its key the run knows a copy, but not after a rewind.
+            # The run knows a copy by its key, but not after a rewind.
             return order.model_copy(update={"key": uuid.uuid4().hex})
         answered = set(order.responses or filter(None, [order.interrupt_id]))
         if not answered and len(digests) == 1:
             answered = set(digests)
-        # What is not open now has no digest, and is stale if it is open when this arrives.
+        # A question that is not open now has no digest, and is stale if it is open when the answer
+        # arrives.
         shown = {id_: digests.get(id_, "") for id_ in answered}
         return order.model_copy(update={"digests": {**shown, **order.digests}})
 
@@ -146,11 +147,11 @@ class TemporalRun(RunReader):
         return 0 if part is None else part.newest
 
     async def is_processed(self, since: int, about: Mapping[str, str], *, seconds: float) -> bool:
-        """Wait until the run has processed a signal, and raise its refusal if it refused it.
+        """Wait until the run has processed a signal, and raise the refusal if the run refused it.
 
-        `since` is from before the signal was sent. `about` is what the event of a refusal has of it: the
-        `signal`, or the `message_id`. Return False if no worker has processed it within so many seconds.
-        Raises RecordsUnavailable if what came of it is not recorded two seconds later.
+        `since` is from before the signal was sent. `about` identifies it in the event of a refusal, by
+        `signal` or by `message_id`. Return False if no worker has processed it within so many seconds.
+        Raises RecordsUnavailable if its outcome is not recorded two seconds later.
         """
         described, is_done = await self._line.processed(self.run_id, seconds=seconds)
         if not is_done:
@@ -215,7 +216,7 @@ class TemporalRun(RunReader):
         try:
             return await self._receipt("migrate", order, views.Migration)
         except RunEnded as ended:
-            # Today's graph is no part of the call.
+            # Today's graph is not part of the call.
             event = as_events.migrated(order, datetime.now(UTC), spec=GraphSpec(name=""), patch={})
             if order.dry_run or await self._earlier(ended, event) is None:
                 raise ended.described.not_running() from ended
@@ -340,7 +341,7 @@ class TemporalRun(RunReader):
         """Tell the run that a visit is blocked, or with None as `code` that it is not. For workers only.
 
         `journal` are its finished steps, `unread` is whether the worker could not read them. An ended run
-        is not told. Raises Unavailable.
+        ignores it. Raises Unavailable.
         """
         order = wire.VisitBlocked(
             visit=visit, code=code, message=message, journal=dict(journal), unread=unread

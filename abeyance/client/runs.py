@@ -154,7 +154,7 @@ class Runs:
             async with self._erasures.none_of(run_id) if reuse else nullcontext():
                 await self._send(plan, reuse=reuse)
         except (WorkflowAlreadyStartedError, Refusal) as error:
-            # Not if the outcome of the start is unknown: such a claim expires if there is no run.
+            # If the outcome of the start is unknown, the claim stays, and expires if there is no run.
             await self._executions.give_back(plan)
             if isinstance(error, Refusal):
                 raise
@@ -195,10 +195,10 @@ class Runs:
         return True
 
     async def erase(self, run_id: str) -> wire.ErasureState:
-        """Erase a run that has ended: its records, its histories, and what is stored of it.
+        """Erase a run that has ended: its records, its histories, and its stored data.
 
-        Return `erased`, or `erasing` while something of it is left, which the next call or a worker
-        deletes. A signed tombstone remains, without data of the run. From now on the run is refused as
+        Return `erased`, or `erasing` while data is left, which the next call or a worker deletes. A
+        signed tombstone remains, without data of the run. Later calls about the run are refused with
         `erased`, and no run can have its id. Raises `not_finished` for an open run, `unknown_run`,
         `invalid_run_id`, and Unavailable.
         """

@@ -288,7 +288,7 @@ class Executions:
             await self._claims.claim(plan.start.conversation_id, claim)
         except RecordsUnavailable:
             if claim.session_type == EXCLUSIVE:
-                # One that may be beside others still keeps out those that may not.
+                # A run that allows others beside it still keeps out runs that do not.
                 raise
             return plan
         return plan.claimed(claim.token)

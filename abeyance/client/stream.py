@@ -61,7 +61,7 @@ class Stream:
 
         None as `after` is before the first event after `since`, or the oldest that is recorded. A page
         may be shorter than `limit` and not be the last: there is nothing more yet if it is empty and its
-        cursor the same as before. Raises the refusals `invalid_body` for what is no cursor, and
+        cursor the same as before. Raises the refusals `invalid_body` for a text that is not a cursor, and
         `cursor_expired`, with the `oldest` cursor, for one from before the records were made anew; and
         Unavailable.
         """

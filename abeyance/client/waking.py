@@ -1,9 +1,9 @@
-"""What a worker that starts has tried again at once: it may have what earlier workers lacked.
+"""Retries that a starting worker asks for at once: it may have what earlier workers lacked.
 
-What is blocked waits for a retry of Temporal: the activity of a visit for up to a minute, a workflow task
-whose worker could not read the run for up to ten. Both are looked for in the descriptions of the open
-runs that are recorded as at work or blocked, and made due. Where Temporal makes no activity due, the run
-is told, and starts its blocked visits again itself.
+Blocked work waits for a retry by Temporal: the activity of a visit for up to a minute, a workflow task
+whose worker could not read the run for up to ten. This module finds both in the descriptions of the open
+runs that are recorded as at work or blocked, and makes them due. If Temporal cannot make an activity due,
+the run hears of it and starts its blocked visits again itself.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from abeyance.util import gather_limited
 _AT_ONCE: Final = 4
 _SOON: Final = timedelta(seconds=1)
 PAUSED_TO_WAKE: Final = "a worker was killed that was about to retry it; the next that starts does"
-"""By this reason of a pause the next worker finds an activity that was not resumed."""
+"""The reason of a pause by which the next worker finds an activity that was not resumed."""
 _MAX_BUFFERED: Final = 100
 """How many events Temporal holds back while a workflow task is under way (the default of
 `history.maximumBufferedEventsBatch`). With one more it fails the task, and schedules another.
@@ -53,7 +53,7 @@ _MAX_BUFFERED: Final = 100
 
 
 class Waking:
-    """What waits for a retry, in the runs of one deployment."""
+    """The work that waits for a retry, in the runs of one deployment."""
 
     def __init__(
         self,
@@ -90,17 +90,18 @@ class Waking:
             if not description.is_running or description.unreadable is not None:
                 return
             why = await hindrance(self._line.temporal, description) if _is_retried(raw) else None
-            # Signals that no worker can replay would only fill the history. Where no worker has said
-            # why, because the first task was lost with one that left, the new task has it said.
+            # If no worker can replay the run, signals would only fill the history. If no worker has given
+            # a reason, because the first task was lost with its worker, the new task gives one.
             if why and not (why.is_said and why.shown.code == BlockedCode.CANNOT_REPLAY):
                 await self._retry_workflow_task(raw)
             retried = [await self._retry_activity(raw, each) for each in raw.pending_activities]
-            # What the run starts again itself, it stops first: not what was made due already.
+            # The run would first stop the visits that it starts again, so leave out those made due
+            # already.
             if is_blocked and not any(retried):
                 await self._tell(workflow_id)
 
     async def _retry_workflow_task(self, raw: DescribeWorkflowExecutionResponse) -> None:
-        """Have the server fail the attempt that nobody will answer, and schedule the next.
+        """Ask the server to fail the attempt that no worker will answer, and to schedule the next.
 
         The worker that had it does not report its failure, and Temporal waits until it times out.
         """

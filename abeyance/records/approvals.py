@@ -1,8 +1,8 @@
 """Reads the report of approvals: the questions that were settled, and the calls that ran under a grant.
 
-The first are rows of questions, the second events: both are read newest first, and merged. What a rewind
-has discarded is a row too, because somebody has decided it, and so is an answer after which its question
-was asked again. No sum has them, because they come again.
+Settled questions are rows of `questions`, calls under a grant are events: both are read newest first, and
+merged. A decision that a rewind has discarded is a row too, because somebody made it, and so is an answer
+whose question was asked again. Sums leave both out, because the decision comes again.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from abeyance.records.tables import GRANTED, events, micros, moment, questions, 
 from abeyance.util import invalid, require_in_order
 
 Place: TypeAlias = tuple[int, int, int]
-"""Where a row is: its time, its kind, and its key."""
+"""The position of a row: its time, its kind, and its key."""
 
 MOST_ADDED: Final = 150_000
 """Rows: as many as a million events have. A sum has to look into each."""
@@ -73,9 +73,9 @@ class _Kind:
     capability: Column[Any]
     rewound_by: Column[Any]
     columns: Sequence[Column[Any]]
-    # Those of the columns that fields are picked from.
+    # The columns that fields are picked from.
     documents: Sequence[Column[Any]]
-    # What is added.
+    # The condition of the rows that sums add up.
     standing: Condition
 
 
@@ -199,7 +199,7 @@ class _Found:
             self._kinds[_CALL.rank] = (_CALL, own)
 
     def counted(self) -> tuple[int, bool]:
-        """Return how many rows the reader may see, and whether there are others."""
+        """Return the number of rows that the reader may see, and whether there are others."""
         seen, others = 0, False
         for kind, own in self._kinds.values():
             readable = [*selecting.readable(kind.run, self._filters.reads)]
@@ -294,7 +294,7 @@ class _Found:
         return self._reads_all or (self._reader is not None and self._reader.may(row.capability))
 
     def _said(self, kind: _Kind, row: AnyRow, *, with_answers: bool) -> Mapping[str, Json]:
-        """Return what fields are picked from. Raises WrongKey."""
+        """Return the document that fields are picked from. Raises WrongKey."""
         if kind is _CALL:
             told: Mapping[str, Json] = self._read(row.audit)
             return told.get("shown") or {}
@@ -359,7 +359,7 @@ def _after(kind: _Kind, place: Place) -> Condition:
     at, rank, key = place
     if kind.rank == rank:
         return tuple_(kind.at, kind.key) < tuple_(literal(at, BigInteger), literal(key, BigInteger))
-    # Of the same moment, those of a higher rank were before.
+    # In the same moment, kinds of a higher rank came before.
     return kind.at <= at if kind.rank < rank else kind.at < at
 
 
@@ -374,7 +374,7 @@ def _can_pick(tx: Transaction, paths: Sequence[str]) -> bool:
 def _documents(
     kind: _Kind, dialect: str | None, *, with_answers: bool
 ) -> Iterator[ColumnElement[Any]]:
-    """Yield what a sum has to read here: all documents, or those that this database cannot read."""
+    """Yield the documents that a sum has to read here: all, or those that this database cannot read."""
     for document in kind.documents:
         if with_answers or document is not questions.c.view:
             unread = (
@@ -391,7 +391,7 @@ def _is_plain(document: Column[Any], dialect: str) -> ColumnElement[bool]:
 
 
 def _picked(kind: _Kind, path: str, dialect: str) -> ColumnElement[Any]:
-    """Return what is at a path, as it is written, of a document that the database can read."""
+    """Return the text at a path of a document that the database can read."""
     document, names = questions.c.shown, path.split(".")
     if kind is _CALL:
         document, names = events.c.audit, ["shown", *names]

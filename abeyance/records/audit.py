@@ -64,7 +64,7 @@ def _content(documents: Documents, run_id: str, row: AnyRow) -> dict[str, Json]:
     audit = None if row.audit is None else documents.read(row.audit)
     content = audit_chain.content_of(event, audit)
     if row.number is None:
-        # It is no event of the run.
+        # This is not an event of the run.
         del content["id"]
     return content
 

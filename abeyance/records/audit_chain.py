@@ -9,7 +9,7 @@ hash       the SHA-256 of the canonical form of all its other members but `signa
 signature  that of the bytes of `hash`, by ed25519, in base64; only with a key
 
 The last line is of the type `end` (the run has ended), `open` (it had not, when the audit was read) or
-`erased` (a tombstone). So a cut tail is seen.
+`erased` (a tombstone). So a missing tail shows.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _MOST_FAULTS: Final = 20
 
 
 def content_of(event: views.Event, audit: Mapping[str, Json] | None) -> dict[str, Json]:
-    """Return the content of the line of an event, with what only the audit says beside it.
+    """Return the content of an event's line, with what the audit alone adds to the event.
 
     Nothing that happens later changes it: that a rewind discarded the event stands in the line of the
     rewind alone.
@@ -127,7 +127,7 @@ class Chain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """What does not match in a line."""
+    """A mismatch in a line."""
 
     line: int
     message: str
@@ -138,7 +138,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
-    """What a verification found. `last` is the content of the last line, empty if it was cut off.
+    """The result of a verification. `last` is the content of the last line, empty if it was cut off.
 
     `is_signed`: the lines have signatures, which were checked only with a key.
     """
@@ -152,7 +152,7 @@ class Verified:
 def verify(data: bytes, key: VerifyingKey | None = None) -> Verified:
     """Verify an audit by its bytes alone; with a key also that every line was signed by it.
 
-    Says of each line what does not match. What follows from a changed line is not told again.
+    Reports the mismatch of each line, but not the consequences of a changed line.
     """
     lines = data.split(b"\n")
     rest = lines.pop()
@@ -251,7 +251,7 @@ def _number(text: str) -> int | float:
 
 
 def _exact(value: Json) -> Any:
-    """Return a value of which the canonical form exists: as text, what no double is exactly."""
+    """Return a value that has a canonical form: a number that is not exactly a double becomes text."""
     match value:
         case bool() | None:
             return value

@@ -1,4 +1,4 @@
-"""What a run hands over to be recorded, a batch at a time."""
+"""The batches that a run hands over to be recorded."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ Status: TypeAlias = Literal["written", "late", "away", "outrun"]
 class Fact(Record):
     """An event of a run. `number` counts all of them, from 1; `capability` is that of its question.
 
-    `audit` is what only the audit says beside it: what a question showed, an answer, a message. `task` is
-    the workflow task in which it happened: the execution, and the event of its history that began it.
+    `audit` is what the audit alone adds: the content of a question, an answer, a message. `task` is the
+    workflow task in which it happened: the execution, and the event of its history that began it.
     """
 
     number: int
@@ -41,9 +41,9 @@ class Fact(Record):
 class Rewound(Record):
     """A reset of a run by Temporal, by which every event with a number greater than `at` is discarded.
 
-    `salt` tells it from every other one of the run; it is the `count`th in the history of `execution`.
-    `actor`, `time` and `data` are of the event `run.rewound`, as whoever writes the batch reads them, and
-    `by` is the number that it was recorded under, where a history tells that.
+    `salt` sets it apart from the run's other resets; it is the `count`th in the history of `execution`.
+    `actor`, `time` and `data` are those of the event `run.rewound`, as the writer of the batch reads
+    them, and `by` is the number of that event, if a history tells it.
     """
 
     at: int
@@ -57,7 +57,7 @@ class Rewound(Record):
 
 
 class Extras(Record):
-    """What is read of a run beside its view, and is in no list.
+    """The parts of a run that people read beside its view, and that no list has.
 
     `messages` are unread, in reading order. `transcripts` are the references of its agents' transcripts
     by address, and `results` those of tool calls that no model has read yet, by agent and call.
@@ -73,17 +73,17 @@ class Extras(Record):
 
 
 class Batch(Record):
-    """What has changed in a run since its last batch.
+    """The changes of a run since its last batch.
 
     `number` is larger than that of every batch before, and `origin` is the first of the run's executions
-    in Temporal, which tells it from other runs of its id. `after` is the number of the batch before in
-    the same execution, `BEGINNING` for the first, and `facts_before` is how many events earlier batches
-    had. `view` is the run without its questions, with its `extras` beside it (None leaves those that are
-    recorded), and `questions` are those that have changed, in full;
-    `gone` are those that the run has never asked. With `is_whole` it is told after a replay with every
-    question, for those that have to be put right. `active_at` is when somebody or some code
-    last did something. `claim` is the claim on a conversation that the end of the run takes back. With
-    `rewound` the run numbers its events as if nothing had been discarded.
+    in Temporal, which sets it apart from other runs of its id. `after` is the number of the batch before
+    in the same execution, `BEGINNING` for the first, and `facts_before` is how many events earlier
+    batches had. `view` is the run without its questions, with its `extras` beside it (None leaves those
+    that are recorded), and `questions` are those that have changed, in full; `gone` are questions that
+    the run has never asked. A batch that `is_whole` comes after a replay and has every question, so that
+    the records can be put right. `active_at` is when somebody or some code last did something. `claim` is
+    the claim on a conversation that the end of the run takes back. With `rewound` the run numbers its
+    events as if nothing had been discarded.
     """
 
     number: int
@@ -107,12 +107,12 @@ class Batch(Record):
 
 
 class Written(Record):
-    """What became of a batch.
+    """The outcome of a batch.
 
     It is `written`; it will be, or not, in a moment (`late`); the database cannot be reached (`away`); or
     it is `outrun` by the batch `latest`, and would be written with a larger number.
 
-    A batch may be written for a workflow task that comes to nothing: of it the run knows nothing later.
+    A batch may be written for a workflow task that is done again: then the run does not know of it.
     `strays` are the questions that such batches have changed, which the run has to hand over again. After
     a rewind the numbers of events are greater by `shift` than the run has counted.
     """
@@ -124,10 +124,10 @@ class Written(Record):
 
 
 def merged(one: Batch, other: Batch) -> Batch:
-    """Return a batch that does what two batches do which a run has told.
+    """Return a batch with the effect of two batches that a run has told.
 
-    The later one has what was told before, but for the questions by which a replay takes back: these are
-    as they were as long as no batch was recorded since.
+    The later batch has all that the earlier one told, except the questions by which a replay takes back
+    changes: they hold as long as no batch was recorded since.
     """
     earlier, later = sorted((one, other), key=lambda batch: batch.number)
     if later.is_whole or not earlier.is_whole or earlier.after != later.after:
@@ -146,9 +146,9 @@ def next_number(latest: int, moment: int) -> int:
 
 
 def known_before(latest: int, facts: Sequence[Fact]) -> int:
-    """Return how many events a run knows before those of a batch, the last of which is its `latest`.
+    """Return the number of events before those of a batch, whose last event has the number `latest`.
 
-    After a rewind a batch may have events again that came before it, and these are none of the new ones.
+    After a rewind a batch may repeat events from before it, which do not count as new.
     """
     for fact in reversed(facts):
         if fact.number != latest:
@@ -158,9 +158,9 @@ def known_before(latest: int, facts: Sequence[Fact]) -> int:
 
 
 def numbered(batch: Batch, by: int | None) -> tuple[int, Sequence[Fact]]:
-    """Return how many events there are before those that are new, and all, as they are numbered.
+    """Return the number of events before the new ones, and all events with their numbers.
 
-    `by` is the number of the event of a rewind, which comes before what has happened after it.
+    `by` is the number of the event of a rewind, which comes before the events after the rewind.
     """
     rewound = batch.rewound
     if rewound is None:

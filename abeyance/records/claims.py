@@ -25,7 +25,7 @@ from abeyance.records.tables import claims, micros, moment
 MAX_CLAIMS: Final = 1_000
 """Maximum number of claims of one conversation."""
 EXCLUSIVE: Final = "agent"
-"""The session type of which a conversation has one active run, unless `allow_concurrent` is set."""
+"""A conversation has one active run of this session type, unless `allow_concurrent` is set."""
 _MOST_TOLD: Final = 20
 
 

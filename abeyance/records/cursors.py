@@ -39,8 +39,8 @@ class Page(Generic[T]):
 
 
 def criteria(filters: DataclassInstance, **beside: Json) -> Mapping[str, Any]:
-    """Return what a list is of: a cursor is valid only with the same. What is `beside` counts instead of
-    a filter of this name.
+    """Return the criteria of a list: a cursor is valid only with the same. Criteria in `beside` replace
+    filters of the same name.
     """
     return {**asdict(filters), **beside}
 
@@ -65,7 +65,7 @@ def read(criteria: Mapping[str, Any], text: str) -> Mapping[str, Json]:
 
 
 def unusable(text: str) -> Refusal:
-    """The refusal of a text that is no cursor of this list."""
+    """The refusal of a text that is not a cursor of this list."""
     shown = truncate(text, _SHOWN)
     message = (
         f"{shown!r} is not a cursor of this list: send the next_cursor of its last page, with the same "

@@ -26,7 +26,7 @@ from abeyance.settings import database_file
 T = TypeVar("T")
 
 READ_SECONDS: Final = 5.0
-"""Seconds after which a caller of `Database.read` is told that the records are not available."""
+"""Seconds after which `Database.read` raises that the records are not available."""
 _CATCHES_UP: Final = 15.0
 """Seconds after which every run has tried again to write what it could not."""
 _THREADS: Final = 4
@@ -120,11 +120,11 @@ class Database:
             except connection.dialect.loaded_dbapi.Error as error:
                 raise _unavailable(_first_line(error)) from error
             finally:
-                # Nobody else has use for it.
+                # Nobody else can use the connection.
                 connection.invalidate()
 
     async def read(self, query: Callable[[Connection], T]) -> T:
-        """Return what a query finds, in a thread. Raises RecordsUnavailable after 5 seconds."""
+        """Run a query in a thread, and return its result. Raises RecordsUnavailable after 5 seconds."""
 
         def found() -> T:
             with self.reading() as connection:
@@ -202,7 +202,7 @@ class Database:
         )
 
     def close(self) -> None:
-        """Close what is open. What has begun goes on to its end."""
+        """Close what is open. Queries under way run to their end."""
         self._readers.shutdown(wait=False)
         self._engine.dispose()
 
@@ -236,7 +236,7 @@ class Database:
         try:
             yield
         except (IntegrityError, DataError):
-            # What was to be written is wrong, not the database; or it refers to rows of another one.
+            # The batch is wrong, not the database; or it refers to rows of another database.
             self._deployments.clear()
             raise
         except (DBAPIError, NoConnection) as error:

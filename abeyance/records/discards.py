@@ -1,4 +1,4 @@
-"""What a rewind would discard: events, and the code that has run since."""
+"""The plan of a rewind: the events that it discards, and the code that has run since."""
 
 from __future__ import annotations
 

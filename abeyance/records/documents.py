@@ -1,4 +1,4 @@
-"""Documents: what a row holds beside its columns, as JSON, sealed for its run if there are keys."""
+"""Documents: the JSON that a row holds beside its columns, sealed for its run if there are keys."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Documents:
 
     def write_view(self, view: views.RunView | views.InterruptView) -> str:
         """Return a view as a row holds it."""
-        # Of the sixty fields of a question few say anything.
+        # Most of the sixty fields of a question have their defaults.
         return self.write(view.model_dump(mode="json", exclude_defaults=True), view.run_id)
 
     def read(self, text: str) -> Any:

@@ -42,10 +42,10 @@ _PATIENCE: Final = _STATEMENT_SECONDS + 2.0
 _IDLE_SECONDS: Final = 60
 _RECYCLE_SECONDS: Final = 1_800
 _CONNECTIONS: Final = 5
-"""That are kept open; as many again may be opened for a moment."""
+"""Connections that are kept open; as many again may be opened for a moment."""
 _WRITES: Final = "abeyance_writes"
 CHANNEL: Final = "abeyance"
-"""By which PostgreSQL tells that something was written."""
+"""The channel on which PostgreSQL tells that something was written."""
 _POSITIONS: Final = 0x6162_6579
 """The lock under which events get their positions."""
 _LOCK: Final = select(func.pg_advisory_xact_lock(_POSITIONS), func.pg_notify(CHANNEL, ""))
@@ -54,7 +54,7 @@ _LOOKED_EVERY: Final = 0.01
 
 
 def place(url: str) -> str:
-    """Return where a database is, for people: a path, or host and name of the database."""
+    """Return the place of a database, for people: a path, or host and name of the database."""
     if (file := database_file(url)) is not None:
         return str(file)
     parts = urlsplit(url)
@@ -93,8 +93,8 @@ def writes(connection: Connection) -> bool:
 
 def lock(connection: Connection) -> None:
     """Let no other transaction write until the end of this one."""
-    # SQLite has one writer anyway. Readers go by the position: one that becomes visible after a later one
-    # would be missed. Who listens is told at the end of the transaction.
+    # Readers go by the position, and would miss a row that becomes visible after a later one. SQLite has
+    # one writer anyway. PostgreSQL notifies listeners at the end of the transaction.
     if connection.dialect.name == "postgresql":
         connection.execute(_LOCK)
 
@@ -132,7 +132,7 @@ def _missing(table: Table, dialect: str) -> Executable:
 
 
 def insert(table: Table, dialect: str) -> postgresql.Insert | sqlite.Insert:
-    """Return what inserts rows, and may say what becomes of those that are there."""
+    """Return the `INSERT` of a dialect, which can say what happens to existing rows."""
     return postgresql.insert(table) if dialect == "postgresql" else sqlite.insert(table)
 
 
@@ -158,9 +158,9 @@ def make_file(path: Path) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if path.exists():
         return
-    # To close a file ends all locks that this process has on it: those of SQLite too, without which
-    # others damage it. So what may be open already is never opened here, and a new file is closed before
-    # it gets its name. SQLite gives the files beside it the same permissions.
+    # Closing a file ends all locks that this process has on it, also those of SQLite, without which other
+    # processes damage the file. So this never opens a file that may be open already, and closes a new
+    # file before it gets its name. SQLite gives the files beside it the same permissions.
     descriptor, fresh = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.")
     os.close(descriptor)
     try:

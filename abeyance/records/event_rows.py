@@ -1,8 +1,8 @@
 """Writes the events of a run, each with a hash that covers it and the hash of the event before.
 
-What people do about a run from outside, which may be over and numbers its events itself, stands beside
-them: without a number, and with a hash of its own. Only audits read it, and no history has it, so what
-is taken back, rewound or made anew leaves it where it is.
+A run numbers its own events and may be over, so what people do about it from outside is stored beside
+them, without a number and with a hash of its own. Only audits read these rows. No history has them, so
+they stay when events are taken back, rewound or made anew.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from abeyance.records.selecting import AnyRow
 from abeyance.records.tables import events, micros, runs
 
 HASHED: Final = ("number", "at", "type", "address", "actor", "capability", "data", "audit")
-"""What the hash of an event covers, beside that of the event before."""
+"""The columns that the hash of an event covers, beside the hash of the event before."""
 _LATER: Final = (
     select(events.c.number, events.c.at, events.c.type, events.c.address, events.c.actor)
     .where(events.c.run == bindparam("run"), events.c.number > bindparam("before"))
@@ -50,7 +50,7 @@ class Tail:
 
 
 def take_back(tx: Transaction, tail: Tail, before: int, facts: Sequence[Fact]) -> Tail:
-    """Delete the events that the run does not know; what it was told of before stays in its place.
+    """Delete the events that the run does not know. Events that it knows stay in their place.
 
     Return the latest event that stays.
     """

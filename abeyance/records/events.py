@@ -33,7 +33,7 @@ FIELDS: Final = (
     events.c.data,
     events.c.rewound_by,
 )
-"""What an event is made of."""
+"""The columns of an event."""
 _DIGITS: Final = 12
 _ID: Final = re.compile(rf"\d{{{_DIGITS}}}", re.ASCII)
 _CURSOR: Final = re.compile(rf"(\d{{{_DIGITS}}})-([0-9a-f]{{1,15}})", re.ASCII)
@@ -45,7 +45,8 @@ _LOOKED_AT: Final = 20_000
 class Positions:
     """The positions of the oldest and the newest event of a deployment; 0 if it has none.
 
-    `made_at` is when its positions began: they are no others' then. It is 0 if nothing was recorded yet.
+    `made_at` is when its positions began, which tells them from those of other records. It is 0 if
+    nothing was recorded yet.
     """
 
     oldest: int
@@ -81,7 +82,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stretch:
-    """Events of all runs, and the place up to which there are no others that pass the filter.
+    """Events of all runs, and the position up to which they are all that pass the filter.
 
     `is_last`: there are none behind it either, at present. `unreadable` are runs whose events are left
     out, because no key opens them.
@@ -130,9 +131,8 @@ def part_of_run(
 ) -> Part | None:
     """Return the events of a run after a number, and beyond a position; None if there is no such run.
 
-    With `discarded` also those that a rewind has discarded.
-    A number may be given again, to another event: a workflow task that came to nothing had the first. A
-    position is not.
+    `discarded` includes events that a rewind has discarded. Another event may get the number of one that
+    was recorded by a workflow task that was done again. Positions are never given again.
     """
     found = tx.connection.execute(
         select(runs.c.told, runs.c.ended_at).where(*selecting.the_run(tx.deployment, run_id))
@@ -162,7 +162,7 @@ def running(tx: Transaction, run_id: str) -> tuple[int, list[str]]:
 
 def of_all(tx: Transaction, filters: EventFilter, *, after: int = 0, limit: int = 1_000) -> Stretch:
     """Return the events of all runs after a position that pass a filter, in order."""
-    # What becomes visible between the two queries comes with the next stretch.
+    # Events that become visible between the two queries come with the next stretch.
     between = positions(tx)
     begin = max(after, between.oldest - 1)
     end = max(after, min(between.newest, begin + _LOOKED_AT))
@@ -240,7 +240,7 @@ def event_id(number: int) -> str:
 
 
 def number_of(text: str) -> int | None:
-    """Return the number of the event with this id, None if it is no id."""
+    """Return the number of the event with this id, None if the text is not an id."""
     return int(text) if _ID.fullmatch(text) else None
 
 
@@ -274,7 +274,7 @@ def _standing(*, discarded: bool) -> Iterator[Condition]:
 
 
 def _conditions(filters: EventFilter) -> Iterator[Condition]:
-    """Yield what makes an event, joined with its run, pass a filter."""
+    """Yield the conditions under which an event, joined with its run, passes a filter."""
     if filters.graph is not None:
         yield runs.c.graph == filters.graph
     if filters.types:

@@ -30,10 +30,10 @@ _LINGERS: Final = 0.5
 
 
 class Changes:
-    """What was recorded since `next` was called last; with a `run_id`, events of a run of this id only,
-    and with `until`, only once it has one of these statuses.
+    """Tells that something was recorded since the last call of `next`; with a `run_id`, only events of
+    that run, and with `until`, only once the run has one of these statuses.
 
-    The first call returns at once: so who waits, and then reads, misses nothing.
+    The first call returns at once, so a caller that waits and then reads misses nothing.
     """
 
     def __init__(self, run_id: str | None, until: frozenset[str] | None) -> None:

@@ -1,4 +1,4 @@
-"""What callers see of grants, which the records hold."""
+"""The views of grants that callers get from the records."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import Field
 from abeyance.wire import Record
 
 GrantStatus: TypeAlias = Literal["standing", "used-up", "expired", "revoked"]
-"""What a grant is: only one that is standing lets calls run."""
+"""The status of a grant: only a standing grant lets calls run."""
 
 
 class GrantUse(Record):

@@ -2,7 +2,8 @@
 
 The event of the answer that makes a grant has all of it, so a grant is written with the answer or not at
 all. A use is taken before its call runs, and the event of the call has it too: so both can be made anew
-from histories. That a grant was revoked is in no history, so one that is made anew is written as revoked.
+from histories. No history has the revocation of a grant, so a grant that is made anew is written as
+revoked.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ from abeyance.records.tables import (
 JSON: Final = TypeAdapter(Grant)
 REMEMBERED: Final = "approval.remembered"
 REVOKED: Final = "approval.revoked"
-"""What an audit calls it that somebody revoked a grant."""
+"""The type of an audit line about a revoked grant."""
 _MOST_LISTED: Final = 500
-"""So many grants has a list of all, which are made for ever."""
+"""The most grants in a list of all: their number grows forever."""
 
 
 def record(
@@ -146,7 +147,7 @@ def revoke(
 ) -> GrantView:
     """Revoke a grant, and return it. Raises `not_found`, and what `check` raises.
 
-    It is told in the audit of the run that made it.
+    The audit of the run that made the grant has the revocation.
     """
     lock(tx.connection)
     alone(tx)
@@ -202,7 +203,7 @@ def listed(
 
 
 def counting(tx: Transaction, by: str, now: datetime) -> tuple[int, int]:
-    """Return how many grants of a maker are standing, and how many bytes they take."""
+    """Return the number of a maker's standing grants, and the bytes that they take."""
     standing = listed(tx, now, by)
     return len(standing), sum(bytes_of(each.same) for each in standing)
 

@@ -1,4 +1,4 @@
-"""What runs cannot record themselves: that Temporal has ended them, or no worker can continue them."""
+"""Facts that runs cannot record themselves: Temporal has ended them, or no worker can continue them."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _UNDELIVERED: Final = "notification.failed"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class End:
-    """The end of a run that has recorded nothing of it: its first execution, and its view by Temporal.
+    """An end that the run could not record: the run's first execution, and its view by Temporal.
 
-    `execution` is the one that has ended; None if Temporal does not have it any more.
+    `execution` is the execution that has ended; None if Temporal does not have it any more.
     """
 
     origin: str
@@ -161,7 +161,7 @@ def _batch(tx: Transaction, ended: End) -> Batch | None:
             type=f"run.{ended.view.status}".replace("-", "_"),
             actor="temporal",
             data={"reason": ended.view.reason},
-            # No task of it has done this.
+            # No workflow task did this.
             task=ended.execution and f"{ended.execution}/",
         )
     )

@@ -93,13 +93,13 @@ def take_off_lists(tx: Transaction, rows: Sequence[int], by: Batch | None = None
     listed = update(questions).where(questions.c.run.in_(rows), questions.c.listed.is_not(None))
     number: Any = questions.c.batch
     if by is not None:
-        # What the run does not know has to be told apart from what it does, later too.
+        # A later batch, too, has to tell rows that the run knows from those that it does not.
         number = case((number > by.after, number), else_=by.number)
     tx.connection.execute(listed.values(listed=None, batch=number))
 
 
 def strays(tx: Transaction, row: int, batch: Batch) -> list[str]:
-    """Return the questions of a run that were changed by batches of which it does not know."""
+    """Return the questions of a run that were changed by batches unknown to the run."""
     between = {"run": row, "after": batch.after, "number": batch.number}
     return [*tx.connection.execute(_UNKNOWN, between).scalars()]
 
@@ -143,8 +143,8 @@ def without_discarded(tx: Transaction, row: int, batch: Batch) -> Batch:
 
 
 def _told(tx: Transaction, row: int, batch: Batch) -> Mapping[str, Row]:
-    """Return what is known of the questions of a batch beyond their views: what was shown last, which a
-    settled question does not keep, and the answer, which a run does not keep if it is long.
+    """Return the recorded facts about the questions of a batch that their views lack: the content shown
+    last, which a settled question does not keep, and the answer, which a run does not keep if it is long.
     """
     told: dict[str, Row] = {view.id: {} for view in batch.questions}
     for fact in batch.facts:

@@ -94,7 +94,7 @@ def inbox(
 
 def _of_ids(deployment: int, ids: Collection[str]) -> Iterator[Condition]:
     if ids:
-        # By their runs, since an index has the ids of each run.
+        # Look them up by run, because an index has the ids of each run.
         run_ids = {id_.rpartition(".")[0] for id_ in ids}
         wanted = (runs.c.deployment == deployment, runs.c.run_id.in_(sorted(run_ids)))
         yield questions.c.run.in_(select(runs.c.id).where(*wanted))
@@ -211,7 +211,9 @@ def _read(tx: Transaction, wanted: Sequence[Condition]) -> list[views.InterruptV
 def listed_of(
     tx: Transaction, ids: Sequence[int], *, most: int = _ALL
 ) -> Iterator[tuple[int, views.InterruptView]]:
-    """Yield what waits in the runs with these rows, at most `most` of each, in the order of asking."""
+    """Yield the waiting questions of the runs with these rows, at most `most` of each, in the order of
+    asking.
+    """
     number = func.row_number().over(partition_by=questions.c.run, order_by=questions.c.id)
     numbered = select(questions.c.run, questions.c.id, *_SHOWN, number.label("number"))
     waiting = numbered.where(questions.c.run.in_(ids), questions.c.listed.is_not(None)).subquery()

@@ -1,4 +1,4 @@
-"""Removes runs that are erased, of which a tombstone stays, and those that were kept long enough."""
+"""Removes erased runs, whose tombstones stay, and runs that were kept long enough."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def standing(tx: Transaction, run_id: str) -> Standing:
 
 
 def erasure_of(tx: Transaction, run_id: str) -> Erasure | None:
-    """Return what was erased of an id, None if nothing was."""
+    """Return the erasure of an id, None if no run of it was erased."""
     query = select(erased.c.run_id, erased.c.at, erased.c.is_done).where(
         erased.c.deployment == tx.deployment, erased.c.run_id == run_id
     )
@@ -74,7 +74,7 @@ def bury(tx: Transaction, erasure: Erasure, tombstone: Callable[[Sequence[str]],
     tx.connection.execute(delete(erased).where(*key))
     tx.connection.execute(insert(erased).values(row))
     tx.connection.execute(delete(runs).where(*own))
-    # That they used a grant counts on.
+    # Their uses of a grant still count.
     uses = update(grant_uses).where(
         grant_uses.c.deployment == tx.deployment, grant_uses.c.origin.in_(origins)
     )
@@ -82,7 +82,7 @@ def bury(tx: Transaction, erasure: Erasure, tombstone: Callable[[Sequence[str]],
 
 
 def finish(tx: Transaction, done: Erasure) -> None:
-    """Write that nothing is left of what was erased."""
+    """Write that an erasure is complete."""
     mark = update(erased).where(
         erased.c.deployment == tx.deployment,
         erased.c.run_id == done.run_id,
@@ -92,7 +92,7 @@ def finish(tx: Transaction, done: Erasure) -> None:
 
 
 def unfinished(tx: Transaction) -> list[Erasure]:
-    """Return erasures of which something is left, the oldest first, some at once."""
+    """Return some erasures that are not complete, the oldest first."""
     query = (
         select(erased.c.run_id, erased.c.at)
         .where(erased.c.deployment == tx.deployment, ~erased.c.is_done)

@@ -1,4 +1,4 @@
-"""The report of approvals: what a question came to, fields that a reader picks, sums, and CSV. Pure."""
+"""The report of approvals: outcomes of questions, fields that a reader picks, sums, and CSV. Pure."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from abeyance.filters import Outcome
 from abeyance.wire import BY_NAME_AND_ALIAS, Record
 
 SHOWN: Final = ("prompt", "reason", "payload", "preview")
-"""What a report has of what people were shown, as long as it is recorded."""
+"""The shown content that a report has, as long as it is recorded."""
 MISSING: Final = object()
-"""What is at a path that a document does not have."""
+"""The value at a path that a document does not have."""
 _DECIMAL: Final = re.compile(r"[+-]?\d{1,100}(\.\d{1,100})?", re.ASCII)
-"""A number in a text, as decimals are written: it has no exponent, and is no word (`NaN`)."""
+"""A number in a text, as decimals are written: it has no exponent, and is not a word (`NaN`)."""
 _EXACT: Final = Context(prec=6_000)
 """So many digits have all numbers of JSON, and the sums of so many of them as are added."""
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n")
@@ -39,11 +39,11 @@ class Approval(Record):
     """A row of the report: a question that was settled, or a call under a grant.
 
     `id` is that of the question, and null for a call. `prompt_values` are the places of values in the
-    prompt, which are text even if it is Markdown. `by` answered it, `on_behalf_of` whom that was for,
-    and `voters` have voted, if it took several. `settled_reason` is why it was withdrawn, also if it was
-    answered and `asked again`. `fields` are those that were picked, null where the question has none.
-    `redacted`: the answer, and the fields of it, are left out, because the reader lacks the capability of
-    the question. `degraded`: no key opens the row here.
+    prompt, which are text even if the prompt is Markdown. `by` answered it on behalf of `on_behalf_of`,
+    and `voters` voted, if it took several people. `settled_reason` is the reason for which it was
+    withdrawn, also if it was answered and `asked again`. `fields` are the picked fields, null if the
+    question lacks one. `redacted`: the answer and its fields are left out, because the reader lacks the
+    capability of the question. `degraded`: no key of this process opens the row.
     """
 
     at: datetime
@@ -80,9 +80,9 @@ class Sum(Record):
 class Approvals(Record):
     """A page of the report of a time, from `since` on and before `until`, and how many rows it has.
 
-    `partial`: labels hide rows from the reader, or something of a row, or of a sum, cannot be read.
-    `sums` are of the whole report, and only on its first page. `unknown_fields` are those that no row of
-    the page has, and of sums those that no row which is added has.
+    `partial`: labels hide rows from the reader, or a part of a row or a sum cannot be read. `sums` cover
+    the whole report, and are only on its first page. `unknown_fields` are fields that no row of the page
+    has, and for sums, fields that no added row has.
     """
 
     model_config = BY_NAME_AND_ALIAS
@@ -98,7 +98,7 @@ class Approvals(Record):
 
 
 def outcome_of(view: views.InterruptView) -> Outcome:
-    """Return what a settled question came to."""
+    """Return the outcome of a settled question."""
     answer = view.answer
     said = answer.get("approved") if isinstance(answer, Mapping) else answer
     match view.status:
@@ -118,7 +118,7 @@ def outcome_of(view: views.InterruptView) -> Outcome:
 
 
 def deciders_of(view: views.InterruptView) -> list[str]:
-    """Return who answered a question or voted on it, and for whom that was, each once."""
+    """Return the people who answered a question or voted on it, and those for whom they did, each once."""
     named = [view.answered_by, view.on_behalf_of]
     for vote in view.votes:
         named += [vote.by, vote.on_behalf_of]
@@ -131,7 +131,7 @@ def lines(names: Iterable[str]) -> str:
 
 
 def found_at(document: Json, path: str) -> Any:
-    """Return what a document has at a path (`reason.items.0.amount`), or MISSING."""
+    """Return the value of a document at a path (`reason.items.0.amount`), or MISSING."""
     for name in path.split("."):
         match document:
             case dict() if name in document:

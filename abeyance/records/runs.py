@@ -41,7 +41,7 @@ _SHOWN: Final = (
     *(runs.c.conversation_id, runs.c.session_type, runs.c.started_by),
     *(runs.c.created_at, runs.c.updated_at, runs.c.ended_at),
 )
-"""What a view is made of, or as much of it as can be read without its key."""
+"""The columns of a view, or of as much of it as can be read without its key."""
 
 _STATUSES: Final = (runs.c.status, runs.c.is_blocked | runs.c.hindered.is_not(None))
 _CHANGED: Final = (
@@ -62,8 +62,8 @@ class ActiveRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedRun:
-    """What is kept of an ended run: what it came to, its latest calls with an idempotency key, and the
-    JSON of the snapshot of which a retry goes on, if there can be one.
+    """The record of an ended run: its closing state, its latest calls with an idempotency key, and the
+    JSON of the snapshot from which a retry continues, if a retry is possible.
     """
 
     record: views.ClosingRecord
@@ -85,7 +85,7 @@ def run(tx: Transaction, run_id: str, *, origin: str | None = None) -> views.Run
 
 
 def extras(tx: Transaction, run_id: str, *, origin: str | None = None) -> Extras:
-    """Return what is read of a run beside its view, nothing of one that `run` does not find.
+    """Return the extras of a run; they are empty for a run that `run` does not find.
 
     Raises WrongKey.
     """
@@ -95,10 +95,10 @@ def extras(tx: Transaction, run_id: str, *, origin: str | None = None) -> Extras
 
 
 def unsettled(tx: Transaction, executions: Mapping[str, str]) -> set[str]:
-    """Return which of these runs have not ended in the records, or are not there.
+    """Return the runs that are open in the records, or missing there.
 
-    `executions` has the newest execution of each in Temporal: what the records have may be the end of an
-    earlier one, before a retry or a rewind that ended while the database was away.
+    `executions` has the newest execution of each in Temporal: the records may have the end of an earlier
+    one, before a retry or a rewind that ended while the database was away.
     """
     run_ids, settled = [*executions], set[str]()
     for first in range(0, len(run_ids), _AT_ONCE):
@@ -112,8 +112,8 @@ def unsettled(tx: Transaction, executions: Mapping[str, str]) -> set[str]:
             )
         )
         for row in tx.connection.execute(query):
-            # As a condition it would have SQLite read all runs that have ended. What came after the end
-            # has no task.
+            # As a condition of the query, this would make SQLite read all ended runs. Events after the
+            # end have no task.
             execution = row.task and row.task.partition("/")[0]
             if row.ended_at is not None and execution in (None, executions[row.run_id]):
                 settled.add(row.run_id)
@@ -140,7 +140,9 @@ def ended(
 
 
 def statuses(tx: Transaction, run_id: str) -> frozenset[str]:
-    """Return what one can wait for that a run has: its status, and `blocked` if it is."""
+    """Return the statuses of a run that a caller can wait for: its status, and `blocked` if it is
+    blocked.
+    """
     query = select(*_STATUSES).where(*selecting.the_run(tx.deployment, run_id))
     found = tx.connection.execute(query).one_or_none()
     return frozenset() if found is None else _statuses(*found)
@@ -213,9 +215,9 @@ def of_conversation(
 
 
 def active(tx: Transaction, *, coming: Collection[str], going: Collection[str]) -> int:
-    """Return how many runs are open and not ending, less those that are `going` in a moment.
+    """Return the number of runs that are open and not ending, without those that are `going` in a moment.
 
-    Those that are `coming` count too, unless they are recorded as over.
+    Runs that are `coming` count too, unless they are recorded as over.
     """
     own = select(func.count()).where(runs.c.deployment == tx.deployment, runs.c.is_newest)
     is_open = (runs.c.ended_at.is_(None), runs.c.status != Status.ENDING)

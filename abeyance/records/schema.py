@@ -1,4 +1,4 @@
-"""The schema of a database: whether this release can use it, and how it comes to be."""
+"""The schema of a database: whether this release can use it, its creation and its upgrades."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ HEAD: Final = REVISIONS[-1]
 MIGRATIONS: Final = Path(__file__).with_name("migrations")
 
 Prepared: TypeAlias = Literal["created", "upgraded", "up to date"]
-"""What became of a database that was to be created or upgraded."""
+"""The outcome of creating or upgrading a database."""
 
 _VERSIONS: Final = "alembic_version"
 _LOCK: Final = 0x0ABE_7A9C_E000_0001
-"""Of PostgreSQL: held by who creates or upgrades a schema."""
+"""An advisory lock of PostgreSQL, held while a schema is created or upgraded."""
 _SEARCHES: Final = {"runs": "is_newest", "questions": "listed IS NOT NULL"}
 """The tables that are searched, each with the condition of the rows that lists have."""
 
 
 class Standing(StrEnum):
-    """What a database is to this release."""
+    """How a database relates to this release."""
 
     EMPTY = "empty"
     OLDER = "older"
@@ -39,7 +39,7 @@ class Standing(StrEnum):
 
 
 def standing(connection: Connection) -> Standing:
-    """Return what a database is to this release."""
+    """Return how a database relates to this release."""
     tables = {*inspect(connection).get_table_names()}
     if not tables:
         return Standing.EMPTY

@@ -1,4 +1,4 @@
-"""What the lists of records have in common: conditions, texts to search, and pages after a key.
+"""The parts that all lists of records share: conditions, texts to search, and pages after a key.
 
 A page begins after the key of the last row of the page before. So an answer in between moves no row to
 another page, and a late page is as quick as the first.
@@ -110,7 +110,7 @@ def _may_be_of(column: Column[Any], value: object) -> bool:
     return isinstance(value, str) and value.isprintable()
 
 
-# Who waits for a run reads it again and again, and SQLAlchemy takes long to make conditions.
+# A caller that waits for a run reads it again and again, and SQLAlchemy is slow to build conditions.
 @lru_cache(_RUNS)
 def the_run(deployment: int, run_id: str, origin: str | None = None) -> tuple[Condition, ...]:
     """Return the conditions of the row of the newest run with an id.
@@ -146,7 +146,7 @@ def containing(column: Column[str], text: str | None) -> list[Condition]:
 
 
 def search_text(view: views.RunView) -> str:
-    """Return what a search of runs looks in."""
+    """Return the text that a search of runs looks in."""
     labelled = (f"{name}={value}" for name, value in view.labels.items())
     return searchable(
         view.run_id, view.graph, view.conversation_id, view.started_by, view.sent_by, *labelled
@@ -156,7 +156,7 @@ def search_text(view: views.RunView) -> str:
 def search_text_of_question(
     of: views.RunView, view: views.InterruptView, *, is_sealed: bool
 ) -> str:
-    """Return what a search of questions looks in; not in prompt and reason if they are sealed."""
+    """Return the text that a search of questions looks in: without prompt and reason if they are sealed."""
     named = [*view.assignees, view.answered_by, view.requested_capability]
     clear = searchable(view.id, view.name, view.address, *named, search_text(of))
     if is_sealed:

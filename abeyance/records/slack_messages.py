@@ -1,7 +1,7 @@
-"""Messages in Slack: which question was posted where, and up to where who posts them has read.
+"""Messages in Slack: which question was posted where, and how far the poster has read the stream.
 
-A row is written before a question is posted, and has the message's `ts` afterwards. So a row without one
-is of a message that may be there or not.
+A row is written before a question is posted, and has the message's `ts` afterwards. So the message of a
+row without one may be posted or not.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Asked:
 
 
 def asked(tx: Transaction, interrupt_id: str) -> Asked | None:
-    """Return what is known of a question; None if there is no such run."""
+    """Return the state of a question; None if there is no such run."""
     run_id = run_of(interrupt_id)
     run = _run(tx, run_id)
     if run is None:

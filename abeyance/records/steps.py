@@ -33,7 +33,7 @@ _OF_TURNS: Final = ("turn", "model", "calls", "usage", "finish_reason")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """An event, without its time and its number. `audit` is what only the audit says beside it."""
+    """An event, without its time and its number. `audit` is what the audit alone adds to it."""
 
     type: str
     address: str | None = None
@@ -62,7 +62,7 @@ def started(address: str) -> Step:
 
 
 def reported(address: str, outcome: VisitOutcome) -> Iterator[Step]:
-    """Yield what the code of a visit came to."""
+    """Yield the events of a visit's outcome."""
     what = _node_or_tool(address)
     match outcome:
         case Finished() | Interrupted():
@@ -100,7 +100,7 @@ def _begun_under(journal: Json) -> Json:
 def _granted(address: str, granted: Json) -> Iterator[Step]:
     """Yield that a call ran unasked."""
     if granted is not None:
-        # As the transcript says it, beside the call.
+        # The transcript has the same fields beside the call.
         approval = {name: granted[name] for name in ("grant", "by")}
         data = {**approval, "approval": approval, "tool": granted["tool"], "call": granted["call"]}
         yield Step(
@@ -109,7 +109,7 @@ def _granted(address: str, granted: Json) -> Iterator[Step]:
             actor=granted["by"],
             data=data,
             capability=granted["capability"],
-            # A call that began under an older release says nothing of what it was.
+            # A call that began under an older release does not tell what it was.
             audit={"shown": granted["shown"]} if granted.get("shown") else None,
         )
 
@@ -124,7 +124,7 @@ def _finished(address: str, what: str, outcome: Finished) -> Iterator[Step]:
 
 
 def ended(ending: Ending) -> Step:
-    """Return how a run ended."""
+    """Return the event of a run's end."""
     error = ending.error
     data: dict[str, Any] = {"reason": ending.reason}
     if ending.outcome == "failed":

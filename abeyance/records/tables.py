@@ -41,7 +41,7 @@ GRANTED: Final = "approval.granted"
 
 
 def _where(condition: str, of_sqlite: str | None = None) -> dict[str, Any]:
-    """Return what makes an index one of the rows that fulfil a condition."""
+    """Return the options of an index that covers only the rows that fulfil a condition."""
     return {
         "postgresql_where": text(condition),
         "sqlite_where": text(of_sqlite or condition),
@@ -105,7 +105,7 @@ runs: Final = Table(
     Column("hindered", Text),
     Column("search", Text, nullable=False),
     Column("view", Text, nullable=False),
-    # What no list has: unread messages, and where transcripts are.
+    # Data that no list needs: unread messages, and references to transcripts.
     Column("extras", Text, nullable=False),
     UniqueConstraint("deployment", "run_id", "origin"),
     # SQLite looks at the row for every column that its index lacks.
@@ -140,10 +140,10 @@ questions: Final = Table(
     # The list that shows it, `open` or `held`: none shows what is settled, or asked by a run that has
     # ended or whose id a later one has.
     Column("listed", Text),
-    # What a settled one came to, as reports say it, and who answered it, each in a line.
+    # For reports: the outcome of a settled question, and who answered it, one name a line.
     Column("outcome", Text),
     Column("deciders", Text),
-    # That of its run, which reports need not look up.
+    # The graph of the run, so that reports need not look it up.
     Column("graph", Text, nullable=False),
     Column("capability", Text),
     # 0 is high, so that an ascending order puts it first; risks are negative for the same reason.
@@ -158,7 +158,7 @@ questions: Final = Table(
     Column("rewound_by", Integer, nullable=False),
     Column("search", Text, nullable=False),
     Column("view", Text, nullable=False),
-    # What people were shown, of which a settled question keeps little.
+    # The content that people were shown; a settled question keeps little of it.
     Column("shown", Text),
     UniqueConstraint("run", "interrupt_id", "rewound_by"),
     *(
@@ -179,7 +179,7 @@ people: Final = Table(
     Column("until", BigInteger),
     Index(None, "who"),
 )
-"""Whom a question is for: `why` is assignee, escalation, quorum or claim."""
+"""The people whom a question is for: `why` is assignee, escalation, quorum or claim."""
 
 events: Final = Table(
     "events",
@@ -187,7 +187,8 @@ events: Final = Table(
     Column("position", _Long, primary_key=True),
     Column("deployment", ForeignKey("deployments.id"), nullable=False),
     Column("run", ForeignKey("runs.id", ondelete="CASCADE"), nullable=False),
-    # None of what is no event of the run: it happened outside, after the event that `after` names.
+    # NULL if this is not an event of the run: then it happened outside, after the event that `after`
+    # names.
     Column("number", Integer),
     Column("after", Integer),
     Column("at", BigInteger, nullable=False),
@@ -196,9 +197,9 @@ events: Final = Table(
     Column("actor", Text),
     Column("capability", Text),
     Column("data", Text, nullable=False),
-    # What only the audit says.
+    # For the audit alone.
     Column("audit", Text),
-    # Of the row, and of the hash of the event before.
+    # Covers the row and the hash of the event before.
     Column("hash", Text, nullable=False),
     Column("task", Text),
     # The number of the event by which it was discarded.
@@ -266,7 +267,7 @@ grants: Final = Table(
 grant_uses: Final = Table(
     "grant_uses",
     metadata,
-    # What is made anew may have a use before its grant.
+    # A reindex may write a use before its grant.
     Column("deployment", ForeignKey("deployments.id"), primary_key=True),
     Column("grant_id", Text, primary_key=True),
     # The first execution of the run, and the address of the call in it.
@@ -310,13 +311,13 @@ slack_messages: Final = Table(
     Column("channel", Text, primary_key=True),
     # Slack's id of the message; none while it is posted.
     Column("ts", Text),
-    # The hash of what it shows.
+    # The hash of the message's content.
     Column("shown", Text, nullable=False),
     Column("begun_at", BigInteger, nullable=False),
 )
 
-# What lists filter by, and search in. SQLite does not look at the rows then, which are far apart; the
-# indices of PostgreSQL cannot hold long texts, and it reads rows faster.
+# The columns that lists filter by and search in. With them SQLite need not read the rows, which are far
+# apart. The indices of PostgreSQL cannot hold long texts, and it reads rows faster.
 for _index in (
     Index(
         "ix_runs_filters",
@@ -369,12 +370,12 @@ FAR: Final = 2**62
 
 
 def micros(moment: datetime) -> int:
-    """Return a moment as a column has it."""
+    """Return a moment as the number that columns store."""
     return (moment - _EPOCH) // _MICROSECOND
 
 
 def micros_or_none(moment: datetime | None) -> int | None:
-    """Return a moment as a column has it; None is none."""
+    """Return a moment as the number that columns store, None for None."""
     return None if moment is None else micros(moment)
 
 

@@ -25,13 +25,13 @@ _MOST: Final = 100
 _WAITING: Final = 1_000
 """How many batches wait at most: with more the database is as good as away."""
 _GATHERED: Final = 0.2
-"""In seconds: how long what a run tells waits for more, or for a batch that has it."""
+"""In seconds: how long told news waits for more news of its run, or for a batch that includes it."""
 _SPARED: Final = 1.0
 """In seconds: how long nobody waits for a database that was late again and again."""
 _AGAIN: Final = 3
 """So many times in a row it was late."""
 _LONGEST_PAUSE: Final = 30.0
-"""In seconds: how long what was told waits at most until a database that is away is tried again."""
+"""In seconds: the longest pause before the writer tries a database again that was away."""
 _logger = logging.getLogger("abeyance.records")
 
 
@@ -54,7 +54,7 @@ class Told:
 
 
 class Untold:
-    """What runs have told and is not written yet: one batch of each run, which has what all had."""
+    """Told news that is not written yet: one batch for each run, which has the contents of all."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -64,7 +64,7 @@ class Untold:
         return len(self._of_runs)
 
     def add(self, told: Told) -> None:
-        """Add what a run has told, before or after what is here."""
+        """Add news of a run, before or after the news that is here."""
         origin = told.batch.origin
         with self._lock:
             if (other := self._of_runs.get(origin)) is not None:
@@ -80,7 +80,7 @@ class Untold:
             return [self._of_runs.pop(origin) for origin in [*islice(due, _MOST)]]
 
     def recorded(self, batch: Batch) -> None:
-        """Forget what a run has told before a batch that was written: the batch has it, too."""
+        """Forget the news of a run from before a written batch, which includes it."""
         with self._lock:
             told = self._of_runs.get(batch.origin)
             if told is not None and told.batch.number < batch.number and not told.batch.is_whole:

@@ -3,10 +3,11 @@
 A run hands over one batch after the other, but a batch may come twice, and late, from a worker that was
 thought dead; and one may come of which the run knows nothing, because the workflow task in which it was
 made came to nothing. So a batch is written only if no later one was, and the next one takes back what the
-run does not know. What is only told (`Writer.tell`) is written alike: the next batch has it again.
+run does not know. News that is only told (`Writer.tell`) is written in the same way: the next batch has
+it again.
 
-A run that was rewound does not know what it did since either, and says so. That stays, marked with the
-number of the event `run.rewound`, and its events are numbered after it.
+A rewound run does not know either what it did after the point of the rewind, and says so. These events
+stay, marked with the number of the event `run.rewound`; later events are numbered after it.
 """
 
 from __future__ import annotations
@@ -83,9 +84,10 @@ def write(tx: Transaction, batches: Sequence[Batch]) -> list[Written]:
 
 
 def write_left(tx: Transaction, batch: Batch) -> bool:
-    """Write the batch that a run has left at its end, and return whether it was not there yet.
+    """Write the batch that a run has left at its end, and return whether it was new.
 
-    It has all questions of the run. Others were asked in a task that came to nothing, and are deleted.
+    It has all questions of the run. Others come from a workflow task that was done again, and are
+    deleted.
     """
     lock(tx.connection)
     run = _run(tx, batch)
@@ -192,7 +194,7 @@ def _write(tx: Transaction, batch: Batch, *, revoked_at: datetime | None = None)
             # There is nothing to take back, and nothing new.
             return Written(status="written")
         if batch.latest_fact < (run.rewound_by or 0):
-            # The run is not told yet that it was rewound, and its next batch is.
+            # The run does not know yet that its rewind is recorded, but its next batch will.
             return Written(status="written")
         batch = _of_strays(tx, run, batch)
     rewound = batch.rewound
@@ -237,7 +239,7 @@ def _rewind(tx: Transaction, run: _Run, batch: Batch, rewound: Rewound) -> tuple
     rewind's event. A history may have events that were not recorded before the rewind: these are deleted.
     """
     if run.rewind == rewound.salt and run.rewound_by is not None:
-        # The task in which this batch was made for the first time came to nothing.
+        # The workflow task that made this batch for the first time is being done again.
         return run, run.rewound_by
     by = rewound.by or max(run.tail.number, rewound.at) + 1
     if run.tail.number >= by:
@@ -258,7 +260,7 @@ def _discard(tx: Transaction, run: _Run, batch: Batch, rewound: Rewound, *, by: 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """What the records have of a run: its row, the number of its latest batch, and its latest event.
+    """The recorded state of a run: its row, the number of its latest batch, and its latest event.
 
     It `is_newest` if no later run has its id. `rewind` is the latest of its rewinds, and `rewound_by` the
     number of its event.
