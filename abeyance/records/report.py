@@ -118,7 +118,7 @@ def outcome_of(view: views.InterruptView) -> Outcome:
 
 
 def deciders_of(view: views.InterruptView) -> list[str]:
-    """Return the people who answered a question or voted on it, and those for whom they did, each once."""
+    """Return the people who answered a question or voted on it, and for whom they did, each once."""
     named = [view.answered_by, view.on_behalf_of]
     for vote in view.votes:
         named += [vote.by, vote.on_behalf_of]

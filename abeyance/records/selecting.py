@@ -156,7 +156,7 @@ def search_text(view: views.RunView) -> str:
 def search_text_of_question(
     of: views.RunView, view: views.InterruptView, *, is_sealed: bool
 ) -> str:
-    """Return the text that a search of questions looks in: without prompt and reason if they are sealed."""
+    """Return the text that a search of questions looks in, without prompt and reason if sealed."""
     named = [*view.assignees, view.answered_by, view.requested_capability]
     clear = searchable(view.id, view.name, view.address, *named, search_text(of))
     if is_sealed:
