@@ -60,7 +60,7 @@ _PATIENCE: Final = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessReport:
-    """What was checked of this process, and what is missing without which it can start."""
+    """What was checked of this process, and what it lacks but can start without."""
 
     checked: tuple[str, ...]
     warnings: tuple[str, ...]
@@ -146,7 +146,7 @@ def _has_clips(spec: GraphSpec) -> bool:
 
 
 def _extra_of(agent: Agent) -> str:
-    """Return the extra that an agent needs. That of a framework has the name of its adapter."""
+    """Return the extra that an agent needs. The extra of a framework has the name of its adapter."""
     if isinstance(agent, ForeignAgent):
         package, _, adapter = type(agent.framework).__module__.rpartition(".")
         if package == adapters.__name__:
@@ -192,8 +192,8 @@ async def check_runs(
 ) -> RunsReport:
     """Compare `graphs` with the open runs of a deployment. No worker is needed.
 
-    One run of each pinned graph is replayed, and what blocks it counts for all runs of this graph,
-    wherever they are. With `every`, each run is replayed, and only what is ahead of it counts. Raise
+    One run of each pinned graph is replayed, and an obstacle to it counts for all runs of this graph,
+    wherever they are. With `every`, each run is replayed, and only obstacles ahead of it count. Raise
     Unavailable if Temporal does not answer.
     """
     listing = Listing(temporal, task_queue, patience=_PATIENCE)
@@ -215,7 +215,7 @@ async def check_runs(
         for block in found:
             blocks.setdefault(block, []).extend(run_ids)
     served = await service(temporal, task_queue)
-    # Before the first worker starts, no worker is no fault.
+    # Before the first worker starts, a missing worker is not a fault.
     unserved = served.unserved if served.workers else ()
     return RunsReport(
         open=len(described),
@@ -245,14 +245,16 @@ class OpenRuns:
             workflow_runner=self._recorder,
             interceptors=[self._recorder],
             data_converter=lenient(temporal).data_converter,
-            # Without it a task that takes two seconds counts as one that hangs.
+            # Otherwise a task that takes two seconds counts as one that hangs.
             debug_mode=True,
         )
 
     async def blocks(
         self, run_ids: Sequence[str], *, graphs: Mapping[str, Graph], everywhere: bool
     ) -> tuple[Block, ...]:
-        """Return what would block these runs of one pinned graph, by the first that is still open."""
+        """Return the obstacles to these runs of one pinned graph, found by the first run that is still
+        open.
+        """
         for run_id in run_ids:
             try:
                 history = WorkflowHistory(run_id, await self._events(run_id))

@@ -1,8 +1,8 @@
-"""What installed packages add to the product, by entry points.
+"""Extensions that installed packages add to the product, by entry points.
 
 The groups are `abeyance.notifiers` (`abeyance.notifications.notifier`), `abeyance.protocols`
 (`abeyance.api.protocols`), `abeyance.routers` (`abeyance.authoring.routers`) and `abeyance.storage`
-(`abeyance.storage.backends`). What we add ourselves is in `abeyance.contrib`.
+(`abeyance.storage.backends`). Our own extensions are in `abeyance.contrib`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ def names_in(group: str) -> list[str]:
 
 
 def load(group: str, name: str) -> Any:
-    """Return what an extension names. Raises SettingsError if it is not there, or cannot be imported."""
+    """Return the object that an extension names. Raises SettingsError if it is not there, or cannot be
+    imported.
+    """
     try:
         point = _of(group)[name]
     except KeyError as error:

@@ -1,4 +1,4 @@
-"""What lists of runs, interrupts and events are filtered by.
+"""The filters of lists of runs, interrupts and events.
 
 Where a filter takes several names, a plain string is one name.
 """
@@ -15,14 +15,14 @@ from abeyance.core.terms import Priority
 Order: TypeAlias = Literal[
     "deadline", "age", "priority", "risk", "-deadline", "-age", "-priority", "-risk"
 ]
-"""What a list of questions is sorted by: the nearest deadline first and none last, the oldest, the
-highest priority or risk. `-` turns the whole list around.
+"""The order of a list of questions: the nearest deadline first and none last, the oldest, the highest
+priority or risk. `-` turns the whole list around.
 """
 RunOrder: TypeAlias = Literal["age", "activity", "-age", "-activity"]
-"""What a list of runs is sorted by: the oldest first, or the longest inactive. `-` turns it around."""
+"""The order of a list of runs: the oldest first, or the longest inactive. `-` turns it around."""
 Outcome: TypeAlias = Literal["approved", "rejected", "answered", "expired", "withdrawn", "granted"]
-"""What a question came to. `answered` is an answer that is no yes or no, and `granted` a call that an
-earlier approval covers, so that nobody was asked.
+"""The outcome of a question. `answered` is an answer that is neither yes nor no, and `granted` a call
+that an earlier approval covers, so that nobody was asked.
 """
 
 
@@ -133,7 +133,7 @@ class ApprovalsFilter:
 
 
 def _take_one_name(filters: object, **kinds: type[tuple[str, ...] | frozenset[str]]) -> None:
-    # A string is a collection of characters, of which a `*` would select everything.
+    # A string is a collection of characters, and a `*` among them would select everything.
     for field, kind in kinds.items():
         if isinstance(name := getattr(filters, field), str):
             object.__setattr__(filters, field, kind((name,)))

@@ -82,7 +82,7 @@ class RunHandle(ABC):
 
     `principal` is the caller; None is an anonymous caller without capabilities. Over HTTP it has to be
     None, because the bearer token names the caller. A repeated `key` has no second effect; it has 1 to
-    200 visible ASCII characters. What cannot be sent is refused as `invalid_body`.
+    200 visible ASCII characters. A value that cannot be sent is refused with `invalid_body`.
     """
 
     @property
@@ -120,8 +120,8 @@ class RunHandle(ABC):
         """Return the view as soon as the status is one of `until`, or the run has ended, or `timeout`
         seconds are over.
 
-        `blocked` in `until` stands for a blocked run of any status. Raises `invalid_body` for what is no
-        status.
+        `blocked` in `until` means a blocked run of any status. Raises `invalid_body` for a text that is
+        not a status.
         """
 
     @abstractmethod

@@ -1,4 +1,5 @@
-"""The text of a model's turn while the model speaks: what a worker sends of it, and what a watcher lacks.
+"""The text of a model's turn while the model speaks: the part that a worker sends, and the part that a
+watcher lacks.
 
 A worker sends the tail of the text with each heartbeat, in parts. Whoever watches reads the tail now and
 then, and passes on what is new. A reader keeps the text up to `offset`, and puts the new text there.
@@ -20,7 +21,7 @@ class LiveText:
 
     @property
     def end(self) -> int:
-        """Where it ends in all that was said."""
+        """The position of its end in the whole text of the turn."""
         return self.offset + len(self.text)
 
 
@@ -40,16 +41,16 @@ def parts(whole: LiveText, size: int) -> list[LiveText]:
 
 
 def joined(parts: Sequence[LiveText]) -> LiveText | None:
-    """Return the text of which these are the parts, in order; None without any."""
+    """Return the text made of these parts, in order; None without any."""
     if not parts:
         return None
     return replace(parts[0], text="".join(part.text for part in parts))
 
 
 def news(seen: LiveText | None, now: LiveText | None) -> LiveText | None:
-    """Return what a reader who has `seen` an earlier tail lacks of the one that is there `now`.
+    """Return the part of the tail `now` that a reader lacks who has `seen` an earlier tail.
 
-    An empty text at 0 takes back what was said: the turn begins anew. None if nothing is new.
+    An empty text at 0 takes the text back, because the turn begins anew. None if nothing is new.
     """
     if now is None:
         return None if seen is None else LiveText(turn=seen.turn, text="")
@@ -67,6 +68,8 @@ def _continues(seen: LiveText, now: LiveText) -> bool:
 
 
 def merged(text: str, new: str, offset: int) -> str:
-    """Return a reader's text with the new text at `offset`. Dots stand for what the reader has missed."""
+    """Return a reader's text with the new text at `offset`. Dots mark the part that the reader has
+    missed.
+    """
     gap = "…" if offset > len(text) else ""
     return f"{text[:offset]}{gap}{new}"

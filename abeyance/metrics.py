@@ -47,7 +47,7 @@ _DAY: Final = 24 * _HOUR
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """One metric. `unit` is "ms", "s" or nothing; `buckets` are upper bounds in that unit."""
+    """One metric. `unit` is "ms", "s" or empty; `buckets` are upper bounds in that unit."""
 
     name: str
     kind: Kind

@@ -13,7 +13,7 @@ RECORD_ACTIVITY = "record"
 NOTIFICATION_WORKFLOW = "Notification"
 """The only workflow type beside those of runs, which are the names of their graphs."""
 START_ORDER = "start"
-"""What the stamp of a start names, as that of a signal names the signal."""
+"""The name in the stamp of a start; the stamp of a signal has the signal's name."""
 MOST_IN_A_TASK = 1_000
 """How many signals of a kind a run takes in one workflow task: more than clients leave pending there, and
 so few that the task is done in time. Temporal holds 10,000 for a run.
@@ -24,11 +24,11 @@ DELIVER_ACTIVITY = "deliver"
 REPORT_ACTIVITY = "report-undelivered"
 
 STATUS = "AbeyanceStatus"
-"""The status of a run. By this search attribute runs are told from other workflows."""
+"""The status of a run. Only runs have this search attribute, not other workflows."""
 GRAPH = "AbeyanceGraph"
 """The name of the graph of a run, for lists in Temporal's UI. It never changes."""
 SEARCH_ATTRIBUTES = (STATUS, GRAPH)
-"""What has to be registered, as keywords."""
+"""The search attributes that have to be registered, as keywords."""
 REPORTED_PROBLEMS = "TemporalReportedProblems"
 """Temporal's own: it stands while a workflow's task fails, from the fifth time on."""
 

@@ -1,4 +1,4 @@
-"""Commands made of what callers of a `RunHandle` pass, with the faults of all of it at once."""
+"""Commands made of the arguments of a `RunHandle`, with all faults at once."""
 
 from __future__ import annotations
 
@@ -260,7 +260,7 @@ def check_page(
     filters: RunFilter | InboxFilter | EventFilter | ApprovalsFilter,
     **beside: Any,
 ) -> R:
-    """Return a filter, and what is given `beside` it, as a command. Raises the Refusal `invalid_body`."""
+    """Return a filter, and the arguments `beside` it, as a command. Raises the Refusal `invalid_body`."""
     names = {each.name for each in fields(filters)} & kind.model_fields.keys()
     named = {name: getattr(filters, name) for name in names}
     return order_of(kind, {**named, **beside})

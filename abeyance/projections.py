@@ -1,4 +1,4 @@
-"""A run's state as callers see it. Pure: the same state gives the same view.
+"""The view of a run's state for callers. Pure: the same state gives the same view.
 
 `public` is the one projection of an interrupt: views, inbox rows and records are made of it. A field that
 the core's `Interrupt` and `views.InterruptView` both have is shown.
@@ -30,7 +30,7 @@ _AMOUNT: Final = re.compile(r"(^|_)(amount|total|sum|price|cost)(_|$)", re.IGNOR
 _ABOUT_CHARS: Final = 80
 _MAX_OPEN: Final = 50
 _MAX_AGENTS: Final = 50
-"""In a view: most of its readers want something else of it."""
+"""The most agents in a view, because most readers want other parts of it."""
 LARGEST_IN_MEMO: Final = 1_500
 """In bytes, of one list or name: Temporal's lists carry the memo of each run."""
 _REPEATED: Final = (
@@ -41,7 +41,7 @@ _OWN_SHAPE: Final = {"escalations", "calendar", "remember"}
 _IN_VIEW: Final = views.InterruptView.model_fields.keys() - _OWN_SHAPE
 _SHOWN: Final = [entry.name for entry in fields(Interrupt) if entry.name in _IN_VIEW]
 _OF_HELD: Final = ("answer", "answer_sha256", "note")
-"""What a view has of an answer, whether it settled the question or is held."""
+"""The fields of an answer in a view, whether it settled the question or is held."""
 _TERMS: Final = [entry.name for entry in fields(Terms) if entry.name in _IN_VIEW]
 
 
@@ -173,7 +173,7 @@ def interrupt(state: RunState, id_: str) -> views.InterruptView:
 
 
 def short(view: views.InterruptView) -> views.InterruptView:
-    """Return a question as lists show it: what is large is left out, and `about` says the gist of it."""
+    """Return a question as lists show it: without its large fields, and with `about` as their gist."""
     left_out = ("reason", "payload", "response_schema", "on_timeout", "answered_at")
     also = ("hold", "decisions", "calendar")
     empty: dict[str, Any] = {"votes": [], "reminders": [], "warnings": [], "abridged": True}
@@ -223,7 +223,7 @@ def _warnings(state: RunState, entry: Interrupt) -> list[str]:
 
 
 def question_of(view: views.InterruptView) -> Interrupt:
-    """Return what a view says of an open question, as far as who may answer it depends on that."""
+    """Return the open question of a view, with the fields that decide who may answer it."""
     escalations = [
         Escalation(after=0.0, to=tuple(each.to), requested_capability=each.requested_capability)
         for each in view.escalations
@@ -250,7 +250,7 @@ def question_of(view: views.InterruptView) -> Interrupt:
 
 
 def public(entry: Interrupt) -> dict[str, Any]:
-    """Return what callers see of an interrupt, by the field names of `views.InterruptView`."""
+    """Return the fields of an interrupt for callers, by the field names of `views.InterruptView`."""
     is_open, is_answered = entry.status == "open", entry.status == "answered"
     held, quorum = entry.held, entry.quorum if is_open else None
     answered_at = (entry.accepted_at or entry.settled_at) if is_answered else None
@@ -319,7 +319,7 @@ def ledger_of(settled: list[views.InterruptView]) -> Ledger:
 
 
 def on_timeout_text(policy: OnTimeout | OnPauseTimeout) -> Json:
-    """Return what happens at a deadline, as authors write it."""
+    """Return the policy of a deadline, as authors write it."""
     match policy:
         case Halt():
             return "halt"

@@ -1,8 +1,8 @@
 """`abeyance reindex`: the records of the runs that Temporal still has, made anew from their histories.
 
-What a run has handed over it hands over again when its history is replayed: the same batches, under the
-same numbers. So the records of a lost database are what they were, and beside workers that go on only
-what is missing is added. No graph and no worker is needed.
+When its history is replayed, a run hands over the same batches again, under the same numbers. So a lost
+database gets the same records again, and beside working workers only missing records are added. No graph
+and no worker is needed.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class Histories:
         self._converter = temporal.data_converter
         self._events = partial(events_of, temporal, client.task_queue, patience=_PATIENCE)
         self._handed_over = _HandedOver()
-        # What the resets in each history say.
+        # The resets in each history.
         self._resets: dict[str, Sequence[HistoryEvent]] = {}
         self._replayer = make(
             workflows=[AgentRun],
@@ -143,7 +143,7 @@ class Histories:
                 _Hearing(self._heard),
             ],
             data_converter=lenient(temporal).data_converter,
-            # Without it a task that takes two seconds counts as one that hangs.
+            # Otherwise a task that takes two seconds counts as one that hangs.
             debug_mode=True,
         )
 
@@ -243,7 +243,7 @@ def _is_done_by(task: HistoryEvent, event: HistoryEvent) -> bool:
 
 
 class _HandedOver:
-    """What one execution has handed over in a replay."""
+    """The batches that one execution has handed over in a replay."""
 
     def __init__(self) -> None:
         self.execution = ""
@@ -254,7 +254,7 @@ class _HandedOver:
         self._batches: dict[int, Batch] = {}
 
     def put(self, execution: str, batch: Batch) -> None:
-        """Add a batch, which has what was told before it."""
+        """Add a batch, which includes the news told before it."""
         self.execution, self.told = execution, None
         self._batches[batch.number] = batch
 
@@ -282,7 +282,7 @@ class _HandedOver:
 
 
 class _Hearing(Interceptor):
-    """Calls `heard` with each batch, or its number, and with what its run has heard of it."""
+    """Calls `heard` with each batch, or its number, and with the outcome that its run gets."""
 
     def __init__(self, heard: Callable[[Batch | int, Written], None]) -> None:
         self._heard = heard

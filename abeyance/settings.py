@@ -130,10 +130,11 @@ class Settings(BaseSettings):
 
     People: `notifications` is the file of rules by which people are notified. `abeyance slack` posts with
     `slack_bot_token`, and hears what people press over a connection that it opens with `slack_app_token`,
-    or by requests that Slack signs with `slack_signing_secret`. `slack_api` is where Slack's API is.
+    or by requests that Slack signs with `slack_signing_secret`. `slack_api` is the address of Slack's
+    API.
 
     Audit: `audit_key` signs audits: a private key of ed25519, 32 bytes in base64. Runs that ended more
-    than `keep` seconds ago are deleted; without it they are kept for ever.
+    than `keep` seconds ago are deleted; without it they are kept forever.
 
     Limits: `max_active_runs` (0: unlimited), its policy, and `session_inactive_timeout` (0: never) apply
     to all runs together; the others apply to each run, and a start may lower them. `allowed_actions` are
@@ -356,7 +357,7 @@ class Settings(BaseSettings):
 def load_settings() -> Settings:
     """Load the settings of this process. Raises SettingsError, naming every invalid variable.
 
-    A variable `ABEYANCE_*` that is no setting is logged as a warning, once.
+    A variable `ABEYANCE_*` that is not a setting is logged as a warning, once.
     """
     for warning in unknown_settings(os.environ):
         if warning not in _WARNED:
@@ -378,7 +379,7 @@ def load_settings() -> Settings:
 
 
 def unknown_settings(environment: Mapping[str, str]) -> list[str]:
-    """Return a warning for each variable `ABEYANCE_*` that is no setting, with the nearest name."""
+    """Return a warning for each variable `ABEYANCE_*` that is not a setting, with the nearest name."""
     known = [name.upper() for name in Settings.model_fields]
     secrets = _secrets_of_rules(environment)
     warnings = []
@@ -395,7 +396,7 @@ def unknown_settings(environment: Mapping[str, str]) -> list[str]:
 def _checked_origin(origin: str) -> str:
     try:
         parts = urlsplit(origin)
-        # A port that is no number is an error here.
+        # A port that is not a number raises here.
         is_one = bool(parts.hostname) and parts.port != 0 and _ORIGIN.fullmatch(origin) is not None
     except ValueError:
         is_one = False
@@ -426,7 +427,7 @@ def _secrets_of_rules(environment: Mapping[str, str]) -> set[str]:
 
 
 class Bucket(NamedTuple):
-    """A storage that is no folder. The `scheme` says what stores there."""
+    """A storage that is not a folder. The `scheme` names its backend."""
 
     scheme: str
     name: str

@@ -1,4 +1,4 @@
-"""A run as a whole, of which a retry of an ended run goes on."""
+"""A whole run, from which a retry of an ended run continues."""
 
 from __future__ import annotations
 

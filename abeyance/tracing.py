@@ -127,7 +127,7 @@ def log_to_stderr() -> None:
     logging.getLogger("httpx").setLevel(logging.WARNING)
     # Each new connection is three lines.
     logging.getLogger("slack_sdk").setLevel(logging.WARNING)
-    # Who calls says what failed, in one line.
+    # The caller logs the failure, in one line.
     logging.getLogger("slack_sdk.web").setLevel(logging.CRITICAL)
     for name in (
         "temporalio",

@@ -282,14 +282,14 @@ def notification_queue(task_queue: str) -> str:
 
 
 def notifications_prefix(run_id: str) -> str:
-    """Return how the workflow ids of all notifications about a run begin."""
+    """Return the prefix of the workflow ids of all notifications about a run."""
     return f"notification:{run_id}:"
 
 
 def notification_workflow_id(run_id: str, execution: str, key: str) -> str:
     """Return the workflow id of the notification of one moment of an execution of a run.
 
-    If stores hold no such id, a hash stands for the execution and the key.
+    If stores cannot hold such an id, a hash replaces the execution and the key.
     """
     kind, about = notifications_prefix(run_id), f"{execution}:{key}"
     if len(f"{kind}{about}".encode()) > _LONGEST_STORED:

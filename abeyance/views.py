@@ -1,4 +1,4 @@
-"""What callers see of a run: views, receipts, events and the closing record.
+"""The views of a run for callers: views, receipts, events and the closing record.
 
 `abeyance.projections` makes them of a run's state. They are read leniently, as everything that this
 package wrote.
@@ -49,7 +49,7 @@ class DelegationView(Record):
 
 
 class RememberView(Record):
-    """What may be remembered of a yes: for `most` seconds, where, for the calls that have the `same`
+    """How far a yes may be remembered: for `most` seconds, where, and for calls that have the `same`
     values, and less than the bounds `below`.
     """
 
@@ -266,14 +266,16 @@ class RunView(Record):
     def is_awaited(self, until: frozenset[str]) -> bool:
         """Return whether a wait is over: the run has a status of `until`, or has ended.
 
-        `blocked` in `until` stands for a blocked run of any status.
+        `blocked` in `until` means a blocked run of any status.
         """
         is_blocked = bool(self.blocked) and UNTIL_BLOCKED in until
         return is_blocked or self.status in until or self.ended_at is not None
 
 
 class ClosingRecord(Record):
-    """What an ended run came to. `transcripts` are the references of those of its agents, by address."""
+    """The closing state of an ended run. `transcripts` are the references of its agents' transcripts, by
+    address.
+    """
 
     outcome: str
     reason: str | None = None
@@ -287,7 +289,7 @@ class ClosingRecord(Record):
 def closing_record(
     view: RunView, interrupts: list[InterruptView], transcripts: dict[str, str]
 ) -> ClosingRecord:
-    """Return what a run came to that has ended, by its view."""
+    """Return the closing record of an ended run, by its view."""
     return ClosingRecord(
         outcome=view.status,
         reason=view.reason,
@@ -310,7 +312,7 @@ class Obstacle(Record):
 
 
 class Migration(Record):
-    """What a migration did, or with `dry_run` would do.
+    """The effect of a migration, or with `dry_run` the effect that it would have.
 
     `before` and `after` are versions of the graph. `nodes` maps the current nodes of the run to their
     names in the new graph. `obstacles` is empty unless a dry run found some.
@@ -361,7 +363,8 @@ class Effect(Record):
 
 
 class Rewind(Record):
-    """What a rewind discarded, or with `dry_run` would discard, and which code has run since that point.
+    """The events that a rewind discarded, or with `dry_run` would discard, and the code that has run
+    since that point.
 
     With the same `ctx.idempotency_key` as before, another service knows a repeated call as a repeat.
     """
@@ -374,10 +377,10 @@ class Rewind(Record):
 
 
 class NewText(Record):
-    """What a model has said since the last `model.delta`, which goes into its text at `offset`.
+    """Text of a model since the last `model.delta`, which goes into its whole text at `offset`.
 
-    What the text had from there on is replaced. `turn` is that of `model.turn`; `offset` is in
-    characters, and 0 with an empty text if the turn began anew.
+    It replaces the whole text from there on. `turn` is that of `model.turn`; `offset` is in characters,
+    and 0 with an empty text if the turn began anew.
     """
 
     turn: int
@@ -451,6 +454,6 @@ _without_none: Final = WrapSerializer(
 
 
 class Receipts(Record):
-    """The receipts of one call. What a receipt does not have is left out."""
+    """The receipts of one call. Fields that a receipt does not have are left out."""
 
     receipts: Annotated[list[Receipt], _without_none]

@@ -1,7 +1,7 @@
-"""What crosses a process boundary: the bases of commands, and the records of runs and workers.
+"""The types that cross a process boundary: the bases of commands, and the records of runs and workers.
 
-Commands (`abeyance.commands`) are strict (an unknown field is an error). What a run writes for itself is
-read leniently, so that a later worker can replay the run of an earlier one.
+Commands (`abeyance.commands`) are strict (an unknown field is an error). Records that a run writes for
+itself are read leniently, so that a later worker can replay the run of an earlier one.
 """
 
 from __future__ import annotations
@@ -156,11 +156,11 @@ class StartRun(Record, Stamped):
 
     `interrupt_before`, `interrupt_after` and `on_error` are the start's own, which another version of the
     graph gets too. A retry has the execution that it goes on from (`retry_of`), the first of all
-    (`origin`), and the hashes of its latest calls with a key (`retry_keys`). `sent_by` is who
-    sent the start on behalf of `started_by`. `notify` are patterns of the events that somebody is to be
-    notified of. `facts` is how many events earlier executions had, `batch` the number of the last batch
-    that they have recorded, `told` that of what they told since, and `unrecorded` are the events that
-    they have not recorded; so is `rewound`, the rewind.
+    (`origin`), and the hashes of its latest calls with a key (`retry_keys`). `sent_by` is who sent the
+    start on behalf of `started_by`. `notify` are patterns of the events that somebody is to be notified
+    of. `facts` is the number of events of earlier executions, `batch` the number of the last batch that
+    they have recorded, `told` the number of the last batch that they told since, and `unrecorded` are the
+    events that they have not recorded; `rewound` is such a rewind.
     """
 
     run_id: str
@@ -339,7 +339,9 @@ class TakenAnswer(Record):
 
 
 class ReadGraph(Record):
-    """What is needed to read today's graph for a run: its start's options, values and renamed nodes."""
+    """The facts that reading today's graph for a run needs: its start's options, values and renamed
+    nodes.
+    """
 
     graph: str
     interrupt_before: tuple[str, ...] = ()

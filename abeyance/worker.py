@@ -219,14 +219,14 @@ def make_notifier(
         activities=[activities.find_receivers, activities.deliver, activities.report],
         workflow_runner=UnsandboxedWorkflowRunner(),
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=1),
-        # What is under way is tried again, with the same id, by whoever comes next.
+        # The next worker tries calls that are under way again, with the same id.
         graceful_shutdown_timeout=timedelta(seconds=0),
         build_id=_own_build(),
     )
 
 
 def _own_build() -> str:
-    """Return what Temporal shows as the build of a worker whose application names none."""
+    """Return the build that Temporal shows for a worker whose application names none."""
     return f"abeyance {version('abeyance')}"
 
 
@@ -253,9 +253,9 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
     """Run a worker until `stop` is set.
 
     If something still runs a few seconds after the grace, this ends the process: a function in a thread,
-    or a visit whose journal cannot be written because Temporal is unavailable. Temporal is told before
-    that the worker leaves: what it ran is no failed attempt, and another worker begins it when this
-    process is gone. Nobody tells it of a process that is killed.
+    or a visit whose journal cannot be written because Temporal is unavailable. The worker first tells
+    Temporal that it leaves: then its code does not count as a failed attempt, and another worker begins
+    it once this process is gone. Nobody tells Temporal of a killed process.
     """
     graphs = load_graphs(settings.app)
     load_models(graphs)
@@ -329,9 +329,9 @@ def load_models(graphs: Mapping[str, Graph]) -> None:
 
 
 def _spare_what_stays() -> None:
-    """Leave what lives as long as the process (modules, graphs, types) out of searches for garbage.
+    """Leave objects that live as long as the process (modules, graphs, types) out of garbage collection.
 
-    It is most of what such a search walks through, and runs in the cache leave little to find.
+    A collection would mostly walk through these, and runs in the cache leave little garbage.
     """
     gc.collect()
     gc.freeze()

@@ -96,7 +96,7 @@ class Attempt:
         self._journal = Journal(
             kept, None if self._info.is_local else self._keep, lambda: datetime.now(UTC)
         )
-        # Those that ended without a word, as where their worker was killed.
+        # Attempts that ended without a report, for example because their worker was killed.
         self._lost = self._info.attempt - 1 - heartbeater.journal.excused
         counted = visit_input.attempts
         is_first = not counted.count and not self._lost
@@ -213,7 +213,7 @@ class Attempt:
     def _ended(
         self, graph: Graph, context: Context, error: BaseException
     ) -> Stopped | AttemptFailed | Failed:
-        """Return the outcome of code that raised. Raise what is no fault of it."""
+        """Return the outcome of code that raised. Raise errors that are not the code's fault."""
         if isinstance(error, Blocked | Superseded):
             raise error
         if is_stopped_by_run():
@@ -272,7 +272,7 @@ class Attempt:
             *details,
             type=code,
             next_retry_delay=delay,
-            # The log has a line about it: no traceback for what is not the node's fault.
+            # The log has a line about it. The node is not at fault, so there is no traceback.
             category=ApplicationErrorCategory.BENIGN,
         )
 

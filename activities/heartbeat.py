@@ -47,7 +47,9 @@ ReportBlocked: TypeAlias = Callable[[BlockedCode | None, str], Awaitable[None]]
 
 
 class BlockageReporter:
-    """Reports of one visit. `reported` is the code that the run was told last, None if it was not."""
+    """Reports of one visit. `reported` is the code that was last reported to the run, None without a
+    report.
+    """
 
     def __init__(
         self, client: Client, run_id: str, visit: str, reported: str | None = None
@@ -208,7 +210,7 @@ for the storage, nor leave texts there."""
 
 
 class Speech:
-    """What a model says in one attempt. `speaking` counts the speaking models of this worker, by run."""
+    """The text of a model in one attempt. `speaking` counts this worker's speaking models, by run."""
 
     def __init__(self, run_id: str, speaking: Counter[str], converter: DataConverter) -> None:
         self._run_id = run_id
@@ -223,7 +225,7 @@ class Speech:
         )
 
     def begin(self, turn: int, said: Callable[[], str]) -> None:
-        """Speak from now on. `said()` returns all that was said so far in the turn."""
+        """Send the text of a turn from now on. `said()` returns the whole text of the turn so far."""
         if self._said is None:
             self._speaking[self._run_id] += 1
         self._turn, self._said = turn, said
@@ -238,11 +240,11 @@ class Speech:
 
     @property
     def has_more(self) -> bool:
-        """Whether more was said than was sent."""
+        """Whether the model has said more than was sent."""
         return self._now() != self._sent
 
     def parts(self) -> list[wire.Journal]:
-        """Return what is to be sent now, each part as details of their own."""
+        """Return the parts to send now, each as heartbeat details of its own."""
         self._sent = self._now()
         whole = [] if self._sent is None else live_text.parts(self._sent, self._part)
         return [wire.Journal(live=part) for part in whole]

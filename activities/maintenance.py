@@ -1,4 +1,4 @@
-"""Activities beside those of nodes: what a run asks of its worker's graphs, and of Temporal."""
+"""Activities that do not run nodes: questions of a run to its worker's graphs, and to Temporal."""
 
 from __future__ import annotations
 

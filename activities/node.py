@@ -141,7 +141,7 @@ async def _kept(report: wire.VisitReport, report_blocked: ReportBlocked) -> None
         try:
             await encode(report, report_blocked)
         except asyncio.CancelledError:
-            # What the code came to must not be lost because the run stops the visit meanwhile.
+            # The outcome of the code must not be lost because the run stops the visit meanwhile.
             if activity.is_worker_shutdown() or not is_stopped_by_run():
                 raise
         else:
@@ -149,7 +149,7 @@ async def _kept(report: wire.VisitReport, report_blocked: ReportBlocked) -> None
 
 
 def _took(info: activity.Info) -> float | None:
-    # Both times are of this worker's clock, so its offset does not matter.
+    # Both times come from this worker's clock, so its offset does not matter.
     if not info.is_local:
         return None
     return max(0.0, (datetime.now(UTC) - info.scheduled_time).total_seconds())

@@ -75,7 +75,7 @@ class NotificationActivities:
 
     @activity.defn(name=names.RECEIVERS_ACTIVITY)
     async def find_receivers(self, moment: Moment) -> Receivers:
-        """Return who is notified of a moment."""
+        """Return the receivers of a moment's notification."""
         return matching.receivers(self._file, moment)
 
     @activity.defn(name=names.DELIVER_ACTIVITY)

@@ -77,9 +77,9 @@ class RecordingActivities:
 
     @activity.defn(name=names.RECORD_ACTIVITY)
     async def record(self, given: Batch | int, patience: float) -> Written:
-        """Write a batch, waiting so many seconds at most, and return what became of it.
+        """Write a batch, waiting at most `patience` seconds, and return its outcome.
 
-        A number stands for what the run has handed over.
+        A number names a batch that the run has handed over.
         """
         batch: Batch | None
         if isinstance(given, int):

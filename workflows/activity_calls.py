@@ -160,8 +160,8 @@ async def read_journals(stopping: Sequence[RunningCode]) -> None:
 
 
 async def read_rewind(count: int, state: RunState, now: datetime) -> events.ValuesEdited | None:
-    """Return what was set as the run was rewound to its start, by the reset of this number, if anything
-    was.
+    """Return the patch with which the reset of this number rewound the run to its start, None without
+    one.
     """
     patched: wire.StartPatch | None = await workflow.execute_activity(
         names.READ_REWIND_ACTIVITY,
@@ -218,7 +218,7 @@ def ended_at(
 
 
 def _left_when_stopped(error: BaseException, running: RunningCode) -> wire.VisitReport | None:
-    """Return what is left of an attempt that ended just as the run cancelled it, else None.
+    """Return the report of an attempt that ended just as the run cancelled it, None if it did not.
 
     Temporal does not retry a cancelled activity. The missing attempt follows when the visit starts again.
     """
@@ -246,7 +246,7 @@ def _left_when_stopped(error: BaseException, running: RunningCode) -> wire.Visit
 
 
 def _left_by(lost: wire.LostAttempts, visit: VisitInput) -> wire.VisitReport:
-    """Return what lost attempts at a visit came to."""
+    """Return the report of lost attempts at a visit."""
     steps = lost.journal.steps or None
     attempts = visit.attempts.as_of(workflow.now()).with_lost(lost.count)
     failed = lost_for_good(visit.node, lost.count, visit.retry, attempts, journal=steps)
@@ -266,7 +266,7 @@ _GRAPH_READS: Final = RetryPolicy(
 async def read_graph(
     state: RunState, start: wire.StartRun, order: commands.Migrate
 ) -> wire.GraphToday:
-    """Return today's graph, as the worker has it that gets the activity.
+    """Return today's graph from the worker that gets the activity.
 
     Raises the Refusals `cannot_migrate` if no worker has a graph of this name, `versions_differ` if the
     sender has another version of it, and `unavailable`.

@@ -1,4 +1,4 @@
-"""What a run asks its worker about answers: the types of authors are code, and a run has only data."""
+"""Questions of a run to its worker about answers: authors' types are code, and a run has only data."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class AnswerTypes(Interceptor):
 
 
 def typed(state: RunState, event: events.Responded) -> events.Responded:
-    """Return an answer with what the types say of it. Only a validator may call this."""
+    """Return an answer as the types read it. Only a validator may call this."""
     take = workflow.extern_functions()[_TAKE]
     with workflow.unsafe.sandbox_unrestricted():
         return answering.typed(state, event, take)

@@ -42,7 +42,7 @@ class Growth:
 
 
 def due(growth: Growth, *, soft_events: int) -> Rotation | None:
-    """Return how urgent a continue-as-new is. `soft_events` is `continue_as_new_after`."""
+    """Return the urgency of a continue-as-new. `soft_events` is `continue_as_new_after`."""
     fullest = max(
         growth.events / soft_events, growth.bytes / _SOFT_BYTES, growth.updates / _SOFT_UPDATES
     )
@@ -93,7 +93,7 @@ class History:
         return True
 
     def due(self, soft_events: int) -> Rotation | None:
-        """Return how urgent a continue-as-new is. `soft_events` is `continue_as_new_after`."""
+        """Return the urgency of a continue-as-new. `soft_events` is `continue_as_new_after`."""
         return due(replace(self._growth, updates=self.updates), soft_events=soft_events)
 
 

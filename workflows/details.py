@@ -193,7 +193,7 @@ def _progress(entry: Interrupt, quorum: Quorum) -> str:
 
 
 def _times(entry: Interrupt) -> list[str]:
-    """Return when people are reminded, and who may answer too, from when on."""
+    """Return the times of reminders and escalations, and who may answer after each escalation."""
     lines = []
     if entry.reminders:
         lines.append(f"reminds at {', '.join(map(_time, entry.reminders[:_REMINDERS]))}")

@@ -116,7 +116,7 @@ class MeteredRun:
         was, self.now[gauge] = self.now[gauge], value
         with _cached_lock:
             _cached[self._run] = self
-            # Adding up takes long beside a thousand cached runs, most of which add nothing.
+            # Adding up is slow with a thousand cached runs, most of which add nothing.
             if not (was or value):
                 return
             total = sum(other.now[gauge] for other in _cached.values() if self._is_beside(other))

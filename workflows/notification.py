@@ -1,8 +1,8 @@
 """`Notification`: one moment of a run, brought to its receivers; and how a run has it announced.
 
 A run has moments announced by a local activity, which leaves one event in its history and starts a
-workflow for each moment that a rule wants (docs/internals/adr/0016-notifications.md). That workflow is no
-part of the run: whatever happens to its receivers, the run goes on.
+workflow for each moment that a rule wants (docs/internals/adr/0016-notifications.md). That workflow is
+not part of the run: whatever happens to its receivers, the run goes on.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _ATTEMPT: Final = timedelta(minutes=1)
 _BEAT: Final = timedelta(seconds=6)
 """How long an attempt may be silent. After a kill -9 the next one follows by then, and its interval."""
 _GATHERED: Final = timedelta(seconds=10)
-"""How long the first failure is held back, so that the run is told of several at once."""
+"""How long a notification holds the first failure back, to tell the run of several at once."""
 _REPORTED_WITHIN: Final = timedelta(hours=1)
 _FAILED: Final = SearchAttributeKey.for_keyword(names.STATUS).value_set("failed")
 
@@ -72,7 +72,7 @@ class Announcer:
         self._announce(found)
 
     def rewound(self, state: RunState, start: wire.StartRun, facts: Sequence[Publish]) -> None:
-        """Announce what is open once the run has been rewound, beside its facts."""
+        """Announce the open questions of a rewound run, together with its facts."""
         self._announce(moments.of_rewound(state, start, facts, workflow.now()))
 
     def visited(

@@ -1,11 +1,12 @@
-"""Recording: what a run hands over to the database that people read.
+"""Recording: a run hands its changes over to the database that people read.
 
-A local activity writes what has changed, at most one at a time; what changes meanwhile goes with the
-next. It waits for the database only a moment, because it holds up the workflow task that it runs in: a
-batch that is not written by then goes on as an ordinary activity, for as long as it takes.
+One local activity at a time writes the changes since the last one as a batch. It waits for the database
+only a moment, because it holds up the workflow task that it runs in. A batch that is not written by then
+is retried by an ordinary activity, for as long as it takes.
 
-That a run has begun, and what code alone does, is no reason for a batch, which costs an event of the
-history. It is told as it happens: nobody waits for that, it may be lost, and the next batch has it again.
+A batch costs an event of the history, so the begin of a run and the work of code alone do not cause one.
+The run only tells them as they happen: nobody waits for such news, it may be lost, and the next batch has
+it again.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ class Recorder:
         self._again: Sequence[str] = ()
         # Until it is recorded, events are numbered as if nothing had been discarded.
         self._rewound = start.rewound and Rewound.model_validate(start.rewound)
-        # That of the batch under way, of which is unknown whether it was recorded.
+        # The rewind in the batch under way, which may be recorded or not.
         self._sent_with: Rewound | None = None
         self._asked = 0
         self._recorded = 0
@@ -102,16 +103,18 @@ class Recorder:
         return self._task is None or self._is_behind
 
     def is_quiet(self, state: RunState) -> bool:
-        """Whether nothing but code has begun and ended since the last batch, and that not too often.
+        """Whether since the last batch only code has begun and ended, and not too often.
 
-        Such news can wait for others, and is told meanwhile: a batch costs an event of the history.
+        Such news is told, and can wait for the next batch, which costs an event of the history.
         """
-        # Of a repeated pause no event tells, nor of a cancel that lets code finish.
+        # Neither a repeated pause nor a cancel that lets code finish has an event.
         is_known = self._is_quiet and _standing(state) == self._standing
         return is_known and len(self._pending) < _MOST_FACTS
 
     def carried(self, start: wire.StartRun) -> wire.StartRun:
-        """Return the start of the next execution, with what is recorded, and what is not."""
+        """Return the start of the next execution, with the number of the last recorded batch, and the
+        unrecorded events.
+        """
         left = [each.model_dump(mode="json") for each in (*self._under_way, *self._pending)]
         rewound = self._rewind_left
         changes = {
@@ -128,7 +131,7 @@ class Recorder:
         """The rewind that is not known to be recorded."""
         rewound = self._rewound
         if rewound is not None and self._sent_with is not None:
-            # What was sent is handed over again.
+            # The sent batch is handed over again.
             return rewound.model_copy(update={"at": self._sent_with.at})
         return rewound
 
@@ -145,7 +148,7 @@ class Recorder:
         self._questions, self._settled = {}, {}
 
     def began(self, start: wire.StartRun, graph: str, now: datetime) -> None:
-        """Note that the run began: whoever starts it records that, too."""
+        """Note that the run began. The client that starts a run records that, too."""
         self._standing = (Status.RUNNING, 0, 0)
         self._note(steps.began(start, graph), now)
 
@@ -168,7 +171,7 @@ class Recorder:
         self._note(steps.started(address), now)
 
     def reported(self, address: str, report: wire.VisitReport, now: datetime) -> None:
-        """Note what the code of a visit came to."""
+        """Note the outcome of a visit's code."""
         for step in steps.reported(address, report.outcome):
             self._note(step, now)
 
@@ -206,7 +209,7 @@ class Recorder:
             self._task = self._spawn(self._record())
 
     def tell(self, state: RunState, start: wire.StartRun) -> None:
-        """Tell what code has done since the last batch, unless it was told or a batch is under way."""
+        """Tell the news of code since the last batch, unless it was told or a batch is under way."""
         if self._task is not None or self._rewound is not None:
             self._untold = (state, start)
             return
@@ -220,10 +223,11 @@ class Recorder:
             tell(self._batch(state, start, number, self._pending))
 
     async def take_back(self, known: Callable[[], tuple[RunState, wire.StartRun]]) -> None:
-        """Once a replay has come to its end, have what is recorded made what the run knows.
+        """Once a replay is over, have the records made equal to what the run knows.
 
-        The task before may have come to nothing after its batch was written, and whoever sent an update
-        in it may never send it again. A batch of all questions is told: it changes nothing otherwise.
+        The last task may be lost after its batch was written, and the caller of an update in it may never
+        repeat the call. So the run tells a batch of all questions, which changes nothing if the records
+        are right.
         """
         if not workflow.unsafe.is_replaying():
             return
@@ -233,15 +237,15 @@ class Recorder:
         tell = workflow.extern_functions().get(_TELL)
         is_due = self._task is None and self._rewound is None and number > self._number
         state, start = known()
-        # What is about to be recorded as ended has no event of its end yet.
+        # A finished run has no event of its end yet, and is about to record it.
         if tell is None or not is_due or state.finished:
             return
         told = {"is_whole": True, "questions": _all_questions(state)}
         tell(self._batch(state, start, number, self._pending).model_copy(update=told))
 
     def left(self, state: RunState, start: wire.StartRun) -> Batch | None:
-        """Return what is not recorded of a run that ends while the database is away, for whoever finds
-        its end; None if all is recorded. A replay for `reindex` is told it.
+        """Return the unrecorded batch of a run that ends while the database is away, for the process that
+        finds its end; None if all is recorded. In a replay for `reindex`, tell it.
         """
         if not self._is_behind:
             return None
@@ -255,7 +259,7 @@ class Recorder:
                 "rewound": self._rewind_left,
             }
         )
-        # Who writes it asks Temporal first by whom the run was rewound, if it was.
+        # If the run was rewound, the writer of the batch first asks Temporal by whom.
         tell = workflow.extern_functions().get(_TELL)
         if tell is not None and workflow.unsafe.is_replaying():
             tell(left)
@@ -298,11 +302,11 @@ class Recorder:
             self._rewound = None if is_same else later.model_copy(update={"at": later.at + by})
 
     async def _written(self, batch: Batch) -> Written:
-        """Have a batch written, and return what became of it."""
+        """Have a batch written, and return its outcome."""
         self._sent_with = batch.rewound
         written = await _local(batch)
         if written.status == "outrun":
-            # What comes after is no part of the history yet, and may never be.
+            # Later events are not in the history yet, and may never be.
             written = Written(status="late")
         if written.status != "written":
             written = await self._sent(batch, _BOUNDED)
@@ -376,8 +380,8 @@ class Recorder:
 
 
 def extras(state: RunState, start: wire.StartRun) -> Extras:
-    """Return what is read of a run beside its view."""
-    # Of a run that completed nobody makes a retry.
+    """Return the parts of a run that people read beside its view."""
+    # A completed run cannot be retried.
     has_snapshot = state.finished and state.status is not Status.COMPLETED
     snapshot = Snapshot.of(state, start).model_dump(mode="json") if has_snapshot else None
     return Extras(
@@ -412,9 +416,10 @@ def _entry(state: RunState, id_: str) -> Interrupt | None:
 
 
 class HandingOver(Interceptor):
-    """Lets runs hand their batches over: `put` takes one of an execution, and `tell` what comes between.
+    """Lets runs hand their batches over: `put` takes a batch of an execution, and `tell` news between
+    batches.
 
-    What was told is told again only `in_replays` of old histories.
+    News is told again only `in_replays` of old histories.
     """
 
     def __init__(

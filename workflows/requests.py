@@ -6,9 +6,9 @@ lacks the key of a signal refuses it instead of failing the task forever; a mark
 a worker that has the key decide the same on replay.
 
 Anybody with write access to the namespace can resend a request: to another run, twice to the same run, or
-under another name. `abeyance.storage.encryption` refuses what was sealed for another run. Stamps prevent
-what is left: each names a request and an execution. A message has an id, and an answer a key or the
-digest of its question, so that a copy of it changes nothing.
+under another name. `abeyance.storage.encryption` refuses requests that were sealed for another run.
+Stamps prevent the other cases: each names a request and an execution. A message has an id, and an answer
+a key or the digest of its question, so that a copy of it changes nothing.
 """
 
 from __future__ import annotations
@@ -277,7 +277,7 @@ def refusals_as_application_errors() -> Iterator[None]:
     try:
         yield
     except Refusal as refusal:
-        # What a validator refuses is in no history.
+        # No history has a request that a validator refuses.
         rejected = (names.REJECTED,) if workflow.unsafe.is_read_only() else ()
         raise ApplicationError(
             refusal.message,

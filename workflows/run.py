@@ -69,10 +69,10 @@ class AgentRun(Updates):
         self._orders = requests.Orders(start)
         self._signals = requests.Signals(self._orders)
         self._running: dict[str, activity_calls.RunningCode] = {}
-        # The visits of which a local activity chooses the way: that is quick, and never stopped.
+        # The visits whose way a local activity chooses: that is quick, and never stopped.
         self._deciding: set[str] = set()
         self._stopping: list[activity_calls.RunningCode] = []
-        # What is stopped to run again later waits here until its journal is read.
+        # Code that is stopped to run again later waits here until its journal is read.
         self._pausing: list[activity_calls.RunningCode] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._facts: list[effects.Publish] = []
@@ -266,7 +266,7 @@ class AgentRun(Updates):
                 versions=(self._start.graph_version, today.version),
             )
             if not order.dry_run and idempotency.earlier(self._state.keys, event) is not None:
-                # The same call came beside this one, and another version may have been deployed since.
+                # The same call arrived twice at once, and another version may have been deployed since.
                 return self._unmoved()
             outcome = graph_today.migration(
                 self._state, self._start, today, event, dry_run=order.dry_run
@@ -312,7 +312,7 @@ class AgentRun(Updates):
     def _reseeded(self) -> None:
         # Signals and updates that came with the reset have been applied, but nothing else.
         self._rewinds.notice(self._state)
-        # A run that waits for what is set at its start has been told of the reset already.
+        # A run that waits for the patch of its start knows of the reset already.
         if not self._rewinds.holds_start:
             self._changes += 1
             self._is_dirty = self._is_reseeded = True
@@ -380,7 +380,7 @@ class AgentRun(Updates):
         for effect in new_effects:
             self._perform(effect, event.now)
         if not isinstance(event, events.VisitBlocked):
-            # What a worker reports it has logged.
+            # A worker has logged the blockages that it reports.
             visibility.log_blocked(self._state.run_id, new_effects)
 
     def _perform(self, effect: effects.Effect, now: datetime) -> None:
@@ -426,7 +426,7 @@ class AgentRun(Updates):
 
     @property
     def _may_continue_as_new(self) -> bool:
-        # Code of a visit that the run has left may still run, and a new history would not hear of it.
+        # Code of a visit that the run has left may still run, and a new history would not get its end.
         is_now = continue_as_new.is_now(self._state, self._history)
         is_under_way = self._running or self._deciding
         return is_now and not is_under_way and self._is_at_rest()
@@ -463,8 +463,8 @@ class AgentRun(Updates):
         self._start = self._announcer.visited(self._state, self._start, visit, report)
 
     async def _stop_visits(self) -> None:
-        """Stop what is to be stopped, once all that came with this task is applied: what a visit came to
-        may be in it, and would be lost.
+        """Stop the visits that have to stop, after all events of this task are applied: it may bring the
+        outcome of such a visit, which would be lost.
         """
         if self._pausing:
             pausing, self._pausing = self._pausing, []
@@ -481,7 +481,7 @@ class AgentRun(Updates):
 
     async def _tick_at(self, moment: datetime, summary: str) -> None:
         await workflow.sleep(max(moment - workflow.now(), _SHORTEST_TIMER), summary=summary)
-        # A replay may bring the end before the timer that came beside it.
+        # A replay may bring the end before a timer of the same task.
         if not self._state.finished:
             self._feed(events.Ticked(now=workflow.now()))
 

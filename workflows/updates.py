@@ -17,7 +17,7 @@ with workflow.unsafe.imports_passed_through():
 
 
 class Updates(Protocol):
-    """What `AgentRun` has beside its own updates: answers, deadlines, claims and messages.
+    """The updates of `AgentRun` about answers, deadlines, claims and messages.
 
     A protocol, because they need the state of the run and its one entry for events.
     """

@@ -119,7 +119,7 @@ class VisibilityWriter:
         return {names.MEMO_START: {**workflow.memo().get(names.MEMO_START, {}), **changed}}
 
     def _write_status(self, state: RunState) -> None:
-        # A run that answers let go on is of no interest while it runs quick code alone.
+        # A run that goes on after an answer keeps its status while it runs only quick code.
         is_brief = self._shown is Status.AWAITING_INPUT and runs_only_local(state)
         if state.status is not self._shown and not is_brief:
             self._shown = state.status
@@ -139,8 +139,8 @@ def runs_only_local(state: RunState) -> bool:
 def result_of(state: RunState, left: Batch | None) -> dict[str, Json]:
     """Return the result of a finished run in Temporal. Raises to close it as failed or cancelled.
 
-    `left` is what is not recorded of it: Temporal keeps that for whoever records the end, if it has room.
-    The memo says that there is something.
+    `left` is its unrecorded batch: Temporal keeps it, if it has room, until the end is recorded. The memo
+    says that there is a batch.
     """
     result: dict[str, Json] = {"outcome": str(state.status), "values": state.root.values}
     ending = state.ending

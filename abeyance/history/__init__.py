@@ -1,1 +1,3 @@
-"""What only Temporal has of a run: its description, its history, and what its models say."""
+"""The parts of a run that only Temporal has: its description, its history, and the live text of its
+models.
+"""

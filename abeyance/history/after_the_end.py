@@ -1,4 +1,4 @@
-"""What callers of an ended run get, by what is kept of it. Pure."""
+"""Replies to calls about an ended run, by its record. Pure."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def respond_after_the_end(
     """
     view = record.view
     if view.status in views.ENDED_OUTSIDE:
-        # It has left nothing by which a repeat could be told from another answer.
+        # Nothing is left that tells a repeat from another answer.
         raise _finished(view)
     id_ = order.interrupt_id or idempotency.addressee(keys, order.key)
     if order.responses is None and id_ is None:

@@ -19,11 +19,11 @@ class DeletedRuns:
         self._standing = standing
 
     async def refuse_erased(self, run_id: str) -> None:
-        """Raise `erased` if a run of this id was erased, or is being erased, and no later one has it."""
+        """Raise `erased` if the run of this id was or is being erased, and no later run has the id."""
         try:
             standing = await self._standing(run_id)
         except RecordsUnavailable:
-            # What goes on without the database must not wait for it.
+            # Calls that work without the database must not wait for it.
             return
         if standing == "erased":
             raise erased(run_id)

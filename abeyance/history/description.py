@@ -47,7 +47,7 @@ _ENDED_AS: Final = {
 }
 """The run's status and reason by Temporal's status."""
 _MEMO: Final[Mapping[str, type]] = {names.MEMO_START: Mapping, names.MEMO_UNREAD: int}
-"""What a run writes into its memo, by key."""
+"""The entries that a run writes into its memo, by key."""
 _SHOWN: Final = 300
 RPC: Final = timedelta(seconds=5)
 """How long one call over the network may take."""
@@ -134,9 +134,9 @@ class RunDescription:
 
     @property
     def is_being_recorded(self) -> bool:
-        """Whether the database did not take at once what the run has told last.
+        """Whether the run's last batch is still waiting for the database.
 
-        An ended run has left the rest of it, and Temporal shows its last activity for ever.
+        An ended run has left its last batch, and Temporal shows its last activity forever.
         """
         return self.is_running and any(
             pending.activity_type.name == names.RECORD_ACTIVITY for pending in self._pending
@@ -225,7 +225,7 @@ class RunDescription:
             if is_visit(node, address):
                 node = Address.parse(address).label
             if address not in by_address and pending.state == _STARTED:
-                # Its code runs again, and the run was told that nothing blocks it, or could not be told.
+                # Its code runs again. The run knows that nothing blocks it, or could not hear of it.
                 continue
             known = by_address.get(
                 address, views.BlockedView(code=code, node=node, address=address)
@@ -242,7 +242,7 @@ class RunDescription:
         return recorded.model_copy(update=changes)
 
     def unrecorded(self) -> Any:
-        """What a run could not record that was cancelled through Temporal. Raises Unreadable."""
+        """The batch that a run cancelled through Temporal could not record. Raises Unreadable."""
         if names.MEMO_UNRECORDED in self._unread:
             raise self._unread[names.MEMO_UNRECORDED]
         left = self.memo.get(names.MEMO_UNRECORDED)
@@ -282,7 +282,7 @@ class RunDescription:
             message = "the run is paused through Temporal itself: unpause it there"
             yield views.BlockedView(code=Code.NATIVELY_PAUSED, message=message)
         elif self.is_running:
-            # What hinders its workers is looked up anew.
+            # Obstacles to the run's workers are looked up anew.
             yield from self._blocked([each for each in recorded if each.address is not None])
 
     def not_running(self) -> Refusal:
@@ -387,8 +387,8 @@ def blocking_failure(pending: PendingActivityInfo) -> Failure | None:
     """The failure that blocks the visit of an activity; None if its last one does not.
 
     Temporal (server 1.32 at least) keeps the failure of the last attempt alone, and gives a timeout no
-    cause: once an attempt was lost with its worker, what blocked those before is known only if the run
-    was told.
+    cause: once an attempt was lost with its worker, only the run may know what blocked the attempts
+    before.
     """
     failure = pending.last_failure
     # The server truncates a failure that is too large, and wraps it in one of its own.

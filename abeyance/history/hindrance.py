@@ -1,7 +1,7 @@
-"""What hinders a run as a whole: its workers cannot read it, or cannot replay it.
+"""Hindrances of a run as a whole: its workers cannot read it, or cannot replay it.
 
-Such a worker fails the workflow task, and can tell the run nothing. Temporal tries the task again, with a
-growing pause, and writes down the first failure alone.
+Such a worker fails the workflow task, and cannot tell the run why. Temporal tries the task again, with a
+growing pause, and keeps only the first failure in the history.
 """
 
 from __future__ import annotations
@@ -75,10 +75,10 @@ async def hindrance(temporal: TemporalClient, described: RunDescription) -> Hind
 async def hindrance_of(
     converter: DataConverter, latest_first: Sequence[HistoryEvent], *, is_often: bool
 ) -> Hindrance | None:
-    """Return what the events of a run say about why its workflow task is not completed.
+    """Return the reason in a run's events why its workflow task is not completed.
 
-    A task that was lost with its worker says nothing, so the last that failed before it counts. Without
-    one, a run that was tried often (`is_often`) is hindered by what its workers alone know.
+    A task that was lost with its worker has no reason, so the last failed task before it counts. Without
+    one, only the workers know what hinders a run that was tried often (`is_often`).
     """
     lost: HistoryEvent | None = None
     for event in latest_first:
@@ -105,7 +105,7 @@ async def hindered(
 ) -> views.RunView:
     """Return the view of a described run, with what hinders its workers first among what blocks it."""
     if described.unreadable is not None:
-        # What this process lacks is shown alone.
+        # If this process lacks something, the view shows only that.
         return view
     with suppress(RPCError):
         if (why := await hindrance(temporal, described)) is not None:
@@ -114,7 +114,7 @@ async def hindered(
 
 
 def _failed_by(failure: Failure, event: HistoryEvent) -> views.BlockedView:
-    """Return what hindered the worker that failed a workflow task."""
+    """Return the reason for which a worker failed a workflow task."""
     if (unread := unread_by(failure)) is None:
         return _cannot_replay(truncate(failure.message, _SHOWN), event)
     code, why = unread

@@ -1,4 +1,4 @@
-"""What the models of a run say while they speak: read from the description of its pending activities."""
+"""The live text of a run's models, read from the description of its pending activities."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ class LiveTexts:
 async def _said(
     temporal: TemporalClient, run_id: str, addresses: Collection[str]
 ) -> Mapping[str, LiveText | None]:
-    """What the models say in those of these turns that are at work. Raises RPCError."""
+    """The texts of the models in those of these turns that are at work. Raises RPCError."""
     converter = of_run(temporal.data_converter, run_id)
     described = await described_by_server(temporal, run_id)
     return {

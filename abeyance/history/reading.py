@@ -96,11 +96,11 @@ async def start_patch(
 async def left_by(
     temporal: TemporalClient, described: RunDescription
 ) -> Batch | views.RunView | None:
-    """Return what an ended run has left for whoever records its end.
+    """Return what an ended run has left for the recording of its end.
 
-    That is what it could not record itself, None if there is nothing, or no room was left for it. A run
-    that Temporal ended, or that came to nothing before it began, has recorded nothing of its end: of it
-    that is the view. Raises Unreadable.
+    That is the batch that it could not record itself, None if there is none, or Temporal had no room for
+    it. A run that Temporal ended, or that failed before it began, has recorded nothing of its end: then
+    it is the run's view. Raises Unreadable.
     """
     if described.shown_status in views.ENDED_OUTSIDE:
         return described.degraded_view()
@@ -109,7 +109,7 @@ async def left_by(
         event_filter_type=WorkflowHistoryEventFilterType.CLOSE_EVENT, rpc_timeout=RPC
     )
     event = await anext(last, HistoryEvent())
-    # What an event of another kind lacks is empty.
+    # Attributes that an event of another kind lacks are empty.
     result = event.workflow_execution_completed_event_attributes.result.payloads
     failure = event.workflow_execution_failed_event_attributes.failure
     came_to = [*result, *failure.application_failure_info.details.payloads]

@@ -1,9 +1,9 @@
 """Resets of a run by Temporal: the event of a history to reset to, and who asked for it. Pure.
 
 A question is opened in a workflow task. To have it open again under its id, what this task has written is
-kept, and the next one is done again. Where nothing can be kept but what would settle the question again,
-such as a signal, the task itself is done again, from what it was given. Not if it asked because the
-deadline of another question passed: that question would be open, with the time that it had left.
+kept, and the next one is done again. If all that could be kept would settle the question again, such as a
+signal, the task itself is done again, with the same input. Not if it asked because the deadline of
+another question passed: that question would be open, with the time that it had left.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _ENDS: Final = frozenset(
 _TOLD: Final = frozenset({names.RECORD_ACTIVITY, names.ANNOUNCE_ACTIVITY})
 """The local activities that tell people of a run, and do so again."""
 _SHOWN: Final = frozenset({"to", "reason"})
-"""What people see of a reset."""
+"""The fields of a reset that people see."""
 _DUE: Final = EventType.EVENT_TYPE_TIMER_FIRED
 _ORDERS: Final = frozenset(
     {
@@ -73,7 +73,7 @@ class Continued:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """Who has reset a run, when, and what they said of it."""
+    """Who has reset a run, when, and with which reason."""
 
     actor: str
     time: datetime
@@ -89,7 +89,7 @@ def beginning(history: Sequence[HistoryEvent]) -> Point | None:
 def point(
     history: Sequence[HistoryEvent], length: int, question: str, *, by_deadline: bool
 ) -> Point | Continued | None:
-    """Return the point at which a question was open that was asked in the task with this history length.
+    """Return the point at which a question was open. It was asked in the task with this history length.
 
     `by_deadline` says that the deadline of another question passed in that task. None if nothing has
     happened since. Raises `gone` if the history has no such point, and Unavailable if a worker has to go
@@ -191,7 +191,7 @@ def is_reset(event: HistoryEvent) -> bool:
 
 
 def all_told(history: Iterable[HistoryEvent]) -> Iterator[Told]:
-    """Yield what the resets in a history say, the oldest first."""
+    """Yield the descriptions of the resets in a history, the oldest first."""
     for event in filter(is_reset, history):
         failed = event.workflow_task_failed_event_attributes
         reason, time = failed.failure.message, event.event_time.ToDatetime(tzinfo=UTC)
@@ -205,7 +205,7 @@ def all_told(history: Iterable[HistoryEvent]) -> Iterator[Told]:
 
 
 def reason(*, by: str, to: str, key: str | None, patch: str | None = None) -> str:
-    """Return what Temporal keeps of a rewind: by whom, to which question, the mark of the call, and the
-    patch of a rewind to the start, sealed.
+    """Return the reason that Temporal keeps of a rewind: by whom, to which question, the mark of the
+    call, and the sealed patch of a rewind to the start.
     """
     return json.dumps(without_none(by=by, to=to, key=key, patch=patch))
