@@ -166,8 +166,8 @@ class Tokens:
         return await self.verify(token)
 
     async def verify(self, token: str) -> Credentials:
-        """Return what a token is worth. Raises `unauthenticated`, and Unavailable if the issuer's keys
-        cannot be fetched.
+        """Return the credentials of a token. Raises `unauthenticated`, and Unavailable if the issuer's
+        keys cannot be fetched.
         """
         grant = self._grant(hash_of_token(token))
         if grant is not None:
@@ -327,7 +327,7 @@ def _header(request: Request, header: str) -> str | None:
 
 
 def _version(path: Path | None) -> tuple[int, ...] | None:
-    """Return what differs between two versions of a file; None if there is none."""
+    """Return a mark that differs between two versions of a file; None if there is no file."""
     try:
         found = None if path is None else path.stat()
     except OSError:

@@ -345,7 +345,7 @@ def run_id_of(task_queue: str, subject: str, key: str) -> str:
 
 
 def hash_of(*parts: str) -> str:
-    """Return a hash that stands for a principal's key in stored data."""
+    """Return the hash that replaces a principal's key in stored data."""
     # As a list, so that the border between subject and key counts.
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 

@@ -1,11 +1,11 @@
 """Sign-in at an OpenID provider: the authorization code flow with PKCE.
 
-The provider is asked when somebody signs in, and at no other time. What it answers is checked as OpenID
+The provider is asked when somebody signs in, and at no other time. Its response is checked as OpenID
 Connect says: the state and the nonce of this browser, and an ID token of this issuer, for this client,
 signed by one of its published keys.
 
-Not Authlib's client: it would make the address and the form below. What is bounded, checked and told here
-(sizes, addresses, a provider that is away, issuer and `azp`) would stand around it.
+Not Authlib's client: it would make the address and the form below. We would still need the bounds, checks
+and messages of this module (sizes, addresses, a provider that is away, issuer and `azp`) around it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _logger = logging.getLogger("abeyance.api")
 
 
 class _Metadata(BaseModel):
-    """What a provider publishes of itself."""
+    """The metadata that a provider publishes."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -123,7 +123,7 @@ class OidcClient:
 
     @property
     def host(self) -> str:
-        """The provider, as people are told."""
+        """The name of the provider for people."""
         return urlsplit(self._issuer).netloc
 
     async def reach(self) -> None:

@@ -70,7 +70,7 @@ REFUSALS: Final[Responses] = {
     "4XX": {"$ref": "#/components/responses/Refused", "description": _REFUSED},
     "503": {"$ref": "#/components/responses/Unavailable", "description": _AWAY},
 }
-"""What every call may answer instead: described once, with an example of each code."""
+"""The error responses of every call: described once, with an example of each code."""
 
 
 def answer(

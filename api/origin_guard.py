@@ -50,7 +50,7 @@ _ANY_HOST: Final = frozenset({"/healthz", "/readyz"})
 # Links from mails and chats lead to these pages, which have no data.
 _RUN_PAGE: Final = re.compile(r"/inbox/(approvals|grants|runs(/[^/]+)?)")
 _PAGES: Final = frozenset({"/", "/inbox", SIGN_IN, CALLBACK})
-# Who signs in or out need not be known. The bodies are small.
+# These need no credentials, and their bodies are small.
 _OF_SESSIONS: Final = frozenset({SIGN_IN, "/signout"})
 _MAX_SIGN_IN: Final = 32_000
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}

@@ -1,5 +1,4 @@
-"""What all pages of this service have in common: the headers that they come with, and how their files are
-served.
+"""The parts that all pages of this service share: their headers, and the serving of their files.
 
 A page loads nothing from other hosts. Its files are public, and have no data.
 """

@@ -1,8 +1,8 @@
-"""What a caller may see, and may answer.
+"""The runs that a caller may see, and the questions that a caller may answer.
 
 Routes of one run check it where they read its id from the path (`RunId`, `InterruptId`). Lists narrow
 their query (`RunFilter.reads`, `InboxFilter.reads`). A caller who is bound to no label may see every run.
-Of the questions that a caller reads, `seen_by` says which they may answer.
+`seen_by` marks the questions that a caller may answer among those that they read.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ async def may_read(client: Client, reads: ReadRights, run_id: str) -> bool:
         # Not cached: the id may belong to another run by now.
         return reads.may_read(await client.run(run_id).labels())
     except Refusal:
-        # What is known of an erased run does not say whose it was.
+        # The tombstone of an erased run does not tell whose run it was.
         return False
 
 
@@ -71,8 +71,8 @@ async def require_free(client: Client, reads: ReadRights, run_id: str | None) ->
 
 
 def vouched(order: commands.Respond, credentials: Credentials) -> commands.Respond:
-    """Return an answer with the bounds of what is remembered of it: an issuer cannot be asked later what
-    a caller may do, and a caller who sees only some runs must not decide about others.
+    """Return an answer with bounds for the grant that it may make: an issuer cannot be asked later for a
+    caller's rights, and a caller who sees only some runs must not decide about others.
     """
     changes: dict[str, Any] = {}
     if credentials.reads.is_bound:

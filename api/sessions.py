@@ -46,7 +46,7 @@ _logger = logging.getLogger("abeyance.api")
 
 
 class Sealed(BaseModel):
-    """What is sealed into a cookie, until a Unix time."""
+    """The content of a sealed cookie, valid until a Unix time."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -96,7 +96,7 @@ class Sessions:
 
     @staticmethod
     def until(expires_at: float | None) -> float:
-        """Return when a session that begins now ends, with a token that expires at `expires_at`."""
+        """Return the end of a session that begins now, with a token that expires at `expires_at`."""
         latest = time.time() + _MOST_SECONDS
         return latest if expires_at is None else min(latest, expires_at)
 
@@ -150,7 +150,7 @@ class Sessions:
         _set(response, name, text, pending, is_https=is_https, path=CALLBACK, same_site="lax")
 
     def returned(self, request: Request) -> Pending | None:
-        """Return who went to the identity provider and comes back, None if nobody did."""
+        """Return the sign-in that comes back from the identity provider, None if there is none."""
         text = request.cookies.get(_PENDING_COOKIE)
         return None if text is None else self._open(text, Pending)
 
@@ -175,7 +175,7 @@ class Sessions:
         return base64.urlsafe_b64encode(sealed).decode().rstrip("=")
 
     def open(self, purpose: str, text: str) -> bytes | None:
-        """Return what was sealed for a purpose, None if it was not."""
+        """Return the content of a text that was sealed for a purpose, None if it was not."""
         try:
             sealed = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
             data = self._keys.open(sealed)

@@ -234,8 +234,8 @@ class Agent:
 
         Interrupts inside the agent open at the agent's own address. The calling model gets `description`.
         `approve` and the parameters after it work as in `@tool`; `preview` is an async function of a
-        ToolContext and the arguments, a mapping with the `task`. There is no `remember`: a task says
-        anything, so approvals of the tools that the agent calls are what may be remembered.
+        ToolContext and the arguments, a mapping with the `task`. There is no `remember`, because a task
+        can say anything; approvals of the tools that the agent calls may be remembered.
         """
         if "remember" in terms:
             fault = (

@@ -1,10 +1,10 @@
-"""Approvals of tool calls: what an author declares of them, their questions, and their answers.
+"""Approvals of tool calls: their declarations, their questions, and their answers.
 
 An approval is bound to what the approver saw: the question carries a digest of the tool and its
 arguments, and a call with another digest is not approved. Nothing fails open: a predicate that raises, or
 returns anything but True or False, requires an approval; an unreadable answer rejects the call.
 
-An approved call whose worker was lost is asked about too: what became of it?
+If the worker of an approved call was lost, a person is asked what became of the call.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ class Remember:
 
 
 def remembered(value: object, schema: Json, errors: DeclarationErrors) -> core.Remember | None:
-    """Return what may be remembered of the approvals of a tool whose arguments have this schema; None if
-    nothing, or with faults, which are collected.
+    """Return how far approvals of a tool whose arguments have this schema may be remembered; None if they
+    may not, or if the declaration has faults, which are collected.
     """
     if value is None:
         return None
@@ -128,8 +128,8 @@ def remembered_of_tool(
     errors: DeclarationErrors,
     **about: Any,
 ) -> core.Remember | None:
-    """Return what may be remembered, with the hash of the declaration: of the approval `question`, and of
-    what is to be known `about` the tool.
+    """Return how far an approval may be remembered, with a hash of the declaration: of the approval
+    `question`, and of the facts `about` the tool.
     """
     if allowed is None:
         return None
@@ -274,8 +274,8 @@ def approval_question(tool: Tool, arguments: Mapping[str, Json], words: str = ""
 
 
 def shown_unasked(tool: Tool, arguments: Mapping[str, Json]) -> dict[str, Json]:
-    """Return what the approval of a call that nobody is asked about would have shown, as the report has
-    it; nothing if it is too large to show.
+    """Return the content that the approval of an unasked call would have shown, for the report; nothing
+    if it is too large to show.
     """
     try:
         asked = approval_question(tool, arguments)

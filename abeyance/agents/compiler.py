@@ -179,7 +179,7 @@ def _of_calls(own: RetryPolicy) -> RetryPolicy:
 
 
 def _longest(tool: Tool, timeout: float) -> float:
-    """Return how long the activity of a call may take: the call, and the preview before it."""
+    """Return the time limit of a call's activity: that of the call, and of the preview before it."""
     return timeout * (1 if tool.preview is None else 2) + _TIMEOUT_MARGIN
 
 

@@ -47,7 +47,7 @@ _STATE: Final = "abeyance"
 Predicate: TypeAlias = Callable[[dict[str, Any]], bool | Awaitable[bool]]
 _Made = TypeVar("_Made")
 ToolRules: TypeAlias = Mapping[str, Mapping[str, Any]]
-"""By the name of a tool, options as those of `@tool`. `timeout` is the deadline of the approval."""
+"""Options as those of `@tool`, by the names of tools. `timeout` is the deadline of the approval."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +58,8 @@ class ForeignTool:
     the framework's own validation of the arguments as the model writes them, and raises ValueError or
     TypeError; by default the framework judges them when the tool runs. `approve` is the framework's own
     way of asking: True, False, or a predicate of the arguments. `timeout` bounds one attempt, in seconds.
-    With `is_question` the framework itself asks by it: the model does not know of it, and no rule is for
-    it.
+    With `is_question` the framework itself asks with this tool: the model does not know of it, and rules
+    do not apply to it.
     """
 
     name: str
@@ -87,7 +87,7 @@ class ForeignCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallResult:
-    """What a call came to: `content`, as JSON. `ok` is False if it failed or was denied."""
+    """The result of a call: `content`, as JSON. `ok` is False if it failed or was denied."""
 
     content: Json
     ok: bool = True
@@ -99,13 +99,13 @@ def _unheard(_: Callable[[], str]) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignTurn:
-    """What a framework takes its next turn from.
+    """The input of a framework's next turn.
 
     `state` is what the last turn returned, None in the first. `results` are those of the last turn's
-    calls, by id. `prompts` are what people said since: the input first, then messages, each marked with
-    its sender. `journal(name, function)` calls a function once, whatever happens to the worker, and
-    returns its result, which is JSON; the same name again is another call. `speak(said)` shows watchers
-    what the model says: `said()` is all of it so far, until the turn ends or speaks again.
+    calls, by id. `prompts` are the texts of people since then: the input first, then messages, each
+    marked with its sender. `journal(name, function)` calls a function once, whatever happens to the
+    worker, and returns its result, which is JSON; the same name again is another call. `speak(said)`
+    shows watchers what the model says: `said()` is all of it so far, until the turn ends or speaks again.
     """
 
     state: Json
@@ -122,7 +122,7 @@ class ForeignTurn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnTaken:
-    """What a turn came to: `calls`, or the `output` if there are none.
+    """The outcome of a turn: `calls`, or the `output` if there are none.
 
     `state` is JSON: what the framework needs to continue. `text` is what the model said beside its calls.
     """
@@ -360,10 +360,10 @@ class _Kept:
 
 
 class Heard:
-    """What people said while calls were open, for a framework that takes no input before their results.
+    """Messages of people while calls were open, for a framework that takes no input before their results.
 
-    `texts` are those that a model has read, each with its place among its messages; `new` those that none
-    has read yet.
+    `texts` are the messages that a model has read, each with its place in the conversation; `new` are
+    unread.
     """
 
     def __init__(self, texts: Sequence[list[Any]] = ()) -> None:
@@ -396,7 +396,7 @@ def by_call(_: dict[str, Any]) -> bool:
 
 
 def fresh(given: Any) -> Any:
-    """Return what a function or a class makes; anything else as it is."""
+    """Return the result of calling a function or a class; return anything else as it is."""
     return given() if inspect.isfunction(given) or inspect.isclass(given) else given
 
 

@@ -183,7 +183,7 @@ async def _run_hook(hook: object, own: HookEvent, interrupts: HookInterrupts) ->
         _logger.warning("hook=%s | it raised", interrupts.process, exc_info=True)
         fault = described(error)
     except (Suspended, BaseExceptionGroup) as error:
-        # A task group inside the hook raises a group of what its tasks raised.
+        # A task group inside the hook raises a group of its tasks' errors.
         if suspended_by(error) is None:
             raise
         if interrupts.asked is None:

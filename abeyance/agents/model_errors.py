@@ -35,7 +35,7 @@ _NO_KEY: Final = re.compile(
     "|Unable to locate credentials"  # botocore
     "|default credentials were not found"  # google-auth
 )
-"""What the clients of the providers say without a key. Their types of it have nothing in common."""
+"""The messages of providers' clients about a missing key. Their error types have nothing in common."""
 
 
 class _Failure(AbeyanceError):

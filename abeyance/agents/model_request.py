@@ -403,8 +403,8 @@ def _clean(value: Any) -> Any:
 
 
 def unused_ids(used: Iterable[str] = ()) -> Callable[[str], str]:
-    """Return what makes the id of a call as it stands in addresses and keys: valid, not one of `used`,
-    and not one that it made before. Models may give two calls of one response the same id.
+    """Return a function that makes the ids of calls for addresses and keys: valid, not in `used`, and not
+    made before. Models may give two calls of one response the same id.
     """
     taken = set(used)
 

@@ -33,7 +33,7 @@ TOO_EARLY: Final = (
     f"Not taken: other tools were called beside {FINAL_RESULT}. Read their results, then call"
     f" {FINAL_RESULT} alone."
 )
-"""What the model reads of a call of `final_result` beside others."""
+"""The model's result of a call of `final_result` beside other calls."""
 
 _RESULT_FIELD: Final = "result"
 _MAX_FAULTS: Final = 20

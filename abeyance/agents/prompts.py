@@ -58,7 +58,7 @@ class SteeringPart:
 def note_part(text: str) -> UserPromptPart:
     """Return a user part about the work itself, which nobody has written; `is_note` knows it.
 
-    It is no system part: some providers put those before the whole conversation.
+    It is not a system part, because some providers put those before the whole conversation.
     """
     from pydantic_ai.messages import TextContent, UserPromptPart
 

@@ -1,4 +1,5 @@
-"""The state of an agent: what hooks and tools remember beside the conversation, such as trusted folders.
+"""The state of an agent: facts that hooks and tools remember beside the conversation, such as trusted
+folders.
 
 Hooks and tools use it as a mapping. Each call of a turn sees the state as of that turn; the changes of
 the calls are merged key by key, in the order of the calls.

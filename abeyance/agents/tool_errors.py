@@ -1,6 +1,6 @@
 """Errors of tool calls, with a text for the model.
 
-No text holds a traceback: it is of no use to a model, and readers of the conversation must not learn the
+No text holds a traceback: a model cannot use it, and readers of the conversation must not learn the
 internals of the worker. The log has it.
 """
 

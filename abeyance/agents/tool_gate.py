@@ -2,7 +2,7 @@
 
 A call comes to the gate in the model's turn (`ask_in_turn`). If it needs answers there, its own visit
 awaits them and comes to the gate again from the beginning (`VisitGate`): it trusts only the digest of the
-arguments that the approver saw. The visit asks itself what only it can: it makes previews.
+arguments that the approver saw. Only the visit can make previews, so it asks those questions itself.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class ToolCall:
 
     @property
     def digest(self) -> str:
-        """What binds an approval to the tool and the arguments."""
+        """The digest that binds an approval to the tool and the arguments."""
         return call_digest(self.tool.name, self.arguments)
 
     async def before(self, answers: Mapping[str, Json] = _NO_ANSWERS) -> tuple[Asked, ...]:
@@ -110,8 +110,8 @@ class ToolCall:
 async def ask_in_turn(
     call: ToolCall, ctx: Context, *, must_ask: bool | str
 ) -> tuple[dict[str, Json], tuple[Asked, ...]]:
-    """Return what is asked before a call, and what its visit has to know of the gate: nothing if the call
-    may run at once.
+    """Return the questions before a call, and the state of the gate for the call's visit: nothing if the
+    call may run at once.
 
     The visit itself takes the use of a grant, and asks if it finds none any more. No grant covers a call
     with `must_ask`: a framework has its reasons for this very call. Raises CallError if the call must not
@@ -140,7 +140,7 @@ class VisitGate:
 
     @property
     def is_open(self) -> bool:
-        """Whether the call could run at once in the turn, and no answer is of any concern."""
+        """Whether the call could run at once in the turn, so that no answer matters."""
         return DIGEST not in self._ctx.item and HOOKED not in self._ctx.item
 
     async def denial(self) -> dict[str, Json] | None:
@@ -163,7 +163,9 @@ class VisitGate:
         return denial
 
     async def _questions(self) -> tuple[Asked, ...]:
-        """Return what has to be answered before the call may run. Raises CallError if it must not."""
+        """Return the questions that have to be answered before the call may run. Raises CallError if it
+        must not.
+        """
         ctx, call = self._ctx, self._call
         if HOOKED in ctx.item and (asked := await self._hooks_ask()):
             return asked
@@ -197,7 +199,7 @@ class VisitGate:
 
     async def _take_grant(self) -> dict[str, Json] | None:
         if self._journal.get_marker(STARTED) and (grant := self._journal.get_marker(GRANTED)):
-            # What becomes of a call that has begun is no question of the grant.
+            # The grant does not decide about a call that has begun.
             return dict(grant)
         return await _find_grant(self._call, self._ctx, takes=True)
 
@@ -260,15 +262,15 @@ class VisitGate:
 
 
 def _words(item: Mapping[str, Json]) -> str:
-    """Return what a framework says to who approves a call."""
+    """Return the words of a framework for the approver of a call."""
     must_ask = item.get(_MUST_ASK)
     return must_ask if isinstance(must_ask, str) else ""
 
 
 async def _find_grant(call: ToolCall, ctx: Context, *, takes: bool) -> dict[str, Json] | None:
-    """Return the grant that covers a call, as events and transcript tell of it; None without one.
+    """Return the grant that covers a call, as events and transcript show it; None without one.
 
-    With `takes`, a use of it is taken.
+    `takes` counts a use of it.
     """
     tool = call.tool
     if tool.remember is None:

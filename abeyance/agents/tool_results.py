@@ -58,24 +58,26 @@ def of_error(why: CallError) -> dict[str, Json]:
 
 
 def edit(approver: Mapping[str, Json], arguments: Mapping[str, Json]) -> dict[str, Json]:
-    """Return what a result says of an approver's edit of the arguments."""
+    """Return the fields of a result about an approver's edit of the arguments."""
     return {"decision": "edit", "edited": dict(arguments), **approver}
 
 
 def report(operator: Mapping[str, str | None] | None, edit: Mapping[str, Json]) -> dict[str, Json]:
-    """Return what a result says of the operator who reported it; `edit` is that of its arguments."""
+    """Return the fields of a result about the operator who reported it; `edit` are those about its
+    arguments.
+    """
     by = {name: who for name, who in (operator or {}).items() if who is not None}
     edited = {"edited": edit["edited"]} if edit else {}
     return {"decision": "report", **edited, **by}
 
 
 def approval(granted: Mapping[str, Json]) -> dict[str, Json]:
-    """Return what a result says of the grant under which its call ran unasked."""
+    """Return the fields of a result about the grant under which its call ran unasked."""
     return {_APPROVAL: {name: granted[name] for name in ("grant", "by")}}
 
 
 def marks(result: Mapping[str, Json]) -> dict[str, Json]:
-    """Return what a result says of the decision of a person about the call."""
+    """Return the fields of a result about a person's decision on the call."""
     marks = MARKS if "decision" in result else ()
     return {name: result[name] for name in (*marks, _APPROVAL) if name in result}
 

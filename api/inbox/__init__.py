@@ -38,7 +38,9 @@ _IMPORT: Final = re.compile(r'^import .*"\./([\w.]+)";$', re.MULTILINE)
 
 
 def _imported(script: str) -> list[str]:
-    """Return what a script imports, and all that this imports: a browser asks for all of it at once."""
+    """Return the scripts that a script imports, directly and indirectly: a browser then asks for all of
+    them at once.
+    """
     found = [script]
     for name in found:
         found += [each for each in _IMPORT.findall(_FILES[name]) if each not in found]

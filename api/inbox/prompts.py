@@ -1,7 +1,7 @@
-"""A prompt, which may be Markdown, as safe HTML: values in it are text, and nothing of it is hidden.
+"""A prompt, which may be Markdown, as safe HTML: values in it are text, and no part of it is hidden.
 
-While it is parsed, a character that it does not use stands for each value, so that no value can be
-Markdown. A prompt of which the parser would leave something out is shown as it is.
+While it is parsed, an unused character replaces each value, so that no value can be Markdown. If the
+parser would leave out a part of the prompt, it is shown as it is.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ATTRIBUTES: Final = {"a": {"href"}, "th": {"align"}, "td": {"align"}, "ol": {"s
 _UNUSED: Final = range(0xF0000, 0xFFFFE)
 """Characters without a meaning, of which a prompt cannot have all."""
 _MARKS: Final = frozenset(string.punctuation + string.whitespace)
-"""What Markdown is made of: a prompt that is rendered may lack some of these."""
+"""The characters of Markdown: a rendered prompt may lack some of them."""
 
 
 def html_of(question: InterruptView) -> str | None:
@@ -98,7 +98,7 @@ def _without_values(
 
 
 def _read(tokens: list[Token], texts: Mapping[str, str]) -> Iterator[str]:
-    """Yield what a reader sees of some tokens, after adding to them what would be seen nowhere."""
+    """Yield the visible text of some tokens, after adding text to them that would be seen nowhere."""
     numbers: list[int] = []
     for token in tokens:
         match token.type:
@@ -122,7 +122,7 @@ def _read(tokens: list[Token], texts: Mapping[str, str]) -> Iterator[str]:
 
 
 def _with_addresses(tokens: list[Token], texts: Mapping[str, str]) -> list[Token]:
-    """Return what is in a line with the address and the title of each link as a text behind it."""
+    """Return the tokens of a line, with the address and the title of each link as a text behind it."""
     from markdown_it.token import Token  # noqa: PLC0415 of an extra
 
     found: list[Token] = []

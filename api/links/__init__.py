@@ -58,7 +58,7 @@ _LOST: Final = {
     Code.UNKNOWN_INTERRUPT: "leads to a question that is gone",
     Code.ERASED: "leads to a run that was erased",
 }
-"""What a refusal of the run says of the link."""
+"""The state of the link after a refusal of the run."""
 
 
 class LinkAnswer(wire.Request):
@@ -128,7 +128,7 @@ async def answer(token: Token, body: LinkAnswer, backend: BackendDep) -> views.R
         remember_only="nothing",
     )
     try:
-        # What was delegated to the person is not for whoever holds the link.
+        # A holder of the link does not get what others delegated to the person.
         receipts = await _run(link, backend).respond_to(command, as_delegate=False)
     except Refusal as refusal:
         by = refusal.details.get("answered_by", link.person)
@@ -204,7 +204,7 @@ def _check(
     answer_sha256: str | None,
 ) -> None:
     """Raise `link_expired` if the question is not as it was when the link was made."""
-    # By a default the deadline has answered it.
+    # The deadline answered the question with its default.
     status = "expired" if question.answered_by == TIMEOUT else question.status
     if (why := _VOID.get(status)) is not None:
         raise link_expired(why)
@@ -238,7 +238,7 @@ def _file(token: str, file: Mapping[str, str]) -> str:
 
 
 def _claimed(link: PersonalLink, question: views.InterruptView) -> str:
-    """Return who else keeps the question for themselves, as a sentence; empty if nobody does."""
+    """Return a sentence about another person who has claimed the question; empty if nobody has."""
     claim = question.claim
     if claim is None or link.person in claim.people or claim.until <= datetime.now(UTC):
         return ""

@@ -1,5 +1,5 @@
-"""What operators and auditors need: audits, erasure, eviction, and the codec of Temporal's UI and command
-line.
+"""Routes for operators and auditors: audits, erasure, eviction, and the codec of Temporal's UI and
+command line.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Document = Annotated[Mapping[str, Any], Body()]
 
 
 class ErasedRun(BaseModel):
-    """The erasure of a run: `erasing`, or `erased` once nothing of it is left but the tombstone."""
+    """The erasure of a run: `erasing`, or `erased` once only the tombstone is left."""
 
     run_id: str
     state: wire.ErasureState
@@ -64,11 +64,11 @@ async def read_audit(run_id: RunId, caller: Caller, client: ClientDep) -> Respon
     responses=openapi.answer("The run is being erased.", examples.ERASING, status=202),
 )
 async def erase_run(run_id: RunId, client: ClientDep) -> ErasedRun:
-    """Erase a run that has ended: its records, its histories, and what is stored of it.
+    """Erase a run that has ended: its records, its histories, and its stored data.
 
-    From now on the run is refused as `erased`, and no run can have its id. The state is `erased`, or
-    `erasing` while something is left, which the next request or a worker deletes. A signed tombstone
-    remains. An open run has to be cancelled first.
+    Later calls about the run are refused with `erased`, and no run can have its id. The state is
+    `erased`, or `erasing` while data is left, which the next request or a worker deletes. A signed
+    tombstone remains. An open run has to be cancelled first.
     """
     return ErasedRun(run_id=run_id, state=await client.runs.erase(run_id))
 

@@ -91,7 +91,7 @@ class Signal:
         """Return the response of a route that sent a signal after `since`.
 
         With a `wait`, return the run once it processed the signal or, if `is_end`, once it has ended. If
-        the run refused the signal that `about` is of, raise that refusal.
+        the run refused the signal that `about` identifies, raise that refusal.
         """
         if not self.wait or since is None:
             return accepted

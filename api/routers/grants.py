@@ -63,8 +63,9 @@ async def list_grants(
     """List the remembered approvals that the caller made and that are standing, oldest first, with the
     calls that ran under them. With `runs:control` or `admin`, those of everybody.
 
-    With the status `all` also those that are used up, expired or revoked: the newest 500.
-    This requires `runs:respond`, `runs:control` or `admin`. Who is bound to labels sees their own.
+    The status `all` includes the grants that are used up, expired or revoked: the newest 500. This
+    requires `runs:respond`, `runs:control` or `admin`. A caller who is bound to labels sees only their
+    own.
     """
     _require(caller)
     principal = _own_if_bound(caller, reads)
@@ -81,8 +82,8 @@ async def revoke_grant(
 ) -> GrantView:
     """Revoke a remembered approval, which the caller made; with `runs:control` anybody's.
 
-    Repeating the call changes nothing. This requires `runs:respond`, `runs:control` or `admin`. Who is
-    bound to labels revokes their own.
+    Repeating the call changes nothing. This requires `runs:respond`, `runs:control` or `admin`. A caller
+    who is bound to labels can revoke only their own.
     """
     _require(caller)
     try:

@@ -87,9 +87,9 @@ async def list_interrupts(
         ),
     ] = False,
 ) -> Listed[views.InterruptView]:
-    """List the interrupts of a run. Of open ones `may_answer` says whether the caller may answer them.
+    """List the interrupts of a run. For open ones, `may_answer` tells whether the caller may answer them.
 
-    If no worker responds, they are as they were recorded last.
+    If no worker responds, they are shown as last recorded.
     """
     run = client.run(run_id)
     found = await seen_by(caller, await run.interrupts(status=status), client)
@@ -231,8 +231,8 @@ async def claim(
 ) -> views.InterruptView | InterruptStatus:
     """Keep an open question for oneself, for half an hour or `for` (at most a day).
 
-    Until then an answer of somebody else is refused as `claimed`. Who may answer the question may claim
-    it, also for longer if they have claimed it. Without `runs:read` the response has only the
+    Until then an answer of another person is refused with `claimed`. Everybody who may answer the
+    question may claim it, and extend their own claim. Without `runs:read` the response has only the
     interrupt's id and status.
     """
     return await _edit(call, interrupt_id, commands.Claim, body, "it was claimed")

@@ -109,7 +109,7 @@ async def start_run(
     refused as `outside_reads` with other values.
     """
     run_id, hashed = keyed(call, body.run_id, body.sha256)
-    # A key identifies one run for ever.
+    # A key identifies one run forever.
     reuse = body.reuse and (call.key is None or body.run_id is not None)
     body = body.model_copy(update={"run_id": run_id, "reuse": reuse})
     started = await start(body, hashed, caller=call.caller, backend=call.backend, reads=call.reads)

@@ -78,7 +78,7 @@ class Me(BaseModel):
 
     @classmethod
     def of(cls, credentials: Credentials, backend: Backend) -> Me:
-        """Return who a caller is."""
+        """Return the identity of a caller."""
         principal, until = credentials.principal, credentials.expires_at
         by: Literal["token", "session"] = "token" if credentials.session is None else "session"
         return cls(
@@ -225,7 +225,7 @@ def _begin(
     credentials: Credentials, request: Request, response: Response, backend: Backend
 ) -> Credentials:
     sessions, tokens = backend.sessions, backend.tokens
-    # Who signs in again leaves no session behind that nobody can end.
+    # End the old session when a person signs in again: nobody could end it later.
     sessions.end(request, response)
     session = tokens.session_of(credentials, sessions.until(credentials.expires_at))
     sessions.begin(response, session, is_https=_is_https(request, backend))

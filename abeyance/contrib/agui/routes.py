@@ -34,7 +34,7 @@ from abeyance.errors import Code
 router = APIRouter(prefix="/agui", tags=["user interfaces"], dependencies=[READ])
 
 OURS: Final = "abeyance"
-"""The name of what we add: in metadata, and of custom events."""
+"""The name of our additions: in metadata, and of custom events."""
 FINGERPRINT: Final = "actionFingerprint"
 _APPROVAL: Final = "approval"
 _REASONS: Final = {
@@ -92,7 +92,7 @@ class ResumeEntry(_Input):
 
 
 class RunAgentInput(_Input):
-    """A request of AG-UI. Of the messages, the last one counts if it is a user's."""
+    """A request of AG-UI. Only the last message counts, if it is a user's."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE]})
 
@@ -105,7 +105,7 @@ class RunAgentInput(_Input):
 
 
 class Offered(BaseModel):
-    """What a user interface can do with a graph."""
+    """The abilities of a graph for user interfaces."""
 
     name: str
     description: str
@@ -166,8 +166,8 @@ async def run_agent(
 
 
 def posted_by(body: RunAgentInput) -> Posted:
-    """Return what a request says. Raises `invalid_body` for a last message without a text or an id, and
-    `malformed_body` for two answers to a question.
+    """Return the content of a request. Raises `invalid_body` for a last message without a text or an id,
+    and `malformed_body` for two answers to a question.
     """
     said = [each for each in body.messages if isinstance(each, Mapping)]
     roles = [each.get("role") for each in said]

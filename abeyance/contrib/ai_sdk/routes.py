@@ -35,7 +35,7 @@ router = APIRouter(prefix="/chat", tags=["user interfaces"], dependencies=[READ,
 Chunk: TypeAlias = dict[str, Any]
 
 ASK: Final = "ask"
-"""The tool by which questions that are no approvals are shown; its output is the answer."""
+"""The tool that shows questions which are not approvals; its output is the answer."""
 _DATA: Final = "data-abeyance"
 _APPROVAL: Final = "approval"
 _REGENERATE: Final = "regenerate-message"
@@ -55,7 +55,7 @@ _STREAM: Final = (
 
 
 class ChatRequest(BaseModel):
-    """A request of the AI SDK. Of the messages only the last one counts."""
+    """A request of the AI SDK. Only the last message counts."""
 
     # The protocol grows: what we do not know is ignored.
     model_config = ConfigDict(extra="ignore", json_schema_extra={"examples": [_EXAMPLE]})
@@ -86,9 +86,9 @@ async def post_message(
 
     If the last message is the user's, it starts a run, or steers the open one of the chat. If it is the
     assistant's, its parts that were approved, denied or, for the tool `ask`, given an output answer. All
-    other messages, and arguments and results of tools, are ignored. What cannot be done is refused before
-    the stream. If the connection breaks, the run goes on: the same request again starts nothing, and
-    streams the reply once more.
+    other messages, and arguments and results of tools, are ignored. A request that cannot be carried out
+    is refused before the stream. If the connection breaks, the run goes on: the same request again starts
+    nothing, and streams the reply once more.
 
     This requires `runs:read`, and also `runs:start`, `runs:steer` or `runs:respond`.
     """
@@ -126,7 +126,7 @@ async def resume_stream(
 ) -> Response:
     """Take up the stream of a chat whose page was loaded again; 204 if it has no open run.
 
-    The message begins anew, with all that was said in the run.
+    The message begins anew, with the whole conversation of the run.
     """
     thread = Thread(backend, credentials, graph_of(backend, graph))
     run_id = await thread.open_run(conversation_id)
@@ -171,7 +171,7 @@ def _text(chunk: Chunk) -> str:
 
 
 def posted_by(conversation_id: str, messages: Sequence[Any]) -> Posted:
-    """Return what a request says. Raises `invalid_body` for a message without text or id, and for an
+    """Return the content of a request. Raises `invalid_body` for a message without text or id, and for an
     approval that is neither given nor denied, and `malformed_body` for two answers to a question.
     """
     said = [each for each in messages if isinstance(each, Mapping)]

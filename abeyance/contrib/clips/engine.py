@@ -10,9 +10,9 @@ Null and a missing field are the same, as in every condition: there is no fact, 
 no fact.
 
 Rules fire in order of declaration. Facts that a rule asserts or retracts may let others fire, but only
-within the same evaluation. An asserted fact has its own slots and `value`. Rules that fire for ever are
-an error. A rule with a top-level pattern `(node-id (id other))` takes no part after visits of other
-nodes, so its functions never see the values before its own node has run.
+within the same evaluation. An asserted fact has its own slots and `value`. Rules that fire forever are an
+error. A rule with a top-level pattern `(node-id (id other))` takes no part after visits of other nodes,
+so its functions never see the values before its own node has run.
 
 Values reach CLIPS as values, never as text; texts only after `source` has looked at them. Each evaluation
 has its own environment, so threads may evaluate at the same time. In it, a rule's name is its number, so
@@ -133,7 +133,7 @@ class Engine:
         return ", ".join(repr(self._ids[number]) for number in sorted(numbers)[:5])
 
     def _raise_complaints(self) -> None:
-        """Raise what CLIPS printed: it would continue as if the condition did not hold."""
+        """Raise the complaints that CLIPS printed: it would go on as if the condition did not hold."""
         output = self._stderr.take()
         if not output:
             return

@@ -1,4 +1,4 @@
-"""What may stand in the CLIPS text of a rule, looked at before CLIPS parses it.
+"""The check of a rule's CLIPS text before CLIPS parses it.
 
 CLIPS itself judges the text. It offers no way to take functions out of an environment, and evaluates a
 test without patterns already while it parses; so the symbols after parentheses are read here first, by

@@ -1,8 +1,8 @@
 """The calls of MCP, of one caller.
 
-A call of a graph starts a run, and waits a while for its end. What it says then depends on the client:
-a task, the questions to ask its user, or a result that says what the run waits for. The run goes on in
-any case, also if the client has gone away.
+A call of a graph starts a run, and waits a while for its end. Its response then depends on the client: a
+task, the questions to ask its user, or a result that tells what the run waits for. The run goes on in any
+case, also if the client has gone away.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from abeyance.schemas.state_model import at_pointer
 from abeyance.util import checked_key, invalid
 
 Outcome: TypeAlias = protocol.CallToolResult | protocol.InputRequiredResult | dict[str, Any]
-"""What a call says: its result, what its client's user has to be asked, or a task."""
+"""The response of a call: its result, the questions for the client's user, or a task."""
 
 WAIT_SECONDS: Final = 30.0
 """How long a call waits before it says what the run waits for."""
@@ -81,8 +81,8 @@ _SUPERSEDED: Final = frozenset(
 
 
 class CallState(BaseModel):
-    """What a client keeps of a call that it repeats with answers: the run, and the questions, by the ids
-    under which they are shown, that it need not be asked again.
+    """The state that a client keeps of a call that it repeats with answers: the run, and the ids of shown
+    questions that need not be asked again.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -106,8 +106,8 @@ class Moment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Round:
-    """What became of the answers of a call that was repeated so often: the questions that need not be
-    asked again, those whose answer was refused, each with the reason, and whether one was left open.
+    """The outcome of one repetition of a call with answers: the questions that need not be asked again,
+    the refused answers, each with the reason, and whether a question was left open.
     """
 
     number: int = 0
@@ -280,7 +280,7 @@ class Caller:
             stop.cancel()
 
     def _said(self, moment: Moment, round_: _Round | None = None) -> Outcome:
-        """Return what a call says of a run, to a client without tasks."""
+        """Return the response of a call about a run, to a client without tasks."""
         view, round_ = moment.view, round_ or _Round()
         if view.ended_at is not None:
             return forms.result_of(view)
@@ -350,7 +350,8 @@ class Caller:
         answers: dict[str, Json] = {}
         for shown, response in responses.items():
             if (question := questions.get(shown)) is None:
-                # As the protocol has it: it was never asked, is answered by now, or has changed since.
+                # The protocol ignores answers to questions that were never asked, are answered by now, or
+                # have changed since.
                 continue
             answer = forms.answer_of(question, _elicited(shown, response), self._abilities)
             if answer is not ...:

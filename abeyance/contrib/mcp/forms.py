@@ -35,7 +35,7 @@ _POLL_MS: Final = 1_000
 _POLL_ASKED_MS: Final = 2_000
 
 _ANSWER: Final = "answer"
-"""The field of a form for an answer that is no object."""
+"""The field of a form for an answer that is not an object."""
 _SHARED: Final = ("title", "description", "default")
 _FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "string": ("minLength", "maxLength"),
@@ -44,15 +44,17 @@ _FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "boolean": (),
     "array": ("minItems", "maxItems"),
 }
-"""What a form can say of a field, by its type. Anything else is checked when the answer arrives."""
+"""The constraints of a field that a form can express, by its type. All others are checked when the answer
+arrives.
+"""
 _FORMATS: Final = frozenset({"date", "date-time", "email", "uri"})
 _BRANCHES: Final = ("anyOf", "oneOf", "allOf", "patternProperties")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Abilities:
-    """What a client can do. `rounds`: it repeats a call with answers (`InputRequiredResult`); `tasks`: it
-    follows a task; `form` and `url`: what it shows to its user.
+    """The abilities of a client. `rounds`: it repeats a call with answers (`InputRequiredResult`);
+    `tasks`: it follows a task; `form` and `url`: it shows these to its user.
     """
 
     rounds: bool = False
@@ -62,7 +64,9 @@ class Abilities:
 
     @classmethod
     def of(cls, version: str, capabilities: protocol.ClientCapabilities | None) -> Self:
-        """Return what a client declares with a request. One of 2025 can do nothing of this here."""
+        """Return the abilities that a client declares with a request. A client of 2025 has none of them
+        here.
+        """
         if version not in MODERN_PROTOCOL_VERSIONS or capabilities is None:
             return cls()
         shows = capabilities.elicitation
@@ -78,7 +82,7 @@ class Abilities:
 def request_of(
     question: views.InterruptView, abilities: Abilities, base: str, *, why: str | None = None
 ) -> protocol.ElicitRequest | None:
-    """Return how a client asks its user a question; None if it cannot.
+    """Return the request by which a client asks its user a question; None if it cannot ask.
 
     `base` is the address of this service, and `why` the reason why the last answer was refused.
     """
@@ -109,7 +113,7 @@ def _message(question: views.InterruptView, why: str | None) -> str:
         parts.append(question.why_not.detail)
     if why is not None:
         parts.insert(0, f"The answer was refused: {why}")
-    # What a person decides by shows all that is there.
+    # People decide by this text, so it shows everything.
     return visible("\n\n".join(parts))
 
 
@@ -190,7 +194,7 @@ def standing(
 def answered(
     receipt: Receipt, view: views.RunView, questions: Sequence[views.InterruptView], base: str
 ) -> protocol.CallToolResult:
-    """Return what an answer did, and how the run stands."""
+    """Return the effect of an answer, and the state of the run."""
     result = standing(view, questions, base)
     match receipt.status:
         case "voted":
@@ -279,7 +283,7 @@ def task_of(
     if view.status == Status.CANCELLED:
         return {**task, "status": "cancelled", "statusMessage": view.reason or "cancelled"}
     result = result_of(view).model_dump(by_alias=True, mode="json", exclude_none=True)
-    # As a call would have had it: a run that failed is no fault of the protocol.
+    # The result is the same as for a call: a failed run is not a fault of the protocol.
     return {**task, "status": "completed", "result": {"resultType": "complete", **result}}
 
 
@@ -345,7 +349,7 @@ def _wrapped(field: dict[str, Any]) -> Form:
 
 
 def _field(declared: Json, root: Json) -> dict[str, Any] | None:
-    """Return a field as a form has it; None if it is not flat. One that may be null may be left out."""
+    """Return a field in the form's schema; None if it is not flat. A nullable field may be left out."""
     schema, _ = without_null(declared, root)
     choices = [schema["const"]] if "const" in schema else schema.get("enum")
     type_ = schema.get("type", "string" if choices else None)

@@ -1,7 +1,7 @@
 """MCP at `/mcp`: programs and chat clients call graphs as tools. Needs the extra `mcp`.
 
-Each request stands for itself, so any process may serve it: a client of 2026 sends what it can do with
-each of them, and one of 2025 gets no session. What a client keeps of a call is sealed.
+Each request is complete, so any process may serve it: a client of 2026 sends its abilities with each of
+them, and a client of 2025 gets no session. The state that a client keeps of a call is sealed.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ PATH: Final = "/mcp"
 _NAME: Final = "abeyance"
 _PURPOSE: Final = "mcp/request-state"
 STATE_SECONDS: Final = 30 * 86_400.0
-"""How long a client may take to repeat a call with answers. What it then may do is checked anew."""
+"""How long a client may take to repeat a call with answers. Its rights are then checked anew."""
 _SHOWN_CHARS: Final = 100
 _MAX_FOLLOWED: Final = 50
 _CHECK_SECONDS: Final = 15.0
@@ -114,7 +114,7 @@ class Endpoint:
 
     @property
     def manager(self) -> StreamableHTTPSessionManager:
-        """What serves requests. Raises Unavailable before the start and after the stop."""
+        """The manager that serves requests. Raises Unavailable before the start and after the stop."""
         if self._manager is None:
             raise Unavailable("the MCP server of this process does not run: retry in a moment")
         return self._manager

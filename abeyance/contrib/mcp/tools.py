@@ -90,7 +90,7 @@ OWN: Final[Mapping[str, type[_Arguments]]] = {
     PENDING: PendingArguments,
     ANSWER: AnswerArguments,
 }
-"""The tools that are no graphs, with their arguments."""
+"""The tools that are not graphs, with their arguments."""
 
 
 def tools_of(graphs: Mapping[str, Graph]) -> list[protocol.Tool]:

@@ -84,7 +84,7 @@ class Sender:
             return True
         import apprise  # noqa: PLC0415  (optional, and slow to import)
 
-        # What it logs of an address can have a password in it.
+        # It logs addresses, which may contain a password.
         log = logging.getLogger("apprise")
         was_off, log.disabled = log.disabled, True
         try:
@@ -177,7 +177,7 @@ def _notify(url: str, text: Text) -> None:
     service = apprise.Apprise()
     if not service.add(url):
         raise NotDelivered("apprise does not understand the address: see its documentation")
-    # As text: a prompt is no markup, wherever it is shown.
+    # As text, because a prompt is never markup.
     if not service.notify(title=text.title, body=text.body, body_format=apprise.NotifyFormat.TEXT):
         raise NotDelivered("apprise could not send it: the log of the worker has its reason")
 
@@ -210,7 +210,7 @@ def webhook_body(
 
 
 def text_of(moment: Moment, *, url: str | None) -> Text:
-    """Return the title and the text for people. What is invisible in them is shown as code points."""
+    """Return the title and the text for people. Invisible characters in them are shown as code points."""
     question = moment.interrupt or {}
     about = {
         "graph": moment.graph,

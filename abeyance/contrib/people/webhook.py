@@ -43,7 +43,7 @@ Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 async def post(webhook: Webhook, body: bytes, *, id_: str) -> None:
-    """Post a signed body. Raises NotDelivered unless the receiver says that it has it."""
+    """Post a signed body. Raises NotDelivered unless the receiver confirms it."""
     secret = os.environ.get(webhook.secret_env)
     if not secret:
         raise NotDelivered(f"the environment variable {webhook.secret_env} is not set")
@@ -137,7 +137,7 @@ async def _checked_address(webhook: Webhook) -> Address:
 
 
 def is_public(address: Address) -> bool:
-    """Return whether an address is on the public internet, and not one inside that it stands for."""
+    """Return whether an address is on the public internet, and does not embed an internal one."""
     if isinstance(address, ipaddress.IPv6Address):
         teredo = address.teredo
         inside = [address.ipv4_mapped, address.sixtofour, *(teredo or ())]

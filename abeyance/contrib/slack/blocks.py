@@ -18,7 +18,7 @@ from abeyance.core.policy import TIMEOUT
 from abeyance.core.text import truncate, visible
 
 EVENT_TYPE: Final = "abeyance_question"
-"""By this type of metadata a message of ours is found again."""
+"""The type of metadata by which we find our messages again."""
 APPROVE: Final = "abeyance:approve"
 OPEN: Final = "abeyance:open"
 PREFIX: Final = "abeyance:"
@@ -52,7 +52,7 @@ def message(question: views.InterruptView, *, link: str, mention: Mention) -> di
 
 
 def gone(id_: str) -> dict[str, Any]:
-    """Return the message of a question of which nothing is known any more."""
+    """Return the message for a question that is not known any more."""
     text = "This question is withdrawn: its run has ended."
     payload = {"event_type": EVENT_TYPE, "event_payload": {"id": id_}}
     return {"text": text, "blocks": [_section(text)], "metadata": payload}
@@ -66,7 +66,7 @@ def is_waiting(question: views.InterruptView | None) -> bool:
 
 
 def status(question: views.InterruptView, mention: Mention) -> list[str]:
-    """Return what has become of a question so far, and by whom, as lines of mrkdwn."""
+    """Return the state of a question so far, and who brought it there, as lines of mrkdwn."""
     if question.rewound_by is not None:
         return ["*Withdrawn: the run was taken back.*"]
     by = _by(question.answered_by, question.on_behalf_of, mention)

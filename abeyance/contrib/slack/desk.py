@@ -1,5 +1,5 @@
-"""What Slack shows after an event of a run: in which channels its question stands, what is updated, and
-what is said in threads.
+"""The effect of a run's event in Slack: the channels that get its question, the messages that are
+updated, and the notes in threads.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def question_of(event: views.StreamEvent) -> str | None:
 
 
 def receivers(file: Notifications, event: views.StreamEvent, asked: Asked) -> list[str]:
-    """Return where a question is to stand by the rules that an event fits: channels, and people by the
+    """Return the receivers of a question by the rules that an event fits: channels, and people by the
     name of their entry, with `@`.
     """
     question = asked.question
@@ -71,7 +71,7 @@ def _people(file: Notifications, names: Iterable[str], asked: Asked) -> Iterator
 
 
 def mention_of(file: Notifications, name: str) -> str:
-    """Return how a person is named in Slack: so that they are called, if their id is known."""
+    """Return the name of a person in Slack: a mention, which calls them, if their id is known."""
     person = file.people.get(name)
     if person is None or person.slack is None or "@" in person.slack:
         return escape("its default" if name == TIMEOUT else name)
@@ -79,7 +79,7 @@ def mention_of(file: Notifications, name: str) -> str:
 
 
 def note(event: views.StreamEvent, asked: Asked, mention: Mention) -> str | None:
-    """Return what the thread of a question says about an event; None if nothing."""
+    """Return the note about an event in the thread of a question; None if there is none."""
     question = asked.question
     if question is None or not blocks.is_waiting(question):
         return None
@@ -101,7 +101,7 @@ def note(event: views.StreamEvent, asked: Asked, mention: Mention) -> str | None
 
 
 def person_of(file: Notifications, member: str, mail: str | None) -> tuple[str, Person] | None:
-    """Return who a member of Slack is, by their id or mail; None if nobody knows them."""
+    """Return the person who is a member of Slack, by their id or mail; None if the file lacks them."""
     for name, person in file.people.items():
         known = None if name.startswith(GROUP) else person.slack
         if known == member or (known and mail and known.casefold() == mail.casefold()):

@@ -1,4 +1,4 @@
-"""What a modal asks for an answer, by its schema, and the answer that was entered.
+"""The modal for an answer, by its schema, and the answer that was entered.
 
 Only flat schemas have a modal: texts, numbers, choices and dates. Others are answered in the inbox.
 """
@@ -19,7 +19,7 @@ from abeyance.schemas.json_schema import without_null
 from abeyance.util import is_exact
 
 Decision: TypeAlias = Literal["approve", "remember", "reject", "edit", "answer"]
-"""What a modal is for. A plain yes needs none; `remember` is one to the next calls too."""
+"""The purpose of a modal. A plain yes needs none; `remember` is a yes to the next calls too."""
 Kind: TypeAlias = Literal["text", "integer", "number", "decimal", "choice", "date"]
 """A `decimal` is a number that may be sent as text, which keeps all its digits."""
 
@@ -76,7 +76,7 @@ class Answer:
 
 
 Faults: TypeAlias = dict[str, str]
-"""What is wrong with what was entered, by block."""
+"""The faults of the entered values, by block."""
 
 
 def is_plain_yes(question: views.InterruptView) -> bool:
@@ -95,7 +95,7 @@ def plain_yes(question: views.InterruptView) -> Json:
 
 
 def decisions(question: views.InterruptView) -> list[Decision]:
-    """Return what a question offers a modal for; nothing if it is answered in the inbox."""
+    """Return the decisions for which a question offers a modal; none if it is answered in the inbox."""
     return [each for each in get_args(Decision) if fields(question, each) is not None]
 
 
@@ -188,7 +188,7 @@ def entered(
             return Answer(answer={"approved": False, **({} if note is None else {"reason": note})})
         if decision == "remember":
             return Answer(answer={"approved": True, "remember": values}, note=note)
-        # What the form does not show stays as it is.
+        # Fields that the form does not show stay as they are.
         shown = {field.name for field in fields(question, decision) or []}
         kept = {k: v for k, v in question.reason["arguments"].items() if k not in shown}
         return Answer(answer={"approved": True, "arguments": {**kept, **values}})
@@ -233,7 +233,7 @@ def _of_memory(question: views.InterruptView) -> list[Field] | None:
 
 
 def _covered(question: views.InterruptView) -> dict[str, Any]:
-    """Return which calls a remembered yes covers, as a block."""
+    """Return the block that tells which calls a remembered yes covers."""
     allowed = question.remember
     limits = [] if allowed is None else [f"the same {name}" for name in allowed.same]
     limits += (

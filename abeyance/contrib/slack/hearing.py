@@ -27,11 +27,11 @@ from abeyance.errors import SettingsError
 Hear: TypeAlias = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any] | None]]
 
 PATH: Final = "/slack"
-"""Where Slack's signed requests are received."""
+"""The path that receives Slack's signed requests."""
 _SECONDS: Final = 5.0
 _LARGEST: Final = 1_000_000
 _AT_ONCE: Final = 100
-"""How many requests are read at once: whoever sends has not shown yet that they are Slack."""
+"""How many requests are read at once: the sender has not proved yet that it is Slack."""
 
 
 @asynccontextmanager
@@ -145,7 +145,7 @@ class _Requests:
         return HTTPStatus.OK, json.dumps(reply).encode(), [(b"content-type", b"application/json")]
 
     def _payload(self, scope: Mapping[str, Any], body: bytes) -> Mapping[str, Any] | None:
-        """Return what a request tells, None if Slack has not signed it in the last five minutes."""
+        """Return the payload of a request, None if Slack has not signed it in the last five minutes."""
         try:
             headers = {
                 name.decode("ascii"): text.decode("ascii") for name, text in scope["headers"]
@@ -159,7 +159,7 @@ class _Requests:
 
 
 async def _body(receive: Callable[[], Awaitable[Mapping[str, Any]]]) -> bytes:
-    """Return the body of a request, or more of it than is taken."""
+    """Return the body of a request, cut just beyond the largest accepted size."""
     body, is_whole = b"", False
     while not is_whole and len(body) <= _LARGEST:
         part = await receive()

@@ -1,8 +1,8 @@
-"""Posts questions, and keeps what was posted as the records have it.
+"""Posts questions, and keeps the posted messages equal to the records.
 
-One process at a time does it. It goes through the stream of all runs from a cursor that the records keep,
-and moves it behind an event when Slack shows what that has changed: so nothing is missed, whatever ends.
-What a bug makes impossible for one message is logged and left out, so that it stops no other.
+One process at a time does it. It reads the stream of all runs from a cursor that the records keep, and
+moves the cursor behind an event once Slack shows the change: so nothing is missed, whichever process
+ends. If a bug prevents one message, it is logged and skipped, so that it does not stop the others.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class Posting:
             _logger.warning("the records were made anew: what was asked before is not posted")
             self._since = datetime.now(UTC)
             following = await self._client.stream.opened(filters=desk.HEARD, since=self._since)
-        # Who comes next goes on from here, also if nothing was asked until then.
+        # The next process continues from here, even if no question was asked until then.
         await self._move(following.cursor())
         async with aclosing(following.events) as events:
             async for event in events:
@@ -165,7 +165,7 @@ class Posting:
         try:
             yield
         except (Unavailable, _Lost):
-            # What comes next would fail as well, until they are back.
+            # The next events would fail as well, until the records are back.
             raise
         except Exception as error:
             self._skipped += 1
@@ -248,7 +248,7 @@ class Posting:
         post = {**content, "channel": channel, "unfurl_links": False}
         while True:
             if is_undecided and (ts := await self._found(id_, channel, begun_at)) is not None:
-                # What it asked then may have changed.
+                # The question may have changed since.
                 await self._change(id_, channel, ts, content)
                 return ts
             try:
@@ -308,7 +308,7 @@ class Posting:
         return str(opened["channel"]["id"])
 
     async def _done(self, method: str, **arguments: Any) -> None:
-        """Call a method until Slack has it; one that it refuses is logged."""
+        """Call a method until Slack accepts it; log a call that Slack refuses."""
         while True:
             try:
                 await self._slack.call(method, **arguments)

@@ -1,7 +1,7 @@
 """Presses: who pressed which button, the modal that it opens, and the answer that it gives.
 
-A press acts with the rights of the person in the file of rules, and on what its message showed: the
-digest travels in the button. Whatever does not count is said to the person alone.
+A press acts with the rights of the person in the file of rules, and on the content of its message: the
+digest travels in the button. If a press does not count, only the person hears of it.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ _logger = logging.getLogger("abeyance.slack")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Press:
-    """What a member of Slack did to a question as it was shown. `once` tells it from other presses."""
+    """A member's action on a question as it was shown. `once` sets it apart from other presses."""
 
     member: str
     channel: str
@@ -219,7 +219,9 @@ class Presses:
             await self._tell(press, _BUG)
 
     async def _known(self, press: Press) -> tuple[str, views.InterruptView]:
-        """Return who pressed, and the question, if it is what they saw. Raises _NotDecided."""
+        """Return the person who pressed, and the question, if it is still the one they saw. Raises
+        _NotDecided.
+        """
         name, person = await self._who(press)
         try:
             asked = await self._client.records.read(slack_messages.asked, press.question)
@@ -256,8 +258,8 @@ class Presses:
     async def _answer(self, press: Press, who: str, given: Answer) -> None:
         """Answer the question. Raises _NotDecided.
 
-        What is remembered of it ends within a day, because nobody can be asked later what the person may
-        do; who sees only some runs decides about no others.
+        A grant that it makes ends within a day, because nobody can be asked later for the person's
+        rights. A person who sees only some runs cannot decide about others.
         """
         about: dict[str, Any] = {} if given.note is None else {"note": given.note}
         about["vouched_until"] = datetime.now(UTC) + UNVOUCHED

@@ -30,7 +30,7 @@ _HISTORIES: Final = frozenset({"channels:history", "groups:history", "im:history
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workspace:
-    """What was found of Slack: the app's bot and team, and the ids of the channels of the rules."""
+    """The facts read from Slack: the app's bot and team, and the ids of the channels in the rules."""
 
     slack: Slack
     file: Notifications

@@ -24,7 +24,7 @@ _AWAY: Final = frozenset(
         *("ratelimited", "rate_limited"),
     }
 )
-"""What Slack answers if the same call may succeed a little later."""
+"""Slack's error codes after which the same call may succeed a little later."""
 _BAD_BOT: Final = (
     "ABEYANCE_SLACK_BOT_TOKEN is not one that Slack takes: copy the bot token (xoxb-...) from the page "
     "'OAuth & Permissions' of the app"
@@ -133,7 +133,7 @@ class Slack:
 
 
 def failure(method: str, response: Any) -> Away | SlackFault:
-    """Return what an answer of Slack means that is no success."""
+    """Return the error that a failed response of Slack means."""
     status = response.status_code
     code = str(response.get("error") or status)
     if status == _LIMITED or code in ("ratelimited", "rate_limited"):

@@ -1,7 +1,7 @@
-"""What the protocols of user interfaces share, whatever form each gives it.
+"""The part that all protocols of user interfaces share.
 
-`posted` is what a user interface sends, and `threads` the conversation that it belongs to. `segments`
-turns what then happens in a run into `parts`, which each protocol writes in its own form.
+`posted` is the input of a user interface, and `threads` the conversation that it belongs to. `segments`
+turns the events of a run into `parts`, which each protocol writes in its own form.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ class TextBegan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextDelta:
-    """What the model has said since."""
+    """The text that the model has added."""
 
     id: str
     text: str

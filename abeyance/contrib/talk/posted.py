@@ -1,4 +1,4 @@
-"""What a user interface has posted, whatever the protocol: the message of a person, and answers."""
+"""The input that a user interface has posted, for all protocols: the message of a person, and answers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LARGEST: Final = 10**308
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserMessage:
-    """What a person has written. `id` is that of the user interface."""
+    """A message that a person has written. `id` is given by the user interface."""
 
     id: str
     text: str
@@ -33,8 +33,8 @@ class UserMessage:
 class Answer:
     """An answer to a question. `value` reads it as the question takes it; `...` leaves the question open.
 
-    `digest` is that of what the user interface has shown. With `is_history` the user interface repeats
-    what may have been answered long ago, so it counts only if the question is open.
+    `digest` is the digest of the question that the user interface has shown. With `is_history` the user
+    interface repeats its history, so the answer counts only if the question is open.
     """
 
     interrupt_id: str
@@ -45,11 +45,11 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Posted:
-    """What a user interface has posted. `message` is None if its last one is no person's, `earlier` are
-    the ids of the messages of people before it.
+    """The input that a user interface has posted. `message` is None if the last message is not a
+    person's, `earlier` are the ids of people's messages before it.
 
-    If it was posted before, what followed is streamed again with `repeats`, as by a protocol that has no
-    snapshot of it.
+    With `repeats`, the events after an input that was posted before are streamed again, for a protocol
+    without snapshots.
     """
 
     conversation_id: str

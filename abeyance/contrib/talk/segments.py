@@ -1,6 +1,6 @@
-"""What happens in a run, as parts of a conversation: the pure half of the protocols of user interfaces.
+"""The events of a run as parts of a conversation: the pure half of the protocols of user interfaces.
 
-A user interface follows a *segment* of a run: from what it has sent to the next questions, or to the end.
+A user interface follows a *segment* of a run: from its own input to the next questions, or to the end.
 `Segment` turns each event of the run, with what was `Found` about it, into parts, which every protocol
 writes in its own form. Text comes while a model speaks, and all of it when its turn is over.
 """
@@ -47,7 +47,7 @@ _BETWEEN: Final = "#"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What was read about an event, which itself has no values.
+    """The data that was read about an event, which itself has no values.
 
     `items` is the transcript of its agent, `result` the status and the content of its tool call, and
     `interrupts` are the open questions.
@@ -81,7 +81,7 @@ _USER: Final = "user."
 
 
 def needs(event: views.Event) -> Needs | None:
-    """Return what has to be read for an event."""
+    """Return the data that an event needs."""
     return _NEEDS.get(event.type)
 
 
@@ -98,7 +98,7 @@ def agent_of(address: str | None) -> str | None:
 
 
 def call_of(address: str | None) -> tuple[str, str] | None:
-    """Return the tool and the id of the call that an address is of, if it is of one."""
+    """Return the tool and the id of a call by its address, None for another address."""
     segments = Address.parse(address).segments if address else ()
     last = segments[-1] if segments else None
     if last is None or last.type != "tool" or last.ordinal is None:
@@ -208,7 +208,7 @@ class Segment:
         return list(self._parts(event, found))
 
     def hear(self, delta: views.ModelDelta) -> list[Part]:
-        """Return the parts of what a model has said, while it speaks."""
+        """Return the parts of a model's text while the model speaks."""
         return list(self._heard(delta))
 
     def _heard(self, delta: views.ModelDelta) -> Iterator[Part]:
@@ -221,7 +221,7 @@ class Segment:
             return
         if seen is not None and more.turn == seen.turn and more.offset >= seen.end:
             if more.offset > seen.end:
-                # Something was missed. The end of the turn has all of it.
+                # Some text was missed. The end of the turn has all of it.
                 return
         elif seen is not None:
             yield from self._silence(agent)
@@ -296,7 +296,7 @@ class Segment:
             if item.turn != number or agent is None:
                 continue
             if item.role == "tool" and (agent, str(item.call_id)) not in self._results:
-                # Of a call whose result no event has: of an agent, or given by a person.
+                # No event has the result of an agent's call, or a result given by a person.
                 yield self._read(agent, item, items, subagent)
             if item.role == "assistant":
                 said = LiveText(turn=item.turn, text=item.text or "")

@@ -67,8 +67,8 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
-    """What was said in a run: its transcripts and unread results of calls, by agent, and the messages
-    that it has not read.
+    """The conversation of a run: its transcripts and unread results of calls, by agent, and its unread
+    messages.
     """
 
     transcripts: Mapping[str, Sequence[TranscriptItem]] = field(default_factory=dict)
@@ -186,7 +186,7 @@ class Thread:
         return Place(conversation_id=conversation_id, segment=segment, after=after, is_new=is_new)
 
     async def _again(self, run_id: str, posted: Posted, arrived: Collection[str]) -> Place:
-        """Return the place of what was posted before: of a message, or of answers to these questions."""
+        """Return the place of an input posted before: of a message, or of answers to these questions."""
         if posted.repeats and self._is_first(run_id, posted):
             conversation_id, segment = posted.conversation_id, Segment(run_id=run_id)
             return Place(conversation_id=conversation_id, segment=segment, is_new=False)
@@ -314,7 +314,7 @@ class Thread:
         return place
 
     def _refuse_too_long(self, message: UserMessage) -> None:
-        """Raise `invalid_message` for what no run reads, before the answers beside it count."""
+        """Raise `invalid_message` for a message that no run reads, before the answers beside it count."""
         length, limit = len(message.text), self._backend.settings.max_message_length
         if length > limit:
             raise Refusal(
@@ -412,7 +412,7 @@ class Thread:
                 if agent is None or call is None:
                     return Found()
                 result = await _result(run, agent, call[1])
-                # Afterwards: what is no longer among the results of the run is in the transcript.
+                # Read the transcript afterwards: it has the results that the run no longer has.
                 items = await self._items(run, agent)
                 return Found(items=items, result=result or _read_result(items, call[1]))
 
@@ -420,7 +420,7 @@ class Thread:
         try:
             return await run.transcript(agent)
         except (Refusal, Unavailable, SettingsError):
-            # A part of the conversation that cannot be read now. The snapshot at the end has it.
+            # This part of the conversation cannot be read now. The snapshot at the end has it.
             return []
 
     async def earlier(self, posted: Posted, place: Place) -> list[tuple[str, str]] | None:
@@ -437,7 +437,7 @@ class Thread:
         return [(run_id, by_run.get(run_id, "")) for run_id in [*found, place.run_id]]
 
     async def said(self, run_id: str, *, is_open: bool = False) -> Said:
-        """Return what was said in a run, as far as it can be read. An ended run has read everything."""
+        """Return the readable conversation of a run. An ended run has read every message."""
         run = self._client.run(run_id)
         said = Said()
         with suppress(Refusal, Unavailable, SettingsError):

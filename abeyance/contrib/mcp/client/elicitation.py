@@ -291,7 +291,7 @@ def _response_form(request: ElicitRequest) -> Json:
 
 
 def _refuse_nested(schema: Json) -> None:
-    """Raise ValueError for a form that is no flat object: no client can send its answer."""
+    """Raise ValueError for a form that is not a flat object: no client can send its answer."""
     fields = schema.get("properties") if isinstance(schema, Mapping) else None
     if not isinstance(fields, Mapping) or schema.get("type") != "object":
         raise ValueError("a form must be an object with properties: use a url for anything else")
