@@ -164,8 +164,8 @@ class AgentFramework:
 
 
 class _Recorded(ChatMiddleware):
-    """Records the responses of the model in the visit, and puts what people said while calls were open
-    behind the results: the framework would put it before them.
+    """Records the responses of the model in the visit, and puts messages that people sent while calls
+    were open behind the results: the framework would put them before.
     """
 
     def __init__(self, turn: ForeignTurn, held: _Held, heard: Heard) -> None:
@@ -215,7 +215,7 @@ class _Held:
         self.calls |= {str(each.call_id): each for each in contents if each.type == "function_call"}
 
     def tool(self, tool: FunctionTool) -> FunctionTool:
-        """Return a copy of a tool that waits, and then returns what the call came to."""
+        """Return a copy of a tool that waits, and then returns the result of the call."""
         held = copy.copy(tool)
         held.approval_mode = "never_require"
 

@@ -170,7 +170,7 @@ class LangGraph:
         )
 
     async def _continued(self, held: Any, turn: ForeignTurn) -> Any:
-        """Return what the graph continues with, once the results of its calls are in."""
+        """Return the input with which the graph continues, once its calls have results."""
         resume = {
             interrupt_id: _resumed(turn, call_id, is_call=is_call)
             for call_id, (interrupt_id, is_call) in turn.state["open"].items()
@@ -247,7 +247,7 @@ async def _ask(ctx: ForeignContext, name: str, value: Json) -> Any:
 
 
 def _resumed(turn: ForeignTurn, call_id: str, *, is_call: bool) -> Any:
-    """Return what the graph gets: an answer as it is, or the result of a call with its status."""
+    """Return the input of the graph: an answer as it is, or the result of a call with its status."""
     known = turn.results.get(call_id)
     content, ok = (None, False) if known is None else (known.content, known.ok)
     return {"content": content, "ok": ok} if is_call else content

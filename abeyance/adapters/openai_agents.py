@@ -270,7 +270,7 @@ class _Provider(ModelProvider):
 
 
 class _Hooks(AgentHooks[Any]):
-    """The hooks of an agent. The start of a call that Abeyance makes is told where it is made."""
+    """The hooks of an agent. For a call that Abeyance makes, the start is told where the call is made."""
 
     def __init__(self, hooks: AgentHooks[Any], turn: ForeignTurn) -> None:
         self._hooks = hooks
@@ -291,7 +291,7 @@ class _Hooks(AgentHooks[Any]):
 
 
 class _Held:
-    """Copies of an agent and of those that it hands off to, whose tools return what calls came to.
+    """Copies of an agent and of those that it hands off to, whose tools return the results of calls.
 
     `heard` are the texts that people sent while calls were open. `asks` are the ids of the calls that
     need an approval.
@@ -315,7 +315,7 @@ class _Held:
         return _Provider(self._provider or MultiProvider(), self)
 
     def placed(self, given: Any) -> Any:
-        """Return the input of the model with what people said in its place."""
+        """Return the input of the model with the messages of people in their places."""
         if not self.heard:
             return given
         items = [_user(given)] if isinstance(given, str) else given

@@ -295,7 +295,7 @@ class _HeldCall:
 
 @dataclass
 class _Held(WrapperToolset[Any]):
-    """A toolset whose calls wait, and then return what they came to.
+    """A toolset whose calls wait, and then return their results.
 
     `held` are the calls that wait, by id.
     """

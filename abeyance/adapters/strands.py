@@ -294,7 +294,7 @@ class _Hold:
 
 
 def _say(agent: Agent, turn: ForeignTurn) -> None:
-    """Let the model read what people said behind the results of its calls."""
+    """Let the model read the messages of people behind the results of its calls."""
     unsaid = [turn.text] if turn.prompts else []
 
     def say(event: BeforeModelCallEvent) -> None:
@@ -305,7 +305,9 @@ def _say(agent: Agent, turn: ForeignTurn) -> None:
 
 
 def _response(turn: ForeignTurn, call_id: str, use: Json) -> Any:
-    """Return what the interrupt gets: an answer as it is, or the result of a call with its status."""
+    """Return the value that the interrupt gets: an answer as it is, or the result of a call with its
+    status.
+    """
     known = turn.results.get(call_id)
     content, ok = (None, False) if known is None else (known.content, known.ok)
     return content if use is None and ok else {"content": content, "ok": ok}

@@ -28,10 +28,10 @@ class _Limits(BaseModel):
 class Budget:
     """Limits of what an agent may use before a person is asked.
 
-    At a limit the agent takes no further turn: an interrupt of the kind `budget` shows what was used, and
-    by which agents and tools. Its answer is `{"raise_to": {"usd": 10}}` with new totals, or
+    At a limit the agent takes no further turn: an interrupt of the kind `budget` shows the use, and the
+    agents and tools that caused it. Its answer is `{"raise_to": {"usd": 10}}` with new totals, or
     `{"stop": True}`: the agent then fails with `budget_exhausted`. If an agent calls other agents, their
-    usage counts towards its budget too, which is looked at before its own next turn.
+    usage counts towards its budget too, which is checked before its own next turn.
 
     Args:
         usd: US dollars, at the list prices of the models. A model without a known price counts as zero,

@@ -94,7 +94,7 @@ def _loaded(instruction: dis.Instruction) -> tuple[str, ...]:
 
 
 def takes(function: Callable[..., Any]) -> int | None:
-    """Return how many of (state, context) to pass; None if the function cannot be called with them.
+    """Return the number of arguments to pass of (state, context); None if the function does not fit.
 
     A second parameter with a default (`n=n`, as in a loop that declares nodes) is not filled, unless its
     name is `ctx` or `context`.

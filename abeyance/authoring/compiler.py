@@ -188,7 +188,7 @@ def compile_graph(
 
 
 def placeholder_spec(name: str) -> GraphSpec:
-    """Return a valid spec to stand for a nested graph until the outer one is built."""
+    """Return a valid placeholder for the spec of a nested graph until the outer one is built."""
     return GraphSpec(name=name, edges=(Edge(sources=(START,), target=END),))
 
 

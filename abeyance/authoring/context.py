@@ -108,7 +108,9 @@ class FindGrant(Protocol):
     """Finds what lets a call run unasked."""
 
     async def __call__(self, call: Wanted, *, takes: bool) -> Grant | None:
-        """Return the grant that covers a call, None without one. `takes` a use of it, once for a call."""
+        """Return the grant that covers a call, None without one. `takes` counts a use of it, once for
+        each call.
+        """
 
 
 async def nothing_is_granted(call: Wanted, *, takes: bool) -> Grant | None:  # noqa: ARG001
@@ -125,10 +127,10 @@ class VisitRuntime:
     """The services behind a `Context`; authors do not use them.
 
     `attempts` returns the attempts that count if the present one fails now. `blobs` stores large data
-    outside the history. `begin` is called right before the author's code: a visit that was blocked until
-    then is not any more. `links_base` is where people reach the API. `speak(turn, said)` shows watchers
-    what a model says in a turn: `said()` is all of it so far, until the visit ends or speaks again.
-    `find_grant` finds what lets a call of a tool run unasked.
+    outside the history. `begin` is called right before the author's code: from then on a blocked visit is
+    not blocked any more. `links_base` is the address at which people reach the API. `speak(turn, said)`
+    shows watchers the text of a model's turn: `said()` is the whole text so far, until the visit ends or
+    speaks again. `find_grant` finds the grant that lets a call of a tool run unasked.
     """
 
     journal: Journal
@@ -406,7 +408,7 @@ class Context:
         return answers
 
     def _is_answered(self, asked: Asked) -> bool:
-        # What was approved is what was shown: of other values the question is another.
+        # People approved the values that were shown: with other values it is another question.
         shown = self.input.shown_hashes.get(asked.key)
         return asked.key in self.targets and shown in {None, content_digest(asked.question)}
 

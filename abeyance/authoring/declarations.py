@@ -102,7 +102,7 @@ class DeclarationErrors:
         return None
 
     def takes(self, function: Callable[..., Any], label: str) -> int:
-        """Return how many of (state, context) a node's function takes."""
+        """Return the number of arguments that a node's function takes of (state, context)."""
         count = takes(function)
         if count is None:
             self.note(f"{label} must take (state), (state, ctx) or nothing")
@@ -253,7 +253,7 @@ class DeclarationErrors:
         return tuple(dict.fromkeys(name for name in capabilities if name is not None))
 
     def on_error(self, value: object, label: str) -> OnError:
-        """Return what happens when a node has failed."""
+        """Return the policy for a failed node."""
         match value:
             case "fail":
                 return Fail()
@@ -276,7 +276,7 @@ class DeclarationErrors:
         response_schema: Json,
         answer_to: str | None,
     ) -> OnTimeout:
-        """Return what happens at the deadline.
+        """Return the policy at the deadline.
 
         A default answer must fit the schema, the validators of a model in `response`, and the field.
         """
@@ -299,7 +299,7 @@ class DeclarationErrors:
                 return Halt()
 
     def named_default(self, value: object, label: str, *, word: str, answer: Json) -> object:
-        """Return `on_timeout=`, in which `word` stands for a default answer, and no node can be named."""
+        """Return `on_timeout=`, in which `word` means a default answer, and no node can be named."""
         if value == word:
             value = {"default": answer}
         elif isinstance(value, str) and value != "halt":
@@ -354,7 +354,7 @@ def _as_json(answer: object) -> Json:
 
 
 def type_faults(spec: GraphSpec) -> Iterator[str]:
-    """Yield what has a wrong type: a worker that cannot read the spec would retry for ever."""
+    """Yield the values of a wrong type: a worker that cannot read the spec would retry forever."""
     nodes = {f"the node {id_!r}": node for id_, node in spec.nodes.items()}
     for label, part in {"the graph": replace(spec, nodes={}), **nodes}.items():
         plain = asdict(part)
@@ -408,7 +408,7 @@ def question_of(
             field = errors.states.field_schema(answer_to)
             if (why := misfit(response_schema, field)) is not None:
                 errors.note(f"{label} has answers that the field {answer_to!r} cannot hold: {why}")
-            # People see what the author declared. The field's type decides beside it.
+            # People see the schema that the author declared. The field's type is checked, too.
             response_schema = response_schema or errors.schema(field, label)
     is_field = isinstance(answer_to, str)
     rewrites = answer_types.rewrites(response) or (

@@ -50,7 +50,7 @@ _SPECIAL: Final = re.compile(r"[^\w .,:()=?!'+-]|^(?=[^\w])[^ ]|(?<=\d)[.)](?= )
 """Characters that mean something to Mermaid, HTML or Markdown."""
 
 _LAMBDA: Final = re.compile(r"route(_\d+)?")
-"""What a graph calls a route whose function has no name."""
+"""The name that a graph gives a route whose function has none."""
 
 _UNITS: Final = {"d": 86_400, "h": 3_600, "m": 60}
 
@@ -188,7 +188,7 @@ class _Chart:
                 assert_never(node)
 
     def _asking(self, node: Node) -> str:
-        """Return where a person is asked about a node, besides its own question."""
+        """Return the points at which a person is asked about a node, besides its own question."""
         points: list[str] = []
         if node.id in self._spec.interrupt_before:
             points.append("before: ask")

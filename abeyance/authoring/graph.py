@@ -93,7 +93,7 @@ class Graph:
         self.subgraphs: dict[str, Graph] = {}
         self.compiled_from: Agent | None = None
         self.budget: BudgetSpec | None = None
-        """That of the agent from which it is compiled."""
+        """The budget of the agent from which the graph is compiled."""
         self.chat_field: str | None = None
         """The field that the first agent names as its `input`: a user interface puts a message there."""
         self.is_mcp_tool = False

@@ -25,8 +25,8 @@ T_co = TypeVar("T_co", covariant=True)
 class GuardedCoroutine(Coroutine[Any, Any, T_co]):
     """The coroutine that a method of `Context` returns; it raises Fatal if it is used without `await`.
 
-    `begin` makes the coroutine that does the work. `fault` is what the author is told. A plain coroutine
-    is truthy, so `if ctx.interrupt(...):` would pass without an answer.
+    `begin` makes the coroutine that does the work. `fault` is the message for the author. A plain
+    coroutine is truthy, so `if ctx.interrupt(...):` would pass without an answer.
     """
 
     def __init__(self, fault: str, begin: Callable[[], Coroutine[Any, Any, T_co]]) -> None:
@@ -72,7 +72,7 @@ OnTimeout: TypeAlias = str | Mapping[Literal["default"], Json]
 
 
 class QuestionOptions(TermsOptions, total=False):
-    """What is asked, of whom, and until when, as `Interrupt` describes it. All are optional."""
+    """The options of a question, as `Interrupt` describes them. All are optional."""
 
     prompt: str | None
     reason: Json

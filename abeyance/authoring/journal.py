@@ -33,7 +33,7 @@ _MAX_STEP_BYTES: Final = 1_000_000
 _MOST_EVENTS: Final = 1_000
 _MOST_EVENT_BYTES: Final = 200_000
 _LONGEST_NAME: Final = 100
-"""Of an event, in characters."""
+"""The longest name of an event, in characters."""
 
 
 class Journal:

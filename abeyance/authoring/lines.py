@@ -24,7 +24,7 @@ _OURS: Final = "abeyance."
 _DECLARING: Final = tuple(
     f"{Path(each)}{os.sep}" for each in (Path(__file__).parents[1], Path(pydantic.__file__).parent)
 )
-"""The folders of what authors declare with."""
+"""The folders of the code with which authors declare."""
 _PYTHON: Final = f"{sysconfig.get_path('stdlib')}{os.sep}"
 _YAML: Final = "abeyance.yaml."
 _PLACED: Final = re.compile(r" \((?P<file>[^()]+), line (?P<line>\d+)\)\Z")
@@ -98,7 +98,7 @@ class Lines:
 
 
 def subjects_of_node(name: str) -> list[str]:
-    """Return how faults name a node of any kind."""
+    """Return the names that faults give a node of any kind."""
     kinds = ("node", "interrupt", "nested graph", "agent", "finally node", "node name")
     return [
         *(f"the {kind} {name!r}" for kind in kinds),
@@ -108,7 +108,7 @@ def subjects_of_node(name: str) -> list[str]:
 
 
 def subjects_of_edge(source: object, target: object) -> list[str]:
-    """Return how faults name an edge or a join."""
+    """Return the names that faults give an edge or a join."""
     names = _sources(source)
     return [
         f"the edge from {source!r} to {target!r}",
@@ -119,7 +119,9 @@ def subjects_of_edge(source: object, target: object) -> list[str]:
 
 
 def subjects_of_condition(source: object, target: object, when: object) -> dict[str, str]:
-    """Return how faults name each path of an edge's condition: other edges may join the same nodes."""
+    """Return the name that faults give each path of an edge's condition: other edges may join the same
+    nodes.
+    """
     paths = when if isinstance(when, Mapping) else ()
     return {path: f"{_edge(_sources(source), target)} looks at {path!r}" for path in paths}
 

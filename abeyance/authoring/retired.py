@@ -38,7 +38,7 @@ class RetiredNodes:
         self._declared: list[tuple[str, str | None]] = []
 
     def node(self, name: str) -> RetiredNode:
-        """Return what keeps the code of the node and its routes."""
+        """Return the object that keeps the code of the node and its routes."""
 
         def declare(
             code: NodeCodeT,
@@ -85,7 +85,7 @@ class RetiredNodes:
             graph.subgraphs.setdefault(name, inner)
 
     def faults(self, nodes: Collection[str], routes: Collection[Route]) -> Iterator[str]:
-        """Yield what is wrong with them beside the `nodes` and `routes` of the graph."""
+        """Yield their conflicts with the `nodes` and `routes` of the graph."""
         living: set[tuple[str, str | None]] = {(name, None) for name in nodes}
         living |= {(route.source, route.name) for route in routes}
         for name, route in sorted(set(self._declared), key=str):

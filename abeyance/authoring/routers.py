@@ -1,4 +1,5 @@
-"""Conditions that are a text, such as CLIPS: who reads them, and says which rules fire.
+"""Routers of conditions that are a text, such as CLIPS: they check the text, and find the rules that
+fire.
 
 A router does both. The entry point `clips` of the group `abeyance.routers` names ours, an object with the
 methods of `Router`; `abeyance.contrib.clips` has it.
@@ -26,7 +27,7 @@ class RouterError(AbeyanceError):
 
 
 class RouterMissing(RouterError):
-    """What evaluates conditions that are a text is not installed."""
+    """The router of conditions that are a text is not installed."""
 
 
 class Router(Protocol):

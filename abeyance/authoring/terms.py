@@ -28,7 +28,7 @@ from abeyance.schemas.json_schema import resolved
 _CONFIG: Final = ConfigDict(extra="forbid")
 _OF_APPROVALS: Final = ("quorum", "hold")
 _BESIDE: Final = ("prompt", "reason", "payload", "response", "answer_to", "timeout", "on_timeout")
-"""Options of questions that are no terms."""
+"""Options of questions that are not terms."""
 _SUBJECT: Final = re.compile(r"[^\s,*\x00-\x1f\x7f][^\s,\x00-\x1f\x7f]*")
 
 
@@ -229,7 +229,7 @@ def _nobody(terms: Terms) -> Iterator[str]:
 
 
 def time_faults(label: str, question: InterruptSpec, *, has_deadline: bool) -> Iterator[str]:
-    """Yield what is wrong with the times of a question, which has a deadline or not."""
+    """Yield the faults in the times of a question. `has_deadline` tells whether it has a deadline."""
     terms = question.terms or core.PLAIN
     if (fault := _span_fault(question.timeout)) is not None:
         yield f"{label} has a timeout of {fault}: it must be positive and finite"
@@ -282,7 +282,7 @@ def _can_be_approved(schema: Json) -> bool:
             return True
         case {"properties": {"approved": approved}}:
             approved = resolved(approved, schema)
-            # Without the field an answer is no yes, whatever its model would make of it.
+            # An answer without the field is not a yes, whatever default its model has.
             return (
                 isinstance(approved, Mapping)
                 and approved.get("type") == "boolean"

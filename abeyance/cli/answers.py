@@ -206,7 +206,8 @@ async def _open_interrupts(api: Connection, path: str) -> list[str]:
     try:
         listed = await api.get(f"{path}/interrupts", status="open")
     except Refusal as refusal:
-        # Who may only answer does not learn what else is open: the receipt tells what was answered.
+        # A person who may only answer does not learn which other questions are open: the receipt names
+        # the answered one.
         if refusal.code is Code.CAPABILITY_REQUIRED:
             return []
         raise
@@ -215,7 +216,7 @@ async def _open_interrupts(api: Connection, path: str) -> list[str]:
 
 def _key(run_id: str, body: Mapping[str, Any], number: int) -> str:
     text = canonical({"run": run_id, "number": number, **body})
-    # What is no Unicode is told when it is sent.
+    # A text that is not Unicode is refused when it is sent.
     return f"respond-{sha256(text.encode(errors='surrogatepass')).hexdigest()[:32]}"
 
 

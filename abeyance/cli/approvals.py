@@ -116,7 +116,7 @@ async def _read(
         items += page["items"]
         whole = whole or page
         before = {*whole["unknown_fields"]}
-        # Of those that are only added the first page alone tells.
+        # Only the first page tells about fields that are only summed.
         unknown = before & {*page["unknown_fields"]} | before - picked
         cursor = page["next_cursor"]
         whole |= {

@@ -67,7 +67,7 @@ def audit(
 
 @auditing.command(cls=ErrorText, rich_help_panel=PANEL)
 def erase(run_id: RunId, *, as_json: AsJson = False) -> None:
-    """Erase a run that has ended: its records, its histories, and what is stored of it.
+    """Erase a run that has ended: its records, its histories, and its stored data.
 
     A signed tombstone remains. Repeat the command to see whether it is done. An open run is refused:
     cancel it first.

@@ -376,7 +376,7 @@ def _migrate_all(
 
 
 async def _migrated(api: Connection, run_id: str, body: Mapping[str, Any]) -> dict[str, Any]:
-    """Migrate one run of several, and return what came of it."""
+    """Migrate one run of several, and return the outcome."""
     from abeyance.core.migration import CODE_UNDER_WAY
     from abeyance.http.connection import ApiRefusal, ApiUnavailable
     from abeyance.runtime.graph_today import is_under_way

@@ -234,7 +234,7 @@ async def _records(settings: Settings) -> Finding:
 
 
 async def _lost(client: Client) -> Finding | None:
-    """Return a warning if there are no records, but those of a namespace that Temporal does not have."""
+    """Return a warning if the only records belong to a namespace that Temporal does not have."""
     from abeyance.temporal.connection import has_namespace
 
     if not client.records.database.exists:
@@ -290,7 +290,7 @@ async def _clock(client: Client, _settings: Settings) -> Finding:
 
 
 def clock_finding(offset: timedelta) -> Finding:
-    """Return what it means that the clock of this machine is ahead of the server's by `offset`."""
+    """Return the finding about this machine's clock, which is ahead of the server's by `offset`."""
     seconds = offset.total_seconds()
     if abs(offset) > _OFFSET:
         way = "ahead of" if seconds > 0 else "behind"
@@ -369,7 +369,7 @@ async def _questions(client: Client, _settings: Settings) -> Finding:
 
 
 def questions_finding(asked: Sequence[InterruptView], now: datetime, *, more: bool) -> Finding:
-    """Return what there is to say of open questions; `more` says that there are others."""
+    """Return the finding about open questions; `more` says that there are others."""
     from abeyance.views import UNREADABLE
 
     if not asked:

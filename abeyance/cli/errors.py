@@ -134,7 +134,7 @@ class ErrorText(TyperCommand):
 
 
 def as_typed(text: str, command: Any, *, has_pointers: bool = False) -> str:
-    """Return a text of the API that names what people type, in place of the fields that this becomes.
+    """Return a text of the API in which options and arguments replace the names of fields.
 
     A parameter of a command has the name of its field, in Python or on the command line. Pointers may
     lead into values too, but for those of an invalid request.
@@ -156,13 +156,13 @@ def code_of_output(error: OSError) -> ExitCode:
     if error.errno != errno.ENOSPC:
         raise error
     print_error(f"the output cannot be written ({error.strerror})")
-    # What is still in the buffer would be written when Python ends, and fail again.
+    # Python would write the rest of the buffer when it ends, and fail again.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return ExitCode.FAILED
 
 
 def usage_text(error: TyperException) -> str:
-    """Return what is wrong with the arguments in one line: with the value, and where to read on."""
+    """Return the fault of the arguments in one line: with the value, and where to read on."""
     text = " ".join(error.format_message().rstrip(".").split())
     if isinstance(error.__cause__, ValueError) and (of := getattr(error.__cause__, "errors", None)):
         text += f" (got {truncate(str(of()[0]['input']), 100)!r})"

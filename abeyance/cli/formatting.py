@@ -241,7 +241,7 @@ def interrupt_lines(interrupts: Sequence[Mapping[str, Any]]) -> list[Line]:
 
 
 def _progress(entry: Mapping[str, Any]) -> Iterator[Line]:
-    """Yield how many approvals are missing, and each vote: what it says, when it came, and its note."""
+    """Yield the number of missing approvals, and each vote: its answer, its time, and its note."""
     missing = entry["missing"]
     yield Line("", f"{missing} more approval{'' if missing == 1 else 's'} needed")
     for vote in entry.get("votes") or ():
@@ -271,7 +271,7 @@ def _shown_lines(entry: Mapping[str, Any]) -> Iterator[Line]:
 
 
 def _then(entry: Mapping[str, Any]) -> str:
-    """Return what happens at the deadline, as far as it is known."""
+    """Return the consequence of the deadline, as far as it is known."""
     then = entry.get("on_timeout")
     if then is None and entry.get("abridged"):
         return ""
@@ -310,7 +310,7 @@ def _for(entry: Mapping[str, Any]) -> str:
 
 
 def _urgency_lines(entry: Mapping[str, Any]) -> Iterator[Line]:
-    """Yield how urgent a question is, and when its reminders come."""
+    """Yield the urgency of a question, and the times of its reminders."""
     priority = entry.get("priority") or "normal"
     marks = [f"{priority} priority"] if priority != "normal" else []
     if entry.get("risk") is not None:

@@ -150,7 +150,7 @@ def dev(
     from abeyance.dev.stack import Plan, Stack, with_stack
     from abeyance.settings import unknown_settings
 
-    # What its processes say of them goes to their logs.
+    # The messages of its processes about them go to their logs.
     for warning in unknown_settings(os.environ):
         print_error(warning)
     plan = Plan(
@@ -458,7 +458,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         code = commands(arguments, "abeyance", standalone_mode=False) or ExitCode.DONE
         sys.stdout.flush()
     except TyperException as error:
-        # Of the options before a command, and of its name. Typer has no public name for `help is shown`.
+        # This is about the options before a command, or its name. Typer has no public name for `help is
+        # shown`.
         if type(error).__name__ != "NoArgsIsHelpError":
             print_error(usage_text(error))
         elif text := error.format_message():

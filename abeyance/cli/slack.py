@@ -44,7 +44,9 @@ def slack(
 
 
 async def found_of_slack(settings: Settings) -> tuple[str, str | None]:
-    """Return what `abeyance slack` would find, and a warning. Raises SettingsError and Unavailable."""
+    """Return the facts that `abeyance slack` would find, and a warning. Raises SettingsError and
+    Unavailable.
+    """
     _need_library()
     from abeyance.contrib.slack.process import examine
 

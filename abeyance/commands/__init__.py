@@ -34,13 +34,13 @@ from abeyance.duration import OptionalSeconds, OptionalSpan, Seconds
 from abeyance.wire import BY_NAME_AND_ALIAS, Keyed, Moment, Request, Value, is_empty, is_none
 
 REWIND_TO_START: Final = "start"
-"""What a run is rewound to, if it is no question."""
+"""The target of a rewind that is not a question."""
 
 # About a run: control, messages, edits of its values, migration and retry
 
 
 class StartFields(Request):
-    """What lists and conversations find a run by, given at its start."""
+    """The fields by which lists and conversations find a run, given at its start."""
 
     on_behalf_of: Starter | None = Field(
         default=None,
@@ -265,7 +265,7 @@ class RewindBody(Request):
 
 
 class OfQuestion(OfPrincipal):
-    """What a principal does to a question."""
+    """A command of a principal about a question."""
 
     interrupt_id: str
 
@@ -353,8 +353,8 @@ LONGEST_CLAIM: Final = 86_400.0
 
 
 class ClaimBody(Request):
-    """Claim a question for so long (`for`, at most a day), in one's own place or in that of somebody who
-    has delegated it.
+    """Claim a question for a time (`for`, at most a day), for oneself or for a person who has delegated
+    it.
     """
 
     model_config = BY_NAME_AND_ALIAS
@@ -417,7 +417,7 @@ class TakeBackBody(Request):
 
 
 class TakeBack(TakeBackBody, OfQuestion):
-    """What is taken back as the run gets it."""
+    """The taking back of a yes, as the run gets it."""
 
 
 ListedStatus: TypeAlias = Literal[
@@ -438,8 +438,8 @@ class WhichInterrupt(Request):
 
 
 QuestionEdit: TypeAlias = EditDeadline | TakeBack | Claim | ReleaseClaim | Reassign
-"""What changes an open question, and has no receipt."""
+"""A change of an open question, without a receipt."""
 Edit: TypeAlias = EditValues | QuestionEdit
-"""What changes an open run or one of its questions, and has no receipt."""
+"""A change of an open run or one of its questions, without a receipt."""
 Command: TypeAlias = Respond | Order | Edit | MigrateBody | RetryBody | RewindBody
-"""What a handle sends to a run, but for messages."""
+"""A command that a handle sends to a run; messages are separate."""

@@ -53,7 +53,7 @@ def responded(
         for id_, answer in answers.items()
         if id_ in book.open
         and book.open[id_].response_schema is not None
-        # The core refuses what is not JSON, which no validator can read.
+        # The core refuses an answer that is not JSON; no validator can read it.
         and why_not_json(answer) is None
     }
     faults = dict.fromkeys(typed, ()) if is_checked else json_schema.faults_of_all(typed)
@@ -163,7 +163,7 @@ def migrated(
 ) -> events.Migrated:
     """Return a migration to `spec`, with the patch as its state model writes it.
 
-    One that only stands for the call, whose graph is not known, has no `versions`.
+    A migration whose graph is not known yet has no `versions`.
     """
     return event(
         events.Migrated,

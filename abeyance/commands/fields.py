@@ -44,7 +44,7 @@ Name: TypeAlias = Annotated[
     str, StringConstraints(min_length=1, max_length=256), AfterValidator(_printable)
 ]
 Search: TypeAlias = Annotated[str, StringConstraints(max_length=500)]
-"""What is searched for, as people type it."""
+"""The text of a search, as people type it."""
 ConversationId: TypeAlias = Annotated[
     Id, AfterValidator(_printable), AfterValidator(_not_only_dots)
 ]
@@ -111,7 +111,7 @@ def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
 Assignees: TypeAlias = Annotated[
     tuple[Subject, ...], Field(min_length=1, max_length=100), AfterValidator(_distinct)
 ]
-"""Whom a question is for, each once, as where it is declared."""
+"""The people whom a question is for, each once, as in its declaration."""
 
 
 def _base64(text: str) -> str:

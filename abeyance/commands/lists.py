@@ -29,7 +29,7 @@ _MOST: Final = 20
 
 
 def parted(value: Any) -> Any:
-    """Return several values, of which some were separated by commas."""
+    """Return a list of values, split at commas."""
     several = [value] if isinstance(value, str) else value
     if not isinstance(several, list | tuple | set | frozenset):
         return value
@@ -45,7 +45,7 @@ def _several(value: Any) -> Any:
 
 
 def known_statuses(names: S, *beside: str) -> S:
-    """Return statuses of a run, or names `beside` these. Raises ValueError for any other."""
+    """Return names that are statuses of a run, or `beside` these. Raises ValueError for any other."""
     known = [*map(str, Status), *beside]
     for name in names:
         if name not in known:
@@ -78,7 +78,7 @@ Paths: TypeAlias = Annotated[
     BeforeValidator(parted, json_schema_input_type=list[str] | str),
     Field(max_length=_MOST),
 ]
-"""Fields of what people were shown, or of their answers."""
+"""Fields of the content shown to people, or of their answers."""
 
 
 class RunSelection(Request):
@@ -113,7 +113,7 @@ class RunSelection(Request):
 
 
 class Paged(Request):
-    """Where a page begins, and how long it is."""
+    """The start of a page, and its length."""
 
     model_config = BY_NAME_AND_ALIAS
 

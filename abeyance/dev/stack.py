@@ -131,7 +131,7 @@ async def with_stack(
         codec = f"{api_url}/codec" if is_open else None
         command = devserver.command(server, ports=ports, database=database, codec=codec)
         environment = {
-            # What links in notifications begin with.
+            # The base of links in notifications.
             "ABEYANCE_URL": api_url,
             **(
                 {"ABEYANCE_UI_ORIGIN": f"http://{HOST}:{ports.ui},http://localhost:{ports.ui}"}
@@ -276,7 +276,7 @@ def _cluster(plan: Plan, folder: Path) -> Cluster | None:
 
 
 def _data(plan: Plan, folder: Path, cluster: Cluster | None) -> Mapping[str, str]:
-    """Return where blobs and records are."""
+    """Return the settings with the places of blobs and records."""
     records = f"sqlite:///{folder / 'records.db'}" if cluster is None else cluster.url()
     defaults = {_STORAGE: str(folder / "blobs"), _DATABASE_URL: records}
     return {name: plan.environment.get(name) or default for name, default in defaults.items()}
@@ -313,7 +313,7 @@ def _postgres(cluster: Cluster, data_dir: Path) -> Program:
         name=POSTGRES,
         command=cluster.command(),
         directory=cluster.data,
-        # The keys in ours are not for whoever runs it.
+        # The user who runs it must not get the keys in our environment.
         environment={"LC_ALL": "C"},
         log=log,
         patience=_PATIENCE_WITH_TEMPORAL,

@@ -1,8 +1,8 @@
 """Keep programs running, and end them together.
 
-A program that dies is started again, and given up after too many deaths. Then all that runs beside it
-ends, because a part of a stack would look alive without doing work. Each program has its own process
-group: a Ctrl-C in the terminal reaches only this process, which stops the programs in order.
+A program that dies is started again, and given up after too many deaths. Then all other programs end,
+because a part of a stack would look alive without doing work. Each program has its own process group: a
+Ctrl-C in the terminal reaches only this process, which stops the programs in order.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
         await run.wait(until=frozenset({"awaiting-input"}))
         await run.respond(response={"approved": True})
 
-It needs no Temporal, and imports nothing of it. The command line uses it.
+It neither needs nor imports Temporal. The command line uses it.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -335,7 +335,7 @@ def _input(input: Mapping[str, Any] | BaseModel | None) -> Json:  # noqa: A002
 
 
 def _query(page: wire.Request) -> dict[str, Any]:
-    """Return the query of a list, with what is not the default."""
+    """Return the query of a list, without defaults."""
     return page.model_dump(mode="json", by_alias=True, exclude_defaults=True)
 
 

@@ -103,7 +103,7 @@ async def follow(
 
 
 def _check_cursor(path: str, cursor: str | None) -> None:
-    # No header and no query can hold it, or it stands for none there.
+    # Neither a header nor a query can hold such a cursor, or it means none there.
     if cursor is not None and _CURSOR.fullmatch(cursor) is None:
         run_id = path.rpartition("/")[2]
         raise unknown_cursor(cursor, run_id or None)

@@ -1,6 +1,6 @@
 """Notifications: the file of rules, who is notified of what, and the links in it.
 
-`moments` is what a run knows of it, `config` the file, `matching` who is notified, `notifier` who brings
-it to them, and `links` leads them to the question. Workflows and activities use it; it knows no Temporal.
-Start reading in `moments`.
+`moments` is the part that a run knows, `config` the file, `matching` finds the receivers, `notifier`
+delivers, and `links` leads people to the question. Workflows and activities use it; it does not know
+Temporal. Start reading in `moments`.
 """

@@ -62,7 +62,7 @@ def _known_event(pattern: str) -> str:
 def _url(value: str) -> str:
     try:
         parts = urlsplit(value)
-        # A port that is no number is an error here.
+        # A port that is not a number raises here.
         is_url = parts.scheme in _SCHEMES and bool(parts.hostname) and (parts.port or 1) > 0
     except ValueError:
         is_url = False
@@ -108,10 +108,10 @@ class Mail(Form):
 
 
 class Person(Form):
-    """Who a name, or a `group:<name>`, is: how they are reached, and what a personal link, or a press in
-    Slack, allows them.
+    """The person or group behind a name or a `group:<name>`: their addresses, and their rights by a
+    personal link or a press in Slack.
 
-    Without `reads` notices of all runs are sent, else only of those that have all these labels.
+    Without `reads` they get notices of all runs, else only of runs that have all these labels.
     """
 
     mail: Address | None = None
@@ -183,7 +183,7 @@ Target: TypeAlias = Annotated[
 
 
 class When(Form):
-    """What a rule is about: each key that is there has to fit. Patterns may have `*`."""
+    """The condition of a rule: each key that is there has to fit. Patterns may have `*`."""
 
     event: Events
     capability: Patterns | None = None
@@ -192,7 +192,7 @@ class When(Form):
 
 
 class Rule(Form):
-    """Who is notified of what."""
+    """A rule: who is notified of what."""
 
     when: When
     to: list[Target] = Field(min_length=1)
@@ -246,7 +246,7 @@ class Notifications(Form):
 
 
 def links_base(file: Notifications | None, settings: Settings) -> str:
-    """Return where people reach the API: as the file says, or else the settings."""
+    """Return the address at which people reach the API, from the file or else the settings."""
     if file is not None and file.links is not None:
         return file.links.base
     return settings.public_url or settings.url
@@ -315,7 +315,7 @@ _Fault: TypeAlias = tuple[Place, str]
 
 
 def _faults_of(file: Notifications, *, delivers: bool) -> Iterator[_Fault]:
-    """Yield what is wrong with a file that has the right form."""
+    """Yield the faults of a file that has the right form."""
     if file.links is not None and file.links.key_env is not None:
         place: Place = ("links", "key_env")
         yield from _variable_faults(place, file.links.key_env)

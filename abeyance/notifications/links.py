@@ -12,7 +12,7 @@ from abeyance.errors import Code, Refusal
 from abeyance.notifications.config import Notifications
 
 PATH: Final = "/links"
-"""Where the API serves personal links."""
+"""The path at which the API serves personal links."""
 
 _LASTS: Final = timedelta(days=7)
 """How long a personal link to a question without a deadline is valid."""
@@ -23,7 +23,7 @@ _CLAIMS: Final = ("aud", "iat", "sub", "question", "digest")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PersonalLink:
-    """What a personal link allows: one person answers one question, as it was when the link was made."""
+    """A personal link: one person may answer one question, as it was when the link was made."""
 
     question: str
     person: str

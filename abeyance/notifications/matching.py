@@ -1,4 +1,4 @@
-"""Who is notified of a moment: the rules that it fits, and the receivers that they lead to."""
+"""The receivers of a moment: the rules that it fits, and whom they notify."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _fits_capability(patterns: list[str], moment: Moment) -> bool:
 
 
 def receivers(file: Notifications, moment: Moment) -> Receivers:
-    """Return who is notified of a moment, each once, in the order of the file."""
+    """Return the receivers of a moment, each once, in the order of the file."""
     found: dict[tuple[str, str | None], Receiver] = {}
     unreachable: dict[str, wire.Undelivered] = {}
     for rule in file.rules:
@@ -107,7 +107,7 @@ def _receivers(
 def _people(
     file: Notifications, name: str, by: str, target: str, moment: Moment
 ) -> Iterator[Receiver | wire.Undelivered]:
-    """Yield how somebody who is asked is reached: a group by its own entry, else each of its members."""
+    """Yield the entries of an asked person or group: the group's own entry, else each of its members."""
     entry = file.people.get(name)
     if entry is not None and _has_address(entry, by):
         names = [name]

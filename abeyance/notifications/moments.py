@@ -66,7 +66,7 @@ class Moment(wire.Record):
 
     @property
     def summary(self) -> dict[str, Any]:
-        """What lists show of it: what it is about, and whose."""
+        """The fields for lists: its subject, and the run."""
         question = self.interrupt or {}
         return {
             "event": self.event,
@@ -91,9 +91,9 @@ class Announcement(wire.Record):
 
 
 class Receiver(wire.Record):
-    """One receiver of a moment. It has no secret: who delivers finds those in the file, by `target`.
+    """One receiver of a moment. It has no secret: the deliverer finds secrets in the file, by `target`.
 
-    `shown` is what people read of it. `person` is the entry of `people`, for those who are asked.
+    `shown` is its name for people. `person` is the entry in `people`, if the receiver is asked.
     """
 
     target: str
@@ -142,9 +142,9 @@ def of_facts(state: RunState, start: wire.StartRun, facts: Sequence[Publish]) ->
 def of_rewound(
     state: RunState, start: wire.StartRun, facts: Sequence[Publish], now: datetime
 ) -> list[Moment]:
-    """Return a moment for each question that is open after a rewind: what people have of it is stale.
+    """Return a moment for each question that is open after a rewind: people have a stale notice of it.
 
-    Of those among the facts people are told anyway.
+    People hear of the questions among the facts anyway.
     """
     told = {fact.data["id"] for fact in facts if fact.type == _OPENED}
     return [

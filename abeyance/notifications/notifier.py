@@ -1,4 +1,4 @@
-"""Who delivers notices: a class with the methods of `Notifier`.
+"""The deliverer of notices: a class with the methods of `Notifier`.
 
 The entry point `people` of the group `abeyance.notifiers` names ours (`abeyance.contrib.people`).
 """
@@ -37,7 +37,7 @@ class Notifier(Protocol):
 
     @staticmethod
     def missing() -> str | None:
-        """Return what is not installed that it needs, and the fix; None if nothing."""
+        """Return the missing dependency and the fix; None if nothing is missing."""
 
     @staticmethod
     def understands(address: str) -> bool:

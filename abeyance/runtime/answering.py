@@ -1,4 +1,4 @@
-"""What the types of authors say of answers: whether they accept one, and in which form it is kept.
+"""Answers and the types of authors: whether a type accepts an answer, and the form in which it is kept.
 
 The types are code, so a worker asks them: the validator of an update before an answer is accepted, and a
 local activity for the form of an accepted one, because a replay has to find the same.
@@ -29,7 +29,7 @@ from abeyance.schemas.state_model import ValuesError, at_pointer
 from abeyance.wire import GivenAnswer, TakenAnswer
 
 _OF_CALLS: Final = ("arguments", "reason", "remember", "result")
-"""What the answer to an approval of a tool call may have beside `approved`."""
+"""The fields that the answer to an approval of a tool call may have beside `approved`."""
 _NO_CALL: Final = (
     "this question is no approval of a tool call, and its answer has no such field: leave it out, or say "
     "it in the `note`"
@@ -39,12 +39,12 @@ _NO_CALL: Final = (
 def typed(
     state: RunState, event: Responded, take: Callable[[GivenAnswer], TakenAnswer]
 ) -> Responded:
-    """Return an answer with what the types say of it. `take` asks them about one that fits its schema."""
+    """Return an answer as the types take it. `take` asks them about one that fits its schema."""
     return with_taken(event, {id_: take(each) for id_, each in _given(state, event)})
 
 
 def with_taken(event: Responded, taken: Mapping[str, TakenAnswer]) -> Responded:
-    """Return an answer with what the types have said of it, by the ids of the interrupts."""
+    """Return an answer as the types have taken it, by the ids of the interrupts."""
     faults = {
         id_: tuple(SchemaFault(pointer=e["pointer"], message=e["message"]) for e in each.errors)
         for id_, each in taken.items()

@@ -1,8 +1,8 @@
-"""What of an open run's graph and values the code of this process does not fit.
+"""Where this process's code does not fit the graph and the values of an open run.
 
 The graph of a run is the one that it was started with, and its code is that of the workers, so a deploy
-can leave a run without the code that it needs. `compare` returns what would block it, without running
-any of the code.
+can leave a run without the code that it needs. `compare` returns the obstacles, without running any of
+the code.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class Block:
 def compare(
     state: RunState, graphs: Mapping[str, Graph], *, everywhere: bool = False
 ) -> tuple[Block, ...]:
-    """Return what would block a run if `graphs` were the code of its workers.
+    """Return the obstacles to a run if `graphs` were the code of its workers.
 
-    Only what is ahead of the run counts, as far as its graph says. `everywhere`: every node of its graph
-    counts, as it would for other runs with the same graph.
+    Only the nodes ahead of the run count, as far as its graph tells. `everywhere`: every node of its
+    graph counts, as it would for other runs with the same graph.
     """
     name, found = state.spec.name, _Comparison(state)
     if (graph := graphs.get(name)) is not None:
@@ -72,7 +72,7 @@ class _Comparison:
     def walk(
         self, path: Path, spec: GraphSpec, graph: Graph, *, enters: bool, is_agent: bool = False
     ) -> None:
-        """Find what blocks a graph. `enters`: the run may still enter it, and so reach all of it."""
+        """Find the obstacles to a graph. `enters`: the run may still enter it, and so reach all of it."""
         current = self._current(path)
         later = self._later(path, spec, {*current})
         ahead = [name for name in spec.nodes if enters or name in current or name in later]

@@ -74,7 +74,7 @@ def _lets_values_be_edited(spec: GraphSpec) -> bool:
 def order_of(
     state: RunState, start: StartRun, *, patch: Mapping[str, Json], renames: Mapping[str, str]
 ) -> ReadGraph:
-    """Return what has to be known of a run to read today's graph for it."""
+    """Return the facts about a run that reading today's graph for it needs."""
     return ReadGraph(
         graph=state.spec.name,
         interrupt_before=start.interrupt_before,
@@ -105,7 +105,7 @@ def read_graph(graph: Graph, order: ReadGraph) -> GraphToday:
         patch = graph.states.patch(order.patch)
     except ValuesError as error:
         faults += _faults(error, "send a `patch` that fits")
-        # It is told once.
+        # The fault is told only once.
         patch = {}
     for scope in order.scopes:
         inner = _graph_at(graph, scope.path, order.renames)
@@ -126,7 +126,7 @@ def read_graph(graph: Graph, order: ReadGraph) -> GraphToday:
 
 
 def renamed(path: Sequence[str], renames: Mapping[str, str]) -> tuple[str, ...]:
-    """Return what a node is called today, by the names that lead to it from the root.
+    """Return the path of a node today, by the names that lead to it from the root.
 
     The longest name that is mapped counts: `outer.inner` before `outer`.
     """
@@ -181,7 +181,7 @@ def migration(
     *,
     dry_run: bool,
 ) -> Migration:
-    """Return what a migration does, or would do.
+    """Return the effect of a migration, done or planned.
 
     Raises the Refusals of the event, `cannot_migrate` too unless it is a dry run.
     """

@@ -125,7 +125,7 @@ async def run_visit(graph: Graph, context: Context) -> VisitOutcome:
 
 
 def _misread(visit_input: VisitInput, error: ValuesError) -> dict[str, str]:
-    """Return what is wrong with fields that people can be asked for again."""
+    """Return the faults of fields that people can be asked for again."""
     faults: dict[str, str] = {}
     for each in error.errors:
         field = each["pointer"].removeprefix("/").partition("/")[0]
@@ -277,8 +277,8 @@ async def _run_code(graph: Graph, context: Context, deciders: Deciders) -> Visit
 
 
 def _unknown(graph: Graph, visit_input: VisitInput, finished: Finished) -> set[str]:
-    """Return the chosen targets that no graph allows. The run refuses them too, but what has finished
-    has its journal only beside a patch: if it is tried again, all its steps would run again.
+    """Return the chosen targets that no graph allows. The run refuses them too, but finished code hands
+    over its journal only with a patch: a retry would run all its steps again.
     """
     allowed = {*visit_input.targets, *finished.unpinned}
     if finished.sends is not None:

@@ -60,7 +60,7 @@ def retried(
         raise ValueError(
             "a retry with a patch or today's graph needs the run's graph: client.run(run_id, graph)"
         )
-    # What finally nodes have changed is not kept.
+    # The changes of finally nodes are not kept.
     before = state if state.ending is None else state.ending.before or state
     today = graph_today.read_graph(
         graph, graph_today.order_of(before, start, patch=order.patch, renames=order.map)
@@ -94,7 +94,7 @@ def _refuse_misfit(graph: Graph, patch: Mapping[str, Json]) -> None:
 
 
 def mark(order: RetryBody | RewindBody, principal: Principal, key: str | None) -> str:
-    """Return what a retry or a rewind is known by: of one without a key, only to the call itself."""
+    """Return the mark of a retry or a rewind. Without a key, only the call itself knows it."""
     if key is None:
         return uuid.uuid4().hex
     return f"{_hash(principal.subject, key)}.{_hash(order.model_dump(mode='json'))}"

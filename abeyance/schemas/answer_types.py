@@ -35,9 +35,9 @@ _OF_ITS_OWN: Final = (
     "custom_init",
     "post_init",
 )
-"""What a model may do with values beside reading them."""
+"""Parts of a core schema that do more than read values."""
 _ABOUT: Final = frozenset({"config", "metadata"})
-"""Parts of a core schema that are no schemas."""
+"""Parts of a core schema that are not schemas."""
 _MOST_KNOWN: Final = 1_000
 _MOST_TOLD: Final = 200
 _PROCESS: Final = uuid4().hex[:8]
@@ -51,8 +51,9 @@ def read(type_: Any, answer: Json) -> Any:
 
 
 def written(type_: Any, answer: Json) -> Json:
-    """Return what the type writes of a JSON value. Raise pydantic's ValidationError if it does not fit,
-    ValueError if the type cannot write what it has read, or reads what it writes as something else.
+    """Return a JSON value as the type writes it. Raise pydantic's ValidationError if it does not fit,
+    ValueError if the type cannot write the value that it has read, or reads its own writing as another
+    value.
     """
     value = read(type_, answer)
     made = dumped(adapter(type_), value)
@@ -66,12 +67,12 @@ def is_typed(response: Any) -> bool:
 
 
 def read_answer(response: Any, answer: Json) -> Any:
-    """Return an answer as `read`; as it is if the response is no type."""
+    """Return an answer as `read` returns it; unchanged if the response is not a type."""
     return read(response, answer) if is_typed(response) else answer
 
 
 def written_answer(response: Any, answer: Json) -> Json:
-    """Return an answer as `written`; as it is if the response is no type."""
+    """Return an answer as `written` returns it; unchanged if the response is not a type."""
     return written(response, answer) if is_typed(response) else answer
 
 
@@ -138,7 +139,7 @@ def adapter(type_: Any) -> TypeAdapter[Any]:
     try:
         return _cached_adapter(type_)
     except TypeError:
-        # What annotates the type cannot be hashed.
+        # An annotation of the type cannot be hashed.
         return new_adapter(type_)
 
 
@@ -162,7 +163,7 @@ def rewrites(type_: Any) -> bool:
     try:
         return _rewrites(adapter(type_).core_schema)
     except (PydanticUserError, PydanticUndefinedAnnotation, ImportError):
-        # Who declares the type reports this error.
+        # The declaration of the type reports this error.
         return False
 
 

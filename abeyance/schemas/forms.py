@@ -1,4 +1,4 @@
-"""What the forms of declarations are made of: strict mappings, texts of a pattern, faults in words."""
+"""The parts of declaration forms: strict mappings, texts with a pattern, faults in words."""
 
 from __future__ import annotations
 

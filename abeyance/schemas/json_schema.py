@@ -199,7 +199,7 @@ def _misses(usable: _Usable, answer: Json, *, is_searched: bool) -> tuple[Schema
 
 
 def _told(miss: jsonschema_rs.ValidationError) -> str:
-    """Return what is wrong, in words of our own where those of the library do not help."""
+    """Return the fault in words, in our own where the library's do not help."""
     message = miss.message
     # The schema of this part is `false`.
     if message.startswith("False schema does not allow"):

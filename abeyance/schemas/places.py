@@ -5,8 +5,8 @@ billion places. So its places are counted before it is compiled, and the work of
 at most the number of places for each value, and the cost of all patterns for each byte of text.
 
 Patterns are matched in one go through a text, at a cost for each byte that grows with the pattern:
-`(?:x{1,100}){1,100}y` stands for ten thousand states, each of which may have to be looked at for each
-byte. Lookaround and backreferences have no such bound, and are refused.
+`(?:x{1,100}){1,100}y` has ten thousand states, and each byte may have to check all of them. Lookaround
+and backreferences have no such bound, and are refused.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _DEEPEST: Final = 200
 _MOST_PATTERNS: Final = 160_000
 """The maximum cost of all patterns of a schema: they take about 16 MB when compiled."""
 _UNEVALUATED_AGAIN: Final = 3
-"""How often parts are evaluated beside an `unevaluatedProperties` or `unevaluatedItems`."""
+"""How often parts with an `unevaluatedProperties` or `unevaluatedItems` are evaluated."""
 
 _LARGEST: Final = 1_000_000
 _SIZES: Final[Sequence[int]] = (*(2**power for power in range(9, 20)), _LARGEST)

@@ -1,4 +1,4 @@
-"""What callers pass: limits, answers and patches; and what is wrong with a request, in the same words."""
+"""The input of callers: limits, answers and patches; and the faults of requests, in the same words."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _LEAST: Final = {
 }
 
 MOST_FAULTS: Final = 20
-"""How many faults of a request are told. One of a megabyte can have 90,000."""
+"""The most faults that a refusal lists. A request of a megabyte can have 90,000."""
 _SHOWN_CHARS: Final = 80
 _JSON_NAMES: Final = {
     "dictionary or object to extract fields from": "object",
@@ -44,7 +44,7 @@ _JSON_NAMES: Final = {
     ", unable to parse raw data as a unicode string": " without halves of characters",
     " after validation": "",
 }
-"""What pydantic calls by its name in Python, as callers call it."""
+"""The JSON names of types that pydantic calls by their names in Python."""
 
 
 class _OfRun(Request):
@@ -54,7 +54,7 @@ class _OfRun(Request):
 def checked_limits(limits: Limits) -> Limits:
     """Return valid limits, or raise the Refusal `invalid_body`.
 
-    A run that could not read its limits would retry for ever.
+    A run that could not read its limits would retry forever.
     """
     values, given = asdict(limits), {"limits": asdict(limits)}
     errors: list[dict[str, str]] = []
@@ -126,7 +126,9 @@ def json_patch(patch: Mapping[str, Any]) -> dict[str, Json]:
 
 
 def _is_echo(entry: Mapping[str, Any]) -> bool:
-    """Return whether a list is too short only by its faulty items, of which each is told."""
+    """Return whether a list is too short only because of its faulty items, which have faults of their
+    own.
+    """
     given = entry["input"]
     is_short = entry["type"] == "too_short" and isinstance(given, Sequence)
     return is_short and len(given) > entry["ctx"]["actual_length"]

@@ -250,7 +250,9 @@ class StateModel:
         return made
 
     def edit(self, changes: Mapping[str, Any]) -> dict[str, Json]:
-        """Return what a person sets fields to, from Python values or JSON. Raise ValuesError."""
+        """Return the new values of fields that a person sets, from Python values or JSON. Raise
+        ValuesError.
+        """
         try:
             made = self.patch(changes)
         except ValuesError:
@@ -322,7 +324,7 @@ class StateModel:
         if errors:
             raise ValuesError(_joined(errors[:_MOST_ERRORS]), errors[:_MOST_ERRORS])
         values = {
-            # A default is no value of the type before it is read.
+            # A default is not a value of the type before it is read.
             name: (_kept if name in state.model_fields_set else _written)(
                 name, adapter, getattr(state, name)
             )

@@ -28,7 +28,7 @@ _DEEPEST: Final = 50
 
 
 class _WrittenSchema(GenerateJsonSchema):
-    """Generates the schema of what a type writes. A model writes all its fields and no others."""
+    """Generates the schema of a type's written form. A model writes all its fields and no others."""
 
     def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
         return _closed(super().model_schema(schema), is_whole=True)
@@ -153,7 +153,7 @@ def _objects(schema: Json) -> dict[str, frozenset[str]]:
 def _alternatives(
     schema: Json, definitions: Mapping[str, Json], depth: int = 0
 ) -> Iterator[Mapping[str, Json]]:
-    """Yield the schemas that a schema stands for, without references and unions."""
+    """Yield the alternatives of a schema, without references and unions."""
     if schema is False:
         return
     if not isinstance(schema, Mapping) or depth > _DEEPEST:
@@ -172,7 +172,7 @@ def _alternatives(
 
 
 def _member(schema: Mapping[str, Json], name: str) -> Json:
-    """Return the schema of what an object has under a name; False if it has no such name."""
+    """Return the schema of an object's member; False if it has no such name."""
     if "patternProperties" in schema:
         return True
     return schema.get("properties", {}).get(name, schema.get("additionalProperties", True))
@@ -233,7 +233,7 @@ def _described(place: _Place) -> str:
 
 
 def _hint(value: Json, place: _Place) -> str:
-    """Return what to write instead, if that can be told."""
+    """Return a hint what to write instead, if there is one."""
     accepted = place.kinds - {"null"}
     match value:
         case Mapping() if "object" in accepted:
@@ -258,7 +258,7 @@ def _read(text: str) -> Json:
 def _nearest(
     name: str, names: Mapping[str, Any] | frozenset[str], rest: Sequence[str], above: str = ""
 ) -> str:
-    """Return which name is probably meant, or those there are."""
+    """Return the name that is probably meant, or all names."""
     near = get_close_matches(name.replace("_", "").lower(), _folded(names), n=1, cutoff=0.7)
     if near:
         path = ".".join(filter(None, [above, _folded(names)[near[0]], *rest]))

@@ -166,7 +166,7 @@ def temporal_address() -> str:
 
 
 def temporal_config() -> ClientConnectConfig:
-    """Return how the environment, or the profile that it names, connects to Temporal.
+    """Return the connection to Temporal from the environment, or from the profile that it names.
 
     Raises SettingsError if a file that it names cannot be read, or has no such profile.
     """

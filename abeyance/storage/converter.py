@@ -108,7 +108,7 @@ _LACKED: Final = (
     (SettingsError, BlockedCode.STORAGE_UNAVAILABLE),
     (Unavailable, BlockedCode.STORAGE_UNAVAILABLE),
 )
-"""What a process lacked, by the type of its error: the first that fits."""
+"""The thing that a process lacked, by the type of its error: the first that fits."""
 _BY_NAME: Final = {kind.__name__: code for kind, code in _LACKED}
 
 
@@ -119,7 +119,7 @@ def storage_code(error: BaseException) -> BlockedCode:
 
 
 def unread_by(failure: Failure) -> tuple[BlockedCode, str] | None:
-    """Return what a worker lacked to read a run, and its words, by the failure of its workflow task."""
+    """Return the code and the message of what a worker lacked, from its failed workflow task."""
     while (code := _BY_NAME.get(failure.application_failure_info.type)) is None:
         if not failure.HasField("cause"):
             return None
@@ -319,7 +319,7 @@ def stamp_of(payload: Payload) -> wire.Stamp | None:
 
 @dataclass(slots=True)
 class StoredForUpdate:
-    """What one attempt to send an update has stored: blobs that nothing else refers to."""
+    """The blobs that one attempt to send an update has stored, and that nothing else refers to."""
 
     nonce: bytes
     deletions: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
@@ -329,7 +329,7 @@ class StoredForUpdate:
         return Payload(metadata={**payload.metadata, _NONCE: self.nonce}, data=payload.data)
 
     async def delete(self) -> None:
-        """Delete the blobs. What cannot be deleted now is deleted with its run."""
+        """Delete the blobs. A blob that cannot be deleted now is deleted with its run."""
         for delete in self.deletions:
             try:
                 await delete()
@@ -342,7 +342,7 @@ _UPDATE: Final[ContextVar[StoredForUpdate | None]] = ContextVar("_UPDATE", defau
 
 @contextmanager
 def storing_for_update() -> Iterator[StoredForUpdate]:
-    """Keep account of what is stored for an update, which may be refused."""
+    """Keep account of the blobs stored for an update, which may be refused."""
     stored = StoredForUpdate(secrets.token_bytes(16))
     token = _UPDATE.set(stored)
     try:

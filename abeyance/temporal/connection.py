@@ -191,7 +191,7 @@ async def register_search_attributes(temporal: TemporalClient) -> list[str]:
 
 
 async def retention(temporal: TemporalClient) -> timedelta:
-    """Return how long the namespace keeps ended runs."""
+    """Return the time for which the namespace keeps ended runs."""
     request = DescribeNamespaceRequest(namespace=temporal.namespace)
     try:
         response = await _called(temporal.workflow_service.describe_namespace, request)

@@ -111,7 +111,7 @@ def refusals(about: str) -> Iterator[None]:
 
 
 def no_namespace(error: RPCError) -> str | None:
-    """Return what to do about a namespace that is missing; None if the error is another one."""
+    """Return the remedy for a missing namespace; None if the error is another one."""
     if error.status != RPCStatusCode.NOT_FOUND or "namespace" not in error.message.lower():
         return None
     return (

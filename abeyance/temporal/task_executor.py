@@ -1,6 +1,6 @@
-"""Where workflow tasks run: short ones on the loop of the worker, all others in threads.
+"""The executor of workflow tasks: short ones run on the loop of the worker, all others in threads.
 
-The SDK gives every task to a thread, so that it notices one that hangs. A task of a run that is small and
+The SDK gives every task to a thread, so that it notices a hanging task. A task of a run that is small and
 in memory takes a millisecond or two, and the way to a thread and back a third of that
 (docs/internals/adr/0019-short-tasks-run-on-the-loop.md).
 """

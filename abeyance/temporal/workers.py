@@ -147,7 +147,7 @@ async def _served(
             for beat in beats
         )
 
-    # A worker that has just started has polled, and not told anything yet.
+    # A worker that has just started has polled, but sent no heartbeat yet.
     alive += [
         LiveWorker(
             identity=poller.identity,
@@ -189,7 +189,7 @@ class Service:
 
 
 async def service(temporal: TemporalClient, task_queue: str) -> Service:
-    """Return how a task queue is served. Raises Unavailable, within some seconds."""
+    """Return the service of a task queue. Raises Unavailable, within some seconds."""
     (workers, deployment), unregistered, failing = await asyncio.gather(
         _served(temporal, task_queue),
         _unregistered(temporal),
@@ -330,7 +330,7 @@ def process_runtime(metrics_address: str | None = None) -> Runtime:
 
 
 def _lease(beat: WorkerHeartbeat) -> timedelta:
-    """Return how long a worker counts after a heartbeat, by the distance of its last two."""
+    """Return the time for which a worker counts after a heartbeat, by the distance of its last two."""
     interval = beat.elapsed_since_last_heartbeat.ToTimedelta()
     return _MISSED_BEATS * max(interval, _HEARTBEAT) if interval else _POLL_INTERVAL
 
@@ -346,7 +346,7 @@ async def _pollers(temporal: TemporalClient, task_queue: str) -> Sequence[Poller
 
 
 async def _deployment(temporal: TemporalClient, task_queue: str) -> WorkerDeploymentInfo:
-    """Return what Temporal knows of the versions of a task queue's workers; nothing without versions."""
+    """Return the versions of a task queue's workers as Temporal knows them; empty without versions."""
     question = DescribeWorkerDeploymentRequest(
         namespace=temporal.namespace, deployment_name=task_queue
     )

@@ -30,7 +30,7 @@ from abeyance.views import (
 )
 
 _LONGEST_WAIT: Final = 100 * 365 * 86_400.0
-"""In seconds of the run's clock, which cannot be moved for ever."""
+"""In seconds of the run's clock, which cannot be moved without end."""
 
 
 class InMemoryReader(CommandedRun):

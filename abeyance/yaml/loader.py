@@ -28,7 +28,7 @@ _ITEMS: Final[dict[str | int, Any]] = {
     "edges": [START, END],
     "rules": {"id": "", "when": {}, "then": []},
 }
-"""What stands for an item that cannot be parsed, by its list."""
+"""The placeholder of an item that cannot be parsed, by its list."""
 
 
 def load(path: str | os.PathLike[str]) -> Graph:
@@ -77,8 +77,8 @@ def _loaded(file: Path, around: tuple[Path, ...]) -> Graph:
 def _form(document: Document, faults: Faults) -> GraphForm | None:
     """Parse a document, and record the faults of its form; None if that is not possible.
 
-    What has faults is left out, so that those of the graph are found beside them: keys, and then items
-    of a list that lack a key.
+    Faulty parts are left out, so that faults of the graph are found in the same pass: keys, and then
+    items of a list that lack a key.
     """
     data = copy.deepcopy(document.data)
     for leave_out in (_without_keys, _without_items):

@@ -1,7 +1,7 @@
 """Form of a graph in YAML: models of its keys, and the JSON Schema for editors.
 
-Nothing is converted: a number in quotes is a string. What depends on the whole graph (an edge to an
-unknown node, a default answer that does not fit) is checked by the graph.
+Nothing is converted: a number in quotes is a string. The graph checks faults that depend on the whole (an
+edge to an unknown node, a default answer that does not fit).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ OnTimeout: TypeAlias = Annotated[
 
 
 class ShownForm(Form):
-    """What a person is shown. In the texts, `{field}` is filled with a value of the run."""
+    """The content that a person sees. In its texts, `{field}` is filled with a value of the run."""
 
     prompt: str | None = None
     reason: Any = None
@@ -80,7 +80,7 @@ class ShownForm(Form):
 
 
 class QuestionForm(TermsForm, ShownForm):
-    """What a person is asked, until when, and what a yes takes."""
+    """A question to a person, its deadline, and the conditions of a yes."""
 
     requested_capability: str | None = None
     timeout: Span | None = None
@@ -266,7 +266,7 @@ ActionForm: TypeAlias = Annotated[
 
 
 class RuleForm(Form):
-    """What is to be done after a visit for which a condition holds."""
+    """The actions after a visit for which a condition holds."""
 
     id: str
     when: Annotated[

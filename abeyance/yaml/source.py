@@ -296,7 +296,7 @@ class Faults:
         self._has_lost_a_node = self._has_lost_a_node or (place[0] == "nodes" and not named)
 
     def is_lost(self, place: Place) -> bool:
-        """Return True if an item is left out of the form, and another stands for it."""
+        """Return True if an item is left out of the form, and a placeholder takes its place."""
         return place in self._lost
 
     def subject(self, label: str, place: Place) -> None:

@@ -73,7 +73,7 @@ class InOrderWorkflowRunner(WorkflowRunner):
 
 
 def telling(seeds: list[int], det: WorkflowInstanceDetails) -> WorkflowInstanceDetails:
-    """Return the details of a run that is told of resets: `seeds` are those that it got by them.
+    """Return the details of a run that hears of resets: `seeds` are the random seeds that resets gave it.
 
     The SDK calls what `register_random_seed_callback` has registered after the signals and updates of the
     same task, and not at all in the first task, when nothing is registered yet.
@@ -167,7 +167,7 @@ class InOrderWorkflowInstance(WorkflowInstance):
         completion.failed.failure.application_failure_info.SetInParent()
         return completion
 
-    # What the SDK hands over and wants back here is of classes that it does not show.
+    # The SDK passes and expects objects of private classes here.
     def get_serialization_context(self, command_info: Any) -> SerializationContext | None:
         return self._inner.get_serialization_context(command_info)
 
