@@ -40,7 +40,7 @@ def seconds(value: object) -> float:
         message = f"{shown} is not a duration: write {forms}"
         raise ValueError(message)
     if abs(length) > _LONGEST:
-        message = f"{shown} is longer than 100 years: leave out the timeout to wait for ever"
+        message = f"{shown} is longer than 100 years: leave out the timeout to wait forever"
         raise ValueError(message)
     return length
 

@@ -457,7 +457,7 @@ def database_file(url: str) -> Path | None:
         return Path(path)
     scheme = url.partition(":")[0] if "://" in url else ""
     if scheme not in ("postgresql", "postgresql+psycopg"):
-        named = f"{scheme}://... is no database of the records" if scheme else "it is not a URL"
+        named = f"{scheme}://... is not a database of the records" if scheme else "it is not a URL"
         raise ValueError(f"{named}; write sqlite:///path or postgresql://user:password@host/name")
     try:
         parts = urlsplit(url)

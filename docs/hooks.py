@@ -3,7 +3,7 @@
 mkdocs calls `on_files` and `on_page_markdown`. The HTTP reference is written from the OpenAPI document,
 which the API makes of its own code. A link that leaves `docs/` leads to a page with the text of that
 file, so that a reader of the site needs nothing else.
-"""  # noqa: INP001 this folder is no package
+"""  # noqa: INP001 this folder is not a package
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def modules_after(*imports: str) -> set[str]:
 def test_each_link_is_relative_and_leads_to_a_real_folder_at_the_top(folder: str) -> None:
     link = ROOT / "abeyance" / folder
 
-    assert link.is_symlink(), f"{link} is no link: was it checked out with core.symlinks=false?"
+    assert link.is_symlink(), f"{link} is not a link: was it checked out with core.symlinks=false?"
     assert link.readlink() == Path("..") / folder
     assert link.resolve() == ROOT / folder
     assert (ROOT / folder / "__init__.py").is_file()

@@ -102,11 +102,11 @@ def remembered(value: object, schema: Json, errors: DeclarationErrors) -> core.R
         if name not in fields:
             listed = ", ".join(map(repr, fields)) or "none"
             errors.note(
-                f"{label} names {name!r}, which is no argument of the tool; there are {listed}"
+                f"{label} names {name!r}, which is not an argument of the tool; there are {listed}"
             )
     for name in value.below:
         if name in fields and not _is_number(fields[name], schema):
-            errors.note(f"{label}, below=: the argument {name!r} is no number, and has no bound")
+            errors.note(f"{label}, below=: the argument {name!r} is not a number, and has no bound")
     if len(errors.faults) > before:
         return None
     return core.Remember(

@@ -290,7 +290,7 @@ class ForeignAgent(Agent):
             try:
                 parts.append(self._output_part(taken.output, unused_id))
             except PydanticSerializationError as error:
-                message = f"the output of the agent {self.name!r} is no JSON: {error}"
+                message = f"the output of the agent {self.name!r} is not JSON: {error}"
                 raise AgentFailed(FailureCode.NODE_FAILED, message) from error
         if (fault := why_not_json(taken.state)) is not None:
             raise self._not_stored(fault)

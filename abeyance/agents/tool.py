@@ -194,13 +194,13 @@ async def _preview(tool: Tool, context: ToolContext, arguments: Mapping[str, Jso
 
 def _preview_fault(made: Json) -> str | None:
     if not isinstance(made, Mapping) or not isinstance(made.get("summary"), str):
-        return "is no mapping with a text under 'summary'"
+        return "is not a mapping with a text under 'summary'"
     if unknown := sorted(made.keys() - {*_PREVIEW_KEYS}):
         return f"has {', '.join(map(repr, unknown))}: it may have {', '.join(_PREVIEW_KEYS)}"
     if not isinstance(made.get("diff"), str | None):
-        return "has a diff that is no text"
+        return "has a diff that is not text"
     if not isinstance(made.get("table"), list | None):
-        return "has a table that is no list of rows"
+        return "has a table that is not a list of rows"
     if (bytes_ := size(made)) > _MAX_PREVIEW_BYTES:
         return f"takes {bytes_} bytes, and may take {_MAX_PREVIEW_BYTES}: show a part of it"
     return None

@@ -264,7 +264,7 @@ def _preview(
         own.schema.get("properties", {}).keys() - arguments.schema.get("properties", {}).keys()
     )
     faults.extend(
-        f"preview= takes {name!r}, which is no argument of the tool: remove it"
+        f"preview= takes {name!r}, which is not an argument of the tool: remove it"
         for name in sorted(unknown)
     )
     return Preview(function=function, arguments=own)
@@ -277,7 +277,7 @@ def _prompt_faults(prompt: str | None, schema: Json) -> Iterator[str]:
     listed = ", ".join(map(repr, declared)) or "none"
     for path in dict.fromkeys(paths(prompt)):
         if path.partition(".")[0] not in declared:
-            yield f"prompt= shows {{{path}}}, which is no argument of the tool; there are {listed}"
+            yield f"prompt= shows {{{path}}}, which is not an argument of the tool; there are {listed}"
 
 
 def _policy_faults(approve: object, on_unknown: object, max_result: object) -> Iterator[str]:

@@ -40,7 +40,7 @@ class Budget:
         time: Time that the turns and calls take together, without waiting for people or for a worker.
         turns: Turns of the models. With `turns` in its budget, an agent has no `max_turns`.
         requested_capability: The capability that the approver must have.
-        timeout: How long the question waits; None for ever.
+        timeout: How long the question waits; None forever.
         on_timeout: `halt` ends the run, `stop` fails the agent, and `{"default": answer}` answers. A
             default that no longer raises the budget stops the agent.
         terms: Those of `TermsOptions`, such as `assignees`, `priority`, `remind` and `escalate`.

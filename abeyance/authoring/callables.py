@@ -165,7 +165,7 @@ async def _in_thread(function: partial[Any]) -> Any:
         try:
             return function()
         except StopIteration as error:
-            # A future cannot carry it: its awaiter would wait for ever.
+            # A future cannot carry it: its awaiter would wait forever.
             raise RuntimeError(
                 f"{function.func!r} raised StopIteration: next() was called on an empty iterator"
             ) from error

@@ -238,7 +238,7 @@ class Graph:
         answer; without both, any JSON value is accepted. `requested_capability` is the capability that
         the approver must have; `{field}` in it is filled once, when the question opens, and must be a
         read-only field of the state, or one that `from_input=True` allows whoever starts a run to set.
-        `timeout` None waits for ever; `on_timeout` is `halt`, `goto:<node>` or `{"default": answer}`.
+        `timeout` None waits forever; `on_timeout` is `halt`, `goto:<node>` or `{"default": answer}`.
         `terms` are those of `TermsOptions`: `assignees`, `quorum`, `remind` and so on.
         """
         label = f"the interrupt {name!r}"

@@ -90,7 +90,7 @@ class Interrupt(Exception):
     the approver, and `payload` is opaque data for the approver's program. `response` is the type of the
     answer: a pydantic model, a type, a Literal, or a JSON Schema; None accepts any JSON value.
     `requested_capability` is the capability that the approver must have. `timeout` is relative,
-    `deadline` a datetime with a time zone; without both the interrupt waits for ever. `on_timeout` is
+    `deadline` a datetime with a time zone; without both the interrupt waits forever. `on_timeout` is
     `halt`, `goto:<node>` or `{"default": answer}`. `process` names the part of the visit that asks, if
     it has several. `state` is private to the visit, which reads it as `ctx.saved_state`. `terms` are
     those of `TermsOptions`: `assignees`, `quorum`, `remind` and so on.

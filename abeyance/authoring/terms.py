@@ -193,7 +193,7 @@ def _lowered(form: TermsForm, label: str, errors: DeclarationErrors, *, fills: b
         of = people(wanted.of, f"{label}, quorum, of=", errors, fills=fills)
         quorum = core.Quorum(count=wanted.count, of=of, veto=wanted.veto)
     if form.hold is not None and not 0 < form.hold < math.inf:
-        errors.note(f"{label}, hold=: {form.hold:g} s is no length of time: write '10m'")
+        errors.note(f"{label}, hold=: {form.hold:g} s is not a length of time: write '10m'")
     return Terms(
         assignees=people(_listed(form.assignees), f"{label}, assignees=", errors, fills=fills),
         assignees_only=form.assignees_only is True,
@@ -219,7 +219,7 @@ def _nobody(terms: Terms) -> Iterator[str]:
         yield "assignees_only=True: the question is for nobody: name its assignees="
     elif not people:
         yield (
-            "quorum, of=: nobody of them is in assignees=, so with assignees_only=True nobody may answer"
+            "quorum, of=: none of them is in assignees=, so with assignees_only=True nobody may answer"
         )
     elif terms.quorum is not None and terms.quorum.count > len(people):
         yield (
@@ -235,7 +235,7 @@ def time_faults(label: str, question: InterruptSpec, *, has_deadline: bool) -> I
         yield f"{label} has a timeout of {fault}: it must be positive and finite"
     for each in terms.remind:
         if _is_nothing(each):
-            yield f"{label}, remind=: {_shown(each)} is no length of time: write '1d' or '-2h'"
+            yield f"{label}, remind=: {_shown(each)} is not a length of time: write '1d' or '-2h'"
         elif core.is_negative(each) and not has_deadline:
             yield (
                 f"{label}, remind=: {_shown(each)} is before the deadline, and the question has none: "
@@ -271,7 +271,7 @@ def approval_fault(question: InterruptSpec) -> str | None:
     if not options or _can_be_approved(question.response_schema):
         return None
     return (
-        f"has {' and '.join(options)}, and its answer is no yes or no: use response=bool, or a model "
+        f"has {' and '.join(options)}, and its answer is not a yes or no: use response=bool, or a model "
         "with a field `approved: bool` that is not True by default"
     )
 
@@ -345,7 +345,7 @@ def _not_by(
             _note_template(name, f"{label}, not_by=", errors, fills=fills)
         elif name.startswith("@") and name != core.STARTER:
             errors.note(
-                f"{label}, not_by=: {name!r} is no rule: write {core.STARTER!r}, or the name of a "
+                f"{label}, not_by=: {name!r} is not a rule: write {core.STARTER!r}, or the name of a "
                 "question"
             )
     return names

@@ -106,7 +106,7 @@ def message_signalled(value: Any, now: datetime, made_id: str) -> events.Message
             now=now,
             message=events.Message(message_id=made_id, text=str(value)[:200], sender="temporal"),
             signalled=True,
-            fault=f"The signal is no message: {place or 'it'}: {first['msg']}.",
+            fault=f"The signal is not a message: {place or 'it'}: {first['msg']}.",
         )
     return message_sent(order, now, made_id, signalled=True)
 

@@ -66,7 +66,7 @@ def narrowed(filters: F, page: Request) -> F:
 def _path(text: str) -> str:
     if _PATH.fullmatch(text) is None:
         message = (
-            f"{truncate(text, 100)!r} is no field of a question: write reason, payload, preview or "
+            f"{truncate(text, 100)!r} is not a field of a question: write reason, payload, preview or "
             "answer, and the names that lead to it after dots, such as reason.amount"
         )
         raise ValueError(message)

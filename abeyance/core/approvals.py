@@ -244,7 +244,7 @@ def offered(entry: Interrupt) -> Remember | None:
 
 def _why_never(entry: Interrupt) -> str | None:
     if entry.kind != "approval":
-        return "it is no approval of a tool call"
+        return "it is not an approval of a tool call"
     if entry.remember is None:
         return "its author lets nobody remember an approval of this tool"
     if is_restricted(entry.terms):

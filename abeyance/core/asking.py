@@ -210,7 +210,7 @@ def _fault(
             case GoTo(node=node) if node not in interrupts.ways_out(state, visit.scope):
                 return failed(
                     f"the interrupt {name!r} of {visit.node!r} would go to {node!r} at its deadline, "
-                    f"which is no node of {graph.name!r} that can be gone to",
+                    f"which is not a node of {graph.name!r} that can be gone to",
                     FailureCode.UNKNOWN_NODE,
                 )
             case _:

@@ -174,7 +174,7 @@ def warnings(state: RunState, entry: Interrupt) -> list[str]:
     lost = (name for name in terms.not_by if not _is_known(state, visit, name))
     return [
         *found,
-        *(f"not_by names {name!r}, which is asked no more: it bars nobody" for name in lost),
+        *(f"not_by names {name!r}, which is no longer asked: it bars nobody" for name in lost),
     ]
 
 

@@ -54,8 +54,8 @@ def _known_event(pattern: str) -> str:
     nearest = get_close_matches(pattern, EVENTS, n=1, cutoff=0.8)
     meant = f" (did you mean {nearest[0]!r}?)" if nearest else ""
     raise ValueError(
-        f"{pattern!r} is no event that anybody can be notified of{meant}: a rule can name the facts in "
-        "docs/reference/events.md, the end of a run as run.failed, and user.<name>"
+        f"{pattern!r} is not an event that anybody can be notified of{meant}: a rule can name the facts "
+        "in docs/reference/events.md, the end of a run as run.failed, and user.<name>"
     )
 
 
@@ -397,7 +397,7 @@ def _secret_faults(place: Place, name: str) -> Iterator[_Fault]:
     elif not is_secret(secret):
         yield (
             place,
-            f"{name} is no secret of a webhook: use whsec_ and {_SHORTEST_SECRET} bytes in base64",
+            f"{name} is not a secret of a webhook: use whsec_ and {_SHORTEST_SECRET} bytes in base64",
         )
 
 

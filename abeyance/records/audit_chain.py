@@ -205,7 +205,7 @@ def _read(line: bytes, key: VerifyingKey | None) -> tuple[dict[str, Any], str | 
         case {"n": int(), "prev": str() | None, "type": str()}:
             pass
         case _:
-            return content, "it is no line of an audit"
+            return content, "it is not a line of an audit"
     if key is not None:
         if "signature" not in content:
             return content, "it is not signed"

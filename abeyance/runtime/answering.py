@@ -31,8 +31,8 @@ from abeyance.wire import GivenAnswer, TakenAnswer
 _OF_CALLS: Final = ("arguments", "reason", "remember", "result")
 """The fields that the answer to an approval of a tool call may have beside `approved`."""
 _NO_CALL: Final = (
-    "this question is no approval of a tool call, and its answer has no such field: leave it out, or say "
-    "it in the `note`"
+    "this question is not an approval of a tool call, and its answer has no such field: leave it out, or "
+    "say it in the `note`"
 )
 
 

@@ -222,7 +222,7 @@ class _Comparison:
             self.add(
                 path,
                 BlockedCode.TARGET_UNKNOWN,
-                f"{path[-1]!r} may choose {target!r}, which is no target of it in the run's graph",
+                f"{path[-1]!r} may choose {target!r}, which is not a target of it in the run's graph",
                 "choose only the older targets until the run has ended, or give the node with the new "
                 "targets another name",
             )

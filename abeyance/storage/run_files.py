@@ -49,12 +49,14 @@ async def store(
     """
     if not 0 < len(name) <= _NAME_CHARS or visible(name) != name or "/" in name or "\n" in name:
         raise Fatal(
-            f"{truncate(repr(name), _NAME_CHARS)} is no name of a file: give 1 to {_NAME_CHARS} visible "
-            "characters without a slash"
+            f"{truncate(repr(name), _NAME_CHARS)} is not a name of a file: give 1 to {_NAME_CHARS} "
+            "visible characters without a slash"
         )
     type_ = type_ or mimetypes.guess_type(name)[0] or UNKNOWN_TYPE
     if not _TYPE.fullmatch(type_):
-        raise Fatal(f"the type {type_!r} of the file {name!r} is no media type, such as image/png")
+        raise Fatal(
+            f"the type {type_!r} of the file {name!r} is not a media type, such as image/png"
+        )
     if len(data) > MAX_BYTES:
         raise Fatal(
             f"the file {name!r} has {len(data)} bytes, and at most {MAX_BYTES} can be stored: store it "

@@ -254,8 +254,8 @@ _FOLLOWS: Final = re.compile(
 )
 """Faults that may only follow from what was left out anywhere."""
 _FOLLOWS_HERE: Final = re.compile(
-    r"has no prompt|but no timeout|the question has none|needs calendar=|is no yes or no|is for nobody|"
-    r"gets no value for"
+    r"has no prompt|but no timeout|the question has none|needs calendar=|is not a yes or no|"
+    r"is for nobody|gets no value for"
 )
 """Faults that may only follow from a key that was left out of the same part."""
 

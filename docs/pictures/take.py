@@ -6,7 +6,7 @@
 It starts `abeyance dev` on free ports with the graph below, brings runs into every state that the page
 shows, and writes the pictures beside this file. Look at them before you commit them: Temporal's UI
 changes from version to version, and with it what is named here.
-"""  # noqa: INP001 this folder is no package
+"""  # noqa: INP001 this folder is not a package
 
 from __future__ import annotations
 

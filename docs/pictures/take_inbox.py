@@ -6,7 +6,7 @@
 It starts `abeyance dev` on free ports with the graphs below. Each page is taken on a laptop and on a
 phone, light and dark, as `FOLDER/<page>-<width>-<scheme>.png`; without a folder, only the pictures of the
 documentation are taken, and written beside this file.
-"""  # noqa: INP001 this folder is no package
+"""  # noqa: INP001 this folder is not a package
 
 from __future__ import annotations
 

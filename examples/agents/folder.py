@@ -28,7 +28,7 @@ def inside(name: str) -> Path:
     """A file of the folder. Raises ValueError for whatever is outside, links that lead there too."""
     path = (folder() / name).resolve()
     if not path.is_relative_to(folder()) or path == folder() or path.is_dir():
-        raise ValueError(f"{name!r} is no file of the folder")
+        raise ValueError(f"{name!r} is not a file of the folder")
     return path
 
 

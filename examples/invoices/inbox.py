@@ -50,7 +50,7 @@ class Supplier(BaseModel):
 
 
 class Unreadable(BaseModel):
-    """A file that is no readable invoice, and why."""
+    """A file that is not a readable invoice, and why."""
 
     model_config = ConfigDict(frozen=True)
 

@@ -154,5 +154,5 @@ async def test_an_output_that_is_no_json_is_named() -> None:
     run = await started(offering(lambda _: {"text": "x"}, lambda _: object()))
 
     assert run.status == "failed"
-    assert "the output of the agent 'offer' is no JSON" in (run.reason or "")
+    assert "the output of the agent 'offer' is not JSON" in (run.reason or "")
     assert "'object'" in (run.reason or "")

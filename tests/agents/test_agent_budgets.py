@@ -109,7 +109,7 @@ async def test_the_terms_of_a_question_are_those_of_a_budget_too() -> None:
             Budget(turns=2, timeout="1h", on_timeout={"default": {"raise_to": {"turns": 1}}}),
             "1 is less than the minimum of 2",
         ),
-        (Budget(turns=1, quorum=2), "has quorum, and its answer is no yes or no"),
+        (Budget(turns=1, quorum=2), "has quorum, and its answer is not a yes or no"),
         (Budget(turns=1, requested_capability="a b"), "requests the capability 'a b'"),
         (Budget(turns=1, timeout="2bd"), "needs calendar="),
     ],

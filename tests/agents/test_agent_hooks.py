@@ -12,7 +12,7 @@ from abeyance import AfterToolCall, Agent, BeforeToolCall, Principal, ToolContex
 
 
 class Approval:
-    """Asks before each call, and trusts for ever who says `t`."""
+    """Asks before each call, and trusts forever who says `t`."""
 
     name = "approval"
 

@@ -160,11 +160,11 @@ async def test_a_preview_that_fails_before_the_call_voids_the_approval_each_time
 @pytest.mark.parametrize(
     ("made", "error"),
     [
-        ("all is well", "the preview is no mapping with a text under 'summary'"),
-        ({"summary": 1}, "the preview is no mapping with a text under 'summary'"),
+        ("all is well", "the preview is not a mapping with a text under 'summary'"),
+        ({"summary": 1}, "the preview is not a mapping with a text under 'summary'"),
         ({"summary": "s", "extra": 1}, "the preview has 'extra': it may have summary, diff, table"),
-        ({"summary": "s", "diff": 1}, "the preview has a diff that is no text"),
-        ({"summary": "s", "table": "t"}, "the preview has a table that is no list of rows"),
+        ({"summary": "s", "diff": 1}, "the preview has a diff that is not text"),
+        ({"summary": "s", "table": "t"}, "the preview has a table that is not a list of rows"),
         ({"summary": "s" * 70_000}, "the preview takes 70014 bytes, and may take 64000"),
         ({"summary": object()}, "the preview failed: "),
         (Interrupt("sure"), "the preview failed: it asks, which a preview cannot"),

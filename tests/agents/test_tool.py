@@ -242,11 +242,11 @@ WEEK = Remember(most="7d")
         ({"approve": False, "remember": WEEK}, "remember= has no effect without an approval"),
         ({"approve": False, "decisions": ["approve"]}, "decisions= has no effect without an"),
         ({"preview": lambda amount: {}}, "is invalid: use an async function of the arguments"),
-        ({"preview": _of_another}, "preview= takes 'currency', which is no argument"),
+        ({"preview": _of_another}, "preview= takes 'currency', which is not an argument"),
         ({"decisions": []}, "decisions=: none given: use some of approve, edit"),
         ({"decisions": ["maybe"]}, "decisions=: 'maybe' given: use some of"),
-        ({"remember": Remember(most="7d", same=["who"])}, "names 'who', which is no argument"),
-        ({"remember": Remember(most="7d", below={"to": 3})}, "'to' is no number"),
+        ({"remember": Remember(most="7d", same=["who"])}, "names 'who', which is not an argument"),
+        ({"remember": Remember(most="7d", below={"to": 3})}, "'to' is not a number"),
         ({"remember": "7d"}, "use Remember(most='7d'"),
         ({"remember": WEEK, "quorum": 2}, "no effect with quorum="),
         ({"remember": WEEK, "hold": "5m"}, "no effect with quorum="),
@@ -262,8 +262,8 @@ def test_a_prompt_shows_only_arguments_of_the_tool() -> None:
     def pay(amount: int, payee: Payee) -> None: ...
 
     assert declared_with(pay, approve=True, prompt="Pay {amont} to {payee.name}, {to.iban}?") == (
-        "prompt= shows {amont}, which is no argument of the tool; there are 'amount', 'payee'",
-        "prompt= shows {to.iban}, which is no argument of the tool; there are 'amount', 'payee'",
+        "prompt= shows {amont}, which is not an argument of the tool; there are 'amount', 'payee'",
+        "prompt= shows {to.iban}, which is not an argument of the tool; there are 'amount', 'payee'",
     )
     assert tool(approve=True, prompt="Pay {amount:,.2f} to {payee.iban}? {{sic}}")(pay).approve
 

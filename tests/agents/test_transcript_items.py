@@ -51,7 +51,7 @@ def test_a_conversation_is_shown_in_the_order_in_which_it_was_held() -> None:
         ModelRequest(
             parts=[
                 ToolReturnPart("pay", {"paid": 5}, "c1"),
-                ToolReturnPart("note", "That is no JSON.", "c2", outcome="retried"),
+                ToolReturnPart("note", "That is not JSON.", "c2", outcome="retried"),
                 user_part(steering),
             ]
         ),
@@ -86,7 +86,7 @@ def test_a_conversation_is_shown_in_the_order_in_which_it_was_held() -> None:
             "turn": 2,
             "tool": "note",
             "call_id": "c2",
-            "result": "That is no JSON.",
+            "result": "That is not JSON.",
             "outcome": "retried",
         },
         {"role": "user", "turn": 2, "text": "Be <quick>.", "sender": "alice", "message_id": "m-1"},

@@ -18,7 +18,7 @@ from abeyance.temporal.connection import connect_temporal
 
 @asynccontextmanager
 async def something_else() -> AsyncIterator[str]:
-    """The address of a server that is no Temporal."""
+    """The address of a server that is not Temporal."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(10)

@@ -75,7 +75,7 @@ async def guarded(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Async
 
 
 def made_by_hand(head: dict[str, Any], secret: bytes = b"", **changed: Any) -> dict[str, str]:
-    """A token as only an attacker writes it, signed by a text that is no secret."""
+    """A token as only an attacker writes it, signed by a text that is not a secret."""
     parts = [json.dumps(part).encode() for part in (head, claims_of(**changed))]
     body = b".".join(base64.urlsafe_b64encode(part).rstrip(b"=") for part in parts)
     seal = hmac.digest(secret, body, "sha256") if secret else b""

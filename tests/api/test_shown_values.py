@@ -1,5 +1,5 @@
-"""A value as it is shown is sent back unchanged, and is no edit: by every way to answer, at every kind of
-question, of every type that an answer may have.
+"""A value that is sent back as it was shown is no edit: by every way to answer, for every kind
+of question, and for every type of an answer.
 """
 
 from __future__ import annotations

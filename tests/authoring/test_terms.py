@@ -174,11 +174,11 @@ def test_a_question_that_names_no_terms_has_none() -> None:
         ({"priority": "urgent"}, "priority= should be 'high', 'normal' or 'low', not 'urgent'"),
         ({"risk": 101}, "risk= should be less than or equal to 100, not 101"),
         ({"remind": ["soon"]}, "remind=: 'soon' is not a duration"),
-        ({"hold": 0, "response": bool}, "hold=: 0 s is no length of time: write '10m'"),
-        ({"hold": -60, "response": bool}, "hold=: -60 s is no length of time"),
+        ({"hold": 0, "response": bool}, "hold=: 0 s is not a length of time: write '10m'"),
+        ({"hold": -60, "response": bool}, "hold=: -60 s is not a length of time"),
         (
             {"not_by": ["@start"]},
-            "not_by=: '@start' is no rule: write '@starter', or the name of a",
+            "not_by=: '@start' is not a rule: write '@starter', or the name of a",
         ),
         ({"escalate": "2d"}, "escalate= should be a mapping, not '2d'"),
         ({"escalate": Escalation(after="2d")}, "names nobody: set to= or requested_capability="),
@@ -190,11 +190,11 @@ def test_a_question_that_names_no_terms_has_none() -> None:
         ),
         (
             {"quorum": 2, "response": None},
-            "has quorum, and its answer is no yes or no: use response=",
+            "has quorum, and its answer is not a yes or no: use response=",
         ),
         (
             {"hold": "1m", "response": str},
-            "has hold, and its answer is no yes or no: use response=",
+            "has hold, and its answer is not a yes or no: use response=",
         ),
         (
             {"hold": "1m", "quorum": 2, "response": Careless},
@@ -221,14 +221,14 @@ def test_a_question_that_names_no_terms_has_none() -> None:
         ),
         (
             {"assignees": "ada", "assignees_only": True, "quorum": Quorum(1, of=["bob"])},
-            "nobody of them is in assignees=",
+            "none of them is in assignees=",
         ),
         ({"timeout": "2bd"}, "2bd needs calendar=: write calendar='DE-BY', or a Calendar"),
         ({"remind": "3bh"}, "3bh needs calendar="),
         ({"escalate": Escalation(after="1bd", to="ada")}, "1bd needs calendar="),
         ({"remind": "-2h"}, "remind=: -7200 s is before the deadline, and the question has none"),
-        ({"remind": "0s"}, "remind=: 0 s is no length of time: write '1d' or '-2h'"),
-        ({"remind": "0bd"}, "remind=: 0bd is no length of time"),
+        ({"remind": "0s"}, "remind=: 0 s is not a length of time: write '1d' or '-2h'"),
+        ({"remind": "0bd"}, "remind=: 0bd is not a length of time"),
         (
             {"escalate": Escalation(after="-1d", to="ada")},
             "escalate=, after=-86400 s: it must be positive and finite",
@@ -282,7 +282,7 @@ def test_what_is_a_yes_or_no_can_be_voted_on_and_held(response: Any) -> None:
 
 
 def test_a_question_of_code_that_nobody_can_approve_takes_no_votes() -> None:
-    with pytest.raises(Fatal, match="has quorum, and its answer is no yes or no"):
+    with pytest.raises(Fatal, match="has quorum, and its answer is not a yes or no"):
         lowered(Interrupt("ask", response=str, quorum=2))
 
 

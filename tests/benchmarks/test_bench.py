@@ -27,7 +27,7 @@ def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
         env={**os.environ, "PYTHONPATH": str(_ROOT)},
         capture_output=True,
         text=True,
-        # It is no benchmark of the machine, which may be busy.
+        # It is not a benchmark of the machine, which may be busy.
         timeout=300,
         check=False,
     )

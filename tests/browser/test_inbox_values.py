@@ -1,4 +1,4 @@
-"""What people see in the inbox is what is, and what they send untouched is no edit."""
+"""What people see in the inbox is what is, and what they send untouched is not an edit."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_a_time_is_picked_in_the_zone_of_the_reader_and_sent_with_one(
         page.says("article small", "In your own time zone.")
         page.driver.execute_script(TYPE, page.field("At"), "2026-12-24T05:30")
         page.says(".changes", "2026-12-24T10:30:00.000Z (Dec 24, 2026, 5:30")
-        # What is as it was before is no edit.
+        # What is as it was before is not an edit.
         page.driver.execute_script(TYPE, page.field("At"), "2026-12-24T04:00:00")
         until(lambda: page.texts(".changes") == [""], "no changes")
         page.driver.execute_script(TYPE, page.field("At"), "")

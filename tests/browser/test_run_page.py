@@ -93,7 +93,7 @@ def test_a_run_is_paused_resumed_sent_a_message_and_cancelled(tmp_path: Path) ->
         page.press("Pause")
         page.says("details.menu [role=alert]", "The service cannot be reached")
         driver.delete_network_conditions()
-        # It is no fault of the page, whose log is read once.
+        # It is not a fault of the page, whose log is read once.
         driver.get_log("browser")
         httpx.post(f"{running.api}/runs/{run_id}/messages", json={"text": "Well?"})
         page.says("section p", "1 unread")

@@ -73,7 +73,7 @@ REFUSED: list[tuple[list[str], str, str]] = [
     ),
     (["inbox", "--before", "soon"], "invalid_body", "a time is text such as"),
     (["approvals", "--outcome", "won"], "invalid_body", "won"),
-    (["approvals", "--fields", "amount"], "invalid_body", "'amount' is no field of a question"),
+    (["approvals", "--fields", "amount"], "invalid_body", "'amount' is not a field of a question"),
     (["approvals", "--from", "soon"], "invalid_body", "a time is text such as"),
 ]
 

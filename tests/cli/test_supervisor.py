@@ -1,4 +1,4 @@
-"""A program is started again when it dies, but not for ever, and ends with whoever started it."""
+"""A program is started again when it dies, but not forever, and ends with whoever started it."""
 
 import asyncio
 import os

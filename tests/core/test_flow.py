@@ -150,7 +150,7 @@ def test_a_bad_patch_fails_the_visit_and_changes_nothing() -> None:
     assert (run.values, run.state.root.version) == ({"x": 1}, 1)
 
 
-# round and round, but not for ever
+# round and round, but not forever
 
 
 def test_a_loop_without_people_is_bounded() -> None:

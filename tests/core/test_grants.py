@@ -153,7 +153,7 @@ def test_a_yes_to_a_question_that_is_no_approval_of_a_call_cannot_be_remembered(
     refusal = run.refused_answer("ask", YES, principal=ADA)
 
     assert refusal.code is Code.NOT_REMEMBERABLE
-    assert "no approval of a tool call" in refusal.message
+    assert "not an approval of a tool call" in refusal.message
 
 
 def test_a_field_of_the_authors_may_have_the_name_of_what_is_remembered() -> None:

@@ -124,7 +124,7 @@ def test_votes_that_had_changed_a_call_do_not_change_another_that_is_asked_about
 
 def test_a_question_whose_answer_could_not_be_read_says_why_as_text() -> None:
     run = Drive(chain("work"))
-    why = "'x' is no number"
+    why = "'x' is not a number"
     run.ask("work", replace(asked("amount", prompt="How much?"), misfit=why))
 
     entry = run.open("amount")

@@ -136,7 +136,7 @@ def test_an_answer_that_misses_its_schema_is_told_where() -> None:
     run = asking(schema={"type": "object"})
     id_ = run.open("ask").id
     faults = (
-        SchemaFault(pointer="/amount", message="is no number"),
+        SchemaFault(pointer="/amount", message="is not a number"),
         SchemaFault(pointer="", message="x"),
     )
 
@@ -145,11 +145,11 @@ def test_an_answer_that_misses_its_schema_is_told_where() -> None:
     assert refusal.details == {
         "interrupt_id": id_,
         "errors": [
-            {"pointer": "/amount", "message": "is no number"},
+            {"pointer": "/amount", "message": "is not a number"},
             {"pointer": "", "message": "x"},
         ],
     }
-    assert "/amount: is no number; (the answer): x" in refusal.message
+    assert "/amount: is not a number; (the answer): x" in refusal.message
     assert run.waiting == ["ask"]
 
 

@@ -276,7 +276,7 @@ TABLE: dict[str, Row] = {
     "values are edited":     Row(events.ValuesEdited, edit({"x": 2}), edited("+")),
     "old values are edited": Row(events.ValuesEdited, edit({"x": 2}, version=9), edited("stale")),
     "no field is edited":    Row(events.ValuesEdited, edit({"y": 2}), edited("invalid_input")),
-    "an edit is no JSON":    Row(
+    "an edit is not JSON":    Row(
         events.ValuesEdited, edit({"x": float("inf")}), edited("invalid_input"),
     ),
     "it is migrated":        Row(

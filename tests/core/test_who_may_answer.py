@@ -397,7 +397,7 @@ def test_a_question_warns_that_what_bars_people_from_it_is_asked_no_more() -> No
     assert warnings_of(run) == []
     run.answer("other", "yes")
     run.ask("work", "third", composite=True)
-    assert warnings_of(run) == ["not_by names 'made-up', which is asked no more: it bars nobody"]
+    assert warnings_of(run) == ["not_by names 'made-up', which is no longer asked: it bars nobody"]
 
 
 def only_for(name: str) -> Any:

@@ -94,7 +94,7 @@ async def test_a_file_outside_the_folder_is_refused_before_anybody_is_asked(
     await run.start()
 
     assert run.status == "completed"
-    assert "is no file of the folder" in said[0]
+    assert "is not a file of the folder" in said[0]
     assert (outside / "secret.log").exists()
     assert left(litter) == ["a.log", "b.log", "c.log", "link.log", "notes.txt"]
 

@@ -160,10 +160,10 @@ async def test_the_same_file_is_the_same_reference_in_every_entry_of_a_visit() -
 @pytest.mark.parametrize(
     ("name", "data", "type_", "fault"),
     [
-        ("", b"", None, "no name of a file"),
-        ("a/b.png", b"", None, "no name of a file"),
-        ("a\u202egnp.exe", b"", None, "no name of a file"),
-        ("a.png", b"", "image/png; charset=x\r\n", "no media type"),
+        ("", b"", None, "not a name of a file"),
+        ("a/b.png", b"", None, "not a name of a file"),
+        ("a\u202egnp.exe", b"", None, "not a name of a file"),
+        ("a.png", b"", "image/png; charset=x\r\n", "not a media type"),
         ("a.png", b"x" * (MAX_BYTES + 1), None, "at most 10485760"),
     ],
 )

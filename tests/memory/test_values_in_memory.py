@@ -271,7 +271,7 @@ async def test_what_only_an_approval_takes_is_not_dropped_unseen_by_another_type
     refused = await refusal_of(trial, "ask", answer)
 
     assert refused.code == "invalid_answer"
-    assert f"/{name}: this question is no approval of a tool call" in refused.message
+    assert f"/{name}: this question is not an approval of a tool call" in refused.message
     await trial.respond("ask", {"approved": False})
     fields: dict[str, Any] = {"approved": bool, name: str}
     for type_ in (create_model("Own", **fields), dict[str, Any]):

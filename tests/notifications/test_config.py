@@ -98,7 +98,7 @@ rules:
     found = dict(each.split(": ", 1) for each in faults(file, text)[:-2])
     address = "is not an address: write https://host/path, without a user"
     kinds = "webhook, apprise, apprise_env, assignees, slack"
-    nobody = "is no event that anybody can be notified of"
+    nobody = "is not an event that anybody can be notified of"
     known = (
         "a rule can name the facts in docs/reference/events.md, the end of a run as run.failed, and "
         "user.<name>"
@@ -178,13 +178,13 @@ rules:
         "line 1: SHORT needs at least 32 bytes",
         "line 3: the environment variable NOT_SET is not set",
         "line 4: 'group:' names no group: write group:<name>",
-        "line 8: NO_SECRET is no secret of a webhook: use whsec_ and 24 bytes in base64",
+        "line 8: NO_SECRET is not a secret of a webhook: use whsec_ and 24 bytes in base64",
         "line 9: mail needs the key 'mail' of the file, with its server",
         "line 10: an address of apprise has a scheme, as in ntfy://topic",
         "line 11: the environment variable NOT_SET_EITHER is not set",
         f"line 12: the environment variable NO_SERVICE: {unknown}",
         f"line 13: {unknown}",
-        "line 14: SHORT_SECRET is no secret of a webhook: use whsec_ and 24 bytes in base64",
+        "line 14: SHORT_SECRET is not a secret of a webhook: use whsec_ and 24 bytes in base64",
     ]
     assert "password" not in caplog.text
 

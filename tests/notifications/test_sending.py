@@ -229,7 +229,7 @@ async def test_mail_goes_to_the_person_from_the_address_of_the_file(
     assert "rcpt to:<ada@example.com>" in told.lower()
     assert "mail from:<abeyance@example.com>" in told.lower()
     assert "Subject: refund asks: approve" in told
-    # As text, so that a prompt is no markup there.
+    # As text, so that a prompt is not markup there.
     assert "Content-Type: text/plain" in told
     assert "text/html" not in told
 

@@ -373,7 +373,7 @@ _OIDC = {"ABEYANCE_OIDC_ISSUER": "https://login.example.com"}
         ({"temporal": {"address": ""}}, "temporal.address is not set"),
         ({"secret": {"name": ""}}, "secret.name is not set"),
         ({"image": {"tag": "latest"}}, "image.tag is latest, which moves"),
-        ({"database": {"url": "sqlite:///records.db"}}, "database.url is no postgresql://"),
+        ({"database": {"url": "sqlite:///records.db"}}, "database.url is not a postgresql://"),
         ({"database": {"url": "postgresql://a:b@host/name"}}, "database.url has a password"),
         ({"storage": {"claim": "blobs"}}, "storage.url and storage.claim are both set"),
         ({"temporal": {"serverCa": "ca.crt"}}, "temporal.serverCa is a key of"),

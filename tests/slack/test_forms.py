@@ -143,7 +143,7 @@ def test_what_is_entered_in_a_form_is_read_by_the_type_of_its_field() -> None:
     assert "big" not in filled(approval(), "edit", big=None).answer["arguments"]
     assert filled(approval(), "edit", order=" ", amount="much") == {
         "field:order": "This is needed.",
-        "field:amount": "'much' does not fit: it is no number.",
+        "field:amount": "'much' does not fit: it is not a number.",
     }
 
 
@@ -196,7 +196,7 @@ def test_a_yes_is_remembered_as_long_as_its_author_allows_and_a_day_at_most() ->
     shortest = approval(remember={"most": 60, "where": ["graph"]})
     assert filled(shortest, "remember").answer["remember"] == {"for": 60, "where": "graph"}
     assert filled(longest, "remember", uses="1.5") == {
-        "field:uses": "'1.5' does not fit: it is no integer."
+        "field:uses": "'1.5' does not fit: it is not an integer."
     }
 
 

@@ -24,11 +24,11 @@ def limits(random: Random) -> Limits:
 
 
 def junk(random: Random) -> Json:
-    """What is no order of any kind."""
+    """What is not an order of any kind."""
     return random.choice(
         [
             *({"a": 1}, [], "text", 7, None, {"message_id": "", "text": "x"}),
-            *({"text": "x", "k" * 300: 1}, {"ttl": "for ever"}, {"timeout": -1}, {"mode": "later"}),
+            *({"text": "x", "k" * 300: 1}, {"ttl": "forever"}, {"timeout": -1}, {"mode": "later"}),
             *({"text": ["\ud800"]}, "\udfff", [{"deep": [[[[]]]]}], {"text": "x", "priority": 3}),
         ]
     )

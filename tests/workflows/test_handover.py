@@ -171,7 +171,7 @@ async def test_what_is_refused_first_after_a_hand_over_makes_nothing_be_forgotte
         await handle.signal("cancel")
         ended = await site.ended(run_id)
 
-        # Else what comes after it may wait for ever, and a replay begins at another time.
+        # Else what comes after it may wait forever, and a replay begins at another time.
         assert EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED in types
         assert ended.status == "cancelled"
         await site.replays(run_id)

@@ -263,7 +263,10 @@ def _value(field: Field, text: str) -> Json:
             return text
         case _:
             kind = "number" if field.kind == "decimal" else field.kind
-            raise ValueError(f"{truncate(text, _SHOWN)!r} does not fit: it is no {kind}.")
+            article = "an" if kind == "integer" else "a"
+            raise ValueError(
+                f"{truncate(text, _SHOWN)!r} does not fit: it is not {article} {kind}."
+            )
 
 
 def _exact(text: str) -> int | float:

@@ -214,7 +214,7 @@ class Presses:
             yield
         except _NotDecided as why:
             await self._tell(press, str(why))
-        except Exception as error:  # noqa: BLE001 whoever pressed would wait for ever
+        except Exception as error:  # noqa: BLE001 whoever pressed would wait forever
             self._note(error, press)
             await self._tell(press, _BUG)
 

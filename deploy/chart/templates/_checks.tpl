@@ -9,7 +9,7 @@
 {{- $faults = append $faults "image.tag is latest, which moves: name the build, such as a commit" -}}
 {{- end -}}
 {{- if and $v.database.url (not (hasPrefix "postgresql://" $v.database.url)) -}}
-{{- $faults = append $faults "database.url is no postgresql://user@host/name: other pods do not see a file of SQLite" -}}
+{{- $faults = append $faults "database.url is not a postgresql://user@host/name: other pods do not see a file of SQLite" -}}
 {{- end -}}
 {{- if regexMatch "^[a-z]+://[^/@]*:[^/@]*@" $v.database.url -}}
 {{- $faults = append $faults "database.url has a password: bring it as PGPASSWORD among secret.keys" -}}
