@@ -241,6 +241,9 @@ class Promises:
             return
         self._point = None
         opened = {id_ for *_, after, _ in attempt.seen for id_ in after.ledger.open}
+        if any(isinstance(event, events.Paused) for event in told):
+            # A paused run asks when it is resumed, under another id if it was to ask in this task.
+            return
         if point.to not in {*opened, REWIND_TO_START}:
             raise Broken(f"the question of {point} is not open again")
 
