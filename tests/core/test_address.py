@@ -80,7 +80,7 @@ def test_a_visit_is_labelled_by_its_graph_or_its_agent(text: str, label: str) ->
     assert Address.parse(text).label == label
 
 
-def test_the_call_of_a_tool_is_told_from_other_visits() -> None:
+def test_an_address_tells_a_tool_call_from_other_visits() -> None:
     agent = Address.parse("graph:g;node:n;agent:clerk")
 
     call = below(str(agent), "tool", "pay", "a:b")

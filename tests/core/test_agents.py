@@ -33,7 +33,7 @@ def test_the_conversation_of_an_agent_is_known_while_it_lasts_and_afterwards() -
     assert (run.status, transcripts(run.state)) == ("completed", {CLERK: "t2"})
 
 
-def test_a_graph_that_is_no_agents_has_no_conversation() -> None:
+def test_only_the_graph_of_an_agent_has_a_conversation() -> None:
     inner = chain("deep", name="inner", fields={"transcript": "last"})
     run = Drive(chain(nested("n", inner)))
     run.finish("deep", {"transcript": "t1"})
@@ -79,7 +79,7 @@ def test_an_agent_that_failed_is_remembered_too() -> None:
     assert run.orders("model")[-1].values["transcript"] == "t1"
 
 
-def test_an_agent_that_is_left_before_it_said_anything_is_remembered_as_it_began() -> None:
+def test_an_agent_left_before_its_first_words_is_remembered_as_it_began() -> None:
     node = agent_node("review", remembers=REMEMBERS, on_error=GoTo(node="end"))
     run = Drive(graph(node, "end", ways=[(START, "review")]))
     run.fail("model")
@@ -127,7 +127,7 @@ def test_a_helper_that_remembers_does_so_within_the_visit_of_its_caller() -> Non
     assert run.state.agent_memory == {}
 
 
-def test_of_conversations_that_are_over_the_last_two_hundred_are_kept() -> None:
+def test_a_run_keeps_the_last_two_hundred_finished_conversations() -> None:
     run = looping(remembers=())
     for number in range(205):
         run.finish("model", {"output": "more", "transcript": f"t{number}"})
@@ -136,7 +136,7 @@ def test_of_conversations_that_are_over_the_last_two_hundred_are_kept() -> None:
     assert (len(kept), kept[0], kept[-1]) == (200, "t5", "t204")
 
 
-def test_what_is_kept_survives_a_hand_over() -> None:
+def test_agent_state_and_transcripts_survive_a_continue_as_new() -> None:
     run = looping()
     run.finish("model", {"output": "more", "transcript": "t1", "agent_state": {"trusted": True}})
     run.feed(events.RotationDue, hard=True)
@@ -202,7 +202,7 @@ def test_a_turn_that_goes_on_anyway_is_not_counted() -> None:
     assert (run.status, turns(run)) == ("running", [[], ["m1"]])
 
 
-def test_what_comes_after_so_many_turns_is_reported_as_the_guards() -> None:
+def test_messages_after_the_last_guard_turn_are_reported_as_undelivered() -> None:
     run = reviewing(limits=Limits(max_guard_turns=2))
     for number in range(3):
         run.send(f"m{number}")
@@ -229,7 +229,7 @@ def test_the_guard_does_not_wait_for_what_is_for_somebody_else() -> None:
 @pytest.mark.parametrize(
     "target", ["review", "clerk", "model", "graph:g;node:review", CLERK, f"{CLERK};node:model"]
 )
-def test_who_writes_to_an_agent_names_it_or_its_node_or_its_address(target: str) -> None:
+def test_a_message_reaches_an_agent_by_its_name_node_or_address(target: str) -> None:
     run = reviewing(after=(reader(),))
     run.send("m1", target=target)
     run.finish("model", {"output": 1})
@@ -237,7 +237,7 @@ def test_who_writes_to_an_agent_names_it_or_its_node_or_its_address(target: str)
     assert turns(run) == [[], ["m1"]]
 
 
-def test_who_writes_to_an_earlier_turn_is_read_by_the_next() -> None:
+def test_the_next_turn_reads_a_message_to_an_earlier_turn() -> None:
     run = reviewing()
     run.finish("model", goto="model")
     run.finish("model", goto="model")
@@ -247,7 +247,7 @@ def test_who_writes_to_an_earlier_turn_is_read_by_the_next() -> None:
     assert turns(run)[-2:] == [[], ["m1"]]
 
 
-def test_of_two_agents_the_one_that_is_named_reads() -> None:
+def test_the_named_one_of_two_agents_reads_a_message() -> None:
     run = reviewing(helper())
     turn(run, call("c1", "ask_helper"))
     run.send("m1", target="clerk")
@@ -259,7 +259,7 @@ def test_of_two_agents_the_one_that_is_named_reads() -> None:
     assert turns(run) == [[], [], ["m2", "m3"], ["m1"]]
 
 
-def test_no_agent_of_an_unknown_name_is_written_to() -> None:
+def test_a_message_to_an_unknown_agent_is_refused_with_the_known_names() -> None:
     from abeyance.core import events
 
     run = reviewing(helper())

@@ -56,7 +56,7 @@ def test_all_that_code_asks_at_once_is_listed_each_with_its_own_terms() -> None:
     assert plan.parents == ()
 
 
-def test_what_a_question_shows_stands_beside_its_event_with_the_answer_of_its_deadline() -> None:
+def test_the_audit_of_a_question_has_its_content_and_its_default_answer() -> None:
     run = asking(
         asked("plan", prompt="Which?", payload=[1], timeout=60, on_timeout=Default(answer=None)),
         asked("why"),
@@ -84,7 +84,7 @@ def test_what_a_question_shows_stands_beside_its_event_with_the_answer_of_its_de
         (("plan",), True, "raises the interrupt 'plan' again after its answer"),
     ],
 )
-def test_what_cannot_be_asked_so_fails_the_visit(
+def test_a_visit_that_asks_nothing_twice_or_again_fails(
     questions: tuple[str, ...], answered: bool, fault: str
 ) -> None:
     run = asking(*questions, composite=True)
@@ -98,7 +98,7 @@ def test_what_cannot_be_asked_so_fails_the_visit(
 
 
 @pytest.mark.parametrize("what", ["reason", "payload", "response_schema", "default", "saved"])
-def test_what_is_not_json_is_not_asked_and_not_kept(what: str) -> None:
+def test_a_question_or_a_state_that_is_not_json_fails_the_visit(what: str) -> None:
     run = Drive(chain("a"))
     bad = float("inf")
     if what == "saved":
@@ -160,7 +160,7 @@ def test_a_goto_of_a_part_stops_the_code_that_runs() -> None:
 # beside controls
 
 
-def test_a_finally_node_that_asks_is_told_beside_the_outcome() -> None:
+def test_a_finally_node_that_asks_is_a_secondary_error() -> None:
     run = Drive(chain("a", finally_=["tidy"]))
     run.finish("a")
     run.ask("tidy", "plan")
@@ -231,7 +231,7 @@ def test_an_answer_that_comes_while_the_code_runs_re_enters_it_afterwards() -> N
 
 
 @pytest.mark.parametrize("finishes", [False, True])
-def test_what_the_code_asks_no_more_is_superseded(finishes: bool) -> None:
+def test_a_question_that_the_code_no_longer_asks_is_superseded(finishes: bool) -> None:
     run = composite()
     run.answer("ok", 1)
     still = run.open("ok")
@@ -265,7 +265,7 @@ def test_a_part_that_shows_something_else_stays_open_and_is_answered_as_it_is_sh
 
 
 @pytest.mark.parametrize("since", ["superseded", "cancelled"])
-def test_what_was_withdrawn_and_is_asked_again_has_another_id(since: str) -> None:
+def test_a_withdrawn_question_that_is_asked_again_has_another_id(since: str) -> None:
     run = Drive(chain(FunctionNode(id="a", on_error=AskHuman())))
     run.ask("a", asked("ok", "p1"), asked("ok", "p2"), composite=True)
     run.answer("ok", 1)
@@ -309,7 +309,7 @@ def asking_code() -> Gated:
 
 
 @pytest.mark.parametrize("changes", ["before it is shown", "after it is shown", "never"])
-def test_code_is_told_what_it_has_shown_where_the_values_are_others(changes: str) -> None:
+def test_code_gets_hashes_of_what_it_showed_if_values_have_changed(changes: str) -> None:
     run = asking_code()
     if changes == "before it is shown":
         run.finish("other", {"amount": 999})
@@ -337,7 +337,7 @@ def test_code_is_told_what_it_has_shown_where_the_values_are_others(changes: str
     assert (order.shown_hashes, order.own_answers) == ({}, {"sure": True})
 
 
-def test_code_that_was_stopped_before_it_looked_is_told_once_more() -> None:
+def test_code_stopped_before_it_began_gets_the_shown_hashes_again() -> None:
     run = asking_code()
     run.ask("pay", code_gate(250))
     run.finish("other", {"amount": 999})

@@ -215,7 +215,9 @@ def missing(takes: str, who: Principal, moment: str) -> set[str]:
 
 @pytest.mark.parametrize("person", PEOPLE)
 @pytest.mark.parametrize(("operation", "moment", "cell"), CELLS)
-def test_who_may_do_what_and_when(person: str, operation: str, moment: str, cell: str) -> None:
+def test_an_operation_requires_the_capabilities_of_its_cell(
+    person: str, operation: str, moment: str, cell: str
+) -> None:
     run, who = at(moment), PEOPLE[person]
     takes, _, why = cell.partition(":")
     lacking = missing(takes, who, moment)

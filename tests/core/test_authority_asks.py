@@ -36,7 +36,7 @@ from abeyance.errors import Code
         ("a[12]?", "a[*]?", True),
     ],
 )
-def test_what_a_declared_capability_stands_for(
+def test_a_capability_fits_the_declared_name_or_pattern(
     capability: str, declared: str, *, does_fit: bool
 ) -> None:
     assert policy.fits(capability, declared) is does_fit

@@ -83,7 +83,7 @@ def test_a_visit_that_is_stopped_between_two_attempts_keeps_the_steps_that_its_w
     assert run.orders("work")[-1].journal == {"a": 1, "b": 2}
 
 
-def test_what_a_worker_says_of_a_visit_that_does_not_run_is_ignored() -> None:
+def test_a_blockage_of_a_visit_that_does_not_run_is_ignored() -> None:
     run = Drive(chain(gate("ask")))
     run.feed(events.VisitBlocked, visit="graph:g;node:ask", code="code_missing")
     run.feed(events.VisitBlocked, visit="graph:g;node:gone", code="code_missing")

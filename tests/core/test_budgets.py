@@ -113,7 +113,7 @@ def last_turns(run: Drive) -> None:
         (budget(turns=1), {}, {"type": "integer", "minimum": 2}),
     ],
 )
-def test_at_each_limit_the_next_turn_is_asked_about_which_takes_a_larger_one(
+def test_each_limit_asks_before_the_next_turn_and_takes_a_larger_one(
     its: BudgetSpec, used: dict[str, Any], raise_to: dict[str, Any]
 ) -> None:
     run = one(its)
@@ -194,7 +194,7 @@ def test_only_what_a_budget_covers_is_metered() -> None:
     assert [given.metered for given in run.orders("plain")] == [False]
 
 
-def test_a_raise_lets_the_agent_go_on_up_to_the_new_limit_and_is_no_answer_of_the_graph() -> None:
+def test_a_raised_budget_lets_the_agent_go_on_up_to_the_new_limit() -> None:
     run = one(budget(tokens=100))
     took(run, goto="model", input_tokens=100)
     first = run.open("budget").id
@@ -246,7 +246,7 @@ def test_an_agent_that_is_tried_again_has_its_whole_budget() -> None:
     assert (run.asking, run.running) == ([], ["model"])
 
 
-def test_a_model_without_a_price_is_told_once_and_in_the_question() -> None:
+def test_a_model_without_a_price_is_published_once_and_shown() -> None:
     run = one(budget(usd=1.0, turns=2))
     took(run, goto="model", model="own", input_tokens=5)
     took(run, goto="model", model="own", input_tokens=5)
@@ -261,20 +261,20 @@ def test_a_model_without_a_price_is_told_once_and_in_the_question() -> None:
     )
 
 
-def test_without_a_limit_in_dollars_no_price_is_missed() -> None:
+def test_a_missing_price_does_not_matter_without_a_limit_in_dollars() -> None:
     run = one(budget(turns=1))
     took(run, goto="model", model="own")
 
     assert (run.facts("budget.unpriced"), "unpriced" in asked(run)) == ([], False)
 
 
-def test_what_is_used_is_summed_without_odd_digits() -> None:
+def test_uses_are_added_up_without_rounding_noise() -> None:
     used = Use(usd=0.1, time=0.1).plus(Use(usd=0.2000000004, time=0.2004))
 
     assert used == Use(usd=0.3, time=0.3)
 
 
-def test_so_many_models_without_a_price_are_remembered() -> None:
+def test_an_account_remembers_at_most_twenty_models_without_a_price() -> None:
     account = Account()
     for number in range(30):
         account = account.without_price(f"m{number}")
@@ -292,7 +292,7 @@ def test_the_question_shows_those_who_used_most() -> None:
     assert len(asked(run)["by"]) == 20
 
 
-def test_a_default_that_is_no_raise_any_more_stops_the_agent() -> None:
+def test_a_default_that_no_longer_raises_the_budget_stops_the_agent() -> None:
     raising = Default(answer={"raise_to": {"turns": 2}})
     run = one(budget(turns=1, timeout=60.0, on_timeout=raising))
     took(run, goto="model")
@@ -368,7 +368,7 @@ def test_a_stop_counts_even_if_the_budget_is_gone_by_then() -> None:
     assert run.error[0] == "budget_exhausted"
 
 
-def test_what_a_called_agent_uses_counts_for_its_caller_who_is_asked_before_its_next_turn() -> None:
+def test_the_use_of_a_called_agent_counts_before_its_callers_next_turn() -> None:
     run = one(budget(tokens=10), helper())
     took(run, call("c1", "ask_helper", item={"args": {"task": "t"}}), input_tokens=1)
     took(run, who="helper", goto="model", input_tokens=10)

@@ -123,7 +123,7 @@ def test_an_edit_with_which_a_visit_that_waits_could_not_go_on_is_refused() -> N
     assert run.values["x"] == large(500)
 
 
-def test_what_is_too_large_already_can_be_answered_and_fails_then() -> None:
+def test_a_run_with_too_large_values_can_be_answered_and_then_fails() -> None:
     run = Drive(chain(gate("ask"), "work"), limits=SMALL, values={"x": large(2_000)})
     run.answer("ask", "yes")
     code, message, address = run.error
@@ -153,7 +153,7 @@ def test_messages_that_a_visit_was_handed_count_when_it_goes_on() -> None:
     assert run.refused(events.Responded, **answer).code is Code.PAYLOAD_TOO_LARGE
 
 
-def test_where_the_failure_of_what_is_too_large_leads_is_entered_at_once() -> None:
+def test_the_failure_route_of_a_too_large_visit_is_entered_at_once() -> None:
     node = FunctionNode(id="work", on_error=GoTo(node="ask"))
     run = Drive(
         graph(node, gate("ask"), ways=[(START, "work")]), limits=SMALL, values={"x": large(2_000)}

@@ -43,7 +43,7 @@ YES: Json = {"approved": True}
         ({"approved": "true"}, {"rejected": None}),
     ],
 )
-def test_what_is_not_approved_is_not_run_and_says_so(
+def test_a_call_without_an_approval_is_rejected_and_not_run(
     answer: dict[str, object], result: dict[str, object]
 ) -> None:
     run = reviewing()
@@ -150,7 +150,7 @@ def test_several_things_may_be_asked_before_a_call_runs() -> None:
     assert run.orders("pay")[-1].own_answers == {"One/ok": 1, "Two/ok": 2}
 
 
-def test_what_cannot_be_asked_before_a_call_is_its_result() -> None:
+def test_a_faulty_question_before_a_call_becomes_its_result() -> None:
     run = reviewing()
     turn(run, call("c1", "pay", question("ok"), question("ok")))
 
@@ -177,7 +177,7 @@ def test_a_result_without_a_fan_out_goes_nowhere() -> None:
     assert not list(run.state.visits_in(Running))
 
 
-def test_what_is_answered_about_one_call_is_no_answer_to_another() -> None:
+def test_an_answer_about_one_call_does_not_answer_another() -> None:
     run = reviewing()
     turn(run, call("c1"), gated("c2"))
     asks(run, "c1", question("sure", "question"))

@@ -36,7 +36,7 @@ HELPER = f"{CLERK};tool:ask_helper:c1;agent:helper"
 YES = {"approved": True}
 
 
-def test_what_a_call_asked_is_withdrawn_when_it_fails() -> None:
+def test_the_questions_of_a_failing_call_are_withdrawn() -> None:
     run = reviewing()
     turn(run, call("c1"))
     run.end(
@@ -64,7 +64,7 @@ def test_a_patch_that_cannot_be_merged_is_the_result_of_its_call() -> None:
     assert run.orders("model")[-1].values == run.orders("model")[0].values
 
 
-def test_a_fatal_failure_is_told_to_no_model() -> None:
+def test_a_fatal_failure_of_a_call_ends_the_run_without_another_turn() -> None:
     run = reviewing()
     turn(run, call("c1"), gated("c2"))
     failed(run, "c1", "the books are wrong", fatal=True)
@@ -90,7 +90,7 @@ def helped(**about: object) -> Drive:
 
 
 @pytest.mark.parametrize("found", [{"found": 3}, None])
-def test_what_an_agent_comes_to_is_the_result_of_its_call(found: Json) -> None:
+def test_the_output_of_a_called_agent_is_the_result_of_its_call(found: Json) -> None:
     run = helped()
     run.finish("model", {"agent_state": {"own": 1}, **({"output": found} if found else {})})
 
@@ -101,7 +101,7 @@ def test_what_an_agent_comes_to_is_the_result_of_its_call(found: Json) -> None:
 
 
 @pytest.mark.parametrize("target", ["model", "pay", "nowhere"])
-def test_no_deadline_of_a_call_leads_to_another_place_in_its_agent(target: str) -> None:
+def test_the_deadline_of_a_call_cannot_lead_to_a_node_of_its_agent(target: str) -> None:
     run = reviewing()
     turn(run, call("c1"), gated("c2"))
     away = question("sure", "question", timeout=60.0, on_timeout=GoTo(node=target))
@@ -178,7 +178,7 @@ def test_three_levels_of_agents_give_what_the_deepest_came_to(deepest: str) -> N
 
 
 @pytest.mark.parametrize("patch", [{"transcript": "t1"}, {"nonsense": 1}])
-def test_what_a_turn_had_done_when_it_failed_counts_and_hides_no_failure(patch: Any) -> None:
+def test_the_patch_of_a_failed_turn_is_merged_and_hides_no_failure(patch: Any) -> None:
     run = reviewing()
     model = run.visit("model").address
     run.end(Failed, visit=model, code="max_turns", message="too many", patch=patch)
@@ -219,7 +219,7 @@ def test_a_call_that_goes_on_in_another_node_is_the_same_call_at_the_same_addres
     assert run.orders("model")[-1].values["agent_state"] == {"trusted": True}
 
 
-def test_what_a_call_asks_again_in_another_node_has_an_id_of_its_own() -> None:
+def test_a_question_asked_again_by_another_node_of_a_call_has_its_own_id() -> None:
     run = reviewing(FunctionNode(id="first", to=("second",)), tool("second"))
     turn(run, call("c1", "first"))
     asks(run, "c1", question("sure", "question"))
@@ -234,7 +234,7 @@ def test_what_a_call_asks_again_in_another_node_has_an_id_of_its_own() -> None:
     assert run.open("sure").id != before
 
 
-def test_a_result_that_is_no_mapping_takes_the_place_of_what_was_known() -> None:
+def test_a_result_that_is_not_a_mapping_replaces_the_earlier_result() -> None:
     run = reviewing(FunctionNode(id="first", to=("second",)), tool("second"))
     turn(run, call("c1", "first"))
     run.end(Finished, visit=address_of(run, "c1"), goto="second", result={"a": 1})
@@ -304,7 +304,7 @@ def test_a_call_that_may_run_only_once_is_stopped_when_the_run_is_cancelled() ->
 
 @pytest.mark.parametrize("when", ["it is stopped", "it asks", "it is answered"])
 @pytest.mark.parametrize("patch", [{"transcript": "t1"}, {"nonsense": 1}])
-def test_what_a_turn_had_done_counts_when_the_run_ends_and_hides_no_cancellation(
+def test_the_patch_of_a_turn_is_merged_when_the_run_is_cancelled(
     when: str, patch: dict[str, Json]
 ) -> None:
     run = reviewing()
@@ -324,7 +324,7 @@ def test_what_a_turn_had_done_counts_when_the_run_ends_and_hides_no_cancellation
     assert told == ([] if "transcript" in patch else ["invalid_patch"])
 
 
-def test_what_a_turn_had_done_by_then_does_not_count_when_it_begins_again() -> None:
+def test_the_patch_of_a_paused_turn_is_dropped_when_the_turn_begins_again() -> None:
     run = reviewing()
     address = run.visit("model").address
     run.pause(actor="bob", mode="now")
@@ -347,7 +347,7 @@ def test_what_a_turn_had_done_by_then_does_not_count_when_it_begins_again() -> N
     ],
     ids=["is rejected", "is ended by a deadline", "fails"],
 )
-def test_what_a_call_had_changed_when_it_asked_counts_if_it(asked: Asked, result: Json) -> None:
+def test_the_changes_of_an_asking_call_count_if_it_is_dropped(asked: Asked, result: Json) -> None:
     run = reviewing()
     turn(run, call("c1"))
     asks(run, "c1", asked, patch={"agent_state": {"trusted": True}})
@@ -362,7 +362,7 @@ def test_what_a_call_had_changed_when_it_asked_counts_if_it(asked: Asked, result
     assert run.orders("model")[-1].values["agent_state"] == {"trusted": True}
 
 
-def test_what_a_call_changed_when_it_asked_and_cannot_be_merged_is_its_failure() -> None:
+def test_changes_of_an_asking_call_that_cannot_be_merged_fail_the_call() -> None:
     run = reviewing()
     turn(run, call("c1"), call("c2"))
     asks(run, "c1", question("approve"), patch={"nonsense": 1})

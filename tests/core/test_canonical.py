@@ -82,7 +82,7 @@ def test_numbers_that_json_does_not_have_are_refused(value: Json) -> None:
     ("value", "told"),
     [({1: 2}, "the key 1"), ({"a": {None: 1}}, "the key None"), ({1, 2}, "set"), (b"", "bytes")],
 )
-def test_what_is_no_json_at_all_is_refused_by_its_name(value: Json, told: str) -> None:
+def test_a_value_that_is_not_json_is_refused_by_its_type_or_key(value: Json, told: str) -> None:
     with pytest.raises(TypeError, match=told):
         canonical(value)
 
@@ -103,19 +103,19 @@ def test_the_size_of_several_values_is_that_of_each_together(values: list[Json])
     assert size_of_all(values) == sum(map(size, values))
 
 
-def test_what_is_refused_as_no_json_has_a_size_before() -> None:
+def test_nan_and_infinity_have_a_size_before_they_are_refused() -> None:
     assert size([math.nan, -math.inf]) == len("[NaN,-Infinity]")
 
 
 @given(json_values())
-def test_nothing_is_wrong_with_json(value: Json) -> None:
+def test_json_has_no_fault(value: Json) -> None:
     assert why_not_json(value) is None
 
 
 @pytest.mark.parametrize(
     "value", [json.loads("1e400"), json.loads("[NaN]"), "\ud800", {1: 2}, object()]
 )
-def test_what_cannot_be_written_as_json_is_told(value: Json) -> None:
+def test_a_value_that_cannot_be_written_as_json_has_a_fault(value: Json) -> None:
     assert why_not_json(value)
 
 
@@ -127,7 +127,7 @@ def nested(levels: int) -> Json:
 
 
 @pytest.mark.parametrize("levels", [MAX_DEPTH + 1, 100_000])
-def test_what_is_nested_too_deep_is_refused_and_does_not_break_the_stack(levels: int) -> None:
+def test_too_deep_nesting_is_refused_without_breaking_the_stack(levels: int) -> None:
     told = f"nested in it deeper than {MAX_DEPTH} levels"
 
     assert why_not_json(nested(MAX_DEPTH)) is None

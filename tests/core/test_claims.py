@@ -56,7 +56,7 @@ def test_only_who_may_answer_may_claim_and_only_what_one_decides(
     assert refused_claim(asking(**terms), ADA).code is code
 
 
-def test_who_claimed_it_releases_it_or_who_controls_runs() -> None:
+def test_the_claimer_or_a_controller_releases_a_claim() -> None:
     run = asking()
     about = {"interrupt_id": run.open("ask").id}
     run.feed(events.Released, principal=BOB, **about)
@@ -104,13 +104,13 @@ def test_reassigning_replaces_whom_a_question_is_for_and_ends_a_claim() -> None:
 
 
 @pytest.mark.parametrize("who", [person("boss", "runs:control"), TEMPORAL, ROOT])
-def test_who_controls_runs_reassigns_what_was_for_nobody(who: Principal) -> None:
+def test_a_controller_reassigns_a_question_without_assignees(who: Principal) -> None:
     run = Drive(chain(gate("ask")))
     reassign(run, who, "ada")
     assert run.open("ask").terms == Terms(assignees=("ada",))
 
 
-def test_who_has_claimed_a_question_reassigns_it_and_nobody_else() -> None:
+def test_the_claimer_of_a_question_reassigns_it() -> None:
     run = asking()
     claim(run, ADA)
     about = {"interrupt_id": run.open("ask").id, "to": ("carol",)}
@@ -135,7 +135,7 @@ def test_reassigning_does_not_change_who_votes_and_the_question_says_so() -> Non
     assert refusal_of(run, DORA).code is Code.NOT_ASSIGNED
 
 
-def test_with_its_votes_others_vote_on_a_question_and_votes_of_nobody_else_count() -> None:
+def test_reassigned_votes_drop_the_votes_of_former_voters() -> None:
     run = asking(quorum=Quorum(count=3, of=("ada", "bob", "carol")))
     for who in (ADA, BOB):
         run.answer("ask", {"approved": True}, principal=who)
@@ -171,7 +171,7 @@ def test_a_vote_that_is_dropped_bars_nobody_from_another_question() -> None:
     assert run.open("other").barred == {}
 
 
-def test_who_votes_stays_as_people_named_it_if_the_question_shows_other_values() -> None:
+def test_reassigned_voters_stay_when_the_question_shows_other_values() -> None:
     two = Terms(quorum=Quorum(count=2, of=("ada", "bob")))
     run = Drive(chain(gate("ask", prompt="Pay {x}?", schema=YES_OR_NO, terms=two)), values={"x": 1})
     boss = person("boss", "runs:control")
@@ -198,7 +198,7 @@ def test_who_votes_stays_as_people_named_it_if_the_question_shows_other_values()
         (TEMPORAL, [PAY, "runs:control"]),
     ],
 )
-def test_who_votes_is_changed_by_who_controls_runs_and_could_answer(
+def test_reassigning_votes_requires_control_and_the_questions_capability(
     who: Principal, lacking: list[str]
 ) -> None:
     run = asking(capability=PAY, assignees=("ada",), quorum=Quorum(count=2, of=("ada", "bob")))
@@ -226,7 +226,7 @@ def told_by(run: Drive, type_: str) -> tuple[str | None, str | None, dict[str, A
     return fact.address, fact.actor, dict(fact.data)
 
 
-def test_each_of_them_is_published_with_its_question_and_whose_doing_it_is() -> None:
+def test_claims_releases_and_reassignments_are_published_with_their_actor() -> None:
     run = Drive(chain(gate("ask", capability=PAY, timeout=900)))
     payer = person("ada", PAY)
     about = {"id": run.open("ask").id, "name": "ask"}
@@ -281,7 +281,7 @@ def test_a_refusal_says_which_question_it_is_and_what_it_would_take() -> None:
     assert refusal.details == {"interrupt_id": both.open("ask").id}
 
 
-def test_what_is_settled_or_over_says_what_cannot_be_done_to_it() -> None:
+def test_a_settled_question_refuses_claims_releases_and_reassignments() -> None:
     run = asking()
     id_ = run.open("ask").id
     each: tuple[tuple[type[events.Event], dict[str, Any], str], ...] = (

@@ -55,7 +55,7 @@ def test_a_deadline_is_absolute_and_at_it_the_run_halts() -> None:
 
 
 @pytest.mark.parametrize("paused", [False, True])
-def test_at_the_deadline_the_visit_is_left_for_another_node_once_the_run_goes_on(
+def test_a_deadline_goes_to_its_node_once_the_run_is_not_paused(
     paused: bool,
 ) -> None:
     run = asking(GoTo(node="late"))
@@ -72,7 +72,7 @@ def test_at_the_deadline_the_visit_is_left_for_another_node_once_the_run_goes_on
     assert (run.status, run.started) == ("completed", ["late"])
 
 
-def test_at_the_deadline_the_default_is_the_answer() -> None:
+def test_a_deadline_answers_with_its_default() -> None:
     run = asking(Default(answer={"approved": False}), answer_to="x")
     run.tick(10)
 
@@ -226,7 +226,7 @@ def test_a_pause_says_until_when_and_without_a_timeout_takes_that_of_the_run() -
 
 
 @pytest.mark.parametrize("by_hand", [False, True])
-def test_at_the_deadline_of_a_pause_the_run_goes_on_unless_somebody_was_first(
+def test_the_deadline_of_a_pause_resumes_the_run_unless_somebody_did(
     by_hand: bool,
 ) -> None:
     run = paused(ResumeRun())
@@ -247,7 +247,7 @@ def test_at_the_deadline_of_a_pause_the_run_goes_on_unless_somebody_was_first(
     assert (run.state.counters.resume_count, run.state.next_deadline()) == (1, None)
 
 
-def test_at_the_deadline_of_a_pause_the_run_may_halt() -> None:
+def test_the_deadline_of_a_pause_can_halt_the_run() -> None:
     run = paused(Halt())
     run.tick(10)
 
@@ -257,7 +257,7 @@ def test_at_the_deadline_of_a_pause_the_run_may_halt() -> None:
     assert (run.ending.reason, run.ending.actor) == ("pause-timeout", "timeout")
 
 
-def test_at_the_deadline_of_a_pause_every_branch_may_be_left_for_one_node() -> None:
+def test_the_deadline_of_a_pause_can_leave_all_branches_for_one_node() -> None:
     run = paused(GoTo(node="away"))
     left = run.visit("work").address
     run.tick(10)
@@ -278,7 +278,7 @@ def test_at_the_deadline_of_a_pause_every_branch_may_be_left_for_one_node() -> N
     assert run.status == "completed"
 
 
-def test_what_a_deadline_leads_to_comes_before_what_people_want_then() -> None:
+def test_a_passed_deadline_takes_effect_before_a_persons_request() -> None:
     run = Drive(chain("work"))
     run.pause(timeout=10)
     run.finish("work")
@@ -303,7 +303,7 @@ def test_a_pause_may_not_go_where_no_way_leads(node: str) -> None:
     assert refusal.message.endswith("use one of 'work', 'END'.")
 
 
-def test_of_a_pause_and_an_interrupt_that_are_due_together_the_interrupt_is_first() -> None:
+def test_an_interrupt_due_together_with_a_pause_comes_first() -> None:
     run = asking(Default(answer=1))
     run.pause(capabilities=CONTROL, timeout=10, on_timeout=GoTo(node="late"))
     run.tick(10)

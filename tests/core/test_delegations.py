@@ -37,7 +37,7 @@ def test_a_delegation_lends_what_its_maker_names() -> None:
     assert book.of("ada", T0) == ()
 
 
-def test_without_names_it_lends_all_that_its_maker_has_and_may_lend_and_any_of_everything() -> None:
+def test_a_delegation_without_names_lends_all_that_its_maker_may_lend() -> None:
     (made,) = Delegations().made(wanted(), T0).all
     assert made.capabilities == ("refunds:approve",)
     (made,) = Delegations().made(wanted(ROOT), T0).all
@@ -48,7 +48,7 @@ def test_without_names_it_lends_all_that_its_maker_has_and_may_lend_and_any_of_e
 
 
 @pytest.mark.parametrize("name", ["*", "admin", "runs:respond", "refunds:*"])
-def test_what_reaches_beyond_questions_cannot_be_lent(name: str) -> None:
+def test_capabilities_beyond_questions_cannot_be_lent(name: str) -> None:
     refusal = refusal_of(maker=ROOT, capabilities=(name,))
     assert refusal.code is Code.INVALID_BODY
     assert refusal.details["errors"][0]["pointer"] == "/capabilities"
@@ -104,21 +104,21 @@ def filled(*makers: str, **fields: Any) -> tuple[Delegations, list[str]]:
     return book, told
 
 
-def test_there_are_not_more_than_fit_of_one_maker() -> None:
+def test_a_maker_has_at_most_fifty_delegations() -> None:
     book, told = filled("ada", "dan")
 
     assert len(book.all) == 2 * MOST
     assert told[0] == "you have made 50 delegations, and no more fit: delete some of them"
 
 
-def test_what_one_maker_writes_is_bounded_in_bytes() -> None:
+def test_the_delegations_of_one_maker_are_bounded_in_bytes() -> None:
     book, told = filled("ada", "dan", reason="\N{GRINNING FACE}" * 2_000)
 
     assert [each.by for each in book.all] == ["ada"] * 30 + ["dan"] * 30
     assert "256000 fit: shorten the reason" in told[0]
 
 
-def test_who_made_it_deletes_it_or_an_administrator() -> None:
+def test_the_maker_or_an_administrator_deletes_a_delegation() -> None:
     book = Delegations().made(wanted(), T0).made(wanted(id_="other"), T0)
     with pytest.raises(Refusal) as refused:
         book.withdrawn("d", BOB)
@@ -163,7 +163,7 @@ def test_everybody_sees_those_that_they_made_or_may_use_and_an_administrator_all
     assert book.seen_by(ADA, at(3600)) == ()
 
 
-def test_what_was_deleted_is_not_made_by_the_same_request_again() -> None:
+def test_a_repeated_request_does_not_make_a_deleted_delegation_again() -> None:
     book = Delegations().made(wanted(), T0).withdrawn("d", ADA)
     for each in (book, book.made(wanted(id_="e"), T0)):
         refusal = refusal_of(each)

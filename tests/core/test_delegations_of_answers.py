@@ -62,7 +62,7 @@ def test_a_delegate_answers_in_the_place_of_who_may() -> None:
     assert again.replayed
 
 
-def test_another_answer_hears_in_whose_place_the_first_was_given() -> None:
+def test_a_second_answer_is_refused_with_the_delegator_of_the_first() -> None:
     run = asking()
     id_ = run.open("ask").id
     run.answer("ask", "yes", principal=BOB, on_behalf_of="ada", delegations=(lent("ada"),))
@@ -90,13 +90,15 @@ def test_a_delegation_counts_for_its_delegate_in_its_time_for_what_it_lends(
 
 
 @pytest.mark.parametrize("capability", ["admin", "runs:control"])
-def test_what_reaches_beyond_questions_is_never_lent(capability: str) -> None:
+def test_a_delegation_of_everything_does_not_lend_capabilities_beyond_questions(
+    capability: str,
+) -> None:
     run = asking(capability=capability)
     refusal = refusal_of(run, BOB, delegations=(lent("root", "bob", capabilities=None),))
     assert refusal.code is Code.CAPABILITY_REQUIRED
 
 
-def test_of_a_maker_with_everything_whatever_a_question_asks_for_is_lent() -> None:
+def test_a_maker_with_everything_lends_the_capability_of_any_question() -> None:
     run = asking(capability=PAY)
     everything = lent("root", "bob", capabilities=None)
     run.answer("ask", "yes", principal=BOB, delegations=(everything,))
@@ -110,7 +112,7 @@ def test_a_delegate_answers_what_is_only_for_their_maker_or_the_makers_group() -
         assert run.settled("ask").on_behalf_of == "ada"
 
 
-def test_who_may_answer_does_so_in_their_own_right_unless_they_say_otherwise() -> None:
+def test_a_person_answers_in_their_own_right_unless_they_name_another() -> None:
     delegations = (lent("ada"), lent("carol"))
     for said, expected in ((None, None), ("bob", None), ("carol", "carol")):
         run = asking()
@@ -118,7 +120,7 @@ def test_who_may_answer_does_so_in_their_own_right_unless_they_say_otherwise() -
         assert run.settled("ask").on_behalf_of == expected
 
 
-def test_who_may_answer_for_two_names_one_and_has_no_right_of_their_own() -> None:
+def test_a_delegate_of_two_people_has_to_name_one() -> None:
     run = asking(capability=PAY)
     delegations = (lent("ada", "bob", PAY), lent("carol", "bob", PAY), lent("dan"))
     refusal = refusal_of(run, BOB, delegations=delegations)
@@ -135,7 +137,7 @@ def test_who_may_answer_for_two_names_one_and_has_no_right_of_their_own() -> Non
     assert run.settled("ask").on_behalf_of == "carol"
 
 
-def test_without_a_delegation_nobody_answers_for_somebody() -> None:
+def test_answering_for_another_person_requires_their_delegation() -> None:
     run = asking()
     # Neither by none, nor by that of somebody else.
     for delegations in ((), (lent("dan"),)):
@@ -181,7 +183,7 @@ def test_a_delegate_of_whom_an_escalation_names_answers_from_then_on() -> None:
     assert run.settled("ask").on_behalf_of == "carol"
 
 
-def test_who_may_not_answer_a_question_may_not_learn_what_became_of_it() -> None:
+def test_only_people_who_may_answer_learn_the_outcome_of_a_question() -> None:
     run = asking(capability=PAY)
     run.answer("ask", "yes", principal=CFO)
     settled = run.settled("ask")
@@ -211,7 +213,7 @@ def test_four_eyes_look_at_both_names() -> None:
     assert "so nobody can answer 'ask' for 'ada'" in refusal_of(barring, CAROL, **fields).message
 
 
-def test_of_two_makers_the_one_who_is_not_barred_is_meant() -> None:
+def test_a_delegate_of_two_people_answers_for_the_one_who_is_not_barred() -> None:
     run = started_by("ada", "first", eyes("ask", STARTER, capability=PAY))
     run.finish("first")
     delegations = (lent("ada", "bob", PAY), lent("carol", "bob", PAY))
@@ -272,7 +274,7 @@ def test_a_vote_for_somebody_uses_up_the_votes_of_both_and_its_repeat_gets_its_r
     assert [vote.by for vote in run.open("ask").votes] == ["ada"]
 
 
-def test_who_voted_for_somebody_learns_what_became_of_it() -> None:
+def test_a_delegate_who_voted_gets_the_receipt_again() -> None:
     run = asking(quorum=Quorum(count=1), capability=PAY)
     id_, yes = run.open("ask").id, {"approved": True}
     run.answer("ask", yes, principal=BOB, delegations=(lent("ada", "bob", PAY),))
@@ -296,7 +298,7 @@ FOR_ADA: dict[str, Any] = {"principal": BOB, "on_behalf_of": "ada", "delegations
     ],
     ids=["of whom they stand for", "for another", "of their own"],
 )
-def test_who_votes_again_in_another_right_takes_the_place_of_the_vote(
+def test_a_vote_in_another_right_replaces_the_earlier_vote(
     first: dict[str, Any], second: dict[str, Any]
 ) -> None:
     run = asking(quorum=Quorum(count=2))

@@ -134,7 +134,7 @@ def test_a_deadline_in_the_past_is_refused() -> None:
     assert refusal.details == {"errors": [{"pointer": "/deadline", "message": refusal.message}]}
 
 
-def test_what_happens_at_the_deadline_can_be_changed_but_not_to_a_default() -> None:
+def test_a_deadline_policy_can_be_edited_but_not_to_a_default() -> None:
     run = waiting()
     assert code_of(run.move, ADA, 7200, on_timeout=Halt()) is Code.CAPABILITY_REQUIRED
     for seconds, on_timeout, code, said in (
@@ -172,7 +172,7 @@ def test_a_deadline_is_moved_by_the_calendar_of_its_question_or_not_at_all() -> 
     assert run.open("worked").deadline == moment(run.now, BusinessTime(6, "bd"), weekdays)
 
 
-def test_what_is_not_there_cannot_be_moved() -> None:
+def test_the_deadline_of_an_unknown_question_cannot_be_moved() -> None:
     about = {"principal": BOSS, "interrupt_id": "r.0", "moves": True}
     refusal = waiting().refused(events.DeadlineEdited, **about)
 

@@ -42,7 +42,7 @@ def test_a_cancel_says_who_why_and_how() -> None:
     assert fact.data["name"] == "ask"
 
 
-def test_the_first_reason_decides_and_the_others_stand_beside_it_once() -> None:
+def test_the_first_reason_decides_and_others_are_secondary_once() -> None:
     run = Drive(busy())
     run.fail("two", "first")
     run.cancel(reason="enough")
@@ -60,7 +60,7 @@ def test_the_first_reason_decides_and_the_others_stand_beside_it_once() -> None:
     assert run.state.counters.cancel_count == 3
 
 
-def test_what_a_visit_had_changed_when_it_asked_is_kept_or_told() -> None:
+def test_the_patch_of_an_asking_visit_is_merged_or_a_secondary_error_at_the_end() -> None:
     run = Drive(busy())
     run.ask("one", "q", patch={"x": 1})
     run.ask("two", "q", patch={"nope": 1})
@@ -75,7 +75,7 @@ def test_what_a_visit_had_changed_when_it_asked_is_kept_or_told() -> None:
 # what still runs
 
 
-def test_what_a_visit_changed_before_it_was_stopped_stays() -> None:
+def test_the_patch_of_a_stopped_visit_is_merged_at_the_end() -> None:
     run = Drive(busy())
     run.cancel()
     run.finish("one", {"log": ["half"], "x": 1})

@@ -65,7 +65,7 @@ def test_a_fan_out_replaces_the_edges_and_goes_to_declared_nodes_only(target: st
     assert f"'s' chose to go to {target!r}" in run.error[1]
 
 
-def test_items_that_are_no_json_or_do_not_go_together_fail_the_run_and_none_is_merged() -> None:
+def test_items_that_are_not_json_or_cannot_be_merged_fail_the_run() -> None:
     run = sent(fan(), [1, float("inf")])
     assert (run.error[0], "the item 1 that 's' sends is not JSON" in run.error[1]) == (
         "invalid_patch",
@@ -110,7 +110,7 @@ def skips(run: Drive) -> None:
     ],
     ids=["ends", "ends by a goto", "leaves", "fails and leaves", "is skipped and ends"],
 )
-def test_an_item_that_does_not_arrive_is_told_and_brings_no_patch(
+def test_an_item_that_does_not_arrive_has_its_status_and_no_patch(
     on_error: Any, leave: Callable[[Drive], None], status: str
 ) -> None:
     spec = elsewhere(**({} if on_error is None else {"on_error": on_error}))
@@ -150,7 +150,7 @@ def test_a_goto_past_the_join_leaves_the_item_though_it_comes_to_the_join_s_targ
 # without a join, and with two
 
 
-def test_without_a_join_the_patches_are_merged_when_the_last_item_has_ended() -> None:
+def test_patches_without_a_join_are_merged_when_the_last_item_ends() -> None:
     spec = sending("one", "two", ways=[("one", "two")])
     run = sent(spec, ["a", "b"])
     run.finish("one", {"log": ["a1"]})
@@ -163,7 +163,7 @@ def test_without_a_join_the_patches_are_merged_when_the_last_item_has_ended() ->
     assert sent(spec, []).status == "completed"
 
 
-def test_of_two_joins_each_is_entered_once_if_somebody_came_to_it() -> None:
+def test_each_of_two_joins_is_entered_once_if_an_item_reached_it() -> None:
     both = sending("one", "c", "d", ways=[(["one"], "c"), (["one"], "d")])
     run = sent(both, [1, 2])
     run.finish("one")

@@ -129,7 +129,7 @@ FAULTY = {
 
 
 @pytest.mark.parametrize("fault", FAULTY)
-def test_a_fault_is_told_and_nothing_else_is(fault: str) -> None:
+def test_a_faulty_graph_has_exactly_its_fault(fault: str) -> None:
     unreachable = "is unreachable"
     told = [
         found for found in faults_of(FAULTY[fault]) if unreachable not in found or fault == found
@@ -212,7 +212,7 @@ FAULTY_INSIDE = {
 
 
 @pytest.mark.parametrize("fault", FAULTY_INSIDE)
-def test_a_fault_inside_is_told_and_nothing_else_is(fault: str) -> None:
+def test_a_faulty_nested_graph_has_exactly_its_fault(fault: str) -> None:
     assert faults_of(FAULTY_INSIDE[fault]) == (fault,)
 
 
@@ -288,7 +288,7 @@ FAULTY_RULES = {
 
 
 @pytest.mark.parametrize("fault", FAULTY_RULES)
-def test_a_fault_of_a_rule_is_told_and_nothing_else_is(fault: str) -> None:
+def test_a_faulty_rule_has_exactly_its_fault(fault: str) -> None:
     spec = graph(
         "work",
         "next",
@@ -301,7 +301,7 @@ def test_a_fault_of_a_rule_is_told_and_nothing_else_is(fault: str) -> None:
     assert faults_of(replace(spec, rules=tuple(FAULTY_RULES[fault]))) == (fault,)
 
 
-def test_a_rule_that_changes_facts_beside_asking_decides_nothing_by_that() -> None:
+def test_a_rule_that_changes_facts_decides_nothing_by_that() -> None:
     facts = rule("facts", "work", Assert(fact="(a)"), Retract(fact="(b)"))
     other = Rule(id="other", condition=Clips(text="(a)"), actions=(HaltRun(reason="a"),))
     run = Drive(ruled(facts, other))

@@ -87,7 +87,7 @@ def test_every_edge_whose_condition_holds_fires_and_else_is_the_rest(
 @pytest.mark.parametrize(
     "values", [{}, {"x": None}, {"x": {"deep": 1}}, {"x": {"deep": {"er": None}}}]
 )
-def test_what_is_missing_is_null_to_a_condition(values: Mapping[str, Json]) -> None:
+def test_a_missing_value_is_null_to_a_condition(values: Mapping[str, Json]) -> None:
     spec = graph("a", "b", ways=[edge(START, "a", {"x.deep.er": None}), edge(START, "b", "else")])
 
     assert Drive(spec, values=values).started == ["a"]

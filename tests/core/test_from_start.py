@@ -193,7 +193,7 @@ def test_a_person_cannot_change_it(door: Callable[[], tuple[Drive, Change]], pla
     assert run.values == {**NAMED, "note": "x"}
 
 
-def test_no_migration_sets_a_field_that_only_the_start_sets_from_now_on() -> None:
+def test_a_migration_cannot_set_a_field_that_only_the_start_sets() -> None:
     run = run_of(gate("ask"))
     moved = {"principal": ROOT, "spec": chain(gate("ask"), fields={**FIELDS, "owner": "start"})}
 
@@ -201,7 +201,7 @@ def test_no_migration_sets_a_field_that_only_the_start_sets_from_now_on() -> Non
     assert refusal.code is Code.READ_ONLY_FIELD
 
 
-def test_no_retry_changes_it() -> None:
+def test_a_retry_cannot_set_a_field_that_only_the_start_sets() -> None:
     run = run_of("work")
     run.fail("work")
     about: dict[str, Any] = {"spec": None, "versions": ("1", "1"), "renames": {}}

@@ -82,7 +82,7 @@ def test_a_change_of_what_was_shown_has_it_asked_again_whoever_made_it(
     assert run.ran_with("pay") == [(999, "A-7")]
 
 
-def test_the_gate_and_what_was_about_to_begin_are_told() -> None:
+def test_the_event_of_a_reopened_gate_names_the_code_about_to_begin() -> None:
     run = beside()
     first = run.open("ask")
     run.finish("other", {"amount": 999})
@@ -110,7 +110,7 @@ def test_an_edit_of_what_is_shown_is_shown_and_an_answer_to_what_was_shown_is_st
 
 
 @pytest.mark.parametrize("change", [{"note": "later"}, {"amount": 250}])
-def test_a_change_of_what_was_not_shown_or_back_to_it_is_none(change: dict[str, Json]) -> None:
+def test_changes_of_unshown_values_or_back_again_reopen_no_gate(change: dict[str, Json]) -> None:
     run = beside()
     run.pause()
     run.says(APPROVER, "ask")
@@ -133,7 +133,7 @@ def test_a_field_that_was_not_there_yet_was_not_shown() -> None:
 @pytest.mark.parametrize(
     ("prompt", "again"), [("{order.amount}", []), ("{order}", ["ask"]), ("Go on?", [])]
 )
-def test_of_a_mapping_counts_what_is_shown_of_it(prompt: str, again: list[str]) -> None:
+def test_only_the_shown_part_of_a_mapping_counts(prompt: str, again: list[str]) -> None:
     spec = forked((approving(prompt=prompt), "pay"), ("other",), fields={"order": "merge"})
     run = Gated(spec, {"order": {"amount": 250}})
     run.finish("other", {"order": {"note": "some"}})
@@ -142,7 +142,7 @@ def test_of_a_mapping_counts_what_is_shown_of_it(prompt: str, again: list[str]) 
     assert run.reopened == again
 
 
-def test_what_the_answer_itself_changes_of_it_is_approved() -> None:
+def test_a_value_that_the_answer_itself_changes_is_approved() -> None:
     run = beside(approving(answer_to="amount"))
     run.pause()
     run.says(APPROVER, "ask", 90)
@@ -204,7 +204,7 @@ def test_a_gate_is_asked_again_though_the_run_keeps_no_settled_question_of_it() 
     assert run.ran_with("pay") == [(250, "B-8")]
 
 
-def test_where_a_deadline_leads_is_behind_the_gates_before_it() -> None:
+def test_the_node_of_a_deadline_is_behind_the_gates_before_it() -> None:
     audit = approving("audit", prompt="Is {order_id} known?", capability="audit")
     asking = approving(timeout=60, on_timeout=GoTo(node="other"))
     run = Gated(forked((audit, asking, "pay", "other"), ("beside",)))
@@ -284,7 +284,7 @@ def test_code_that_was_ordered_and_did_not_begin_uses_nothing_up(left: str) -> N
     assert (run.reopened, run.running) == (["ask"], ["other"])
 
 
-def test_in_a_loop_only_the_latest_answer_counts_and_a_hand_over_keeps_no_other() -> None:
+def test_a_loop_keeps_only_the_gate_of_its_latest_answer() -> None:
     run = Gated(refund(approving(), FunctionNode(id="pay", to=("ask",))))
     for amount in (250, 300, 350):
         assert run.open("ask").prompt == f"Refund {amount} for A-7?"
@@ -306,7 +306,9 @@ def test_in_a_loop_only_the_latest_answer_counts_and_a_hand_over_keeps_no_other(
 
 
 @pytest.mark.parametrize(("patch", "paid"), [({}, 250), ({"amount": 5}, 5)])
-def test_what_is_skipped_is_left_to_who_may_approve(patch: dict[str, Json], paid: int) -> None:
+def test_skipping_a_failed_visit_behind_a_gate_runs_on_with_the_patch(
+    patch: dict[str, Json], paid: int
+) -> None:
     pay = FunctionNode(id="pay", on_error=AskHuman())
     run = Gated(refund(approving(), pay, "notify"))
     run.says(APPROVER, "ask")
@@ -349,7 +351,7 @@ def test_an_answer_that_its_code_cannot_read_is_asked_for_again_with_the_fault()
     assert run.ran_with("check", "note") == [(7,), ("seven",)]
 
 
-def test_so_is_the_answer_to_a_rule() -> None:
+def test_the_answer_to_a_rule_that_code_cannot_read_is_asked_again() -> None:
     rules = [rule("sure", "assess", ask("sure", prompt="Sure?", answer_to="note"))]
     run = Gated(refund("assess", "pay", rules=rules))
     run.finish("assess")

@@ -53,9 +53,7 @@ def joined(*after: str | Node, **about: Any) -> GraphSpec:
 
 @pytest.mark.parametrize("first", ["ask", "slow"])
 @pytest.mark.parametrize("join", ["all", "arrived"])
-def test_at_a_join_the_other_branch_waits_until_the_gate_is_answered_again(
-    first: str, join: str
-) -> None:
+def test_a_join_waits_until_a_reopened_gate_is_answered(first: str, join: str) -> None:
     run = Gated(joined(join=join))
     run.finish("other", {"amount": 999})
     if first == "ask":
@@ -72,7 +70,7 @@ def test_at_a_join_the_other_branch_waits_until_the_gate_is_answered_again(
     assert run.status == "completed"
 
 
-def test_at_a_join_the_other_branch_keeps_the_order_in_which_it_came() -> None:
+def test_tokens_of_the_other_branch_keep_their_order_at_a_join() -> None:
     run = Gated(joined(more=[("slow", "slow")]))
     run.finish("slow")
     run.finish("slow", {"amount": 999})
@@ -219,7 +217,7 @@ def test_the_way_that_a_route_found_is_sought_again_with_the_gate() -> None:
     assert (len(run.orders("assess")), run.ran_with("pay")) == (1, [(999, "A-7")])
 
 
-def test_what_the_answer_to_one_rule_changes_has_another_asked_again_that_showed_it() -> None:
+def test_an_answer_to_one_rule_reopens_another_that_showed_the_changed_value() -> None:
     asks = [
         ask("one", prompt="Refund {amount}?", capability="approve"),
         ask("two", prompt="How much?", answer_to="amount"),
@@ -264,7 +262,7 @@ def inside(*nodes: str | Node, output: Mapping[str, str], source: str = "amount"
     return nested("sub", spec, input={"sum": source}, output=output)
 
 
-def test_what_is_shown_before_a_nested_graph_counts_in_it_by_its_names_there() -> None:
+def test_values_shown_before_a_nested_graph_count_by_their_names_inside() -> None:
     run = Gated(refund(approving(), inside(remark("how_much", field="sum"), "pay", output={})))
     run.says(APPROVER, "ask")
     run.says(CLERK, "how_much", 999)
@@ -275,7 +273,7 @@ def test_what_is_shown_before_a_nested_graph_counts_in_it_by_its_names_there() -
     assert run.ran_with("pay", "sum") == [(250,)]
 
 
-def test_what_is_not_handed_in_means_something_else_in_a_nested_graph() -> None:
+def test_a_field_that_is_not_mapped_in_is_another_one_in_a_nested_graph() -> None:
     inner = refund(remark("how_much"), "pay", name="inner")
     run = Gated(refund(approving(), nested("sub", inner, input={}, output={})))
     run.says(APPROVER, "ask")
@@ -285,7 +283,7 @@ def test_what_is_not_handed_in_means_something_else_in_a_nested_graph() -> None:
 
 
 @pytest.mark.parametrize(("defaults", "again"), [({"note": "none"}, []), ({}, ["ask"])])
-def test_what_was_not_there_may_have_a_default_in_a_nested_graph_and_comes_by_nothing_else(
+def test_a_missing_value_may_get_its_default_in_a_nested_graph(
     defaults: dict[str, Any], again: list[str]
 ) -> None:
     inner = refund(remark(field="note" if again else "order_id"), "pay", name="inner")
@@ -297,7 +295,7 @@ def test_what_was_not_there_may_have_a_default_in_a_nested_graph_and_comes_by_no
     assert run.reopened == again
 
 
-def test_what_changes_around_a_nested_graph_before_anything_has_begun_in_it() -> None:
+def test_a_change_around_a_nested_graph_reopens_a_gate_before_code_begins_in_it() -> None:
     sub = nested("sub", refund(remark(field="note"), "check", name="inner"))
     run = Gated(forked((approving(), sub, "pay"), ("other",)))
     run.says(APPROVER, "ask")
@@ -333,7 +331,7 @@ def test_a_gate_in_a_nested_graph_counts_after_it() -> None:
     assert run.ran_with("pay", "amount", "note") == [(999, True)]
 
 
-def test_what_changes_in_a_nested_graph_before_it_is_over_has_its_gate_asked_again_in_it() -> None:
+def test_a_change_in_a_nested_graph_reopens_its_gate_inside() -> None:
     inner = forked(("first", approving()), ("beside",), name="inner")
     run = Gated(refund(nested("sub", inner), "pay"))
     run.finish("first", {"note": "a lamp"})
@@ -346,7 +344,7 @@ def test_what_changes_in_a_nested_graph_before_it_is_over_has_its_gate_asked_aga
 
 
 @pytest.mark.parametrize("output", [{"amount": "sum"}, {"note": "sum"}, {"order_id": "ok"}])
-def test_what_code_of_a_nested_graph_makes_of_it_after_the_answer_is_the_authors(
+def test_changes_by_code_of_a_nested_graph_after_the_answer_reopen_no_gate(
     output: Mapping[str, str],
 ) -> None:
     run = Gated(refund(inside(INSIDE, "fee", output=output), "pay"))
@@ -360,7 +358,7 @@ def test_what_code_of_a_nested_graph_makes_of_it_after_the_answer_is_the_authors
     ("output", "shown"),
     [({"amount": "sum"}, 245), ({"payments": "sum"}, [245]), ({"note": "ok"}, 245)],
 )
-def test_what_a_nested_graph_has_made_and_shown_may_not_change_after_it(
+def test_a_shown_value_made_by_a_nested_graph_may_not_change_after_it(
     output: Mapping[str, str], shown: Any
 ) -> None:
     run = Gated(refund(inside("fee", INSIDE, output=output), remark(), "pay"))
@@ -370,7 +368,7 @@ def test_what_a_nested_graph_has_made_and_shown_may_not_change_after_it(
     assert (run.reopened, run.orders("pay")) == (["sub"], [])
 
 
-def test_what_a_gate_shows_of_a_nested_graph_s_own_counts_in_there_alone() -> None:
+def test_a_nested_graphs_own_shown_field_counts_only_inside() -> None:
     run = Gated(forked((inside(approving(prompt="{ok}?"), output={}), "pay"), ("other",)))
     run.finish("other", {"amount": 999})
     run.says(APPROVER, "ask")

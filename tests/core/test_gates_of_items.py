@@ -36,7 +36,7 @@ def test_a_gate_of_an_item_is_asked_again_in_its_item() -> None:
 
 
 @pytest.mark.parametrize("amount", [250, 999])
-def test_what_an_item_has_changed_is_what_its_gate_shows(amount: int) -> None:
+def test_the_gate_of_an_item_shows_the_items_own_changes(amount: int) -> None:
     run = Gated(fanned("price", approving(), "book"))
     run.finish("send", sends=[("price", 1), ("price", 2)])
     run.finish("price", {"amount": 1})
@@ -48,7 +48,7 @@ def test_what_an_item_has_changed_is_what_its_gate_shows(amount: int) -> None:
     assert (run.reopened, run.ran_with("book", "amount")) == ([], [(1,), (2,)])
 
 
-def test_what_items_were_approved_for_is_done_again_by_who_may_approve_it() -> None:
+def test_retrying_code_behind_gates_of_items_requires_their_capability() -> None:
     run = Gated(fanned(approving()))
     run.finish("other")
     run.finish("send", sends=[("ask", 1), ("ask", 2)])
@@ -63,7 +63,7 @@ def test_what_items_were_approved_for_is_done_again_by_who_may_approve_it() -> N
     assert run.running == ["pay"]
 
 
-def test_what_changes_before_the_items_are_gathered_has_their_gates_asked_again_in_them() -> None:
+def test_a_change_before_items_are_gathered_reopens_their_gates() -> None:
     run = Gated(fanned(approving()))
     run.finish("send", sends=[("ask", 1), ("ask", 2)])
     run.says(APPROVER, "ask")
@@ -82,7 +82,7 @@ def test_what_changes_before_the_items_are_gathered_has_their_gates_asked_again_
 
 
 @pytest.mark.parametrize("prompt", ["Refund {amount}?", "Refund {payments}?"])
-def test_what_the_items_come_to_together_may_not_change_before_the_next_code(prompt: str) -> None:
+def test_the_merged_values_of_items_may_not_change_before_the_next_code(prompt: str) -> None:
     send = FunctionNode(id="send", to=("price",))
     ways: list[Any] = [("price", "ask"), (["ask"], "remark"), ("remark", "pay")]
     field = "amount" if "amount" in prompt else "payments"
@@ -126,7 +126,7 @@ def test_answers_in_items_are_used_up_once_code_has_begun_in_all_of_them(
 
 
 @pytest.mark.parametrize("terms", [[SEVERAL, {}], [{}, SEVERAL]])
-def test_of_items_that_were_approved_beside_each_other_one_is_enough(
+def test_one_restricted_gate_among_several_items_is_enough_to_reopen(
     terms: list[dict[str, Any]],
 ) -> None:
     gates = [

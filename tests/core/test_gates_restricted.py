@@ -90,7 +90,7 @@ DOORS = [
 
 @pytest.mark.parametrize("edited", DOORS)
 @pytest.mark.parametrize("terms", RESTRICTED)
-def test_what_others_had_to_approve_is_shown_to_them_again(
+def test_a_changed_value_behind_a_restricted_gate_is_shown_again(
     edited: Callable[..., Gated], terms: Terms
 ) -> None:
     run = edited(terms, **LARGE)
@@ -127,7 +127,7 @@ def test_a_question_that_an_answer_led_to_gives_way_when_that_is_asked_again(
     assert run.status == "completed"
 
 
-def test_who_is_asked_again_before_anything_has_begun_is_warned_of_nothing() -> None:
+def test_a_gate_reopened_before_code_began_has_no_warning() -> None:
     run = Gated(refund(approving(terms=RESTRICTED[0], schema={"type": "boolean"}), "pay"))
     run.pause()
     run.says(APPROVER, "ask")
@@ -148,7 +148,7 @@ def test_a_second_change_before_the_code_begins_again_is_warned_of_too() -> None
 
 @pytest.mark.parametrize("edited", DOORS)
 @pytest.mark.parametrize("terms", OPEN_TO_ALL)
-def test_who_could_have_approved_it_alone_changes_it_alone(
+def test_an_edit_behind_an_unrestricted_used_up_gate_asks_nobody(
     edited: Callable[..., Gated], terms: Terms | None
 ) -> None:
     assert edited(terms, **LARGE).reopened == []
@@ -156,7 +156,7 @@ def test_who_could_have_approved_it_alone_changes_it_alone(
 
 @pytest.mark.parametrize("edited", DOORS)
 @pytest.mark.parametrize("patch", [{"note": "other"}, {"note": "other", "order_id": "A-7"}])
-def test_what_was_not_shown_or_stays_as_it_was_has_nothing_asked_again(
+def test_edits_of_unshown_or_unchanged_values_reopen_no_restricted_gate(
     edited: Callable[..., Gated], patch: dict[str, Json]
 ) -> None:
     assert edited(RESTRICTED[0], **patch).reopened == []
@@ -164,7 +164,9 @@ def test_what_was_not_shown_or_stays_as_it_was_has_nothing_asked_again(
 
 @pytest.mark.parametrize("terms", RESTRICTED)
 @pytest.mark.parametrize("begun", [False, True])
-def test_it_takes_no_capability_to_be_bound_to_what_was_shown(terms: Terms, *, begun: bool) -> None:
+def test_a_restricted_gate_without_a_capability_is_reopened_too(
+    terms: Terms, *, begun: bool
+) -> None:
     ask = approving(terms=terms, capability=None, schema={"type": "boolean"})
     run = Gated(refund(ask, "pay"))
     if begun:

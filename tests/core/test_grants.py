@@ -146,7 +146,7 @@ OWN_FIELD: Json = {"type": "object", "properties": {"remember": {"type": "object
 
 
 @pytest.mark.parametrize("schema", [None, {"type": "object"}])
-def test_a_yes_to_a_question_that_is_no_approval_of_a_call_cannot_be_remembered(
+def test_only_a_yes_to_a_tool_call_can_be_remembered(
     schema: Json,
 ) -> None:
     run = Drive(chain(gate("ask", schema=schema)))
@@ -170,7 +170,7 @@ def test_a_plain_yes_grants_nothing() -> None:
     assert granted(run) == []
 
 
-def test_what_an_issuer_vouches_for_ends_with_that() -> None:
+def test_a_grant_ends_with_the_vouching_of_the_issuer() -> None:
     run = approving()
     run.feed(Responded, **answered(run, vouched_until=run.now + timedelta(seconds=9)))
     (grant,) = granted(run)
@@ -199,7 +199,7 @@ def test_what_an_issuer_vouches_for_ends_with_that() -> None:
         ({}, {"granted_bytes": MOST_BYTES - 1_500}, "take 254500 bytes and this one 1512"),
     ],
 )
-def test_what_cannot_be_remembered_is_refused(
+def test_a_grant_that_the_terms_do_not_allow_is_refused(
     about: dict[str, Any], response: dict[str, Any], why: str
 ) -> None:
     run = approving(**about)
@@ -245,7 +245,7 @@ def test_more_than_the_author_allows_is_too_wide(
     assert why in refusal.message
 
 
-def test_what_its_maker_may_not_approve_is_too_wide() -> None:
+def test_a_grant_beyond_its_makers_capabilities_is_too_wide() -> None:
     run = approving()
     entry = run.open("approve")
     event = Responded(

@@ -43,7 +43,7 @@ def refused(run: Drive, who: Principal, id_: str | None = None) -> Refusal:
     return run.refused(events.TakenBack, **about)
 
 
-def test_nothing_begins_before_the_hold_is_over() -> None:
+def test_code_begins_only_when_the_hold_is_over() -> None:
     run = holding()
     entry = run.open("ask")
 
@@ -68,7 +68,7 @@ def test_nothing_begins_before_the_hold_is_over() -> None:
 
 
 @pytest.mark.parametrize("value", [False, NO, "yes", None])
-def test_what_is_not_a_yes_is_not_held(value: Json) -> None:
+def test_an_answer_that_is_not_a_yes_is_not_held(value: Json) -> None:
     run = holding(value)
 
     assert (run.started, run.facts("interrupt.held")) == (["work"], [])
@@ -150,7 +150,7 @@ def test_taken_back_the_question_is_open_again_with_the_time_that_it_had() -> No
     assert run.open("ask").held_until == at(159 + 600)
 
 
-def test_who_controls_runs_takes_back_anybodys_answer_and_others_only_their_own() -> None:
+def test_only_controllers_take_back_the_answers_of_others() -> None:
     refusal = refused(holding(), BOB)
     assert (refusal.code, refusal.details["capability"]) == (
         Code.CAPABILITY_REQUIRED,
@@ -166,7 +166,7 @@ def test_who_controls_runs_takes_back_anybodys_answer_and_others_only_their_own(
         assert run.open("ask").status == "open"
 
 
-def test_what_is_not_held_cannot_be_taken_back() -> None:
+def test_only_a_held_answer_can_be_taken_back() -> None:
     run = holding()
     id_ = run.open("ask").id
     unknown = refused(run, ADA, "r.0")
@@ -187,7 +187,7 @@ def test_what_is_not_held_cannot_be_taken_back() -> None:
     )
 
 
-def test_who_took_their_yes_back_is_barred_from_nothing() -> None:
+def test_a_yes_that_was_taken_back_bars_nobody() -> None:
     eyes = gate("other", terms=Terms(not_by=("ask",)))
     asks = gate("ask", terms=HELD, schema=APPROVAL)
     run = Drive(graph(asks, eyes, ways=[(START, "ask"), (START, "other")]))
@@ -245,7 +245,7 @@ def test_a_vote_that_decides_is_held_and_each_who_approved_can_take_back_their_o
     assert run.started == ["work"]
 
 
-def test_each_who_voted_repeats_their_vote_while_it_is_held() -> None:
+def test_every_voter_can_repeat_a_vote_while_it_is_held() -> None:
     run = holding(terms=Terms(hold=600.0, quorum=Quorum(count=2)))
     run.says(BOB, "ask", YES)
     event = Responded(now=run.now, **run.response({run.open("ask").id: YES}, principal=ADA))

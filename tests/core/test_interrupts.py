@@ -28,7 +28,7 @@ def shown(**about: Any) -> GraphSpec:
 
 
 @pytest.mark.parametrize("terms", [None, Terms(priority="high")])
-def test_who_was_asked_in_place_of_others_is_asked_about_a_change_too(terms: Terms | None) -> None:
+def test_a_changed_question_keeps_its_reassigned_assignees(terms: Terms | None) -> None:
     run = Drive(shown(terms=terms), values={"x": 1})
     run.feed(events.Reassigned, principal=ROOT, interrupt_id=run.open("ask").id, to=("bob",))
     run.edit(ROOT, x=2)
@@ -169,7 +169,7 @@ def test_a_digest_changes_with_everything_that_is_shown(changed: str) -> None:
     assert digest_of("graph:g", shown) == digest_of("graph:g", replace(shown))
 
 
-def test_an_opening_is_told_with_who_may_answer_and_until_when() -> None:
+def test_the_event_of_an_opened_question_has_its_capability_and_deadline() -> None:
     run = asking_for(capability="boss", timeout=60, on_timeout=Default(answer="no"))
     opened = run.open("ask")
 
@@ -234,7 +234,7 @@ def test_an_id_is_the_same_in_every_version(about: dict[str, Any], digits: str) 
         ),
     ],
 )
-def test_so_is_the_digest_of_a_question_and_of_its_content(
+def test_the_digests_of_questions_stay_the_same_between_releases(
     more: dict[str, Any], digest: str, content: str
 ) -> None:
     question = InterruptSpec(name="ask", prompt="Go on?", **more)

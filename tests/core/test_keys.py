@@ -57,7 +57,7 @@ def test_a_resume_or_cancel_that_comes_again_does_not_count_again() -> None:
     assert (run.status, run.state.counters.cancel_count) == ("ending", 1)
 
 
-def test_without_a_key_or_under_another_each_counts() -> None:
+def test_calls_without_a_key_or_with_other_keys_all_count() -> None:
     run = waiting()
     for key in (None, None, "k1", "k2"):
         run.pause(key=key)
@@ -172,9 +172,7 @@ def test_an_answer_under_a_key_comes_again_also_without_its_id() -> None:
 
 
 @pytest.mark.parametrize(("by", "answer"), [("bob", 5), ("ada", float("nan"))])
-def test_the_key_of_an_answer_is_no_use_to_somebody_else_nor_with_another(
-    by: str, answer: float
-) -> None:
+def test_the_key_of_an_answer_fits_only_its_caller_and_its_answer(by: str, answer: float) -> None:
     run = waiting()
     (id_,) = run.state.ledger.open
     run.respond({id_: 5}, principal=ADA, key="k1")

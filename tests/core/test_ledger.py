@@ -56,7 +56,7 @@ def test_an_accepted_answer_settles_the_interrupt_and_leaves_a_receipt() -> None
 
 
 @pytest.mark.parametrize("value", [None, False, 0, "", [], {}])
-def test_nothing_is_an_answer_too(value: Json) -> None:
+def test_null_and_empty_values_are_answers(value: Json) -> None:
     run = Drive(chain(gate("ask", answer_to="x"), "work"), values={"x": "before"})
     run.answer("ask", value)
 
@@ -90,7 +90,7 @@ def test_the_same_answer_again_gets_the_first_receipt(is_over: bool) -> None:
 # refused
 
 
-def test_of_a_long_note_the_ledger_keeps_the_beginning() -> None:
+def test_the_ledger_keeps_the_beginning_of_a_long_note() -> None:
     run = asking(schema={})
     run.open("ask")
     run.answer("ask", 1, note="n" * 2_000)
@@ -132,7 +132,7 @@ def test_an_expired_interrupt_is_gone_and_a_cancelled_one_is_withdrawn() -> None
     assert run.settled("ask").by == "bob"
 
 
-def test_an_answer_that_misses_its_schema_is_told_where() -> None:
+def test_an_answer_that_misses_its_schema_is_refused_with_pointers() -> None:
     run = asking(schema={"type": "object"})
     id_ = run.open("ask").id
     faults = (
@@ -213,7 +213,7 @@ def test_a_missing_capability_is_named(principal: Principal, called: str) -> Non
         (None, TEMPORAL),
     ],
 )
-def test_who_has_the_capability_that_is_asked_for_may_answer(
+def test_a_person_with_the_requested_capability_may_answer(
     capability: str | None, principal: Principal
 ) -> None:
     run = asking(capability=capability)
@@ -248,7 +248,7 @@ def test_a_digest_of_what_is_not_answered_is_stale() -> None:
 
 
 @pytest.mark.parametrize("default", [{"approved": False}, "x" * 600])
-def test_an_answer_after_the_default_is_told_the_default_however_long(default: Json) -> None:
+def test_an_answer_after_the_default_is_refused_with_the_default(default: Json) -> None:
     run = asking(timeout=10, on_timeout=Default(answer=default))
     id_ = run.open("ask").id
     run.tick(10)
@@ -279,7 +279,7 @@ def test_an_answer_without_an_id_means_the_only_open_interrupt() -> None:
 @pytest.mark.parametrize(
     ("answer", "is_same"), [({"yes": True}, True), ({"yes": 1}, False), (float("nan"), False)]
 )
-def test_where_nothing_is_open_the_last_answer_is_told_and_whether_it_is_the_same(
+def test_an_answer_with_nothing_open_is_refused_with_the_last_answer(
     answer: Any, *, is_same: bool
 ) -> None:
     run = asking()
@@ -302,7 +302,7 @@ def test_where_nothing_is_open_the_last_answer_is_told_and_whether_it_is_the_sam
 
 
 @pytest.mark.parametrize(("principal", "is_told"), [(ADA, False), (CFO, True)])
-def test_the_last_answer_is_told_only_to_who_could_have_given_it(
+def test_only_a_person_who_could_have_answered_sees_the_last_answer(
     principal: Principal, *, is_told: bool
 ) -> None:
     run = asking(capability="refunds:approve")

@@ -144,7 +144,7 @@ def two_looks() -> Drive:
     return Drive(graph("a", "b", ways=[(START, "a"), (START, "b")], before=["a", "b"]))
 
 
-def test_of_two_edits_of_the_same_version_the_second_is_stale() -> None:
+def test_the_second_of_two_edits_of_the_same_version_is_stale() -> None:
     run = two_looks()
     one, two = run.state.ledger.open
     both = run.response({one: edit(1, x=1), two: edit(1, x=2)})
@@ -300,7 +300,7 @@ def test_a_route_to_nowhere_fails_also_when_asked_again() -> None:
     assert run.error[0] == "unknown_node"
 
 
-def test_nothing_follows_from_routes_that_were_asked_again_when_the_run_ends() -> None:
+def test_reevaluated_routes_have_no_effect_once_the_run_ends() -> None:
     one = rule("ask", "a", ask("ask", prompt="?"))
     run = Drive(routed(rules=[one]))
     run.finish("a", routed=("b",))
@@ -340,7 +340,7 @@ def test_a_look_is_not_asked_again_when_the_way_out_is_sought_again() -> None:
     assert END not in run.running
 
 
-def test_what_code_had_changed_when_it_asked_is_not_merged_again_after_it_has_finished() -> None:
+def test_the_patch_of_an_asking_visit_is_not_merged_twice() -> None:
     run = Drive(chain("a", "b", after=["a"]))
     run.ask("a", "plan", patch={"log": ["half"]})
     run.answer("plan", "yes")

@@ -66,7 +66,7 @@ def test_a_retried_run_publishes_the_retry_before_what_was_due_by_then() -> None
     assert [fact.number for fact in facts] == sorted(fact.number for fact in facts)
 
 
-def test_what_came_of_code_while_the_run_ended_is_activity_of_the_retried_run() -> None:
+def test_code_that_ended_with_the_run_is_activity_of_the_retried_run() -> None:
     run = Drive(graph("one", "two", ways=[(START, "one"), (START, "two")]))
     run.fail("one")
     run.finish("two", {"log": ["two"]})
@@ -97,7 +97,7 @@ def test_the_result_of_a_nested_graph_is_kept_while_its_routes_are_asked() -> No
     ]
 
 
-def test_answers_that_were_given_before_do_not_keep_the_one_beside_them_out() -> None:
+def test_repeated_answers_do_not_refuse_a_new_one_beside_them() -> None:
     approval = {"properties": {"approved": {"type": "boolean"}}}
     votes = gate("one", schema=approval, terms=Terms(quorum=Quorum(count=2)))
     names = ("done", "one", "two")
@@ -139,7 +139,7 @@ def test_an_answer_to_what_was_shown_before_a_rewind_is_stale() -> None:
     run.answer("ask", "yes", principal=ADA)
 
 
-def test_what_is_shown_anew_is_told_only_if_it_has_changed() -> None:
+def test_a_rewound_question_is_published_as_changed_only_if_it_has_changed() -> None:
     run = asking()
     run_retry.begin_era(run.state, "1", at(0))
     digest = run.open("ask").digest
@@ -150,7 +150,7 @@ def test_what_is_shown_anew_is_told_only_if_it_has_changed() -> None:
     assert run.facts("interrupt.changed") == []
 
 
-def test_a_question_beside_has_the_time_left_that_it_had_at_that_moment() -> None:
+def test_a_rewound_question_keeps_the_time_that_it_had_left() -> None:
     run = Drive(chain(gate("ask", timeout=60)))
     machine.advance(run.state, events.Paused(now=at(20), actor="ada"))
 
@@ -160,7 +160,7 @@ def test_a_question_beside_has_the_time_left_that_it_had_at_that_moment() -> Non
     assert run.open("ask").deadline == at(1_040)
 
 
-def test_what_is_asked_after_a_rewind_has_an_id_of_its_own() -> None:
+def test_a_question_asked_after_a_rewind_has_its_own_id() -> None:
     ids = set()
     for salt in ("", "1", "2"):
         run = Drive(chain(gate("ask"), gate("then")))
@@ -185,7 +185,7 @@ def test_a_run_that_is_rewound_to_its_start_begins_with_the_values_that_are_set_
     assert question.name == "ask"
 
 
-def test_who_may_rewind_a_run_is_known_by_what_it_can_ask_for() -> None:
+def test_a_rewind_requires_the_capabilities_that_the_run_can_ask_for() -> None:
     controller = Principal(subject="carl", capabilities=("runs:control",))
     with pytest.raises(Refusal) as refused:
         policy.demand_by(controller, ["pay"], [], "rewind the run")

@@ -43,7 +43,7 @@ def take(run: Drive, most: int, visit: str = "graph:g;node:work") -> list[Json]:
     return [fact.data["message_id"] for fact in run.facts("message.delivered")[before:]]
 
 
-def test_messages_are_delivered_once_in_the_order_of_their_coming_and_told_of() -> None:
+def test_messages_are_delivered_once_in_order_and_published() -> None:
     run = working()
     for number in range(3):
         run.send(f"m{number}")
@@ -96,7 +96,7 @@ def test_a_full_queue_refuses_at_once_and_says_how_full() -> None:
 @pytest.mark.parametrize(
     ("id_", "text", "code"), [("new", "x" * 51, "queue_full"), ("m", "x" * 51, "message_conflict")]
 )
-def test_what_a_signal_could_not_bring_in_is_on_record(id_: str, text: str, code: str) -> None:
+def test_a_signalled_message_that_is_refused_is_on_record(id_: str, text: str, code: str) -> None:
     run = working(max_queue_size=1)
     run.send("m")
     run.send(id_, text, signalled=True)
@@ -143,7 +143,7 @@ def test_a_run_that_is_ending_reads_no_more_messages() -> None:
 
 
 @pytest.mark.parametrize("outcome", ["completed", "failed", "cancelled"])
-def test_what_nobody_read_is_reported_with_the_outcome(outcome: str) -> None:
+def test_unread_messages_are_reported_with_the_outcome(outcome: str) -> None:
     run = working()
     run.send("m0")
     run.send("m1", "x" * 60)
@@ -188,7 +188,7 @@ def test_unread_messages_take_no_more_bytes_than_a_snapshot_has_room_for() -> No
 
 
 @pytest.mark.parametrize("ttl", [None, 60.0])
-def test_what_a_refusal_costs_does_not_depend_on_how_many_messages_are_unread(
+def test_the_cost_of_a_refused_message_does_not_grow_with_the_queue(
     ttl: float | None,
 ) -> None:
     def calls_of_a_refusal(unread: int) -> int:
@@ -255,7 +255,7 @@ def test_the_last_thousand_ids_are_remembered() -> None:
     assert len(box.seen) == 1000
 
 
-def test_what_a_visit_took_and_was_never_given_is_read_by_the_next() -> None:
+def test_the_next_visit_reads_messages_that_were_taken_but_not_delivered() -> None:
     run = Drive(chain("work", "next"))
     for number in range(3):
         run.send(f"m{number}")
@@ -268,7 +268,7 @@ def test_what_a_visit_took_and_was_never_given_is_read_by_the_next() -> None:
     assert take(run, 9, visit="graph:g;node:next") == ["m1", "m2"]
 
 
-def test_what_a_refused_visit_has_not_read_it_takes_anew_unless_somebody_else_has() -> None:
+def test_a_refused_visit_takes_its_unread_messages_again() -> None:
     work = FunctionNode(id="work", on_error=AskHuman())
     run = Drive(graph(work, "other", ways=[(START, "work"), (START, "other")]))
     for number in range(3):
@@ -285,7 +285,7 @@ def test_what_a_refused_visit_has_not_read_it_takes_anew_unless_somebody_else_ha
     assert run.state.counters.messages_delivered == 2
 
 
-def test_what_a_refused_visit_was_handed_is_its_own_again() -> None:
+def test_a_refused_visit_gets_its_first_messages_again() -> None:
     work = replace(reader(), on_error=AskHuman())
     run = Drive(chain("first", work, "next"))
     run.send("m0")
@@ -299,7 +299,7 @@ def test_what_a_refused_visit_was_handed_is_its_own_again() -> None:
     assert take(run, 9, visit="graph:g;node:next") == []
 
 
-def test_what_a_visit_read_before_it_asked_stays_read_when_it_does_not_ask_for_it_again() -> None:
+def test_messages_read_before_a_question_stay_read() -> None:
     run = working()
     run.send("m0")
     run.send("m1")

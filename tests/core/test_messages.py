@@ -78,7 +78,7 @@ def test_a_text_is_as_long_as_the_limit_and_no_longer() -> None:
         {"metadata": {"a": "x" * 45}, "params": {"b": "x" * 45}},
     ],
 )
-def test_what_a_message_carries_is_counted_in_bytes_of_json(about: dict[str, Any]) -> None:
+def test_the_size_of_a_messages_data_is_counted_in_bytes_of_json(about: dict[str, Any]) -> None:
     run = working(max_metadata_size=98)
     run.send("small", metadata={"a": "x" * 90})
     refusal = refused(run, text="y" * 51, **about)
@@ -98,7 +98,9 @@ def test_what_a_message_carries_is_counted_in_bytes_of_json(about: dict[str, Any
         ({"parts": ({"type": b"x"},)}, "parts"),
     ],
 )
-def test_what_is_no_json_is_refused_and_named(about: dict[str, Any], what: str) -> None:
+def test_message_data_that_is_not_json_is_refused_by_its_name(
+    about: dict[str, Any], what: str
+) -> None:
     run = working()
     with pytest.raises(Refusal) as caught:
         run.send("m", **about)
@@ -203,7 +205,7 @@ def around(*nodes: FunctionNode) -> GraphSpec:
     return chain("work", SubgraphNode(id="outer", graph=inner), "next")
 
 
-def test_a_signal_that_is_no_message_is_noted_with_what_is_wrong_and_with_its_beginning() -> None:
+def test_a_signal_that_is_not_a_message_is_recorded_with_its_fault() -> None:
     run = working()
     for text in ("short", "long" * 5_000):
         message = Message(message_id=text[:5], text=text, sender="temporal")
@@ -296,7 +298,7 @@ def test_a_visit_that_is_stopped_gets_its_inbox_again_and_nobody_else_does() -> 
 
 
 @pytest.mark.parametrize(("begun", "is_again"), [(False, False), (True, False), (False, True)])
-def test_what_a_visit_was_handed_is_reported_if_its_code_never_begins(
+def test_messages_of_a_visit_that_never_began_are_reported_as_undelivered(
     begun: bool, is_again: bool
 ) -> None:
     run = Drive(chain("first", reader()))
@@ -342,7 +344,7 @@ def test_finally_nodes_read_nothing_because_all_was_reported() -> None:
     assert [left.reason for left in run.state.mailbox.undelivered] == ["completed"]
 
 
-def test_what_expires_at_the_time_of_a_clearing_is_not_counted_as_cleared() -> None:
+def test_messages_that_expire_at_a_clearing_do_not_count_as_cleared() -> None:
     run = Drive(chain(gate("ask")))
     run.send("m0")
     run.send("m1", ttl=60)

@@ -99,7 +99,7 @@ CASES: dict[str, tuple[GraphSpec, GraphSpec, list[tuple[str, str]]]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_has_no_place_is_an_obstacle(case: str) -> None:
+def test_a_part_of_the_run_without_a_place_is_an_obstacle(case: str) -> None:
     old, new, found = CASES[case]
     run = Drive(old)
     if found:
@@ -114,7 +114,7 @@ def test_a_node_that_runs_at_the_end_only_in_one_graph_is_an_obstacle() -> None:
     assert obstacles(run, graph("b", ways=[(START, "b")], finally_=["a"])) == [("visit", "a")]
 
 
-def test_all_obstacles_are_told_at_once_each_with_what_to_do() -> None:
+def test_a_refused_migration_lists_all_obstacles_with_remedies() -> None:
     run = Drive(graph("a", gate("ask"), ways=[(START, "a"), (START, "ask")]))
     rest(run)
     refusal = run.refused(events.Migrated, principal=ROOT, spec=chain("b"))
@@ -204,7 +204,7 @@ def test_a_repeated_call_migrates_once_also_if_the_worker_has_another_graph_by_t
     assert run.state.spec.version == version
 
 
-def test_an_obstacle_is_told_once_and_questions_of_processes_go_along() -> None:
+def test_an_obstacle_is_listed_once_and_process_questions_are_renamed() -> None:
     run = Drive(chain(gate("ask", capability="approve"), "pay", FunctionNode(id="ship")))
     run.answer("ask", principal=ROOT)
     run.finish("pay")

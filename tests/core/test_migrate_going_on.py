@@ -178,7 +178,7 @@ def test_a_breakpoint_at_a_gate_that_is_named_like_it_keeps_its_name() -> None:
     assert run.asking == [("interrupt_before", "graph:g;node:interrupt_before_x")]
 
 
-def test_what_an_agent_remembers_goes_along() -> None:
+def test_the_memory_of_an_agent_is_renamed_with_its_node() -> None:
     talk = sub("m", id_="talk", agent=True, remembers=("x",))
     run = Drive(chain(talk, "b"))
     run.finish("m", {"x": 1})
@@ -189,7 +189,7 @@ def test_what_an_agent_remembers_goes_along() -> None:
     assert run.state.agent_memory == {"graph:g/speak": {"x": 1}}
 
 
-def test_code_that_has_run_is_told_where_it_first_did_whatever_its_node_is_called_now() -> None:
+def test_renamed_code_keeps_the_address_at_which_it_first_ran() -> None:
     run = Drive(chain(nested("n", chain("a", "b", name="inner"))))
     run.pause(mode="now")
     run.end(Stopped, visit="graph:g;node:n;graph:inner;node:a")
@@ -287,7 +287,7 @@ def test_code_in_a_nested_graph_is_named_by_its_path() -> None:
     assert (obstacle["name"], obstacle["address"]) == ("sub.x", address)
 
 
-def test_what_a_migration_would_do_may_be_asked_while_code_runs() -> None:
+def test_a_dry_run_of_a_migration_is_possible_while_code_runs() -> None:
     run = runs()
     machine.check(
         run.state,
@@ -295,7 +295,7 @@ def test_what_a_migration_would_do_may_be_asked_while_code_runs() -> None:
     )
 
 
-def test_what_code_came_to_while_its_run_ended_takes_the_way_of_another_graph() -> None:
+def test_code_that_ended_with_the_run_follows_the_new_graph() -> None:
     run = Drive(chain(FunctionNode(id="a", to=("b",)), "b"))
     run.cancel()
     run.end(Finished, visit=A, patch={"x": 1}, goto="b")
@@ -306,9 +306,7 @@ def test_what_code_came_to_while_its_run_ended_takes_the_way_of_another_graph() 
     assert (run.values, run.running) == ({"x": 1}, ["c"])
 
 
-def test_what_it_chose_and_the_other_graph_does_not_let_it_choose_blocks_it_and_fails_nothing() -> (
-    None
-):
+def test_a_target_that_the_new_graph_forbids_blocks_the_visit() -> None:
     ways = [(START, "a"), ("b", END)]
     goes = FunctionNode(id="a", to=("b",))
     run = Drive(graph(goes, "b", ways=ways))

@@ -220,7 +220,7 @@ def test_a_visit_and_all_that_it_has_asked_get_their_new_names() -> None:
     assert moved.questions.ask_counts == {"check": 1}
 
 
-def test_what_code_and_rules_have_chosen_gets_its_new_name_and_a_call_stays_as_it_is() -> None:
+def test_chosen_targets_are_renamed_and_calls_are_not() -> None:
     run = Drive(graph("a", "b", ways=[(START, "a"), ("a", "b"), ("b", END)]))
     other = graph("a", "c", ways=[(START, "a"), ("a", "c"), ("c", END)])
     places = Places(run.state, other, {"b": "c"})

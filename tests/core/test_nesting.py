@@ -135,7 +135,7 @@ OWN: Mapping[str, Reducer] = {"x": "last", "own": "last"}
     ],
     ids=["what it does not have stays", "never set", "under another name", "a list is replaced"],
 )
-def test_what_comes_out_of_a_nested_graph(
+def test_the_outputs_of_a_nested_graph_are_merged_into_the_outer_values(
     fields: Mapping[str, Reducer],
     about: dict[str, Any],
     before: dict[str, Json],
@@ -148,7 +148,7 @@ def test_what_comes_out_of_a_nested_graph(
     assert run.values == after
 
 
-def test_what_both_sides_add_to_is_added_to_once() -> None:
+def test_a_field_to_which_both_graphs_add_gets_each_addition_once() -> None:
     run = around(inner(), {"log": ["0"], "sum": 2, "by": {"a": 1}, "x": True})
     run.finish("deep", {"log": ["1"], "sum": 3, "by": {"b": 2}, "x": 1})
 
@@ -163,7 +163,7 @@ def test_what_both_sides_add_to_is_added_to_once() -> None:
         ({"x": "last"}, {"output": {"sum": "x"}}, {"x": "many"}),
     ],
 )
-def test_what_comes_out_must_fit_or_fails_the_node_that_the_graph_is(
+def test_an_output_that_does_not_fit_fails_the_node_of_the_nested_graph(
     fields: Mapping[str, Reducer], about: dict[str, Any], patch: dict[str, Json]
 ) -> None:
     run = around(chain("deep", name="inner", fields=fields), {"sum": 1.5}, **about)
@@ -194,7 +194,7 @@ def test_a_graph_of_open_values_hands_everything_through() -> None:
     assert run.values == {"any": 1, "more": 2}
 
 
-def test_what_is_handed_in_counts_towards_the_size_of_a_visits_input() -> None:
+def test_the_inputs_of_a_nested_graph_count_towards_the_visit_size() -> None:
     node = nested("n", inner(), defaults={"x": "y" * 1_000})
     run = Drive(chain(node, fields=FIELDS), limits=Limits(visit_bytes=1_000))
 
@@ -204,7 +204,7 @@ def test_what_is_handed_in_counts_towards_the_size_of_a_visits_input() -> None:
 # agents
 
 
-def test_an_agent_is_given_what_its_call_was_asked_with_and_what_people_said_about_it() -> None:
+def test_a_called_agent_gets_the_input_and_the_answers_of_its_call() -> None:
     run = reviewing(helper(), limits=Limits(allowed_media_hosts=("files.example",)))
     turn(run, gated("c1", "ask_helper"), transcript="t1")
     said(run, "c1", {"approved": True})

@@ -67,7 +67,7 @@ def test_each_reducer_merges_in_its_own_way(field: str, old: Json, new: Json, re
         ("total", 1, True, "'total' merges by 'add', which cannot put a bool to a int"),
     ],
 )
-def test_what_does_not_fit_is_refused_by_naming_the_field(
+def test_a_patch_that_does_not_fit_is_refused_by_its_field(
     field: str, old: Json, new: Json, told: str
 ) -> None:
     with pytest.raises(PatchError, match=told):
@@ -90,7 +90,7 @@ def test_a_state_without_fields_says_so() -> None:
 
 
 @pytest.mark.parametrize("value", [float("inf"), [float("nan")], {1: 2}])
-def test_what_could_not_be_written_down_again_is_refused(value: Json) -> None:
+def test_a_patch_that_is_not_json_is_refused(value: Json) -> None:
     with pytest.raises(PatchError, match="the field 'name' is not JSON"):
         merged(SPEC, {}, {"name": value})
 
@@ -117,7 +117,7 @@ def test_a_sum_that_no_number_holds_is_refused(old: Json, new: Json) -> None:
         ("new", [1], [1, 2], [1, 2]),
     ],
 )
-def test_what_a_nested_graph_contributes_is_what_it_has_added(
+def test_the_contribution_of_a_nested_graph_is_the_difference(
     field: str, before: Json, after: Json, contributed: Json
 ) -> None:
     assert contribution(SPEC.fields.get(field), before, after) == contributed
@@ -137,7 +137,7 @@ def test_neither_the_values_nor_the_patch_are_touched(
 
 
 @pytest.mark.parametrize("reducer", ["append", "union", "merge"])
-def test_what_was_merged_before_is_not_changed_by_what_comes(reducer: Reducer) -> None:
+def test_merging_does_not_change_the_values_before(reducer: Reducer) -> None:
     spec = GraphSpec(name="g", fields={"f": FieldSpec(reducer=reducer)})
     item: Json = {"a": 1} if reducer == "merge" else [1]
     first = merged(spec, {}, {"f": item})

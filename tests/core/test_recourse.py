@@ -89,7 +89,7 @@ def test_a_skip_goes_on_with_a_patch_in_place_of_what_the_node_would_have_done()
     assert len(run.orders("a")) == 1
 
 
-def test_who_lets_it_fail_fails_the_run_with_what_had_failed() -> None:
+def test_answering_fail_ends_the_run_with_the_failure() -> None:
     run = failed()
     decide(run, "fail")
 
@@ -128,7 +128,7 @@ BESIDE = graph(
         ({"sends": (Send(node="b", item=float("inf")),)}, "invalid_patch"),
     ],
 )
-def test_what_the_run_refuses_is_tried_again_with_its_steps_on_the_values_of_then(
+def test_a_refused_outcome_is_retried_with_its_journal_and_current_values(
     refused: dict[str, Any], code: str
 ) -> None:
     run = Drive(BESIDE)
@@ -149,7 +149,7 @@ def test_what_the_run_refuses_is_tried_again_with_its_steps_on_the_values_of_the
 
 
 @pytest.mark.parametrize("refused", ["its patch", "its question"])
-def test_what_the_run_refuses_leaves_what_was_changed_before_it_asked(refused: str) -> None:
+def test_a_refused_outcome_keeps_the_patch_from_before_the_question(refused: str) -> None:
     run = Drive(BESIDE)
     if refused == "its patch":
         run.ask("a", "plan", journal={"one": 1}, patch={"x": "half"})
@@ -287,7 +287,7 @@ def test_the_deadline_of_a_decision_may_be_set_by_a_person() -> None:
     assert (run.running, run.settled("error").status) == (["b"], "expired")
 
 
-def test_what_fails_while_the_run_ends_asks_nobody() -> None:
+def test_a_failure_while_the_run_ends_asks_nobody() -> None:
     run = Drive(chain(WATCHED))
     run.cancel()
     run.fail("a")

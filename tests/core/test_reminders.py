@@ -42,7 +42,7 @@ def told(run: Drive) -> list[tuple[str, Any]]:
     ]
 
 
-def test_who_is_asked_is_reminded_after_the_opening_and_before_the_deadline() -> None:
+def test_reminders_come_after_the_opening_and_before_the_deadline() -> None:
     run = Drive(asking(remind=(24 * HOUR, -2 * HOUR)))
     ask = run.open("ask")
     assert ask.reminders == (at(24 * HOUR), at(46 * HOUR))
@@ -100,7 +100,7 @@ def test_several_that_are_due_at_once_all_come_in_their_order_and_before_the_dea
     ]
 
 
-def test_what_is_due_when_the_answer_comes_is_published_before_it() -> None:
+def test_a_due_reminder_is_published_before_the_answer() -> None:
     run = Drive(asking(remind=(HOUR,)))
     run.wait(2 * HOUR)
     run.answer("ask")

@@ -55,7 +55,7 @@ def not_again(run: Gated, who: Principal = ON_CALL) -> list[str]:
 @pytest.mark.parametrize(
     "pay", [paying(), paying(None, retry_for=60)], ids=["retries", "retry_for"]
 )
-def test_what_was_approved_is_tried_again_by_who_is_on_call_and_nobody_is_asked(
+def test_a_responder_retries_unchanged_approved_code_without_asking(
     pay: FunctionNode,
 ) -> None:
     run = failed(pay)
@@ -66,7 +66,7 @@ def test_what_was_approved_is_tried_again_by_who_is_on_call_and_nobody_is_asked(
     assert (run.reopened, run.asking) == ([], [])
 
 
-def test_what_may_have_happened_and_has_no_retries_is_left_to_who_may_approve_it() -> None:
+def test_retrying_code_without_retries_requires_its_approvers() -> None:
     run = failed(paying(0))
     refusal = refused(run, ON_CALL)
     assert refusal.details["capabilities"] == ["approve"]
@@ -76,7 +76,7 @@ def test_what_may_have_happened_and_has_no_retries_is_left_to_who_may_approve_it
     assert run.ran_with("pay") == [(250, "A-7")] * 2
 
 
-def test_what_has_changed_since_it_was_approved_is_left_to_who_may_approve_it() -> None:
+def test_retrying_changed_approved_code_requires_its_approvers() -> None:
     run = Gated(forked((approving(), paying()), ("other",)))
     run.says(APPROVER, "ask")
     run.fail("pay")
@@ -205,7 +205,7 @@ def test_people_are_asked_what_became_of_a_call_that_may_run_only_once(once: boo
 # trying a migration
 
 
-def test_who_may_read_a_run_may_try_a_migration_of_it() -> None:
+def test_a_dry_run_of_a_migration_requires_only_read_rights() -> None:
     run = Gated(refund(approving(), "pay"))
     reads = Principal(subject="reads", capabilities=("runs:read",))
     wanted: dict[str, Any] = {"spec": run.state.spec, "dry_run": True}

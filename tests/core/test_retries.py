@@ -153,9 +153,7 @@ def test_an_answer_and_an_operator_begin_a_new_count() -> None:
 
 
 @pytest.mark.parametrize("is_ending", [False, True])
-def test_what_an_attempt_had_changed_counts_and_no_other_follows_if_the_run_ends(
-    *, is_ending: bool
-) -> None:
+def test_the_patch_of_a_failed_attempt_counts_if_the_run_ends(*, is_ending: bool) -> None:
     run = Drive(chain("a", "b"), values={"x": 0})
     if is_ending:
         run.cancel(actor="ada")

@@ -121,7 +121,7 @@ def test_a_question_is_open_again_with_its_id_and_the_time_that_was_left_or_all_
         (None, ["one", "two", "one", "two"]),
     ],
 )
-def test_what_came_of_a_visit_while_the_run_ended_counts_after_a_retry(
+def test_the_outcome_of_a_visit_at_the_end_counts_after_a_retry(
     outcome: Any, orders: list[str]
 ) -> None:
     run = Drive(graph("one", "two", ways=[(START, "one"), (START, "two")]))
@@ -257,7 +257,7 @@ def test_a_loop_that_was_cut_off_goes_on_where_it_was() -> None:
     assert run.values == {"log": [1, 2]}
 
 
-def test_branches_beside_a_visit_that_was_one_too_many_go_on_with_it() -> None:
+def test_a_retry_continues_the_branches_beside_a_visit_over_the_limit() -> None:
     ways = [(START, "a"), (START, "b"), ("a", "b"), ("a", "c")]
     run = Drive(graph("a", "b", "c", ways=ways), limits=Limits(max_visits=1))
     run.finish("b")
@@ -306,9 +306,7 @@ def test_a_nested_graph_that_an_operator_let_fail_asks_its_questions_under_new_i
     assert run.open("ask").id != before
 
 
-def test_what_failed_in_a_nested_graph_goes_on_inside_it_and_the_code_beside_it_with_its_journal() -> (
-    None
-):
+def test_a_retry_continues_inside_a_nested_graph_with_its_journals() -> None:
     ways = [(START, "in1"), (START, "beside"), ("in1", "in2")]
     run = Drive(chain(nested("sub", graph("in1", "in2", "beside", ways=ways, name="inner"))))
     run.finish("in1", {"x": 1})

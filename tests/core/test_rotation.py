@@ -89,7 +89,7 @@ def test_a_rotation_never_stops_a_finally_node() -> None:
     assert not machine.may_rotate(run.state)
 
 
-def test_what_a_hand_over_begins_with_may_send_as_much_as_any_task() -> None:
+def test_the_first_task_after_a_continue_as_new_may_send_as_much_as_any() -> None:
     nodes = ("n0", "n1", "n2")
     spec = graph(*nodes, ways=[(START, node) for node in nodes])
     run = Drive(spec, limits=Limits(task_bytes=5_000))

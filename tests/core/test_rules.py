@@ -69,7 +69,7 @@ def test_a_visit_that_fails_asks_no_rule() -> None:
         ([GO, Retry(), Parallel(nodes=("next",)), STOP, HaltRun(reason="late")], "enough"),
     ],
 )
-def test_one_thing_is_decided_by_rank_and_then_by_order(
+def test_one_decision_of_the_rules_counts_by_rank_and_then_by_order(
     actions: list[RuleAction], outcome: list[str] | str
 ) -> None:
     of_one_rule = Drive(ruled(rule("r", "work", *actions)))

@@ -55,7 +55,7 @@ def test_an_order_carries_all_that_the_code_needs() -> None:
     )
 
 
-def test_an_order_of_a_visit_that_asked_carries_what_it_was_told_and_kept() -> None:
+def test_the_input_of_a_visit_that_asked_has_its_answers_and_journal() -> None:
     spec = sending("one", "c", ways=[(["one"], "c")])
     run = sent(spec, ["item"], values={"x": 1})
     run.ask("one", "plan", journal={"step": 1}, user_state=[7])
@@ -149,7 +149,7 @@ def test_routes_that_are_stopped_leave_read_what_the_code_before_them_has_read()
     assert (run.status, run.state.mailbox.undelivered) == ("cancelled", ())
 
 
-def test_what_follows_a_gate_whose_answer_does_not_fit_starts_at_once() -> None:
+def test_the_failure_route_of_an_answer_that_does_not_fit_starts_at_once() -> None:
     ask = gate("ask", answer_to="sum")
     route = Route(source="ask", name="r", targets=("END",))
     inner = graph(ask, ways=[(START, "ask")], routes=[route], fields={"sum": "add"}, name="inner")
@@ -192,7 +192,7 @@ def test_asking_a_route_takes_the_place_of_code() -> None:
 # how much at once
 
 
-def test_one_task_sends_only_so_many_bytes_and_asks_for_another() -> None:
+def test_a_task_sends_a_bounded_number_of_bytes_and_asks_for_another() -> None:
     run = wide(5, limits=Limits(task_bytes=9_000), values={"x": "y" * 1_000})
     assert (run.running, run.ready) == (["n0", "n1"], ["n2", "n3", "n4"])
     assert run.wanted(Yield) == [Yield()]
@@ -207,7 +207,7 @@ def test_one_task_sends_only_so_many_bytes_and_asks_for_another() -> None:
     assert len(run.wanted(Yield)) == 2
 
 
-def test_one_task_sends_all_the_bytes_that_it_may() -> None:
+def test_a_task_sends_as_many_bytes_as_the_bound_allows() -> None:
     one = wide(1, values={"x": "y"}).state.task_bytes
     for bound, count in ((2 * one, 2), (2 * one - 1, 1)):
         run = wide(3, limits=Limits(task_bytes=bound), values={"x": "y"})
@@ -230,7 +230,7 @@ def test_a_task_in_which_nothing_was_sent_begins_without_a_trace() -> None:
     assert run.seen() == before
 
 
-def test_who_came_later_does_not_overtake_who_is_too_large_for_this_task() -> None:
+def test_a_later_visit_does_not_overtake_one_too_large_for_this_task() -> None:
     run = wide(3, limits=Limits(max_parallel_visits=2, task_bytes=9_000), values={"x": "y" * 6_000})
     assert (run.running, run.ready) == (["n0"], ["n1", "n2"])
     run.finish("n0", {"x": ""})

@@ -79,7 +79,7 @@ def test_an_index_finds_what_belongs_together_in_its_order() -> None:
     assert words.after(BY_LENGTH, 3, 5) is None
 
 
-def test_what_is_taken_out_and_put_in_again_comes_last() -> None:
+def test_a_row_that_is_removed_and_added_again_comes_last() -> None:
     words = Words({"a": "one", "b": "two"})
     del words["a"]
     words["a"] = "six"

@@ -93,11 +93,11 @@ def test_a_field_shows_its_value(text: str, filled: str) -> None:
         "{9}",
     ],
 )
-def test_what_is_no_field_stays_as_it_was_written(text: str) -> None:
+def test_braces_that_are_not_a_field_stay_as_written(text: str) -> None:
     assert fill(text, VALUES) == text
 
 
-def test_what_was_put_in_is_not_looked_at_again() -> None:
+def test_a_filled_in_value_is_not_filled_again() -> None:
     assert fill("{trap}", VALUES) == "{secret} {amount}"
 
 
@@ -142,7 +142,7 @@ def test_a_value_that_its_format_does_not_fit_is_shown_without_it(text: str, fil
     assert fill(text, VALUES) == filled
 
 
-def test_what_looks_like_a_format_and_is_none_is_found() -> None:
+def test_a_field_with_an_invalid_format_is_found() -> None:
     text = "{amount:.2f} {{amount!r}} {amount!r} {order.id:>100} {json: yes} {name"
 
     assert [*misformatted(text)] == ["{amount!r}", "{order.id:>100}", "{json: yes}"]

@@ -157,7 +157,7 @@ def test_a_node_behind_a_join_that_a_rule_has_run_again_sees_the_same_items() ->
         (replace(reader("lead"), guarded=True), {"ways": [("lead", "pay")]}, "lead"),
     ],
 )
-def test_what_a_gate_has_allowed_stays_covered_whatever_leads_on(
+def test_code_behind_a_gate_stays_covered_by_every_kind_of_way(
     node: str | Node, about: dict[str, Any], again: str
 ) -> None:
     ways = [(START, "ask"), ("ask", "lead"), *about.get("ways", [])]
@@ -240,7 +240,7 @@ def test_a_nested_graph_that_is_tried_again_is_still_that_of_its_item() -> None:
     assert results(run) == [("item", "arrived")]
 
 
-def test_where_the_failure_of_a_question_leads_is_entered_at_once() -> None:
+def test_the_failure_route_of_a_question_is_entered_at_once() -> None:
     ask = gate("ask", capability="approve:{x}")
     sub = nested("sub", chain(ask, name="inner"), on_error=GoTo(node="after"))
 
@@ -283,7 +283,7 @@ def test_a_question_that_is_open_is_not_asked_anew_by_code_that_starts_with_anot
     )
 
 
-def test_the_code_of_a_tool_is_told_which_call_it_carries_out() -> None:
+def test_the_code_of_a_tool_gets_its_call() -> None:
     run = reviewing()
     turn(run, call("c1"))
 

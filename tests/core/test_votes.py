@@ -109,7 +109,7 @@ def test_the_first_rejection_is_a_veto(value: Json) -> None:
     assert (run.settled("ask").answer, run.settled("ask").by) == (value, "bob")
 
 
-def test_without_a_veto_as_many_rejections_as_approvals_are_needed() -> None:
+def test_a_quorum_without_veto_needs_as_many_rejections_as_approvals() -> None:
     run = voting(2, veto=False)
 
     assert receipt_of(run, ADA, False).missing == 2
@@ -166,7 +166,7 @@ def test_a_keyed_vote_is_one_vote_and_its_repeat_gets_the_same_receipt() -> None
     assert (receipt.status, receipt.missing, receipt.replayed) == ("voted", 1, True)
 
 
-def test_at_the_deadline_the_votes_stay_in_the_record_and_the_default_counts() -> None:
+def test_the_default_counts_at_the_deadline_and_votes_stay_on_record() -> None:
     run = voting(2, timeout=60, on_timeout=Default(answer=NO))
     receipt_of(run, ADA, YES)
     run.tick(60)
@@ -188,7 +188,7 @@ def test_a_long_answer_is_not_kept_with_the_votes_of_a_settled_question() -> Non
     assert again(run, ADA, {**YES, "note": "x" * 600}).replayed
 
 
-def test_who_is_escalated_to_has_a_vote_from_then_on() -> None:
+def test_people_named_by_an_escalation_have_a_vote_from_then_on() -> None:
     escalation = Escalation(after=60.0, to=("root",))
     terms = Terms(quorum=Quorum(count=1, of=("ada",)), escalate=(escalation,))
     run = Drive(chain(gate("ask", schema=APPROVAL, terms=terms), "work"))
@@ -248,7 +248,7 @@ def test_people_never_agree_to_two_different_answers() -> None:
     assert (run.started, voters(run)) == ([], [("carol", CARD)])
 
 
-def test_who_approves_with_another_answer_than_before_replaces_only_their_own_vote() -> None:
+def test_another_approval_by_the_same_person_replaces_their_vote() -> None:
     run = voting(2)
     receipt_of(run, ADA, YES)
     receipt_of(run, ADA, CARD)
@@ -299,7 +299,7 @@ def test_an_approval_with_other_arguments_asks_about_those_and_is_their_first_vo
     )
 
 
-def test_who_changes_the_arguments_of_a_call_is_told_that_its_preview_is_made_anew() -> None:
+def test_a_receipt_of_changed_arguments_tells_of_a_new_preview() -> None:
     run = approving(1)
     id_ = run.open("approve").id
 
@@ -349,7 +349,7 @@ def test_a_call_without_more_about_it_is_revised_too() -> None:
     assert run.open("approve").payload == {"digest": call_digest("pay", {"amount": 7})}
 
 
-def test_the_arguments_that_are_asked_about_are_no_others() -> None:
+def test_a_vote_with_the_asked_arguments_revises_nothing() -> None:
     run = approving()
     run.says(ADA, "approve", YES)
     run.says(BOB, "approve", {"approved": True, "arguments": {"amount": 10}})

@@ -39,7 +39,7 @@ def test_assignees_say_for_whom_a_question_is_and_restrict_nobody() -> None:
     assert run.settled("ask").by == "bob"
 
 
-def test_with_assignees_only_nobody_else_may_answer_not_even_who_may_do_everything() -> None:
+def test_assignees_only_excludes_even_people_with_all_capabilities() -> None:
     run = asking(assignees=("ada", "group:finance"), assignees_only=True)
     for who in (ROOT, TEMPORAL):
         refusal = refusal_of(run, who)
@@ -57,7 +57,7 @@ def test_an_assignee_needs_the_capability_too() -> None:
     run.answer("ask", "yes", principal=person("ada", PAY))
 
 
-def test_who_may_not_answer_is_told_which_question_it_is_and_what_it_takes() -> None:
+def test_a_refused_answer_names_the_question_and_who_may_answer() -> None:
     run = asking(assignees=("ada", "bob"), assignees_only=True)
     refusal = refusal_of(run, CAROL)
     assert "it is only for ada, bob" in refusal.message
@@ -112,7 +112,7 @@ def test_from_an_escalation_on_whom_it_names_may_answer_too(
     assert run.settled("ask").by == who.subject
 
 
-def test_others_are_told_whom_an_escalation_has_named() -> None:
+def test_a_refusal_names_the_people_of_a_past_escalation() -> None:
     escalation = Escalation(after=60, to=("group:directors",), requested_capability=PAY)
     run = asking(assignees=("ada",), assignees_only=True, escalate=(escalation,))
     assert refusal_of(run, BOB).details["assignees"] == ["ada"]
@@ -122,7 +122,7 @@ def test_others_are_told_whom_an_escalation_has_named() -> None:
     assert "only for ada, group:directors" in str(refusal)
 
 
-def test_whom_an_escalation_names_is_told_which_capability_it_takes() -> None:
+def test_people_of_an_escalation_are_refused_with_its_capability() -> None:
     escalation = Escalation(after=60, to=("group:directors",), requested_capability="cfo:only")
     run = asking(assignees=("ada",), assignees_only=True, capability=PAY, escalate=(escalation,))
     run.wait(60)
@@ -133,7 +133,7 @@ def test_whom_an_escalation_names_is_told_which_capability_it_takes() -> None:
     assert refusal_of(run, person("bob", "cfo:only")).details["capabilities"] == [PAY]
 
 
-def test_who_an_escalation_names_gets_the_receipt_of_their_answer_again() -> None:
+def test_people_of_an_escalation_get_their_receipt_again() -> None:
     run = asking(capability=PAY, escalate=(Escalation(after=60, to=("carol",)),))
     run.wait(60)
     id_ = run.open("ask").id
@@ -154,7 +154,7 @@ def test_an_escalation_without_its_moment_never_comes() -> None:
 # four eyes
 
 
-def test_who_started_the_run_may_not_answer() -> None:
+def test_the_starter_of_the_run_may_not_answer() -> None:
     run = started_by("ada", "first", eyes("ask", STARTER))
     run.finish("first")
 
@@ -168,7 +168,7 @@ def test_who_started_the_run_may_not_answer() -> None:
     run.answer("ask", "yes", principal=BOB)
 
 
-def test_who_answered_the_named_question_last_may_not_answer_either() -> None:
+def test_the_last_answerer_of_the_named_question_may_not_answer() -> None:
     run = Drive(chain(gate("one"), gate("two"), eyes("ask", "one")))
     run.read_again()
     run.answer("one", "yes", principal=ADA)
@@ -225,7 +225,7 @@ def test_a_name_that_was_asked_or_is_asked_at_the_same_time_bars_its_answerer() 
     assert run.open("again").barred == {"ada": "on"}
 
 
-def test_an_answer_without_a_principal_is_no_other_pair_of_eyes() -> None:
+def test_an_anonymous_answer_does_not_satisfy_four_eyes() -> None:
     run = Drive(chain(eyes("ask", STARTER)))
     refusal = refusal_of(run, TEMPORAL)
     assert refusal.code is Code.SEPARATION_OF_DUTIES
@@ -268,7 +268,7 @@ def test_a_held_yes_of_somebody_who_is_barred_since_counts_no_more() -> None:
     assert run.state.ledger.open == {}
 
 
-def test_what_counts_no_more_bars_nobody_either() -> None:
+def test_an_answer_that_no_longer_counts_bars_nobody() -> None:
     third = gate("third", terms=Terms(not_by=("both",)))
     both = gate("both", schema={"type": "boolean"}, terms=Terms(not_by=("one",), hold=600.0))
     names = ("one", "both", "third")
