@@ -35,7 +35,7 @@ class Doubtful:
         event.args["amount"] += await event.interrupt("more", response=int)
 
 
-async def test_what_a_hook_made_of_the_arguments_is_what_has_to_be_approved() -> None:
+async def test_an_approval_is_for_the_arguments_that_a_hook_changed() -> None:
     purse = Purse(approve=lambda args: args["amount"] > 10)
     run, _ = await paying(purse, call("pay", "c2", amount=6), hooks=[Doubtful()])
     assert [name for _, name in await places(run)] == ["more", "more"]
@@ -70,7 +70,7 @@ async def test_a_hook_that_edits_otherwise_after_the_approval_has_the_call_denie
     assert script.told() == {"c1": ("denied", "denied: what was approved is another call")}
 
 
-async def test_what_was_edited_holds_also_where_the_predicate_would_not_ask_any_more() -> None:
+async def test_edited_arguments_hold_even_if_the_predicate_no_longer_asks() -> None:
     is_strict = True
     purse = Purse(approve=lambda args: is_strict)
 

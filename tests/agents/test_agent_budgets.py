@@ -46,7 +46,7 @@ async def test_turns_in_a_budget_take_the_place_of_max_turns() -> None:
     assert run.status == "completed"
 
 
-async def test_without_turns_in_its_budget_an_agent_has_max_turns() -> None:
+async def test_an_agent_whose_budget_has_no_turns_has_max_turns() -> None:
     budget = Budget(tokens=1_000_000)
     agent = Agent("clerk", model=looking(9), tools=[look], max_turns=2, budget=budget)
     assert failure(await started(agent))[0] == "max_turns"
@@ -62,7 +62,7 @@ async def test_dollars_are_those_of_the_list_of_prices() -> None:
     assert turns[0]["usage"]["usd"] == 0.01125
 
 
-async def test_no_price_is_looked_up_without_a_budget() -> None:
+async def test_an_agent_without_a_budget_looks_up_no_price() -> None:
     run = await started(Agent("clerk", model=FunctionModel(looking(0), model_name="gpt-5")))
 
     turns = [e.data async for e in run.events(follow=False) if e.type == "model.turn"]

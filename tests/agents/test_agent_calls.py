@@ -63,7 +63,7 @@ async def test_more_calls_than_one_turn_may_have_are_not_run(till: Till) -> None
     assert run.status == "completed"
 
 
-async def test_arguments_that_are_too_large_together_are_told_and_the_rest_runs(till: Till) -> None:
+async def test_a_call_over_the_size_of_a_turn_fails_and_the_rest_runs(till: Till) -> None:
     large = "x" * 300_000
     script = Script([call("look", "c1", what=large), call("look", "c2", what=large)], "done")
     run = await started(Agent("clerk", model=script, tools=till.tools))
@@ -94,7 +94,7 @@ async def test_a_call_that_cannot_be_made_is_an_error_that_the_model_sees(
     assert (run.status, till.done, await ran(run)) == ("completed", ["till"], ["tool:look:c2"])
 
 
-async def test_what_a_tool_raises_is_in_the_log_with_its_place(
+async def test_the_log_has_the_traceback_of_a_failing_tool(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     @tool
@@ -152,7 +152,7 @@ async def test_a_tool_that_hangs_is_cut_off_at_its_timeout() -> None:
     assert run.status == "completed"
 
 
-async def test_a_large_result_is_no_part_of_the_runs_state_and_reaches_the_model() -> None:
+async def test_a_large_result_reaches_the_model_and_is_not_in_the_runs_state() -> None:
     @tool
     async def make() -> str:
         return "x" * 90_000

@@ -30,7 +30,7 @@ async def test_the_model_reads_a_result_in_place_of_the_call_which_is_not_made()
     )
 
 
-async def test_an_edit_is_told_to_the_model_and_stands_in_the_transcript() -> None:
+async def test_the_model_and_the_transcript_get_an_approvers_edit() -> None:
     purse = Purse()
     run, script = await paying(purse)
     await run.respond("approve", EDIT, principal=ADA)

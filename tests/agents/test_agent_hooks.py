@@ -29,7 +29,7 @@ class Approval:
 # What an agent remembers
 
 
-async def test_what_hooks_remember_before_and_after_a_call_is_known_at_the_next() -> None:
+async def test_the_next_call_sees_the_state_that_hooks_have_set() -> None:
     class Afterwards:
         async def after_tool_call(self, event: AfterToolCall) -> None:
             if event.call_id == "c1":
@@ -56,7 +56,7 @@ async def test_what_hooks_remember_before_and_after_a_call_is_known_at_the_next(
     assert script.told(1) == {"c1": ("success", "deleted /box/a")}
 
 
-async def test_what_a_failing_tool_remembered_is_dropped_and_what_its_hook_did_is_not() -> None:
+async def test_the_state_of_a_failing_tool_is_dropped_and_that_of_its_hook_kept() -> None:
     @tool
     async def fail(ctx: ToolContext) -> str:
         ctx.agent_state["tool"] = 1

@@ -63,7 +63,7 @@ async def test_a_hook_asks_before_an_agent_is_called_and_lets_it_through() -> No
     assert run.state.scopes.keys() == {"graph:g"}
 
 
-async def test_what_a_hook_makes_of_a_task_is_what_the_agent_is_told() -> None:
+async def test_a_called_agent_gets_the_task_that_a_hook_changed() -> None:
     class Edit:
         async def before_tool_call(self, event: BeforeToolCall) -> None:
             event.args["task"] += ", please"

@@ -48,7 +48,7 @@ async def asked(
 
 
 @pytest.mark.parametrize("source", ["about", lambda state: state.about])
-async def test_an_agent_is_told_a_text_and_a_picture(source: Any) -> None:
+async def test_an_agent_gets_a_text_and_a_picture(source: Any) -> None:
     run, told = await asked([TEXT, PICTURE], source=source)
 
     text, picture = told
@@ -78,7 +78,7 @@ async def test_a_url_of_any_other_host_is_refused_before_the_model_is_asked() ->
     assert "allowed_media_hosts" in message
 
 
-async def test_a_part_that_is_wrong_is_told_with_its_place() -> None:
+async def test_a_faulty_input_part_is_named_with_its_place() -> None:
     run, told = await asked([TEXT, {**PICTURE, "data": "?"}])
 
     assert told is None
@@ -98,14 +98,14 @@ async def test_a_part_that_is_wrong_is_told_with_its_place() -> None:
         (None, "null"),
     ],
 )
-async def test_what_is_no_list_of_parts_is_told_as_it_is(about: Any, told: str) -> None:
+async def test_an_input_that_is_not_a_list_of_parts_becomes_text(about: Any, told: str) -> None:
     assert (await asked(about))[1] == told
 
 
 @pytest.mark.parametrize(
     "source", [lambda state, item: item, lambda state, item=None: item, lambda state, each: each]
 )
-async def test_the_agents_of_a_fan_out_are_each_told_their_own_parts(source: Any) -> None:
+async def test_each_agent_of_a_fan_out_gets_its_own_parts(source: Any) -> None:
     seen: list[Any] = []
 
     def model(messages: list[Any], info: Any) -> Any:

@@ -73,7 +73,7 @@ class Careful:
             event.cancel_tool = True
 
 
-async def test_what_a_hook_asked_about_is_attempted_once_too() -> None:
+async def test_a_call_that_a_hook_asked_about_is_attempted_once() -> None:
     purse = Purse(approve=False)
     lost = visiting(
         purse.tool,

@@ -89,7 +89,7 @@ async def test_the_server_judges_the_arguments_of_its_tools(tmp_path: Path) -> N
         ({"action": "decline"}, "not transferred: decline", []),
     ],
 )
-async def test_what_a_server_asks_is_an_interrupt_with_its_schema_and_no_is_an_answer(
+async def test_an_elicitation_of_a_server_is_an_interrupt_that_can_be_declined(
     tmp_path: Path, answer: dict[str, Any], said: str, done: list[str]
 ) -> None:
     server = started(tmp_path, older=True)

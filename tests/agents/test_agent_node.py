@@ -44,7 +44,7 @@ def judge(messages: Sequence[ModelMessage], info: AgentInfo) -> ModelResponse:
         ),
     ],
 )
-def test_what_is_wrong_with_an_agent_is_told_alone(options: dict[str, Any], told: str) -> None:
+def test_a_faulty_agent_has_exactly_its_fault(options: dict[str, Any], told: str) -> None:
     graph = Graph("court", state=Case)
     clerk = Agent("judge", **{"model": judge, **options})
     graph.agent("judge", clerk, input="text", output="verdict")
@@ -74,7 +74,7 @@ def test_a_server_of_any_name_is_a_node_of_its_agent(server: McpServer, node: st
     assert set(inner.graph.nodes) == {"model", node}
 
 
-def test_what_is_no_agent_and_no_graph_is_said_to_be_none() -> None:
+def test_a_node_that_is_neither_an_agent_nor_a_graph_is_refused() -> None:
     graph = Graph("court", state=Case)
 
     with pytest.raises(TypeError, match="'judge' is not an Agent: write Agent"):

@@ -170,7 +170,7 @@ async def test_a_preview_that_fails_before_the_call_voids_the_approval_each_time
         (Interrupt("sure"), "the preview failed: it asks, which a preview cannot"),
     ],
 )
-async def test_what_is_no_preview_is_shown_as_an_error(made: Any, error: str) -> None:
+async def test_an_invalid_preview_is_shown_as_an_error(made: Any, error: str) -> None:
     run, _ = await paying(Purse(failing(made)))
     (question,) = await run.interrupts()
 

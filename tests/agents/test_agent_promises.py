@@ -82,7 +82,7 @@ def parts(kinds: list[str], turn: int) -> list[Any]:
 @pytest.mark.parametrize("execution", ["concurrent", "sequential"])
 @settings(max_examples=settings().max_examples // 10)
 @given(turns=turns, seed=st.integers(0, 1_000_000))
-async def test_nothing_runs_that_nobody_approved_and_nothing_twice(
+async def test_every_call_runs_once_and_only_if_approved(
     execution: Any, turns: list[list[str]], seed: int
 ) -> None:
     chance, world = random.Random(seed), World()

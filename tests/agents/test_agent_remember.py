@@ -100,7 +100,7 @@ async def test_a_call_whose_arguments_nobody_could_be_shown_runs_unasked_without
     assert (purse.paid, "shown" in unasked) == ([(5, "bob"), (6, "bob")], False)
 
 
-async def test_no_more_calls_run_unasked_than_are_remembered() -> None:
+async def test_a_grant_with_one_use_lets_one_call_run() -> None:
     purse = Purse()
     run, _ = await paying(purse, (5, "bob"), (6, "bob"), (7, "bob"))
     answer = {"approved": True, "remember": {"for": "8h", "where": "run", "uses": 1}}
@@ -143,7 +143,7 @@ async def refused(purse: Purse, answer: Any, principal: Principal = ADA) -> Refu
     return error.value
 
 
-async def test_nothing_is_remembered_of_a_tool_unless_its_author_allows_it() -> None:
+async def test_an_approval_is_remembered_only_if_the_author_allows_it() -> None:
     run, _ = await paying(Purse(remember=None), (5, "bob"))
     (question,) = await run.interrupts()
     assert (question.remember, "remember" in question.response_schema["properties"]) == (
@@ -162,7 +162,7 @@ async def test_nothing_is_remembered_of_a_tool_unless_its_author_allows_it() -> 
         ({"for": "1h"}, "/remember"),
     ],
 )
-async def test_what_cannot_be_read_is_an_invalid_answer(remember: Any, pointer: str) -> None:
+async def test_an_unreadable_remember_is_an_invalid_answer(remember: Any, pointer: str) -> None:
     refusal = await refused(Purse(), {"approved": True, "remember": remember})
     assert refusal.code is Code.INVALID_ANSWER
     assert refusal.details["errors"][0]["pointer"] == pointer

@@ -28,7 +28,7 @@ def test_true_and_one_are_not_the_same() -> None:
     assert state.changes() == {"trusted": True}
 
 
-def test_none_is_absence() -> None:
+def test_none_in_an_agents_state_means_absence() -> None:
     state = AgentState({"a": None, "b": 1})
     state["b"] = None
     state["c"] = None
@@ -39,7 +39,7 @@ def test_none_is_absence() -> None:
     assert AgentState({"b": 1} | state.changes()) == {}
 
 
-def test_what_was_set_and_deleted_again_is_no_change() -> None:
+def test_setting_and_deleting_a_key_is_not_a_change() -> None:
     state = AgentState()
     state["a"] = 1
     state.clear()
@@ -69,7 +69,7 @@ def nested(depth: int) -> Any:
 @pytest.mark.parametrize(
     "value", [object(), {1: 2}, {1}, float("nan"), "\ud800", nested(150), nested(5_000)]
 )
-def test_what_is_no_json_cannot_be_remembered(value: Any) -> None:
+def test_an_agents_state_takes_only_json(value: Any) -> None:
     state = AgentState({"a": []})
     with pytest.raises(TypeError, match="'b' in the agent's state is not JSON"):
         state["b"] = value
@@ -83,7 +83,7 @@ def test_a_key_is_text() -> None:
         AgentState()[1] = 2  # type: ignore[index]
 
 
-def test_what_is_remembered_is_bounded() -> None:
+def test_an_agents_state_is_bounded() -> None:
     state = AgentState({"a": [], "b": "x" * 30_000})
     with pytest.raises(ValueError, match="of at most 50000"):
         state["c"] = "x" * 30_000

@@ -49,7 +49,7 @@ async def test_messages_are_read_before_the_next_turn_in_order_and_say_who_wrote
     assert script.seen[-1][-1].parts[0].part_kind == "tool-return"
 
 
-async def test_the_model_is_told_what_a_message_is() -> None:
+async def test_the_instructions_explain_messages_to_the_model() -> None:
     seen: list[Any] = []
 
     def model(messages: Any, info: Any) -> Any:

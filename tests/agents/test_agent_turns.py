@@ -40,7 +40,7 @@ async def test_corrections_are_bounded_in_a_row() -> None:
     assert [item.role for item in await run.transcript()] == ["user", *["assistant", "tool"] * 3]
 
 
-async def test_a_turn_that_calls_tools_is_no_correction() -> None:
+async def test_a_turn_that_calls_tools_does_not_count_as_a_correction() -> None:
     bad, good = final("c1", approved="perhaps"), final("c2", approved=True, score=1)
     script = Script(bad, call("look", "l1", what="x"), bad, call("look", "l2", what="y"), good)
     agent = Agent("clerk", model=script, output=Verdict, tools=[look], max_corrections=1)
@@ -73,7 +73,7 @@ async def test_a_model_that_loops_is_ended_by_max_turns() -> None:
     assert [item.role for item in await run.transcript()][-2:] == ["assistant", "tool"]
 
 
-async def test_what_a_turn_used_is_told_of_each_and_summed() -> None:
+async def test_the_usage_of_turns_is_published_and_summed() -> None:
     def counted(part: Any) -> ModelResponse:
         usage = RequestUsage(input_tokens=10, output_tokens=3)
         return ModelResponse(parts=[part], usage=usage, finish_reason="stop")
@@ -110,7 +110,7 @@ async def test_a_model_that_raises_is_tried_again_as_often_as_the_agent_says() -
     assert "a bug" in failure(run)[1]
 
 
-async def test_what_a_call_carries_does_not_grow_with_the_conversation() -> None:
+async def test_the_input_of_a_call_does_not_grow_with_the_conversation() -> None:
     sizes: list[int] = []
 
     @tool

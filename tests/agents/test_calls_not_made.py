@@ -110,7 +110,7 @@ async def test_an_after_hook_changes_what_the_model_reads_of_a_rejected_call() -
     assert script.told() == {"c1": ("success", "ask again tomorrow")}
 
 
-async def test_in_a_sequence_an_after_hook_is_heard_before_the_next_call_is_looked_at() -> None:
+async def test_sequential_calls_run_an_after_hook_before_the_next_gate() -> None:
     class Strict(Watching):
         async def before_tool_call(self, event: BeforeToolCall) -> None:
             if event.agent_state.get("seen"):

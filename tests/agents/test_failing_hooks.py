@@ -152,7 +152,7 @@ async def test_a_hook_that_cannot_read_an_answer_any_more_asks_again() -> None:
     ]
 
 
-async def test_what_a_model_is_told_of_a_denial_is_bounded() -> None:
+async def test_the_models_text_of_a_denial_is_bounded() -> None:
     async def fail(event: BeforeToolCall) -> None:
         raise ValueError("x" * 10_000)
 
@@ -184,7 +184,7 @@ async def test_a_hook_may_ask_from_a_task_group() -> None:
     assert keys(await run_hooks([Named("h", grouped)], call(), {"h/sure": 1})) == []
 
 
-async def test_what_ends_the_process_is_no_question() -> None:
+async def test_a_hook_that_ends_the_process_is_not_a_denial() -> None:
     async def stop(event: BeforeToolCall) -> None:
         raise BaseExceptionGroup("", [KeyboardInterrupt()])
 
@@ -206,7 +206,7 @@ async def test_a_hook_that_ended_can_ask_nobody() -> None:
     assert outcome.event == call()
 
 
-async def test_what_was_edited_cannot_be_edited_after_it_was_checked() -> None:
+async def test_checked_arguments_cannot_be_edited_afterwards() -> None:
     kept: list[BeforeToolCall] = []
 
     async def edit(event: BeforeToolCall) -> None:

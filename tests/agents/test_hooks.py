@@ -94,7 +94,7 @@ async def test_a_hook_may_ask_several_things_one_after_the_other() -> None:
     assert got == [[0, ""]]
 
 
-def test_two_hooks_of_one_name_are_told_apart() -> None:
+def test_hooks_of_the_same_name_get_numbers() -> None:
     async def nothing(event: BeforeToolCall) -> None: ...
 
     hooks = [
@@ -129,7 +129,7 @@ async def test_edits_are_made_in_order_each_on_those_before_it() -> None:
     assert given == call()
 
 
-async def test_what_hooks_changed_is_dropped_while_somebody_is_asked() -> None:
+async def test_changes_of_hooks_are_dropped_while_a_hook_asks() -> None:
     async def edit(event: BeforeToolCall) -> None:
         event.args["to"].append("Y")
         event.agent_state["seen"] = True
@@ -220,7 +220,7 @@ class NoMethod:
     after_tool_call = 5
 
 
-def test_what_has_no_method_of_a_hook_is_none() -> None:
+def test_an_object_without_hook_methods_is_a_fault() -> None:
     assert hook_faults(ApprovalHook) == [
         "ApprovalHook is a class; a hook is an object: write ApprovalHook()"
     ]
@@ -274,7 +274,7 @@ async def test_a_hook_runs_only_at_the_events_that_it_listens_to() -> None:
     assert (outcome.asked, outcome.denied, outcome.event) == ((), None, given)
 
 
-async def test_what_is_checked_may_be_refused_in_the_callers_own_words() -> None:
+async def test_a_check_may_deny_a_call_in_its_own_words() -> None:
     async def edit(event: BeforeToolCall) -> None:
         event.args["amount"] = 7
 

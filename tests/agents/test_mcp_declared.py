@@ -55,7 +55,7 @@ def test_only_the_way_to_a_server_decides_who_shares_its_connections() -> None:
     assert one.key != McpServer(url=URL, token_from="T").key
 
 
-def test_who_has_to_approve_is_a_matter_of_the_tool_and_its_arguments() -> None:
+def test_approve_decides_by_the_tool_and_its_arguments() -> None:
     server = McpServer(url=URL, approve=lambda tool, args: tool == "pay" and args["amount"] > 10)
     assert server.needs_approval("pay", {"amount": 11})
     assert not server.needs_approval("pay", {"amount": 1})

@@ -72,7 +72,7 @@ async def test_equal_questions_keep_their_own_answers(tmp_path: Path) -> None:
     assert (await server.call("three_times", {}, ask=people, saved=saved)).text == "abc"
 
 
-async def test_what_was_saved_serves_a_server_that_speaks_the_older_protocol(
+async def test_saved_state_also_serves_the_older_protocol(
     tmp_path: Path,
 ) -> None:
     with site(tmp_path) as remote:
@@ -119,7 +119,7 @@ async def test_a_question_that_can_be_asked_in_no_protocol_is_refused_once_both_
     assert deeds(tmp_path) == ["acted", "acted"]
 
 
-async def test_who_is_cancelled_stops_the_tool(tmp_path: Path) -> None:
+async def test_a_cancelled_call_stops_the_tool(tmp_path: Path) -> None:
     with site(tmp_path) as remote:
         server = remote.server()
         call = asyncio.create_task(server.call("slow", {"seconds": 60}, ask=People()))
@@ -130,7 +130,7 @@ async def test_who_is_cancelled_stops_the_tool(tmp_path: Path) -> None:
         await until(lambda: deeds(tmp_path) == ["slow began", "slow was stopped"])
 
 
-async def test_a_server_that_is_killed_in_the_middle_is_told(tmp_path: Path) -> None:
+async def test_a_call_to_a_killed_server_raises_that_it_was_sent(tmp_path: Path) -> None:
     with site(tmp_path) as remote:
         server = remote.server()
         call = asyncio.create_task(server.call("slow", {"seconds": 60}, ask=People()))

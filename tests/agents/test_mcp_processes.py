@@ -28,7 +28,7 @@ async def _who(server: McpServer) -> int:
     return int((await server.call("who", {}, ask=People())).text)
 
 
-async def test_one_process_serves_all_that_name_the_same_server(tmp_path: Path) -> None:
+async def test_one_process_serves_all_declarations_of_the_same_server(tmp_path: Path) -> None:
     one, other = started(tmp_path), started(tmp_path, prefix="x_", approve=True)
     first = await _who(one)
     assert int((await other.call("x_who", {}, ask=People())).text) == first
@@ -67,7 +67,7 @@ async def test_a_server_that_is_killed_while_idle_is_started_anew(tmp_path: Path
     assert pool_of(server).connections == 1
 
 
-async def test_calls_beside_each_other_get_a_process_each_up_to_a_bound(tmp_path: Path) -> None:
+async def test_concurrent_calls_get_a_process_each_up_to_a_bound(tmp_path: Path) -> None:
     server = started(tmp_path, older=True, connections=2)
     calls = [server.call("dinner", {}, ask=_city(number)) for number in range(4)]
     found = await asyncio.gather(*calls)
@@ -111,7 +111,7 @@ async def test_closing_ends_every_process(tmp_path: Path) -> None:
         ([sys.executable, "-c", "raise SystemExit(1)"], "closed the connection"),
     ],
 )
-async def test_a_command_that_is_no_server_is_told(command: list[str], told: str) -> None:
+async def test_a_command_that_is_not_a_server_is_named(command: list[str], told: str) -> None:
     with pytest.raises(McpDown, match=told):
         await McpServer(command=command).list_tools()
 

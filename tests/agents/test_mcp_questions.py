@@ -102,7 +102,7 @@ def test_the_servers_text_is_shown_as_it_is() -> None:
     assert question.requested_capability == "travel:book"
 
 
-def test_who_is_sent_somewhere_fills_nothing_in() -> None:
+def test_a_question_with_a_url_takes_no_content() -> None:
     asked = _asked(requested_schema=None, url="https://example.org/pay")
     question = lowered(elicitation_question(asked)).question
     assert question.reason["url"] == "https://example.org/pay"
@@ -169,7 +169,7 @@ async def test_a_pattern_that_cannot_be_used_is_left_out_of_a_form(pattern: str)
         (ElicitRequest(message="?" * 60_000, requested_schema=CITY), "of at most 50000"),
     ],
 )
-async def test_what_a_server_may_not_ask_is_declined_and_nobody_is_shown_it(
+async def test_a_forbidden_elicitation_is_declined_without_asking(
     wanted: ElicitRequest, told: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     answer = await declined(wanted)
@@ -200,7 +200,7 @@ async def test_a_form_with_another_field_is_declined(field: Any, told: str) -> N
     assert told in str(answer.declined)
 
 
-def test_what_is_no_json_is_told_to_the_model() -> None:
+def test_an_elicitation_that_is_not_json_fails_the_call() -> None:
     wanted = ElicitRequest(message="?", requested_schema={"const": float("nan")})
     with pytest.raises(
         McpToolError, match="the tool 'book' of travel elicits with a question that is not JSON"
@@ -224,7 +224,7 @@ def test_a_server_cannot_have_kept_whatever_it_likes() -> None:
 
 
 @pytest.mark.parametrize("saved", [None, {}, {"format": 0, "asked": [["a", "b"]]}, "text", []])
-def test_what_was_saved_in_another_form_is_not_read(saved: Any) -> None:
+def test_a_record_saved_in_another_form_is_ignored(saved: Any) -> None:
     record = Record("travel", "book", saved)
     assert record.resumed() is None
     assert record.name_of(ElicitRequest(message="?", requested_schema={})) == "elicit"

@@ -72,7 +72,7 @@ async def test_questions_one_after_the_other_are_asked_one_by_one(tmp_path: Path
     assert (await server.call("dinner", {}, ask=people, saved=saved)).text == "tea in Rome"
 
 
-async def test_another_question_than_the_one_that_was_answered_is_a_new_one(tmp_path: Path) -> None:
+async def test_a_changed_question_of_a_server_is_asked_anew(tmp_path: Path) -> None:
     server = started(tmp_path, older=True)
     words, people = tmp_path / "words", People(elicit=YES)
     words.write_text("Now?", encoding="utf-8")
@@ -101,7 +101,7 @@ async def test_a_person_may_take_longer_than_a_call(tmp_path: Path) -> None:
     assert found.text == "transferred"
 
 
-async def test_a_server_that_takes_too_long_is_told_to_stop(tmp_path: Path) -> None:
+async def test_a_call_that_takes_too_long_is_stopped(tmp_path: Path) -> None:
     server = started(tmp_path, timeout=3)
     await server.list_tools()
     with pytest.raises(McpDown, match=r"'slow' of local did not answer within 3 s") as caught:
@@ -111,7 +111,7 @@ async def test_a_server_that_takes_too_long_is_told_to_stop(tmp_path: Path) -> N
     assert (await server.call("add", {"a": 1, "b": 1}, ask=People())).text == "2"
 
 
-async def test_who_is_cancelled_stops_the_tool(tmp_path: Path) -> None:
+async def test_a_cancelled_call_stops_the_tool(tmp_path: Path) -> None:
     server = started(tmp_path, older=True)
     call = asyncio.create_task(server.call("slow", {"seconds": 60}, ask=People()))
     await until(lambda: deeds(tmp_path) == ["slow began"])
@@ -191,7 +191,7 @@ async def test_people_are_asked_in_the_task_of_the_caller(tmp_path: Path) -> Non
         assert seen == [run]
 
 
-async def test_what_goes_wrong_in_asking_comes_out_as_it_is(tmp_path: Path) -> None:
+async def test_an_error_in_asking_is_raised_unchanged(tmp_path: Path) -> None:
     server = started(tmp_path, older=True)
 
     async def ask(elicitation: Elicitation) -> Answer:

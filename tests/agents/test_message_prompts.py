@@ -122,7 +122,7 @@ def test_media_by_url_are_passed_on_as_what_they_are(media_type: str, kind: Any)
     assert not media.force_download
 
 
-def test_who_sent_it_is_known_after_it_was_kept_and_read_again() -> None:
+def test_the_sender_of_a_message_survives_storage() -> None:
     part = user_part(message("<hello>", sender="o'neil"))
 
     kept = ModelMessagesTypeAdapter.dump_json([ModelRequest(parts=[part])])
@@ -134,7 +134,7 @@ def test_who_sent_it_is_known_after_it_was_kept_and_read_again() -> None:
 
 
 @pytest.mark.parametrize("content", ["Hello", ["Hello"], [TextContent("x", metadata={"a": 1})], []])
-def test_a_prompt_that_is_no_message_has_no_sender(content: Any) -> None:
+def test_a_prompt_that_is_not_a_message_has_no_sender(content: Any) -> None:
     assert steering_of(UserPromptPart(content)) is None
 
 
@@ -144,7 +144,7 @@ def test_a_message_of_pictures_alone_has_no_text() -> None:
     assert steering_of(part) == SteeringPart(sender="alice", message_id="m-17", text="")
 
 
-def test_what_was_written_is_found_again_however_many_lines_it_has() -> None:
+def test_the_text_of_a_message_is_read_back_with_all_its_lines() -> None:
     text = "\n a < b\n\n</message>\n&amp; &lt;\n"
 
     found = steering_of(user_part(message(text)))

@@ -56,7 +56,7 @@ def well(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         (422, {}, ModelRefused, "would refuse it again"),
     ],
 )
-async def test_what_a_provider_answers_decides_what_has_to_happen(
+async def test_a_providers_status_decides_whether_to_retry_or_to_fail(
     status: int, body: dict[str, Any], kind: type[Exception], text: str
 ) -> None:
     async with serving(ModelServer(status=status, body=body)) as server:
@@ -89,7 +89,7 @@ async def test_a_provider_that_takes_too_long_is_down() -> None:
             await request(chat_model(server.url), QUESTION, settings={"request_timeout": 0.05})
 
 
-async def test_a_worker_without_a_key_is_told_which_variable_to_set(
+async def test_a_missing_key_of_a_model_names_the_variable_to_set(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
@@ -145,7 +145,7 @@ def test_a_provider_that_another_framework_asks_without_a_key_cannot_be_used(
     assert text in str(failure)
 
 
-def test_failures_of_models_that_other_frameworks_ask_are_told_apart() -> None:
+def test_failures_of_models_in_other_frameworks_are_classified() -> None:
     import openai
     from google.genai import errors
 
@@ -201,7 +201,7 @@ def failing(error: Exception) -> FunctionModel:
         (library.ModelHTTPError(402, "m"), ModelUnusable),
     ],
 )
-async def test_failures_of_the_model_library_are_told_apart(
+async def test_failures_of_the_model_library_are_classified(
     error: Exception, kind: type[ModelFailure]
 ) -> None:
     with pytest.raises(kind, match="'function:scripted'") as caught:
@@ -215,7 +215,7 @@ async def test_a_bug_in_a_scripted_model_stays_what_it_is() -> None:
         await request(failing(KeyError("city")), QUESTION)
 
 
-async def test_one_of_several_models_that_may_still_answer_keeps_the_request_alive() -> None:
+async def test_a_fallback_model_that_is_down_keeps_the_request_retried() -> None:
     refused = failing(library.ModelHTTPError(400, "m"))
     down = failing(library.ModelHTTPError(503, "m", headers={"retry-after": "3"}))
 

@@ -76,7 +76,7 @@ async def test_a_model_is_a_name_an_instance_or_a_function(model: Any, text: str
     assert response.state == "complete"
 
 
-async def test_a_model_is_told_its_instructions_its_tools_its_output_and_its_settings() -> None:
+async def test_a_model_gets_its_instructions_tools_output_and_settings() -> None:
     seen: list[AgentInfo] = []
 
     def scripted(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
@@ -102,9 +102,7 @@ async def test_a_model_is_told_its_instructions_its_tools_its_output_and_its_set
     assert info.model_settings == {"temperature": 0.1}
 
 
-async def test_what_a_provider_streams_is_put_together_and_the_provider_can_be_asked_again() -> (
-    None
-):
+async def test_a_streamed_response_is_put_together() -> None:
     async with serving(ModelServer()) as server:
         model = chat_model(server.url)
 
@@ -127,7 +125,7 @@ async def test_a_stream_of_nothing_is_an_empty_response() -> None:
 
 
 @pytest.mark.parametrize("returned", ["hello", None, {"parts": []}])
-async def test_a_function_that_returns_no_response_is_told_so(returned: Any) -> None:
+async def test_a_model_function_without_a_response_is_refused(returned: Any) -> None:
     def odd(messages: list[ModelMessage], info: AgentInfo) -> Any:
         return returned
 
@@ -181,7 +179,7 @@ async def stopped(asked: Coroutine[Any, Any, ModelResponse], when: asyncio.Event
             await asking
 
 
-async def test_what_had_come_when_a_request_was_stopped_is_kept_and_marked_as_interrupted() -> None:
+async def test_a_stopped_request_keeps_its_partial_response() -> None:
     was_read = asyncio.Event()
 
     async def slow(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str]:
@@ -259,7 +257,7 @@ async def test_a_function_that_does_not_stream_can_be_stopped_too() -> None:
         ),
     ],
 )
-async def test_what_a_provider_does_not_take_by_url_is_refused_and_not_fetched(
+async def test_media_that_a_provider_does_not_take_by_url_is_not_fetched(
     model: str, media: ImageUrl | VideoUrl | AudioUrl | DocumentUrl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for provider in ("GOOGLE", "OPENAI", "ANTHROPIC"):
@@ -334,7 +332,7 @@ except abeyance.agents.model_request.ModelUnusable as error:
 """
 
 
-def test_without_the_extra_all_can_be_imported_and_a_request_says_what_to_install() -> None:
+def test_a_request_without_the_extra_says_what_to_install() -> None:
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_THE_LIBRARY],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},

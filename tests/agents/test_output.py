@@ -75,7 +75,7 @@ def test_the_result_is_validated_and_becomes_json(args: Any) -> None:
         (JsonValue, {"a": 1}, {"a": 1}),
     ],
 )
-def test_an_output_that_is_no_object_is_wrapped_in_one(
+def test_an_output_that_is_not_an_object_is_wrapped_in_one(
     declared: Any, given: Any, value: Any
 ) -> None:
     kind = OutputType(declared)
@@ -151,7 +151,7 @@ def test_a_great_many_faults_are_cut() -> None:
     assert reading.faults[-1] == "and 80 more"
 
 
-def test_of_several_results_the_first_that_fits_is_taken() -> None:
+def test_the_first_valid_of_several_results_is_taken() -> None:
     other = {"title": "Another", "day": "2026-03-03"}
 
     reading = OutputType(Report).read(responded(final(BAD), final(GOOD, "f2"), final(other, "f3")))
@@ -204,13 +204,13 @@ def test_text_where_a_result_is_wanted_is_corrected() -> None:
 
 
 @pytest.mark.parametrize("declared", [str, Report])
-def test_what_a_content_filter_stopped_is_an_error(declared: Any) -> None:
+def test_a_response_stopped_by_a_content_filter_is_an_error(declared: Any) -> None:
     with pytest.raises(ModelRefused, match="content filter of the model 'm'"):
         OutputType(declared).read(responded(TextPart("I"), finish="content_filter"))
 
 
 @pytest.mark.parametrize("part", [TextPart("and so"), ToolCallPart("lookup", '{"city": "Ro')])
-def test_what_was_cut_off_is_an_error_that_names_the_setting(part: ModelResponsePart) -> None:
+def test_a_response_that_was_cut_off_names_the_setting(part: ModelResponsePart) -> None:
     with pytest.raises(ModelRefused, match="raise the setting `max_tokens`"):
         OutputType(str).read(responded(part, finish="length"))
 

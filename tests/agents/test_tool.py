@@ -48,7 +48,7 @@ async def test_a_tool_is_still_the_function_that_it_was() -> None:
     assert await triple(4) == 12
 
 
-def test_the_model_is_told_of_types_descriptions_and_defaults_but_not_of_the_context() -> None:
+def test_the_schema_of_a_tool_has_its_arguments_but_not_the_context() -> None:
     @tool
     async def transfer(
         ctx: ToolContext,
@@ -152,11 +152,11 @@ async def test_a_partial_and_an_object_that_can_be_called_are_tools_under_a_give
     assert await add.run(calling(), add.read({"a": 1, "b": 2})) == 3
 
 
-def test_what_has_no_signature_cannot_be_a_tool() -> None:
+def test_a_callable_without_a_signature_cannot_be_a_tool() -> None:
     assert "its signature cannot be read" in declared_with(dict, name="x")[0]
 
 
-def test_all_that_is_wrong_with_a_declaration_is_told_at_once() -> None:
+def test_a_faulty_tool_declaration_lists_all_its_faults() -> None:
     bad = written(
         "def bad(a, /, b, *c, d: int = None, e: Nowhere = 1, f: set[int] = object(), **g): ..."
     )
@@ -201,7 +201,7 @@ def test_all_that_is_wrong_with_a_declaration_is_told_at_once() -> None:
     assert len(faults) == 18
 
 
-def test_what_cannot_be_sent_by_a_model_cannot_be_declared() -> None:
+def test_a_tool_cannot_have_arguments_that_a_model_cannot_send() -> None:
     def secret(password: SecretStr) -> None: ...
     def opaque(lock: threading.Lock) -> None: ...
     def unhashable(thing: object = object()) -> None: ...
@@ -252,7 +252,7 @@ WEEK = Remember(most="7d")
         ({"remember": WEEK, "hold": "5m"}, "no effect with quorum="),
     ],
 )
-def test_what_an_approval_cannot_have_is_a_fault(options: dict[str, Any], fault: str) -> None:
+def test_invalid_options_of_an_approval_are_faults(options: dict[str, Any], fault: str) -> None:
     async def pay(amount: int, to: str) -> None: ...
 
     assert fault in "\n".join(declared_with(pay, **{"approve": True, **options}))
@@ -280,7 +280,7 @@ def test_a_default_answer_has_to_be_one_that_a_person_could_give() -> None:
     assert tool(**options, on_timeout={"default": {"approved": False}})(pay).approve is True
 
 
-def test_what_is_no_function_is_told_how_to_be_named() -> None:
+def test_a_tool_decorator_with_a_text_says_how_to_name_the_tool() -> None:
     with pytest.raises(TypeError, match=r"write @tool\(name='pay'\)"):
         tool("pay")  # type: ignore[call-overload]
 

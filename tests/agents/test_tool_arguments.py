@@ -59,7 +59,7 @@ def test_a_default_that_is_a_list_is_not_shared_by_calls() -> None:
     assert book.read(sent)["with"] == []
 
 
-def test_no_text_at_all_is_a_call_without_arguments() -> None:
+def test_an_empty_text_is_a_call_without_arguments() -> None:
     @tool
     def now() -> str:
         return "noon"
@@ -68,7 +68,7 @@ def test_no_text_at_all_is_a_call_without_arguments() -> None:
     assert now.read("{}") == {}
 
 
-def test_a_model_is_told_of_each_argument_what_is_wrong_and_what_was_expected() -> None:
+def test_a_refused_call_names_the_fault_and_the_type_of_each_argument() -> None:
     with pytest.raises(ArgumentsError) as refused:
         book.read({"seats": "many", "price": float("nan"), "witth": [], "with": [{"iban": 1}]})
 
@@ -100,7 +100,7 @@ def test_a_model_is_told_of_each_argument_what_is_wrong_and_what_was_expected() 
         ({"n": {1, 2}}, "not JSON"),
     ],
 )
-def test_what_is_no_json_object_of_bearable_size_is_refused(sent: Any, told: str) -> None:
+def test_arguments_that_are_not_a_small_json_object_are_refused(sent: Any, told: str) -> None:
     @tool
     def take(n: Any) -> None: ...
 

@@ -38,7 +38,7 @@ async def test_a_coroutine_runs_on_the_loop_and_a_plain_function_in_a_thread() -
     assert await in_thread.run(calling(), {}) is False
 
 
-async def test_what_a_tool_raises_is_told_without_a_traceback() -> None:
+async def test_the_model_reads_a_tools_error_without_its_traceback() -> None:
     @tool
     def fail(text: str) -> None:
         raise LookupError(text)
@@ -52,7 +52,7 @@ async def test_what_a_tool_raises_is_told_without_a_traceback() -> None:
     assert failed.value.text == f"LookupError: {'x' * 2_000}"[:1_997] + "..."
 
 
-async def test_what_a_task_group_of_a_tool_raises_is_told_with_what_is_in_it() -> None:
+async def test_the_model_reads_the_errors_in_an_exception_group() -> None:
     async def broken() -> None:
         message = "no such order"
         raise LookupError(message)
@@ -66,7 +66,7 @@ async def test_what_a_task_group_of_a_tool_raises_is_told_with_what_is_in_it() -
         await fetch.run(calling(), {})
 
 
-async def test_a_tool_may_say_itself_what_the_model_is_told() -> None:
+async def test_a_tool_can_choose_the_models_error_text() -> None:
     @tool
     def fail() -> None:
         message = "The shop is closed; try tomorrow."
@@ -78,7 +78,7 @@ async def test_a_tool_may_say_itself_what_the_model_is_told() -> None:
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), asyncio.CancelledError(), StopIteration()])
-async def test_what_would_end_more_than_the_call_ends_the_call(error: BaseException) -> None:
+async def test_an_error_that_would_end_the_process_ends_only_the_call(error: BaseException) -> None:
     @tool
     def fail() -> None:
         raise error
@@ -87,7 +87,7 @@ async def test_what_would_end_more_than_the_call_ends_the_call(error: BaseExcept
         await fail.run(calling(), {})
 
 
-async def test_what_is_raised_and_is_no_exception_is_told_like_one() -> None:
+async def test_a_base_exception_of_a_tool_fails_the_call() -> None:
     class Stop(BaseException):
         pass
 
@@ -182,7 +182,7 @@ async def test_a_tool_may_remember_things_in_the_agents_state() -> None:
         await spoil.run(calling({"seen": [1]}), {})
 
 
-async def test_a_tool_in_a_thread_is_left_to_itself_at_its_timeout_and_told_to_stop() -> None:
+async def test_a_tool_in_a_thread_is_cancelled_cooperatively_at_its_timeout() -> None:
     told: queue.Queue[None] = queue.Queue()
     stopped: queue.Queue[bool] = queue.Queue()
 

@@ -102,7 +102,7 @@ async def test_a_long_conversation_is_read_from_few_blobs() -> None:
         assert blobs.reads <= 10
 
 
-async def test_what_one_turn_reads_and_writes_does_not_grow_with_the_conversation() -> None:
+async def test_the_cost_of_a_turn_does_not_grow_with_the_conversation() -> None:
     blobs = Counted()
     head: str | None = None
     for number in range(200):
@@ -157,7 +157,7 @@ async def test_a_turn_that_is_repeated_adds_nothing_twice() -> None:
     assert again == first
 
 
-async def test_whoever_goes_on_with_a_conversation_fetches_nothing() -> None:
+async def test_a_continued_conversation_is_read_from_the_cache() -> None:
     blobs = Counted()
     heads = await held(blobs, [turn(number) for number in range(100)])
 
@@ -165,7 +165,7 @@ async def test_whoever_goes_on_with_a_conversation_fetches_nothing() -> None:
     assert blobs.reads == 0
 
 
-async def test_what_a_reader_changes_is_changed_for_nobody_else() -> None:
+async def test_a_readers_changes_do_not_reach_the_cache() -> None:
     blobs = MemoryBlobs()
     head = await transcript.append(blobs, "r1", None, turn(0))
 
@@ -175,7 +175,7 @@ async def test_what_a_reader_changes_is_changed_for_nobody_else() -> None:
     assert len((await transcript.read(blobs, head))[0].parts) == 1
 
 
-async def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_cache_of_links_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transcript, "_cache", transcript._LinkCache(60_000))
     blobs = Counted()
     heads = await held(blobs, [turn(number, 20_000) for number in range(5)])
@@ -207,7 +207,7 @@ async def test_appending_nothing_is_an_error() -> None:
         (b'{"format": 1, "previous": null}\n{"kind": "new"}', "Upgrade this worker"),
     ],
 )
-async def test_what_is_no_conversation_says_so(data: bytes, text: str) -> None:
+async def test_a_blob_that_is_not_a_conversation_says_so(data: bytes, text: str) -> None:
     blobs = MemoryBlobs()
     ref = await blobs.put("r1", data)
 

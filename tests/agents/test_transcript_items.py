@@ -118,7 +118,7 @@ def test_media_are_named_and_not_shown() -> None:
     assert linked["media"] == [{"media_type": "image/png", "url": "https://media.example/b.png"}]
 
 
-def test_what_corrects_a_response_is_shown_as_said_by_the_system() -> None:
+def test_a_correction_is_shown_as_a_system_message() -> None:
     reading = OutputType(int).read(ModelResponse(parts=[TextPart("Five.")]))
     assert isinstance(reading, Correction)
 

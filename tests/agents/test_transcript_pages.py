@@ -32,7 +32,7 @@ async def paged(
     return await page(blobs, "r", {AGENT: head}, cursor=cursor, **given)
 
 
-async def test_who_read_what_was_replaced_is_told_so() -> None:
+async def test_a_cursor_into_a_replaced_transcript_is_refused() -> None:
     blobs = MemoryBlobs()
     first = await transcript.append(blobs, "r", None, turn("one"))
     second = await transcript.append(blobs, "r", first, turn("two"))
@@ -62,7 +62,7 @@ async def test_a_page_has_no_more_bytes_than_it_may_but_always_an_item() -> None
     assert sizes == [1, 1, 1, 1]
 
 
-async def test_what_is_kept_and_cannot_be_read_is_no_defect(tmp_path: Path) -> None:
+async def test_a_transcript_of_a_newer_version_is_unavailable(tmp_path: Path) -> None:
     blobs = FolderBlobs(tmp_path)
     newer = await blobs.put("r", b'{"format": 2, "previous": null, "turns": 1, "row": 1}')
 

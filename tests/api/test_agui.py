@@ -153,7 +153,7 @@ async def test_a_thread_is_asked_and_goes_on_with_the_answer(talks: Api) -> None
     assert messages[0]["id"] == "m1"
 
 
-async def test_of_the_history_that_is_posted_nothing_is_believed(talks: Api) -> None:
+async def test_a_posted_history_is_ignored(talks: Api) -> None:
     thread = new_id("thread")
     call = {"id": "call_2", "type": "function", "function": {"name": "transfer", "arguments": "{}"}}
     forged: list[dict[str, Any]] = [
@@ -249,7 +249,7 @@ async def test_a_message_beside_an_answer_that_ends_the_run_starts_another_one(t
     assert again[0]["metadata"] == first[0]["metadata"]
 
 
-async def test_who_only_answers_may_repeat_the_message_that_started_the_run(talks: Api) -> None:
+async def test_a_responder_may_repeat_the_message_that_started_the_run(talks: Api) -> None:
     thread = new_id("thread")
     answer = [yes(await asked(talks, thread))]
     only = {"X-Abeyance-Principal": "bob", "X-Abeyance-Capabilities": "runs:read,runs:respond"}
@@ -260,7 +260,7 @@ async def test_who_only_answers_may_repeat_the_message_that_started_the_run(talk
     assert one(rest, "RUN_FINISHED")["outcome"] == {"type": "success"}
 
 
-async def test_what_the_api_would_refuse_is_refused_before_the_stream(talks: Api) -> None:
+async def test_refusals_come_before_the_stream(talks: Api) -> None:
     thread, other = new_id("thread"), new_id("thread")
     interrupt = await asked(talks, thread)
     foreign = await asked(talks, other)
@@ -308,7 +308,7 @@ async def test_an_agent_that_another_one_calls_is_a_subagent(talks: Api) -> None
     assert interrupt["subagentRunId"] == began["subagentRunId"] == ended["subagentRunId"]
 
 
-async def test_what_a_call_came_to_is_shown_while_the_model_reads_it(talks: Api) -> None:
+async def test_a_calls_result_is_shown_before_the_next_turn_ends(talks: Api) -> None:
     body = {"threadId": new_id("thread"), "runId": "1", "messages": [user("look")]}
     async with (
         httpx.AsyncClient(base_url=talks.url, trust_env=False, verify=PLAIN) as http,
@@ -339,7 +339,7 @@ async def test_a_graph_says_what_a_user_interface_can_do_with_it(talks: Api) -> 
     problem(await talks.http.get("/agui/gated"), 404, "unknown_graph")
 
 
-def test_without_its_library_it_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_protocol_without_its_library_has_no_routes(monkeypatch: pytest.MonkeyPatch) -> None:
     for protocol in ("agui", "ai_sdk"):
         monkeypatch.setattr(f"abeyance.contrib.{protocol}.find_spec", lambda name: None)
     offered = create_app(Settings(), {}).openapi()["paths"]

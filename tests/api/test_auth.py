@@ -72,7 +72,7 @@ async def locked(site: Site, tmp_path_factory: pytest.TempPathFactory) -> AsyncI
         {SUBJECT: "root"},
     ],
 )
-async def test_who_brings_no_token_of_ours_gets_nothing(
+async def test_a_caller_without_a_valid_token_is_refused(
     locked: Api, headers: dict[str, str]
 ) -> None:
     run_id = new_id()
@@ -119,7 +119,7 @@ async def test_a_header_that_names_nobody_or_too_much_is_refused(
     assert (fault["in"], fault["pointer"]) == ("header", f"/{header.lower()}")
 
 
-async def test_without_authentication_a_caller_says_who_they_are_and_is_told_so(api: Api) -> None:
+async def test_callers_name_themselves_if_there_is_no_authentication(api: Api) -> None:
     named = [(SUBJECT, "Zoë 漢"), (CAPABILITIES, "runs:read"), (GROUPS, "finance, Zoë's")]
     encoded = [(name.encode(), value.encode()) for name, value in named]
     nobody, ada = await api.http.get("/me"), await api.http.get("/me", headers=encoded)

@@ -100,7 +100,7 @@ async def test_readiness_tells_whether_anybody_would_do_the_work(temporal: Tempo
         assert (await api.http.get("/healthz")).json() == {"status": "ok"}
 
 
-async def test_records_that_were_away_are_told_as_behind_for_some_seconds(
+async def test_records_that_were_away_are_behind_for_some_seconds(
     temporal: TemporalClient, tmp_path: Path
 ) -> None:
     file = tmp_path / "records.db"
@@ -252,7 +252,7 @@ async def test_an_api_waits_for_its_temporal_and_finds_it(monkeypatch: pytest.Mo
     assert "abeyance setup" in problem(not_set_up, 503, "unavailable")["detail"]
 
 
-async def test_a_namespace_that_is_missing_is_not_told_as_silence(address: str) -> None:
+async def test_a_missing_namespace_is_named(address: str) -> None:
     temporal = await TemporalClient.connect(address, namespace="nowhere")
 
     with pytest.raises(

@@ -104,7 +104,7 @@ async def test_a_denied_call_is_not_made_and_its_reason_reaches_the_model(talks:
     assert "too much" in one(chunks, "text-delta")["delta"]
 
 
-async def test_a_question_that_is_no_approval_is_a_tool_whose_output_answers(talks: Api) -> None:
+async def test_a_question_that_is_not_an_approval_is_a_tool_with_an_output(talks: Api) -> None:
     id_ = new_id("chat")
     first = events_in((await chat(talks, id_, wrote("cats"), graph="writers")).text)
     shown = one(first, "tool-input-available")

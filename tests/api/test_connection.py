@@ -30,7 +30,7 @@ async def something_else() -> AsyncIterator[str]:
         yield f"{host}:{port}"
 
 
-async def test_what_is_no_temporal_is_told_in_words_of_this_world() -> None:
+async def test_a_server_that_is_not_temporal_is_named_in_plain_words() -> None:
     async with something_else() as address:
         with pytest.raises(Unavailable) as caught:
             await connect_temporal(address)
@@ -45,7 +45,7 @@ async def test_what_is_no_temporal_is_told_in_words_of_this_world() -> None:
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:99999", "a b:7233"])
-async def test_what_is_no_address_is_a_setting_to_mend(address: str) -> None:
+async def test_an_invalid_address_is_a_fault_of_the_setting(address: str) -> None:
     with pytest.raises(SettingsError, match=f"TEMPORAL_ADDRESS: '{address}' is not an address"):
         await connect_temporal(address)
 

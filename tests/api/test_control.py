@@ -86,7 +86,7 @@ async def _is_other(site: Site, run_id: str, execution: str) -> bool:
     return (await site.history(run_id)).run_id != execution
 
 
-async def test_who_waits_for_a_run_that_no_worker_has_gets_it_as_it_is(
+async def test_waiting_for_a_run_without_a_worker_returns_it_as_it_is(
     temporal: TemporalClient,
 ) -> None:
     site = Site(temporal, gated(), patience=1)

@@ -42,7 +42,7 @@ def test_every_refusal_has_an_example_with_its_status(document: dict[str, Any]) 
     assert listed == {str(code): status for code, (status, _) in PROBLEMS.items()}
 
 
-async def test_it_is_served_and_is_the_newest_version(api: Api) -> None:
+async def test_the_openapi_document_is_served_in_version_3_1(api: Api) -> None:
     served = (await api.http.get("/openapi.json")).json()
 
     assert served["openapi"].startswith("3.1")
@@ -73,7 +73,7 @@ def test_every_call_says_what_it_does_with_an_example_of_each_answer(
                 assert kind == expected or is_text, name
 
 
-def test_what_who_may_not_read_a_run_gets_of_it_is_in_every_answer_that_has_one(
+def test_every_response_with_a_view_also_documents_the_status_alone(
     document: dict[str, Any],
 ) -> None:
     for name, call in calls(document):

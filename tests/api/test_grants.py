@@ -174,7 +174,7 @@ def test_a_grant_with_an_issued_token_ends_with_it_or_after_a_day(hours: int, le
     assert vouched(commands.Respond(**answers), Credentials(principal=ada)).vouched_until is None
 
 
-async def test_who_sees_some_runs_only_remembers_for_one_run(
+async def test_a_caller_bound_to_labels_can_remember_for_one_run_only(
     site: Site, api: Api, tmp_path: Path
 ) -> None:
     tokens = tmp_path / "tokens.json"

@@ -62,7 +62,7 @@ async def test_a_name_that_the_operator_allows_is_ours(site: Site) -> None:
     assert from_our_page.status_code == 200
 
 
-async def test_health_is_told_to_any_host(api: Api) -> None:
+async def test_health_is_served_to_any_host(api: Api) -> None:
     for path in ("/healthz", "/readyz"):
         response = await api.http.get(path, headers={"Host": "10.0.0.7:8000"})
         assert response.status_code == 200, response.text
@@ -81,7 +81,7 @@ async def test_health_is_told_to_any_host(api: Api) -> None:
         {"Sec-Fetch-Site": "something-new"},
     ],
 )
-async def test_what_a_foreign_page_sends_is_refused_and_does_nothing(
+async def test_a_request_of_a_foreign_page_is_refused_and_does_nothing(
     api: Api, headers: dict[str, str]
 ) -> None:
     run_id = new_id()
@@ -102,7 +102,7 @@ async def test_our_own_pages_may_call(api: Api) -> None:
         assert (await api.http.get("/graphs", headers=headers)).status_code == 200
 
 
-async def test_no_other_origin_is_ever_let_in_to_read(api: Api) -> None:
+async def test_other_origins_cannot_read(api: Api) -> None:
     asked = await api.http.request(
         "OPTIONS",
         "/runs",
@@ -225,7 +225,7 @@ async def test_text_of_every_script_passes_through_unharmed(api: Api) -> None:
 
 @pytest.mark.parametrize("chunked", [False, True])
 @pytest.mark.parametrize("size", [1_000_001, 3_000_000])
-async def test_a_body_that_is_too_large_is_told_the_limit(
+async def test_a_too_large_body_is_refused_with_the_limit(
     api: Api, size: int, chunked: bool
 ) -> None:
     async def chunks() -> AsyncIterator[bytes]:
@@ -247,7 +247,7 @@ async def test_a_body_of_just_the_limit_is_read(api: Api) -> None:
     problem(await api.http.post("/runs", content=body, headers=TYPED), 404, "unknown_graph")
 
 
-async def test_who_asks_before_sending_too_much_is_refused_before_sending_it(api: Api) -> None:
+async def test_a_too_large_body_is_refused_before_it_is_sent(api: Api) -> None:
     head = (
         f"POST /runs HTTP/1.1\r\nHost: 127.0.0.1:{api.port}\r\nContent-Type: application/json\r\n"
         "Content-Length: 2000000\r\nExpect: 100-continue\r\n\r\n"

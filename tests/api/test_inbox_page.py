@@ -74,7 +74,7 @@ async def test_a_link_from_another_site_leads_to_the_page_and_to_nothing_else(ap
     assert await status("/inbox", {"Sec-Fetch-Site": "cross-site"}) == 403
 
 
-def test_nothing_that_a_run_says_is_ever_written_as_markup() -> None:
+def test_pages_never_write_a_runs_text_as_markup() -> None:
     programs = {path.name: path.read_text("utf-8") for path in FOLDER.glob("*.js")}
     page = (FOLDER / "page.html").read_text("utf-8")
     # The one place for HTML, which the service made safe.

@@ -52,7 +52,7 @@ def seen(prompt: str, **values: object) -> Seen:
         ("Bob\n---\n", "```x\n"),
     ],
 )
-def test_no_value_hides_turns_or_forges_what_is_asked(payee: str, ref: str) -> None:
+def test_a_value_cannot_hide_reorder_or_forge_a_prompt(payee: str, ref: str) -> None:
     page = seen(PAY, payee=payee, amount=1000000, ref=ref)
 
     assert (
@@ -109,7 +109,7 @@ def test_a_link_shows_where_it_leads() -> None:
 
 
 @pytest.mark.parametrize("value", ["javascript:alert(1)", "data:text/html,x"])
-def test_a_value_is_no_address_that_runs_something(value: str) -> None:
+def test_a_value_cannot_be_the_address_of_a_script(value: str) -> None:
     assert value not in str(safe_html(*fill_marked("[Order]({url})", {"url": value}))).split(">")[1]
 
 

@@ -144,7 +144,7 @@ async def test_an_issuer_never_allows_everything(guarded: Api, listed: Any) -> N
 
 
 @pytest.mark.parametrize("listed", [[], "", "runs:start", ["runs:read runs:start"], None, GONE])
-async def test_who_is_given_no_capability_has_none(guarded: Api, listed: Any) -> None:
+async def test_a_token_without_capabilities_allows_nothing(guarded: Api, listed: Any) -> None:
     headers = signed(KEY, "RS256", capabilities=listed)
 
     problem(await guarded.http.get("/graphs", headers=headers), 403, "capability_required")
@@ -297,14 +297,14 @@ async def test_a_token_that_anybody_could_make_is_refused(guarded: Api) -> None:
 @pytest.mark.parametrize(
     "token", ["nobody's", "a.b", "a.b.c", "....", "é.é.é", "e30.e30.e30", "x" * 20_000]
 )
-async def test_what_is_no_token_at_all_is_refused(guarded: Api, token: str) -> None:
+async def test_a_text_that_is_not_a_token_is_refused(guarded: Api, token: str) -> None:
     headers = {b"Authorization": b"Bearer " + token.encode("latin-1")}
 
     problem(await guarded.http.get("/graphs", headers=headers), 401, "unauthenticated")
 
 
 @pytest.mark.parametrize("header", ["X-Abeyance-Principal", "X-Abeyance-Groups"])
-async def test_who_brings_a_token_may_not_name_themselves(guarded: Api, header: str) -> None:
+async def test_a_caller_with_a_token_may_not_name_themselves(guarded: Api, header: str) -> None:
     headers = {**signed(KEY, "RS256"), header: "*"}
     refused = await guarded.http.get("/graphs", headers=headers)
 

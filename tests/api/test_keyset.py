@@ -134,7 +134,7 @@ async def test_whether_a_name_is_new_cannot_be_told_while_keys_cannot_be_fetched
         (200, json.dumps({"keys": [KEY], "more": "x" * jwt.MAX_JWKS_BYTES}).encode()),
     ],
 )
-async def test_an_answer_that_is_no_set_of_keys_lets_nobody_in(
+async def test_a_response_that_is_not_a_key_set_lets_nobody_in(
     publisher: Publisher, status: int, body: bytes | None
 ) -> None:
     publisher.status, publisher.body = status, body
@@ -180,9 +180,7 @@ async def test_an_issuer_that_does_not_answer_is_given_up(monkeypatch: pytest.Mo
         None,
     ],
 )
-async def test_a_key_that_is_of_no_use_here_is_passed_over(
-    publisher: Publisher, other: Any
-) -> None:
+async def test_unusable_keys_of_a_key_set_are_skipped(publisher: Publisher, other: Any) -> None:
     publisher.keys = [other, KEY]
     keys = JwksCache(publisher.url)
     found = await keys.key("a", "RS256")

@@ -311,7 +311,7 @@ async def test_a_link_of_another_key_is_foreign(site: Site, api: Api) -> None:
         assert await void(api, f"/links/{token}") == why
 
 
-async def test_without_a_key_every_link_is_foreign(site: Site) -> None:
+async def test_a_service_without_a_link_key_refuses_every_link(site: Site) -> None:
     async with served(app_for(site)) as plain:
         assert await void(plain, "/links/a.b.c") == ("was not made by this service")
 

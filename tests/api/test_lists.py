@@ -31,7 +31,7 @@ async def test_graphs_tell_what_they_take(api: Api) -> None:
     assert whole["version"] == guarded["version"]
 
 
-async def test_an_unknown_graph_is_told_which_there_are(api: Api) -> None:
+async def test_a_refused_graph_name_lists_the_known_graphs(api: Api) -> None:
     found = problem(await api.http.get("/graphs/nope"), 404, "unknown_graph")
 
     assert "gated" in found["graphs"]
@@ -127,7 +127,7 @@ async def test_runs_and_questions_are_filtered_searched_and_read_page_by_page(ap
     assert [each["id"] for each in rest.json()["items"]] == [eight]
 
 
-async def test_what_a_rewind_has_discarded_is_listed_only_when_it_is_asked_for(api: Api) -> None:
+async def test_discarded_questions_are_listed_only_on_request(api: Api) -> None:
     run_id, (gate,) = await api.waiting("gated", {"amount": 3})
     yes = {"response": {"approved": True}}
     await api.http.post(f"/interrupts/{gate}/respond", json=yes)

@@ -66,7 +66,7 @@ def test_an_object_of_plain_fields_is_a_form_with_what_a_form_can_say() -> None:
     }
 
 
-def test_what_is_left_out_of_a_form_is_left_out_of_the_answer() -> None:
+def test_a_field_left_out_of_a_form_is_left_out_of_the_answer() -> None:
     form = form_of(schema_of(Answers))
 
     assert form is not None
@@ -88,7 +88,7 @@ def test_what_is_left_out_of_a_form_is_left_out_of_the_answer() -> None:
         ({"type": ["string", "null"]}, {"type": "string"}),
     ],
 )
-def test_an_answer_that_is_no_object_is_the_one_field_of_a_form(
+def test_an_answer_that_is_not_an_object_is_the_only_field_of_a_form(
     response: Any, field: dict[str, Any]
 ) -> None:
     form = form_of(response)
@@ -115,5 +115,5 @@ def test_an_answer_that_is_no_object_is_the_one_field_of_a_form(
         {"type": "object", "properties": {"a": True}},
     ],
 )
-def test_anything_else_is_no_form(schema: Any) -> None:
+def test_a_nested_or_empty_schema_has_no_form(schema: Any) -> None:
     assert form_of(schema) is None

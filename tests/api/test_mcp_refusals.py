@@ -50,7 +50,7 @@ async def status_of(api: Api, key: str) -> str:
     return str((await api.interrupt(key.partition("#")[0]))["status"])
 
 
-async def test_made_up_arguments_start_nothing_and_the_model_is_told_why(api: Api) -> None:
+async def test_invalid_arguments_start_nothing_and_are_explained(api: Api) -> None:
     async with connected(api, "rounds") as client:
         wrong = await client.call("gated", amount="much")
         unknown = await client.call("ask_human", question="Why?", urgency=5)
@@ -113,7 +113,7 @@ async def test_an_answer_by_a_digest_that_is_not_the_one_shown_counts_for_nothin
     assert await status_of(api, key) == "open"
 
 
-async def test_an_answer_to_what_was_never_asked_is_none(api: Api) -> None:
+async def test_an_answer_to_a_question_that_was_never_asked_is_ignored(api: Api) -> None:
     async with connected(api, "rounds", lambda _: yes()) as client:
         other = await client.asked("gated")
         (foreign,) = other.input_requests or {}
@@ -329,7 +329,7 @@ async def test_calls_are_counted_as_the_operations_that_they_are(site: Site) -> 
     assert scraped.total("interrupt_operations_total") == 4
 
 
-async def test_what_an_unexpected_error_says_stays_in_the_log(
+async def test_the_text_of_an_unexpected_error_stays_in_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def fail(_context: Any) -> None:

@@ -183,7 +183,7 @@ async def test_a_question_that_the_caller_may_not_answer_is_the_address_of_the_i
     assert "payments:approve" in request.params.message
 
 
-async def test_who_leaves_a_question_open_or_can_show_none_is_told_what_waits(api: Api) -> None:
+async def test_a_client_that_leaves_a_question_open_gets_the_waiting_questions(api: Api) -> None:
     left = protocol.ElicitResult(action="decline")
     for client_shows in (lambda _: left, None):
         async with connected(api, "rounds", client_shows) as client:
@@ -206,7 +206,7 @@ async def test_while_a_run_works_the_call_is_sent_back_and_ends_before_the_clien
     assert "pending" in text_of(told)
 
 
-async def test_who_has_opened_the_page_is_not_sent_there_again(hasty: Api) -> None:
+async def test_a_user_who_opened_the_page_is_not_sent_there_again(hasty: Api) -> None:
     much = {"task": "pay much"}
     async with connected(hasty, "rounds", lambda _: yes()) as client:
         asked = await client.asked("payments", **much)
@@ -217,7 +217,7 @@ async def test_who_has_opened_the_page_is_not_sent_there_again(hasty: Api) -> No
     assert (sent_back.input_requests, again.input_requests) == (None, None)
 
 
-async def test_who_has_voted_is_not_asked_again(hasty: Api) -> None:
+async def test_a_user_who_has_voted_is_not_asked_again(hasty: Api) -> None:
     async with connected(hasty, "rounds", lambda _: yes()) as client:
         asked = await client.asked("voted")
         sent_back = await client.again(asked, "voted", {key_of(asked): accepted(approved=True)})
@@ -277,7 +277,7 @@ async def test_a_task_whose_client_shows_nothing_says_where_to_answer(api: Api) 
     assert f"{api.url}/inbox#{task.task_id}." in waiting["statusMessage"]
 
 
-async def test_a_client_that_listens_is_told_of_its_tasks(api: Api) -> None:
+async def test_a_listening_client_hears_of_its_tasks(api: Api) -> None:
     async with connected(api, "tasks", lambda _: yes()) as client:
         task = await client.once("gated")
         asked = await client.until(task.task_id, "input_required")
@@ -295,7 +295,7 @@ async def test_a_client_that_listens_is_told_of_its_tasks(api: Api) -> None:
     assert client.told[-1]["result"]["structuredContent"]["decision"] == {"approved": True}
 
 
-async def test_a_client_of_2025_is_told_what_waits_and_answers_by_tools(api: Api) -> None:
+async def test_a_client_of_2025_gets_the_waiting_questions_and_answers_by_tools(api: Api) -> None:
     async with connected(api, "2025", headers={"X-Abeyance-Principal": "ada"}) as client:
         told = (await client.call("gated", amount=5)).structured_content
         (question,) = told["questions"]
@@ -314,7 +314,7 @@ async def test_a_client_of_2025_is_told_what_waits_and_answers_by_tools(api: Api
     assert (answered["answered_by"], answered["note"]) == ("ada", "fine")
 
 
-async def test_a_vote_is_told_as_one(api: Api) -> None:
+async def test_a_vote_by_a_tool_names_the_missing_votes(api: Api) -> None:
     async with connected(api, "2025") as client:
         (question,) = (await client.call("voted")).structured_content["questions"]
         answer = {"interrupt_id": question["interrupt_id"], "answer": {"approved": True}}
@@ -339,7 +339,7 @@ async def test_ask_human_asks_one_question(api: Api) -> None:
     assert question["deadline"] is not None
 
 
-async def test_who_goes_away_in_the_middle_stops_nothing_and_finds_the_run_again(
+async def test_a_client_that_leaves_in_the_middle_finds_its_run_again(
     api: Api,
 ) -> None:
     key = {"abeyance/idempotency-key": new_id("key")}
@@ -382,13 +382,13 @@ async def test_a_process_that_stops_lets_no_call_wait(site: Site) -> None:
     assert told.structured_content["status"] == "running"
 
 
-def test_without_a_published_graph_there_is_nothing() -> None:
+def test_an_api_without_published_graphs_has_no_mcp_server() -> None:
     app = create_app(Settings(), {"gated": gated()})
 
     assert not hasattr(app.state, "mcp")
 
 
-def test_a_graph_with_the_name_of_another_tool_is_no_tool() -> None:
+def test_a_graph_with_the_name_of_our_tool_cannot_be_published() -> None:
     graph = gated("pending")
     graph.build(mcp=True)
 
@@ -396,7 +396,7 @@ def test_a_graph_with_the_name_of_another_tool_is_no_tool() -> None:
         create_app(Settings(), {"pending": graph})
 
 
-def test_without_its_library_no_graph_can_be_published(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_publishing_a_graph_requires_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("abeyance.contrib.mcp.find_spec", lambda name: None)
 
     with pytest.raises(SettingsError, match="pip install 'abeyance"):

@@ -42,7 +42,7 @@ async def test_a_steer_is_accepted_once_and_listed_with_its_sender(api: Api) -> 
     assert (listed["page"], listed["page_size"], listed["total"]) == (1, 50, 1)
 
 
-async def test_what_a_run_refuses_of_a_steer_it_tells(api: Api, site: Site) -> None:
+async def test_the_refusal_of_a_steer_is_returned(api: Api, site: Site) -> None:
     run_id, _ = await api.waiting("gated", limits={"max_queue_size": 1})
     path = f"/runs/{run_id}/steer"
     first = await api.http.post(path, json={"text": "x"}, params={"wait": "30s"})

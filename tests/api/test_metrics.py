@@ -63,7 +63,7 @@ async def test_every_operation_is_counted_once_by_what_its_caller_was_answered(s
     assert scraped.labels(exposed[1]) == {*metrics.LATENCY.attributes, "le"}
 
 
-async def test_reads_and_what_the_guard_turns_away_and_unknown_paths_are_no_operations(
+async def test_reads_refused_origins_and_unknown_paths_are_not_operations(
     site: Site,
 ) -> None:
     async with served(app_for(site)) as api:
@@ -97,7 +97,7 @@ FULL = Refusal(Code.QUEUE_FULL, "The queue is full.")
         ("", ZeroDivisionError(), "error", "internal_error"),
     ],
 )
-async def test_what_a_call_came_to_is_told_by_its_error(
+async def test_the_status_of_a_call_is_counted_by_its_error(
     query: str, error: Exception, status: str, code: str
 ) -> None:
     app = FastAPI()
@@ -131,7 +131,7 @@ async def test_an_operator_may_open_them_to_everybody_who_reaches_the_port(
         problem(await api.http.get("/graphs"), 401, "unauthenticated")
 
 
-async def test_without_authentication_they_take_no_capability_but_our_own_name(api: Api) -> None:
+async def test_metrics_without_authentication_require_only_our_host_name(api: Api) -> None:
     nobody = {"X-Abeyance-Capabilities": ""}
     rebound = {"Host": "abeyance.evil.example"}
 
@@ -173,7 +173,7 @@ def test_every_call_that_changes_something_is_an_operation() -> None:
         ("POST", "/runs/a/b/pause", None),
     ],
 )
-async def test_a_call_is_told_by_its_route(
+async def test_an_operation_is_counted_by_its_route(
     api: Api, method: str, path: str, operation: str | None
 ) -> None:
     def count(scraped: Scraped) -> float:

@@ -134,9 +134,7 @@ async def test_a_natively_paused_run_is_read_whole(api: Api, site: Site) -> None
     assert (again.status_code, again.json()["run_id"]) == (200, run_id)
 
 
-async def test_what_is_signalled_to_a_natively_paused_run_takes_effect_when_it_goes_on(
-    api: Api, site: Site
-) -> None:
+async def test_a_signal_to_a_natively_paused_run_takes_effect_later(api: Api, site: Site) -> None:
     run_id, _ = await api.waiting("gated")
     await pause_natively(site.temporal, run_id)
     cancelled = await api.http.post(f"/runs/{run_id}/cancel", json={"reason": "enough"})
@@ -233,7 +231,7 @@ async def test_a_run_that_timed_out_in_temporal_is_seen_as_that_everywhere(
 @pytest.mark.filterwarnings("ignore:coroutine '_WorkflowInstanceImpl:RuntimeWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.usefixtures("impatient")
-async def test_a_run_that_was_started_around_us_with_what_is_no_json_fails_and_says_why(
+async def test_a_run_started_around_us_with_nan_fails_and_says_why(
     site: Site,
 ) -> None:
     # With a worker of its own, so that nothing of it is left when the test is over.
@@ -290,7 +288,7 @@ class Foreign:
         raise AssertionError("this is not ours to cancel")
 
 
-async def test_somebody_elses_workflow_is_no_run(api: Api, site: Site) -> None:
+async def test_a_foreign_workflow_is_not_a_run(api: Api, site: Site) -> None:
     id_ = new_id("invoice")
     async with Worker(site.temporal, task_queue=id_, workflows=[Foreign]):
         handle = await site.temporal.start_workflow("Invoice", id=id_, task_queue=id_)

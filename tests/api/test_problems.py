@@ -54,7 +54,7 @@ async def test_a_fault_calls_json_by_its_own_names(
     assert not any(word in detail for word in ("dictionary", "tuple", "validation"))
 
 
-async def test_of_a_request_with_many_faults_the_first_are_told(api: Api) -> None:
+async def test_a_request_with_many_faults_lists_the_first(api: Api) -> None:
     body = {"graph": "g", **{f"field{number}": 1 for number in range(5_000)}}
     found = problem(await api.http.post("/runs", json=body), 422, "invalid_body")
 
@@ -69,7 +69,7 @@ async def test_of_a_request_with_many_faults_the_first_are_told(api: Api) -> Non
         ("/interrupts/refund-4711.0", "GET, HEAD, PATCH"),
     ],
 )
-async def test_a_method_that_a_path_does_not_take_is_told_all_that_it_takes(
+async def test_a_refused_method_lists_the_allowed_methods(
     api: Api, path: str, allowed: str
 ) -> None:
     response = await api.http.delete(path, headers={"X-Abeyance-Request": "1"})
@@ -96,7 +96,7 @@ async def test_the_head_of_a_stream_does_not_wait_for_its_end(api: Api) -> None:
     await eventually(lambda: not api.under_way)
 
 
-async def test_what_nobody_thought_of_is_told_without_its_insides(
+async def test_an_unexpected_error_is_reported_without_its_details(
     site: Site, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A server that another test has begun may have set up its log otherwise.
@@ -123,7 +123,7 @@ RAISED: dict[str, Exception] = {
 }
 
 
-async def test_an_error_is_told_in_the_words_of_the_problem_and_with_its_own_details(
+async def test_an_error_becomes_a_problem_with_its_own_details(
     site: Site,
 ) -> None:
     app = create_app(Settings(), {}, site.client)
@@ -162,7 +162,7 @@ async def test_a_parameter_that_takes_one_value_is_not_repeated(api: Api) -> Non
     problem(missing, 404, "unknown_run")
 
 
-async def test_no_call_has_a_parameter_that_it_does_not_describe(api: Api) -> None:
+async def test_every_parameter_of_a_call_is_described(api: Api) -> None:
     calls = [
         (method, re.sub(r"\{[^}]+\}", "x", path))
         for path, methods in api.app.openapi()["paths"].items()

@@ -101,7 +101,7 @@ async def test_only_pages_that_are_allowed_may_call_it_with_the_headers_that_it_
         ("their_protocol:nothing", "is str: it has to name a Protocol"),
     ],
 )
-def test_one_that_cannot_be_used_is_named_with_its_package(
+def test_an_unusable_protocol_is_named_with_its_package(
     install: Path, value: str, fault: str
 ) -> None:
     offer(install, value)

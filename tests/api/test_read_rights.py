@@ -125,7 +125,7 @@ async def test_a_list_and_the_inbox_have_the_runs_that_one_may_see(
     assert await listed("olga", events, "run_id") == {run_id, legal}
 
 
-async def test_no_other_call_names_a_run_of_others(
+async def test_lists_do_not_name_runs_of_others(
     office: Office, of_finance: tuple[str, str]
 ) -> None:
     run_id, _ = of_finance
@@ -224,7 +224,7 @@ async def test_a_delegation_counts_for_the_runs_that_its_maker_may_see(office: O
     assert (receipt["answered_by"], receipt["on_behalf_of"]) == ("dan", "pia")
 
 
-async def test_the_id_of_a_run_of_others_is_taken_and_nothing_is_said_of_it(
+async def test_a_taken_run_id_of_others_tells_nothing_about_that_run(
     office: Office, of_finance: tuple[str, str]
 ) -> None:
     run_id, gate = of_finance
@@ -240,7 +240,7 @@ async def test_the_id_of_a_run_of_others_is_taken_and_nothing_is_said_of_it(
     assert (await office.ask("fay", "GET", f"/interrupts/{gate}")).json()["status"] == "open"
 
 
-async def test_what_concerns_all_runs_takes_somebody_who_may_see_all(office: Office) -> None:
+async def test_operations_on_all_runs_require_the_right_to_see_all(office: Office) -> None:
     refused = await office.ask("leo", "POST", "/admin/evict", {"keep": 1_000_000})
     done = await office.ask("olga", "POST", "/admin/evict", {"keep": 1_000_000})
 

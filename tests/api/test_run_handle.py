@@ -283,7 +283,7 @@ async def test_messages_are_sent_with_and_without_a_receipt(begin: Begin) -> Non
     assert not (await run.view()).paused
 
 
-async def test_what_happens_can_be_followed_while_it_happens(begin: Begin) -> None:
+async def test_events_can_be_followed_while_they_happen(begin: Begin) -> None:
     run = await begin({})
     async with aclosing(run.events()) as events:
         first = await anext(events)
@@ -422,7 +422,7 @@ async def test_a_run_is_tried_then_moved_to_the_graph_of_today(
     assert (event.data["from_version"], event.data["to_version"]) == (before, done.after)
 
 
-async def test_what_agents_have_said_is_read_by_the_address_of_one(begin: Begin) -> None:
+async def test_the_transcript_of_one_of_several_agents_is_read_by_address(begin: Begin) -> None:
     run = await begin({"task": "pay much"}, "teams")
     await run.wait(until=WAITING)
     lead, clerk = "graph:teams;node:work;agent:lead", "tool:clerk:call_9;agent:clerk"

@@ -167,7 +167,7 @@ def test_a_turn_has_its_text_and_calls_and_the_results_that_no_event_has() -> No
     assert [each.status for each in second if isinstance(each, Result)] == ["denied"]
 
 
-def test_what_a_model_says_is_one_message_with_the_rest_that_comes_at_the_end_of_its_turn() -> None:
+def test_streamed_text_and_the_end_of_the_turn_are_one_message() -> None:
     segment = Segment(run_id="r")
     heard = [*segment.hear(delta("The let")), *segment.hear(delta("ter is", 7))]
     # A watcher who comes back gets the text so far.
@@ -308,7 +308,7 @@ def test_a_run_that_stands_still_says_why() -> None:
     ]
 
 
-def test_what_code_emits_is_passed_on() -> None:
+def test_an_emitted_event_is_a_notice() -> None:
     emitted = event("user.charged", "graph:g;node:a", data={"euros": 7})
 
     assert Segment(run_id="r").on(emitted, Found()) == [
@@ -320,7 +320,7 @@ def test_what_code_emits_is_passed_on() -> None:
 
 
 @pytest.mark.parametrize("kind", ["question", "budget"])
-def test_a_question_that_is_no_approval_is_answered_by_its_payload_or_left_open(kind: str) -> None:
+def test_a_question_that_is_not_an_approval_takes_its_payload_as_answer(kind: str) -> None:
     asked = question(kind, address="graph:g;node:a", response_schema={"type": "integer"})
     shown = agui.interrupt_of(asked)
 
@@ -436,7 +436,7 @@ def test_answers_before_the_last_step_are_history() -> None:
     ]
 
 
-def test_of_the_answers_to_a_question_the_last_counts_if_the_others_are_history() -> None:
+def test_the_last_answer_counts_if_the_others_are_history() -> None:
     def answered(id_: str, *, before: bool = False) -> Answer:
         return Answer(interrupt_id=id_, value=lambda _asked: 1, digest="d", is_history=before)
 
@@ -456,7 +456,7 @@ def test_a_run_that_failed_is_an_error_with_its_code() -> None:
     assert written(Ended(view=view("cancelled")))[-1]["finishReason"] == "other"
 
 
-def test_what_is_said_beside_the_messages_is_data() -> None:
+def test_a_notice_is_written_as_data() -> None:
     notices = [Notice(name="abeyance", value={"status": "paused"}), Notice(name="user.x", value=1)]
 
     assert written(*notices) == [

@@ -49,7 +49,7 @@ async def answers(port: int) -> bool:
     return response.status_code == 200
 
 
-async def test_it_serves_on_the_free_port_that_its_log_names_until_it_is_cancelled(
+async def test_the_api_serves_on_the_free_port_that_its_log_names(
     settings: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "abeyance.api")
@@ -68,7 +68,7 @@ async def test_it_serves_on_the_free_port_that_its_log_names_until_it_is_cancell
     assert not await answers(int(port))
 
 
-async def test_it_ends_quietly_when_its_process_is_told_to(settings: Settings) -> None:
+async def test_the_api_ends_quietly_on_a_signal(settings: Settings) -> None:
     port = free_port()
     program = (
         "import asyncio\n"
@@ -99,14 +99,14 @@ async def test_it_ends_quietly_when_its_process_is_told_to(settings: Settings) -
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.org"])  # noqa: S104
-async def test_without_authentication_it_listens_on_loopback_only(
+async def test_an_api_without_authentication_listens_on_loopback_only(
     settings: Settings, host: str
 ) -> None:
     with pytest.raises(SettingsError, match="ABEYANCE_TOKENS_FILE"):
         await serve(settings, host, 0)
 
 
-async def test_with_an_issuer_of_tokens_it_may_listen_anywhere(settings: Settings) -> None:
+async def test_an_api_with_an_issuer_of_tokens_may_listen_anywhere(settings: Settings) -> None:
     issuer = {"jwt_issuer": "us", "jwt_audience": "us", "jwt_jwks": "http://127.0.0.1:1/keys"}
     # An address that no machine has: it got as far as to try.
     with pytest.raises(SettingsError, match=r"cannot listen on 192\.0\.2\.1"):

@@ -284,7 +284,7 @@ WAYS: list[Way] = [Http, CommandLine, Link, Mcp, AgUi, AiSdk]
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-async def test_what_is_shown_is_sent_back_and_is_no_edit(api: Api, way: Way) -> None:
+async def test_a_shown_value_sent_back_is_not_an_edit(api: Api, way: Way) -> None:
     thread = new_id("thread")
     run_id = await api.start("showing", {"shown": SHOWN}, conversation_id=thread)
     channel = way(api, run_id, thread)

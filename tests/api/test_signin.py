@@ -85,7 +85,7 @@ async def go_round(
     return await http.get(back, headers=headers), back
 
 
-async def test_who_signs_in_with_a_token_is_its_owner_until_they_sign_out(
+async def test_a_sign_in_with_a_token_lasts_until_the_sign_out(
     site: Site, file: Path, token: str
 ) -> None:
     async with served(app_for(site, tokens_file=file)) as api, browser(api) as http:
@@ -112,7 +112,7 @@ async def test_who_signs_in_with_a_token_is_its_owner_until_they_sign_out(
         problem(refused, 401, "unauthenticated")
 
 
-async def test_what_a_session_has_open_ends_when_somebody_signs_out(
+async def test_open_streams_of_a_session_end_at_the_sign_out(
     site: Site, file: Path, token: str
 ) -> None:
     app = app_for(site, tokens_file=file)
@@ -138,7 +138,7 @@ async def test_a_wrong_token_begins_no_session(site: Site, file: Path, token: st
         problem(await sign_in(http, "x" * 40_000), 413, "payload_too_large")
 
 
-async def test_without_authentication_there_is_nothing_to_sign_in_to(api: Api) -> None:
+async def test_an_api_without_authentication_has_no_sign_in(api: Api) -> None:
     async with browser(api) as http:
         page = await http.get("/signin")
         (fault,) = problem(await sign_in(http, "x"), 422, "invalid_body")["errors"]
@@ -215,7 +215,7 @@ async def test_processes_with_the_same_keys_know_the_same_sessions_and_others_no
 
 
 @pytest.mark.parametrize("change", [lambda text: text[:-8] + "AAAAAAAA", lambda _: "é", str.lower])
-async def test_a_cookie_that_was_changed_is_no_session(
+async def test_a_changed_cookie_is_not_a_session(
     site: Site, file: Path, token: str, change: Any
 ) -> None:
     async with served(app_for(site, tokens_file=file)) as api, browser(api) as http:
@@ -280,7 +280,7 @@ async def test_behind_a_proxy_with_https_the_cookie_is_for_https_and_this_host_a
     assert ended.headers["set-cookie"].startswith('__Host-abeyance="";')
 
 
-async def test_who_has_more_capabilities_than_a_cookie_holds_is_told_so(site: Site) -> None:
+async def test_capabilities_beyond_the_size_of_a_cookie_are_refused(site: Site) -> None:
     key = new_key()
     with publishing() as publisher:
         publisher.keys = [published(key, kid="k")]
@@ -293,7 +293,7 @@ async def test_who_has_more_capabilities_than_a_cookie_holds_is_told_so(site: Si
     assert "session" in problem(refused, 413, "payload_too_large")["detail"]
 
 
-async def test_who_signs_in_at_the_provider_is_who_the_provider_says(
+async def test_a_sign_in_at_the_provider_has_the_providers_identity(
     site: Site, provider: Provider
 ) -> None:
     provider.claims["reads"] = {"team": "finance"}
@@ -392,7 +392,7 @@ async def test_only_the_browser_that_went_to_the_provider_comes_back(
     assert "/token" not in provider.asked
 
 
-async def test_who_refuses_at_the_provider_reads_what_became_of_it(
+async def test_a_refused_sign_in_at_the_provider_is_explained(
     site: Site, provider: Provider
 ) -> None:
     provider.error = "access_denied<script>"
@@ -450,11 +450,11 @@ async def test_a_provider_that_publishes_something_else_is_not_used(
         *("/a\\b", "javascript:alert(1)", "inbox", "", "/a\nb", "/" + "x" * 2_000, "/é"),
     ],
 )
-def test_nothing_leads_to_another_site(path: str) -> None:
+def test_a_path_to_another_site_leads_to_the_inbox(path: str) -> None:
     assert own_path(path) == "/inbox"
 
 
-async def test_who_is_sent_elsewhere_after_the_sign_in_gets_to_the_inbox(
+async def test_a_sign_in_with_a_foreign_target_leads_to_the_inbox(
     site: Site, provider: Provider
 ) -> None:
     async with served(app_for(site, **at(provider))) as api, browser(api) as http:

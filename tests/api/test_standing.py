@@ -78,7 +78,7 @@ def until(days: float = 1) -> str:
     return (datetime.now(UTC) + timedelta(days=days)).isoformat()
 
 
-async def test_who_votes_is_changed_together_with_whom_a_question_is_for(api: Api) -> None:
+async def test_a_reassignment_with_votes_changes_assignees_and_voters(api: Api) -> None:
     _, id_ = await asking(api, "voted")
     (receipt,) = (await answer(api, id_, "ada")).json()["receipts"]
     asked = await api.interrupt(id_)

@@ -12,7 +12,7 @@ from temporal_site import Site, eventually
 from abeyance.util import RUN_ID_RULE
 
 
-async def test_a_started_run_is_told_with_its_place(api: Api) -> None:
+async def test_a_started_run_is_returned_with_its_location(api: Api) -> None:
     run_id = new_id()
     response = await api.http.post(
         "/runs",
@@ -118,7 +118,7 @@ async def test_a_start_that_cannot_be_is_refused_and_starts_nothing(
     problem(await api.http.get(f"/runs/{run_id}"), 404, "unknown_run")
 
 
-async def test_what_is_wrong_with_a_start_is_told_with_the_rule(api: Api) -> None:
+async def test_a_refused_start_names_the_rule(api: Api) -> None:
     async def told(code: str, **body: Any) -> dict[str, Any]:
         return problem(await api.http.post("/runs", json=body), 422, code)
 
@@ -162,9 +162,7 @@ async def test_a_read_may_wait_for_what_the_run_comes_to(api: Api) -> None:
     assert (await waiting).json()["status"] == "completed"
 
 
-async def test_a_read_waits_no_longer_than_it_was_told_to(
-    api: Api, standing: tuple[str, str]
-) -> None:
+async def test_a_read_waits_no_longer_than_requested(api: Api, standing: tuple[str, str]) -> None:
     run_id, _ = standing
     for wait in ("PT0.1S", "0.1", "100ms"):
         response = await api.http.get(

@@ -31,7 +31,7 @@ def stop(api: Api) -> None:
     api.app.state.backend.stopping.set()
 
 
-async def test_who_waits_for_a_run_is_told_where_it_stands(own: Site) -> None:
+async def test_a_waiting_caller_gets_the_run_when_the_api_stops(own: Site) -> None:
     async with own.worker(), served(app_for(own)) as api:
         run_id, _ = await api.waiting("gated")
         query = {"wait": "30s", "until": "completed"}
@@ -45,7 +45,7 @@ async def test_who_waits_for_a_run_is_told_where_it_stands(own: Site) -> None:
     assert answer.json()["status"] == "awaiting-input"
 
 
-async def test_who_waits_for_room_in_a_queue_is_told_that_it_is_full(own: Site) -> None:
+async def test_a_caller_waiting_for_room_is_refused_when_the_api_stops(own: Site) -> None:
     async with own.worker(), served(app_for(own)) as api:
         run_id, _ = await api.waiting("gated", limits={"max_queue_size": 1})
         messages = f"/runs/{run_id}/messages"

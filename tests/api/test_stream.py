@@ -121,7 +121,7 @@ async def test_pages_put_together_are_the_whole(api: Api) -> None:
     assert await everything(api, limit=7) == await everything(api, limit=1000)
 
 
-async def test_what_comes_after_any_event_is_the_same_at_another_replica(
+async def test_cursors_mean_the_same_at_another_replica(
     api: Api, office: Site, temporal: TemporalClient
 ) -> None:
     events = await everything(api, limit=1000)
@@ -133,9 +133,7 @@ async def test_what_comes_after_any_event_is_the_same_at_another_replica(
             assert found["items"] == events[number + 1 :]
 
 
-async def test_who_connects_again_elsewhere_misses_nothing_and_sees_nothing_twice(
-    office: Site, api: Api
-) -> None:
+async def test_a_reconnected_stream_has_every_event_once(office: Site, api: Api) -> None:
     gate = ""
     seen: list[dict[str, Any]] = []
     after = (await page(api, limit=1000))["next_cursor"]
@@ -186,9 +184,7 @@ async def test_a_filter_selects_by_type_graph_and_capability(
         assert await everything(api, after=event["id"]) == rest
 
 
-async def test_what_happens_to_runs_that_wait_comes_within_moments_and_then_nothing_is_polled(
-    office: Site, api: Api
-) -> None:
+async def test_events_of_waiting_runs_come_at_once_without_polling(office: Site, api: Api) -> None:
     run_id, (gate,) = await api.waiting("gated")
     await settled(office)
     after = (await page(api, limit=1000))["next_cursor"]
@@ -221,7 +217,7 @@ async def test_a_quiet_stream_shows_that_it_lives_and_from_where_to_continue(
 
 
 @pytest.mark.parametrize("headers", [STREAM, {}])
-async def test_a_cursor_of_a_database_that_was_there_before_is_told_the_oldest(
+async def test_a_cursor_of_an_earlier_database_is_refused_with_the_oldest(
     api: Api, headers: dict[str, str]
 ) -> None:
     (event,) = (await page(api, limit=1))["items"]
@@ -234,9 +230,7 @@ async def test_a_cursor_of_a_database_that_was_there_before_is_told_the_oldest(
 
 
 @pytest.mark.parametrize("headers", [STREAM, {}])
-async def test_what_is_no_cursor_of_the_deployment_is_refused(
-    api: Api, headers: dict[str, str]
-) -> None:
+async def test_a_text_that_is_not_a_cursor_is_refused(api: Api, headers: dict[str, str]) -> None:
     event = (await page(api, limit=1))["items"][0]
     for after in ("nonsense", event["event_id"]):
         response = await api.http.get("/events", headers=headers, params={"after": after})

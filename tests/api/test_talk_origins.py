@@ -36,7 +36,7 @@ async def test_a_page_of_a_named_origin_talks_with_a_token_and_not_because_someb
     problem(without, 401, "unauthenticated")
 
 
-async def test_without_authentication_no_other_origin_is_allowed(site: Site) -> None:
+async def test_other_origins_are_refused_without_authentication(site: Site) -> None:
     async with served(app_for(site, allowed_origins=(CHAT,))) as api:
         refused = await api.http.post("/agui/gated", json=BODY, headers=PAGE)
         evil = {"Origin": "https://evil.example"}

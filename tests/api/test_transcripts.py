@@ -99,7 +99,7 @@ async def test_a_reader_goes_on_where_they_were_when_the_agent_does(agents: Api)
     assert (await read(agents, run_id))["items"] == before["items"] + after["items"]
 
 
-async def test_a_message_is_told_with_who_sent_it(agents: Api) -> None:
+async def test_a_message_in_a_transcript_has_its_sender(agents: Api) -> None:
     run_id, (gate,) = await agents.waiting("payments", MUCH)
     await agents.http.post(
         f"/runs/{run_id}/steer",
@@ -114,7 +114,9 @@ async def test_a_message_is_told_with_who_sent_it(agents: Api) -> None:
     assert (said["sender"], said["message_id"]) == ("grace", "m1")
 
 
-async def test_of_several_transcripts_one_has_to_be_named(agents: Api, written: str) -> None:
+async def test_a_run_with_several_transcripts_requires_an_address(
+    agents: Api, written: str
+) -> None:
     found = await refused(agents, written, 422, "invalid_body")
     critic = await read(agents, written, address=CRITIC)
     inside = await read(agents, written, address=f"{CRITIC};node:model:1")
@@ -136,7 +138,7 @@ async def test_of_several_transcripts_one_has_to_be_named(agents: Api, written: 
         ({"address": "a" * 5_000}, 422, "invalid_body"),
     ],
 )
-async def test_what_is_asked_for_wrongly_is_refused(
+async def test_invalid_queries_of_a_transcript_are_refused(
     agents: Api, written: str, query: dict[str, Any], status: int, code: str
 ) -> None:
     await refused(agents, written, status, code, **query)
@@ -157,7 +159,7 @@ async def test_unknown_runs_and_runs_without_agents_have_nothing_to_read(
     await refused(agents, "nobody", 404, "unknown_run")
 
 
-async def test_what_is_kept_elsewhere_cannot_be_read_and_nothing_is_made_up(
+async def test_a_transcript_in_another_storage_is_unavailable(
     temporal: TemporalClient, agents: Api, bank: Site
 ) -> None:
     run_id, _ = await agents.waiting("payments", MUCH)
@@ -175,7 +177,7 @@ async def test_what_is_kept_elsewhere_cannot_be_read_and_nothing_is_made_up(
     assert roles(await read(agents, run_id)) == ["user", "assistant"]
 
 
-async def test_without_the_extra_it_is_said_what_to_install(
+async def test_a_transcript_without_the_extra_says_what_to_install(
     agents: Api, written: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # What Python itself does with a module that is not there.
@@ -185,7 +187,7 @@ async def test_without_the_extra_it_is_said_what_to_install(
     assert "pip install 'abeyance[agents]'" in found["detail"]
 
 
-async def test_a_cancelled_run_has_what_was_said_up_to_then(agents: Api) -> None:
+async def test_a_cancelled_run_has_its_transcript_up_to_then(agents: Api) -> None:
     run_id = await agents.start("thinkers", {"task": "think hard"})
     await eventually(lambda: "think hard" in THOUGHT_OF)
     await refused(agents, run_id, 404, "unknown_node")
@@ -197,7 +199,7 @@ async def test_a_cancelled_run_has_what_was_said_up_to_then(agents: Api) -> None
     assert found["next_cursor"] is None
 
 
-async def test_a_run_that_failed_has_what_was_said_up_to_then_in_pages_of_any_size(
+async def test_a_failed_run_has_its_transcript_in_pages_of_any_size(
     agents: Api,
 ) -> None:
     run_id = await agents.start("counters", {"task": "50"})
@@ -216,7 +218,7 @@ async def test_a_run_that_failed_has_what_was_said_up_to_then_in_pages_of_any_si
     assert pages == whole
 
 
-async def test_without_a_worker_the_history_tells_where_transcripts_are(
+async def test_transcripts_can_be_read_without_a_worker(
     temporal: TemporalClient,
 ) -> None:
     async with lonely(temporal) as (site, api):

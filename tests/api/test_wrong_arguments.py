@@ -117,7 +117,7 @@ def approvals(*fields: str, **filters: Any) -> Callable[[Client | HttpClient], A
         (starts(labels={"a": "two\nlines"}), "/labels"),
     ],
 )
-async def test_what_cannot_be_meant_is_refused_by_both_clients(
+async def test_both_clients_refuse_invalid_arguments(
     site: Site,
     http: HttpClient,
     call: Callable[[Client | HttpClient], Awaitable[object]],
@@ -130,7 +130,7 @@ async def test_what_cannot_be_meant_is_refused_by_both_clients(
     assert words in message
 
 
-async def test_an_id_that_is_no_string_and_a_naive_moment_are_refused(
+async def test_an_id_that_is_not_a_string_and_a_naive_moment_are_refused(
     site: Site, http: HttpClient
 ) -> None:
     client = site.client

@@ -127,7 +127,7 @@ def test_the_outcome_says_what_a_question_came_to(recorded: Recorded) -> None:
         assert page.total == len(page.items)
 
 
-def test_what_was_shown_and_a_long_answer_stay_though_one_batch_asks_and_settles(
+def test_the_report_keeps_content_and_answer_of_a_question_settled_in_its_batch(
     recorded: Recorded,
 ) -> None:
     answer = {"approved": True, "text": "long " * 200}
@@ -344,7 +344,7 @@ def test_a_sum_of_too_many_rows_is_refused_with_what_to_do(
     assert report(recorded, sums=["reason"], limit=1, until=at(1.5), graph="none").total == 0
 
 
-def test_what_was_discarded_by_a_rewind_stays_and_is_not_added(recorded: Recorded) -> None:
+def test_discarded_decisions_stay_in_the_report_but_not_in_sums(recorded: Recorded) -> None:
     recorded.write(*decided("a", reason=1), *decided("b", reason=2))
     recorded.change(_discard, "a.pay")
 
@@ -408,7 +408,7 @@ def test_an_answer_is_for_who_could_have_given_it_or_administers(recorded: Recor
     assert seen("pay") == seen("admin") == ([7, 5], "12", False, [])
 
 
-def test_what_no_key_opens_is_a_row_without_its_documents(database_url: str) -> None:
+def test_a_row_that_no_key_opens_has_no_documents(database_url: str) -> None:
     with opened(database_url, "one") as sealed, opened(database_url) as keyless:
         sealed.write(*decided("a", reason=3, requested_capability="pay"), granted("b"))
         whole = report(sealed, sums=["reason"], fields=["reason"])
@@ -425,7 +425,7 @@ def test_what_no_key_opens_is_a_row_without_its_documents(database_url: str) -> 
     assert (part.sums["reason"].sum, part.sums["reason"].rows, part.partial) == ("4", 1, True)
 
 
-def test_a_cell_of_csv_is_no_formula_and_a_number_stays_one(recorded: Recorded) -> None:
+def test_csv_cells_are_not_formulas_and_numbers_stay_numbers(recorded: Recorded) -> None:
     odd = ["=1+1", "+1 2", "-x", "@a", "\tx", "-5", "+480.10", -2.5, 'say "x",\r\ny', True, None]
     for number, value in enumerate(odd):
         recorded.write(*decided(f"r{number:02}", reason=value))

@@ -37,7 +37,7 @@ def faults(data: bytes, key: VerifyingKey | None = None) -> list[str]:
 
 
 @pytest.mark.parametrize("key", [KEY, None])
-def test_what_was_not_changed_verifies(key: SigningKey | None) -> None:
+def test_an_unchanged_audit_verifies(key: SigningKey | None) -> None:
     found = verify(written(key), None if key is None else PUBLIC)
 
     assert found.faults == ()
@@ -86,7 +86,7 @@ def test_any_byte_but_the_last_signature_is_found_without_a_key_too() -> None:
         (b'{"actor', "line 1: it is not a JSON object"),
     ],
 )
-def test_it_is_told_what_does_not_match(change: bytes, told: str) -> None:
+def test_a_changed_audit_names_the_line_and_the_mismatch(change: bytes, told: str) -> None:
     data = written(None)
     place = data.index(change)
     changed = data[:place] + b"X" * len(change) + data[place + len(change) :]
@@ -98,7 +98,7 @@ def test_it_is_told_what_does_not_match(change: bytes, told: str) -> None:
     assert faults(changed) == [told]
 
 
-def test_a_space_that_changes_no_meaning_is_no_canonical_form() -> None:
+def test_an_additional_space_is_not_in_the_canonical_form() -> None:
     data = written(KEY).replace(b'"actor":', b'"actor": ')
 
     assert faults(data) == ["line 1: it is not in the canonical form of RFC 8785"]
@@ -126,7 +126,7 @@ def test_a_tail_that_is_cut_off_anywhere_is_found() -> None:
     assert all(faults(data[:length]) for length in range(len(data)))
 
 
-def test_who_writes_the_whole_chain_anew_has_no_signature_for_it() -> None:
+def test_a_rewritten_chain_has_no_valid_signature() -> None:
     eve = SigningKey.parse(base64.b64encode(os.urandom(32)).decode())
     forged = [{**CONTENTS[0], "actor": "eve"}, *CONTENTS[1:]]
 
@@ -142,7 +142,7 @@ def test_a_line_of_another_run_is_found() -> None:
     assert faults(data) == ["line 2: it is of another run than line 1: 'q'"]
 
 
-def test_nothing_follows_the_last_line() -> None:
+def test_a_line_after_the_last_is_a_fault() -> None:
     data = written(None, [*CONTENTS, CONTENTS[1]])
 
     assert faults(data) == ["line 5: it follows the last line, of the type 'end'"]

@@ -31,7 +31,7 @@ def held(recorded: Recorded, talk: str = "talk") -> list[str]:
     return [each.run_id for each in recorded.read(claims.of_conversation, talk)]
 
 
-def test_of_ten_starts_at_once_one_has_the_conversation(recorded: Recorded) -> None:
+def test_one_of_ten_concurrent_starts_gets_the_conversation(recorded: Recorded) -> None:
     def claimed(number: int) -> Code | None:
         try:
             recorded.change(claims.make, "talk", claim(f"r{number}"))
@@ -47,7 +47,7 @@ def test_of_ten_starts_at_once_one_has_the_conversation(recorded: Recorded) -> N
     assert held(recorded, "another") == []
 
 
-def test_who_claims_with_what_they_have_claimed_before_has_it_anew(recorded: Recorded) -> None:
+def test_a_repeated_claim_with_its_token_renews_it(recorded: Recorded) -> None:
     recorded.change(claims.make, "talk", claim("a"))
     recorded.change(claims.make, "talk", claim("a", minute=5))
 
@@ -81,7 +81,7 @@ def test_a_claim_is_released_by_its_token(recorded: Recorded) -> None:
     assert held(recorded) == []
 
 
-def test_what_is_lent_and_why_is_sealed(database_url: str) -> None:
+def test_a_delegation_is_sealed(database_url: str) -> None:
     with opened(database_url, "k") as sealed:
         book = sealed.change(delegations.change, lambda book: book.made(wanted("one"), NOON))
         document = sealed.read(lambda tx: tx.connection.scalars(select(table.c.document)).one())

@@ -42,7 +42,7 @@ def test_others_than_agents_and_those_who_ask_for_it_start_beside() -> None:
     assert refused.value.details["runs"] == ["one", "two"]
 
 
-def test_a_refused_agent_is_told_of_twenty_active_ones_each_once() -> None:
+def test_a_refused_start_lists_twenty_active_runs_each_once() -> None:
     names = [f"r{number}" for number in range(21)]
     many = (claim(name, token=token) for name in names for token in (f"{name}a", f"{name}b"))
     with pytest.raises(Refusal) as refused:
@@ -51,7 +51,7 @@ def test_a_refused_agent_is_told_of_twenty_active_ones_each_once() -> None:
     assert refused.value.details["runs"] == names[:20]
 
 
-def test_an_agent_may_start_beside_others_than_agents() -> None:
+def test_an_agent_may_start_beside_other_session_types() -> None:
     ask(claim("one"), claim("helper", session_type="helper"))
 
 

@@ -290,7 +290,7 @@ def test_a_deployment_keeps_its_number_and_one_that_was_rolled_back_has_none(
         assert database.deployment(connection, SCOPE) == first != second
 
 
-def test_who_reads_sees_one_state_and_writes_nothing(database: Database) -> None:
+def test_a_reading_transaction_sees_one_state_and_cannot_write(database: Database) -> None:
     with database.reading() as reader:
         assert count(reader) == 0
         with database.writing() as writer:
@@ -301,7 +301,7 @@ def test_who_reads_sees_one_state_and_writes_nothing(database: Database) -> None
         reader.execute(insert(deployments).values(ANY_ROW | {"namespace": "other"}))
 
 
-def test_a_defect_of_what_is_written_is_no_outage_and_hides_its_parameters(
+def test_an_integrity_error_is_not_an_outage_and_hides_its_parameters(
     database: Database,
 ) -> None:
     row = {"namespace": "n", "task_queue": "what nobody should read"}
@@ -314,7 +314,7 @@ def test_a_defect_of_what_is_written_is_no_outage_and_hides_its_parameters(
     assert counted(database) == 1
 
 
-async def test_a_read_runs_beside_the_loop(database: Database) -> None:
+async def test_a_read_runs_in_another_thread(database: Database) -> None:
     loop = threading.get_ident()
 
     assert await database.read(count) == 0
@@ -383,7 +383,7 @@ def test_a_number_of_another_database_is_not_kept(cluster: Cluster) -> None:
         "postgresql://ada:secret@ho\u2100st/name",
     ],
 )
-def test_what_is_no_url_of_ours_is_refused_without_its_password(
+def test_an_invalid_database_url_is_refused_without_its_password(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from abeyance.settings import load_settings
@@ -426,7 +426,7 @@ def test_a_path_is_meant_from_where_the_process_was(
     assert (tmp_path / "a folder?" / "100%25.db").is_file()
 
 
-def test_who_runs_a_database_that_is_away_is_told_which_it_is_and_what_to_do() -> None:
+def test_an_unreachable_database_is_named_with_a_remedy() -> None:
     database = Database("postgresql://ada:secret@127.0.0.1:1/records")
     with pytest.raises(RecordsUnavailable) as away:
         database.create_or_upgrade()

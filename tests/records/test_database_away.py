@@ -124,7 +124,7 @@ def test_a_writer_that_waits_too_long_for_another_gives_up(tmp_path: Path) -> No
     database.close()
 
 
-def test_a_full_disk_is_said_and_used_again_once_there_is_room(
+def test_a_full_disk_is_reported_and_used_again_once_there_is_room(
     database: Database, database_url: str
 ) -> None:
     def fill() -> None:
@@ -167,7 +167,7 @@ def nobody() -> Iterator[None]:
         os.seteuid(0)
 
 
-def test_a_file_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     file = tmp_path / "records.db"
     database = Database(f"sqlite:///{file}")
     database.check()
@@ -185,7 +185,7 @@ def test_a_file_that_cannot_be_written_is_said(tmp_path: Path) -> None:
         check(f"sqlite:///{tmp_path}/new/records.db")
 
 
-def test_a_server_that_takes_no_writes_is_said(cluster: Cluster) -> None:
+def test_a_read_only_server_is_reported(cluster: Cluster) -> None:
     with cluster.database() as url:
         name = url.rpartition("/")[2]
         cluster.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
@@ -196,14 +196,14 @@ def test_a_server_that_takes_no_writes_is_said(cluster: Cluster) -> None:
         database.close()
 
 
-def test_a_file_that_is_no_database_is_said(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_database_is_reported(tmp_path: Path) -> None:
     (tmp_path / "records.db").write_bytes(b"something else" * 1000)
 
     with pytest.raises(RecordsUnavailable, match="file is not a database"):
         check(f"sqlite:///{tmp_path}/records.db")
 
 
-async def test_what_is_closed_can_be_opened_again_by_another(database_url: str) -> None:
+async def test_a_closed_database_can_be_opened_by_another_object(database_url: str) -> None:
     for _ in range(3):
         database = Database(database_url)
         assert await database.read(count) == 0

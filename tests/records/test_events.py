@@ -102,7 +102,7 @@ def test_the_events_of_all_runs_are_filtered(recorded: Recorded) -> None:
     assert types(Recorded(recorded.database, "theirs")) == []
 
 
-def test_who_goes_on_after_each_stretch_has_all_that_pass_the_filter(recorded: Recorded) -> None:
+def test_reading_stretch_by_stretch_returns_every_matching_event(recorded: Recorded) -> None:
     for number in range(7):
         happened(recorded, f"r{number}", fact(1, "run.started"), fact(2), graph=f"g{number % 2}")
     filters = EventFilter(types=("run.*",), graph="g0")
@@ -162,7 +162,7 @@ def test_a_part_of_a_run_says_whether_there_is_more_and_where_to_go_on(recorded:
     )
 
 
-def test_who_goes_on_by_position_reads_what_took_the_place_of_an_event(recorded: Recorded) -> None:
+def test_reading_by_position_returns_the_event_that_replaced_another(recorded: Recorded) -> None:
     happened(recorded, "a", fact(1), fact(2, "node.started"))
     before = recorded.read(events.part_of_run, "a")
     assert before is not None
@@ -219,7 +219,7 @@ def test_a_place_is_read_as_it_was_written_and_nothing_else_is_one(recorded: Rec
     ]
 
 
-def test_what_no_key_opens_is_left_out_of_the_stream_and_said_of_its_run(database_url: str) -> None:
+def test_events_that_no_key_opens_are_left_out_and_their_runs_named(database_url: str) -> None:
     with opened(database_url, "old") as old, opened(database_url, "new") as new:
         for recorded, run_id in ((old, "a"), (new, "b")):
             happened(recorded, run_id, fact(1, "run.started"))

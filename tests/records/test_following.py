@@ -32,7 +32,7 @@ async def quiet(following: Following, changes: Changes) -> None:
         pass
 
 
-async def test_who_waits_is_woken_by_what_is_recorded_of_their_run_and_by_nothing_else(
+async def test_a_follower_of_a_run_is_woken_only_by_its_events(
     recorded: Recorded,
 ) -> None:
     following = Following(recorded.database)
@@ -52,7 +52,7 @@ async def test_who_waits_is_woken_by_what_is_recorded_of_their_run_and_by_nothin
         assert not await was_woken(mine, 0.3)
 
 
-async def test_who_waits_for_a_status_is_woken_once_the_run_has_it(recorded: Recorded) -> None:
+async def test_a_follower_with_statuses_is_woken_once_the_run_has_one(recorded: Recorded) -> None:
     following = Following(recorded.database)
     with (
         following.changes("a", until=frozenset({"awaiting-input"})) as waiting,
@@ -66,7 +66,9 @@ async def test_who_waits_for_a_status_is_woken_once_the_run_has_it(recorded: Rec
         assert not await was_woken(completed, 0.3)
 
 
-async def test_what_is_recorded_between_reading_and_waiting_wakes_too(recorded: Recorded) -> None:
+async def test_an_event_recorded_between_reading_and_waiting_wakes_the_follower(
+    recorded: Recorded,
+) -> None:
     following = Following(recorded.database)
     seen = 0
     with following.changes("a") as changes:
@@ -123,7 +125,7 @@ async def test_a_reader_whose_loop_is_over_keeps_nobody_from_being_woken(
 
 
 @pytest.mark.parametrize("turns", range(8))
-async def test_who_stops_waiting_as_something_is_recorded_has_stopped(turns: int) -> None:
+async def test_a_cancelled_follower_stops_even_if_it_is_woken_at_once(turns: int) -> None:
     changes = Changes(None, None)
     await changes.next(0)
     waiting = asyncio.create_task(changes.next(60))

@@ -77,7 +77,7 @@ def test_a_later_run_of_the_same_id_takes_a_use_of_its_own(recorded: Recorded) -
     assert take(recorded, call(origin="b-second")) is None
 
 
-def test_of_ten_calls_at_once_one_has_the_last_use(recorded: Recorded) -> None:
+def test_one_of_ten_concurrent_calls_gets_the_last_use(recorded: Recorded) -> None:
     recorded.write(making(uses=1))
     with ThreadPoolExecutor(10) as threads:
         found = [*threads.map(lambda number: take(recorded, call(f"c{number}")), range(10))]
@@ -87,7 +87,7 @@ def test_of_ten_calls_at_once_one_has_the_last_use(recorded: Recorded) -> None:
     assert (len(shown.used), shown.status) == (1, "used-up")
 
 
-def test_what_is_used_up_expired_or_revoked_is_listed_only_where_all_are_asked_for(
+def test_used_up_expired_and_revoked_grants_are_listed_only_with_all(
     recorded: Recorded,
 ) -> None:
     told = [made(1, uses=1), made(2, id="h", until=at(2)), made(3, id="i"), made(4, id="j")]
@@ -250,7 +250,7 @@ def test_a_grant_that_is_made_anew_counts_no_more_because_it_may_have_been_revok
     assert [each.id for each in listed(recorded)] == ["i"]
 
 
-def test_what_is_made_anew_has_the_uses_of_its_calls_whichever_run_comes_first(
+def test_a_reindexed_grant_has_its_uses_in_any_order_of_runs(
     recorded: Recorded,
 ) -> None:
     data = {"grant": "g", "by": "ada", "tool": "pay", "call": "1"}
@@ -320,7 +320,7 @@ def test_an_erased_run_has_used_what_it_used_and_is_not_named(recorded: Recorded
     assert [use.run_id for use in shown.used] == [""]
 
 
-def test_what_a_grant_is_for_is_sealed_and_lets_nothing_run_without_the_key(
+def test_the_terms_of_a_grant_are_sealed_and_need_the_key(
     database_url: str,
 ) -> None:
     wanted = call(arguments={"to": "bob"})

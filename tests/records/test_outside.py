@@ -28,7 +28,7 @@ def ended(recorded: Recorded, *facts: Fact) -> None:
     recorded.write(batch(run_view("a", status="completed"), asked, facts=facts))
 
 
-def test_who_was_not_notified_after_the_end_is_recorded_once_for_each_attempt_to_say_so(
+def test_a_failed_notification_after_the_end_is_recorded_once(
     recorded: Recorded,
 ) -> None:
     ended(recorded, fact(1, "run.started"), fact(2, "run.completed"))
@@ -70,7 +70,9 @@ def test_a_notification_is_about_the_question_as_it_was_asked_after_a_rewind(
     assert [each.requested_capability for each in discarded] == ["payments:approve"]
 
 
-def test_an_open_run_is_told_itself(recorded: Recorded) -> None:
+def test_a_failed_notification_of_an_open_run_is_not_recorded_from_outside(
+    recorded: Recorded,
+) -> None:
     recorded.write(batch(run_view("a"), facts=[fact(1, "run.started")]))
     tell(recorded, "a", 5)
 

@@ -257,7 +257,7 @@ def test_every_word_of_a_search_occurs_somewhere_as_text(recorded: Recorded) -> 
     assert inbox(recorded, q="a-").items == inbox(recorded, q="order a-").items
 
 
-def test_with_keys_a_search_reads_what_is_not_sealed(database_url: str) -> None:
+def test_a_search_with_keys_covers_only_clear_columns(database_url: str) -> None:
     with opened(database_url, "one") as sealed:
         sealed.write(asked("a", prompt="Refund 4711?", reason="late", run={"started_by": "ada"}))
 
@@ -266,7 +266,7 @@ def test_with_keys_a_search_reads_what_is_not_sealed(database_url: str) -> None:
         assert inbox(sealed).items[0].prompt == "Refund 4711?"
 
 
-def test_who_lacks_the_key_sees_that_something_is_asked_and_not_what(database_url: str) -> None:
+def test_a_reader_without_the_key_sees_a_question_without_its_content(database_url: str) -> None:
     with opened(database_url, "one") as sealed, opened(database_url) as keyless:
         sealed.write(asked("a", prompt="Refund 4711?", requested_capability="pay"))
 
@@ -280,7 +280,7 @@ def test_who_lacks_the_key_sees_that_something_is_asked_and_not_what(database_ur
     assert [why.code for why in run.blocked] == ["key_missing"]
 
 
-def test_who_is_bound_to_labels_sees_the_questions_of_runs_that_have_them(
+def test_a_reader_bound_to_labels_sees_the_questions_of_matching_runs(
     recorded: Recorded,
 ) -> None:
     recorded.write(
@@ -407,7 +407,7 @@ def test_the_questions_of_a_run_are_those_that_wait_and_then_the_settled_ones(
     assert recorded.read(questions.of_run, "none", status="all") == []
 
 
-def test_another_deployment_sees_nothing_of_it(recorded: Recorded) -> None:
+def test_another_deployment_does_not_see_a_question(recorded: Recorded) -> None:
     recorded.write(asked("a"))
     other = Recorded(recorded.database, "theirs")
 

@@ -64,7 +64,7 @@ def run_once(recorded: Recorded) -> None:
     )
 
 
-def test_what_happened_after_the_point_stays_readable_and_is_marked(recorded: Recorded) -> None:
+def test_discarded_events_stay_readable_and_are_marked(recorded: Recorded) -> None:
     run_once(recorded)
 
     done = written(recorded, batch(4, question("r", "q"), after=1, before=2, rewound=rewound(2)))
@@ -251,7 +251,7 @@ def test_a_question_that_was_open_when_it_was_discarded_is_withdrawn(recorded: R
     assert statuses(recorded, discarded=True) == {"r.later": "cancelled"}
 
 
-def test_what_is_made_anew_beside_the_records_puts_no_answer_in_the_report_twice(
+def test_a_reindex_beside_the_records_reports_each_answer_once(
     recorded: Recorded,
 ) -> None:
     answer: dict[str, Any] = {"status": "answered", "settled_at": NOON, "answer": True}
@@ -271,7 +271,7 @@ def test_what_is_made_anew_beside_the_records_puts_no_answer_in_the_report_twice
     assert [(row.id, row.rewound_by) for row in page.items] == [("r.q", 4)]
 
 
-def test_what_is_made_anew_of_an_end_that_was_discarded_takes_nothing_off_the_lists(
+def test_a_reindexed_discarded_end_takes_no_question_off_the_lists(
     recorded: Recorded,
 ) -> None:
     completed = run_view("r", status="completed")
@@ -371,7 +371,7 @@ def test_rewinds_that_lie_behind_a_run_which_goes_on_without_its_records_are_mad
     assert standing.rewound_by == 6
 
 
-def test_what_followed_a_rewind_is_not_added_under_numbers_that_nobody_knows(
+def test_events_after_an_untold_rewind_are_not_added_under_unknown_numbers(
     recorded: Recorded,
 ) -> None:
     first = batch(1, after=0, types=["run.started", OPENED])

@@ -254,7 +254,7 @@ def _steps(tx: Transaction, query: Callable[[Transaction], Any]) -> int:
     return len(counted)
 
 
-def test_what_is_asked_of_open_runs_takes_no_longer_because_many_have_ended(tmp_path: Path) -> None:
+def test_queries_of_open_runs_do_not_slow_down_with_ended_ones(tmp_path: Path) -> None:
     few, many = (
         dict(zip(OF_OPEN_RUNS, steps(tmp_path, ended, *OF_OPEN_RUNS.values()), strict=True))
         for ended in (20, 400)

@@ -70,7 +70,7 @@ def kept(recorded: Recorded) -> tuple[list[str], dict[str, str]]:
 KNOWN = (["run.started", OPENED], {"r.q": "open", "r.p": "open"})
 
 
-def test_what_no_history_has_is_taken_back(recorded: Recorded) -> None:
+def test_records_that_no_history_has_are_taken_back(recorded: Recorded) -> None:
     recorded.write(FIRST, LOST)
     assert kept(recorded) != KNOWN
 
@@ -94,7 +94,7 @@ def test_the_end_of_a_run_that_no_history_has_is_taken_back(recorded: Recorded) 
     assert (view.status, view.ended_at) == ("awaiting-input", None)
 
 
-def test_what_a_worker_has_recorded_since_the_history_was_read_stays(recorded: Recorded) -> None:
+def test_records_newer_than_the_history_stay(recorded: Recorded) -> None:
     recorded.write(FIRST, LOST)
     seen = kept(recorded)
 
@@ -104,7 +104,7 @@ def test_what_a_worker_has_recorded_since_the_history_was_read_stays(recorded: R
 
 
 @pytest.mark.parametrize(("over", "is_known"), [(8, False), (9, True)])
-def test_what_a_server_whose_clock_goes_back_has_begun_since_stays(
+def test_records_of_a_task_begun_after_a_clock_went_back_stay(
     recorded: Recorded, *, over: int, is_known: bool
 ) -> None:
     recorded.write(FIRST, LOST)
@@ -115,7 +115,7 @@ def test_what_a_server_whose_clock_goes_back_has_begun_since_stays(
     assert kept(recorded) == (KNOWN if is_known else seen)
 
 
-def test_what_an_execution_recorded_that_temporal_does_not_have_stays(recorded: Recorded) -> None:
+def test_records_of_an_execution_that_temporal_lacks_stay(recorded: Recorded) -> None:
     elsewhere = [each.model_copy(update={"task": "other/3"}) for each in LOST.facts]
     recorded.write(FIRST, LOST.model_copy(update={"facts": elsewhere}))
     seen = kept(recorded)
@@ -139,9 +139,7 @@ def test_an_end_that_was_recorded_from_outside_stays(recorded: Recorded, status:
 
 
 @pytest.mark.parametrize("is_recorded", [True, False])
-def test_what_came_after_a_rewind_is_taken_back_to_the_rewind(
-    recorded: Recorded, *, is_recorded: bool
-) -> None:
+def test_strays_after_a_rewind_are_taken_back(recorded: Recorded, *, is_recorded: bool) -> None:
     recorded.write(FIRST, LOST)
     rewound = Rewound(at=2, salt="b", execution=EXECUTION, time=NOON)
     rewind = batch(3, question("r", "q"), question("r", "p"), after=1, before=2)
@@ -160,7 +158,7 @@ def test_what_came_after_a_rewind_is_taken_back_to_the_rewind(
         assert kept(recorded) == seen
 
 
-def test_what_a_run_has_left_of_its_end_takes_back_what_it_does_not_know(
+def test_the_batch_left_by_an_ended_run_takes_back_strays(
     recorded: Recorded,
 ) -> None:
     recorded.write(FIRST, LOST)

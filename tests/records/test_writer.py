@@ -24,7 +24,7 @@ def written(database: Database) -> list[str]:
         return [*connection.execute(select(events.c.type).order_by(events.c.position)).scalars()]
 
 
-async def test_what_a_run_told_while_the_database_was_away_is_written_once_it_is_back(
+async def test_told_news_is_written_once_the_database_is_back(
     tmp_path: Path,
 ) -> None:
     door = tmp_path / "folder"
@@ -44,7 +44,7 @@ async def test_what_a_run_told_while_the_database_was_away_is_written_once_it_is
     await eventually(lambda: written(database) == ["node.started", "node.retrying"])
 
 
-async def test_what_a_run_told_before_it_is_known_whose_records_they_are_is_written_then(
+async def test_told_news_is_written_once_the_deployment_is_known(
     database: Database,
 ) -> None:
     asked: list[str] = []
@@ -61,7 +61,7 @@ async def test_what_a_run_told_before_it_is_known_whose_records_they_are_is_writ
     assert len(asked) == 2
 
 
-async def test_what_cannot_be_written_holds_back_nothing_of_others(database: Database) -> None:
+async def test_a_batch_that_cannot_be_written_does_not_hold_back_others(database: Database) -> None:
     writer = Writer(database)
     # No column can hold its number.
     lost = batch(run_view("r"), number=2**70, facts=[fact(1, "lost")])
@@ -84,9 +84,7 @@ def told(number: int, *, due: float = 0.0) -> Told:
     ("recorded", "left"),
     [pytest.param(6, 0, id="recorded later"), pytest.param(4, 1, id="recorded before")],
 )
-def test_what_a_run_has_told_is_not_written_again_after_a_batch_that_has_it(
-    recorded: int, left: int
-) -> None:
+def test_told_news_is_not_written_after_a_batch_that_includes_it(recorded: int, left: int) -> None:
     untold = Untold()
     untold.add(told(5))
 
@@ -95,7 +93,7 @@ def test_what_a_run_has_told_is_not_written_again_after_a_batch_that_has_it(
     assert len(untold) == left
 
 
-def test_what_a_run_tells_within_a_moment_is_written_together() -> None:
+def test_news_told_within_a_moment_is_written_together() -> None:
     untold = Untold()
     untold.add(told(5, due=100.0))
     too_early = untold.take(now=99.9)

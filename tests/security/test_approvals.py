@@ -110,7 +110,7 @@ async def test_an_edit_of_what_is_asked_makes_stale_what_was_shown(place: Office
     assert await ended(place, case) == ["assessed 250", "PAID 300 to A-7"]
 
 
-async def test_what_is_edited_between_the_yes_and_the_payment_is_asked_again_over_hand_overs(
+async def test_an_edit_between_the_yes_and_the_payment_reopens_the_gate(
     place: Office,
 ) -> None:
     case = await place.asking(await place.start(limits={"continue_as_new_after": 3}))
@@ -139,7 +139,9 @@ async def test_what_is_edited_between_the_yes_and_the_payment_is_asked_again_ove
     assert await ended(place, case) == ["assessed 250", "PAID 888888 to MALLORY"]
 
 
-async def test_whoever_is_quicker_what_is_paid_was_shown_to_who_approved_it(place: Office) -> None:
+async def test_a_payment_was_shown_to_its_approver_even_in_a_race_with_an_edit(
+    place: Office,
+) -> None:
     """An answer and an edit under way together: either the answer is to what the edit made, or it is
     stale, or what it allowed is asked again.
     """
@@ -189,7 +191,7 @@ async def test_an_answer_that_is_sent_again_approves_no_later_run_of_the_same_id
 # Who may
 
 
-async def test_who_may_approve_and_control_edits_values_and_deadlines_and_leads_a_run_on(
+async def test_an_approver_with_control_edits_values_and_deadlines(
     place: Office,
 ) -> None:
     case = await place.asking(await place.start())
@@ -258,7 +260,7 @@ async def test_the_signals_of_python_lead_no_run_past_a_gate(place: Office) -> N
 # Who may not read
 
 
-async def test_who_may_not_read_is_told_the_id_and_the_status_of_what_they_control(
+async def test_a_controller_without_read_rights_gets_ids_and_statuses_only(
     place: Office,
 ) -> None:
     case = await place.asking(await place.start())
@@ -289,7 +291,7 @@ def start_body(case: Case) -> dict[str, Any]:
     return {"graph": "refund", "input": {}, "run_id": f"{case.run_id}-2"}
 
 
-async def test_who_may_not_read_is_told_no_values_by_a_refusal(place: Office) -> None:
+async def test_a_refusal_tells_no_values_to_a_caller_without_read_rights(place: Office) -> None:
     case = await place.standing("before")
     edit = {"response": {"values": LARGE, "version": 99}}
     path = f"/runs/{case.run_id}/respond"

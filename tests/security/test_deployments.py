@@ -235,7 +235,7 @@ async def test_conversations_of_one_id_are_two(two: Two) -> None:
 
 @pytest.mark.parametrize("reuse", [False, True])
 @pytest.mark.parametrize("is_over", [False, True])
-async def test_the_id_of_another_deployments_run_is_taken_and_nothing_else_is_told(
+async def test_a_run_id_of_another_deployment_tells_only_that_it_is_taken(
     two: Two, *, reuse: bool, is_over: bool
 ) -> None:
     run_id = await ended(two.ours) if is_over else (await waiting(two.ours))[0]

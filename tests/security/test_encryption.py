@@ -123,7 +123,7 @@ async def test_a_start_of_which_only_a_part_is_sealed_fails_too(
             await handle.result()
 
 
-async def test_whoever_has_the_keys_and_not_the_setting_is_told_so_by_the_run(
+async def test_a_caller_with_the_keys_but_not_the_setting_is_refused_by_the_run(
     temporal: TemporalClient, site: Site, sealed: Settings
 ) -> None:
     run_id, _ = await asking(site)
@@ -162,7 +162,7 @@ async def test_a_run_from_before_the_setting_stands_still_under_it_and_is_not_lo
         await replays(before, run_id)
 
 
-async def test_where_it_is_not_required_what_is_plain_is_taken_and_what_is_of_another_run_is_not(
+async def test_optional_encryption_takes_plain_payloads_but_none_of_another_run(
     temporal: TemporalClient,
 ) -> None:
     site = Site(connected(temporal, Settings(encryption_keys=a_key())), paying())

@@ -92,7 +92,7 @@ async def test_an_edit_takes_control_and_the_capability_of_the_gate(
                     await place.refused(who, missing(who), "PATCH", f"/interrupts/{id_}", change)
 
 
-async def test_who_starts_a_run_chooses_no_way_through_it(place: Office) -> None:
+async def test_a_starter_cannot_choose_a_way_around_a_gate(place: Office) -> None:
     run_id = new_id()
     body = {
         "graph": "refund",
@@ -105,7 +105,7 @@ async def test_who_starts_a_run_chooses_no_way_through_it(place: Office) -> None
     problem(await place.call("chief", "GET", f"/runs/{run_id}"), 404, "unknown_run")
 
 
-async def test_no_other_wish_of_the_start_leads_past_a_gate(place: Office) -> None:
+async def test_no_option_of_a_start_leads_past_a_gate(place: Office) -> None:
     """Not the bounds of the run, nor where it stops, nor that a failure is asked about."""
     wishes: dict[str, Any] = {
         "limits": {
@@ -140,14 +140,14 @@ async def test_no_other_wish_of_the_start_leads_past_a_gate(place: Office) -> No
 # What guards a run is known
 
 
-async def test_what_guards_a_run_is_shown(place: Office) -> None:
+async def test_a_run_shows_the_capabilities_that_guard_it(place: Office) -> None:
     for graph, guards in (("refund", [APPROVE]), ("open", [])):
         assert (await place.done("chief", "GET", f"/graphs/{graph}"))["guarded_by"] == guards
     # Long before anybody is asked.
     assert (await place.view(await place.standing("before")))["guarded_by"] == [APPROVE]
 
 
-async def test_it_is_known_of_a_run_whose_graph_this_api_does_not_serve(
+async def test_an_api_knows_the_guards_of_a_graph_that_it_does_not_serve(
     place: Office, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     case = await place.standing("before")
@@ -168,7 +168,7 @@ async def test_it_is_known_of_a_run_whose_graph_this_api_does_not_serve(
                     await other.refused(who, lacking, "PATCH", f"{run}/values", edit)
 
 
-async def test_it_is_known_where_no_worker_is_up(place: Office) -> None:
+async def test_the_guards_of_a_run_hold_without_a_worker(place: Office) -> None:
     site = Site(place.site.temporal, refund([]), patience=3)
     async with served(app_for(site, tokens_file=place.tokens_file)) as api:
         alone = Office(api, site, [], place.tokens_file)

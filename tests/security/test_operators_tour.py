@@ -298,7 +298,7 @@ _QUICK: Final = {
         for case in product(("required", "open"), _PLACES)
     ],
 )
-async def test_what_an_operator_does_comes_to_the_same_with_required_encryption(
+async def test_operators_actions_have_the_same_effects_with_required_encryption(
     temporal: TemporalClient, monkeypatch: pytest.MonkeyPatch, secrecy: str, state: str
 ) -> None:
     assert await tour(temporal, monkeypatch, secrecy, state, _PLACES[state]) == {

@@ -91,7 +91,7 @@ async def unlocked(site: Site) -> AsyncIterator[Api]:
     "path", ["/runs", "/runs/x/respond", "/batch/pause", "/codec/decode", "/nowhere", "/healthz"]
 )
 @pytest.mark.parametrize("token", ["", "Authorization: Bearer nobody's"])
-async def test_a_stranger_is_told_so_before_a_byte_of_the_body_was_sent(
+async def test_a_stranger_is_refused_before_a_byte_of_the_body_is_read(
     locked: Api, path: str, token: str
 ) -> None:
     lines = ["Content-Length: 900000", *([token] if token else [])]
@@ -102,7 +102,7 @@ async def test_a_stranger_is_told_so_before_a_byte_of_the_body_was_sent(
 
 
 @pytest.mark.parametrize("unit", [b"[[],[],", b"[", b"{", b'{"a":', b"1.5,", b'"', b"\xff"])
-async def test_what_a_stranger_sends_is_not_read_as_json(locked: Api, unit: bytes) -> None:
+async def test_a_strangers_body_is_not_parsed(locked: Api, unit: bytes) -> None:
     body = unit * (900_000 // len(unit))
     response = await locked.http.post("/runs", content=body, headers=JSON)
 
@@ -136,7 +136,7 @@ async def test_the_connection_of_a_stranger_can_be_used_with_a_token(locked: Api
     assert found == [401, 201]
 
 
-async def test_who_is_known_gets_the_answers_of_before(locked: Api) -> None:
+async def test_a_known_caller_gets_the_usual_refusals(locked: Api) -> None:
     http, ada = locked.http, bearer("ada")
     problem(await http.post("/nowhere", json={}, headers=ada), 404, "unknown_path")
     problem(await http.post("/runs", content=b"{", headers={**ada, **JSON}), 400, "malformed_body")
@@ -165,7 +165,9 @@ async def test_a_token_is_its_text_in_one_header(
 @pytest.mark.parametrize(
     ("method", "path"), [("GET", "/runs"), ("POST", "/runs/x/pause"), ("POST", "/batch/pause")]
 )
-async def test_what_resembles_a_capability_is_none(locked: Api, method: str, path: str) -> None:
+async def test_a_text_that_resembles_a_capability_grants_nothing(
+    locked: Api, method: str, path: str
+) -> None:
     content = None if method == "GET" else json.dumps({"run_ids": ["x"]} if "batch" in path else {})
     headers = {**bearer("odd"), **JSON}
     response = await locked.http.request(method, path, headers=headers, content=content)
@@ -203,11 +205,11 @@ async def test_a_body_of_too_many_values_is_refused_with_their_number(
 @pytest.mark.parametrize(
     "text", ["[{," * 100_000, '"[' * 100_000, "\\" * 50_001, '\\"],' * 90_000, ",\\"]
 )
-async def test_brackets_and_commas_of_a_text_are_no_values(text: str) -> None:
+async def test_brackets_and_commas_in_a_text_do_not_count_as_values(text: str) -> None:
     check_json(json.dumps({"a": [text, {"b": text}], text[:50]: 1}).encode())
 
 
-async def test_as_many_values_as_there_may_be_are_taken() -> None:
+async def test_a_body_may_have_exactly_the_most_values() -> None:
     check_json(b"[" + b"1," * (MAX_VALUES - 2) + b"1]")
     with pytest.raises(Refusal) as caught:
         check_json(b"[" + b"1," * (MAX_VALUES - 1) + b"1]")
@@ -299,7 +301,7 @@ async def test_a_foreign_host_is_refused_in_every_form_of_a_request(
         ["X-HTTP-Method-Override: GET"],
     ],
 )
-async def test_what_a_foreign_page_might_get_past_a_browser_is_refused(
+async def test_odd_requests_that_a_browser_might_let_through_are_refused(
     unlocked: Api, lines: list[str]
 ) -> None:
     run_id = new_id()
@@ -329,7 +331,7 @@ async def test_what_a_foreign_page_might_get_past_a_browser_is_refused(
         "/graphs/%F0%9F%98%80",
     ],
 )
-async def test_what_no_path_of_ours_is_is_unknown(unlocked: Api, path: str) -> None:
+async def test_odd_paths_are_unknown(unlocked: Api, path: str) -> None:
     answer = await unlocked.raw(head_of(unlocked, path, method="GET"))
 
     assert status_of(answer) == 404, answer
@@ -340,7 +342,7 @@ async def test_what_no_path_of_ours_is_is_unknown(unlocked: Api, path: str) -> N
 # The ids that keys make
 
 
-async def test_no_two_keys_make_one_id() -> None:
+async def test_different_keys_make_different_ids() -> None:
     pairs = [("a", "b|c"), ("a|b", "c"), ('a", "b', "c"), ("a", 'b", "c'), ("ab", "c"), ("a", "bc")]
 
     assert len({hash_of(*pair) for pair in pairs}) == len(pairs)

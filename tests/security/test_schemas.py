@@ -93,7 +93,7 @@ def test_the_schema_that_hung_a_worker_is_a_fault_of_its_graph() -> None:
         asking(response=doubled(34)).build()
 
 
-def test_it_is_a_fault_of_a_graph_in_yaml(tmp_path: Path) -> None:
+def test_a_too_large_schema_is_a_fault_of_a_graph_in_yaml(tmp_path: Path) -> None:
     config = {"prompt": "Go?", "response": doubled(34)}
     document = {"nodes": [{"id": "ask", "kind": "interrupt", "config": config}]}
     (tmp_path / "gated.yaml").write_text(json.dumps(document))
@@ -102,7 +102,7 @@ def test_it_is_a_fault_of_a_graph_in_yaml(tmp_path: Path) -> None:
         load(tmp_path / "gated.yaml")
 
 
-def test_it_is_a_fault_of_a_state_of_which_questions_are_made() -> None:
+def test_a_too_large_schema_is_a_fault_of_a_state() -> None:
     class State(BaseModel):
         name: Annotated[Any, WithJsonSchema({"anyOf": [{"enum": [0] * 5_000}] * 3})] = None
 
@@ -110,7 +110,7 @@ def test_it_is_a_fault_of_a_state_of_which_questions_are_made() -> None:
         asking(state=State).build()
 
 
-def test_it_cannot_be_the_schema_of_a_tool() -> None:
+def test_a_too_large_schema_cannot_be_the_schema_of_a_tool() -> None:
     with pytest.raises(ToolDeclarationError, match=re.escape(TOO_MANY)):
 
         @tool(schema={"type": "object", **doubled(34)})
@@ -253,7 +253,7 @@ LIKE_OTHERS = {"alternatives to list", "equal lists", "many names", "names, agai
     "case",
     [pytest.param(each, marks=[pytest.mark.slow] if each in LIKE_OTHERS else []) for each in WORST],
 )
-def test_no_answer_holds_a_worker(case: str) -> None:
+def test_validating_any_answer_takes_a_bounded_time(case: str) -> None:
     asked, answer = WORST[case]
     schema = schema_of(asked)
     assert len(json.dumps(answer, ensure_ascii=False).encode()) < 1.5 * A_MEGABYTE
@@ -263,7 +263,7 @@ def test_no_answer_holds_a_worker(case: str) -> None:
     assert time.thread_time() - began < LONG_ENOUGH
 
 
-def test_an_answer_that_is_too_much_is_told_so() -> None:
+def test_an_answer_too_large_to_validate_is_refused() -> None:
     (told,) = faults_of(schema_of({"items": {"enum": list(range(9_000))}}), [-1] * 3_000)
 
     assert told.pointer == ""
@@ -360,7 +360,7 @@ async def test_a_pattern_of_a_server_that_looks_around_is_left_to_the_server(to:
 
 @pytest.mark.usefixtures("servers_closed")
 @pytest.mark.parametrize("older", [True, False])
-async def test_what_a_server_may_not_ask_is_declined_with_a_reason_and_the_call_goes_on(
+async def test_a_forbidden_elicitation_is_declined_and_the_call_goes_on(
     caplog: pytest.LogCaptureFixture, *, older: bool
 ) -> None:
     graph = clerk(calling("ask", {}), hostile(*["--older"] * older))
@@ -375,7 +375,7 @@ async def test_what_a_server_may_not_ask_is_declined_with_a_reason_and_the_call_
 
 
 @pytest.mark.usefixtures("servers_closed")
-async def test_who_answers_a_servers_question_needs_the_servers_capability(tmp_path: Path) -> None:
+async def test_answering_a_servers_question_requires_the_servers_capability(tmp_path: Path) -> None:
     server = started(tmp_path, requested_capability="payments:approve")
     run = testing.InMemoryRun(clerk(calling("transfer", {"amount": 9}), server))
     await run.start()

@@ -30,7 +30,7 @@ RANGES = [
 ]
 
 
-def test_what_is_turned_round_is_told_in_the_order_in_which_it_stands() -> None:
+def test_reordered_text_is_shown_in_its_stored_order() -> None:
     told = "Pay <U+202E>0052 rosivda ot<U+202C>?"
 
     assert visible(TURNED) == told

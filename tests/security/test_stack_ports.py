@@ -100,7 +100,7 @@ def test_a_foreign_page_gets_403_at_every_port_that_it_can_reach_and_nothing_hap
     assert is_untouched(stack)
 
 
-def test_what_temporal_serves_over_http_stands_only_where_no_browser_connects(stack: Stack) -> None:
+def test_http_ports_of_temporal_are_closed_to_browsers(stack: Stack) -> None:
     temporal = {port for port in listening(stack.processes()) if port in CLOSED_TO_BROWSERS}
 
     # Its HTTP API and its metrics.
@@ -143,7 +143,7 @@ def test_the_ports_that_speak_grpc_understand_nothing_that_a_browser_says(stack:
     assert is_untouched(stack)
 
 
-def test_what_is_kept_is_for_its_owner_alone(tmp_path: Path) -> None:
+def test_files_of_the_stack_are_readable_by_their_owner_only(tmp_path: Path) -> None:
     with Place(tmp_path).stack() as running:
         running.start(RUN, amount=2)
         data = tmp_path / "data"

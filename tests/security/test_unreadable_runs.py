@@ -125,7 +125,7 @@ async def retired(temporal: TemporalClient) -> AsyncIterator[Retired]:
         yield found
 
 
-async def test_a_list_shows_the_runs_beside_it_as_ever(retired: Retired) -> None:
+async def test_a_list_with_an_unreadable_run_shows_the_others(retired: Retired) -> None:
     rows = {row["run_id"]: row for row in await retired.items("/runs", label=retired.label)}
 
     assert {run_id: row["status"] for run_id, row in rows.items()} == {
@@ -214,7 +214,7 @@ async def failed_tasks(site: Site, run_id: str) -> int:
 
 
 @pytest.mark.parametrize("keys", [OLD, None], ids=["another key", "no key"])
-async def test_a_signal_that_cannot_be_decrypted_or_is_damaged_is_told_and_the_run_goes_on(
+async def test_an_undecryptable_signal_is_recorded_and_the_run_goes_on(
     temporal: TemporalClient, keys: str | None
 ) -> None:
     site = Site(sealing(temporal, keys), asking())
@@ -285,7 +285,7 @@ async def _told(site: Site, run_id: str, count: int) -> bool:
     return len(await refusals(site, run_id)) == count
 
 
-async def test_what_was_carried_out_is_not_refused_by_a_worker_that_has_lost_the_key(
+async def test_a_worker_without_the_key_does_not_refuse_an_accepted_signal(
     temporal: TemporalClient,
 ) -> None:
     site = Site(sealing(temporal, f"{OLD},{LOST}"), asking())

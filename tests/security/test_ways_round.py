@@ -38,7 +38,7 @@ def in_items(graph: Graph) -> str:
 
 
 @pytest.mark.parametrize("place", [nested, in_items])
-async def test_what_was_approved_there_and_failed_is_repeated_only_by_who_may_approve(
+async def test_a_failed_approved_visit_is_repeated_only_by_an_approver(
     place: Callable[[Graph], str],
 ) -> None:
     graph, paid = Graph("paying", state=Refund), list[float]()

@@ -116,7 +116,7 @@ def listener(work: str, within: float) -> Iterator[subprocess.Popen[bytes]]:
         ("loop", signal.SIGTERM, 1),
     ],
 )
-def test_who_is_told_to_stop_stops_in_time_or_says_what_it_does_and_ends(
+def test_a_stopping_worker_stops_in_time_or_names_what_still_runs(
     work: str, number: signal.Signals, code: int
 ) -> None:
     # Whoever stops in order may take long on a busy machine.
