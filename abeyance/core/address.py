@@ -57,7 +57,8 @@ class Segment:
 
     def __post_init__(self) -> None:
         if not self.type or not self.id or self.ordinal == "":
-            message = f"an address segment needs a type and an id, and no empty ordinal: {self!r}"
+            needed = "an address segment needs a type and an id, and its ordinal may not be empty"
+            message = f"{needed}: {self!r}"
             raise ValueError(message)
 
     def __str__(self) -> str:

@@ -181,9 +181,9 @@ class Grant:
     def holds(self, now: datetime, maker: Principal | None, *, is_known: bool) -> bool:
         """Return whether the grant has not expired and its maker may still approve such a call.
 
-        `maker` is the person with the maker's name in the file of tokens, None if there is none: then an
-        issuer has vouched for them. Without a file, as `is_known` says, the capability counts as it was,
-        for a day at most.
+        `maker` is the person with the maker's name in the file of tokens, None if there is none. Then the
+        grant holds if an issuer has vouched for the maker (`is_issued`), or, if there is no such file
+        (`is_known` is False), for 24 hours after it was made.
         """
         if now >= self.until:
             return False

@@ -87,15 +87,15 @@ def interrupted(step: Step, visit: Visit, running: Running, outcome: Interrupted
     interrupts.withdraw(
         step,
         [entry for key, entry in open_by_key.items() if key not in asked_keys],
-        "the visit asks this no more",
+        "the visit no longer asks this",
         status="superseded",
     )
     parents: tuple[Parent, ...] = ()
     if outcome.composite:
-        parents = (interrupts.unit(step.run.run_id, visit.address, outcome.reason),)
+        parents = (interrupts.parent_of(step.run.run_id, visit.address, outcome.reason),)
     for asked in outcome.interrupts:
         if (open_entry := open_by_key.get(asked.key)) is not None:
-            interrupts.ask_anew(step, open_entry, asked)
+            interrupts.update_open(step, open_entry, asked)
             content = ledger.content_digest(asked.question)
             visit.questions = visit.questions.showing(asked.key, content)
         elif asked.key not in visit.questions.answers:
@@ -106,7 +106,7 @@ def interrupted(step: Step, visit: Visit, running: Running, outcome: Interrupted
         step.move(visit, "resume", Ready(stage=running.stage))
 
 
-def before(step: Step, visit: Visit, call: Call) -> None:
+def ask_before_call(step: Step, visit: Visit, call: Call) -> None:
     """Ask what has to be answered before the code of a tool call runs for the first time."""
     graph = step.run.graph_of(visit.scope)
     questions = _with_capabilities(graph, visit, call.interrupts)
@@ -180,7 +180,7 @@ def _fault(
         )
     if not asked:
         # The code would start again at once, forever.
-        return failed(f"the node {visit.node!r} asks people nothing: name its interrupts")
+        return failed(f"the node {visit.node!r} asks no question: name its interrupts")
     carried = [outcome.user_state, outcome.reason, *map(_json_parts, asked)]
     if (reason := why_not_json(carried)) is not None:
         return failed(
@@ -210,7 +210,7 @@ def _fault(
             case GoTo(node=node) if node not in interrupts.ways_out(state, visit.scope):
                 return failed(
                     f"the interrupt {name!r} of {visit.node!r} would go to {node!r} at its deadline, "
-                    f"which is not a node of {graph.name!r} that can be gone to",
+                    f"but {graph.name!r} cannot go there",
                     FailureCode.UNKNOWN_NODE,
                 )
             case _:
@@ -295,7 +295,7 @@ def values_edited(
         if entry.kind == "static" and entry.scope == scope and entry.id != besides:
             visit = step.run.visits[entry.visit]
             question = _breakpoint(step, visit, entry.name)
-            interrupts.ask_anew(step, entry, Asked(question=question, kind="static"))
+            interrupts.update_open(step, entry, Asked(question=question, kind="static"))
 
 
 def drop_breakpoint_answer(visit: Visit, stage: Literal["before", "after"]) -> None:

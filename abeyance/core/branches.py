@@ -88,7 +88,7 @@ def put_token(
     queue = come.get(source, ())
     come = {**come, source: (token, *queue) if first else (*queue, token)}
     if all(come.get(name) for name in edge.sources):
-        _meet(step, scope_address, edge, come)
+        _fire_join(step, scope_address, edge, come)
     else:
         _keep_tokens(step, scope_address, edge.key, come)
 
@@ -122,7 +122,7 @@ def release_starved(step: Step, scope: Scope) -> bool:
     edge = next((edge for edge in starved if edge.join == "arrived"), starved[0])
     come = scope.tokens[edge.key]
     if edge.join == "arrived":
-        _meet(step, scope.address, edge, come)
+        _fire_join(step, scope.address, edge, come)
         return True
     missing = [name for name in edge.sources if name not in come]
     message = (
@@ -135,7 +135,7 @@ def release_starved(step: Step, scope: Scope) -> bool:
     return True
 
 
-def _meet(step: Step, scope: str, edge: Edge, come: Mapping[str, tuple[Token, ...]]) -> None:
+def _fire_join(step: Step, scope: str, edge: Edge, come: Mapping[str, tuple[Token, ...]]) -> None:
     _keep_tokens(step, scope, edge.key, {name: queue[1:] for name, queue in come.items()})
     taken = {name: queue[0] for name, queue in come.items() if queue}
     routing.enter(step, scope, edge.target, behind=gates.joined(step, scope, edge.key, taken))
@@ -414,8 +414,8 @@ def _retrace(step: Step, gate: Gate, reason: str) -> None:
         if is_left or each.question == id_ or id_ in each.before:
             del step.run.gates[each.question]
             if not each.begun:
-                # An answer whose code has begun stays on record.
-                interrupts.void(step, each.question)
+                # Once its code has begun, an answer is not marked as asked again.
+                interrupts.mark_asked_again(step, each.question)
         elif left := [t for t in each.taken if t in gate.taken or id_ in t.token.gates]:
             taken = tuple(token for token in each.taken if token not in left)
             step.run.gates[each.question] = replace(each, taken=taken)

@@ -209,9 +209,7 @@ def _faults(
     if wanted.to.startswith(GROUP):
         faults.append({"pointer": "/to", "message": f"{wanted.to!r} is a group: name a person"})
     if wanted.to == wanted.maker.subject:
-        faults.append(
-            {"pointer": "/to", "message": "who delegates and who may answer are the same"}
-        )
+        faults.append({"pointer": "/to", "message": "you cannot delegate to yourself"})
     return faults
 
 
@@ -237,7 +235,7 @@ def _too_many(kept: Iterable[Delegation], made: Delegation) -> str | None:
     """Return the reason why there is no room for one more, None if there is room."""
     own = [each for each in kept if each.by == made.by]
     if len(own) >= MOST:
-        return f"you have made {len(own)} delegations, and no more fit: delete some of them"
+        return f"you have made {len(own)} delegations, which is the limit: delete some of them"
     more = _size(made)
     if (taken := sum(map(_size, own))) + more > MOST_BYTES:
         return (

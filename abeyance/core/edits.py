@@ -213,7 +213,7 @@ def release(step: Step, event: events.Released) -> None:
 def reassign(step: Step, event: events.Reassigned) -> None:
     """Replace whom a question is for, and who votes on it if that was asked for. Its claim ends.
 
-    Votes of people who are not named any more are dropped.
+    With its votes, the votes of people who are not named any more are dropped.
     """
     entry = step.run.ledger.open[event.interrupt_id]
     terms = replace(entry.effective_terms, assignees=event.to)
@@ -305,6 +305,6 @@ def _refuse_others(entry: Interrupt, principal: Principal, doing: str, more: str
     refuse_without_control(
         principal,
         entry,
-        f"{may_not(principal, doing)}: only who has claimed {entry.name!r}{more}, and who has "
-        f"{CONTROL!r}, may do that.",
+        f"{may_not(principal, doing)}: only the person who claimed {entry.name!r}{more}, or somebody "
+        f"with {CONTROL!r}, may do that.",
     )

@@ -161,9 +161,9 @@ def warnings(state: RunState, entry: Interrupt) -> list[str]:
         has_votes = terms.quorum is not None and bool(terms.quorum.of)
         way_out = "reassign it, and its votes too" if has_votes else "reassign it"
         if not left:
-            found.append(f"nobody whom it is for may answer: {way_out}")
+            found.append(f"all people whom it is for are barred: {way_out}")
         elif terms.quorum is not None and terms.quorum.count > len(left):
-            found.append(f"it takes the approval of more people than it is for: {way_out}")
+            found.append(f"it needs more approvals than it has people who may answer: {way_out}")
     voters = () if terms.quorum is None else terms.quorum.of
     if voters and entry.reassigned and (others := [*{*terms.assignees} - {*voters}]):
         found.append(

@@ -156,13 +156,15 @@ def begin(step: Step, visit: Visit) -> None:
         step.run.gates[gate.question] = replace(gate, begun=gate.begun + 1)
 
 
-def not_begun(step: Step, visit: Visit) -> None:
+def undo_begin(step: Step, visit: Visit) -> None:
     """Undo `begin`: the code of a visit did not run."""
     for gate in of_visit(step.run, visit):
         step.run.gates[gate.question] = replace(gate, begun=max(0, gate.begun - 1))
 
 
-def merged(step: Step, visit: Visit, before: Mapping[str, Json], key: str | None = None) -> None:
+def accept_own_patch(
+    step: Step, visit: Visit, before: Mapping[str, Json], key: str | None = None
+) -> None:
     """Accept what a visit's own patch, with its answers, has changed of the values `before`: its gates
     compare with the values of now. With a `key`, only the gate of that question does.
     """

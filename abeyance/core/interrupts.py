@@ -144,7 +144,7 @@ def ask(
         key=asked.key,
         prompt_values=asked.prompt_values,
         remember=asked.remember,
-        parents=(*parents, *(unit(state.run_id, each.address) for each in around)),
+        parents=(*parents, *(parent_of(state.run_id, each.address) for each in around)),
         fields=fields or {},
         repeats=repeats,
         barred=four_eyes.barred(step.run, visit, question.terms),
@@ -180,7 +180,7 @@ def _address(visit: Visit, asked: Asked) -> str:
 
 def void_before(step: Step, visit: Visit, asked: Asked) -> None:
     """Note that the latest answer to a question counts no more, because its code asks it again."""
-    void(step, _latest_id(step.run, visit, asked))
+    mark_asked_again(step, _latest_id(step.run, visit, asked))
     tell_asked_again(
         step, _address(visit, asked), node=visit.node, before=visit.address, misfit=asked.misfit
     )
@@ -200,7 +200,7 @@ def tell_asked_again(
     return why
 
 
-def void(step: Step, id_: str) -> None:
+def mark_asked_again(step: Step, id_: str) -> None:
     """Note that the answer to a question counts no more, because it is asked again, unless the run has
     forgotten it.
     """
@@ -209,7 +209,7 @@ def void(step: Step, id_: str) -> None:
         book[id_] = replace(settled, settled_reason=ledger.ASKED_AGAIN)
 
 
-def ask_anew(
+def update_open(
     step: Step,
     interrupt: Interrupt,
     asked: Asked,
@@ -276,7 +276,7 @@ def update_questions(step: Step, scope: str) -> None:
                 terms = entry.terms
             declared = replace(declared, requested_capability=capability, terms=terms)
             fields = gates.shown_by(declared, values)
-            ask_anew(step, entry, _filled(declared, values, entry.kind), fields)
+            update_open(step, entry, _filled(declared, values, entry.kind), fields)
         elif visit.call is None and isinstance(waiting := visit.state, Waiting):
             step.move(visit, "resume", Ready(stage=waiting.stage))
 
@@ -294,7 +294,7 @@ def declaration(state: RunState, entry: Interrupt) -> InterruptNode | Ask | None
     return node if isinstance(node, InterruptNode) and entry.kind == "question" else None
 
 
-def unit(run_id: str, address: str, reason: Json = None) -> Parent:
+def parent_of(run_id: str, address: str, reason: Json = None) -> Parent:
     """Return a visit as the parent of the questions inside it."""
     return Parent(id=ledger.interrupt_id(run_id, address, ""), address=address, reason=reason)
 

@@ -375,8 +375,8 @@ def _reduced(reducer: Reducer, name: str, old: Json, new: Json) -> Json:
             return total
         case _:
             raise PatchError(
-                f"the field {name!r} merges by {reducer!r}, which cannot put "
-                f"a {type(new).__name__} to a {type(old).__name__}"
+                f"the field {name!r} merges by {reducer!r}, which cannot combine "
+                f"a {type(old).__name__} with a {type(new).__name__}"
             )
 
 

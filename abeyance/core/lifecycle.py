@@ -44,7 +44,7 @@ CANNOT_REPLAY_REMEDY: Final = (
 )
 
 
-def refuse_to_lead(state: RunState, event: Paused, node: str) -> None:
+def refuse_pause_target(state: RunState, event: Paused, node: str) -> None:
     """Refuse a pause whose deadline would lead the run to a node, where or from whom it may not."""
     if state.ending is None:
         principal = Principal(subject=event.actor, capabilities=event.capabilities)
@@ -160,12 +160,12 @@ def begin_ending(
     messages.report(step, state.mailbox.queue, outcome)
     for visit in list(state.visits.values()):
         if not isinstance(visit.state, Running):
-            _bring(step, visit)
+            _merge_checkpoint(step, visit)
             step.drop_visit(visit.address)
     stop_running(step, abandon=mode == "now")
 
 
-def _bring(step: Step, visit: Visit) -> None:
+def _merge_checkpoint(step: Step, visit: Visit) -> None:
     """Merge what a visit had changed when it asked: it is part of the run's result."""
     try:
         items.put_patch(step, visit.scope, visit.members, visit.checkpoint.patch)

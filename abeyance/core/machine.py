@@ -181,7 +181,7 @@ def _refuse(state: RunState, event: events.Event) -> None:
             asking.refuse_changes(state, event)
             schedule.refuse_large_answers(state, event)
         case events.Paused(on_timeout=GoTo(node=node)):
-            lifecycle.refuse_to_lead(state, event, node)
+            lifecycle.refuse_pause_target(state, event, node)
         case events.MessageSent(signalled=False):
             messages.refuse(state, event.message)
         case events.ValuesEdited():
@@ -303,7 +303,7 @@ def _visit_ended(step: Step, event: events.VisitEnded) -> None:
     if has_begun(outcome):
         gates.use_up(step, visit, running)
     elif ending is None:
-        gates.not_begun(step, visit)
+        gates.undo_begin(step, visit)
     match outcome:
         case Finished() as finished if visit.routing is not None:
             visits.routes_chosen(step, visit, visit.routing, finished)

@@ -137,7 +137,7 @@ def _start(step: Step, visit: Visit, ready: Ready, *, has_place: bool) -> bool:
 def _run_body(step: Step, visit: Visit, *, has_place: bool) -> bool:
     if visit.call is not None and visit.pending is None:
         if visit.call.interrupts:
-            asking.before(step, visit, visit.call)
+            asking.ask_before_call(step, visit, visit.call)
             return True
         if (refused := approvals.result_in_place(step.run, visit)) is not None:
             finished = Finished(result=refused, patch=visit.checkpoint.patch)

@@ -239,7 +239,7 @@ def merge(step: Step, visit: Visit, changes: Mapping[str, Json], key: str | None
         routing.fail(step, visit, Failure(code=FailureCode.INVALID_PATCH, message=str(error)))
         return False
     if changes:
-        gates.merged(step, visit, before, key)
+        gates.accept_own_patch(step, visit, before, key)
     return True
 
 

@@ -60,7 +60,9 @@ def test_a_text_that_we_would_write_otherwise_is_refused(text: str, wanted: str)
     ("type_", "id_", "ordinal"), [("", "a", None), ("a", "", None), ("a", "b", "")]
 )
 def test_a_segment_has_no_empty_part(type_: str, id_: str, ordinal: str | None) -> None:
-    with pytest.raises(ValueError, match="needs a type and an id, and no empty ordinal"):
+    with pytest.raises(
+        ValueError, match="needs a type and an id, and its ordinal may not be empty"
+    ):
         Segment(type_, id_, ordinal)
 
 

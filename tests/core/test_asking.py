@@ -80,7 +80,7 @@ def test_the_audit_of_a_question_has_its_content_and_its_default_answer() -> Non
     ("questions", "answered", "fault"),
     [
         (("plan", "plan"), False, "'a' asks 'plan' twice"),
-        ((), False, "asks people nothing"),
+        ((), False, "asks no question"),
         (("plan",), True, "raises the interrupt 'plan' again after its answer"),
     ],
 )
@@ -243,7 +243,7 @@ def test_a_question_that_the_code_no_longer_asks_is_superseded(finishes: bool) -
     assert run.asking == ([] if finishes else [("else", f"{A};process:p3")])
     refusal = run.refused_response({still.id: 1})
     assert (refusal.code, refusal.details["status"]) == ("withdrawn", "superseded")
-    told = "the visit finished without it" if finishes else "the visit asks this no more"
+    told = "the visit finished without it" if finishes else "the visit no longer asks this"
     assert f"({told})" in refusal.message
 
 

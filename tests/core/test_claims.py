@@ -260,16 +260,15 @@ def test_a_refusal_says_which_question_it_is_and_what_it_would_take() -> None:
     claim(run, ADA)
     id_ = run.open("ask").id
     about = {"principal": BOB, "interrupt_id": id_}
-    release = "release what somebody else has claimed: only who has claimed 'ask', and"
-    reassign = (
-        "reassign what is not assigned to them: only who has claimed 'ask', its assignees, and"
-    )
+    claimer = "only the person who claimed 'ask'"
+    release = f"release what somebody else has claimed: {claimer}, or"
+    reassign = f"reassign what is not assigned to them: {claimer}, its assignees, or"
     for kind, fields, doing in (
         (events.Released, {}, release),
         (events.Reassigned, {"to": ("bob",)}, reassign),
     ):
         refusal = run.refused(kind, **about, **fields)
-        assert refusal.message == f"You may not {doing} who has 'runs:control', may do that."
+        assert refusal.message == f"You may not {doing} somebody with 'runs:control', may do that."
         assert refusal.details == {
             "interrupt_id": id_,
             "capability": "runs:control",

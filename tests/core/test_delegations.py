@@ -108,7 +108,7 @@ def test_a_maker_has_at_most_fifty_delegations() -> None:
     book, told = filled("ada", "dan")
 
     assert len(book.all) == 2 * MOST
-    assert told[0] == "you have made 50 delegations, and no more fit: delete some of them"
+    assert told[0] == "you have made 50 delegations, which is the limit: delete some of them"
 
 
 def test_the_delegations_of_one_maker_are_bounded_in_bytes() -> None:

@@ -368,18 +368,18 @@ def warnings_of(run: Drive) -> list[str]:
 def test_a_question_warns_of_rules_that_nobody_can_fulfil() -> None:
     run = started_by("ada", "first", only_for("ada"))
     run.finish("first")
-    assert warnings_of(run) == ["nobody whom it is for may answer: reassign it"]
+    assert warnings_of(run) == ["all people whom it is for are barred: reassign it"]
     run = asking(
         assignees=("ada", "bob"), assignees_only=True, quorum=Quorum(count=2), not_by=(STARTER,)
     )
     run.state = replace(run.state, ledger=barring_first(run))
     assert warnings_of(run) == [
-        "it takes the approval of more people than it is for: reassign it",
+        "it needs more approvals than it has people who may answer: reassign it",
     ]
     run = asking(quorum=Quorum(count=2, of=("ada", "bob")), not_by=(STARTER,))
     run.state = replace(run.state, ledger=barring_first(run))
     assert warnings_of(run) == [
-        "it takes the approval of more people than it is for: reassign it, and its votes too",
+        "it needs more approvals than it has people who may answer: reassign it, and its votes too",
     ]
 
 
