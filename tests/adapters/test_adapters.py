@@ -44,7 +44,7 @@ async def ids(run: InMemoryRun) -> dict[str, str]:
     return {each.address.rsplit(":", 1)[-1]: each.id for each in await run.interrupts()}
 
 
-async def test_what_the_framework_asks_is_an_approval_and_free_calls_run_at_once(
+async def test_a_frameworks_question_is_an_approval_and_free_calls_run_at_once(
     make: Make,
 ) -> None:
     office = Office(THREE, "Done.")
@@ -84,7 +84,7 @@ async def test_answers_come_in_any_order_and_nothing_runs_again(make: Make) -> N
     assert '{"x":9}' in told
 
 
-async def test_what_a_model_said_is_not_asked_again_when_the_same_turn_is_taken_again(
+async def test_a_repeated_turn_does_not_request_the_model_again(
     make: Make,
 ) -> None:
     office = Office(THREE, "Done.")
@@ -105,7 +105,7 @@ async def _once(_: str, function: Callable[[], Awaitable[Any]]) -> Any:
     return await function()
 
 
-async def test_at_the_limit_of_its_budget_a_person_is_asked_before_the_next_turn(
+async def test_a_used_up_budget_asks_a_person_before_the_next_turn(
     make: Make,
 ) -> None:
     office = Office([("c1", "look", 1)], [("c2", "look", 2)], "Done.")
@@ -190,7 +190,7 @@ def test_a_rule_about_the_approval_of_a_tool_that_asks_nobody_is_refused(make: M
         ("pydantic_ai", "pydantic_ai_agent"),
     ],
 )
-def test_what_is_no_agent_of_the_framework_is_refused(
+def test_an_object_that_is_not_an_agent_of_the_framework_is_refused(
     module: str, adapter: str, given: object
 ) -> None:
     if module not in FRAMEWORKS:

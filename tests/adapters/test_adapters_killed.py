@@ -25,7 +25,7 @@ async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Kill
 
 @pytest.mark.parametrize("framework", sorted(FRAMEWORKS))
 @pytest.mark.parametrize("dies_at", ["turn 2", "pay 3"])
-async def test_nothing_of_what_ended_runs_again_after_a_kill(
+async def test_finished_turns_and_calls_do_not_run_again_after_a_kill(
     server: KillableServer, tmp_path: Path, framework: str, dies_at: str
 ) -> None:
     # The model is asked again, because nothing has seen what it said. What was approved is attempted

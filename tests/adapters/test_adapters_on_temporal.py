@@ -17,7 +17,7 @@ from abeyance import views
         for name in sorted(FRAMEWORKS)
     ],
 )
-async def test_turns_and_calls_are_told_like_those_of_an_agent_and_workers_may_change(
+async def test_a_foreign_agent_has_the_events_of_a_native_one(
     temporal: TemporalClient, framework: str
 ) -> None:
     office = Office(THREE, "Done.")

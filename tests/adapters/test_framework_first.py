@@ -22,7 +22,7 @@ def office() -> Office:
 
 @pytest.mark.parametrize(("framework", "place", "does"), CASES)
 @pytest.mark.parametrize("asks", [False, True], ids=["free", "approved"])
-async def test_what_runs_is_what_the_framework_alone_runs_and_is_what_the_approver_sees(
+async def test_the_approved_call_is_the_one_that_the_framework_would_run(
     framework: str, place: str, does: Does, asks: bool
 ) -> None:
     its = hooked(framework)

@@ -142,7 +142,7 @@ async def test_the_middleware_decides_what_is_asked_in_both_of_its_modes(mode: A
     assert office.lines == ["turn 1", "look 2", "pay 9", "turn 2"]
 
 
-async def test_what_cannot_be_stored_is_named() -> None:
+async def test_a_state_that_cannot_be_stored_is_named() -> None:
     run = await started(offering(lambda _: {"text": object()}, str))
 
     assert run.status == "failed"
@@ -150,7 +150,7 @@ async def test_what_cannot_be_stored_is_named() -> None:
     assert "object" in (run.reason or "")
 
 
-async def test_an_output_that_is_no_json_is_named() -> None:
+async def test_an_output_that_is_not_json_is_named() -> None:
     run = await started(offering(lambda _: {"text": "x"}, lambda _: object()))
 
     assert run.status == "failed"

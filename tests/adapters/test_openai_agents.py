@@ -24,7 +24,7 @@ class Secret:
     """What no serialiser knows."""
 
 
-async def test_what_cannot_be_stored_is_named() -> None:
+async def test_a_state_that_cannot_be_stored_is_named() -> None:
     from agents import Agent, handoff
 
     from abeyance.adapters.openai_agents import openai_agent
@@ -47,7 +47,7 @@ async def test_what_cannot_be_stored_is_named() -> None:
 
 
 @pytest.mark.parametrize(("result", "kind"), [(Secret(), "Secret"), (b"\xff", "bytes")])
-async def test_a_result_that_is_no_json_is_named_once_the_tool_has_run(
+async def test_a_result_that_is_not_json_is_named_once_the_tool_has_run(
     result: Any, kind: str
 ) -> None:
     from agents import Agent, function_tool

@@ -122,7 +122,7 @@ AT_ONCE = {"agent_framework", "pydantic_ai"}
 
 
 @pytest.mark.parametrize("framework", sorted(FRAMEWORKS.keys() & WORDS.keys()))
-async def test_an_edit_that_the_framework_rejects_is_not_made_and_its_words_are_told(
+async def test_an_edit_that_the_framework_rejects_is_refused_in_its_words(
     framework: str,
 ) -> None:
     office = Office([("c1", "pay", 1)], "Done.")

@@ -23,7 +23,7 @@ class Secret:
     """What no serialiser knows."""
 
 
-async def test_what_cannot_be_stored_is_named() -> None:
+async def test_a_state_that_cannot_be_stored_is_named() -> None:
     def look() -> Any:
         return Secret()
 
@@ -55,7 +55,7 @@ async def told_of(result: Any) -> str:
     return str(run.values["reply"])
 
 
-async def test_a_result_that_is_no_json_is_named_once_the_tool_has_run() -> None:
+async def test_a_result_that_is_not_json_is_named_once_the_tool_has_run() -> None:
     said = await told_of([Secret()])
     assert said.startswith("'look' has run, but its result, a list, is not JSON: ")
     assert "Secret" in said

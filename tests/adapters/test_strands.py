@@ -105,7 +105,7 @@ def _gates() -> dict[str, Any]:
         ({"approved": False, "result": "By hand."}, None, "By hand."),
     ],
 )
-async def test_what_an_intervention_asks_is_an_approval(
+async def test_the_question_of_an_intervention_is_an_approval(
     gate: str, answer: dict[str, Any], line: str | None, told: str
 ) -> None:
     office = Office([("c1", "pay", 1)], "Done.")
@@ -134,7 +134,7 @@ async def test_an_intervention_that_lets_a_call_through_asks_nobody() -> None:
     assert office.lines == ["turn 1", "look 1", "turn 2"]
 
 
-async def test_what_a_hook_wants_again_is_another_call() -> None:
+async def test_a_retry_by_a_hook_is_another_call() -> None:
     from strands.hooks import AfterToolCallEvent
 
     office = Office([("c1", "look", 1)], "Done.")
@@ -180,7 +180,7 @@ def test_an_agent_that_runs_tools_in_the_background_is_refused() -> None:
         strands_agent(lambda: strands.Agent(model=model, background_tasks=True))
 
 
-async def test_those_who_watch_are_told_what_the_model_says() -> None:
+async def test_watchers_see_the_text_of_the_model() -> None:
     said: list[Callable[[], str]] = []
     turn = ForeignTurn(
         state=None, results={}, prompts=["Look."], journal=Recorder().journal, speak=said.append

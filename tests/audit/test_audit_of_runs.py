@@ -75,7 +75,7 @@ async def test_an_open_run_has_an_audit_up_to_now_without_a_worker(
     assert "answer" not in str(lines)
 
 
-async def test_a_large_question_is_told_whole(temporal: TemporalClient) -> None:
+async def test_the_audit_has_a_large_question_whole(temporal: TemporalClient) -> None:
     graph = Graph("large", state=State)
     graph.interrupt("ask", prompt="long " * 10_000, payload={"kept": "yes"})
     graph.edge(START, "ask")

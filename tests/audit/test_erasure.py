@@ -86,7 +86,7 @@ def content(folder: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-async def test_nothing_is_left_of_an_erased_run_but_a_signed_tombstone(
+async def test_only_a_signed_tombstone_is_left_of_an_erased_run(
     temporal: TemporalClient, tmp_path: Path
 ) -> None:
     stored: dict[str, Any] = {"storage": str(tmp_path / "blobs"), "max_payload": 1_024}
@@ -254,7 +254,7 @@ async def test_a_run_is_refused_as_erased_from_the_moment_that_its_erasure_is_ac
 
 @pytest.mark.parametrize("how", ["rewind", "retry", "reuse"])
 @pytest.mark.parametrize("killed", [False, True], ids=["it is told", "its process was killed"])
-async def test_what_begins_anew_while_its_run_is_erased_is_erased_too(
+async def test_a_run_that_begins_anew_during_its_erasure_is_erased_too(
     temporal: TemporalClient, how: str, killed: bool
 ) -> None:
     site = AuditedSite(temporal, gated())
@@ -292,7 +292,7 @@ async def test_what_begins_anew_while_its_run_is_erased_is_erased_too(
     assert unread.value.code is Code.ERASED
 
 
-async def test_who_may_not_see_a_run_does_not_learn_that_it_is_being_erased(
+async def test_an_erasure_is_hidden_from_callers_who_may_not_see_the_run(
     temporal: TemporalClient, tmp_path: Path
 ) -> None:
     site = AuditedSite(temporal, gated())

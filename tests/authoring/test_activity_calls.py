@@ -29,7 +29,7 @@ def ended(took: float | None, latest: float) -> float:
         pytest.param(3.5, 4, 4, id="but not before what the run has heard of since"),
     ],
 )
-def test_the_task_in_which_a_local_node_is_told_of_does_not_decide_when_it_ended(
+def test_the_end_of_a_local_node_does_not_depend_on_the_reporting_task(
     took: float | None, latest: float, seconds: float
 ) -> None:
     assert ended(took, latest) == seconds

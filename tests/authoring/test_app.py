@@ -85,7 +85,7 @@ def test_an_attribute_may_be_a_graph_or_several(attribute: str, names: list[str]
         ("shop_of_a_test:empty", "holds no graph"),
     ],
 )
-def test_a_wrong_name_is_told_with_the_way_out(app: str | None, told: str) -> None:
+def test_a_wrong_app_name_is_refused_with_a_remedy(app: str | None, told: str) -> None:
     with pytest.raises(SettingsError) as caught:
         load_graphs(app)
     assert told in str(caught.value)

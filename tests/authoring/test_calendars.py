@@ -79,7 +79,7 @@ def test_a_fault_names_the_value_and_what_to_write(value: Any, fault: str) -> No
     assert fault in str(raised.value)
 
 
-def test_without_the_library_the_fault_says_what_to_install(
+def test_a_calendar_without_the_library_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "holidays", None)

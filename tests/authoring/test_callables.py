@@ -48,7 +48,7 @@ class Reader:
         (str, False),
     ],
 )
-def test_who_reads_the_messages_that_are_there_is_told_by_the_code(
+def test_the_code_of_a_function_tells_whether_it_reads_the_inbox(
     function: Callable[..., Any], found: bool
 ) -> None:
     assert reads_inbox(function) is found
@@ -69,7 +69,7 @@ def test_only_a_parameter_is_handed_over() -> None:
         (str, (1,), False),
     ],
 )
-def test_what_takes_other_arguments_is_known_where_the_function_says_so(
+def test_a_signature_tells_whether_a_function_refuses_arguments(
     function: Callable[..., Any], counts: tuple[int, ...], found: bool
 ) -> None:
     assert refuses(function, *counts) is found

@@ -49,7 +49,7 @@ def test_an_id_that_is_given_is_the_one_that_is_meant() -> None:
     assert caught.value.code is Code.UNKNOWN_INTERRUPT
 
 
-def test_each_answer_is_held_against_the_schema_of_its_interrupt() -> None:
+def test_each_answer_is_validated_against_the_schema_of_its_interrupt() -> None:
     run = asking("typed1", "typed2", "free")
     one, two, free = (run.open(name).id for name in ("typed1", "typed2", "free"))
     event = responded(run.state.ledger, responses={one: True, two: "yes", free: 5, "gone": 1})
@@ -59,7 +59,7 @@ def test_each_answer_is_held_against_the_schema_of_its_interrupt() -> None:
 
 
 @pytest.mark.parametrize("answer", [float("inf"), float("nan")])
-def test_an_answer_that_is_no_json_is_refused_as_such(answer: Any) -> None:
+def test_an_answer_that_is_not_json_is_refused(answer: Any) -> None:
     run = asking("typed")
     event = responded(run.state.ledger, response=answer)
 
@@ -78,7 +78,7 @@ def test_an_answer_that_is_no_json_is_refused_as_such(answer: Any) -> None:
         (f"goto:{END}", GoTo(node=END)),
     ],
 )
-def test_what_a_pause_does_at_its_deadline_is_read_from_its_text(text: str, policy: Any) -> None:
+def test_the_deadline_policy_of_a_pause_is_parsed(text: str, policy: Any) -> None:
     event = as_events.control(commands.Pause(on_timeout=text, timeout=60, reason="lunch"), T0)
 
     assert isinstance(event, events.Paused)

@@ -169,7 +169,7 @@ def test_a_condition_that_can_never_hold_is_a_fault_of_the_edge_and_of_the_rule(
         assert told in fault
 
 
-def test_a_condition_that_may_hold_is_no_fault() -> None:
+def test_a_condition_that_may_hold_is_not_a_fault() -> None:
     possible: list[dict[str, Any]] = [
         {"decision.isApproved": True, "decision.note": None},
         {"decision": None},

@@ -35,7 +35,7 @@ def test_models_dataclasses_and_plain_json_come_back_as_they_were_sent() -> None
     assert converter.from_payloads(converter.to_payloads(sent), hints) == sent
 
 
-def test_what_one_run_has_learned_to_read_the_next_one_reads_without_learning_it_anew() -> None:
+def test_type_adapters_are_shared_between_runs() -> None:
     (payload,) = PayloadConverter().to_payloads([Seat(row=3)])
     cached = PayloadConverter().converters[b"json/plain"]._type_adapter.cache_info  # type: ignore[attr-defined]
     PayloadConverter().from_payloads([payload], [Seat])

@@ -146,7 +146,7 @@ def test_the_details_stay_short_and_say_that_there_is_more() -> None:
         "`",
     ],
 )
-def test_what_is_shown_is_a_code_span_in_which_nothing_is_markup(prompt: str) -> None:
+def test_details_show_texts_as_code_spans_without_markup(prompt: str) -> None:
     first = of(gate("ask", prompt=prompt)).split("\n\n")[3]
     shown = [line.removeprefix("> ") for line in first.split("\n") if line != ">"]
 
@@ -159,7 +159,7 @@ def test_what_is_shown_is_a_code_span_in_which_nothing_is_markup(prompt: str) ->
         assert word in first
 
 
-def test_no_name_of_a_property_leaves_the_code_span_of_the_form() -> None:
+def test_a_property_name_cannot_leave_its_code_span() -> None:
     schema = {"type": "object", "properties": {"`<b>`\n\u202e": {"type": "string"}}}
     text = of(gate("ask", schema=schema))
 
@@ -260,11 +260,11 @@ class Verdict(BaseModel):
         ({"enum": list(range(20))}, "0 or 1 or 2 or 3 or 4 or 5 or 6 or 7 or ..."),
     ],
 )
-def test_a_schema_is_told_in_words(schema: Any, shown: str) -> None:
+def test_a_schema_is_shown_in_words(schema: Any, shown: str) -> None:
     assert form(schema) == shown
 
 
-def test_a_model_is_told_with_what_may_be_left_out() -> None:
+def test_a_model_is_shown_with_its_optional_fields() -> None:
     assert form(Verdict.model_json_schema()) == (
         '{"approved": boolean, "grade": "good" or "bad", '
         '"send_to"?: {"street": string, "number"?: integer or null} or null, '

@@ -68,7 +68,7 @@ def classes_of(hint: object) -> set[type]:
 @pytest.mark.parametrize(
     "part", [abeyance.Client, abeyance.RunHandle, abeyance.Context, Runs, Inbox, Conversations]
 )
-def test_what_a_client_or_a_context_returns_is_public(part: type) -> None:
+def test_types_returned_by_clients_and_contexts_are_public(part: type) -> None:
     public = {getattr(abeyance, name) for name in abeyance.__all__ if name[0].isupper()}
     for name, method in inspect.getmembers(part, inspect.isfunction):
         if not name.startswith("_"):
@@ -76,14 +76,14 @@ def test_what_a_client_or_a_context_returns_is_public(part: type) -> None:
 
 
 @pytest.mark.parametrize("part", [abeyance.Context, abeyance.ToolContext])
-def test_what_code_reads_of_its_context_is_public(part: type) -> None:
+def test_types_of_context_properties_are_public(part: type) -> None:
     public = {getattr(abeyance, name) for name in abeyance.__all__ if name[0].isupper()}
     for name, read in inspect.getmembers(part, lambda member: isinstance(member, property)):
         assert classes_of(get_type_hints(read.fget)["return"]) <= public, name
     assert abeyance.GraphSpec is get_type_hints(abeyance.Graph.build)["return"]
 
 
-def test_what_is_not_there_is_an_attribute_error_that_names_it() -> None:
+def test_a_missing_export_raises_an_attribute_error_with_its_name() -> None:
     with pytest.raises(AttributeError, match="module 'abeyance' has no attribute 'Missing'"):
         abeyance.Missing  # noqa: B018
 

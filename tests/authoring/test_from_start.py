@@ -81,7 +81,7 @@ def test_a_name_that_names_nobody_is_a_fault(options: dict[str, Any], told: str)
     assert told in fault
 
 
-def test_without_a_state_no_field_names_people() -> None:
+def test_a_graph_without_a_state_cannot_name_people_by_fields() -> None:
     (fault,) = faults(asking(state=None, assignees="{requester}"))
 
     assert "'requester' is not a field of the state: declare `requester: Annotated[str" in fault
@@ -117,7 +117,7 @@ def test_a_tool_has_no_fields_to_name_people_by() -> None:
         def pay() -> None: ...
 
 
-def test_nothing_is_declared_to_write_what_only_the_start_sets() -> None:
+def test_a_declaration_cannot_write_a_field_that_only_the_start_sets() -> None:
     (fault,) = faults(asking(response=str, answer_to="requester"))
     assert "answer_to='requester', which only the start of a run sets" in fault
 

@@ -9,7 +9,7 @@ import pytest
 from abeyance.util import gather_limited
 
 
-async def test_each_stops_at_the_first_error_and_leaves_nothing_running() -> None:
+async def test_gather_limited_stops_everything_at_the_first_error() -> None:
     begun: list[int] = []
 
     async def work(number: int) -> int:

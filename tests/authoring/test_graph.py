@@ -240,7 +240,7 @@ def test_the_faults_are_the_same_each_time_and_go_when_they_are_mended() -> None
     assert [*graph.build().nodes] == ["a", "b"]
 
 
-def test_what_an_author_changes_after_declaring_it_is_not_in_the_graph() -> None:
+def test_later_changes_of_declared_objects_do_not_reach_the_graph() -> None:
     reason, schema, when = {"x": [1]}, {"type": "object", "required": ["x"]}, {"amount": 1}
     graph = asking(reason=reason, response=schema)
     graph.edge("ask", END, when=when)
@@ -297,7 +297,7 @@ async def test_version_and_initial_values_are_the_same_in_every_process() -> Non
     assert first == second
 
 
-def test_a_nested_graph_with_faults_is_told_with_its_name() -> None:
+def test_faults_of_a_nested_graph_have_its_name() -> None:
     inner = Graph("inner", state=State)
     inner.edge(START, "nowhere")
     graph = Graph("outer", state=State)

@@ -60,7 +60,7 @@ def nothing_for(state: State) -> None: ...
 # Faults
 
 
-def test_all_faults_are_told_at_once_and_numbered() -> None:
+def test_all_faults_of_a_graph_are_listed_and_numbered() -> None:
     graph = Graph("bad name", state=State, on_error="retry")
     graph.node(name="a", timeout="soon")(nothing)
     graph.node(name="island")(nothing)
@@ -117,7 +117,7 @@ def test_all_faults_are_told_at_once_and_numbered() -> None:
         ({"name": ""}, "the node name '' must start with a letter"),
     ],
 )
-def test_a_wrong_option_of_a_node_is_told(options: dict[str, Any], told: str) -> None:
+def test_a_wrong_option_of_a_node_is_a_fault(options: dict[str, Any], told: str) -> None:
     graph = Graph("g", state=State)
     graph.node(**{"name": "a", **options})(nothing)
     graph.edge(START, options.get("name", "a"))
@@ -150,7 +150,7 @@ def test_a_node_that_cannot_be_called_is_a_fault(function: Callable[..., Any]) -
     )
 
 
-def test_a_name_in_the_place_of_the_function_is_said_to_be_one() -> None:
+def test_a_node_decorator_with_a_text_says_how_to_name_the_node() -> None:
     with pytest.raises(TypeError, match=r"write @graph.node\(name='assess'\)"):
         Graph("g").node("assess")  # type: ignore[call-overload]
 
@@ -233,7 +233,7 @@ def test_a_name_in_the_place_of_the_function_is_said_to_be_one() -> None:
         ),
     ],
 )
-def test_a_wrong_option_of_an_interrupt_is_told(question: dict[str, Any], told: str) -> None:
+def test_a_wrong_option_of_an_interrupt_is_a_fault(question: dict[str, Any], told: str) -> None:
     assert told in only_fault(asking(**question))
 
 
@@ -246,7 +246,7 @@ def test_a_wrong_option_of_an_interrupt_is_told(question: dict[str, Any], told: 
         {"requested_capability": "approve:{amount}", "from_input": True},
     ],
 )
-def test_what_a_template_may_hold_is_no_fault(question: dict[str, Any]) -> None:
+def test_valid_templates_are_not_faults(question: dict[str, Any]) -> None:
     assert asking(**question).build()
 
 
@@ -289,7 +289,7 @@ def test_the_input_of_a_run_cannot_set_a_read_only_field() -> None:
     assert graph.states.initial(State(amount=1))["desk"] == ""
 
 
-def test_what_is_nested_too_deep_is_a_fault() -> None:
+def test_a_too_deeply_nested_payload_is_a_fault() -> None:
     deep: Any = []
     for _ in range(500):
         deep = [deep]
@@ -329,7 +329,7 @@ def route(*given: Any, **options: Any) -> Callable[[Graph], None]:
         (lambda graph: graph.interrupt("a", prompt="?"), "two nodes are named 'a'"),
     ],
 )
-def test_a_wrong_way_is_told(declare: Callable[[Graph], None], told: str) -> None:
+def test_a_wrong_edge_is_a_fault(declare: Callable[[Graph], None], told: str) -> None:
     graph = graph_of()
     declare(graph)
 
@@ -363,7 +363,7 @@ def test_two_routes_cannot_be_given_one_name() -> None:
         ({"x": ("Undefined", None)}, "cannot be used"),
     ],
 )
-def test_a_state_that_cannot_work_is_told(fields: dict[str, Any], told: str) -> None:
+def test_an_unusable_state_is_a_fault(fields: dict[str, Any], told: str) -> None:
     space: dict[str, Any] = {"__annotations__": {}, "__module__": __name__}
     for name, (annotation, default) in fields.items():
         space["__annotations__"][name] = annotation
@@ -387,7 +387,7 @@ def test_a_state_that_cannot_work_is_told(fields: dict[str, Any], told: str) -> 
         Annotated[Any, append],
     ],
 )
-def test_a_reducer_on_what_it_works_on_is_no_fault(annotation: Any) -> None:
+def test_a_reducer_with_a_fitting_type_is_not_a_fault(annotation: Any) -> None:
     space = {"__annotations__": {"x": annotation}, "x": None, "__module__": __name__}
     graph = Graph("g", state=type("Fine", (BaseModel,), space))
     graph.edge(START, END)
@@ -395,7 +395,7 @@ def test_a_reducer_on_what_it_works_on_is_no_fault(annotation: Any) -> None:
     assert graph.build().fields["x"].reducer != "last"
 
 
-def test_an_answer_whose_type_needs_a_package_that_is_missing_is_told(
+def test_an_answer_type_with_a_missing_package_is_a_fault(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "email_validator", None)
@@ -406,7 +406,7 @@ def test_an_answer_whose_type_needs_a_package_that_is_missing_is_told(
     assert "email-validator is not installed" in told
 
 
-def test_a_state_that_is_no_model_is_told() -> None:
+def test_a_state_that_is_not_a_model_is_a_fault() -> None:
     graph = Graph("g", state=dict)  # type: ignore[arg-type]
     graph.edge(START, END)
 

@@ -50,12 +50,12 @@ def test_the_kinds_of_json_that_a_type_lets_through(given: Any, found: set[str])
 
 
 @pytest.mark.parametrize("schema", [None, True, {}, {"$ref": "#/$defs/a"}, {"$ref": "#"}])
-def test_what_says_nothing_lets_everything_through(schema: Json) -> None:
+def test_an_empty_schema_allows_every_type(schema: Json) -> None:
     assert len(kinds(schema)) == 7
     assert kinds({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}}) == kinds(schema)
 
 
-def test_what_can_never_fit_is_said_in_words() -> None:
+def test_a_type_mismatch_is_described_in_words() -> None:
     told = misfit(schema_of(Inner | None), schema_of(float))
 
     assert told == "it is null or object, and has to be number"
@@ -125,7 +125,7 @@ def test_fields_of_different_kinds_are_not_handed_over() -> None:
         ("text", list[str], "inner", "it is array, and has to be null or object"),
     ],
 )
-def test_what_leads_into_an_agent_and_out_of_it_is_held_against_the_state(
+def test_the_input_and_output_of_an_agent_are_checked_against_the_state(
     source: Any, output: Any, field: str, told: str
 ) -> None:
     graph = Graph("g", state=State)

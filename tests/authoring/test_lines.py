@@ -52,7 +52,7 @@ LINES = {
 }
 
 
-def test_each_fault_names_the_line_that_declares_what_it_is_about() -> None:
+def test_each_fault_names_the_line_of_its_declaration() -> None:
     declared: dict[str, Any] = {"__name__": "shop"}
     exec(compile(DECLARED, "shop.py", "exec"), declared)
     told = faults(declared["graph"])

@@ -111,7 +111,7 @@ def told(*activations: WorkflowActivation, writes: int = 0) -> tuple[list[str | 
     return inner.told, completions[-1].failed.failure.message
 
 
-def test_of_a_flood_of_signals_a_run_hears_what_it_takes_of_each_kind_and_one_more() -> None:
+def test_a_run_gets_a_bounded_number_of_signals_of_each_kind() -> None:
     other = WorkflowActivationJob(signal_workflow=SignalWorkflow(signal_name="pause"))
     flood = [*[SIGNAL] * 4_000, other, TIMER, *[SIGNAL] * 10]
 
@@ -125,7 +125,7 @@ def test_of_a_flood_of_signals_a_run_hears_what_it_takes_of_each_kind_and_one_mo
 @pytest.mark.parametrize(
     "job", [SIGNAL, TIMER, CANCEL, RESULT, UPDATE], ids=lambda job: job.WhichOneof("variant")
 )
-def test_what_stands_behind_the_last_task_is_kept_from_the_run_until_its_task(
+def test_jobs_beyond_the_last_task_are_kept_from_the_run(
     job: WorkflowActivationJob,
 ) -> None:
     first = activation(BEGIN, length=3, replaying=True)
@@ -136,7 +136,7 @@ def test_what_stands_behind_the_last_task_is_kept_from_the_run_until_its_task(
     assert failure == LOOKED_AHEAD
 
 
-def test_a_run_that_was_not_told_can_be_dropped_from_memory() -> None:
+def test_a_run_with_withheld_jobs_can_be_evicted() -> None:
     known, failure = told(
         activation(BEGIN, length=3, replaying=True),
         activation(SIGNAL, length=8),
@@ -161,14 +161,14 @@ def test_a_run_that_was_not_told_can_be_dropped_from_memory() -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_everything_else_is_told_to_the_run(second: WorkflowActivation, what: str) -> None:
+def test_all_other_jobs_reach_the_run(second: WorkflowActivation, what: str) -> None:
     known, failure = told(activation(BEGIN, length=3), second)
 
     assert known == [BEGIN.WhichOneof("variant"), *(j.WhichOneof("variant") for j in second.jobs)]
     assert failure == "", what
 
 
-def test_what_came_later_in_a_task_does_not_make_the_next_one_look_ahead() -> None:
+def test_a_later_activation_of_a_task_is_not_a_lookahead() -> None:
     known, failure = told(
         activation(BEGIN, length=3, replaying=True),
         activation(LOCAL_RESULT, length=3),
@@ -216,7 +216,7 @@ def test_a_task_is_done_anew_if_the_history_has_no_room_for_what_was_done_before
     assert failure_if_kept == ""
 
 
-def test_what_is_done_in_several_goes_of_a_task_is_counted_together() -> None:
+def test_activations_of_one_task_are_counted_together() -> None:
     _, failure = told(
         activation(SIGNAL, length=9, seconds=1, size=5000),
         activation(LOCAL_RESULT, length=9, seconds=1.5, size=5000),
@@ -228,7 +228,7 @@ def test_what_is_done_in_several_goes_of_a_task_is_counted_together() -> None:
     assert "is retried from the history" in failure
 
 
-def test_what_was_done_in_earlier_tasks_is_not_counted_again() -> None:
+def test_earlier_tasks_are_not_counted_again() -> None:
     tasks = [
         activation(SIGNAL, length=9 + number * 5, seconds=number, size=5000 + number)
         for number in range(20)

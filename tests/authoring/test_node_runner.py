@@ -106,7 +106,7 @@ async def test_a_goto_takes_its_patch_with_it_and_asks_no_route(
         ({"log": ["x" * 2_000_000]}, "invalid_patch", "and the limit is 1500000"),
     ],
 )
-async def test_what_cannot_be_kept_fails_the_visit_and_is_not_tried_again(
+async def test_an_invalid_return_value_fails_the_visit_without_a_retry(
     returned: Any, code: str, told: str
 ) -> None:
     outcome = await visit(graph_of(lambda: returned))
@@ -255,7 +255,7 @@ async def test_a_message_of_any_length_is_cut() -> None:
     assert len((await visit(graph_of(fail))).message) < 2_100
 
 
-async def test_an_error_whose_text_cannot_be_told_is_told_by_its_type() -> None:
+async def test_an_error_without_a_readable_text_is_named_by_its_type() -> None:
     class Odd(Fatal):
         def __str__(self) -> str:
             raise KeyError("no text")
@@ -313,7 +313,7 @@ async def leave_from_the_loop() -> None:
         (leave_from_the_loop, "called sys.exit"),
     ],
 )
-async def test_what_would_end_more_than_the_visit_is_an_error_of_the_node(
+async def test_an_error_that_would_end_the_worker_fails_only_the_node(
     function: Callable[..., Any], told: str
 ) -> None:
     async with asyncio.timeout(30):

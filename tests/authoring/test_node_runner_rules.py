@@ -39,7 +39,7 @@ def ruled(ran: list[str]) -> Graph:
 
 
 @pytest.mark.parametrize(("kind", "amount"), [("visit", 0), ("routes", 7)])
-async def test_the_rules_that_fire_on_the_merged_values_are_told(kind: str, amount: int) -> None:
+async def test_rules_that_fire_on_the_merged_values_are_reported(kind: str, amount: int) -> None:
     ran: list[str] = []
     graph = ruled(ran)
     rules = graph.build().rules_on("a")

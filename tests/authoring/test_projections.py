@@ -116,7 +116,7 @@ def test_a_held_question_shows_the_whole_answer_that_will_count() -> None:
     assert projections.interrupt(run.state, id_).answer is None
 
 
-def test_what_an_ended_run_left_of_an_answered_interrupt_is_what_the_run_had() -> None:
+def test_an_answered_interrupt_survives_the_view_of_an_ended_run() -> None:
     run = asking()
     shown = projections.settled_interrupts(run.state)
     read = [views.InterruptView.model_validate_json(view.model_dump_json()) for view in shown]

@@ -123,13 +123,13 @@ def three(state: Any, ctx: Any, more: Any) -> None:
         ),
     ],
 )
-def test_what_is_wrong_with_a_retired_node_is_a_fault(declare: Any, fault: str) -> None:
+def test_a_wrongly_retired_node_is_a_fault(declare: Any, fault: str) -> None:
     graph = graph_of()
     declare(graph)
 
     assert only_fault(graph) == fault
 
 
-def test_what_is_no_code_cannot_be_retired() -> None:
+def test_only_code_can_be_retired() -> None:
     with pytest.raises(TypeError, match="5 is not"):
         graph_of().retired("pay")(5)

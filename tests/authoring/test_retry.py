@@ -47,7 +47,7 @@ class Server:
         WorkflowUpdateRPCTimeoutOrCancelledError(),
     ],
 )
-async def test_what_may_go_better_is_tried_again(error: BaseException) -> None:
+async def test_a_temporary_error_is_retried(error: BaseException) -> None:
     server = Server(error, error)
 
     assert await retry_until("r", server, seconds=5) == "answer"
@@ -79,7 +79,7 @@ async def test_what_may_go_better_is_tried_again(error: BaseException) -> None:
         (ValueError("ours"), ValueError, "ours"),
     ],
 )
-async def test_what_fails_for_good_is_not_tried_again(
+async def test_a_permanent_error_is_not_retried(
     error: BaseException, raised: type[BaseException], told: str
 ) -> None:
     server = Server(error)
@@ -90,7 +90,7 @@ async def test_what_fails_for_good_is_not_tried_again(
     assert server.calls == 1
 
 
-async def test_when_the_time_is_over_the_run_is_unavailable_and_the_last_error_is_told() -> None:
+async def test_an_exhausted_retry_raises_unavailable_with_the_last_error() -> None:
     server = Server(*[rpc_error(RPCStatusCode.UNAVAILABLE, "no connection")] * 100)
 
     with pytest.raises(
@@ -100,7 +100,7 @@ async def test_when_the_time_is_over_the_run_is_unavailable_and_the_last_error_i
     assert 2 <= server.calls < 10
 
 
-async def test_who_gives_up_on_a_rate_limit_is_told_that_it_was_one() -> None:
+async def test_an_exhausted_retry_names_a_rate_limit() -> None:
     server = Server(*[rpc_error(RPCStatusCode.RESOURCE_EXHAUSTED, "namespace rate limit")] * 100)
 
     with pytest.raises(Unavailable, match=r"limits the rate of calls \(.*namespace rate limit"):

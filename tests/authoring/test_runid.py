@@ -30,7 +30,7 @@ def test_letters_digits_underscores_and_hyphens_make_an_id(run_id: str) -> None:
         ("a:b;c%", ["%", ":", ";"], "it contains '%', ':', ';'"),
     ],
 )
-def test_anything_else_is_refused_with_what_is_wrong_and_the_rule(
+def test_an_invalid_run_id_is_refused_with_the_fault_and_the_rule(
     run_id: str, invalid: list[str], told: str
 ) -> None:
     with pytest.raises(Refusal) as caught:
@@ -60,7 +60,7 @@ def test_a_generated_id_names_its_graph_and_is_new_each_time(graph: str) -> None
 
 
 @pytest.mark.parametrize("id_", ["a", "a" * 200, "\u00fc" * 100])
-def test_what_is_made_of_the_longest_ids_fits_every_store_of_temporal(id_: str) -> None:
+def test_workflow_ids_made_of_the_longest_ids_fit_temporals_stores(id_: str) -> None:
     execution, reminder = "0" * 36, "sha256:" + "0" * 64
     made = [
         notification_workflow_id(id_, execution, "12345678"),

@@ -63,7 +63,7 @@ def pointers(response: Any, answer: Json) -> list[str]:
         (int | str, [], [""]),
     ],
 )
-def test_where_an_answer_could_be_one_of_several_things_it_is_told_what_it_misses_of_the_likely_one(
+def test_faults_against_a_union_are_those_of_the_likely_member(
     response: Any, answer: Json, expected: list[str]
 ) -> None:
     assert sorted(set(pointers(response, answer))) == expected
@@ -175,7 +175,7 @@ def test_a_schema_that_cannot_be_used_is_refused_and_nothing_is_fetched(schema: 
 
 
 @pytest.mark.parametrize("response", [5, True, object(), ["a", "b"], "Undefined"])
-def test_what_is_neither_type_nor_schema_is_refused(response: Any) -> None:
+def test_a_response_that_is_neither_a_type_nor_a_schema_is_refused(response: Any) -> None:
     with pytest.raises(ValueError, match="cannot be written as a JSON Schema"):
         schema_of(response)
 
@@ -206,7 +206,7 @@ def test_ordinary_patterns_hold_for_long_texts(pattern: str, text: str) -> None:
     assert pointers({"pattern": pattern}, text) == []
 
 
-def test_a_part_that_may_not_be_there_is_told_so() -> None:
+def test_a_forbidden_part_is_named() -> None:
     schema = {"properties": {"reason": False}}
 
     (fault,) = faults_of(schema, {"reason": "because"})

@@ -20,7 +20,7 @@ def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name)
 
 
-def test_without_an_environment_the_defaults_hold() -> None:
+def test_settings_without_an_environment_are_the_defaults() -> None:
     settings = load_settings()
 
     assert settings == Settings()
@@ -144,7 +144,7 @@ def test_metrics_are_served_at_an_ip_address_and_a_port(
     assert load_settings().metrics_address == address
 
 
-def test_all_wrong_values_are_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_wrong_settings_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("MAX_VISITS", "SHUTDOWN_GRACE", "MAX_QUEUE_SIZE"):
         monkeypatch.setenv(f"ABEYANCE_{name}", "wrong")
 
@@ -224,7 +224,7 @@ def test_a_preset_gives_settings_that_go_together(
     )
 
 
-def test_what_is_set_itself_goes_before_the_preset(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_setting_takes_precedence_over_the_preset(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ABEYANCE_PRESET", "constrained")
     monkeypatch.setenv("ABEYANCE_MAX_QUEUE_SIZE", "33")
     monkeypatch.setenv("ABEYANCE_MAX_ACTIVE_RUNS", "0")
@@ -251,7 +251,7 @@ def test_versions_of_workers_need_a_build_id_and_a_task_queue_that_can_name_them
     assert told in str(caught.value)
 
 
-def test_a_secret_that_the_notifications_file_names_is_no_unknown_setting(tmp_path: Path) -> None:
+def test_a_secret_named_by_the_notifications_file_is_a_known_setting(tmp_path: Path) -> None:
     file = tmp_path / "notifications.yaml"
     file.write_text("mail: {url_env: ABEYANCE_SMTP_URL}", encoding="utf-8")
     environment = {"ABEYANCE_SMTP_URL": "x", "ABEYANCE_NOTIFICATIONS": str(file)}

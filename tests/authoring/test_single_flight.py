@@ -69,7 +69,7 @@ async def test_callers_during_a_read_share_the_next_one() -> None:
     assert source.is_forgotten()
 
 
-async def test_no_read_is_older_than_the_call_that_gets_it() -> None:
+async def test_a_caller_never_gets_a_read_begun_before_its_call() -> None:
     source = Source()
     first = await source.ask()
     second = await source.ask()
@@ -81,7 +81,7 @@ async def test_no_read_is_older_than_the_call_that_gets_it() -> None:
     assert [await first, await second, await third] == [1, 2, 3]
 
 
-async def test_one_run_is_read_once_at_a_time_whenever_callers_come() -> None:
+async def test_concurrent_callers_share_one_read() -> None:
     source = Source()
     tasks = [await source.ask(), await source.ask()]
     source.doors[1].set_result(None)
@@ -131,7 +131,7 @@ async def test_a_caller_who_gives_up_takes_nothing_from_the_others(count: int) -
     assert source.is_forgotten()
 
 
-async def test_a_read_that_fails_when_nobody_waits_any_more_is_no_stray_error() -> None:
+async def test_a_failed_read_without_callers_leaves_no_stray_error() -> None:
     stray: list[Any] = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, about: stray.append(about))
     source = Source()

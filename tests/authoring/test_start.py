@@ -67,7 +67,7 @@ def test_the_same_graph_and_input_are_the_same_start_whatever_defaults_are_made(
         {"given": {"text": "a"}, "graph": graph_of(retries=1)},
     ],
 )
-def test_another_graph_or_input_is_another_start(other: dict[str, Any]) -> None:
+def test_starts_with_another_graph_or_input_have_another_digest(other: dict[str, Any]) -> None:
     assert launch({"text": "a"}).start.digest != launch(**other).start.digest
 
 
@@ -115,7 +115,7 @@ def test_a_name_of_a_starter_that_is_too_long_for_lists_is_refused() -> None:
         ({"session_type": "", "labels": {"note": 7}}, ["/session_type", "/labels/note"]),
     ],
 )
-def test_what_no_list_can_find_a_run_by_is_refused(
+def test_invalid_conversation_ids_and_labels_of_a_start_are_refused(
     wrong: dict[str, Any], pointers: list[str]
 ) -> None:
     with pytest.raises(Refusal) as caught:

@@ -37,7 +37,7 @@ def test_a_run_starts_with_its_input_and_the_defaults_as_json() -> None:
     }
 
 
-def test_what_was_written_is_read_back_as_it_was() -> None:
+def test_written_values_are_read_back_unchanged() -> None:
     values = ORDER.initial(
         {"id": "o1", "total": "9.90", "placed": "2026-03-02T00:00:00Z", "lines": [{"article": "a"}]}
     )
@@ -160,7 +160,7 @@ def test_an_input_without_fields_is_refused(model: type[BaseModel] | None, given
         ({"id": "\ud800"}, ["/id"]),
     ],
 )
-def test_what_does_not_fit_is_pointed_at_in_the_input(given: Any, found: list[str]) -> None:
+def test_faults_of_an_input_have_pointers(given: Any, found: list[str]) -> None:
     assert pointers(ORDER, given) == found
 
 

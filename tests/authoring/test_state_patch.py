@@ -26,7 +26,7 @@ def nested(levels: int) -> Any:
 # Reading
 
 
-def test_values_that_todays_model_refuses_are_told_by_field() -> None:
+def test_values_that_todays_model_refuses_are_listed_by_field() -> None:
     with pytest.raises(ValuesError) as caught:
         ORDER.read({"id": "o1", "total": "much", "lines": [{"qty": 1}], "gone": 1})
 
@@ -37,7 +37,7 @@ def test_values_that_todays_model_refuses_are_told_by_field() -> None:
     )
 
 
-def test_a_rule_over_several_fields_is_told_without_a_place() -> None:
+def test_a_fault_of_several_fields_has_no_pointer() -> None:
     class Span(BaseModel):
         start: int = 0
         end: int = 0
@@ -54,7 +54,7 @@ def test_a_rule_over_several_fields_is_told_without_a_place() -> None:
 
 
 @pytest.mark.parametrize("states", [OPEN, StateModel(None)])
-def test_what_a_node_does_to_its_state_stays_its_own(states: StateModel) -> None:
+def test_a_nodes_changes_of_its_state_object_do_not_reach_the_values(states: StateModel) -> None:
     values = {"log": ["a"], "deep": {"x": [1]}}
     state = states.read(values)
     state["log"].append("b")
@@ -141,9 +141,7 @@ def test_an_open_state_takes_what_can_be_written_as_json(value: Any, written: An
         (OPEN, {"x": nested(5_000)}, "'x' cannot be kept as JSON"),
     ],
 )
-def test_a_patch_that_cannot_be_kept_is_told_by_field(
-    states: StateModel, changes: Any, told: str
-) -> None:
+def test_an_invalid_patch_is_refused_by_field(states: StateModel, changes: Any, told: str) -> None:
     assert told in patch_error(states, changes)
 
 

@@ -242,7 +242,7 @@ def test_a_fault_names_the_value_and_what_to_write(options: dict[str, Any], faul
     assert fault in str(raised.value)
 
 
-def test_all_faults_of_a_question_are_told_at_once() -> None:
+def test_all_faults_of_a_question_are_listed() -> None:
     with pytest.raises(GraphError) as raised:
         asking(
             risk=101,
@@ -275,7 +275,7 @@ def test_the_terms_of_a_tool_without_an_approval_have_no_effect() -> None:
 @pytest.mark.parametrize(
     "response", [bool, Careful, {"$ref": "#/$defs/a", "$defs": {"a": BOOLEAN}}]
 )
-def test_what_is_a_yes_or_no_can_be_voted_on_and_held(response: Any) -> None:
+def test_a_yes_or_no_answer_can_be_voted_on_and_held(response: Any) -> None:
     terms = asked_by(asking(response=response, quorum=2, hold="1m"))
 
     assert terms == Terms(quorum=core.Quorum(count=2), hold=60.0)

@@ -41,7 +41,7 @@ class Bells:
         await asyncio.wait([task])
 
 
-async def test_there_is_one_timer_and_it_moves_with_the_deadline() -> None:
+async def test_the_timer_moves_with_the_deadline() -> None:
     bells = Bells()
     bells.set(5, tasks=0)
     bells.set(5, tasks=1)
@@ -61,7 +61,7 @@ async def test_a_timer_is_not_taken_back_by_a_local_result_of_the_same_task() ->
     assert await bells.waiting() == []
 
 
-async def test_one_that_a_local_result_has_set_may_have_been_set_in_the_next_task() -> None:
+async def test_a_timer_set_by_a_local_result_stays_in_the_next_task() -> None:
     bells = Bells()
     bells.set(5, tasks=0, is_local=True)
     bells.set(None, tasks=1)
@@ -72,7 +72,7 @@ async def test_one_that_a_local_result_has_set_may_have_been_set_in_the_next_tas
     assert await bells.waiting() == [3]
 
 
-async def test_one_that_has_rung_is_not_waited_for() -> None:
+async def test_a_fired_timer_is_not_waited_for() -> None:
     bells = Bells()
     bells.set(5, tasks=0)
     await bells.ring()

@@ -62,7 +62,7 @@ def test_every_run_of_ours_and_of_the_floor_completes_and_has_its_row() -> None:
 
 
 @pytest.mark.timeout(330)
-def test_what_a_database_of_its_own_takes_has_a_column() -> None:
+def test_the_work_of_a_separate_database_has_a_column() -> None:
     done = bench("--contenders", "by-hand,abeyance", "--database", "postgres")
 
     assert done.returncode == 0, done.stderr

@@ -110,7 +110,7 @@ def test_the_command_measures_what_each_unit_costs(model: Any) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(330)
-def test_what_is_read_beside_many_rows_is_measured_on_both_databases() -> None:
+def test_reads_of_many_rows_are_measured_on_both_databases() -> None:
     done = subprocess.run(
         [
             sys.executable,

@@ -18,7 +18,7 @@ def page(monkeypatch: pytest.MonkeyPatch) -> Any:
     return import_module("page")
 
 
-def test_what_was_measured_stands_in_the_place_of_what_was_measured_before(page: Any) -> None:
+def test_new_measurements_replace_the_earlier_ones_on_the_page(page: Any) -> None:
     shown = page.shown(_PAGE, "steer", "new | 1\\2")
 
     assert shown == ("before\n<!-- measured: steer -->\n\nnew | 1\\2\n\n<!-- end -->\nafter\n")

@@ -45,7 +45,7 @@ def test_a_question_is_seen_answered_and_gone(tmp_path: Path) -> None:
     }
 
 
-def test_a_link_that_names_nothing_is_told_so(tmp_path: Path) -> None:
+def test_a_link_to_an_unknown_question_says_so(tmp_path: Path) -> None:
     with stack(tmp_path) as running, browser(tmp_path / "profile") as driver:
         page = Page(driver, running.api)
         page.says("#state", "No open questions")
@@ -55,7 +55,7 @@ def test_a_link_that_names_nothing_is_told_so(tmp_path: Path) -> None:
         page.says("#state", "No open questions")
 
 
-def test_an_answer_may_be_written_as_json_and_one_from_elsewhere_is_told(tmp_path: Path) -> None:
+def test_an_answer_may_be_written_as_json_and_another_answer_is_shown(tmp_path: Path) -> None:
     with stack(tmp_path) as running, browser(tmp_path / "profile") as driver:
         run_id = asked(running.api, "Pay again?")
         page = Page(driver, running.api)

@@ -80,7 +80,7 @@ def test_a_link_is_its_text_in_lists_and_has_its_address_on_the_page_of_the_ques
     page.says("#run li a", told)
 
 
-def test_what_nobody_touched_is_no_edit(page: Page, running: Stack) -> None:
+def test_an_untouched_form_is_not_an_edit(page: Page, running: Stack) -> None:
     assert sent(page, running, "moving", "Move 12.50?", "Approve") == {"approved": True}
     assert sent(page, running, "stopping", "Before 'close'", "Go on") is None
 
@@ -301,7 +301,7 @@ def test_a_vote_for_something_else_asks_those_again_who_have_voted(
         ("**Bob** 1\u202e0\n\n# Approved", "~~x~~"),
     ],
 )
-def test_no_value_hides_or_turns_what_is_asked(
+def test_a_value_cannot_hide_or_reorder_the_prompt(
     page: Page, running: Stack, payee: str, ref: str
 ) -> None:
     values = {"payee": payee, "amount": 1000000, "ref": ref}

@@ -97,7 +97,7 @@ def readings(page: Page) -> int:
     return int(page.driver.execute_script(script))
 
 
-def test_what_is_asked_costs_an_open_inbox_one_reading_and_an_answer_none(
+def test_a_new_question_costs_an_open_inbox_one_read_and_an_answer_none(
     page: Page, running: Stack
 ) -> None:
     before = readings(page)
@@ -312,7 +312,7 @@ def test_a_question_is_claimed_released_and_given_to_somebody_else(
     assert [each["assignees"] for each in listed(running.api)] == [["bob", "group:finance"]]
 
 
-def test_what_one_may_not_answer_says_so_in_place_of_the_form(page: Page, running: Stack) -> None:
+def test_a_question_for_others_says_so_instead_of_a_form(page: Page, running: Stack) -> None:
     asked(running.api, "For bob?", graph="apart")
     page.says("#questions .facts", "not for you")
     page.open("For bob?")
@@ -322,16 +322,14 @@ def test_what_one_may_not_answer_says_so_in_place_of_the_form(page: Page, runnin
     assert page.all("form.answer") == []
 
 
-def test_who_is_barred_is_not_among_those_whose_vote_is_missing(page: Page, running: Stack) -> None:
+def test_barred_people_are_not_among_the_missing_voters(page: Page, running: Stack) -> None:
     asked(running.api, "Pay 900?", graph="counted")
     page.open("Pay 900?")
     page.says("[aria-label=Votes]", "2 missing, of you, bob")
     assert page.texts("[aria-label=Votes] .badge") == ["pending", "pending"]
 
 
-def test_what_a_decision_has_no_place_for_is_neither_shown_nor_sent(
-    page: Page, running: Stack
-) -> None:
+def test_fields_of_another_decision_are_neither_shown_nor_sent(page: Page, running: Stack) -> None:
     run_id = asked(running.api, "Where to?", graph="offered")
     page.open("Where to?")
     assert not page.one("form.answer fieldset fieldset:not(.choices)").is_displayed()

@@ -143,7 +143,7 @@ async def test_an_approved_call_whose_worker_is_lost_is_made_again_only_if_a_per
         ("look", 2, "look: success: charged bob"),
     ],
 )
-async def test_what_a_lost_worker_leaves_of_a_call_is_what_its_tool_says_and_nobody_is_asked(
+async def test_on_unknown_decides_about_a_call_of_a_lost_worker(
     server: KillableServer, tmp_path: Path, call: str, made: int, told: str
 ) -> None:
     case = Case(server, tmp_path, f"{call} bob", dies_at="in")
@@ -193,7 +193,7 @@ async def test_a_call_that_has_not_begun_when_its_worker_dies_is_made_and_nobody
     assert ended.values["report"] == "charge: success: charged watched"
 
 
-async def test_each_loss_of_an_approved_call_is_asked_about_also_after_a_retry_that_asked(
+async def test_every_loss_of_an_approved_call_asks_a_person(
     server: KillableServer, tmp_path: Path
 ) -> None:
     case = Case(server, tmp_path, "charge_asking bob", dies_at="early\nin")

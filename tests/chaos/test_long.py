@@ -13,7 +13,7 @@ _TESTS = Path(__file__).parents[1]
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
-def test_nothing_is_lost_or_done_twice_while_everything_is_killed_filled_slowed_and_lost(
+def test_all_kinds_of_faults_lose_and_repeat_nothing(
     tmp_path: Path,
 ) -> None:
     ended = subprocess.run(

@@ -30,7 +30,7 @@ async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Kill
 
 
 @pytest.mark.parametrize("point", ["before all", "after m2"])
-async def test_what_a_killed_visit_had_taken_is_given_to_its_next_attempt(
+async def test_the_next_attempt_gets_the_messages_of_a_killed_visit(
     server: KillableServer, tmp_path: Path, point: str
 ) -> None:
     journal, dies_at = tmp_path / "journal", tmp_path / "dies_at"

@@ -55,7 +55,7 @@ async def test_a_notification_goes_on_with_the_same_id_soon_after_a_kill(
     assert view.status == "awaiting-input"
 
 
-async def test_what_was_to_be_announced_when_the_worker_was_killed_is_announced(
+async def test_a_notification_survives_the_kill_of_its_worker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     release = tmp_path / "release"

@@ -207,7 +207,7 @@ class Site:
 
 
 @pytest.mark.parametrize("kind", ["SQLite locked", "PostgreSQL killed"])
-async def test_at_rest_the_records_are_what_the_runs_say_and_their_histories_replay(
+async def test_records_at_rest_equal_the_runs_and_histories_replay(
     tmp_path: Path, kind: str
 ) -> None:
     async with killable_server(tmp_path) as server:

@@ -56,12 +56,12 @@ def elicited(schema: Any) -> Any:
         (schema_of(Pet), {"kind": "cat"}),
     ],
 )
-def test_it_fits_its_schema(schema: Any, expected: Any) -> None:
+def test_an_example_answer_fits_its_schema(schema: Any, expected: Any) -> None:
     assert schema_example(schema) == expected
     assert jsonschema_rs.is_valid(schema, schema_example(schema))
 
 
-async def test_at_a_breakpoint_it_changes_nothing() -> None:
+async def test_an_example_answer_at_a_breakpoint_changes_nothing() -> None:
     graph = Graph("g", interrupt_before=["work"])
     graph.node(name="work")(lambda state: {"done": True})
     graph.edge(START, "work")
@@ -73,7 +73,7 @@ async def test_at_a_breakpoint_it_changes_nothing() -> None:
     assert run.values == {"done": True}
 
 
-def test_of_the_answers_about_a_budget_it_is_a_raise() -> None:
+def test_an_example_answer_about_a_budget_is_a_raise() -> None:
     schema = answer_schema(Use(turns=9), Amounts(usd=5.0, turns=9), ("turns",), "clerk")
 
     assert schema_example(schema) == {"raise_to": {"turns": 10}}
@@ -101,7 +101,7 @@ def asked(**about: Any) -> str:
     return "\n".join(line.text for line in interrupt_lines([entry]))
 
 
-def test_what_somebody_changed_who_may_not_read_it_is_told_without_values() -> None:
+def test_a_change_by_a_caller_without_read_rights_shows_no_values() -> None:
     run = RunStatus(run_id="refund-7", status="paused").model_dump()
     entry = InterruptStatus(id="r.1", run_id="r", status="open").model_dump()
 

@@ -35,7 +35,7 @@ def report(terminal: Terminal, settled: list[str], *arguments: str) -> Any:
     return until(look, "the report to have the answers")
 
 
-def test_what_was_settled_is_a_table_with_columns_and_sums(
+def test_the_report_is_a_table_with_columns_and_sums(
     terminal: Terminal, settled: list[str]
 ) -> None:
     found = report(terminal, settled, "--fields", "answer", "--sum", "answer", "--all")
@@ -83,7 +83,7 @@ def test_the_whole_report_is_csv(terminal: Terminal, settled: list[str]) -> None
     assert err.split()[1:] == ["sum", "of", "answer:", "60", "in", "3", "rows"]
 
 
-def test_it_is_csv_or_json(terminal: Terminal) -> None:
+def test_a_report_is_either_csv_or_json(terminal: Terminal) -> None:
     code, out, err = terminal.call("approvals", "--csv", "--json")
 
     assert (code, out) == (2, "")

@@ -95,7 +95,7 @@ class Interrupting(Vanishing):
 
 
 @pytest.mark.parametrize(("api", "exit_code"), [(Vanishing, 4), (Interrupting, 130)])
-def test_who_waits_for_a_run_and_stops_or_loses_the_api_is_told_which_run_goes_on(
+def test_an_interrupted_wait_names_the_run_that_goes_on(
     terminal: Terminal, api: type[Vanishing], exit_code: int
 ) -> None:
     with answering(api) as url:
@@ -127,7 +127,7 @@ def test_text_of_a_run_cannot_repaint_the_terminal(terminal: Terminal, standing:
     assert "What to add to 2? <U+001B>[2J<U+202E>safe" in terminal.call("show", "painted")[1]
 
 
-def test_json_is_no_command_to_the_terminal_and_means_what_it_meant(
+def test_json_output_has_no_control_characters_and_keeps_its_meaning(
     terminal: Terminal, standing: Stack
 ) -> None:
     label = "\x9b2J\x7f\u202esafe\u2066 größer"
@@ -139,7 +139,7 @@ def test_json_is_no_command_to_the_terminal_and_means_what_it_meant(
     assert label in json.loads(out)["interrupts"][0]["prompt"]
 
 
-def test_with_json_a_refusal_is_the_problem_of_the_api(terminal: Terminal) -> None:
+def test_a_refusal_with_json_is_the_problem_of_the_api(terminal: Terminal) -> None:
     code, out, err = terminal.call("show", "nobody", "--json")
 
     assert (code, out) == (3, "")
@@ -147,7 +147,7 @@ def test_with_json_a_refusal_is_the_problem_of_the_api(terminal: Terminal) -> No
     assert (problem["code"], problem["status"]) == ("unknown_run", 404)
 
 
-def test_with_json_a_refusal_without_a_call_is_the_problem_that_the_api_would_send(
+def test_a_local_refusal_with_json_is_the_problem_of_the_api(
     terminal: Terminal,
 ) -> None:
     code, out, err = terminal.call("show", "no\u202ebody", "--json")
@@ -169,7 +169,7 @@ def test_with_json_a_refusal_without_a_call_is_the_problem_that_the_api_would_se
         "run",
     ],
 )
-def test_what_is_refused_without_a_call_has_the_same_form(terminal: Terminal, command: str) -> None:
+def test_wrong_usage_with_json_is_a_problem(terminal: Terminal, command: str) -> None:
     code, out, err = terminal.call(*command.split(), "--json")
 
     assert (code, out) == (2, "")
@@ -202,7 +202,7 @@ def test_a_password_in_the_address_is_not_printed(terminal: Terminal) -> None:
     assert "secret" not in err
 
 
-def test_a_token_that_cannot_be_sent_is_told_and_not_shown(terminal: Terminal) -> None:
+def test_an_unusable_token_is_refused_and_not_shown(terminal: Terminal) -> None:
     terminal.set("ABEYANCE_TOKEN", "half a sec\nret")
 
     code, _, err = terminal.call("show", "any")
@@ -212,9 +212,7 @@ def test_a_token_that_cannot_be_sent_is_told_and_not_shown(terminal: Terminal) -
     assert "half a sec" not in err
 
 
-def test_where_nothing_answers_it_says_where_and_how_to_start_one(
-    terminal: Terminal, standing: Stack
-) -> None:
+def test_an_unreachable_api_is_named_with_a_remedy(terminal: Terminal, standing: Stack) -> None:
     terminal.set("ABEYANCE_URL", NOBODY)
     # It would answer for nobody: what is on this machine is asked without a proxy.
     terminal.set("HTTP_PROXY", standing.api)
@@ -290,14 +288,14 @@ def test_a_process_that_cannot_use_the_database_says_why_and_ends(
     )
 
 
-def test_a_retention_that_temporal_cannot_keep_is_told_in_our_words(standing: Stack) -> None:
+def test_a_too_short_retention_is_refused_in_our_words(standing: Stack) -> None:
     done = standing.place.call("setup", "--retention", "3", TEMPORAL_ADDRESS=standing.temporal)
 
     assert done.returncode == 2
     assert "0:00:03 is too short: Temporal keeps ended runs for at least a day" in done.stderr
 
 
-def test_the_versions_are_told_without_an_api(terminal: Terminal) -> None:
+def test_the_versions_are_printed_without_an_api(terminal: Terminal) -> None:
     code, out, err = terminal.call("--version")
 
     assert (code, err) == (0, "")

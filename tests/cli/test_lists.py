@@ -67,7 +67,7 @@ def test_a_list_for_a_person_is_a_table(terminal: Terminal, standing: Stack) -> 
     assert labels == "-"
 
 
-def test_where_nothing_fits_it_says_so(terminal: Terminal) -> None:
+def test_an_empty_list_says_so(terminal: Terminal) -> None:
     code, out, err = terminal.call("list", "--label", "nobody=has-it")
 
     assert (code, out.split(), err) == (0, ["runs", "no", "matches"], "")

@@ -50,7 +50,7 @@ def test_ports_that_are_closed_to_browsers_belong_to_one_stack_until_it_ends() -
             assert {*others}.isdisjoint(ours)
 
 
-def test_where_too_few_of_them_are_free_it_says_which_they_are() -> None:
+def test_too_few_free_ports_are_listed() -> None:
     with (
         pytest.raises(SettingsError, match=r"are free: stop another stack, .* 6669, "),
         closed_to_browsers(HOST, len(CLOSED_TO_BROWSERS) + 1),
@@ -58,7 +58,7 @@ def test_where_too_few_of_them_are_free_it_says_which_they_are() -> None:
         pytest.fail("there are not so many")
 
 
-def test_one_on_which_somebody_else_listens_is_passed_over() -> None:
+def test_a_port_in_use_is_skipped() -> None:
     with closed_to_browsers(HOST, 1) as (first,):
         pass
     with (

@@ -51,7 +51,7 @@ def test_an_answered_run_is_rewound_to_its_question(terminal: Terminal, standing
     assert [entry["id"] for entry in again["interrupts"]] == [question]
 
 
-def test_one_run_or_all_of_a_graph_are_migrated(terminal: Terminal) -> None:
+def test_migrate_moves_one_run_or_all_of_a_graph(terminal: Terminal) -> None:
     run_id, _ = started(terminal)
     tried = terminal.told("migrate", run_id, "--dry-run")
     code, out, _ = terminal.call("migrate", run_id, "--patch", '{"nothing": 1}', "--dry-run")

@@ -98,7 +98,7 @@ async def test_a_program_that_does_not_listen_is_killed_with_what_it_has_started
     until(lambda: not words_of(pid) and not words_of(grandchild), "both to end")
 
 
-async def test_an_error_beside_a_program_ends_it_and_is_told_as_it_is(tmp_path: Path) -> None:
+async def test_an_error_beside_a_program_ends_it_and_is_raised_unchanged(tmp_path: Path) -> None:
     kept = Supervisor(program(tmp_path, "import time; time.sleep(300)"), print)
     pids: list[int] = []
 

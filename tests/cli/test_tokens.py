@@ -85,7 +85,7 @@ def test_the_list_shows_who_may_do_what_and_no_token(
     assert row == ["ada", digest, "runs:read", "finance", "team=eu", "team=us"]
 
 
-def test_one_token_of_a_person_is_revoked_by_the_beginning_of_its_hash(
+def test_revoke_removes_one_token_of_a_person_by_its_hash(
     file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("ada", "ada", "bob"):
@@ -114,7 +114,7 @@ def test_one_token_of_a_person_is_revoked_by_the_beginning_of_its_hash(
         (["add", "eve", "--can", "x", "--reads", "a b=c"], "cannot have these groups or reads"),
     ],
 )
-def test_what_cannot_be_done_changes_nothing(
+def test_a_refused_token_command_changes_nothing(
     file: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
 ) -> None:
     call(capsys, "add", "ada", "--can", "runs:read")
@@ -135,7 +135,7 @@ def test_a_file_that_is_not_one_of_tokens_is_left_alone(
     assert file.read_text() == '{"subject": "ada"}'
 
 
-def test_without_a_file_the_command_says_how_to_name_one(
+def test_token_commands_without_a_file_say_how_to_name_one(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.delenv("ABEYANCE_TOKENS_FILE", raising=False)

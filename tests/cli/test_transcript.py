@@ -39,7 +39,7 @@ def until(bank: Threaded, run_id: str, status: str) -> dict[str, Any]:
     return bank.do(bank.api.until(run_id, status))
 
 
-def test_it_reads_like_a_conversation(bank: Threaded, teller: Terminal) -> None:
+def test_a_transcript_reads_like_a_conversation(bank: Threaded, teller: Terminal) -> None:
     run_id, asked = waiting(bank, "payments", **MUCH)
     assert teller.call("steer", run_id, "be \x1b[2J quick")[0] == 0
     assert teller.call("respond", asked, "--approve")[0] == 0
@@ -70,7 +70,9 @@ def test_programs_get_each_item_in_a_line(bank: Threaded, teller: Terminal) -> N
     assert items[2]["result"] == {"of": "0", "euros": 70}
 
 
-def test_of_several_transcripts_one_has_to_be_named(bank: Threaded, teller: Terminal) -> None:
+def test_a_run_with_several_transcripts_requires_an_address(
+    bank: Threaded, teller: Terminal
+) -> None:
     run_id, _ = waiting(bank, "writers", task="cats")
 
     code, out, err = teller.call("transcript", run_id)

@@ -54,7 +54,7 @@ def test_a_result_tells_how_the_call_went() -> None:
     assert lines(**about, outcome="success", result={"a": "b" * 120})[1].startswith('|{\n  "a"')
 
 
-def test_what_is_long_is_cut_and_says_so() -> None:
+def test_a_long_text_is_cut_and_says_so() -> None:
     (told,) = lines(role="user", text="line\n" * 100)
 
     assert told.count("\n") == 40

@@ -58,7 +58,7 @@ def read_to(process: subprocess.Popen[str], word: str) -> list[str]:
     raise AssertionError(f"it ended without {word!r}: {lines}")
 
 
-def test_what_has_happened_is_printed_one_event_a_line(terminal: Terminal, standing: Stack) -> None:
+def test_events_are_printed_one_a_line(terminal: Terminal, standing: Stack) -> None:
     question = standing.start("told")
     events = terminal.lines("events", "told")
 
@@ -78,7 +78,7 @@ def test_what_has_happened_is_printed_one_event_a_line(terminal: Terminal, stand
 
 
 @pytest.mark.slow
-def test_who_follows_misses_nothing_and_sees_nothing_twice_when_the_api_is_killed(
+def test_watch_misses_and_repeats_nothing_when_the_api_is_killed(
     standing: Stack,
 ) -> None:
     standing.start("cut-off")
@@ -100,7 +100,7 @@ def answered(stack: Stack, run_id: str) -> bool:
     return done.returncode == 0
 
 
-def test_without_a_terminal_a_run_is_watched_as_lines(terminal: Terminal, standing: Stack) -> None:
+def test_watch_prints_lines_without_a_terminal(terminal: Terminal, standing: Stack) -> None:
     standing.start("as-lines")
     standing.answer("as-lines", 2)
 
@@ -135,7 +135,7 @@ def test_ctrl_c_ends_the_watching_and_leaves_the_run_alone(standing: Stack) -> N
     assert standing.view("left-alone", "awaiting-input")["interrupts"] != []
 
 
-def test_who_reads_no_further_gets_no_trace_and_no_code_of_a_failed_run(standing: Stack) -> None:
+def test_a_closed_pipe_ends_events_without_a_traceback(standing: Stack) -> None:
     standing.start("unread")
     with begun(standing, "events", "unread", "--follow") as process:
         read_to(process, "run.awaiting_input")

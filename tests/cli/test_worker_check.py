@@ -81,7 +81,7 @@ def terminal(
     return Terminal("http://127.0.0.1:1", capsys, monkeypatch)
 
 
-def test_it_says_what_it_checked(terminal: Terminal) -> None:
+def test_worker_check_prints_what_it_checked(terminal: Terminal) -> None:
     terminal.set("OPENAI_API_KEY", "made-up")
 
     assert terminal.call("worker", "checked_graphs:graph", "--check") == (
@@ -130,7 +130,7 @@ def test_each_adapter_has_the_name_of_its_extra() -> None:
         ("holidays", {"OTEL_TRACES_EXPORTER": "otlp"}, "otel, people"),
     ],
 )
-def test_it_names_the_extras_that_graphs_and_settings_need(
+def test_worker_check_names_the_extras_that_graphs_and_settings_need(
     terminal: Terminal,
     tmp_path: Path,
     graph: str,
@@ -177,7 +177,7 @@ OPENAI = ("openai", "pydantic_ai.models.openai", "pydantic_ai.providers.openai")
         ((), {"TEMPORAL_ADDRESS": "temporal.example.com:7233"}, "graph", "ABEYANCE_STORAGE"),
     ],
 )
-def test_what_is_needed_and_is_not_there_is_an_error(  # noqa: PLR0917 each row of the table
+def test_worker_check_fails_for_missing_packages(  # noqa: PLR0917 each row of the table
     terminal: Terminal,
     monkeypatch: pytest.MonkeyPatch,
     missing: tuple[str, ...],

@@ -53,7 +53,7 @@ def test_a_fact_that_is_asserted_can_stand_for_a_field() -> None:
         ("(b)", True),
     ],
 )
-def test_what_is_retracted_no_later_rule_sees(pattern: str, left: bool) -> None:
+def test_a_later_rule_does_not_see_a_retracted_fact(pattern: str, left: bool) -> None:
     rules = [
         rule("take", "?fact <- (a (value ?v))", Retract(fact=pattern)),
         rule("see", "(a)"),

@@ -110,7 +110,7 @@ def test_rules_fire_in_order_of_declaration_and_each_is_named_once() -> None:
     assert fired == ("an id of (any) kind", "2", "1")
 
 
-def test_without_rules_nothing_fires() -> None:
+def test_an_evaluation_without_rules_fires_nothing() -> None:
     assert evaluate([], node="work", values={"a": 1}) == ()
     assert faults_of([]) == []
 

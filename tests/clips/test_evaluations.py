@@ -89,13 +89,13 @@ def output_of(program: str) -> str:
     return ran.stdout.strip()
 
 
-def test_without_the_library_the_error_names_the_rule_and_what_to_install() -> None:
+def test_a_missing_library_names_the_rule_and_what_to_install() -> None:
     assert output_of(MISSING) == (
         "the rule 'r1' has CLIPS text as its condition: pip install 'abeyance[rules]'"
     )
 
 
-def test_without_the_library_only_text_that_needs_it_is_a_fault_of_a_graph() -> None:
+def test_a_missing_library_is_a_fault_only_of_rules_that_need_it() -> None:
     built, fault = output_of(BUILT).splitlines()
 
     assert built == "built"

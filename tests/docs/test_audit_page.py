@@ -80,7 +80,7 @@ def test_the_commands_of_the_page_are_one_session(tmp_path: Path) -> None:
         assert httpx.get(f"{stack.api}/runs/refund-A-7").status_code == 410
 
 
-def test_it_names_the_types_of_the_last_lines() -> None:
+def test_the_page_names_the_types_of_the_last_lines() -> None:
     for type_ in LAST:
         assert f"`{type_}`" in prose(PAGE)
 
@@ -96,7 +96,7 @@ def test_it_names_the_types_of_the_last_lines() -> None:
         (["--public-key"], "ABEYANCE_AUDIT_KEY is not set"),
     ],
 )
-def test_what_cannot_be_done_is_told(tmp_path: Path, arguments: list[str], told: str) -> None:
+def test_audit_refuses_wrong_arguments(tmp_path: Path, arguments: list[str], told: str) -> None:
     done = Place(tmp_path).call("audit", *arguments)
 
     assert (done.returncode, told in done.stderr) == (2, True), done.stderr

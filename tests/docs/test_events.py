@@ -117,7 +117,7 @@ def of_steps() -> Mapping[tuple[str, str], set[str]]:
     return {(step.type, "step"): {*step.data} for step in made}
 
 
-def test_the_table_names_exactly_what_can_be_told_with_its_source_and_its_data() -> None:
+def test_the_table_lists_exactly_the_events_with_source_and_data() -> None:
     assert len(_ROWS) == len(_TABLE), "a type stands there twice"
     # Whoever writes the records reads it from Temporal.
     rewound = {("run.rewound", "step"): {"to", "kept", "reason"}}

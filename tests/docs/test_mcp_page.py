@@ -48,7 +48,7 @@ async def test_the_program_starts_a_run_and_shows_its_user_what_it_asks(
     assert "Decision: send" in text
 
 
-def test_what_it_names_is_what_there_is() -> None:
+def test_the_page_names_the_tools_and_limits_of_the_code() -> None:
     text = read(_PAGE)
     waits, days = (
         re.findall(r"waits up to (\d+) seconds", text),

@@ -69,7 +69,7 @@ def made_as_told(page: str, folder: Path) -> str:
         ("tutorial/deploy.md", ("runs:read", "runs:respond", "refunds:approve")),
     ],
 )
-async def test_a_token_that_is_made_as_told_is_accepted_and_may_do_what_it_says(
+async def test_a_token_made_as_documented_is_accepted(
     page: str, capabilities: tuple[str, ...], tmp_path: Path
 ) -> None:
     headers = [(b"authorization", f"Bearer {made_as_told(page, tmp_path)}".encode())]

@@ -205,7 +205,7 @@ def test_its_test_of_the_graph_passes_without_a_server(place: Place) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_what_it_says_to_make_can_be_made() -> None:
+def test_the_make_targets_of_the_readme_exist() -> None:
     makefile = (_ROOT / "Makefile").read_text(encoding="utf-8")
     targets = re.findall(r"^make (\w+)", MAKE, re.MULTILINE)
 
@@ -249,5 +249,5 @@ def test_the_first_page_shows_the_same_graph_and_the_same_commands() -> None:
     assert {INSTALL, SERVE, SESSION} < {*typed}
 
 
-def test_it_can_be_read_in_ten_minutes() -> None:
+def test_the_readme_can_be_read_in_ten_minutes() -> None:
     assert len(_README.splitlines()) < 250

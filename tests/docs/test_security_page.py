@@ -134,26 +134,28 @@ async def test_every_call_of_the_api_stands_in_the_table_once(app: FastAPI) -> N
 @pytest.mark.parametrize(
     "row", [row for row in _ROWS if row.takes and _OF_THE_RUN not in row.takes], ids=str
 )
-async def test_who_may_nothing_is_told_what_the_table_says(app: FastAPI, row: Row) -> None:
+async def test_a_caller_without_capabilities_is_refused_as_the_table_says(
+    app: FastAPI, row: Row
+) -> None:
     refused = problem(await asked(app, row.call, token=_TOKEN), 403, "capability_required")
 
     assert (refused["capability"], refused["capabilities"]) == (row.takes[0], [*row.takes])
 
 
 @pytest.mark.parametrize("row", [row for row in _ROWS if row.needs_token], ids=str)
-async def test_who_shows_no_token_is_told_so(app: FastAPI, row: Row) -> None:
+async def test_a_caller_without_a_token_is_refused(app: FastAPI, row: Row) -> None:
     problem(await asked(app, row.call), 401, "unauthenticated")
 
 
 @pytest.mark.parametrize("row", [row for row in _ROWS if not row.needs_token], ids=str)
-async def test_what_takes_nothing_needs_no_token(lonely: FastAPI, row: Row) -> None:
+async def test_calls_without_capabilities_need_no_token(lonely: FastAPI, row: Row) -> None:
     answer = await asked(lonely, row.call)
 
     # That Temporal is not there is told to everybody.
     assert answer.status_code == 503 if row.call == "GET /readyz" else answer.status_code < 400
 
 
-def test_what_changes_the_course_takes_control_and_all_that_guards_the_run() -> None:
+def test_changes_of_course_require_control_and_the_runs_guards() -> None:
     course = {row.call: row.takes for row in _ROWS if _OF_THE_RUN in row.takes}
 
     assert course == {

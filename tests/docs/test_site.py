@@ -95,7 +95,7 @@ def test_a_link_to_a_file_of_the_repository_leads_to_its_page(hooks: ModuleType)
     assert of_file == "[a](../../how-to/agents.md#e)"
 
 
-def test_no_page_has_a_diagram_that_the_theme_would_fetch_a_script_for() -> None:
+def test_pages_have_no_diagrams_that_need_a_fetched_script() -> None:
     assert [page for page in DOCS.glob("**/*.md") if "```mermaid" in page.read_text("utf-8")] == []
 
 

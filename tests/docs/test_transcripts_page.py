@@ -33,7 +33,7 @@ def test_the_roles_and_outcomes_are_those_that_there_are() -> None:
     assert {*re.findall(r"`(\w+)`", row[1])} == {*getattr(roles, "__args__", ())}
 
 
-def test_what_is_printed_looks_so() -> None:
+def test_the_printed_transcript_matches_the_page() -> None:
     turn = TranscriptItem(
         role="assistant",
         turn=1,

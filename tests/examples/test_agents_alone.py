@@ -31,7 +31,7 @@ async def test_a_ticket_is_booked_when_a_person_has_approved_it() -> None:
     assert run.values["answer"].startswith("Done: ticket ")
 
 
-async def test_a_person_lowers_an_amount_and_the_customer_is_told_what_was_paid() -> None:
+async def test_a_person_lowers_an_amount_and_the_reply_names_it() -> None:
     run = InMemoryRun(review_and_edit.graph)
     await run.start()
     (asked,) = await run.interrupts()

@@ -20,7 +20,7 @@ async def addresses(run: InMemoryRun) -> list[str]:
     return [entry.address for entry in await run.interrupts()]
 
 
-async def test_what_an_agent_below_a_supervisor_asks_is_asked_at_the_root() -> None:
+async def test_a_question_of_a_nested_agent_opens_at_the_root() -> None:
     run = InMemoryRun(supervisor.graph)
     await run.start()
     (asked,) = await run.interrupts()
@@ -113,7 +113,7 @@ asyncio.run(main())
 
 
 @pytest.mark.slow
-def test_one_variable_puts_another_model_into_every_example(tmp_path: Path) -> None:
+def test_every_example_runs_with_another_model(tmp_path: Path) -> None:
     (tmp_path / "a").write_text(
         "of a model that calls every tool once, with what comes to its mind"
     )

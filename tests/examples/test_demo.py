@@ -33,7 +33,7 @@ def place(tmp_path: Path) -> Place:
 
 
 @pytest.mark.parametrize("answer", ["approve", "reject"])
-def test_it_ends_as_it_was_answered(place: Place, answer: str) -> None:
+def test_the_demo_ends_as_answered(place: Place, answer: str) -> None:
     # One of the two with Temporal's UI, whose address is told then and only then.
     ui = ["--ui"] if answer == "approve" else []
     done = place.python(
@@ -73,7 +73,7 @@ def test_it_ends_as_it_was_answered(place: Place, answer: str) -> None:
     assert processes_in(place) == []
 
 
-def test_without_an_answer_it_asks_in_the_terminal_and_stays_up_until_enter(place: Place) -> None:
+def test_the_demo_without_an_answer_asks_in_the_terminal(place: Place) -> None:
     ours, theirs = pty.openpty()
     heard = b""
 
@@ -127,7 +127,7 @@ def test_without_an_answer_it_asks_in_the_terminal_and_stays_up_until_enter(plac
     assert processes_in(place) == []
 
 
-def test_what_needs_an_extra_is_left_out_without_it_and_the_rest_is_a_success(
+def test_the_demo_leaves_out_parts_with_missing_extras(
     place: Place,
 ) -> None:
     (place.folder / "sitecustomize.py").write_text(
@@ -149,7 +149,7 @@ def test_what_needs_an_extra_is_left_out_without_it_and_the_rest_is_a_success(
     assert "vote" not in done.stdout
 
 
-def test_without_a_terminal_it_says_how_to_give_the_answer(place: Place) -> None:
+def test_the_demo_without_a_terminal_says_how_to_answer(place: Place) -> None:
     done = place.python(*DEMO, PYTHONPATH=HOME)
 
     assert (done.returncode, done.stdout) == (2, "")

@@ -111,7 +111,7 @@ def test_a_document_type_is_refused_before_any_entity_grows() -> None:
     assert "document type" in refusal_of(data.encode())
 
 
-def test_in_the_sample_four_can_be_paid_and_one_of_them_needs_a_decision(folder: Path) -> None:
+def test_the_sample_has_four_payable_invoices_and_one_decision(folder: Path) -> None:
     verdicts = {verdict.file[:2]: verdict for verdict in verdicts_on(folder)}
 
     assert [file for file, verdict in verdicts.items() if verdict.payment] == [
@@ -149,7 +149,7 @@ def test_in_the_sample_four_can_be_paid_and_one_of_them_needs_a_decision(folder:
         ((PLAIN, ">1535.55<", ">-0.01<"), Reason.NO_AMOUNT, "-0.01 EUR cannot be transferred"),
     ],
 )
-def test_each_reason_is_found_and_said_in_words(
+def test_each_concern_is_found_and_worded(
     folder: Path, edit: Edit, change: tuple[str, str, str], reason: Reason, said: str
 ) -> None:
     assert verdict_on(folder, PLAIN).concerns == ()
@@ -179,7 +179,7 @@ def test_a_copy_with_another_account_makes_the_first_doubtful_too(folder: Path, 
     assert "LU280019400644750000" in first.concerns[0].text
 
 
-def test_what_is_in_the_ledger_is_not_paid_again(folder: Path) -> None:
+def test_an_invoice_in_the_ledger_is_not_paid_again(folder: Path) -> None:
     paid = {("DE111111125", "nw-2026-0417"): "INV-1 (run monday)"}
     verdict = verdicts_on(folder, paid=paid)[0]
 

@@ -72,7 +72,7 @@ def test_the_payment_file_is_a_pain_001_whose_counts_and_sums_hold(run: PaymentR
     assert sum(len(block.findall("p:CdtTrfTxInf", NS)) for block in blocks) == 4
 
 
-def test_each_transfer_says_to_whom_from_where_and_what_for(run: PaymentRun) -> None:
+def test_each_transfer_has_its_creditor_debtor_and_reference(run: PaymentRun) -> None:
     document = document_of(run, pay(run))
     transfer = "p:CstmrCdtTrfInitn/p:PmtInf/p:CdtTrfTxInf"
     debtors = texts(document, "p:CstmrCdtTrfInitn/p:PmtInf/p:DbtrAcct/p:Id/p:IBAN")
@@ -115,7 +115,7 @@ def test_a_crash_after_the_ledger_is_made_good_with_the_same_bytes(run: PaymentR
     assert len(held.read(Path(run.out))) == 2
 
 
-def test_of_eight_runs_that_pay_at_once_one_pays_each_invoice(run: PaymentRun) -> None:
+def test_one_of_eight_concurrent_runs_pays_each_invoice(run: PaymentRun) -> None:
     with ThreadPoolExecutor(8) as pool:
         made = list(pool.map(lambda number: pay(run, f"k{number}"), range(8)))
     entries = ledger.read(Path(run.out))
@@ -146,7 +146,7 @@ def test_a_payment_file_that_somebody_changed_is_not_written_over(run: PaymentRu
     assert b"9535.55" in path.read_bytes()
 
 
-def test_nothing_is_paid_from_a_damaged_ledger(run: PaymentRun) -> None:
+def test_a_damaged_ledger_stops_the_payment(run: PaymentRun) -> None:
     pay(run)
     path = Path(run.out) / ledger.FILE
     path.write_text(path.read_text("utf-8").replace("2600.00", "?"), "utf-8")

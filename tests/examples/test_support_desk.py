@@ -24,7 +24,7 @@ async def asked(letter: str) -> InMemoryRun:
     return run
 
 
-async def test_each_refund_is_asked_about_and_only_who_may_agrees() -> None:
+async def test_each_refund_asks_an_approver_with_the_capability() -> None:
     run = await asked("A-7: 120 euros, late. A-8: 30 euros, late.")
     with pytest.raises(Refusal, match="refunds:approve"):
         await run.respond("approve", {"approved": True}, principal=Principal(subject="ben"))

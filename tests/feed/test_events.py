@@ -25,7 +25,7 @@ def lines(events: list[views.Event]) -> list[str]:
     ]
 
 
-async def test_visits_in_local_activities_are_told_and_route_decisions_are_not(
+async def test_local_nodes_have_events_and_route_decisions_have_none(
     temporal: TemporalClient,
 ) -> None:
     graph = Graph("routed", state=State)
@@ -62,7 +62,7 @@ async def test_visits_in_local_activities_are_told_and_route_decisions_are_not(
     assert events[-3].time <= events[-2].time
 
 
-async def test_a_visit_that_a_pause_stops_is_told_to_stop_and_to_start_again(
+async def test_a_visit_stopped_by_a_pause_has_events_of_both_starts(
     temporal: TemporalClient,
 ) -> None:
     held = Held()

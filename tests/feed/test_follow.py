@@ -79,7 +79,7 @@ async def test_a_reader_who_reconnects_after_every_event_misses_and_repeats_noth
     assert read == [events] * 4
 
 
-async def test_a_start_is_told_at_once_while_the_node_still_runs(temporal: TemporalClient) -> None:
+async def test_a_start_is_streamed_at_once(temporal: TemporalClient) -> None:
     held = Held()
     site = Site(temporal, held.graph)
     async with site.worker():
@@ -91,7 +91,7 @@ async def test_a_start_is_told_at_once_while_the_node_still_runs(temporal: Tempo
         assert [event.type async for event in events][-1] == "run.completed"
 
 
-async def test_who_follows_a_run_that_an_operator_terminates_reads_its_end_once(
+async def test_a_follower_reads_the_end_of_a_terminated_run_once(
     temporal: TemporalClient,
 ) -> None:
     site = Site(temporal, gates(1))
@@ -127,7 +127,7 @@ async def test_a_run_of_which_nothing_is_recorded_yet_is_followed_from_its_first
     elsewhere.close()
 
 
-async def test_who_follows_reads_what_took_the_place_of_an_event_that_was_taken_back(
+async def test_a_follower_reads_the_replacement_of_a_taken_back_event(
     temporal: TemporalClient,
 ) -> None:
     site = Site(temporal, gates(1))

@@ -80,7 +80,7 @@ async def test_a_task_that_was_lost_a_few_times_blocks_nothing() -> None:
         (KeyError("a bug"), "cannot_replay"),
     ],
 )
-async def test_what_a_worker_lacked_is_told_by_its_own_words(error: Exception, code: str) -> None:
+async def test_a_hindrance_has_the_words_of_the_worker(error: Exception, code: str) -> None:
     around = RuntimeError("Failed decoding arguments")
     around.__cause__ = error
     for each in (error, around):

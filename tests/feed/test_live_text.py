@@ -18,7 +18,7 @@ def test_a_long_text_is_sent_as_its_last_characters_that_fit_and_where_they_begi
     assert tail(1, "ab", 4) == said("ab")
 
 
-def test_no_character_is_sent_in_half() -> None:
+def test_a_character_is_never_sent_in_half() -> None:
     assert tail(1, "aüü", 3) == said("ü", 2)
     assert tail(1, "a\ud800", 4) == said("a?")
 
@@ -41,9 +41,7 @@ def test_a_reader_gets_what_came_since() -> None:
     assert news(said("The"), said("", 3)) is None
 
 
-def test_of_a_text_whose_beginning_is_no_longer_sent_the_rest_still_continues_what_was_read() -> (
-    None
-):
+def test_a_cut_tail_continues_the_text_read_before() -> None:
     assert news(said("abcd", 10), said("cdef", 12)) == said("ef", 14)
 
 
@@ -72,7 +70,7 @@ def test_a_reader_puts_new_text_where_it_belongs_and_sees_where_some_is_missing(
 
 
 @given(st.lists(st.tuples(st.text(max_size=6), st.booleans()), max_size=12), st.integers(1, 30))
-def test_whoever_reads_now_and_then_ends_with_what_was_said(
+def test_an_occasional_reader_ends_with_the_whole_text(
     pieces: list[tuple[str, bool]], limit: int
 ) -> None:
     whole, text, seen = "", "", None

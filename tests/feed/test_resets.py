@@ -175,7 +175,7 @@ def test_the_beginning_is_before_the_first_task(
         ('["no", "object"]', "temporal", {"reason": '["no", "object"]'}),
     ],
 )
-def test_who_has_rewound_a_run_is_in_the_reason_of_the_reset(
+def test_the_reason_of_a_reset_names_who_rewound_the_run(
     reason: str, actor: str, data: dict[str, Any]
 ) -> None:
     event = _event(5, "task_failed")

@@ -168,7 +168,7 @@ async def test_a_question_that_cannot_be_asked_fails_the_visit_and_says_why(
     assert said in await failed(work)
 
 
-async def test_what_is_no_interrupt_is_said_to_be_none() -> None:
+async def test_an_object_that_is_not_an_interrupt_is_refused() -> None:
     async def asks(state: State, ctx: Context) -> None:
         await ctx.interrupts(["sure"])  # type: ignore[list-item]
 
@@ -278,7 +278,7 @@ async def test_composites_may_stand_in_each_other() -> None:
     assert ended.values["log"] == ["b", "p/a"]
 
 
-async def test_what_travels_with_an_outcome_is_bounded() -> None:
+async def test_the_questions_and_events_of_an_outcome_are_bounded() -> None:
     async def asks(state: State, ctx: Context) -> None:
         await ctx.interrupts([Interrupt(f"q{n}", payload="x" * 90_000) for n in range(20)])
 

@@ -91,7 +91,7 @@ async def test_the_clock_passes_every_deadline_while_a_visit_is_blocked() -> Non
 
 
 @pytest.mark.usefixtures("without_s3")
-async def test_who_waits_for_a_blocked_run_gets_its_view() -> None:
+async def test_waiting_for_blocked_returns_the_view() -> None:
     trial = InMemoryRun(exporting())
     with pytest.raises(Blocked):
         await trial.start()

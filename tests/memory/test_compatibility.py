@@ -164,7 +164,7 @@ BLOCKED: dict[str, tuple[Graph, Graph | None, list[str]]] = {
 
 
 @pytest.mark.parametrize("case", BLOCKED)
-async def test_what_a_run_still_needs_blocks_it_if_it_is_not_there(case: str) -> None:
+async def test_missing_code_ahead_of_a_run_blocks_it(case: str) -> None:
     before, after, blocks = BLOCKED[case]
 
     assert await codes(before, after) == blocks
@@ -177,7 +177,7 @@ async def test_for_every_run_of_a_graph_all_its_nodes_count() -> None:
     assert await codes(before, graph_of("ask", "b"), everywhere=True) == ["g.a: code_missing"]
 
 
-async def test_of_a_run_that_is_ending_only_the_finally_nodes_count() -> None:
+async def test_only_finally_nodes_count_for_an_ending_run() -> None:
     before = cleaning("ask", "b")
     before.interrupt("late", prompt="Well?", timeout="1h", on_timeout="halt")
     before.edge(START, "late")

@@ -112,7 +112,7 @@ async def test_a_link_is_that_of_the_question_before_it_is_asked_and_after_its_a
     assert trial.values["log"] == links[0][:1]
 
 
-async def test_what_is_asked_in_another_visit_or_anew_has_another_link() -> None:
+async def test_a_question_of_another_visit_has_another_link() -> None:
     seen: list[str] = []
 
     async def work(state: State, ctx: Context) -> dict[str, Any]:
@@ -167,7 +167,7 @@ async def test_the_same_file_is_the_same_reference_in_every_entry_of_a_visit() -
         ("a.png", b"x" * (MAX_BYTES + 1), None, "at most 10485760"),
     ],
 )
-async def test_what_cannot_be_a_file_is_refused(
+async def test_an_invalid_file_is_refused(
     name: str, data: bytes, type_: str | None, fault: str
 ) -> None:
     with pytest.raises(Fatal, match=fault):

@@ -47,7 +47,7 @@ async def test_a_run_with_a_scripted_answer_completes() -> None:
     assert ("31337" in text, '"approved"' in text) == (False, False)
 
 
-async def test_a_node_that_fails_is_told_with_its_code_and_so_is_the_run() -> None:
+async def test_a_failed_node_and_its_run_have_events_with_the_code() -> None:
     graph = Graph("failing", state=State)
 
     @graph.node

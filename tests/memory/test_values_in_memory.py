@@ -261,7 +261,7 @@ class Verdict(BaseModel):
 
 
 @pytest.mark.parametrize("name", ["arguments", "reason", "remember", "result"])
-async def test_what_only_an_approval_takes_is_not_dropped_unseen_by_another_type(
+async def test_fields_of_an_approval_are_refused_for_other_questions(
     name: str,
 ) -> None:
     answer: Json = {"approved": False, name: "x"}
@@ -379,7 +379,7 @@ async def test_an_answer_of_another_type_than_its_field_has_to_fit_both(
     assert (trial.status, trial.values["it"]) == ("completed", kept)
 
 
-async def test_what_code_wrote_at_a_breakpoint_can_be_sent_back_with_another_value() -> None:
+async def test_values_at_a_breakpoint_can_be_sent_back_with_an_edit() -> None:
     class Shop(BaseModel):
         opens: time | None = None
         at: datetime | None = None

@@ -71,7 +71,7 @@ async def test_a_tool_reads_the_votes_on_its_own_call() -> None:
     assert "5 by carol and ada" in report
 
 
-async def test_whom_a_service_starts_a_run_for_is_its_starter_also_after_a_retry() -> None:
+async def test_a_retry_keeps_the_person_for_whom_a_service_started_the_run() -> None:
     graph = Graph("transfer")
     graph.interrupt("approve", prompt="Pay?", response=bool, not_by="@starter")
     graph.edge(START, "approve")

@@ -80,7 +80,7 @@ def test_the_file_of_the_page_about_asking_reaches_those_who_are_asked(
     assert reached == ["mail to group:managers", "mail to group:directors"]
 
 
-def test_without_a_file_there_are_no_rules() -> None:
+def test_no_notifications_file_means_no_rules() -> None:
     assert load_notifications(Settings()) is None
 
 
@@ -150,7 +150,7 @@ def test_rules_whose_links_nobody_else_can_open_are_warned_of(
     assert ("ABEYANCE_PUBLIC_URL" in (warning or "")) is warns
 
 
-def test_what_a_file_needs_and_does_not_find_is_a_fault(
+def test_missing_or_invalid_variables_of_the_file_are_faults(
     file: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("NO_SECRET", "not base64!")
@@ -219,7 +219,7 @@ rules:
     ]
 
 
-def test_a_run_announces_nothing_for_what_slack_alone_is_told(file: Path) -> None:
+def test_a_run_announces_nothing_for_rules_of_slack_alone(file: Path) -> None:
     opened = {"event": "interrupt.opened"}
     in_slack = {"slack": "#refunds"}
     made = rules((opened, [in_slack]), ({"event": "run.failed"}, [in_slack, hook("https://e.com")]))
@@ -227,7 +227,7 @@ def test_a_run_announces_nothing_for_what_slack_alone_is_told(file: Path) -> Non
     assert made.events_of("refund") == ("run.failed",)
 
 
-def test_who_does_not_deliver_needs_no_secret_but_the_key_of_links(file: Path) -> None:
+def test_a_process_that_does_not_deliver_needs_only_the_link_key(file: Path) -> None:
     text = """\
 links: {base: "https://example.com", key_env: NO_KEY}
 rules:
@@ -240,7 +240,7 @@ rules:
 
 
 @pytest.mark.parametrize("text", ["", "[1]", "rules: [", "\ufeff- a"])
-def test_a_file_that_is_no_mapping_has_one_fault(file: Path, text: str) -> None:
+def test_a_file_that_is_not_a_mapping_has_one_fault(file: Path, text: str) -> None:
     (fault,) = faults(file, text)
     assert "nodes" not in fault
 

@@ -85,7 +85,7 @@ PEOPLE = {
         ("mail", {}, []),
     ],
 )
-def test_those_who_are_asked_are_reached_by_their_entries(
+def test_asked_people_are_reached_by_their_entries(
     by: str, asked: dict[str, Any], found: list[str]
 ) -> None:
     file = rules(
@@ -97,7 +97,7 @@ def test_those_who_are_asked_are_reached_by_their_entries(
     assert reached(file, question=asked) == found
 
 
-def test_who_is_asked_but_has_no_address_is_unreachable() -> None:
+def test_an_asked_person_without_an_address_is_unreachable() -> None:
     file = rules(({"event": "*"}, [{"assignees": "mail"}]), people=PEOPLE)
     asked = {"assignees": ["eve", "zoe", "group:nobody"]}
 
@@ -111,7 +111,7 @@ def test_who_is_asked_but_has_no_address_is_unreachable() -> None:
     assert isinstance(found.unreachable[0], wire.Undelivered)
 
 
-def test_who_may_not_read_a_run_is_not_notified_of_it() -> None:
+def test_a_person_who_may_not_read_a_run_is_not_notified() -> None:
     file = rules(({"event": "*"}, [{"assignees": "mail"}]), people=PEOPLE)
 
     assert not reached(file, question={"assignees": ["bob"]}, labels={"team": "finance"})

@@ -76,7 +76,7 @@ def test_a_body_that_is_too_large_is_cut_and_says_so(question: dict[str, Any]) -
         moment("user.charged", data={"truncated": True}),
     ],
 )
-def test_what_the_run_has_cut_is_marked_too(given: Any) -> None:
+def test_a_moment_cut_by_the_run_is_marked_as_truncated(given: Any) -> None:
     assert read(given)["data"]["truncated"] is True
 
 
@@ -109,7 +109,7 @@ def test_people_read_why_a_run_failed() -> None:
     assert "Reason: no money" in text_of(failed, url=None).body
 
 
-def test_what_is_invisible_in_a_prompt_is_shown() -> None:
+def test_invisible_characters_of_a_prompt_are_shown() -> None:
     notice = text_of(moment(question={"prompt": "Pay \u202e3"}), url=None)
 
     assert "Pay <U+202E>3" in notice.body

@@ -81,7 +81,7 @@ def emitting() -> Graph:
     return graph
 
 
-async def test_whom_a_rule_names_is_told_of_a_question_and_of_the_end(
+async def test_a_rule_notifies_of_questions_and_ends(
     temporal: TemporalClient, hooked: Receiver
 ) -> None:
     file = rules(
@@ -108,7 +108,7 @@ async def test_whom_a_rule_names_is_told_of_a_question_and_of_the_end(
     assert body["data"]["url"] == f"https://abeyance.example.com/inbox#{entry.id}"
 
 
-async def test_after_a_rewind_people_are_told_once_more_of_what_is_open(
+async def test_a_rewind_notifies_again_of_open_questions(
     temporal: TemporalClient, hooked: Receiver
 ) -> None:
     file = rules(({"event": "interrupt.opened"}, [hook(f"{hooked.url}/hook")]))
@@ -194,7 +194,7 @@ async def test_a_receiver_that_refuses_holds_up_nobody_and_is_seen(
     ]
 
 
-async def test_what_failed_after_a_run_has_ended_is_recorded_too_and_nothing_twice(
+async def test_failed_notifications_after_the_end_are_recorded_once(
     temporal: TemporalClient,
 ) -> None:
     async with receiver([410, 410]) as gone:
@@ -221,7 +221,7 @@ async def test_what_failed_after_a_run_has_ended_is_recorded_too_and_nothing_twi
     assert read == [[first, last], []]
 
 
-async def test_who_is_given_up_is_seen_while_others_are_still_tried(
+async def test_a_receiver_given_up_is_recorded_while_others_are_tried(
     temporal: TemporalClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     soon = replace(notification._DOUBLING, initial_interval=timedelta(seconds=0.1))
@@ -331,7 +331,7 @@ class _Refusing(OutboundInterceptor):
         raise RPCError("too many", RPCStatusCode.RESOURCE_EXHAUSTED, b"")
 
 
-async def test_where_a_worker_can_start_no_workflow_the_run_does(
+async def test_the_run_notifies_if_its_worker_cannot_start_workflows(
     temporal: TemporalClient, hooked: Receiver
 ) -> None:
     file = rules(({"event": "run.completed"}, [hook(f"{hooked.url}/hook")]))

@@ -108,7 +108,7 @@ def workloads(**changes: Any) -> list[Manifest]:
 
 
 @pytest.mark.parametrize("variant", _VARIANTS)
-def test_what_the_chart_makes_is_valid_in_the_current_kubernetes_to_the_last_field(
+def test_the_objects_of_the_chart_are_valid_in_current_kubernetes(
     variant: str,
 ) -> None:
     objects = made(**_VARIANTS[variant])
@@ -171,7 +171,7 @@ def test_every_process_is_a_command_with_settings_that_exist(variant: str) -> No
 
 
 @pytest.mark.parametrize("variant", _VARIANTS)
-def test_no_process_is_root_has_a_capability_or_may_write_but_where_it_was_told(
+def test_processes_are_unprivileged_and_write_only_to_their_volumes(
     variant: str,
 ) -> None:
     for each in workloads(**_VARIANTS[variant]):
@@ -203,7 +203,7 @@ def test_a_worker_is_not_killed_before_it_has_ended_by_itself(grace: int) -> Non
     assert pod(worker)["terminationGracePeriodSeconds"] >= seconds(given) + 15
 
 
-def test_an_api_has_left_its_service_before_it_is_told_to_stop_and_ends_in_time() -> None:
+def test_an_api_leaves_its_service_before_it_stops() -> None:
     api = made()["Deployment/abeyance-api"]
     pause = containers(api)[0]["lifecycle"]["preStop"]["sleep"]["seconds"]
 
@@ -253,7 +253,7 @@ def test_apis_and_workers_outlive_the_loss_of_a_node_and_a_rollout() -> None:
         assert deployment["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
 
 
-def test_nothing_is_rolled_out_before_the_job_has_checked_the_image_and_made_the_tables() -> None:
+def test_a_rollout_waits_for_the_setup_job() -> None:
     job = made(worker={"versioning": "off"})["Job/abeyance-setup"]
 
     assert [each["args"] for each in containers(job)] == [
@@ -316,7 +316,7 @@ def test_workers_are_added_while_tasks_of_their_build_wait() -> None:
     }
 
 
-def test_who_has_no_use_for_a_secret_does_not_get_it() -> None:
+def test_processes_get_only_the_secrets_that_they_use() -> None:
     objects = made()
     given = {
         name: environment(containers(objects[f"Deployment/abeyance-{name}"])[0])
@@ -397,7 +397,7 @@ _OIDC = {"ABEYANCE_OIDC_ISSUER": "https://login.example.com"}
     ],
     ids=lambda each: each if isinstance(each, str) else "",
 )
-def test_a_value_that_is_missing_or_contradicts_another_is_told_in_one_line(
+def test_a_missing_or_contradictory_value_is_refused_in_one_line(
     changes: dict[str, Any], line: str
 ) -> None:
     _, fault = refused(**changes)
@@ -405,7 +405,7 @@ def test_a_value_that_is_missing_or_contradicts_another_is_told_in_one_line(
     assert line in fault
 
 
-def test_all_faults_are_told_at_once() -> None:
+def test_all_faults_of_the_values_are_listed() -> None:
     assert len(refused(app="", image={"tag": "latest"}, api={"tokensSecret": ""})) == 4
 
 

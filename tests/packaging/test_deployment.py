@@ -54,7 +54,7 @@ def test_every_image_is_pinned_to_a_version_and_may_be_pinned_to_a_digest(name: 
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_no_service_has_a_capability_or_may_gain_one_and_most_may_not_write(name: str) -> None:
+def test_services_are_unprivileged_and_mostly_read_only(name: str) -> None:
     service = SERVICES[name]
 
     assert service["cap_drop"] == ["ALL"]
@@ -64,7 +64,7 @@ def test_no_service_has_a_capability_or_may_gain_one_and_most_may_not_write(name
     assert service.get("read_only", False) is (name not in WRITES_WHERE_IT_STANDS)
 
 
-def test_who_need_not_reach_the_database_temporal_or_the_world_cannot() -> None:
+def test_services_reach_only_the_networks_that_they_need() -> None:
     members = {
         network: {name for name, service in SERVICES.items() if network in service["networks"]}
         for network in COMPOSE["networks"]
@@ -119,7 +119,7 @@ def test_the_list_of_the_image_is_what_the_tests_run_with_and_all_that_its_extra
     assert {canonical(re.split(r"[\[>=<]", each)[0]) for each in needed} <= listed.keys()
 
 
-def test_what_builds_the_package_is_one_version_known_by_its_hash() -> None:
+def test_build_requirements_are_pinned_with_hashes() -> None:
     requires = tomllib.loads(read("pyproject.toml"))["build-system"]["requires"]
 
     assert dict(each.split("==") for each in requires) == locked("requirements-build.txt")
@@ -151,7 +151,7 @@ def image_extras() -> set[str]:
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_no_service_has_a_secret_of_its_own(name: str) -> None:
+def test_services_take_secrets_from_the_environment(name: str) -> None:
     environment: dict[str, str] = SERVICES[name].get("environment", {})
     secrets = {key: value for key, value in environment.items() if SECRET.search(key)}
 
@@ -160,7 +160,7 @@ def test_no_service_has_a_secret_of_its_own(name: str) -> None:
         assert is_mounted or REQUIRED.fullmatch(value), f"{key} needs `${{VAR:?message}}`"
 
 
-def test_no_variable_that_may_be_a_secret_has_a_default() -> None:
+def test_secret_variables_have_no_defaults() -> None:
     references = [match for text in texts(COMPOSE) for match in REFERENCE.finditer(text)]
     secrets = [match for match in references if SECRET.search(match["name"])]
 
@@ -204,7 +204,7 @@ def test_only_the_api_which_has_tokens_is_published_and_on_loopback_only() -> No
 
 
 @pytest.mark.parametrize("name", ["temporal-ui", "prometheus"])
-def test_what_asks_for_no_password_is_started_only_when_it_is_asked_for(name: str) -> None:
+def test_services_without_a_password_start_only_on_request(name: str) -> None:
     assert SERVICES[name]["profiles"]
     needed = {other for service in SERVICES.values() for other in service.get("depends_on", {})}
     assert name not in needed
@@ -261,7 +261,7 @@ def test_a_worker_is_not_killed_while_it_lets_its_nodes_go_on() -> None:
     assert seconds(worker["stop_grace_period"]) >= grace + 15
 
 
-def test_what_an_operator_adds_is_told_to_all_that_have_to_agree() -> None:
+def test_an_operators_settings_reach_all_our_services() -> None:
     ours = {name: service for name, service in SERVICES.items() if "build" in service}
 
     assert ours.keys() == {"setup", "worker", "api"}

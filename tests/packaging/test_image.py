@@ -139,7 +139,7 @@ def place(image: Image, cluster: Cluster, bare_temporal: str, tmp_path: Path) ->
         )
 
 
-async def test_all_processes_run_from_the_image_confined_and_end_when_they_are_told_to(
+async def test_all_processes_run_confined_from_the_image_and_stop(
     place: Place, tmp_path: Path
 ) -> None:
     first, again = await place.run("setup"), await place.run("setup")
@@ -253,7 +253,7 @@ LINES: dict[str, tuple[tuple[str, ...], dict[str, Any], int, str]] = {
 
 
 @pytest.mark.parametrize("what", LINES)
-async def test_what_is_missing_is_told_in_one_line(place: Place, what: str) -> None:
+async def test_the_image_names_missing_settings_in_one_line(place: Place, what: str) -> None:
     arguments, variables, code, told = LINES[what]
 
     said = await place.run(*arguments, **variables)

@@ -61,7 +61,7 @@ def sign_with(checkout: Path, *, known: bool) -> None:
         git(checkout, "config", name, value)
 
 
-def test_what_is_not_ready_is_not_released(checkout: Path) -> None:
+def test_an_unready_checkout_is_not_released(checkout: Path) -> None:
     changes = checkout / "CHANGELOG.md"
     changes.write_text(changes.read_text().replace("## 0.1.0 (2027-01-31)", "## Unreleased"))
     unsaved = release(checkout)

@@ -22,7 +22,7 @@ from tests.simulation.service import connected
 from tests.simulation.worker import task_factory
 
 
-def test_what_a_visit_came_to_counts_where_its_run_is_cancelled_in_the_same_task() -> None:
+def test_an_outcome_counts_if_the_run_is_cancelled_in_its_task() -> None:
     with virtual_time() as loop:
         loop.set_task_factory(task_factory)
         site = Site(loop, Chance(0, []))
@@ -60,7 +60,7 @@ def test_what_a_visit_came_to_counts_where_its_run_is_cancelled_in_the_same_task
     assert (state.status, state.root.values["log"]) == ("cancelled", ["done"])
 
 
-def test_what_a_task_recorded_that_came_to_nothing_goes_although_nobody_sends_it_again() -> None:
+def test_records_of_a_lost_task_are_taken_back() -> None:
     told: list[list[str]] = []
     with virtual_time() as loop:
         loop.set_task_factory(task_factory)
@@ -112,7 +112,7 @@ def test_what_a_task_recorded_that_came_to_nothing_goes_although_nobody_sends_it
     assert told[1][-1] == "run.awaiting_input"
 
 
-def test_what_comes_after_the_end_of_a_run_can_be_read_although_a_call_is_under_way() -> None:
+def test_events_after_the_end_are_readable_while_a_call_is_under_way() -> None:
     with virtual_time() as loop:
         loop.set_task_factory(task_factory)
         site = Site(loop, Chance(0, []))
@@ -154,7 +154,7 @@ def test_what_comes_after_the_end_of_a_run_can_be_read_although_a_call_is_under_
     assert told[-2:] == ["run.cancelled", "message.rejected"]
 
 
-def test_no_run_is_recorded_as_ended_before_the_event_of_its_end() -> None:
+def test_a_run_is_recorded_as_ended_only_with_the_event_of_its_end() -> None:
     with virtual_time() as loop:
         loop.set_task_factory(task_factory)
         site = Site(loop, Chance(0, []))

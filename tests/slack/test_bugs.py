@@ -19,7 +19,7 @@ async def slack() -> AsyncIterator[FakeSlack]:
         yield made
 
 
-async def test_what_cannot_be_shown_stops_nothing_else(
+async def test_a_question_that_cannot_be_posted_does_not_stop_others(
     temporal: TemporalClient,
     slack: FakeSlack,
     tmp_path: Path,

@@ -135,7 +135,7 @@ def test_a_form_that_nobody_has_touched_gives_the_arguments_back_exactly() -> No
     assert filled(approval(), "edit") == Answer(answer={"approved": True, "arguments": CALL})
 
 
-def test_what_is_entered_in_a_form_is_read_by_the_type_of_its_field() -> None:
+def test_an_entered_value_is_read_by_the_type_of_its_field() -> None:
     entered = {"amount": "12.50", "on": "2026-04-01", "kind": "a", "big": str(2**60 + 1)}
     arguments = {**CALL, "amount": "12.50", "on": "2026-04-01", "kind": "a", "big": 2**60 + 1}
 
@@ -213,13 +213,13 @@ def test_the_form_says_which_calls_are_not_asked_about(allowed: Any, said: str) 
     assert len(shown["title"]["text"]) <= 24
 
 
-def test_one_field_is_a_whole_answer_where_the_schema_has_none() -> None:
+def test_a_schema_without_fields_has_one_field_for_the_answer() -> None:
     assert filled(question(response_schema={"enum": ["a", 1]}), "answer", **{"": "1"}) == Answer(
         answer=1
     )
 
 
-def test_nothing_that_a_run_says_calls_anybody_or_outgrows_what_slack_takes() -> None:
+def test_a_runs_texts_mention_nobody_and_fit_slacks_limits() -> None:
     evil = "<!channel> <@U0ADA> *bold* \u202e " * 1_000
     reason = {f"field {number} {evil}": evil for number in range(30)}
     view = question(

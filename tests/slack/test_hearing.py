@@ -52,7 +52,7 @@ async def test_a_press_is_posted_to_one_path(method: str, path: str, status: int
     assert len(heard) == (status == 200)
 
 
-async def test_a_body_has_a_bound_whether_its_length_is_told_or_not() -> None:
+async def test_a_request_body_is_bounded_with_or_without_its_length() -> None:
     body = PRESS + "&more=" + "x" * 1_000_000
 
     async def parts() -> AsyncIterator[bytes]:
@@ -68,7 +68,7 @@ async def test_a_body_has_a_bound_whether_its_length_is_told_or_not() -> None:
     assert heard == []
 
 
-async def test_headers_that_slack_never_sends_are_no_signature() -> None:
+async def test_odd_headers_are_not_a_signature() -> None:
     heard: list[Mapping[str, Any]] = []
     signed = signature(SECRET, PRESS)
     wrong: list[dict[str, Any]] = [

@@ -39,7 +39,7 @@ async def slack() -> AsyncIterator[FakeSlack]:
         ({"not_in": {"refunds"}}, "the app is not in #refunds: invite it"),
     ],
 )
-async def test_what_slack_lacks_is_said_at_the_start_in_one_line(
+async def test_a_faulty_slack_setup_is_named_in_one_line(
     temporal: TemporalClient,
     slack: FakeSlack,
     tmp_path: Path,

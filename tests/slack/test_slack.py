@@ -137,7 +137,7 @@ async def test_a_form_has_the_next_calls_approved_too_for_a_day_at_most(
     assert grant.until - grant.made_at <= timedelta(days=1)
 
 
-async def test_who_sees_some_runs_only_has_no_yes_remembered_for_every_run(
+async def test_a_person_bound_to_labels_cannot_remember_for_every_run(
     temporal: TemporalClient, slack: FakeSlack, tmp_path: Path
 ) -> None:
     site = Site(temporal, paying())
@@ -250,7 +250,7 @@ async def test_an_old_message_answers_nothing(
     assert (ended.values["approved"], ended.values["amount"]) == (True, 90)
 
 
-async def test_somebody_unknown_is_told_so_and_nothing_happens(
+async def test_an_unknown_member_is_refused(
     temporal: TemporalClient, slack: FakeSlack, tmp_path: Path
 ) -> None:
     site = Site(temporal, refund())
@@ -303,7 +303,7 @@ async def test_a_press_that_comes_twice_counts_once(
     assert "Approved by <@U0ADA>; Approved by <@U0BOB>" in message.text
 
 
-async def test_what_others_do_elsewhere_is_shown_with_who_did_it(
+async def test_actions_outside_slack_are_shown_with_their_actor(
     temporal: TemporalClient, slack: FakeSlack, tmp_path: Path
 ) -> None:
     site = Site(temporal, refund(hold="1h"))
@@ -325,7 +325,7 @@ async def test_what_others_do_elsewhere_is_shown_with_who_did_it(
     assert len(slack.posted) == 1
 
 
-async def test_who_is_asked_gets_a_message_and_reminders_go_into_its_thread(
+async def test_asked_people_get_a_message_and_reminders_in_its_thread(
     temporal: TemporalClient, slack: FakeSlack, tmp_path: Path
 ) -> None:
     site = Site(temporal, refund(assignees=["group:finance"], remind="1s", timeout="1h"))
@@ -366,7 +366,7 @@ async def test_a_message_that_slack_does_not_take_at_once_is_posted_once(
     assert slack.count("conversations.history") == (0 if reply == 429 else 1)
 
 
-async def test_of_two_processes_one_posts_and_the_other_goes_on_when_it_stops(
+async def test_the_second_process_posts_once_the_first_stops(
     temporal: TemporalClient, slack: FakeSlack, tmp_path: Path
 ) -> None:
     site = Site(temporal, refund())
@@ -380,7 +380,7 @@ async def test_of_two_processes_one_posts_and_the_other_goes_on_when_it_stops(
     assert len(slack.posted) == 1
 
 
-async def test_what_is_asked_while_nobody_posts_is_posted_later_but_not_what_was_before(
+async def test_questions_asked_while_no_process_ran_are_posted_later(
     temporal: TemporalClient, slack: FakeSlack, tmp_path: Path
 ) -> None:
     site = Site(temporal, refund())
@@ -400,7 +400,7 @@ async def test_what_is_asked_while_nobody_posts_is_posted_later_but_not_what_was
     assert len(slack.posted) == 1
 
 
-async def test_what_is_asked_while_another_process_has_the_place_is_posted_by_the_one_that_is_up(
+async def test_a_running_process_takes_over_from_one_that_died(
     temporal: TemporalClient, slack: FakeSlack, tmp_path: Path
 ) -> None:
     site = Site(temporal, refund())

@@ -23,7 +23,7 @@ def files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
-async def test_what_was_put_is_read(blobs: Blobs) -> None:
+async def test_a_stored_blob_is_read_back(blobs: Blobs) -> None:
     refs = [await blobs.put("run-1", data) for data in (b"", b"\x00\xff", b"x" * 300_000)]
 
     assert [await blobs.get(ref) for ref in refs] == [b"", b"\x00\xff", b"x" * 300_000]
@@ -52,7 +52,7 @@ async def test_a_runs_blobs_are_deleted_and_no_others(blobs: Blobs) -> None:
 
 
 @pytest.mark.parametrize("ref", FORGED)
-async def test_what_is_no_reference_leads_nowhere(blobs: Blobs, ref: str) -> None:
+async def test_a_text_that_is_not_a_reference_is_refused(blobs: Blobs, ref: str) -> None:
     with pytest.raises(BlobMissing, match="is not a blob reference"):
         await blobs.get(ref)
 
@@ -92,7 +92,7 @@ async def test_a_damaged_file_is_not_read_and_is_mended_by_the_next_put(tmp_path
     assert await blobs.get(ref) == b"as it was"
 
 
-async def test_those_who_put_the_same_at_once_leave_one_whole_file(tmp_path: Path) -> None:
+async def test_concurrent_puts_of_the_same_bytes_leave_one_file(tmp_path: Path) -> None:
     data = os.urandom(500_000)
     refs = await asyncio.gather(*(FolderBlobs(tmp_path).put("run-1", data) for _ in range(12)))
 
@@ -106,7 +106,7 @@ async def test_a_folder_that_is_made_is_for_its_owner_alone(tmp_path: Path) -> N
     assert (tmp_path / "blobs").stat().st_mode & 0o777 == 0o700
 
 
-async def test_a_folder_that_cannot_be_written_to_is_told(tmp_path: Path) -> None:
+async def test_an_unwritable_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("a file")
 
     with pytest.raises(Unavailable, match=r"could not be written to .*taken"):
@@ -114,7 +114,7 @@ async def test_a_folder_that_cannot_be_written_to_is_told(tmp_path: Path) -> Non
     assert files(tmp_path) == [tmp_path / "taken"]
 
 
-async def test_where_a_relative_folder_is_does_not_change_with_the_current_directory(
+async def test_a_relative_folder_stays_when_the_current_directory_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -54,7 +54,7 @@ def values_of(response: httpx.Response) -> list[Any]:
     return [json.loads(base64.b64decode(each["data"])) for each in payloads]
 
 
-async def test_what_is_encrypted_and_what_is_stored_is_made_readable(api: Api) -> None:
+async def test_the_codec_decodes_encrypted_and_stored_payloads(api: Api) -> None:
     asked = await as_temporal_has(api, {"a": SECRET}, LARGE)
     assert "ExternalStorageReference" in base64.b64decode(
         asked["payloads"][1]["metadata"]["messageType"]
@@ -63,7 +63,7 @@ async def test_what_is_encrypted_and_what_is_stored_is_made_readable(api: Api) -
     assert values_of(await api.http.post("/codec/decode", json=asked)) == [{"a": SECRET}, LARGE]
 
 
-async def test_what_is_encoded_is_encrypted_and_decoded_again(api: Api) -> None:
+async def test_the_codec_encrypts_and_decodes_again(api: Api) -> None:
     plain = base64.b64encode(json.dumps({"actor": SECRET}).encode()).decode()
     encoding = base64.b64encode(b"json/plain").decode()
     asked = {"payloads": [{"metadata": {"encoding": encoding}, "data": plain}]}
@@ -76,7 +76,7 @@ async def test_what_is_encoded_is_encrypted_and_decoded_again(api: Api) -> None:
     assert values_of(decoded) == [{"actor": SECRET}]
 
 
-async def test_what_is_plain_stays_as_it_is_and_nothing_is_nothing(api: Api) -> None:
+async def test_the_codec_leaves_plain_payloads_unchanged(api: Api) -> None:
     plain = base64.b64encode(b"7").decode()
     encoding = base64.b64encode(b"json/plain").decode()
     asked = {"payloads": [{"metadata": {"encoding": encoding}, "data": plain}]}
@@ -86,7 +86,9 @@ async def test_what_is_plain_stays_as_it_is_and_nothing_is_nothing(api: Api) -> 
 
 
 @pytest.mark.parametrize("body", [{"payloads": 7}, {"payloads": [{"data": 7}]}])
-async def test_what_are_no_payloads_is_refused(api: Api, body: dict[str, Any]) -> None:
+async def test_the_codec_refuses_bodies_that_are_not_payloads(
+    api: Api, body: dict[str, Any]
+) -> None:
     response = await api.http.post("/codec/decode", json=body)
 
     found = problem(response, 422, "invalid_body")
@@ -140,7 +142,7 @@ async def test_other_pages_may_not_call_the_codec(api: Api, origin: str) -> None
         assert "Access-Control-Allow-Origin" not in response.headers
 
 
-async def test_with_authentication_it_takes_the_capability_admin(
+async def test_the_codec_requires_admin_with_authentication(
     temporal: TemporalClient, tmp_path: Path, keys: str
 ) -> None:
     grants = [
@@ -169,7 +171,7 @@ async def test_with_authentication_it_takes_the_capability_admin(
         assert values_of(await decode(Authorization="Bearer ada", Origin=UI)) == [SECRET]
 
 
-async def test_without_encryption_and_storage_there_is_no_codec(temporal: TemporalClient) -> None:
+async def test_an_api_without_encryption_and_storage_has_no_codec(temporal: TemporalClient) -> None:
     async with served(create_app(Settings(), {}, Client(temporal))) as api:
         assert (await api.http.post("/codec/decode", json={})).status_code == 404
 

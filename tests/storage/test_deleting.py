@@ -34,7 +34,7 @@ async def site(temporal: TemporalClient, tmp_path: Path) -> Site:
     )
 
 
-async def test_what_signals_carried_is_bounded_before_it_is_stored_and_erased_with_the_run(
+async def test_blobs_of_signals_are_bounded_and_erased_with_the_run(
     site: Site, tmp_path: Path
 ) -> None:
     run_id = await site.start(limits=Limits(max_queue_size=2, max_message_length=100_000))

@@ -68,7 +68,7 @@ def test_a_large_value_is_kept_beside_the_data_and_found_by_the_next_start(place
         assert answer.headers["Access-Control-Allow-Origin"] == stack.ui
 
 
-def test_in_memory_what_is_large_is_gone_with_the_stack(place: Place) -> None:
+def test_an_in_memory_stack_deletes_its_blobs_when_it_stops(place: Place) -> None:
     with place.stack("--in-memory") as stack:
         stack.start("large", label=LARGE)
         folder = Path(variable(stack, "ABEYANCE_STORAGE"))

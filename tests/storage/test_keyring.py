@@ -20,7 +20,7 @@ def written(*names: str) -> str:
     return ",".join(f"{name}:{base64.b64encode(KEYS[name]).decode()}" for name in names)
 
 
-def test_what_is_sealed_is_opened_and_shows_nothing() -> None:
+def test_a_sealed_text_is_opened_and_shows_nothing() -> None:
     ring = Keyring.parse(written("new"))
     for repeatable in (False, True):
         sealed = ring.seal(b"the secret" * 50, repeatable=repeatable)
@@ -39,7 +39,7 @@ def test_only_what_is_to_be_kept_once_is_sealed_the_same_again() -> None:
     assert other.seal(b"yes", repeatable=True) != ring.seal(b"yes", repeatable=True)
 
 
-def test_what_is_sealed_says_for_which_run_and_is_another_thing_for_each() -> None:
+def test_a_sealed_text_names_its_run_and_differs_by_run() -> None:
     ring = Keyring.parse(written("new"))
     one, two = (ring.seal(b"yes", run_id=run_id, repeatable=True) for run_id in ("run-1", "run-2"))
 
@@ -65,7 +65,7 @@ def test_a_key_that_was_replaced_under_its_id_is_named() -> None:
         Keyring({"old": KEYS["new"]}).open(sealed)
 
 
-def test_no_bit_of_what_is_sealed_can_be_changed_unnoticed() -> None:
+def test_every_changed_bit_of_a_sealed_text_is_noticed() -> None:
     ring = Keyring.parse(written("new"))
     sealed = ring.seal(b"pay 10")
     for place in range(len(sealed)):
@@ -90,7 +90,7 @@ def test_no_bit_of_what_is_sealed_can_be_changed_unnoticed() -> None:
         (written("new", "new"), "two keys have the id 'new'"),
     ],
 )
-def test_keys_that_cannot_be_used_are_told_when_a_process_starts_and_never_shown(
+def test_unusable_keys_are_refused_at_the_start_and_never_shown(
     monkeypatch: pytest.MonkeyPatch, text: str, told: str
 ) -> None:
     monkeypatch.setenv("ABEYANCE_ENCRYPTION_KEYS", text)

@@ -350,7 +350,7 @@ async def test_a_visit_that_is_stopped_while_the_storage_is_away_goes_on_with_it
     assert ended.values["given"] == STEPPED
 
 
-async def test_what_a_visit_returns_is_kept_though_the_run_stops_it_while_the_storage_is_away(
+async def test_a_stopped_visit_keeps_its_result_while_the_storage_is_away(
     temporal: TemporalClient, cellar: Cellar
 ) -> None:
     runs: list[str] = []

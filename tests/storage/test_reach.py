@@ -39,7 +39,7 @@ def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         ("127.0.0.1.example:7233", False),
     ],
 )
-def test_loopback_is_told_from_what_looks_like_it(address: str, expected: bool) -> None:
+def test_loopback_addresses_are_recognized(address: str, expected: bool) -> None:
     assert is_on_this_machine(address) is expected
 
 
@@ -78,7 +78,7 @@ async def test_worker_client_and_api_refuse_a_folder_if_temporal_is_elsewhere(
     ],
     ids=["none", "shared", "bucket"],
 )
-def test_what_all_can_reach_is_not_refused(settings: Settings) -> None:
+def test_a_storage_that_all_processes_reach_is_accepted(settings: Settings) -> None:
     check_reach(settings, ELSEWHERE)
 
 
@@ -109,7 +109,7 @@ async def test_a_connection_that_the_environment_says_wrongly_stops_the_start(
         await connect_temporal(settings=Settings())
 
 
-async def test_where_nothing_is_configured_blobs_are_below_the_current_directory(
+async def test_the_default_storage_is_below_the_current_directory(
     tmp_path: Path,
 ) -> None:
     blobs = blobs_of(Settings())
@@ -121,7 +121,7 @@ async def test_where_nothing_is_configured_blobs_are_below_the_current_directory
         await blobs.get(ref)
 
 
-def test_where_nothing_is_configured_and_temporal_is_elsewhere_there_are_no_blobs(
+def test_a_remote_temporal_requires_a_configured_storage(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("TEMPORAL_ADDRESS", ELSEWHERE)

@@ -49,7 +49,7 @@ async def read(converter: DataConverter, failure: Failure) -> BaseException:
         lambda it: Failure(timeout_failure_info=TimeoutFailureInfo(last_heartbeat_details=it)),
     ],
 )
-async def test_of_the_details_of_a_failure_only_those_are_taken_that_are_encrypted(
+async def test_only_encrypted_details_of_a_failure_are_taken(
     converter: DataConverter, place: Any
 ) -> None:
     (ours,) = await converter.encode([{"steps": {"pay": 1}}])

@@ -129,7 +129,7 @@ async def followed(site: Site, run_id: str) -> list[views.Event]:
 
 
 @pytest.mark.parametrize("way", ["stored", "required"])
-async def test_why_a_run_failed_is_told_and_is_not_in_its_history_if_that_is_encrypted(
+async def test_the_reason_of_a_failure_is_shown_but_not_in_an_encrypted_history(
     temporal: TemporalClient, tmp_path: Path, keys: str, way: str
 ) -> None:
     site = Site(connected(temporal, settings_for(way, tmp_path, keys)), broken())
@@ -147,7 +147,7 @@ async def test_why_a_run_failed_is_told_and_is_not_in_its_history_if_that_is_enc
     assert shows(text, SECRET) == (way == "stored")
 
 
-async def test_what_a_cancelled_run_leaves_in_its_memo_is_read(
+async def test_the_memo_of_a_cancelled_run_is_read(
     temporal: TemporalClient, tmp_path: Path, keys: str
 ) -> None:
     graph = Graph("cancelled", state=State)
@@ -222,7 +222,7 @@ async def test_an_unchanged_large_value_is_kept_once_however_often_it_travels(
 
 
 @pytest.mark.parametrize("way", [pytest.param("stored", marks=pytest.mark.slow), "required"])
-async def test_what_a_run_refuses_leaves_nothing_in_the_storage(
+async def test_a_refused_call_leaves_nothing_in_the_storage(
     temporal: TemporalClient, tmp_path: Path, keys: str, way: str
 ) -> None:
     settings = settings_for(way, tmp_path, keys)

@@ -57,7 +57,7 @@ def keys_of(prefix: str) -> list[str]:
     return [entry["Key"] for entry in found]
 
 
-async def test_what_was_put_is_read_and_kept_once_below_the_prefix() -> None:
+async def test_a_stored_blob_is_read_back_and_kept_once_below_the_prefix() -> None:
     blobs = S3Blobs(BUCKET, "our/letters/")
     datas = [b"", b"\x00\xff", b"x" * 300_000]
     refs = await asyncio.gather(*(blobs.put("run-1", data) for data in datas))
@@ -82,7 +82,7 @@ async def test_a_runs_blobs_are_deleted_all_of_them_and_no_others() -> None:
     await blobs.close()
 
 
-async def test_what_is_no_reference_and_what_is_damaged_is_not_read() -> None:
+async def test_invalid_references_and_damaged_blobs_are_refused() -> None:
     blobs = S3Blobs(BUCKET, "p")
     ref = await blobs.put("run-1", b"as it was")
     client = boto3.client("s3")
@@ -104,7 +104,7 @@ async def test_a_bucket_that_is_not_there_is_a_setting_that_is_wrong() -> None:
     await blobs.close()
 
 
-async def test_without_credentials_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_missing_credentials_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     blobs = S3Blobs(BUCKET)
@@ -114,7 +114,7 @@ async def test_without_credentials_it_says_so(monkeypatch: pytest.MonkeyPatch) -
     await blobs.close()
 
 
-async def test_a_server_that_is_away_is_told() -> None:
+async def test_an_unreachable_server_is_named() -> None:
     blobs = S3Blobs(BUCKET, endpoint_url="http://127.0.0.1:1")
 
     with pytest.raises(Unavailable, match=f"could not be read from s3://{BUCKET}/"):

@@ -88,7 +88,7 @@ async def test_a_run_that_fails_with_the_largest_values_is_retried(
     assert done == ["collect", "fails_once", "fails_once"]
 
 
-async def test_what_was_recorded_of_an_earlier_end_is_no_ground_for_a_retry(
+async def test_a_retry_does_not_use_the_snapshot_of_an_earlier_end(
     temporal: TemporalClient,
 ) -> None:
     graph = Graph("earlier", state=State)

@@ -33,7 +33,7 @@ def test_every_value_of_a_visit_and_of_its_report_is_read_as_it_was(values: dict
     assert VisitReport.model_validate_json(sparse.written(report)) == report
 
 
-def test_what_has_its_default_is_not_written_but_for_the_kinds_of_what_may_be_of_several() -> None:
+def test_defaults_are_not_written_except_kinds_of_unions() -> None:
     node = FunctionNode(id="pay", retry=RetryPolicy(retries=0))
     graph = GraphSpec(name="g", nodes={"pay": node})
     failed = VisitReport(outcome=Failed(code="node_failed", message="No."))

@@ -93,7 +93,7 @@ async def test_a_worker_with_the_key_that_starts_waits_for_no_retry_of_temporal(
 
 
 @pytest.mark.slow
-async def test_so_does_a_run_whose_first_task_was_lost_so_that_no_worker_could_say_what_it_lacks(
+async def test_a_run_whose_first_task_was_lost_is_woken_too(
     temporal: TemporalClient, keys: str
 ) -> None:
     site = Site(connected(temporal, Settings(encryption_keys=keys)), working())
@@ -127,7 +127,7 @@ async def blocks(site: Site, run_id: str) -> list[str | None]:
 
 
 @pytest.mark.slow
-async def test_so_is_a_visit_of_which_temporal_no_longer_knows_what_blocked_it(
+async def test_a_visit_whose_blocker_temporal_forgot_is_woken_too(
     temporal: TemporalClient, address: str, tmp_path: Path, keys: str
 ) -> None:
     site = Site(connected(temporal, Settings(encryption_keys=keys)), chained)

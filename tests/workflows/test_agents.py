@@ -83,7 +83,7 @@ async def test_turns_and_calls_are_activities_and_events_that_never_tell_what_wa
     assert "It is done" not in told
 
 
-async def test_nothing_of_a_gated_call_is_scheduled_before_it_is_approved(
+async def test_a_gated_call_is_scheduled_only_after_its_approval(
     temporal: TemporalClient,
 ) -> None:
     bank = Bank()

@@ -63,7 +63,7 @@ async def test_a_cancel_through_temporal_keeps_what_agents_in_agents_had_said(
     assert (inner[-1].text, inner[-1].state) == ("Once", "interrupted")
 
 
-async def test_what_is_said_while_the_model_speaks_is_heard_once_and_before_the_agent_ends(
+async def test_a_message_during_a_turn_is_read_once_before_the_agent_ends(
     temporal: TemporalClient,
 ) -> None:
     speaker = Speaker()

@@ -59,7 +59,7 @@ async def test_a_node_waits_while_its_run_is_paused_and_goes_on_when_it_is_resum
     assert ended.values["log"] == ["waited"]
 
 
-async def test_a_node_that_waits_too_long_is_told_all_that_helps(temporal: TemporalClient) -> None:
+async def test_a_node_that_waits_too_long_gets_a_helpful_error(temporal: TemporalClient) -> None:
     patient = Patient("400ms")
     async with begun(temporal, patient.graph) as (site, run):
         await eventually(patient.started.is_set)

@@ -145,7 +145,7 @@ async def test_a_run_that_temporal_cancels_is_not_handed_over_and_leaves_its_con
         await site.replays(run.run_id)
 
 
-async def test_what_is_refused_first_after_a_hand_over_makes_nothing_be_forgotten(
+async def test_a_refusal_first_after_a_continue_as_new_forgets_nothing(
     temporal: TemporalClient,
 ) -> None:
     site = Site(temporal, gates(1, "refused-first"))

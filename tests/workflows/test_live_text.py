@@ -225,7 +225,7 @@ async def test_a_worker_sends_at_most_two_heartbeats_a_second_while_its_model_sp
         await site.ended(run.run_id)
 
 
-async def test_what_a_model_says_is_encrypted_on_its_way(temporal: TemporalClient) -> None:
+async def test_live_text_is_encrypted(temporal: TemporalClient) -> None:
     speaker = Speaker()
     settings = Settings(encryption_keys=a_key())
     sealed = connected(temporal, settings)

@@ -99,7 +99,7 @@ async def test_a_worker_tells_prometheus_what_its_runs_were_asked_and_replays_co
     assert any(name.startswith("temporal_workflow_task") for name in after.names)
 
 
-async def test_what_a_signal_brings_is_counted_with_the_code_of_a_refusal_and_when_it_is_sent_again(
+async def test_signals_are_counted_with_their_refusal_codes(
     temporal: TemporalClient,
 ) -> None:
     async with measured(temporal, gated()) as site, site.worker():

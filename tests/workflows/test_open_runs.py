@@ -96,7 +96,7 @@ async def test_a_run_that_no_worker_has_begun_counts_and_one_that_has_ended_does
     await eventually(is_only_the_waiting_one)
 
 
-async def test_of_runs_with_one_graph_one_is_replayed_and_of_each_graph_one(
+async def test_one_run_of_each_pinned_graph_is_replayed(
     temporal: TemporalClient,
 ) -> None:
     site = Site(temporal, loop())

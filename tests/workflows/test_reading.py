@@ -11,7 +11,7 @@ from abeyance import commands
 _ROUNDS = 10
 
 
-async def test_who_signals_reads_at_once_what_came_of_it(temporal: TemporalClient) -> None:
+async def test_a_caller_reads_the_effect_of_its_signal_at_once(temporal: TemporalClient) -> None:
     async with begun(temporal, gated()) as (site, run):
         await site.until(run.run_id, "awaiting-input")
         seen = []

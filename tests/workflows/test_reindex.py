@@ -114,7 +114,7 @@ async def all_listed(site: Site, count: int) -> Any:
     return found if found.runs == count else None
 
 
-async def test_what_a_database_lacks_that_was_restored_from_a_backup_is_added(
+async def test_a_reindex_adds_what_a_restored_database_lacks(
     temporal: TemporalClient,
 ) -> None:
     site = Site(temporal, gates(3))
@@ -217,7 +217,7 @@ async def test_a_run_whose_key_is_missing_is_named_with_the_key(temporal: Tempor
     assert "the key 'old', which this process lacks (it has 'new'): add that key" in why
 
 
-async def test_what_a_task_recorded_that_came_to_nothing_is_taken_back(
+async def test_a_reindex_takes_back_records_of_a_lost_task(
     temporal: TemporalClient,
 ) -> None:
     async with begun(temporal, gated()) as (site, run):

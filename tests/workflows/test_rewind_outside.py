@@ -108,7 +108,7 @@ async def test_a_rewound_run_may_have_its_place_in_the_conversation_still(
         await site.start(conversation_id=talk)
 
 
-async def test_what_comes_while_no_worker_has_seen_the_rewind_meets_the_rewound_run(
+async def test_calls_before_a_worker_sees_the_rewind_meet_the_rewound_run(
     temporal: TemporalClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Nobody can read the rewind before a worker is up.
@@ -164,7 +164,7 @@ async def test_a_rewind_is_refused_until_a_worker_has_recorded_the_one_before(
     ],
     ids=["an operator's", "a killed API's"],
 )
-async def test_a_reset_of_which_nobody_has_told_the_records_is_recorded_as_a_rewind(
+async def test_an_unrecorded_reset_is_recorded_as_a_rewind(
     temporal: TemporalClient, reason: str, actor: str, data: dict[str, Any]
 ) -> None:
     async with begun(temporal, gated()) as (site, run):

@@ -58,7 +58,7 @@ soon = partial(eventually, seconds=90)
 
 
 @pytest.mark.slow
-async def test_builds_that_no_worker_serves_are_told_of(
+async def test_builds_without_a_worker_are_reported(
     temporal: TemporalClient, address: str, app: Path
 ) -> None:
     site = Site(temporal, asking())
@@ -105,7 +105,7 @@ async def test_builds_that_no_worker_serves_are_told_of(
     assert report.faults == (warning,)
 
 
-async def test_workers_without_versions_that_get_no_runs_are_told_of_before_a_deploy_too(
+async def test_unversioned_workers_that_get_no_runs_are_reported(
     temporal: TemporalClient,
 ) -> None:
     site = Site(temporal, asking())

@@ -86,7 +86,7 @@ async def test_the_run_longest_without_activity_is_halted_for_a_new_one(
         await site.replays(oldest)
 
 
-async def test_what_is_inactive_is_evicted_and_what_has_a_deadline_is_not(
+async def test_inactive_runs_are_evicted_unless_they_have_a_deadline(
     temporal: TemporalClient,
 ) -> None:
     patient, timed = gated(), gated("timed", timeout="1h")

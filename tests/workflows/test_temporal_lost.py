@@ -131,7 +131,7 @@ async def test_the_doctor_names_the_lost_namespace_and_the_command_adopts_it(
     assert "lost namespace" not in [each.check async for each in examine(load_settings())]
 
 
-async def test_what_has_ended_is_known_again_once_a_new_namespace_adopts_the_records_of_a_lost_one(
+async def test_ended_runs_are_known_again_after_adopting_lost_records(
     after: After,
 ) -> None:
     client = after.site.client
@@ -183,7 +183,7 @@ async def test_open_runs_are_lost_and_lists_answers_and_audits_say_so(after: Aft
     assert granted["grant"] == after.grant
 
 
-async def test_what_is_not_lost_or_comes_too_late_is_refused(after: After) -> None:
+async def test_adopting_records_that_are_not_lost_is_refused(after: After) -> None:
     site = after.site
     records = site.client.records
     assert await has_namespace(site.temporal, await id_of(site.temporal))

@@ -17,7 +17,9 @@ from temporalio.client import WorkflowExecutionStatus
 from temporalio.common import RawValue
 
 
-async def test_a_run_is_paused_told_and_answered_from_there(temporal: TemporalClient) -> None:
+async def test_a_run_is_paused_messaged_and_answered_from_temporals_ui(
+    temporal: TemporalClient,
+) -> None:
     site, operator = Site(temporal, gated()), Operator(temporal)
     async with site.worker():
         run_id = await site.start()
@@ -63,7 +65,7 @@ async def test_a_run_is_paused_told_and_answered_from_there(temporal: TemporalCl
         await site.replays(run_id)
 
 
-async def test_a_signal_that_cannot_be_read_is_told_and_the_run_goes_on(
+async def test_an_unreadable_signal_is_recorded_and_the_run_goes_on(
     temporal: TemporalClient,
 ) -> None:
     site, operator = Site(temporal, gated()), Operator(temporal)

@@ -34,7 +34,7 @@ def is_waiting(client: Client, run_id: str) -> bool:
     return run_id in client.records.following.followed
 
 
-async def test_who_waits_for_the_end_reads_what_is_recorded_of_it(temporal: TemporalClient) -> None:
+async def test_a_wait_for_the_end_returns_the_recorded_end(temporal: TemporalClient) -> None:
     held = Held()
     site = Site(temporal, held.graph)
     client, counter = counting(site)
@@ -52,7 +52,7 @@ async def test_who_waits_for_the_end_reads_what_is_recorded_of_it(temporal: Temp
     assert counter.calls["get_workflow_execution_history"] == counter.calls["query_workflow"] == 0
 
 
-async def test_who_waits_for_a_question_gets_no_run_whose_questions_cannot_be_read_yet(
+async def test_a_wait_for_a_question_returns_no_unrecorded_run(
     temporal: TemporalClient, tmp_path: Path
 ) -> None:
     site = Site(temporal, gated())
@@ -72,7 +72,7 @@ async def test_who_waits_for_a_question_gets_no_run_whose_questions_cannot_be_re
     assert (view.degraded, view.status, view.interrupts) == (True, "awaiting-input", [])
 
 
-async def test_who_waits_for_a_gate_has_it_as_soon_as_a_worker_comes(
+async def test_a_wait_for_a_gate_returns_as_soon_as_a_worker_comes(
     temporal: TemporalClient,
 ) -> None:
     site = Site(temporal, gated())

@@ -55,7 +55,7 @@ def test_a_path_stands_for_the_graph_in_it(app: str, names: list[str]) -> None:
         ("app_of_a_test:twice", "holds two graphs named 'one'"),
     ],
 )
-def test_a_path_that_leads_to_no_graph_is_told(app: str, told: str) -> None:
+def test_a_path_without_a_graph_is_refused(app: str, told: str) -> None:
     with pytest.raises(SettingsError) as caught:
         load_graphs(app)
     assert told in str(caught.value)

@@ -101,7 +101,7 @@ flowchart TD
 """
 
 
-def test_who_is_asked_about_a_node_and_what_is_nested_is_shown() -> None:
+def test_questions_and_nested_graphs_are_drawn() -> None:
     legal = Graph("review")
     legal.node(name="read")(lambda: None)
     legal.edge(START, "read")
@@ -139,7 +139,7 @@ def test_who_is_asked_about_a_node_and_what_is_nested_is_shown() -> None:
         ("x" * 100, "x" * 69 + "..."),
     ],
 )  # fmt: skip
-def test_what_an_author_wrote_is_text(value: str, shown: str) -> None:
+def test_texts_of_authors_are_escaped(value: str, shown: str) -> None:
     graph = Graph("g")
     graph.node(name="a")(lambda: None)
     graph.edge(START, "a", when={"field": value})

@@ -53,7 +53,7 @@ def told_as(told: list[str], expected: list[str]) -> bool:
     return len(told) == len(expected) and all(map(str.startswith, told, expected))
 
 
-def test_ten_faults_are_told_at_once_each_with_its_line(faults: Faults) -> None:
+def test_all_faults_of_a_file_are_listed_with_their_lines(faults: Faults) -> None:
     told = faults(TEN)
 
     assert told_as(told, EXPECTED), told
@@ -71,7 +71,7 @@ rules:
 """
 
 
-def test_what_follows_from_a_part_that_cannot_be_read_is_no_fault(faults: Faults) -> None:
+def test_consequences_of_an_unreadable_part_are_not_faults(faults: Faults) -> None:
     told = faults(UNREADABLE)
 
     # Not that the gate has no prompt and no timeout, and is unreachable.
@@ -276,11 +276,11 @@ edges:
 
 
 @pytest.mark.parametrize("fault", ONE_FAULT)
-def test_a_fault_is_told_with_its_line_and_nothing_else_is(faults: Faults, fault: str) -> None:
+def test_a_faulty_file_has_exactly_its_fault_with_its_line(faults: Faults, fault: str) -> None:
     assert faults(ONE_FAULT[fault]) == [fault]
 
 
-def test_clips_that_could_never_match_is_told_with_its_line_and_the_way_out(
+def test_clips_text_that_never_matches_is_a_fault_with_its_line(
     faults: Faults,
 ) -> None:
     (told,) = faults(
@@ -298,7 +298,7 @@ def test_clips_that_could_never_match_is_told_with_its_line_and_the_way_out(
     )
 
 
-def test_clips_without_the_extra_is_told_with_its_line_and_what_to_install(
+def test_clips_text_without_the_extra_is_a_fault_with_its_line(
     faults: Faults, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "clips", None)
@@ -308,9 +308,7 @@ def test_clips_without_the_extra_is_told_with_its_line_and_what_to_install(
     ]
 
 
-def test_what_is_wrong_with_a_nested_graph_of_python_is_told_where_it_is_named(
-    folder: Path, faults: Faults
-) -> None:
+def test_faults_of_a_nested_python_graph_have_the_naming_line(folder: Path, faults: Faults) -> None:
     (folder / "empty_graphs.py").write_text(
         "import abeyance\ngraph = abeyance.Graph('1st')\ngraph.edge(abeyance.START, abeyance.END)\n"
     )
@@ -322,7 +320,7 @@ def test_what_is_wrong_with_a_nested_graph_of_python_is_told_where_it_is_named(
     assert told.startswith("line 5: the nested graph 'a': the graph name '1st' must start")
 
 
-def test_a_module_that_cannot_be_imported_is_told_with_the_reason(faults: Faults) -> None:
+def test_a_module_that_cannot_be_imported_is_a_fault_with_the_reason(faults: Faults) -> None:
     missing, broken = faults(
         "nodes:\n"
         "  - {id: a, kind: 'no_such_module_anywhere:f'}\n"
@@ -336,7 +334,7 @@ def test_a_module_that_cannot_be_imported_is_told_with_the_reason(faults: Faults
     assert broken.endswith("lame_nodes.py, line 2)")
 
 
-def test_what_a_rule_and_its_gate_both_say_is_told(faults: Faults) -> None:
+def test_an_option_given_by_a_rule_and_its_gate_is_a_fault(faults: Faults) -> None:
     told = faults(
         "nodes:\n"
         "  - id: gate\n"
@@ -384,7 +382,7 @@ def test_a_document_that_is_too_large_is_not_read(faults: Faults) -> None:
     ]
 
 
-def test_a_file_that_is_no_text_is_told_with_the_line(folder: Path) -> None:
+def test_a_file_that_is_not_text_is_refused_with_the_line(folder: Path) -> None:
     (folder / "binary.yaml").write_bytes(b"id: a\nname: \xff\xfe\n")
 
     with pytest.raises(GraphError, match="line 2: not UTF-8: invalid start byte"):
@@ -422,7 +420,7 @@ nodes:
 """
 
 
-def test_a_field_that_names_nobody_is_told_with_the_line_of_its_question(faults: Faults) -> None:
+def test_a_field_that_names_nobody_is_a_fault_with_its_line(faults: Faults) -> None:
     first, second = faults(NAMED)
 
     assert first.startswith("line 8: the interrupt 'gate', assignees=: '{note}' names people, and")

@@ -62,16 +62,16 @@ def in_python() -> Graph:
     return graph
 
 
-def test_it_is_the_graph_that_python_would_have_declared(loaded: Load) -> None:
+def test_a_yaml_graph_equals_the_same_graph_in_python(loaded: Load) -> None:
     assert loaded(TRIAGE).build() == in_python().build()
 
 
-def test_it_may_be_a_tool_of_mcp(loaded: Load) -> None:
+def test_a_yaml_graph_may_be_a_tool_of_mcp(loaded: Load) -> None:
     assert not loaded(TRIAGE).is_mcp_tool
     assert loaded(f"{TRIAGE}    mcp: true").is_mcp_tool
 
 
-async def test_it_runs(loaded: Load) -> None:
+async def test_a_yaml_graph_runs(loaded: Load) -> None:
     graph = loaded(TRIAGE)
     benign = await testing.run(graph, {"record_id": "ok-1"})
     asked = await testing.run(graph, {"record_id": "R-7"}, answers={"human_gate": None})
@@ -92,7 +92,7 @@ A, B, C = (f'{{id: {name}, kind: "triage_nodes:nothing"}}' for name in "abc")
 # The whole
 
 
-def test_without_edges_the_order_is_the_way_and_finally_nodes_stand_aside(loaded: Load) -> None:
+def test_nodes_without_edges_run_in_their_order(loaded: Load) -> None:
     spec = nodes_only(loaded, A, B, C, finally_="[b]")
 
     assert [edge.key for edge in spec.edges] == ["START>a", "a>c"]
@@ -264,7 +264,7 @@ def test_a_deadline_may_go_to_a_node_and_an_answer_have_a_schema(loaded: Load) -
 # What people are asked besides
 
 
-def test_where_a_person_looks_at_the_values_can_be_written(loaded: Load) -> None:
+def test_breakpoints_can_be_written_in_yaml(loaded: Load) -> None:
     spec = nodes_only(
         loaded, A, B, C, interrupt_before="'*'", interrupt_after="[b]", on_error="interrupt"
     )

@@ -144,7 +144,7 @@ def test_a_payload_has_the_name_that_stargraph_gives_it_too() -> None:
     assert [question.payload for question in graph.build().questions] == [{"a": 1}]
 
 
-def test_what_an_author_changes_afterwards_changes_no_rule() -> None:
+def test_later_changes_of_a_condition_do_not_reach_the_rule() -> None:
     graph, when = shop(), {"node": "price", "amount": 1}
     graph.rule("r", when=when, then=[{"kind": "halt"}])
     when["amount"] = 2

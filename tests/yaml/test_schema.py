@@ -99,18 +99,18 @@ def free(place: tuple[str | int, ...]) -> bool:
 PLACES = list(forms(read(FULL)))
 
 
-def test_what_is_published_is_what_the_models_say() -> None:
+def test_the_published_schema_equals_the_models() -> None:
     assert published() == PUBLISHED, (
         "write abeyance/yaml-schema.json anew, with what abeyance.yaml.schema.published() returns"
     )
 
 
-def test_it_is_a_json_schema() -> None:
+def test_the_published_schema_is_a_json_schema() -> None:
     assert jsonschema_rs.meta.is_valid(json.loads(PUBLISHED))
 
 
 @pytest.mark.parametrize("text", [FULL, SMALL])
-def test_what_the_loader_accepts_fits_the_schema(loaded: Load, text: str) -> None:
+def test_accepted_files_fit_the_published_schema(loaded: Load, text: str) -> None:
     loaded(text)
 
     assert [error.message for error in SCHEMA.iter_errors(read(text))] == []

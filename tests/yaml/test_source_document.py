@@ -27,7 +27,7 @@ rules:
 """
 
 
-async def test_it_asks_one_question_and_completes_with_the_answer(loaded: Load) -> None:
+async def test_the_source_document_asks_one_question_and_completes(loaded: Load) -> None:
     run = testing.InMemoryRun(loaded(DOCUMENT), {"record_id": "R-7"})
     await run.start()
 
@@ -53,13 +53,13 @@ async def test_it_asks_one_question_and_completes_with_the_answer(loaded: Load) 
     ]
 
 
-async def test_it_halts_when_nobody_has_answered_in_time(loaded: Load) -> None:
+async def test_the_source_document_halts_at_its_timeout(loaded: Load) -> None:
     ended = await testing.run(loaded(DOCUMENT), {"record_id": "R-7"})
 
     assert (ended.status, ended.reason) == ("halted", "interrupt-timeout")
 
 
-def test_it_is_named_after_its_file_and_its_state_is_open(loaded: Load) -> None:
+def test_the_source_document_is_named_after_its_file(loaded: Load) -> None:
     spec = loaded(DOCUMENT).build()
 
     assert (spec.name, spec.open_values, spec.rules) == ("triage", True, ())
