@@ -50,8 +50,8 @@ UNVOUCHED: Final = timedelta(hours=24)
 
 
 def without_equal_arguments(interrupt: Interrupt, answer: Json) -> Json:
-    """Return the answer to a question as its code reads it. Arguments that are those asked about are no
-    edit: left out, unless votes have revised what was asked about. So is what is to be remembered.
+    """Return the answer to a question as its code reads it: without `remember`, and without arguments
+    equal to those asked about, which are not an edit unless votes have revised the question.
     """
     if interrupt.kind != "approval":
         return answer
@@ -225,8 +225,8 @@ def asks_to_remember(entry: Interrupt, answer: Json) -> bool:
 
 
 def _asks_in_vain(entry: Interrupt, answer: Json) -> bool:
-    """Return whether an answer to a question of another kind says that it is to be remembered. A field of
-    the author's may have that name.
+    """Return whether an answer to a question of another kind asks to be remembered. The author's schema
+    may have a field of that name.
     """
     match answer:
         case {"approved": True, "remember": {"for": _, "where": _}} if entry.kind != "approval":

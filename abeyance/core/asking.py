@@ -305,8 +305,8 @@ def drop_breakpoint_answer(visit: Visit, stage: Literal["before", "after"]) -> N
 
 
 def refuse_changes(state: RunState, event: events.Responded) -> None:
-    """Refuse an answer that does more than let the run go on, from whom may not do that; and an edit of
-    what only the start sets, or of values that have changed since.
+    """Refuse an answer that does more than let the run go on, if its principal may not do that. Also
+    refuse an edit of fields that only the start sets, or of values that have changed since.
     """
     edited: set[str] = set()
     for id_, answer in event.taken.items():

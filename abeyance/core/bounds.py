@@ -100,7 +100,7 @@ class Amounts:
                 yield name, amount
 
     def raised_to(self, other: Amounts) -> Amounts:
-        """Return the larger of each limit. One that only `other` has is none."""
+        """Return the larger of each limit. A limit that only `other` has is left out."""
         raised: dict[str, Any] = {
             name: max(amount, getattr(other, name) or 0) for name, amount in self.set()
         }

@@ -211,9 +211,9 @@ def release(step: Step, event: events.Released) -> None:
 
 
 def reassign(step: Step, event: events.Reassigned) -> None:
-    """Replace whom a question is for, and who votes on it if that was asked for. Its claim ends.
+    """Replace the assignees of a question, and on request its voters. Its claim ends.
 
-    With its votes, the votes of people who are not named any more are dropped.
+    New voters drop the votes of people who are not named any more.
     """
     entry = step.run.ledger.open[event.interrupt_id]
     terms = replace(entry.effective_terms, assignees=event.to)

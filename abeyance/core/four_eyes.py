@@ -94,7 +94,7 @@ def _is_known(state: RunState, visit: Visit, name: str) -> bool:
 
 
 def remember(step: Step, visit: Visit, interrupt: Interrupt, vote: Vote) -> None:
-    """Record who answered a question, and whom that bars from other open ones."""
+    """Record who answered a question, and bar them from the open questions that say so."""
     by, on_behalf_of = vote.by, vote.on_behalf_of
     named = () if by == TIMEOUT else (by, on_behalf_of)
     people = tuple(dict.fromkeys(filter(None, (*named, *_voters(interrupt)))))
@@ -106,7 +106,9 @@ def remember(step: Step, visit: Visit, interrupt: Interrupt, vote: Vote) -> None
 
 
 def bar(step: Step, name: str) -> None:
-    """Update whom the question of a name bars from other open ones, after an answer or a vote on it."""
+    """Update the people whom the question with a name bars from other open ones, after an answer or a
+    vote.
+    """
     for found in step.run.ledger.open.found(BARRING, name):
         visit = step.run.visits[found.visit]
         now_barred = barred(step.run, visit, found.terms, found)
@@ -151,7 +153,9 @@ def gather(
 
 
 def warnings(state: RunState, entry: Interrupt) -> list[str]:
-    """Return which rules of an open question nobody can fulfil, or have no effect so far."""
+    """Return warnings about rules of an open question that nobody can fulfil, or that have no effect so
+    far.
+    """
     terms = entry.terms
     if terms is None:
         return []

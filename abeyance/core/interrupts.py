@@ -115,7 +115,7 @@ def ask(
     prompt = question.prompt
     if asked.misfit is not None:
         prompt = f"{prompt} (Asked again, because the answer does not fit: {asked.misfit})"
-        # It is text, as a value is.
+        # The added words are text, like a value.
         asked = replace(
             asked, prompt_values=(*asked.prompt_values, (len(question.prompt), len(prompt)))
         )
@@ -179,7 +179,7 @@ def _address(visit: Visit, asked: Asked) -> str:
 
 
 def void_before(step: Step, visit: Visit, asked: Asked) -> None:
-    """Note that the latest answer to a question counts no more, because its code asks it again."""
+    """Note that the latest answer to a question no longer counts, because its code asks it again."""
     mark_asked_again(step, _latest_id(step.run, visit, asked))
     tell_asked_again(
         step, _address(visit, asked), node=visit.node, before=visit.address, misfit=asked.misfit
@@ -201,7 +201,7 @@ def tell_asked_again(
 
 
 def mark_asked_again(step: Step, id_: str) -> None:
-    """Note that the answer to a question counts no more, because it is asked again, unless the run has
+    """Note that the answer to a question no longer counts, because it is asked again, unless the run has
     forgotten it.
     """
     book = step.run.ledger.settled
@@ -215,9 +215,9 @@ def update_open(
     asked: Asked,
     fields: Mapping[str, str] | None = None,
 ) -> None:
-    """Update what an open interrupt shows, and whom its terms bar. It keeps its id and deadline, and an
-    answer to what was shown before is refused as `stale`: votes on it count no more, and bar nobody, and
-    a held yes does not either.
+    """Update the content of an open interrupt, and the people whom its terms bar. It keeps its id and
+    deadline. Answers to the earlier content are refused as `stale`; votes and a held yes no longer count,
+    and bar nobody.
     """
     question = asked.question
     terms = _terms_now(interrupt, question.terms)

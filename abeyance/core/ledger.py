@@ -77,7 +77,9 @@ class Vote:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """A question is kept for who claimed it, and for whom they stood in, until `until`."""
+    """A claim keeps a question until `until` for the person who made it, and for the person they stand in
+    for.
+    """
 
     by: str
     on_behalf_of: str | None = None
@@ -86,7 +88,7 @@ class Claim:
 
     @property
     def people(self) -> frozenset[str]:
-        """For whom the question is kept."""
+        """The people for whom the question is kept."""
         return frozenset({self.by, self.on_behalf_of or self.by})
 
 
@@ -268,8 +270,9 @@ def interrupt_id(
 ) -> str:
     """Return `<run_id>.<16 hex>`: the same question in the same place has the same id in every replay.
 
-    The kind separates what is asked about a visit from what its code asks under the same name. The salt
-    separates it from what an earlier run of this id asked, so that an old answer is none to this.
+    The kind separates questions about a visit from those that its code asks under the same name. The salt
+    separates it from the questions of an earlier run with this id, so that an old answer does not answer
+    it.
     """
     own = [] if KINDS[kind].asked_by == "author" else [kind]
     salted = [{"salt": salt}] if salt else []

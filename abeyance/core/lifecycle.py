@@ -45,7 +45,9 @@ CANNOT_REPLAY_REMEDY: Final = (
 
 
 def refuse_pause_target(state: RunState, event: Paused, node: str) -> None:
-    """Refuse a pause whose deadline would lead the run to a node, where or from whom it may not."""
+    """Refuse a pause whose deadline leads to a node, if the run cannot go there or the actor may not
+    decide that.
+    """
     if state.ending is None:
         principal = Principal(subject=event.actor, capabilities=event.capabilities)
         policy.demand(state, principal, f"lead the run to {node!r}")
