@@ -123,8 +123,8 @@ def approver(state: RunState, visit: Visit) -> dict[str, Json]:
         name = key.removeprefix(_APPROVALS)
         if name != key and (found := four_eyes.answered_by(state, visit, name)) is not None:
             who = next(_revisers(found, answer), found)
-            named = {"by": who.by, "on_behalf_of": who.on_behalf_of}
-            return {name: who for name, who in named.items() if who is not None}
+            people = {"by": who.by, "on_behalf_of": who.on_behalf_of}
+            return {role: person for role, person in people.items() if person is not None}
     return {}
 
 
@@ -307,9 +307,12 @@ def bytes_of(same: Mapping[str, Json]) -> int:
 
 
 def _shared(entry: Interrupt) -> dict[str, Json]:
-    allowed = entry.remember
-    assert allowed is not None  # noqa: S101 it is rememberable
-    return {name: entry.reason["arguments"][name] for name in allowed.same}
+    return {name: entry.reason["arguments"][name] for name in _allowed(entry).same}
+
+
+def _allowed(entry: Interrupt) -> Remember:
+    assert entry.remember is not None  # noqa: S101 only approvals with it are remembered
+    return entry.remember
 
 
 def refuse_too_wide(entry: Interrupt, answer: Json, event: Responded) -> None:
@@ -318,8 +321,7 @@ def refuse_too_wide(entry: Interrupt, answer: Json, event: Responded) -> None:
     """
     if not asks_to_remember(entry, answer):
         return
-    allowed, wanted = entry.remember, answer["remember"]
-    assert allowed is not None  # noqa: S101 it is rememberable
+    allowed, wanted = _allowed(entry), answer["remember"]
     capability = entry.requested_capability
     why = None
     if event.lasts[entry.id] > allowed.most:
@@ -360,8 +362,7 @@ def remember(step: Step, entry: Interrupt, answer: Json, event: Responded) -> No
 
 
 def _made(step: Step, entry: Interrupt, wanted: Mapping[str, Json], event: Responded) -> Grant:
-    allowed = entry.remember
-    assert allowed is not None  # noqa: S101 it is rememberable
+    allowed = _allowed(entry)
     until = step.after(event.lasts[entry.id])
     if event.vouched_until is not None:
         until = min(until, event.vouched_until)

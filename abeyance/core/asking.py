@@ -437,20 +437,16 @@ def _rewrites(graph: GraphSpec) -> bool:
 
 
 def _error_schema(graph: GraphSpec, *, is_item: bool) -> Json:
-    if is_item:
-        return {
-            "type": "object",
-            "properties": {"action": {"enum": ["retry", "skip", "fail"]}},
-            "required": ["action"],
-            "additionalProperties": False,
-        }
-    patch, definitions = _fields_schema(graph)
+    properties: dict[str, Json] = {"action": {"enum": ["retry", "skip", "fail"]}}
     schema: dict[str, Json] = {
         "type": "object",
-        "properties": {"action": {"enum": ["retry", "skip", "fail"]}, "patch": patch},
+        "properties": properties,
         "required": ["action"],
         "additionalProperties": False,
-        "if": {"properties": {"action": {"enum": ["retry", "fail"]}}},
-        "then": {"properties": {"patch": False}},
     }
+    if is_item:
+        return schema
+    properties["patch"], definitions = _fields_schema(graph)
+    schema["if"] = {"properties": {"action": {"enum": ["retry", "fail"]}}}
+    schema["then"] = {"properties": {"patch": False}}
     return {**schema, "$defs": definitions} if definitions else schema

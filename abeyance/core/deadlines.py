@@ -31,12 +31,12 @@ def moment(start: datetime, span: Span, calendar: Calendar | None = None) -> dat
     """
     if not isinstance(span, BusinessTime):
         return start + timedelta(seconds=max(-FARTHEST, min(FARTHEST, span)))
+    if span.amount == 0:
+        return start
     calendar = calendar or _EVERY_DAY
     # UTC needs no data about zones, which a small image does not have.
     zone = UTC if calendar.timezone == "UTC" else ZoneInfo(calendar.timezone)
     local = start.astimezone(zone)
-    if span.amount == 0:
-        return start
     if span.unit == "bd":
         following = _working_days(local.date(), span.amount, calendar, inclusive=False)
         day = next(islice(following, abs(span.amount) - 1, None))
