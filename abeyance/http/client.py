@@ -95,10 +95,10 @@ class HttpClient:
         follow: bool = True,
         on_gap: Callable[[], None] = lambda: None,
     ) -> AsyncGenerator[StreamEvent, None]:
-        """Yield the events of all runs after the one with the id `after`, as `Client.events` does.
+        """Yield the events of all runs after the event with the id `after`, as `Client.events` does.
 
-        With `follow` also new ones, without end. An interrupted stream is reopened, after a call of
-        `on_gap`. Requires `runs:read`.
+        With `follow` also yield new events, without end. The client calls `on_gap` before it reopens
+        an interrupted stream. Requires `runs:read`.
         """
         query = _query(check_page(lists.StreamPage, filters or EventFilter()))
         read = past(self.api, "", after, query)
@@ -153,7 +153,7 @@ class HttpRuns:
         wait: float = 0.0,
         until: frozenset[str] = frozenset(),
     ) -> Started:
-        """Start a run of a graph, or of the graph of that name, as `Client.runs.start` does.
+        """Start a run of a graph, given as an object or by its name, as `Client.runs.start` does.
 
         Requires `runs:start`, and `runs:start-for` for `on_behalf_of`. With a `key` and without a
         `run_id` the id is derived from the key.
@@ -183,7 +183,7 @@ class HttpRuns:
         query = waiting(until, wait) if wait else {}
         status, response = await self.api.post_for_status("/runs", body, key=key, **query)
         is_new = status == _CREATED
-        # Without `runs:read` there is no view.
+        # Without `runs:read` the response has no view.
         is_shown = (is_new or wait) and "graph" in response
         view = RunView.model_validate(response) if is_shown else None
         if wait and view is not None and not view.is_awaited(until):
@@ -206,7 +206,7 @@ class HttpRuns:
     async def page(
         self, filters: RunFilter | None = None, *, cursor: str | None = None, limit: int = 50
     ) -> Page[RunView]:
-        """Return a page as `list` does, and how many runs there are in all."""
+        """Return a page as `list` does, and the number of all runs that match."""
         filters = filters or RunFilter()
         query = _query(check_page(lists.RunsPage, filters, cursor=cursor, limit=limit))
         page = await self.api.get("/runs", **query)
@@ -230,7 +230,7 @@ class HttpInbox:
     async def page(
         self, filters: InboxFilter | None = None, *, cursor: str | None = None, limit: int = 50
     ) -> Page[InterruptView]:
-        """Return a page as `list` does, and how many interrupts there are in all."""
+        """Return a page as `list` does, and the number of all interrupts that match."""
         filters = filters or InboxFilter()
         query = _query(check_page(lists.InboxPage, filters, cursor=cursor, limit=limit))
         if filters.mine is not None:
@@ -264,12 +264,12 @@ class HttpDelegations:
         return DelegationView.model_validate(made)
 
     async def list(self) -> list[DelegationView]:
-        """Return those that the caller made or may use; with `admin`, all."""
+        """Return the delegations that the caller made or may use; with `admin`, all."""
         page = await self.api.get("/delegations")
         return [DelegationView.model_validate(each) for each in page["items"]]
 
     async def delete(self, id: str) -> DelegationView:  # noqa: A002
-        """Delete a delegation, and return it: by who made it, or with `admin`."""
+        """Delete and return a delegation that the caller made; with `admin`, anybody's."""
         if _ID.fullmatch(checked_text(id, "/id")) is None:
             raise unknown_delegation(id)
         deleted = await self.api.delete(f"/delegations/{id}")
@@ -283,15 +283,15 @@ class HttpGrants:
     api: Connection
 
     async def list(self, *, status: Literal["standing", "all"] = "standing") -> list[GrantView]:
-        """Return those that the caller made, oldest first; with `runs:control` or `admin`, anybody's.
+        """Return the caller's grants, oldest first; with `runs:control` or `admin`, everybody's.
 
-        With the `status` all also those that are used up, expired or revoked: the newest 500.
+        The `status` all includes the grants that are used up, expired or revoked: the newest 500.
         """
         page = await self.api.get("/grants", status=status)
         return [GrantView.model_validate(each) for each in page["items"]]
 
     async def revoke(self, id: str) -> GrantView:  # noqa: A002
-        """Revoke a grant, and return it: by who made it, or with `runs:control`."""
+        """Revoke and return a grant that the caller made; with `runs:control`, anybody's."""
         if _ID.fullmatch(checked_text(id, "/id")) is None:
             raise unknown_grant(id)
         return GrantView.model_validate(await self.api.delete(f"/grants/{id}"))
@@ -340,7 +340,7 @@ def _query(page: wire.Request) -> dict[str, Any]:
 
 
 def _limits(limits: Limits | Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return those limits that differ from the defaults: a service sets some of them alone."""
+    """Return the limits that differ from the defaults: some fields can only be set by the service."""
     if not isinstance(limits, Limits):
         return checked_mapping(limits or {}, "/limits")
     usual = asdict(Limits())

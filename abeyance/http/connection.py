@@ -35,7 +35,7 @@ _RENAMED: Final = {"interrupt_status": "status"}
 class ApiProblem(AbeyanceError):
     """The API responded with a problem document whose code is not one of Abeyance's.
 
-    Its text has the code, the detail, and one line of errors.
+    The text of the exception has the code, the detail, and one line of errors.
     """
 
     def __init__(self, text: str, problem: Mapping[str, Any]) -> None:
@@ -82,7 +82,7 @@ class Connection:
             )
         address = httpx.URL(url)
         is_local = is_loopback(address.host)
-        # Certificates take long to load, and no connection to this API needs one.
+        # Certificates take long to load, and plain http to this machine needs none.
         is_plain = is_local and address.scheme == "http"
         self._http = httpx.AsyncClient(
             headers=[
@@ -147,8 +147,8 @@ class Connection:
         return (await self.content(path, "text/plain")).decode()
 
     async def content(self, path: str, media_type: str = "") -> bytes:
-        """Send a GET request, and return the body of the response as it is, of any type unless one is
-        given. Raises as `get`.
+        """Send a GET request, and return the unchanged body of the response, which may have any type
+        unless `media_type` names one. Raises as `get`.
         """
         accepted = {"Accept": media_type or "*/*"}
         with self._reached():
@@ -210,7 +210,7 @@ class Connection:
             ) from error
 
     def _check(self, response: httpx.Response, expected: str, *, is_expected: bool) -> None:
-        """Raise the error of a response, if it has one, or if it is not from an Abeyance API."""
+        """Raise the error that a response reports, or one for a response that no Abeyance API sent."""
         if response.is_success and is_expected:
             return
         problem = _json(response) if response.is_error else None
@@ -263,11 +263,11 @@ def _is_of_another_protocol(error: httpx.RequestError) -> bool:
     """Return whether a server answered, but not with HTTP, or not with TLS that this client accepts."""
     cause: BaseException | None = error
     while cause is not None:
-        # A server that stops ends a handshake early.
+        # A server that is stopping cuts off handshakes too.
         if isinstance(cause, ssl.SSLError) and not isinstance(cause, ssl.SSLEOFError):
             return True
         cause = cause.__cause__ or cause.__context__
-    # A response that is cut off has the same class.
+    # A response that was cut off raises the same class of error.
     return isinstance(error, httpx.RemoteProtocolError) and str(error).startswith("illegal ")
 
 

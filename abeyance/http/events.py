@@ -1,4 +1,4 @@
-"""Read the events of a run, or of all, over HTTP: past ones, and new ones as they happen.
+"""Read the events of one run or of all runs over HTTP: past events, and new ones as they happen.
 
 An interrupted stream is reopened after the last event, so that no event is lost or repeated. After about
 half a minute of failed attempts the error is raised; any line of the stream resets the count.
@@ -32,14 +32,14 @@ async def past(
 ) -> AsyncGenerator[EventJson, None]:
     """Yield the past events of the run at `path`, in order, after the event with the id `after`.
 
-    Without a path they are those of all runs that the `query` selects. Raises as `Connection.get`.
+    An empty path means the events of all runs that the `query` selects. Raises as `Connection.get`.
     """
     _check_cursor(path, after)
     while True:
         items, following = await _page(api, path, after, **query)
         for event in items:
             yield event
-        # A page may be empty because the events that were read for it were others.
+        # A page may be empty because the filter left out all events that the API read for it.
         if following in (None, after):
             return
         after = following
@@ -54,10 +54,10 @@ async def follow(
     on_gap: Callable[[], None],
     on_delta: Callable[[EventJson], None] | None = None,
 ) -> AsyncGenerator[EventJson, None]:
-    """Yield past events as `past`, and then new ones: until the run ends, or without end for all runs.
+    """Yield past events as `past` does, then new ones: until the run ends, or without end for all runs.
 
     `on_gap` is called before an interrupted stream is reopened, and `on_delta` with each `model.delta` of
-    a run: what a model says while it speaks. Raises as `Connection.get`: at once on the first attempt,
+    a run: the text of a model while it speaks. Raises as `Connection.get`: at once on the first attempt,
     later after the last one.
     """
     _check_cursor(path, after)
@@ -76,7 +76,7 @@ async def follow(
                     elif event is not None:
                         yield event
                         after = event["id"]
-                        # The run goes on after its end if it was retried.
+                        # A run that was retried goes on after such an event.
                         is_end = path and event["type"] in TERMINAL_EVENTS
                         if is_end and await _is_last(api, path, after):
                             return

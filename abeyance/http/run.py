@@ -48,8 +48,8 @@ def _receipts(reply: Any) -> list[Receipt]:
 
 
 class _Call(NamedTuple):
-    """How a command is sent: to which path of its run or its question, which of its fields, because the
-    rest is the server's, and what is made of the reply.
+    """The HTTP request of a command: its method, its path below the run or the question, the model of
+    the fields to send (the server sets the others), and the function that converts the reply.
     """
 
     method: Literal["PATCH", "POST"]
@@ -73,11 +73,11 @@ CALLS: Final[Mapping[type[commands.Command], _Call]] = {
     commands.RetryBody: _Call("POST", "/retry", commands.RetryBody),
     commands.RewindBody: _Call("POST", "/rewind", commands.RewindBody, Rewind.model_validate),
 }
-"""How each command is sent."""
+"""The HTTP request of each command."""
 
 
 def waiting(until: frozenset[str], seconds: float) -> dict[str, str]:
-    """Return the query of a request that waits, for one long poll at most."""
+    """Return the query of a request that waits for at most one long poll."""
     query = {"until": ",".join(sorted(until))} if until else {}
     return {**query, "wait": f"{min(max(seconds, 0.0), _LONGEST_WAIT):.3f}"}
 
@@ -87,8 +87,8 @@ class HttpRun(RunHandle):
 
     Reading requires `runs:read`, as does `edit_values` without a version. `respond` and `claim` require
     `runs:respond` and the capability of the question; `release`, `reassign` and `take_back` require
-    `runs:respond` or `runs:control`; messages `runs:steer`; all other methods `runs:control`, and
-    `migrate` also what a change of course requires.
+    `runs:respond` or `runs:control`; messages `runs:steer`; all other methods `runs:control`. Methods
+    that change the course of the run also require every capability in its `guarded_by`.
     """
 
     def __init__(self, api: Connection, run_id: str) -> None:
@@ -132,8 +132,8 @@ class HttpRun(RunHandle):
         follow: bool = True,
         on_gap: Callable[[], None] = lambda: None,
     ) -> AsyncGenerator[Event, None]:
-        """Yield the events as `RunHandle.events`. An interrupted stream is reopened, after a call of
-        `on_gap`.
+        """Yield the events as `RunHandle.events` does. The handle calls `on_gap` before it reopens an
+        interrupted stream.
         """
         read = past(self._api, self._path, after)
         if follow:

@@ -33,7 +33,7 @@ from abeyance.yaml import source
 from abeyance.yaml.source import Faults, Place
 
 _SHORTEST_KEY: Final = 32
-"""In bytes: a key of HS256 has at least as many as its hash."""
+"""In bytes: a key for HS256 must be at least as long as the hash."""
 _SHORTEST_SECRET: Final = 24
 """In bytes, as Standard Webhooks asks for."""
 _VARIABLE: Final = r"[A-Za-z_][A-Za-z0-9_]*"
@@ -81,7 +81,7 @@ def _base(value: str) -> str:
 
 
 Variable: TypeAlias = Annotated[str, Written(_VARIABLE, "the name of a variable")]
-"""The name of an environment variable, which has a secret."""
+"""The name of an environment variable that holds a secret."""
 Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=1_000)]
 Address: TypeAlias = Annotated[str, Written(r"[^\s@,]+@[^\s@,]+", "an address of mail")]
 Url: TypeAlias = Annotated[str, AfterValidator(_url)]
@@ -94,14 +94,14 @@ Patterns: TypeAlias = Annotated[list[Name], BeforeValidator(_listed), Field(min_
 
 
 class Links(Form):
-    """`base` is where people reach the API; the variable `key_env` has the key of personal links."""
+    """`base` is the API's address for people; the variable `key_env` holds the key of personal links."""
 
     base: Annotated[str, AfterValidator(_url), AfterValidator(_base)]
     key_env: Variable | None = None
 
 
 class Mail(Form):
-    """Mail is sent by the server of `url_env`, from `sender`."""
+    """The mail server, whose URL is in the variable `url_env`, and the `sender` of all mail."""
 
     url_env: Variable
     sender: Address = Field(alias="from")
@@ -128,7 +128,7 @@ class Person(Form):
 
 
 class Webhook(Form):
-    """Post to an address. `allow_private` is needed for one that is not on the public internet."""
+    """Post to an address. One that is not on the public internet needs `allow_private`."""
 
     webhook: Url
     secret_env: Variable
@@ -137,27 +137,27 @@ class Webhook(Form):
 
 
 class Apprise(Form):
-    """Send by apprise, to its URL or to that in a variable."""
+    """Send by apprise, to a URL in the file or in an environment variable."""
 
     apprise: Name | None = None
     apprise_env: Variable | None = None
 
 
 class Assignees(Form):
-    """Send to each of those who are asked, with the link of everybody or one of their own."""
+    """Send to everybody who is asked, with the link to the inbox or a personal link."""
 
     assignees: Literal["mail", "apprise"]
     link: Literal["inbox", "personal"] = "inbox"
 
 
 class InSlack(Form):
-    """Post in Slack, in a channel or to each of those who are asked. `abeyance slack` does that."""
+    """Post in Slack, in a channel or to everybody who is asked. `abeyance slack` does this."""
 
     slack: Annotated[str, Written(_IN_SLACK, "a channel (#refunds, or its id), or assignees")]
 
     @property
     def is_for_assignees(self) -> bool:
-        """Whether those who are asked get a message of their own."""
+        """Whether everybody who is asked gets their own message."""
         return self.slack == _ASKED_IN_SLACK
 
 
@@ -199,7 +199,7 @@ class Rule(Form):
 
     @property
     def is_delivered(self) -> bool:
-        """Whether a worker delivers it to somebody."""
+        """Whether workers deliver notices by this rule: `abeyance slack` posts those in Slack."""
         return any(not isinstance(target, InSlack) for target in self.to)
 
 
@@ -213,11 +213,11 @@ class Notifications(Form):
 
     @property
     def is_delivered(self) -> bool:
-        """Whether workers deliver to somebody. A file without rules is written for some to come."""
+        """Whether workers deliver notices. A file without rules counts: rules may be added later."""
         return not self.rules or any(rule.is_delivered for rule in self.rules)
 
     def events_of(self, graph: str) -> tuple[str, ...]:
-        """Return patterns of the events of runs of a graph that workers deliver by some rule."""
+        """Return the patterns of events for which workers deliver notices about runs of a graph."""
         found = (
             event
             for rule in self.rules
@@ -228,12 +228,12 @@ class Notifications(Form):
         return tuple(dict.fromkeys(found))
 
     def members(self, name: str) -> list[str]:
-        """Return the people of a group, by its name with `group:`."""
+        """Return the names of the people in a group, which is given as `group:<name>`."""
         group = name.removeprefix(GROUP)
         return [each for each, person in self.people.items() if group in person.groups]
 
     def principal(self, name: str) -> Principal:
-        """Return a person of the file as who answers by a personal link. Raises KeyError."""
+        """Return the principal of a person who answers by a link or in Slack. Raises KeyError."""
         person = self.people[name]
         return Principal(
             subject=name, capabilities=tuple(person.capabilities), groups=tuple(person.groups)
@@ -268,9 +268,9 @@ def unreachable_links(file: Notifications | None, settings: Settings) -> str | N
 
 
 def load_notifications(settings: Settings, *, delivers: bool = True) -> Notifications | None:
-    """Return the rules that the settings name; None if they name no file.
+    """Load the file of rules that the settings name; return None if they name no file.
 
-    Who `delivers`, a worker, needs every variable that the file names; others need the key of links.
+    A worker `delivers`, and needs every variable in the file; other processes need the key of links.
     Raises SettingsError with all faults, each with its line.
     """
     path = settings.notifications
@@ -402,9 +402,7 @@ def _secret_faults(place: Place, name: str) -> Iterator[_Fault]:
 
 
 def is_secret(text: str) -> bool:
-    """Return whether a text is the secret of a webhook: base64, with or without `whsec_`, and not too
-    short.
-    """
+    """Return whether a text is a webhook secret: 24 bytes or more in base64, perhaps after `whsec_`."""
     bare = text.removeprefix("whsec_")
     try:
         secret = b64decode(bare + "=" * (-len(bare) % 4), validate=True)

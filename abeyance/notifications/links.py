@@ -1,4 +1,4 @@
-"""Links to questions: that of the inbox, and personal ones, which one person can answer by."""
+"""Personal links to questions: by each, one person can answer one question."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PATH: Final = "/links"
 """The path at which the API serves personal links."""
 
 _LASTS: Final = timedelta(days=7)
-"""How long a personal link to a question without a deadline is valid."""
+"""The validity of a personal link to a question without a deadline."""
 _ALGORITHM: Final = "HS256"
 _AUDIENCE: Final = "abeyance-link"
 _CLAIMS: Final = ("aud", "iat", "sub", "question", "digest")
@@ -32,7 +32,7 @@ class PersonalLink:
 
     @classmethod
     def of(cls, question: Mapping[str, Any], person: str, *, now: datetime) -> Self:
-        """Return the link for a person to an open question, by its view as JSON."""
+        """Return the link of a person to an open question, which is given by its view as JSON."""
         return cls(
             question=str(question["id"]),
             person=person,
@@ -42,7 +42,7 @@ class PersonalLink:
 
     @classmethod
     def read(cls, token: str, key: bytes) -> Self:
-        """Return the link of a token. Raises `link_expired` if it is foreign or changed."""
+        """Return the link that a token holds. Raises `link_expired` for a foreign or altered token."""
         import jwt  # noqa: PLC0415 it loads cryptography
 
         try:
@@ -91,7 +91,7 @@ def link_expired(why: str) -> Refusal:
 
 
 def key_of(file: Notifications) -> bytes | None:
-    """Return the key of personal links; None if there are none."""
+    """Return the key that signs personal links; None if the file or the environment has none."""
     if file.links is None or file.links.key_env is None:
         return None
     return os.environ.get(file.links.key_env, "").encode() or None

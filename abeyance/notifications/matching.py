@@ -25,11 +25,11 @@ from abeyance.notifications.config import (
 from abeyance.notifications.moments import Moment, Receiver, Receivers, matches, wants
 
 MOST: int = 500
-"""Receivers of one moment; further ones are not notified."""
+"""The most receivers of one moment; further ones are not notified."""
 
 
 def fits(when: When, moment: Moment) -> bool:
-    """Return whether a moment is one that a rule is about."""
+    """Return whether a moment fits the condition of a rule."""
     return (
         wants(when.event, moment.event)
         and (when.graph is None or any(matches(each, moment.graph) for each in when.graph))
@@ -64,13 +64,13 @@ def receivers(file: Notifications, moment: Moment) -> Receivers:
 
 
 def target_of(file: Notifications, receiver: Receiver) -> Target | None:
-    """Return the part of the file that says how a receiver is reached; None if it has changed."""
+    """Return the target in the file that reaches a receiver; None if the file no longer has it."""
     targets = (target for rule in file.rules for target in rule.to)
     return next((target for target in targets if _id_of(target) == receiver.target), None)
 
 
 def asked_of(interrupt: Mapping[str, Any], now: datetime) -> list[str]:
-    """Return for whom a question is, by its view: its assignees, and those whom it has escalated to."""
+    """Return everybody whom a question asks: its assignees, and those whom it has escalated to."""
     escalated_to = [
         name
         for each in interrupt.get("escalations") or ()

@@ -1,8 +1,8 @@
 """Moments: the events of a run that somebody may be notified of.
 
-A run cannot see the file of rules, because the file may change between two replays. It gets patterns of
-event types from who starts it, and with the report of each visit; the rest of a rule is for the worker
-that announces the moment.
+A run cannot read the file of rules, because the file may change between two replays. The client that
+starts the run and the report of each visit give it patterns of event types. The worker that announces a
+moment applies the rest of each rule.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ EVENTS: Final = (
     "run.retried",
     *ENDS,
 )
-"""The types of events that rules may name; `user.<name>` is one too."""
+"""The types of events that rules may name, beside `user.<name>`."""
 ABOUT_A_QUESTION: Final = "interrupt."
-"""How the types of events about a question begin."""
+"""The prefix of the types of events about a question."""
 OWN: Final = "user."
-"""How the types of an author's own events begin."""
+"""The prefix of the types of an author's own events."""
 
 _OPENED: Final = "interrupt.opened"
 _LARGEST: Final = 100_000
-"""In bytes: a larger question is sent without what belongs to it."""
+"""In bytes: a larger question is sent without its bulky fields, and larger data is left out."""
 
 
 class Moment(wire.Record):
-    """An event of a run, with what a rule looks at and what a receiver reads.
+    """An event of a run, with the facts that rules match and receivers read.
 
-    `key` tells it from the other moments of an execution of the run. `interrupt` is the question that it
-    is about, as callers see it, without its answer.
+    `key` is unique among the moments of one execution of the run. `interrupt` is the question of the
+    event, as callers see it, without its answer.
     """
 
     key: str
@@ -79,7 +79,7 @@ class Moment(wire.Record):
         }
 
     def workflow_id(self, execution: str) -> str:
-        """Return the id of the notification's workflow. A repeat of the moment has the same."""
+        """Return the id of the notification's workflow, which is the same for a repeat of the moment."""
         return notification_workflow_id(self.run_id, execution, self.key)
 
 
@@ -102,7 +102,7 @@ class Receiver(wire.Record):
 
 
 class Receivers(wire.Record):
-    """The receivers of a moment, and whom it cannot reach."""
+    """The receivers of a moment, and the people and groups whom it cannot reach."""
 
     found: list[Receiver]
     unreachable: list[wire.Undelivered]
@@ -116,13 +116,13 @@ def matches(pattern: str, text: str) -> bool:
 def wants(patterns: Iterable[str], event: str) -> bool:
     """Return whether one of the patterns fits a type of event.
 
-    Nobody is notified that a notification failed: that might fail too.
+    No pattern fits `notification.failed`: a notice about it might fail too.
     """
     return event != "notification.failed" and any(matches(pattern, event) for pattern in patterns)
 
 
 def of_facts(state: RunState, start: wire.StartRun, facts: Sequence[Publish]) -> list[Moment]:
-    """Return the moments among facts that a run has published."""
+    """Return a moment for each published fact of a run that one of its patterns fits."""
     return [
         _moment(
             state,
@@ -165,7 +165,7 @@ def of_rewound(
 def of_emitted(
     state: RunState, start: wire.StartRun, address: str, emitted: Sequence[Emitted]
 ) -> list[Moment]:
-    """Return the moments among the author's own events, which the visit at `address` published."""
+    """Return the moments among the author's own events that the visit at `address` published."""
     return [
         _moment(
             state,

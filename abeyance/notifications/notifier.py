@@ -18,8 +18,8 @@ _OURS: Final = "people"
 
 
 class NotDelivered(Exception):
-    """An attempt failed. `final`: so would every further one. `retry_after`: the pause that the receiver
-    asks for.
+    """An attempt failed. `final`: every further attempt would fail too. `retry_after`: the pause that
+    the receiver asks for.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class NotDelivered(Exception):
 
 
 class Notifier(Protocol):
-    """Sends the notices of one worker. `base` is where people reach the API."""
+    """Sends the notices of one worker. `base` is the address at which people reach the API."""
 
     def __init__(self, file: Notifications, *, base: str) -> None: ...
 
@@ -41,7 +41,7 @@ class Notifier(Protocol):
 
     @staticmethod
     def understands(address: str) -> bool:
-        """Return whether it knows the service of an address of apprise, as far as it is installed."""
+        """Return whether the service of an apprise address is known; True if apprise is not installed."""
 
     async def send(self, moment: Moment, receiver: Receiver, *, notification: str) -> None:
         """Make one attempt. `notification` is the id that all attempts share. Raises NotDelivered."""
