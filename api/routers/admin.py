@@ -46,8 +46,8 @@ class ErasedRun(BaseModel):
     responses=openapi.answer("The audit.", examples.AUDIT, media_type=_NDJSON),
 )
 async def read_audit(run_id: RunId, caller: Caller, client: ClientDep) -> Response:
-    """Retrieve who did what in a run and when, what they were shown, and what they answered, as lines of
-    JSON.
+    """Retrieve the audit of a run as lines of JSON: who did what and when, what they were shown, and what
+    they answered.
 
     Each line has the hash of the line before and, if the service has a key, a signature. The last line is
     `end`, or `open` if the run has not ended. The answer to a question with a capability is only there

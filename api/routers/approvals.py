@@ -1,4 +1,4 @@
-"""The report of approvals: what was settled in a time, by whom, and what it adds up to."""
+"""The report of approvals: the questions that were settled in a time, by whom, and their sums."""
 
 from __future__ import annotations
 
@@ -75,13 +75,13 @@ def _report() -> openapi.Responses:
 async def read_approvals(
     query: Annotated[ApprovalsQuery, Query()], client: ClientDep, credentials: CredentialsDep
 ) -> Approvals | Response:
-    """List what was settled in a time, newest first: each question once, with who settled it and what
-    they were shown, and each call that an earlier approval covers.
+    """List the questions that were settled in a time, newest first, each once, with who settled it and
+    what they were shown; and each call that an earlier approval covers.
 
     The answer to a question with a capability is only there for callers who have that capability, or
-    `admin`. `partial` is true if the caller's labels hide rows, or something of a row or a sum cannot be
-    read; for CSV the header `Abeyance-Partial` says so of the first thousand rows, and `Abeyance-Sums`
-    has the sums, as JSON.
+    `admin`. `partial` is true if the caller's labels hide rows, or if a part of a row or of a sum cannot
+    be read. For CSV, the header `Abeyance-Partial` tells this for the first thousand rows, and
+    `Abeyance-Sums` has the sums, as JSON.
     """
     filters = lists.narrowed(ApprovalsFilter(reads=credentials.reads), query)
     read = partial(

@@ -184,7 +184,7 @@ async def respond_to_many(body: RespondBatch, call: CallDep) -> BatchOutcome:
 async def _run_batch(
     call: Call, selection: Selection, work: Callable[[str], Awaitable[object]]
 ) -> BatchOutcome:
-    # Without Temporal the whole call is refused.
+    # Take the client first: without Temporal the whole call is refused.
     client = call.client
 
     async def one(run_id: str) -> RunOutcome:

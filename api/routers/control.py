@@ -67,7 +67,7 @@ class Signal:
         *,
         is_end: bool = False,
     ) -> SignalResponse:
-        """Pause, resume or cancel a run, and respond as `respond`."""
+        """Pause, resume or cancel a run, and respond as `respond` does."""
         order = control_order(kind, fields_set(body), self.call.caller, self.call.key)
         since = await self.present(run_id)
         await self.call.client.run(run_id).control(order)
@@ -75,9 +75,7 @@ class Signal:
         return await self.respond(Accepted(run_id=run_id), since, about, is_end=is_end)
 
     async def present(self, run_id: str) -> int | None:
-        """Return the number of the latest event before the signal, if the caller waits for what comes of
-        it.
-        """
+        """Return the number of the latest event before the signal; None if the caller does not wait."""
         return await self.call.client.run(run_id).present() if self.wait else None
 
     async def respond(
@@ -200,13 +198,13 @@ async def edit_values(run_id: RunId, body: ValuesBody, call: CallDep) -> views.R
 async def migrate(run_id: RunId, call: CallDep, body: MigrateBody = None) -> views.Migration:
     """Move an open run to the graph that its worker has today.
 
-    Everything that the run waits for needs its place in today's graph: each visit, question and message,
-    by its name or as `map` says, and its values, with `patch`. Otherwise `cannot_migrate` lists all that
-    has none, and nothing changes. Code that is under way is such an obstacle: with `pause` the run is
-    paused until that has ended, for 45 seconds at most, migrated, and resumed unless somebody else had
-    paused it. With `dry_run` nothing changes either way, and `obstacles` lists what is in the way.
-    `versions_differ` means that this service has another version of the graph than the worker. This
-    requires every capability in the run's `guarded_by`, and a dry run only `runs:read`.
+    Each visit, question and message of the run needs a place in today's graph, by its name or as `map`
+    says, and so do the values, with `patch`. Otherwise `cannot_migrate` lists the obstacles, and nothing
+    changes. Running code is an obstacle too: with `pause` the service pauses the run until that code has
+    ended, for 45 seconds at most, migrates it, and resumes it unless somebody else had paused it. With
+    `dry_run` nothing changes in any case, and `obstacles` lists the obstacles. `versions_differ` means
+    that this service has another version of the graph than the worker. This requires every capability in
+    the run's `guarded_by`, and a dry run only `runs:read`.
     """
     if body is not None and body.dry_run:
         require(call.caller, policy.READ)
@@ -230,8 +228,8 @@ async def retry(run_id: RunId, call: CallDep, body: RetryBody = None) -> views.R
 
     Finished visits, answers and messages are kept, and open questions are open again. With `graph: today`
     the run moves to today's graph, as by a migration. A patch, and today's graph, require every
-    capability in the run's `guarded_by`; the repeat of exactly what a gate allowed requires
-    `runs:respond`. Without `runs:read` the response has only the run's id and status.
+    capability in the run's `guarded_by`; to repeat exactly what a gate allowed requires `runs:respond`.
+    Without `runs:read` the response has only the run's id and status.
     """
     order = body or commands.RetryBody()
     graph = None
@@ -255,13 +253,13 @@ async def retry(run_id: RunId, call: CallDep, body: RetryBody = None) -> views.R
     ),
 )
 async def rewind(run_id: RunId, call: CallDep, body: RewindBody) -> views.Rewind:
-    """Rewind a run, open or ended, to when a question was open, or to its `start`.
+    """Rewind a run, open or ended, to the time when a question was open, or to its `start`.
 
     Everything that has happened since is discarded, in every branch: answers, values, messages. The
     question is open again under its id, with another digest. Code that has run since may run again, with
-    the same `ctx.idempotency_key`, so that a payment provider sees a repeat as one. A `patch` sets fields
-    of the values right after that, as `PATCH /values` does; at the start, before anything runs. This
-    requires every capability in the run's `guarded_by`; with `dry_run`, which changes nothing, it
+    the same `ctx.idempotency_key`, by which a payment provider recognizes the repeat. A `patch` sets
+    fields of the values right after that, as `PATCH /values` does; at the start, before anything runs.
+    This requires every capability in the run's `guarded_by`; with `dry_run`, which changes nothing, it
     requires `runs:read`.
     """
     if body.dry_run:
@@ -288,7 +286,7 @@ def _room(backend: Backend) -> Room:
 
 
 def goes_to_node(body: commands.PauseBody | None) -> bool:
-    """Return True if the run goes to another node when the pause times out."""
+    """Return whether the run goes to another node when the pause times out."""
     return body is not None and body.on_timeout.startswith(_GOTO)
 
 

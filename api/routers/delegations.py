@@ -33,9 +33,9 @@ async def delegate(
 ) -> views.DelegationView:
     """Let somebody else answer in the caller's place, until a time at most 90 days from now.
 
-    It lends capabilities that questions ask for: those that it names, or all that the caller has. Never
-    lent are `*`, `admin` and `runs:...`. A delegate cannot pass on what was lent. It counts for the runs
-    that the caller sees.
+    The delegation lends capabilities that questions ask for: those that it names, or all that the caller
+    has, and never `*`, `admin` and `runs:...`. A delegate cannot lend them to others. The delegation
+    counts for the runs that the caller sees.
     """
     return await client.delegations.make(
         body.to,
@@ -71,7 +71,7 @@ async def list_delegations(caller: Caller, client: ClientDep) -> Listed[views.De
 async def delete_delegation(
     delegation_id: DelegationId, caller: Caller, client: ClientDep
 ) -> views.DelegationView:
-    """Delete a delegation, which the caller made; with `admin` anybody's.
+    """Delete a delegation that the caller made; with `admin`, anybody's.
 
     This requires `runs:respond` or `admin`.
     """

@@ -104,10 +104,10 @@ async def read_stream(
     happen.
 
     The events of each run are in order. Continue after the last id, at any replica, to get every event
-    exactly once; the id is valid with any filter. Without one, the oldest event that is recorded comes
-    first, or the first after `since`. There is nothing more yet if a page is empty and `next_cursor` is
-    the `after` of the request; otherwise a page may be shorter than `limit`. A stream has no end; it ends
-    early if its token expires or is revoked.
+    exactly once; the id is valid with any filter. Without an id, the oldest recorded event comes first,
+    or the first after `since`. If a page is empty and its `next_cursor` is the `after` of the request,
+    nothing is new yet; any other page may be shorter than `limit`. A stream has no end; it ends early if
+    its token expires or is revoked.
     """
     after = last_event_id or query.after
     filters = lists.narrowed(EventFilter(reads=credentials.reads), query)
@@ -141,7 +141,7 @@ async def read_events(
 
     Continue after the last id to get every event exactly once. After the run's last event, the stream
     ends and `next_cursor` is null. A stream ends early if its token expires or is revoked. It also has
-    what models say while they speak, as `model.delta`, which has no id.
+    the text of models while they speak, as `model.delta`, which has no id.
     """
     after = last_event_id or query.after
     if _wants_stream(request):
@@ -180,17 +180,18 @@ class ServerSentEvents(StreamingResponse):
 class EventStream(ServerSentEvents, Generic[T]):
     """A stream of server-sent events, with a comment after `heartbeat` seconds without an event.
 
-    With `cursor` the comment comes with an id, after which the reader can continue: it may have moved on
-    by events that a filter has left out.
+    With `cursor` the comment has an id after which the reader can continue: the id may be later than the
+    last event, because a filter has left out events.
 
     The stream ends after the last event. It ends early, with a comment that has the reason, on an error,
     when `stopping` is set, at `until`, the Unix time at which the reader's token expires, and within a
-    heartbeat after `is_revoked` says that it was revoked. The reader can then reconnect with the last id.
+    heartbeat after `is_revoked` tells that the token was revoked. The reader can then reconnect with the
+    last id.
 
-    Each event is written by `text`; `last_words` are written if the stream ends early, with the reason.
+    `text` writes each event; `last_words` writes the reason if the stream ends early.
     `place` is closed once the stream has ended.
 
-    Not sse-starlette's: its pings know no cursor, and it has no last words.
+    Not sse-starlette's response: its pings cannot have a cursor, and it has no last words.
     """
 
     def __init__(
@@ -273,7 +274,7 @@ class EventStream(ServerSentEvents, Generic[T]):
             stop.cancel()
             if pending is not None:
                 pending.cancel()
-                # The feed must be closed first; the server would cancel this in each turn of the loop.
+                # The feed must be closed first; the server would cancel this wait again and again.
                 with CancelScope(shield=True):
                     while not pending.done():
                         with suppress(asyncio.CancelledError):
@@ -297,7 +298,7 @@ def stream_to(
 ) -> EventStream[T]:
     """Return a stream to a caller, for as long as the service runs and the caller's token counts.
 
-    `place` is that of `place_of`, `options` are those of `EventStream`.
+    `place` comes from `place_of`; `options` are those of `EventStream`.
     """
     return EventStream(
         events,

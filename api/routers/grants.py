@@ -80,7 +80,7 @@ async def list_grants(
 async def revoke_grant(
     grant_id: GrantId, caller: Caller, client: ClientDep, reads: Reads
 ) -> GrantView:
-    """Revoke a remembered approval, which the caller made; with `runs:control` anybody's.
+    """Revoke a remembered approval that the caller made; with `runs:control`, anybody's.
 
     Repeating the call changes nothing. This requires `runs:respond`, `runs:control` or `admin`. A caller
     who is bound to labels can revoke only their own.
@@ -100,5 +100,5 @@ def _require(caller: Principal) -> None:
 
 
 def _own_if_bound(caller: Principal, reads: ReadRights) -> Principal:
-    """Return the caller, without the rights over grants of others, who may be of runs that are hidden."""
+    """Return the caller; if bound, without rights over others' grants, which may be of hidden runs."""
     return Principal(subject=caller.subject) if reads.is_bound else caller

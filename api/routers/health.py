@@ -65,7 +65,7 @@ OPERATIONS: Final[Mapping[str, metrics.Operation]] = {
 _METHOD_NOT_ALLOWED: Final = 405
 _BEHIND: Final = "Abeyance-Behind"
 _RETRY_AFTER: Final = 2.0
-"""In seconds, for who asks whether the service is ready."""
+"""In seconds, for callers that ask whether the service is ready."""
 
 _EXAMPLE: Final = """\
 # HELP interrupt_operations_total what people and programs asked of runs, and what became of it
@@ -84,10 +84,10 @@ class Health(BaseModel):
 
 
 class Readiness(BaseModel):
-    """A run that starts now is served. `warnings` say why other runs wait, and what to do.
+    """A worker serves runs that start now. `warnings` say why other runs wait, and what to do.
 
-    `records` is `away` while the database that is read cannot be reached, and then `behind`, until all
-    runs have written what they could not.
+    `records` is `away` while the API cannot reach its database, and then `behind`, until all runs have
+    written the records that they could not write.
     """
 
     ready: bool = True
@@ -112,9 +112,9 @@ async def healthz() -> Health:
 async def readyz(backend: BackendDep) -> Readiness | Response:
     """Check that Temporal responds, and that a run that starts now is served. Requires no capability.
 
-    A worker has to be up to which Temporal gives new runs, and the search attributes have to be
-    registered. A worker that is killed is counted for 20 more seconds, or 70 if Temporal has no worker
-    heartbeats. Runs that wait for something else, such as code that can replay them, are `warnings`.
+    This needs a running worker to which Temporal gives new runs, and registered search attributes. A
+    worker that is killed counts for 20 more seconds, or 70 if Temporal has no worker heartbeats. The
+    `warnings` list runs that wait for something else, such as code that can replay them.
     """
     try:
         client = backend.connection.client
@@ -131,7 +131,7 @@ def _not_ready(reason: str) -> Response:
 
 
 class BehindMiddleware:
-    """ASGI middleware that says for how many seconds the records have been behind, while they are."""
+    """ASGI middleware that adds a header with the seconds for which the records have been behind."""
 
     def __init__(self, app: ASGIApp, *, backend: Backend) -> None:
         self._app = app

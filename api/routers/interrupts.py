@@ -106,7 +106,7 @@ async def read_interrupt(
 ) -> Question:
     """Retrieve an interrupt, open or settled. `may_answer` says whether the caller may answer it.
 
-    If no worker responds, it is as it was recorded last.
+    If no worker responds, it is shown as last recorded.
     """
     interrupt = await client.run(interrupt_id.run_id).interrupt(interrupt_id.id)
     if interrupt is None:
@@ -136,9 +136,9 @@ class InboxQuery(lists.InboxPage):
 async def list_open_interrupts(
     query: Annotated[InboxQuery, Query()], caller: Caller, client: ClientDep, reads: Reads
 ) -> Page[views.InterruptView]:
-    """List the open interrupts of all runs, or the held ones, in an order, without schemas and payloads.
+    """List the open or held interrupts of all runs, in an order, without schemas and payloads.
 
-    What others answer meanwhile moves nothing from one page to the next.
+    Answers that arrive meanwhile do not move an interrupt from one page to another.
     """
     filter_ = lists.narrowed(InboxFilter(reads=reads), query)
     filter_ = replace(filter_, mine=caller if query.mine else None)
@@ -229,7 +229,7 @@ async def edit_deadline(
 async def claim(
     interrupt_id: InterruptId, call: CallDep, body: ClaimBody = None
 ) -> views.InterruptView | InterruptStatus:
-    """Keep an open question for oneself, for half an hour or `for` (at most a day).
+    """Claim an open question for the caller, for half an hour or `for` (at most a day).
 
     Until then an answer of another person is refused with `claimed`. Everybody who may answer the
     question may claim it, and extend their own claim. Without `runs:read` the response has only the
@@ -247,9 +247,9 @@ async def release(
 ) -> views.InterruptView | InterruptStatus:
     """End the claim of a question before its time.
 
-    By who has claimed it, or with `runs:control`. Without a claim nothing changes. This requires
-    `runs:respond` or `runs:control`. Without `runs:read` the response has only the interrupt's id and
-    status.
+    The person who has claimed it can do this, or a caller with `runs:control`. Without a claim nothing
+    changes. This requires `runs:respond` or `runs:control`. Without `runs:read` the response has only the
+    interrupt's id and status.
     """
     require(call.caller, RESPONDS, unless=policy.CONTROL)
     return await _edit(call, interrupt_id, commands.ReleaseClaim, body, "the claim was ended")
@@ -262,12 +262,12 @@ async def release(
 async def reassign(
     interrupt_id: InterruptId, body: ReassignBody, call: CallDep
 ) -> views.InterruptView | InterruptStatus:
-    """Replace whom a question is for. A claim ends.
+    """Replace the assignees of a question. This ends a claim.
 
-    By who has claimed it, one of its assignees, or with `runs:control`. Who may vote changes only with
-    `votes`, which takes `runs:control` and the capability of the question; else `warnings` say so. This
-    requires `runs:respond` or `runs:control`. Without `runs:read` the response has only the interrupt's
-    id and status.
+    Its assignees, the person who has claimed it, or a caller with `runs:control` can do this. The voters
+    change only with `votes`, which takes `runs:control` and the capability of the question; else
+    `warnings` name the assignees without a vote. This requires `runs:respond` or `runs:control`. Without
+    `runs:read` the response has only the interrupt's id and status.
     """
     require(call.caller, RESPONDS, unless=policy.CONTROL)
     return await _edit(call, interrupt_id, commands.Reassign, body, "it was reassigned")
@@ -282,9 +282,10 @@ async def take_back(
 ) -> views.InterruptView | InterruptStatus:
     """Take back a yes while its question is held, so that the question is open again.
 
-    Whoever approved takes back their own yes; of a question with a quorum the other votes stay. With
-    `runs:control` anybody's yes can be taken back, which clears all votes. This requires `runs:respond`
-    or `runs:control`. Without `runs:read` the response has only the interrupt's id and status.
+    An approver takes back their own yes; if the question has a quorum, the other votes stay. With
+    `runs:control` a caller can take back anybody's yes, which clears all votes. This requires
+    `runs:respond` or `runs:control`. Without `runs:read` the response has only the interrupt's id and
+    status.
     """
     require(call.caller, RESPONDS, unless=policy.CONTROL)
     return await _edit(call, interrupt_id, commands.TakeBack, body, "the answer was taken back")

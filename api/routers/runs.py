@@ -93,7 +93,7 @@ async def start_run(
     wait: Wait = None,
     until: Until = None,
 ) -> views.RunView | RunStatus:
-    """Start a run of a graph, and return it as it begins or, with `wait`, as it is then.
+    """Start a run of a graph, and return it as it begins or, with `wait`, as it is after the wait.
 
     Starting the same graph with the same input under the id of a running run changes nothing. With an
     `Idempotency-Key` and no `run_id`, the id is derived from the key: a retry returns the run, even if it
@@ -101,12 +101,12 @@ async def start_run(
     `reuse`. A conversation has at most one active run of the type `agent`, unless `allow_concurrent` is
     set. Without `runs:read` the response has only the run's id and status.
 
-    A service that starts the run of a person names them in `on_behalf_of`, which requires
-    `runs:start-for`: to four eyes (`@starter`), lists and views the person has started the run, and the
+    A service that starts a run for a person names the person in `on_behalf_of`, which requires
+    `runs:start-for`. For four eyes (`@starter`), lists and views the person has started the run; the
     audit has both.
 
-    If the caller sees only runs with some labels, the run gets those of them that have one value, and is
-    refused as `outside_reads` with other values.
+    If the caller sees only runs with some labels, the run gets each of these labels that has one value.
+    A start with other values is refused as `outside_reads`.
     """
     run_id, hashed = keyed(call, body.run_id, body.sha256)
     # A key identifies one run forever.
@@ -131,8 +131,8 @@ async def start(
     reads: ReadRights,
     graph: Graph | None = None,
 ) -> Started:
-    """Start a run for a caller who may. `request` is as in `Client.runs.start`, and `graph` defaults to
-    the one that the body names. Raises as `POST /runs`.
+    """Start a run for a caller with `runs:start`. `request` is as in `Client.runs.start`, and `graph`
+    defaults to the one that the body names. Raises as `POST /runs`.
     """
     if body.on_behalf_of not in (None, caller.subject) and not caller.may(STARTS_FOR):
         raise Refusal(
@@ -218,7 +218,7 @@ async def read_run(
     """Retrieve a run. With `wait`, the response is delayed until the run has a status of `until`.
 
     No worker has to be up. If none has processed what was sent to the run, `degraded` is true and the run
-    is as it was recorded last. A run that Temporal has deleted is as it ended.
+    is shown as last recorded. A run that Temporal has deleted is shown as it ended.
     """
     if not wait:
         return await client.run(run_id).view()
@@ -230,14 +230,14 @@ async def read_run(
 async def _awaited(
     run_id: str, request: Request, backend: Backend, wait: float, until: frozenset[str] | None
 ) -> views.RunView | None:
-    """The run once it has a status of `until`, or `wait` is over; None if the caller disconnects."""
+    """Return the run at a status of `until` or when `wait` is over; None if the caller disconnects."""
     run = backend.connection.client.run(run_id)
     longest = min(wait, backend.settings.default_timeout)
     waiting = run.wait(until=until or frozenset(), timeout=longest)
     try:
         return await long_poll(request, waiting, stopping=backend.stopping)
     except ServiceStopping:
-        # As at the end of the wait: a retry reaches another process.
+        # Respond as at the end of the wait: a retry reaches another process.
         return await run.view()
 
 
@@ -278,14 +278,14 @@ async def read_file(
 ) -> Response:
     """Retrieve a picture or a document that a run has stored, to show it with a question.
 
-    Pictures (PNG, JPEG, GIF, WebP) are sent to be shown, anything else to be downloaded. No browser runs
-    what is in it.
+    A browser shows a picture (PNG, JPEG, GIF, WebP), and downloads anything else. It runs no code in the
+    file.
     """
     return sent(await client.run(run_id).run_file(file_id))
 
 
 def sent(file: RunFile) -> Response:
-    """Return a file as it is sent: a picture to be shown, anything else to be downloaded."""
+    """Return the response with a file: a browser shows a picture, and downloads anything else."""
     way = "inline" if file.type in PICTURES else "attachment"
     headers = {
         "Content-Disposition": f"{way}; filename*=UTF-8''{quote(file.name, safe='')}",
@@ -335,8 +335,8 @@ async def read_transcript(
 
     Continue from `next_cursor` to get every item exactly once. It is null after the last item of a run
     that has ended; until then an empty page means that nothing is new. If a run has several transcripts
-    and the query no `address`, `invalid_body` lists them in `addresses`; `unknown_node` does so for an
-    address without a transcript. A page may have fewer than `limit` items.
+    and the query has no `address`, `invalid_body` lists them in `addresses`; `unknown_node` does so for
+    an address without a transcript. A page may have fewer than `limit` items.
     """
     items, next_cursor = await client.run(run_id).transcript_page(
         query.address, cursor=query.cursor, limit=query.limit
