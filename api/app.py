@@ -59,9 +59,9 @@ _SHUTDOWN_SECONDS: Final = 3
 """The time that running requests get when the service stops."""
 _MAX_HEAD_BYTES: Final = 32_768
 _MAX_CONNECTIONS: Final = 800
-"""Beyond so many a process answers 503. A system allows a process 1,024 open files at first."""
+"""Beyond this number a process responds with 503. Systems allow 1,024 open files by default."""
 _KEEP_ALIVE: Final = 75
-"""In seconds: a proxy closes an idle connection before, so that none of its requests is lost."""
+"""In seconds: a proxy closes an idle connection sooner, so that none of its requests is lost."""
 _logger = logging.getLogger("abeyance.api")
 
 
@@ -70,7 +70,7 @@ def create_app(
 ) -> FastAPI:
     """Return the application for these graphs.
 
-    Without a `client` it connects to Temporal as the environment says, and responds with 503 until then.
+    Without a `client` it connects to Temporal as the environment says, and responds with 503 meanwhile.
     Raises SettingsError if the tokens file, the token issuer, the notifications file or an installed
     protocol cannot be used.
     """
@@ -152,7 +152,7 @@ def create_app(
 
 
 class HeadMiddleware:
-    """ASGI middleware that answers a HEAD as a GET of the same path, without its body."""
+    """ASGI middleware that answers a HEAD like a GET of the same path, without the body."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -163,7 +163,7 @@ class HeadMiddleware:
         async def send_head(message: Message) -> None:
             if message["type"] == "http.response.start":
                 await send(message)
-                # The response is complete, so that a stream, which has no end, ends too.
+                # Complete the response here: a stream would never complete it.
                 await send({"type": "http.response.body"})
 
         if scope["type"] == "http" and scope["method"] == "HEAD":
@@ -211,8 +211,8 @@ async def serve(settings: Settings, host: str, port: int) -> None:
     """Serve the API until cancelled, or until SIGTERM or SIGINT.
 
     Port 0 is any free port, which the log names. The service starts without Temporal, and responds with
-    503 until it is reached. Raises SettingsError if the graphs, tokens, storage, host or port cannot be
-    used.
+    503 until it reaches Temporal. Raises SettingsError if the graphs, tokens, storage, host or port
+    cannot be used.
     """
     graphs = load_graphs(settings.app)
     check_reach(settings)

@@ -39,7 +39,7 @@ from abeyance.token_file import (
 from abeyance.util import invalid
 
 LOCAL: Final = "local"
-"""The subject of a request without authentication that names none."""
+"""Without authentication, the subject of a request that names none."""
 
 SUBJECT_HEADER: Final = "X-Abeyance-Principal"
 CAPABILITIES_HEADER: Final = "X-Abeyance-Capabilities"
@@ -53,10 +53,10 @@ _logger = logging.getLogger("abeyance.api")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
-    """The principal of a request, the runs that it may see, and what its token is worth.
+    """The principal of a request, the runs that it may see, and the facts about its token.
 
     `expires_at` is the Unix time at which an issued token or a session expires; `grant` is the entry of
-    the tokens file; `issuer` is who signed the token; `session` is the id of a session.
+    the tokens file; `issuer` has signed the token; `session` is the id of a session.
     """
 
     principal: Principal
@@ -68,12 +68,12 @@ class Credentials:
 
 
 class Tokens:
-    """The accepted tokens: those of the file at `path`, and those signed by `issuer`; and the `sessions`
-    of people who signed in, with such a token or at the provider `oidc_issuer`.
+    """The accepted tokens, from the file at `path` or signed by `issuer`, and the `sessions` of people
+    who signed in with such a token or at the provider `oidc_issuer`.
 
-    Without any of the three issuers there is no authentication. The file is read again when it has
-    changed; while it cannot be used, the tokens that were read before count, and the log says so once.
-    Raises SettingsError with the position of the problem if it cannot be used at first.
+    Without a file, an issuer and a provider there is no authentication. A changed file is read again;
+    while it cannot be used, the tokens that were read before count, and the log says so once. Raises
+    SettingsError with the position of the problem if the file cannot be used at first.
     """
 
     def __init__(
@@ -97,8 +97,8 @@ class Tokens:
             )
 
     def is_revoked(self, credentials: Credentials) -> bool:
-        """Return whether the token is no longer in the file, or no longer with what it allowed, or its
-        owner has signed out.
+        """Return whether the entry of the token was changed or removed in the file, or the owner has
+        signed out.
         """
         session, sessions = credentials.session, self._sessions
         if session is not None and sessions is not None and sessions.is_ended(session):
@@ -107,7 +107,7 @@ class Tokens:
 
     def _current(self) -> tuple[Grant, ...]:
         """Return the entries of the file as it is now."""
-        # Before the file is read: what is written after that is seen next time.
+        # Take the version before the file is read, so that the next call sees a later write.
         version = _version(self._path)
         if self._path is None or version == self._seen:
             return self._grants
@@ -125,12 +125,12 @@ class Tokens:
 
     @property
     def are_required(self) -> bool:
-        """True if a request needs a token."""
+        """True if a request needs a token or a session."""
         return self.accept_tokens or self._oidc_issuer is not None
 
     @property
     def accept_tokens(self) -> bool:
-        """True if somebody can have a token that counts here."""
+        """True if this service has a tokens file or an issuer, so that callers can send tokens."""
         return self._path is not None or self._issuer is not None
 
     async def authenticate(self, request: Request) -> Credentials:
@@ -202,7 +202,7 @@ class Tokens:
     def _grant(self, digest: str) -> Grant | None:
         found: Grant | None = None
         for candidate in self._current():
-            # Compare with all, so that the time does not depend on the position.
+            # Compare with all entries, so that the time does not depend on the position.
             if hmac.compare_digest(candidate.sha256.lower(), digest.lower()):
                 found = candidate
         return found
@@ -252,7 +252,7 @@ def issued_credentials(claims: Mapping[str, Any], issuer: JwtVerifier) -> Creden
 
 
 def _names(claims: Mapping[str, Any], claim: str, label: str, most: int) -> tuple[str, ...]:
-    """Return the names in a claim, which is a list or a text with spaces; none if there is no claim."""
+    """Return the names in a claim: a list, or a text separated by spaces; none if there is no claim."""
     value = _claim_value(claims, claim)
     names = value.split() if isinstance(value, str) else [] if value is None else value
     if (
@@ -268,7 +268,7 @@ def _names(claims: Mapping[str, Any], claim: str, label: str, most: int) -> tupl
 
 
 def _claim_value(claims: Mapping[str, Any], claim: str) -> Any:
-    """Return the value at a path of names, which can have dots themselves: the longest name counts."""
+    """Return the value at a dotted path. A name can have dots too: the longest match counts."""
     names = claim.split(".")
     for length in range(len(names), 0, -1):
         value, rest = claims.get(".".join(names[:length])), ".".join(names[length:])
@@ -332,7 +332,7 @@ def _version(path: Path | None) -> tuple[int, ...] | None:
         found = None if path is None else path.stat()
     except OSError:
         return None
-    # The time of a change too: a copy can keep the other three, and so does the right to read it.
+    # Include `st_ctime_ns`: a copy can keep the other three, and so does a change of permissions.
     return found and (found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size)
 
 

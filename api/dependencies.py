@@ -38,7 +38,7 @@ T = TypeVar("T")
 KEY_HEADER: Final = "Idempotency-Key"
 MOST_STREAMS_OF_ONE: Final = 20
 MOST_STREAMS: Final = 500
-"""How many streams one principal, and all, may have open in a process."""
+"""The most open streams of one principal, and of all principals together, in a process."""
 
 _STARTUP_SECONDS: Final = 1.0
 """How long the startup waits for Temporal before the service accepts requests without it."""
@@ -103,7 +103,7 @@ async def _warn_of_foreign_runs(client: Client) -> None:
     try:
         count = await client.runs.count_of_others()
     except SettingsError:
-        # Credentials that cannot list runs cannot see those of others.
+        # Credentials that cannot list runs cannot see the runs of others either.
         return
     if count:
         _logger.warning(
@@ -124,7 +124,7 @@ class StreamPlaces:
 
     @contextmanager
     def one_of(self, subject: str) -> Iterator[None]:
-        """Hold a place for a stream. Raises `too_many_runs` if a principal, or all, have no more."""
+        """Hold a place for a stream. Raises `too_many_runs` if a principal or the process has none."""
         for taken, limit in (
             (self._open[subject], MOST_STREAMS_OF_ONE),
             (self._open.total(), MOST_STREAMS),
@@ -188,7 +188,7 @@ async def _client(backend: BackendDep) -> Client:
 
 
 ClientDep = Annotated[Client, Depends(_client)]
-"""The client. A route with it responds with 503 while Temporal cannot be reached."""
+"""The client. A route that depends on it responds with 503 while Temporal cannot be reached."""
 CONNECTED: Final = Depends(_client)
 """For a route that needs the client later: respond with 503 while Temporal cannot be reached."""
 
@@ -205,7 +205,7 @@ async def _run_id(
 
 
 def check_run_id(run_id: str) -> None:
-    """Raise `unknown_run` for an id that no run can have, so that Temporal need not be asked."""
+    """Raise `unknown_run` for an id that no run can have, without asking Temporal."""
     if re.fullmatch(RUN_ID_RULE, run_id) is None:
         raise Refusal(
             Code.UNKNOWN_RUN,
@@ -215,7 +215,7 @@ def check_run_id(run_id: str) -> None:
 
 
 RunId = Annotated[str, Depends(_run_id)]
-"""The run id of a path. An invalid one is an unknown run, as is one that the caller may not see."""
+"""The run id of a path. An invalid id is an unknown run, as is a run that the caller may not see."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,7 +241,7 @@ async def _interrupt_id(
 
 
 InterruptId = Annotated[InterruptPath, Depends(_interrupt_id)]
-"""The interrupt id of a path. An invalid one is an unknown interrupt. Its run is checked like `RunId`."""
+"""The interrupt id of a path. An invalid id is an unknown interrupt. Its run is checked like `RunId`."""
 
 
 def run_of_interrupt(id_: str) -> str:
@@ -285,9 +285,7 @@ VALID_KEY: Final = Depends(_key)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """A call that changes something: who makes it, under which key, which runs they may see, and what
-    carries it out.
-    """
+    """A call that changes something: its caller, the backend, its key, and the caller's credentials."""
 
     caller: Principal
     backend: Backend
@@ -318,7 +316,7 @@ def keyed(
     """Return the id of a run that a call starts, and its `request` as in `Client.runs.start`.
 
     With a key and without a `run_id` the id is made from the key. `digest` returns the hash of the body.
-    Raises `invalid_run_id` for an id of the form of those made from keys.
+    Raises `invalid_run_id` for a `run_id` of the form that is reserved for ids made from keys.
     """
     if run_id is not None and _RUN_ID_OF_KEY.fullmatch(run_id):
         raise Refusal(
@@ -351,7 +349,7 @@ def hash_of(*parts: str) -> str:
 
 
 async def _known_parameters(request: Request, _caller: Caller) -> None:
-    # After the caller is authenticated: others learn nothing of the parameters.
+    # This runs after authentication: unknown callers learn nothing about the parameters.
     await _declared_parameters(request)
 
 
@@ -378,11 +376,11 @@ async def _declared_parameters(request: Request) -> None:
 KNOWN_PARAMETERS: Final = Depends(_known_parameters)
 """Refuse query parameters that the route does not declare, and repeated ones that take one value."""
 DECLARED_PARAMETERS: Final = Depends(_declared_parameters)
-"""Do the same for a caller who need not be known."""
+"""Do the same without authentication."""
 
 
 def _query_parameters(dependant: Dependant) -> dict[str, bool]:
-    """Return the query parameters of a route, and of each whether it is a list, and may be repeated."""
+    """Return the query parameters of a route, each with whether it is a list and may be repeated."""
     found: dict[str, bool] = {}
     for parameter in dependant.query_params:
         model = parameter.field_info.annotation
@@ -397,14 +395,14 @@ def _query_parameters(dependant: Dependant) -> dict[str, bool]:
 
 
 def _is_list(annotation: Any) -> bool:
-    # The second for what may be missing: `frozenset[str] | None`.
+    # The second test is for optional lists, such as `frozenset[str] | None`.
     return get_origin(annotation) in (list, frozenset, tuple) or any(
         map(_is_list, get_args(annotation))
     )
 
 
 def _wait_seconds(value: Any) -> float:
-    # All values of a query are text, also a plain number of seconds.
+    # All values of a query are text, even a plain number of seconds.
     text = str(value).strip()
     length = float(text) if re.fullmatch(r"\d+(\.\d+)?", text) else seconds(text)
     if not 0 <= length < math.inf:
@@ -435,7 +433,7 @@ async def long_poll(
 ) -> T | None:
     """Return the result of the work, or None if the caller disconnects first.
 
-    Raises ServiceStopping once that event is set.
+    Raises ServiceStopping once `stopping` is set.
     """
     task = asyncio.create_task(work)
     stop = asyncio.create_task((stopping or asyncio.Event()).wait())
@@ -459,7 +457,7 @@ async def long_poll(
 
 
 async def sleep_unless(stopping: asyncio.Event, length: float) -> None:
-    """Sleep for so many seconds, or until the event is set."""
+    """Sleep for `length` seconds, or until the event is set."""
     with suppress(TimeoutError):
         async with asyncio.timeout(length):
             await stopping.wait()

@@ -3,8 +3,9 @@
 The algorithms are a fixed list, all asymmetric: a token that is unsigned, or that could be signed with
 public data, is refused before a key is looked up.
 
-A token names its key, so a made-up name must not cause a fetch at will: between two attempts there is a
-cooldown. If a fetch fails, the cached keys stay valid for an hour, so that an issuer can restart.
+A token names its key, and callers could cause fetches at will with made-up names: between two attempts
+there is a cooldown. If a fetch fails, the cached keys stay valid for an hour, so that an issuer can
+restart.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ MAX_JWKS_BYTES: Final = 262_144
 
 _MAX_TOKEN_CHARS: Final = 16_384
 _LATEST: Final = 253_402_300_000
-"""A time just before the end of the year 9999, which a token in milliseconds is beyond."""
+"""A Unix time just before the end of the year 9999. An expiry in milliseconds is beyond it."""
 _SHOWN_CHARS: Final = 100
 _logger = logging.getLogger("abeyance.api")
 
@@ -56,7 +57,7 @@ class JwtVerifier:
     """The issuer, the audience and the keys that tokens are verified against.
 
     `claim` is the name of the claim with the capabilities, or a path to it with dots; `subject` and
-    `groups` are those of the claims with the subject and the groups.
+    `groups` name the claims with the subject and the groups in the same way.
     """
 
     name: str
@@ -170,7 +171,7 @@ def _problem(error: jwt.PyJWTError) -> str:
 
 
 def _usable(entry: Any, algorithm: str | None = None) -> jwt.PyJWK | None:
-    """Return a public key for signatures by an algorithm, or else by its own; None if it is none."""
+    """Return a public key for signatures by an algorithm, else by its own; None if it is unusable."""
     match {"use": "sig", "kid": "", **entry} if isinstance(entry, dict) else entry:
         case {"d": _}:
             # A private key is not accepted.
@@ -192,10 +193,10 @@ def _usable(entry: Any, algorithm: str | None = None) -> jwt.PyJWK | None:
 class JwksCache:
     """The keys of an https address (http on loopback), or of a file. `clock` counts seconds.
 
-    Not PyJWT's client: that blocks a thread, asks an issuer that is away for each token, drops stale keys
-    at once, and reads an answer of any size.
+    Not PyJWT's client: it blocks a thread, asks an issuer that is away for each token, drops stale keys
+    at once, and reads a response of any size.
 
-    Raises SettingsError if `source` is neither, or a file without keys.
+    Raises SettingsError if `source` is an unusable address, or a file without keys.
     """
 
     def __init__(self, source: str, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -214,7 +215,7 @@ class JwksCache:
                 ) from error
 
     async def key(self, kid: str | None, algorithm: str) -> jwt.PyJWK | None:
-        """Return the key with this `kid`, or without one the only key; None if there is none.
+        """Return the key with this `kid`, or the only key if `kid` is None; None if there is no such key.
 
         Raises Unavailable if the keys are too old and cannot be fetched.
         """

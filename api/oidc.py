@@ -69,7 +69,7 @@ class _Answer(BaseModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Provider:
-    """A provider as it has published itself, and the keys of its ID tokens."""
+    """The metadata of a provider, and the verifier of its ID tokens."""
 
     metadata: _Metadata
     verifier: JwtVerifier
@@ -127,11 +127,11 @@ class OidcClient:
         return urlsplit(self._issuer).netloc
 
     async def reach(self) -> None:
-        """Read what the provider publishes. Raises Unavailable if it cannot be reached or used."""
+        """Read the provider's metadata. Raises Unavailable if the provider cannot be reached or used."""
         await self._published()
 
     async def begin(self, redirect_uri: str, next_path: str) -> tuple[str, Pending]:
-        """Return the address at which somebody signs in, and what their browser keeps until they return.
+        """Return the address at which somebody signs in, and the state that the browser keeps meanwhile.
 
         Raises Unavailable if the provider cannot be reached.
         """
@@ -165,8 +165,8 @@ class OidcClient:
     ) -> Credentials:
         """Return the credentials of somebody who comes back with a code, or with an error.
 
-        Raises `unauthenticated` for an error, if the provider refuses the code, or if it answers with
-        what does not prove who this is; and Unavailable if it cannot be reached.
+        Raises `unauthenticated` for an error, if the provider refuses the code, or if its response does
+        not prove who this is; and Unavailable if the provider cannot be reached.
         """
         if error or not code:
             raise _refused(
@@ -190,11 +190,11 @@ class OidcClient:
             try:
                 accessing = await self._bearer.claims(answer.access_token)
             except Refusal:
-                # It is for another service, or no JSON Web Token at all.
+                # The access token is for another service, or is not a JSON Web Token at all.
                 accessing = {}
             if accessing.get("sub") == claims["sub"]:
                 claims, verifier = accessing, self._bearer
-        # A session lasts as the settings say: a token of a few minutes has proved who it is.
+        # The session outlives the token: a token of a few minutes has proved who the person is.
         return replace(issued_credentials(claims, verifier), issuer=self._issuer, expires_at=None)
 
     async def _redeemed(
@@ -228,12 +228,12 @@ class OidcClient:
             raise _refused("the provider has sent no ID token") from None
 
     async def _published(self) -> _Provider:
-        """The provider, as it has published itself within the last minutes, or as it did before."""
+        """Return the provider, with metadata of the last five minutes, or older while it is away."""
         async with self._fetching:
             known = self._provider
             if known is not None and time.monotonic() - known.fetched_at < _FRESH_SECONDS:
                 return known
-            # Anybody can ask for this, so a provider that is away is not asked by each of them.
+            # Anybody can cause this request, so a provider that is away is asked once in each cooldown.
             is_due = time.monotonic() - self._failed_at >= COOLDOWN_SECONDS
             try:
                 if self._failure is not None and not is_due:

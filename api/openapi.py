@@ -76,7 +76,7 @@ REFUSALS: Final[Responses] = {
 def answer(
     description: str, example: Any, *, status: int = 200, media_type: str = _JSON
 ) -> Responses:
-    """Return the response of a route to a call that it does not refuse."""
+    """Return the successful response of a route."""
     return {status: _success(description, example, media_type)}
 
 
@@ -113,7 +113,7 @@ def install(app: FastAPI) -> None:
 
 
 def content(example: Any, media_type: str) -> dict[str, Any]:
-    """Return an example of a response in the form of its media type: text, if it is not JSON."""
+    """Return the OpenAPI content of a response with an example, which is text if it is not JSON."""
     about = {} if media_type == _JSON else {"schema": {"type": "string"}}
     return {media_type: {**about, "example": example}}
 

@@ -1,14 +1,14 @@
 """The checks that every request passes before its route: host, origin, content type, token and body.
 
 Any page that a user has open can send requests to a service on loopback. It cannot forge three things:
-the host, the origin that the browser sends, and a content type that makes the browser ask first. These
-are checked in every mode, and no response allows another origin to read it; except that configured pages
-of Temporal's UI may call the codec, and configured pages may call protocols with a token. Then the caller
-is authenticated, so that no body of an unknown caller is read.
+the host, the origin that the browser sends, and a content type that makes the browser ask first. The
+guard checks these in every mode, and no response allows another origin to read it. Two exceptions:
+configured pages of Temporal's UI may call the codec, and configured pages may call protocols with a
+token. The guard authenticates the caller before it reads a body.
 
-Bodies are read here, once. Their size, their number of values and their depth are limited, and they must
-be strict JSON: UTF-8, finite numbers, no lone surrogates, and unique keys. Values are counted before the
-body is parsed, because a parser creates an object for every two brackets and would block the service.
+The guard reads bodies, once. Their size, their number of values and their depth are limited, and they
+must be strict JSON: UTF-8, finite numbers, no lone surrogates, and unique keys. The guard counts values
+before it parses a body: a parser creates an object for every two brackets, which would block the service.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ EMPTY_BODY_HEADER: Final = "X-Abeyance-Request"
 MAX_DEPTH: Final = 64
 """The maximum nesting of a body."""
 MAX_VALUES: Final = 100_000
-"""The maximum number of values in a body, with lists and objects."""
+"""The maximum number of values in a body, including lists and objects."""
 
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 # Orchestrators call these under any host name. The responses have no data.
@@ -55,7 +55,7 @@ _OF_SESSIONS: Final = frozenset({SIGN_IN, "/signout"})
 _MAX_SIGN_IN: Final = 32_000
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 _DRAIN_FACTOR: Final = 16
-"""How much of a body that is too large is read and dropped, so that the caller reads the response."""
+"""The multiple of the limit up to which the guard drains a body that is too large."""
 _DRAIN_SECONDS: Final = 5.0
 _CODEC: Final = frozenset({"/codec/decode", "/codec/encode"})
 _MAX_CODEC_BODY: Final = 8_000_000
@@ -73,8 +73,8 @@ _SHOWN_CHARS: Final = 100
 class OriginGuard:
     """ASGI middleware. `hosts` are allowed hosts beside the server's own, as `name` or `name:port`.
 
-    `max_body_size` is in bytes. If the application `has_codec`, requests to it may be larger, and pages
-    of `ui_origins` may call it. Pages of `protocol_origins` may call the `protocols`, with a token.
+    `max_body_size` is in bytes. If the application `has_codec`, requests to the codec may be larger, and
+    pages of `ui_origins` may call it. Pages of `protocol_origins` may call the `protocols`, with a token.
     """
 
     def __init__(
@@ -129,8 +129,8 @@ class OriginGuard:
                     await check_body(body)
                 receive = _replay(body, receive)
         except Refusal as refusal:
-            # The rest of the body may still arrive, and with `Expect` it may arrive or not: the
-            # connection cannot be reused.
+            # The rest of the body may still arrive or, with `Expect`, never arrive: the connection
+            # cannot be reused.
             is_cut = refusal.code is Code.PAYLOAD_TOO_LARGE or "expect" in headers
             response = refused(refusal, headers={"Connection": "close"} if is_cut else None)
             await response(scope, receive, send)
@@ -169,7 +169,7 @@ class OriginGuard:
         return origins[0] if is_ui else None
 
     def _page_of(self, scope: Scope, headers: Headers) -> str | None:
-        """Return the origin, if a page that may do so calls a protocol."""
+        """Return the origin, if an allowed page calls a protocol."""
         if not self._tokens.accept_tokens or self._protocol_of(scope) is None:
             return None
         origins = headers.getlist("origin")
@@ -177,7 +177,7 @@ class OriginGuard:
         return origins[0] if is_allowed else None
 
     def _check_origin(self, scope: Scope, headers: Headers, page: str | None = None) -> None:
-        """Refuse a host or an origin that is not allowed. `page` is the origin of a page that is."""
+        """Refuse a host or an origin that is not allowed. `page` is an origin that is allowed."""
         hosts = headers.getlist("host")
         if scope["path"] not in _ANY_HOST and not (
             len(hosts) == 1 and self._is_allowed(f"{scope['scheme']}://{hosts[0]}", scope)
@@ -241,7 +241,7 @@ class OriginGuard:
 def _check_token(headers: Headers, page: str | None) -> None:
     """Raise `unauthenticated` for a page of another origin without a token.
 
-    A session does not count there: a browser sends its cookie with what any page asks for.
+    A session does not count for such a page: a browser sends the cookie with every page's requests.
     """
     if page is not None and "authorization" not in headers:
         raise Refusal(
@@ -305,7 +305,7 @@ def _too_large(actual: int | None, limit: int) -> Refusal:
 
 
 async def _drain(receive: Receive, left: int) -> None:
-    # A caller who has sent everything waits for the response.
+    # A caller reads the response only after sending everything.
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_DRAIN_SECONDS):
             while left > 0:
@@ -339,7 +339,7 @@ def _with_security_headers(send: Send, ui: str | None, page: str | None) -> Send
                 headers["Access-Control-Allow-Credentials"] = "true"
                 headers.add_vary_header("Origin")
             if page is not None:
-                # Without `Allow-Credentials`: no cookie counts there.
+                # No `Allow-Credentials`: a cookie does not count for such a page.
                 headers["Access-Control-Allow-Origin"] = page
                 headers.add_vary_header("Origin")
         await send(message)
@@ -364,7 +364,7 @@ async def check_body(body: bytes) -> None:
 
 
 def check_json(body: bytes) -> None:
-    """Do the same, in the calling thread."""
+    """Do the same as `check_body`, in the calling thread."""
     _check_structure(body)
     try:
         value = json.loads(
@@ -391,7 +391,7 @@ def _check_structure(body: bytes) -> None:
     opened = body.count(b"[") + body.count(b"{")
     if opened <= MAX_DEPTH and opened + body.count(b",") < MAX_VALUES:
         return
-    # Strings can have brackets and commas too. The parser refuses a string without an end.
+    # Drop strings, which can have brackets and commas. The parser later refuses an unclosed string.
     bare = b"".join(body.replace(rb"\\", b"").replace(rb"\"", b"").split(b'"')[::2])
     # Each value but the outermost is the first in a list or object, or follows a comma.
     values = 1 + bare.count(b"[") + bare.count(b"{") + bare.count(b",")
@@ -439,7 +439,7 @@ def _integer(text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        # Python reads numbers of at most some thousands of digits.
+        # Python refuses integers of more than some thousand digits.
         raise _too_large_number(text) from None
 
 

@@ -14,7 +14,7 @@ from fastapi import APIRouter, Response
 HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "connect-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-    # The address of a page may be what allows to answer.
+    # The address may be a personal link, whose holder can answer.
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
 }
@@ -24,22 +24,22 @@ KINDS: Final = {
     "js": "text/javascript",
     "svg": "image/svg+xml",
 }
-"""The media types of files, by the ends of their names."""
+"""The media types of files, by file extension."""
 
 
 def with_common_style(sheet: Path) -> str:
-    """Return a style sheet after the one that sign-in and personal links share."""
+    """Return the style sheet that sign-in and personal links share, followed by this one."""
     common = Path(__file__).with_name("page.css")
     return "\n".join(path.read_text(encoding="utf-8") for path in (common, sheet))
 
 
 def sent(content: str, kind: str, status: int = 200) -> Response:
-    """Return a page, or a file of one, of a kind such as `css`."""
+    """Return the response with a page, or with a file of a page, of a kind such as `css`."""
     return Response(content, status_code=status, media_type=KINDS[kind], headers=HEADERS)
 
 
 def serve(router: APIRouter, path: str, content: str) -> None:
-    """Serve a text at a path: a page, unless the path ends as the name of a file."""
+    """Serve a text at a path: as a page, unless the path ends with a known file extension."""
     kind = path.rpartition(".")[2]
     served = partial(sent, content, kind if kind in KINDS else "html", 200)
     router.add_api_route(path, served, include_in_schema=False)

@@ -15,22 +15,23 @@ from abeyance import extensions
 from abeyance.errors import SettingsError
 
 if TYPE_CHECKING:
-    # A package may offer more than its protocol, to who serves nothing.
+    # A program that serves nothing may import such a package for its other parts.
     from fastapi import FastAPI
 
 Serving: TypeAlias = Callable[[], AbstractAsyncContextManager[None]]
-"""Opens what has to be open while an application serves."""
+"""Opens the resources that a protocol needs while an application serves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Protocol:
     """A protocol at `path` and below it, which `install` adds to an application.
 
-    `install` finds the `Backend` in `app.state.backend`, and returns a `Serving` if it needs one. It adds
-    nothing if its library is not installed, and raises SettingsError if a setting asks for it.
+    `install` finds the `Backend` in `app.state.backend`, and returns a `Serving` if it needs one. If the
+    protocol's library is not installed, `install` adds nothing, or raises SettingsError if a setting asks
+    for the protocol.
 
-    The guard authenticates the caller of whatever changes something. A route that only reads has to take
-    the caller itself (`abeyance.api.auth.CredentialsDep`): else anybody may read it.
+    The guard authenticates the callers of requests that change something. A route that only reads has to
+    authenticate its caller (`abeyance.api.auth.CredentialsDep`): else anybody may read it.
 
     Pages of ABEYANCE_ALLOWED_ORIGINS may call the path with a token, and these `headers`. Its bodies may
     have `largest_body` bytes, if that is more than ABEYANCE_MAX_BODY_SIZE.
@@ -42,14 +43,14 @@ class Protocol:
     largest_body: int = 0
 
     def has(self, path: str) -> bool:
-        """Return whether a path is of this protocol."""
+        """Return whether a path belongs to this protocol."""
         return path == self.path or path.startswith(f"{self.path}/")
 
 
 def installed() -> tuple[Protocol, ...]:
     """Return the protocols of all installed packages, in the order of their names.
 
-    Raises SettingsError for an entry point that cannot be imported, or names something else.
+    Raises SettingsError for an entry point that cannot be imported, or does not name a Protocol.
     """
     return tuple(map(_loaded, extensions.names_in(extensions.PROTOCOLS)))
 

@@ -59,7 +59,7 @@ async def require_readable(client: Client, reads: ReadRights, run_id: str) -> No
 
 
 async def require_free(client: Client, reads: ReadRights, run_id: str | None) -> None:
-    """Raise `run_exists`, without a word about the run, if one that the caller may not see has the id."""
+    """Raise `run_exists`, without facts about the run, if one that the caller may not see has the id."""
     if run_id is None or not reads.is_bound:
         return
     try:
@@ -107,9 +107,9 @@ def labels_of_start(reads: ReadRights, labels: dict[str, str]) -> dict[str, str]
 
 
 async def without_others(client: Client, reads: ReadRights, refusal: Refusal) -> Refusal:
-    """Return the refusal of a start, without what it says of runs that the caller may not see."""
+    """Return the refusal of a start, without facts about runs that the caller may not see."""
     if refusal.code is Code.ERASED and reads.is_bound:
-        # Nothing says whose it was.
+        # The tombstone does not tell whose run it was.
         return _taken(refusal.details["run_id"])
     runs = refusal.details.get("runs", [])
     if refusal.code is not Code.CONVERSATION_BUSY or not reads.is_bound:
@@ -141,8 +141,8 @@ ALL_RUNS_ONLY: Final = Dependency(_all_runs)
 
 
 async def seen_by(caller: Principal, entries: Sequence[V], client: Client) -> list[V]:
-    """Return interrupts, the open ones with whether the caller may answer them. Claims that have ended
-    are left out.
+    """Return the interrupts, the open ones with a mark whether the caller may answer them. Claims that
+    have ended are left out.
     """
     now = datetime.now(UTC)
     lent: tuple[Delegation, ...] | None = None

@@ -77,7 +77,7 @@ class LimitsBody(wire.Request):
 
 
 def _widening(name: str, value: Any, bound: Any) -> str | None:
-    """Return the error of a limit that is wider than that of the service."""
+    """Return the error of a limit that is wider than the service's limit; None if it is not."""
     if isinstance(bound, tuple):
         if name == "allowed_actions" and not bound:
             return None
@@ -173,8 +173,8 @@ class Listed(BaseModel, Generic[T]):
 class Page(Listed[T], Generic[T]):
     """A page of a list that is searched and counted.
 
-    `total` is how many entries the whole list has. `searched` is `clear` if the records are encrypted:
-    then a search finds ids, names, labels and people, and not what people are asked.
+    `total` is the number of entries in the whole list. `searched` is `clear` if the records are
+    encrypted: then a search finds ids, names, labels and people, but not the content of questions.
     """
 
     total: int

@@ -1,7 +1,7 @@
-"""Sessions of people who signed in: what their browser keeps in a cookie, sealed by this service.
+"""Sessions of people who signed in: each is a cookie in a browser, sealed by this service.
 
-A cookie has no more than a request needs. For a token of the tokens file that is its hash, and the file
-still says what its owner may do. For a token of an issuer it is the verified claims, so a session goes on
+A cookie has no more than a request needs. For a token of the tokens file it has the hash, and the file
+still says what the owner may do. For a token of an issuer it has the verified claims: a session goes on
 while the identity provider cannot be reached. All processes of a deployment share the keys, and nothing
 else.
 """
@@ -39,7 +39,7 @@ _ON_HOST: Final = "__Host-"
 _MAX_COOKIE: Final = 4_000
 """In characters: browsers keep 4,096 bytes of a cookie, with its name and attributes."""
 _MOST_SECONDS: Final = 28_800.0
-"""How long a session lasts at most."""
+"""The longest duration of a session: eight hours."""
 _MAX_ENDED: Final = 10_000
 _KEY_BYTES: Final = 32
 _logger = logging.getLogger("abeyance.api")
@@ -59,7 +59,7 @@ class Sealed(BaseModel):
 
 
 class Session(Sealed):
-    """Somebody who signed in: with a token of the tokens file (`sha256`), or by an `issuer`."""
+    """The session of somebody who signed in with a token of the tokens file (`sha256`) or an `issuer`."""
 
     id: str
     sha256: str | None = None
@@ -69,7 +69,7 @@ class Session(Sealed):
 
 
 class Pending(Sealed):
-    """Somebody who is at the identity provider, and where they go when they come back."""
+    """A sign-in under way at the identity provider; `next` is the path to which the person returns."""
 
     state: str
     nonce: str
@@ -80,8 +80,8 @@ class Pending(Sealed):
 class Sessions:
     """The cookies of one process, sealed with `keys`.
 
-    Without keys the process makes one, and logs a warning once it is used: no other process opens its
-    cookies, nor does this one after a restart.
+    Without keys the process makes a key, and logs a warning when it first uses it: no other process can
+    open these cookies, nor can this one after a restart.
     """
 
     def __init__(self, keys: Keyring) -> None:
@@ -115,7 +115,7 @@ class Sessions:
         _set(response, name, text, session, is_https=is_https, path="/", same_site="strict")
 
     def current(self, request: Request) -> Session | None:
-        """Return the session of a request, None if it has none that counts."""
+        """Return the session of a request, None if it has no valid one."""
         for name in (f"{_ON_HOST}{_COOKIE}", _COOKIE):
             if (text := request.cookies.get(name)) is not None:
                 session = self._open(text, Session)
@@ -125,8 +125,8 @@ class Sessions:
     def end(self, request: Request, response: Response) -> None:
         """End the session of a request, and have the browser forget its cookie.
 
-        This process refuses a copy of the cookie from now on; another process does so once the session is
-        over.
+        From now on this process refuses a copy of the cookie. Other processes accept a copy until the
+        session is over.
         """
         if (session := self.current(request)) is not None:
             now = time.time()
@@ -146,7 +146,7 @@ class Sessions:
     def leave(self, response: Response, pending: Pending, *, is_https: bool) -> None:
         """Set the cookie of somebody who goes to the identity provider."""
         name, text = _PENDING_COOKIE, self._seal(pending)
-        # They come back by a link from another site, which sends no strict cookie.
+        # The browser comes back by a link from another site, and sends no strict cookie then.
         _set(response, name, text, pending, is_https=is_https, path=CALLBACK, same_site="lax")
 
     def returned(self, request: Request) -> Pending | None:
@@ -156,13 +156,13 @@ class Sessions:
 
     @staticmethod
     def forget(response: Response) -> None:
-        """Have the browser forget that somebody went to the identity provider."""
+        """Delete the cookie of somebody who went to the identity provider."""
         response.delete_cookie(_PENDING_COOKIE, path=CALLBACK, httponly=True, samesite="lax")
 
     def seal(self, purpose: str, data: bytes) -> str:
-        """Return data that a caller keeps for this service, as text that nobody else can read or make.
+        """Seal data that a caller keeps for this service, as text that nobody else can read or make.
 
-        `purpose` has a slash: nothing that was encrypted for a run can be taken for it.
+        `purpose` has a slash, which no run id has: data encrypted for a run cannot pass for this data.
         """
         if not self._is_warned:
             self._is_warned = True
@@ -171,7 +171,7 @@ class Sessions:
                 "the state of calls by MCP, are known to this process alone, until it stops"
             )
         sealed = self._keys.seal(data, run_id=purpose)
-        # A browser would get a value with `=` in quotes.
+        # A value with `=` would be set in quotes.
         return base64.urlsafe_b64encode(sealed).decode().rstrip("=")
 
     def open(self, purpose: str, text: str) -> bytes | None:

@@ -1,7 +1,7 @@
 """The inbox: pages on which approvers read questions and answer them.
 
 Their files are public. A page gets its data from the API, with the reader's session. It loads nothing
-from other hosts, and writes data as text; what it writes as markup is what `prompts.safe_html` made safe.
+from other hosts, and writes data as text, except for prompts that `prompts.safe_html` has made safe.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PAGES: Final = {
     "/approvals": "approvals",
     "/grants": "grants",
 }
-"""The script of each page. They have no data and require no capability."""
+"""The script of each page. The pages have no data and require no capability."""
 _IMPORT: Final = re.compile(r'^import .*"\./([\w.]+)";$', re.MULTILINE)
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from markdown_it.token import Token
 
 _BY_AUTHORS: Final = frozenset({"question", "rule", "approval"})
-"""Kinds whose prompts authors write, perhaps in Markdown. Those of a run and of a server are texts."""
+"""Kinds whose prompts authors write, perhaps in Markdown. A run and a server write plain texts."""
 _TAGS: Final = frozenset(
     {"a", "b", "bdi", "blockquote", "br", "code", "del", "em", "h3", "h4", "h5", "h6", "hr", "i"}
     | {"li", "ol", "p", "pre", "s", "strong", "table", "tbody", "td", "th", "thead", "tr", "ul"}
@@ -30,7 +30,7 @@ _TAGS: Final = frozenset(
 _SCHEMES: Final = frozenset({"https", "http", "mailto"})
 _ATTRIBUTES: Final = {"a": {"href"}, "th": {"align"}, "td": {"align"}, "ol": {"start"}}
 _UNUSED: Final = range(0xF0000, 0xFFFFE)
-"""Characters without a meaning, of which a prompt cannot have all."""
+"""Characters without a meaning: too many for one prompt to have them all."""
 _MARKS: Final = frozenset(string.punctuation + string.whitespace)
 """The characters of Markdown: a rendered prompt may lack some of them."""
 
@@ -43,10 +43,10 @@ def html_of(question: InterruptView) -> str | None:
 
 
 def safe_html(prompt: str, values: Sequence[tuple[int, int]] = ()) -> str | None:
-    """Return a prompt as safe HTML; None without the libraries, which the extra `people` has.
+    """Return a prompt as safe HTML; None without the libraries, which the extra `people` installs.
 
     `values` are the beginnings and ends of the values in it. `markdown-it-py` leaves HTML in it as text,
-    and `nh3` keeps only what is listed above. Headings begin at the third level, below those of the page.
+    and `nh3` keeps only the tags above. Headings begin at the third level, below those of the page.
     A link shows its address, opens in another tab and tells its target nothing. Pictures are left out:
     fetching one would tell its host who reads the question.
     """
@@ -61,7 +61,7 @@ def safe_html(prompt: str, values: Sequence[tuple[int, int]] = ()) -> str | None
     rendered = parser.renderer.render(tokens, parser.options, {})
     if _letters(said) != _letters(source):
         rendered = f"<p>{html.escape(source)}</p>".replace("\n", "<br>\n")
-    # An entity or an escape has been resolved by now, so that no character is hidden in one.
+    # The parser has resolved entities and escapes by now, so that none of them hides a character.
     rendered = UNSEEN.sub(lambda match: html.escape(visible(match[0])), rendered)
     for character, text in texts.items():
         shown = f"<bdi>{html.escape(visible(text))}</bdi>"
@@ -83,7 +83,7 @@ def safe_html(prompt: str, values: Sequence[tuple[int, int]] = ()) -> str | None
 def _without_values(
     prompt: str, values: Sequence[tuple[int, int]]
 ) -> tuple[str, Mapping[str, str]]:
-    """Return the prompt with one character for each value, and the value of each."""
+    """Return the prompt with one character for each value, and the value of each character."""
     used = set(prompt)
     unused = (chr(code) for code in _UNUSED if chr(code) not in used)
     texts = {
@@ -139,7 +139,7 @@ def _with_addresses(tokens: list[Token], texts: Mapping[str, str]) -> list[Token
 
 
 def _address(address: str, texts: Mapping[str, str]) -> str:
-    """Return the address of a link. A value is all of it, or part of its path or its query."""
+    """Return the address of a link, in which a value is the whole address or a part of path or query."""
     if address in texts:
         return texts[address]
     return "".join(quote(texts[each], safe="") if each in texts else each for each in address)
@@ -154,7 +154,7 @@ def _parser() -> MarkdownIt:
     from markdown_it import MarkdownIt  # noqa: PLC0415 of an extra
 
     parser = MarkdownIt("commonmark", {"html": False, "breaks": True})
-    # An address is compared with what its author wrote.
+    # Keep an address as its author wrote it: the rendered text is compared with the source.
     parser.normalizeLink = parser.normalizeLinkText = str  # type: ignore[method-assign,assignment]
     parser.enable(["table", "strikethrough"])
     return parser.disable(["image", "reference", "entity"])

@@ -1,7 +1,7 @@
 """Personal links: a page for one question and one person, who need not sign in.
 
-The token in the address is all that a caller needs, and allows nothing else. To open the page answers
-nothing, because programs open the links in mails; the answer is a call of its own.
+A caller needs only the token in the address, which allows nothing else. Opening the page does not answer
+the question, because programs open the links in mails; the answer is a separate call.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ pages.serve(router, f"{PATH}/page.css", pages.with_common_style(_FOLDER / "page.
 
 @router.get(f"{PATH}/{{token}}")
 async def read(token: Token, request: Request, backend: BackendDep) -> Response:
-    """Serve the page with the question, or one that says why the link is void; as JSON if asked for."""
+    """Serve the page with the question, or with the reason why the link is void; on request as JSON."""
     wants_json = "application/json" in request.headers.get("accept", "")
     try:
         link, _, question = await _opened(token, backend)
@@ -163,10 +163,10 @@ def _vote(link: PersonalLink, question: views.InterruptView) -> Vote | None:
 async def _opened(
     token: str, backend: Backend, answer_sha256: str | None = None
 ) -> tuple[PersonalLink, Notifications, views.InterruptView]:
-    """Return a valid link, the file that it is from, and its question. `answer_sha256` is of what the
-    person answers by it.
+    """Return a valid link, the notifications file, and the question of the link. `answer_sha256` is the
+    hash of the person's answer.
 
-    Raises `link_expired`, and Unavailable if nobody can tell now whether it is.
+    Raises `link_expired`, and Unavailable if the service cannot tell now whether the link is valid.
     """
     file = backend.notifications
     key = None if file is None else links.key_of(file)
@@ -187,7 +187,7 @@ async def _opened(
     if question is None:
         raise link_expired(_LOST[Code.UNKNOWN_INTERRUPT])
     if question.degraded:
-        # It lacks the votes, and what a person decides by.
+        # Such a view lacks the votes, and the facts that a person decides by.
         raise Unavailable(f"the question {question.id!r} cannot be read in full: no worker answers")
     _check(link, file, question, answer_sha256)
     return link, file, question
@@ -213,7 +213,7 @@ def _check(
         if link.person not in {question.answered_by, *(vote.by for vote in question.votes)}:
             raise link_expired("leads to a question that somebody else has answered")
     elif (vote := _vote(link, question)) is not None and vote.answer_sha256 == answer_sha256:
-        # The repeat of a vote, which itself may have changed what is asked.
+        # Accept the repeat of a vote, because the vote itself may have changed the question.
         return
     elif question.digest != link.digest:
         raise link_expired(_LOST[Code.STALE])
@@ -275,7 +275,7 @@ def _page(token: str, link: PersonalLink, question: views.InterruptView) -> Resp
 
 
 def _void(why: Code, message: str) -> Response:
-    """Return the page of a link without its question, which offers to sign in."""
+    """Return the page of a void link, which shows no question and offers to sign in."""
     status, title = PROBLEMS[why]
     return _filled(
         title=_text(title),

@@ -34,7 +34,7 @@ _PAGE: Final = Template((_FOLDER / "page.html").read_text(encoding="utf-8"))
 _PROVIDER: Final = f"{SIGN_IN}/oidc"
 _HOME: Final = "/inbox"
 _OWN_PATH: Final = re.compile(r"/(?![/\\])[!-\[\]-~]{0,1999}")
-"""A path of this service: browsers read `//host` and `/\\host` as another one, and drop white space."""
+"""A path of this service. Browsers read `//host` and `/\\host` as another host, and drop white space."""
 _MAX_TOKEN: Final = 16_384
 
 Next: TypeAlias = Annotated[
@@ -47,7 +47,7 @@ Next: TypeAlias = Annotated[
 
 
 class SignIn(wire.Request):
-    """The token of somebody who signs in: of the tokens file, or of the issuer."""
+    """The token of somebody who signs in, from the tokens file or from the issuer."""
 
     token: str = Field(min_length=1, max_length=_MAX_TOKEN, pattern="^[\\s -\u00ff]*$")
 
@@ -97,8 +97,8 @@ class Me(BaseModel):
     responses=openapi.answer("The caller.", examples.ME),
 )
 async def read_me(credentials: CredentialsDep, backend: BackendDep) -> Me:
-    """Retrieve who the caller is: the subject, its capabilities, its groups, and the runs that it may
-    see. Any valid token or session is enough.
+    """Retrieve the caller: the subject, its capabilities, its groups, and the runs that it may see. Any
+    valid token or session is enough.
     """
     return Me.of(credentials, backend)
 
@@ -116,7 +116,7 @@ async def sign_in(
 ) -> Me:
     """Sign in with a token. The response sets a cookie, and calls with the cookie need no token.
 
-    The session lasts as long as the service says, and no longer than the token. It has the capabilities
+    The session lasts eight hours at most, and no longer than the token. It has the capabilities
     of the token, and ends when the token is revoked.
     """
     if not backend.tokens.are_required:
@@ -185,7 +185,7 @@ async def come_back(
     iss: str | None = None,
     error: str = "",
 ) -> Response:
-    """Begin the session of somebody who comes back from the provider, and redirect to where they were."""
+    """Begin the session of somebody who comes back from the provider, and redirect to their page."""
     sessions, pending = backend.sessions, backend.sessions.returned(request)
     if backend.oidc is None or pending is None or not state or pending.state != state:
         response = _page(
@@ -253,7 +253,7 @@ def _page(
 
 
 def _base(request: Request, backend: Backend) -> str:
-    # The host was checked by the guard.
+    # The guard has checked the host.
     return backend.settings.public_url or f"{request.url.scheme}://{request.headers['host']}"
 
 
@@ -262,6 +262,6 @@ def _callback(request: Request, backend: Backend) -> str:
 
 
 def _is_https(request: Request, backend: Backend) -> bool:
-    # A proxy in front of this service may speak https. A browser says so with a form.
+    # A proxy in front of this service may speak https: the `Origin` of a browser's form tells so.
     origin = request.headers.get("origin", "")
     return _base(request, backend).startswith("https:") or origin.startswith("https:")
