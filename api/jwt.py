@@ -252,7 +252,7 @@ class JwksCache:
                     else:
                         self._store(await _download(self._source))
             except (OSError, ValueError, httpx.HTTPError) as error:
-                reason = str(error) or f"no whole answer within {FETCH_TIMEOUT_SECONDS:g} s"
+                reason = str(error) or f"no complete response within {FETCH_TIMEOUT_SECONDS:g} s"
                 text = f"{type(error).__name__}: {reason}"
                 if self._error != text:
                     message = "code=%s | the keys of ABEYANCE_JWT_JWKS cannot be fetched: %s"

@@ -264,7 +264,9 @@ class OidcClient:
         except ValidationError:
             raise self._away("its configuration is not that of an OpenID provider") from None
         if metadata.issuer != self._issuer:
-            raise self._away(f"it calls itself {truncate(metadata.issuer, 200)!r}")
+            raise self._away(
+                f"its configuration names another issuer, {truncate(metadata.issuer, 200)!r}"
+            )
         addresses = (metadata.authorization_endpoint, metadata.token_endpoint, metadata.jwks_uri)
         if wrong := [address for address in addresses if not is_safe_url(address)]:
             raise self._away(f"its address {truncate(wrong[0], 200)!r} is not https")
@@ -283,7 +285,7 @@ class OidcClient:
         _logger.warning("code=%s | the provider %s: %s", Code.UNAVAILABLE, self._issuer, reason)
         return Unavailable(
             f"You cannot sign in at {self.host} now, because it cannot be reached or used. Retry later; "
-            "the log of the service has the reason. Who is signed in stays so.",
+            "the log of the service has the reason. People who are signed in stay signed in.",
             retry_after=COOLDOWN_SECONDS,
         )
 

@@ -107,7 +107,7 @@ class Sessions:
             raise Refusal(
                 Code.PAYLOAD_TOO_LARGE,
                 f"Your capabilities, groups and labels take {len(text)} characters, and the cookie of a "
-                f"session holds {_MAX_COOKIE}: have fewer of them put into the token.",
+                f"session holds {_MAX_COOKIE}: ask the issuer to put fewer into the token.",
                 limit=_MAX_COOKIE,
                 actual=len(text),
             )

@@ -326,13 +326,16 @@ def _faults_of(file: Notifications, *, delivers: bool) -> Iterator[_Fault]:
         yield from _variable_faults(("mail", "url_env"), file.mail.url_env)
     for name, person in file.people.items():
         if name == GROUP:
-            yield ("people", name), f"{name!r} names no group: write {GROUP}<name>"
+            yield ("people", name), f"{name!r} has no name after the colon: write {GROUP}<name>"
         if delivers:
             yield from _apprise_faults(("people", name), person)
     members = [(name, each.slack.casefold()) for name, each in file.people.items() if each.slack]
     for name, member in members:
         if member in [other for each, other in members if each != name]:
-            yield ("people", name, "slack"), f"{file.people[name].slack} is two people"
+            yield (
+                ("people", name, "slack"),
+                f"two people have the Slack id {file.people[name].slack}",
+            )
     for number, rule in enumerate(file.rules):
         for position, target in enumerate(rule.to):
             place = ("rules", number, "to", position)

@@ -86,7 +86,7 @@ def link_expired(why: str) -> Refusal:
     """Return the refusal of a personal link, with the reason."""
     return Refusal(
         Code.LINK_EXPIRED,
-        f"This link {why}, so nothing can be answered by it: sign in to see what is open.",
+        f"This link {why}, so you cannot answer with it: sign in to see what is open.",
     )
 
 

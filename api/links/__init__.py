@@ -244,7 +244,7 @@ def _claimed(link: PersonalLink, question: views.InterruptView) -> str:
         return ""
     return (
         f"{claim.by} has claimed this question until {claim.until:%Y-%m-%d %H:%M} UTC, and answers it. "
-        "Until then nobody else can."
+        "Until then nobody else can answer it."
     )
 
 

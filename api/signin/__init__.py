@@ -65,7 +65,7 @@ class Me(BaseModel):
     capabilities: list[str] = Field(description="`*` includes every capability.")
     groups: list[str]
     reads: dict[str, list[str]] = Field(
-        description="The caller sees only runs that have, of each label, one of these values. Without "
+        description="The caller sees only runs whose labels each have one of these values. Without "
         "labels: all runs."
     )
     authenticated_by: Literal["nothing", "token", "session"] = Field(

@@ -177,7 +177,7 @@ rules:
     assert faults(file, text) == [
         "line 1: SHORT needs at least 32 bytes",
         "line 3: the environment variable NOT_SET is not set",
-        "line 4: 'group:' names no group: write group:<name>",
+        "line 4: 'group:' has no name after the colon: write group:<name>",
         "line 8: NO_SECRET is not a secret of a webhook: use whsec_ and 24 bytes in base64",
         "line 9: mail needs the key 'mail' of the file, with its server",
         "line 10: an address of apprise has a scheme, as in ntfy://topic",
@@ -213,8 +213,8 @@ rules:
         "line 6: 'slack' should be a channel (#refunds, or its id), or assignees, not 'refunds'",
     ]
     assert faults(file, text.replace("refunds}", "assignees}")) == [
-        "line 2: Ada@example.com is two people",
-        "line 3: ada@example.com is two people",
+        "line 2: two people have the Slack id Ada@example.com",
+        "line 3: two people have the Slack id ada@example.com",
         "line 5: only questions are posted in Slack: name an event such as interrupt.opened in 'when'",
     ]
 
