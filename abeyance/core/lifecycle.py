@@ -245,7 +245,9 @@ def _cancel_again(step: Step, under_way: Ending, reason: str | None, mode: Cance
 
 
 def may_evict(state: RunState, event: Evicted) -> bool:
-    """Return whether an eviction would halt the run: not ending, and inactive for long enough."""
+    """Return whether an eviction would halt the run: it is not ending and, if `inactive_since` is given,
+    it is inactive since then and no open question has anything due.
+    """
     if state.finished or state.ending is not None:
         return False
     if event.inactive_since is None:
@@ -294,8 +296,8 @@ def unpinned_target(node: str, target: str, *, is_decided: bool = False) -> str:
         "migrate the run" if is_decided else "deploy code that chooses another node, or migrate it"
     )
     return (
-        f"{node!r} chose to go to {target!r}, which the version of the graph that this run was started "
-        f"with does not have: {remedy}"
+        f"{node!r} chose to go to {target!r}, which the version of the graph that this run uses does "
+        f"not have: {remedy}"
     )
 
 

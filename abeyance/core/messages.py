@@ -32,7 +32,7 @@ _HTTPS: Final = re.compile(r"https://(?P<host>[A-Za-z0-9.-]+(:[0-9]{1,5})?)([/?#
 
 _SAID: Final = ("text", "parts", "metadata", "action", "params", "target")
 _MOST_SAID: Final = 10_000
-"""In bytes: of a larger message that was rejected the audit has the beginning of its text."""
+"""In bytes. For a larger rejected message the audit keeps only the beginning of its text."""
 _BEGINNING: Final = 1_000
 
 

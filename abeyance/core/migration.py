@@ -49,8 +49,8 @@ def refuse(
     listed = [f"the {each['what']} {each['name']!r}: {each['why']}" for each in places.obstacles]
     raise Refusal(
         Code.CANNOT_MIGRATE,
-        f"The run cannot move to version {spec.version} of {state.spec.name!r}. Nothing has changed. In "
-        f"the way are {'; '.join(listed)}.",
+        f"The run cannot move to version {spec.version} of {state.spec.name!r}. Nothing has changed. "
+        f"Obstacles: {'; '.join(listed)}.",
         obstacles=places.obstacles,
     )
 
@@ -61,7 +61,9 @@ def under_way(state: RunState) -> list[dict[str, Json]]:
         {
             "what": CODE_UNDER_WAY,
             "name": ".".join((*state.scopes[visit.scope].path, visit.node)),
-            "why": "it is under way" if visit.blocked is None else "it is blocked, and tried again",
+            "why": "it is under way"
+            if visit.blocked is None
+            else "it is blocked, and will be tried again",
             "remedy": "migrate with `pause`",
             "address": visit.address,
         }
@@ -84,7 +86,9 @@ def refuse_while_code_runs(state: RunState) -> None:
 
 
 def refuse_event(state: RunState, event: Migrated) -> None:
-    """Refuse to move a run, or to try it, from whom may not, while code runs, or if it cannot be done."""
+    """Refuse a migration, or a dry run of it, if the principal may not do it, code runs, or there are
+    obstacles.
+    """
     if event.dry_run:
         doing, why = "try a migration of the run", "It reads the run."
         policy.demand_only(event.principal, policy.READ, doing=doing, why=why)

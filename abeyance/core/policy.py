@@ -160,7 +160,7 @@ def demand(state: RunState, principal: Principal, doing: str) -> None:
 def demand_by(
     principal: Principal, guards: Iterable[str], asked: Iterable[str], doing: str
 ) -> None:
-    """Refuse the same by what a run can ask for, and what it asks for now."""
+    """Like `demand`, from the capabilities that a run can ask for and those that it asks for now."""
     if lacking := _missing(principal, guards, asked):
         raise lacks(principal, doing, lacking)
 
@@ -189,9 +189,9 @@ def capability_required(message: str, *lacking: str | None, **details: Json) -> 
 def refuse_foreign(
     what: str, by: str, principal: Principal, capability: str, *, doing: str
 ) -> None:
-    """Refuse to do to what somebody else has made, without this capability, what its maker may."""
+    """Refuse to let anybody but its maker do this to a thing, unless they have the capability."""
     if by != principal.subject and not principal.may(capability):
-        who = f"only {by!r} and who has {capability!r} may {doing} it"
+        who = f"only {by!r}, or somebody with {capability!r}, may {doing} it"
         raise capability_required(f"The {what} is by {by!r}: {who}.", capability)
 
 

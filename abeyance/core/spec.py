@@ -41,7 +41,7 @@ class Default:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fail:
-    """A failed visit fails the run."""
+    """A failed visit fails its graph: the run, or the visit of a nested graph."""
 
     kind: Literal["fail"] = "fail"
 

@@ -333,7 +333,7 @@ class RunState:
         return [(v, v.state) for v in self.visits_in(Running) if isinstance(v.state, Running)]
 
     def first_pause(self) -> tuple[str, datetime] | None:
-        """Return the visit whose pause between two attempts ends first, by its address, and when."""
+        """Return the visit whose pause ends first, by its address, and when."""
         match self.visits.first(PAUSED, ALL):
             case Visit(address=address, state=Ready(not_before=datetime() as moment)):
                 return address, moment

@@ -40,9 +40,9 @@ if it failed, the breakpoint after it, and the questions of rules. `entered`: no
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
-    """It starts as soon as the run has a place for it, at `stage`: where that has asked people, they
-    have answered. A pause between two attempts lasts until `not_before`; the first of them failed with
-    `error`. `queued`: it waits for a place alone.
+    """It starts as soon as the run has a place for it, at `stage`: where that has asked people, they have
+    answered. A pause before it lasts until `not_before`, after a failed attempt with its `error`, or for
+    a rule that retries. `queued`: it waits for a place alone.
     """
 
     kind: Literal["ready"] = "ready"
@@ -337,9 +337,10 @@ class Visit:
     answer that was given before cannot be read any more. `repeats` are the keys of questions whose
     earlier answer led to code that has begun, and that will begin again.
 
-    How it ends: `pending` is the patch that ends it without running its code, until it is merged: the
-    changes of its nested graph, or the values that a person gave in place of a failed body. `routing` is
-    set once the code has finished. `failure` is what an operator was last asked about.
+    How it ends: `pending` is the outcome that ends it without running its code, until it is merged: the
+    changes of its nested graph, the values that a person gave in place of a failed body, or the result of
+    a dropped call. `routing` is set once the code has finished. `failure` is what an operator was last
+    asked about.
     """
 
     address: AddressText
@@ -395,7 +396,7 @@ PAUSED: Final = Index[Visit](
     lambda visit: (ALL,) if isinstance(visit.state, Ready) and visit.state.not_before else (),
     order=lambda visit: visit.state.not_before,  # type: ignore[union-attr]
 )
-"""Visits in a pause between two attempts, the first to end first."""
+"""Visits in a pause before they start, the first to end first."""
 
 
 class VisitTable(Table[str, Visit]):

@@ -261,7 +261,7 @@ def blocked() -> Drive:
 
 @pytest.mark.parametrize(
     ("begin", "why"),
-    [(runs, "it is under way"), (blocked, "it is blocked, and tried again")],
+    [(runs, "it is under way"), (blocked, "it is blocked, and will be tried again")],
 )
 def test_a_run_whose_code_is_under_way_is_not_migrated(
     begin: Callable[[], Drive], why: str
