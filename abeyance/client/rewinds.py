@@ -69,13 +69,15 @@ async def planned(
     # Another rewind that the description does not have comes into the records after this.
     before = await records.read(discards.standing, run_id)
     described = await deployment.line.described(run_id)
-    latest = _latest(await _history(deployment, run_id, described.execution))
-    if before is not None and latest is not None and latest.time != before.rewound_at:
-        # The records still have what that rewind has discarded.
-        raise Unavailable(
-            f"the run {run_id!r} was rewound, and no worker has recorded that yet: start one, and repeat "
-            "the call"
-        )
+    if before is not None and described.is_running:
+        latest = _latest(await _history(deployment, run_id, described.execution))
+        if latest is not None and latest.time != before.rewound_at:
+            # The records still have what that rewind has discarded. A run that has ended meanwhile may
+            # never record it.
+            raise Unavailable(
+                f"the run {run_id!r} was rewound, and no worker has recorded that yet: start one, and "
+                "repeat the call"
+            )
     if to == REWIND_TO_START:
         execution = tasks = (await _row(deployment, run_id)).origin
         history = await _history(deployment, run_id, execution)
