@@ -1,4 +1,4 @@
-"""AG-UI 1.0: a user interface that speaks it talks to a graph, at `/agui`."""
+"""AG-UI 1.0: user interfaces that speak the protocol talk to a graph, at `/agui`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""AG-UI 1.0: a user interface that speaks it talks to a graph. Needs the extra `agui`.
+"""AG-UI 1.0: user interfaces that speak the protocol talk to a graph. Needs the extra `agui`.
 
-A thread is a conversation, and a run of AG-UI is a segment of ours: it ends where our run waits for
-people, with all open questions as its interrupts. The next request answers any of them.
+A thread is a conversation, and a run of AG-UI is a segment of our run: it ends where our run waits for
+people, with all open questions as its interrupts. The next request may answer any of them.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ _STREAM: Final = (
 
 
 class _Input(BaseModel):
-    # The protocol grows: what we do not know is ignored.
+    # The protocol grows, so unknown fields are ignored.
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore")
 
 
@@ -117,7 +117,7 @@ class Offered(BaseModel):
     responses=openapi.answer("The graph.", _OFFERED),
 )
 async def describe(graph: GraphName, backend: BackendDep) -> Offered:
-    """Say what an AG-UI client can do with a graph."""
+    """Describe what an AG-UI client can do with a graph."""
     found = graph_of(backend, graph)
     return Offered(name=found.name, description=found.description, capabilities=_CAPABILITIES)
 
@@ -142,15 +142,15 @@ async def run_agent(
 
     The last message starts a run if it is a user's and the thread has no open one, and steers that one
     otherwise; `resume` answers. All other messages, the state and the tools of the request are ignored.
-    The stream ends with all open questions, with the end of the run, or with `RUN_ERROR`; what cannot be
-    done is refused before it. If the connection breaks, the run goes on: the same request again starts
-    nothing, and continues with a snapshot.
+    The stream ends with all open questions, with the end of the run, or with `RUN_ERROR`. A request that
+    cannot be carried out is refused before the stream. If the connection breaks, the run goes on: the
+    same request again starts nothing, and continues with a snapshot.
 
     This requires `runs:read`, and also `runs:start`, `runs:steer` or `runs:respond`.
     """
     thread = Thread(backend, credentials, graph_of(backend, graph))
     posted = posted_by(body)
-    # Before the run is started.
+    # Hold the place first: a refused stream must not start a run.
     with place_of(credentials, backend) as held:
         place = await thread.take(posted)
         return stream_to(
@@ -172,7 +172,7 @@ def posted_by(body: RunAgentInput) -> Posted:
     said = [each for each in body.messages if isinstance(each, Mapping)]
     roles = [each.get("role") for each in said]
     users = [each for each in said if each.get("role") == "user"]
-    # System messages and the like may follow.
+    # System messages and the like may follow the user's message.
     after = roles[len(roles) - roles[::-1].index("user") :] if users else []
     is_new = bool(users) and not {"assistant", "tool"} & {*map(str, after)}
     last = users[-1] if is_new else None
@@ -230,7 +230,7 @@ async def _events(
 async def _messages(
     thread: Thread, posted: Posted, place: Place, *, is_open: bool
 ) -> list[protocol.Message]:
-    """The messages of the thread; none if they are too many to read, so that none is lost."""
+    """Return the messages of the thread; none if there are too many, as a part would replace all."""
     runs = await thread.earlier(posted, place)
     messages: list[protocol.Message] = []
     for run_id, first in runs or ():
@@ -365,7 +365,7 @@ def interrupt_of(question: views.InterruptView) -> protocol.Interrupt:
 
 
 def schema_of(question: views.InterruptView) -> dict[str, Any] | None:
-    """Return the schema of the answers to a question; that of an approval has the protocol's names."""
+    """Return the schema of the answers to a question, for an approval with the protocol's names."""
     schema = question.response_schema
     if not isinstance(schema, Mapping):
         return None
@@ -400,7 +400,7 @@ def messages_of(run_id: str, said: Said, *, first: str = "") -> list[protocol.Me
             if (message := _message(id_, agent, item)) is not None:
                 ordered.append((latest, number, message))
     messages = [message for *_, message in sorted(ordered, key=lambda each: each[:2])]
-    # A turn that has stored what it heard may wait, with the results that it began with.
+    # A turn that waits may have stored results in its transcript that the run still lists.
     known = {message.id for message in messages}
     for agent, results in said.results.items():
         for call_id, result in results.items():
@@ -458,7 +458,7 @@ def _message(id_: str, agent: str, item: TranscriptItem) -> protocol.Message | N
                 subagent_run_id=by,
             )
         case _:
-            # Instructions are the author's.
+            # Instructions belong to the author of the graph, and are not shown.
             return None
 
 
@@ -485,10 +485,10 @@ def value_of(
     if not isinstance(payload, Mapping):
         return payload
     answer = {name: value for name, value in payload.items() if value is not None}
-    # Both are refused by the run.
+    # The run refuses an answer with both names.
     if "editedArgs" in answer and "arguments" not in answer:
         answer["arguments"] = answer.pop("editedArgs")
     if answer.get("approved") is True:
-        # A form may have a reason for both decisions.
+        # A form may send a reason with any decision; the run refuses one beside an approval.
         answer.pop("reason", None)
     return answer

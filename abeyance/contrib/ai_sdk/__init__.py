@@ -13,7 +13,7 @@ from abeyance.contrib.talk import LARGEST_BODY
 
 
 def _install(app: FastAPI) -> None:
-    # Only with it can a graph have an agent.
+    # Without this package, no graph can have an agent.
     if find_spec("pydantic_ai") is None:
         return
     from abeyance.contrib.ai_sdk.routes import router  # noqa: PLC0415  (an extra)

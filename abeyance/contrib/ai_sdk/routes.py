@@ -57,7 +57,7 @@ _STREAM: Final = (
 class ChatRequest(BaseModel):
     """A request of the AI SDK. Only the last message counts."""
 
-    # The protocol grows: what we do not know is ignored.
+    # The protocol grows, so unknown fields are ignored.
     model_config = ConfigDict(extra="ignore", json_schema_extra={"examples": [_EXAMPLE]})
 
     id: fields.ConversationId = Field(description="The conversation.")
@@ -99,7 +99,7 @@ async def post_message(
     posted, calls = posted_by(body.id, body.messages), calls_in(body.messages)
     last = body.messages[-1] if body.messages else None
     is_continued = isinstance(last, dict) and last.get("role") == "assistant"
-    # Before the run is started.
+    # Hold the place first: a refused stream must not start a run.
     with place_of(credentials, backend) as held:
         place = await thread.take(posted)
         chunks = _chunks(thread, place, calls, is_continued=is_continued)
@@ -124,7 +124,7 @@ async def resume_stream(
     backend: BackendDep,
     credentials: CredentialsDep,
 ) -> Response:
-    """Take up the stream of a chat whose page was loaded again; 204 if it has no open run.
+    """Continue the stream of a chat whose page was reloaded; 204 if the chat has no open run.
 
     The message begins anew, with the whole conversation of the run.
     """
@@ -248,8 +248,8 @@ def _plain(id_: str, digest: str, value: Json, *, is_history: bool) -> Answer:
 
 @dataclass(slots=True, kw_only=True)
 class ChunkWriter:
-    """The chunks of one stream. `calls` are the tool calls that the message already has, and `where` is
-    what tells it from other messages of the run.
+    """Makes the chunks of one stream. `calls` are the tool calls that the message already has, and
+    `where` sets the message apart from other messages of the run.
     """
 
     calls: set[str] = field(default_factory=set)
@@ -277,7 +277,7 @@ class ChunkWriter:
                 | parts.SubagentBegan()
                 | parts.SubagentEnded()
             ):
-                # Messages have no place for them. A step is a turn here.
+                # Messages have no place for these parts. A step is a turn here.
                 return
             case parts.TextBegan(id=id_):
                 yield from self._step()
@@ -308,7 +308,7 @@ class ChunkWriter:
                 yield {"type": _DATA, "data": {"event": name, "data": value}}
             case parts.Waiting(interrupts=asked):
                 for question in asked:
-                    # Again: a vote leaves the question open, and the message takes it for answered.
+                    # Show it again: a vote leaves it open, but the message counts it as answered.
                     yield from self._question(question)
                 yield from self._finish("tool-calls")
             case parts.Ended(view=view):
@@ -318,7 +318,7 @@ class ChunkWriter:
 
     def _step(self) -> Iterator[Chunk]:
         if self._texts:
-            # The end of a step would cut off those who still speak.
+            # The end of the step would cut off the texts of agents that still speak.
             return
         if self._is_in_step:
             yield {"type": "finish-step"}

@@ -1,4 +1,4 @@
-"""Rules whose condition is CLIPS text: the router, as the product finds it by the entry point `clips`.
+"""The router for rules whose condition is CLIPS text. The entry point `clips` names it.
 
 `source` looks at the texts before CLIPS does, `engine` evaluates rules with CLIPS.
 """

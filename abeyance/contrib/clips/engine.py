@@ -65,7 +65,7 @@ class Engine:
         self._environment = clips.Environment()
         self._stderr = _stderr_router(clips)()
         for router in self._environment.routers():
-            # These print, and are called for every character that is read.
+            # These print, and CLIPS calls them for every character that it reads.
             router.deactivate()
         self._environment.add_router(self._stderr)
         self._facts: list[str] = []
@@ -96,7 +96,7 @@ class Engine:
         except self._clips.CLIPSError:
             output = self._stderr.take()
             complaint = _complaint(output)
-            # CLIPS repeats what it has read: if it stopped in the condition, the last line is where.
+            # CLIPS prints what it has read: if it stopped in the condition, its last line is the place.
             last = output.rstrip().rpartition("\n")[2].strip()
             place = "" if "\n   =>" in output else f" (at `{last}`)"
             hint = f" ({_STRINGS})" if " type" in complaint else ""
@@ -149,7 +149,7 @@ class Engine:
 
 @cache
 def _stderr_router(clips: Any) -> Any:
-    """Return a router class that collects what CLIPS prints to stderr, and prints nothing."""
+    """Return a router class that collects the output of CLIPS to stderr, and prints nothing."""
 
     class StderrRouter(clips.Router):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -207,7 +207,7 @@ def clips_rules(
     """Return the rules that take part in a CLIPS evaluation, in order.
 
     A rule whose condition is a mapping takes part if it changes facts. With `values`, its mapping must
-    hold on them; CLIPS cannot check that, because its values are strings and a mapping tells 5 from "5".
+    hold on them. CLIPS cannot check that: its values are strings, and a mapping distinguishes 5 from "5".
     """
     taking_part: list[ClipsRule] = []
     for rule in rules:
@@ -257,7 +257,7 @@ def evaluate(
 
 
 def _built(rules: Sequence[ClipsRule], *, is_graph: bool) -> tuple[list[str], Engine | None]:
-    """Return the faults of all rules of a graph, or of a visit's; if there are none, an engine too."""
+    """Return the faults of the rules of a graph or of a visit; without faults, also an engine."""
     if not rules:
         return [], None
     clips = library(rules[0].id)

@@ -67,7 +67,7 @@ class Part:
 
 @lru_cache(maxsize=1000)
 def condition(text: str) -> Part:
-    """Look at a condition. Raise TextError."""
+    """Check the text of a condition, and return it as a part. Raise TextError."""
     scan = _Scan(text, _GROUPS)
     # Without the line break, a comment at the end would hide the actions.
     return Part(clips=f"{text}\n", slots=scan.slots, node=scan.node)
@@ -75,7 +75,7 @@ def condition(text: str) -> Part:
 
 @lru_cache(maxsize=1000)
 def assertion(text: str) -> Part:
-    """Look at facts to assert, such as `(escalated (level "high") (by ?x))`. Raise TextError."""
+    """Check facts to assert, such as `(escalated (level "high") (by ?x))`. Raise TextError."""
     scan = _Scan(text)
     if NODE in scan.slots:
         raise TextError(f"{NODE} is the visited node, which a rule cannot assert")
@@ -84,7 +84,7 @@ def assertion(text: str) -> Part:
 
 @lru_cache(maxsize=1000)
 def retraction(text: str) -> Part:
-    """Look at a retraction: `?n`, or all facts such as `(escalated (level ?))`. Raise TextError."""
+    """Check a retraction: `?n`, or all facts such as `(escalated (level ?))`. Raise TextError."""
     if text.startswith("?") and _BINDING.fullmatch(text):
         return Part(clips=f"(retract {text})", slots={})
     scan = _Scan(text)
@@ -123,7 +123,7 @@ def _quoted(text: str) -> str:
 
 @dataclass(slots=True, kw_only=True)
 class _Open:
-    """An open parenthesis: where it stands, what its first symbol names, and where that ends."""
+    """An open parenthesis: its place, and the kind, name and end of its first symbol."""
 
     at: int
     kind: Literal["group", "fact", "slot", "test", "call"] = "group"
@@ -133,7 +133,7 @@ class _Open:
 
 
 class _Scan:
-    """Reads what the symbols after parentheses name: groups, facts, their slots, and functions."""
+    """Reads the symbols after parentheses, which name groups, facts, their slots, and functions."""
 
     def __init__(self, text: str, groups: Collection[str] = ()) -> None:
         self.slots: dict[str, set[str]] = {}
