@@ -44,7 +44,7 @@ _CUT_CHARS: Final = 2_000
 _PROMPT_CHARS: Final = 1_500
 _TITLE_CHARS: Final = 200
 _BULK: Final = ("payload", "response_schema", "reason", "parents", "preview")
-"""Parts of a question that a body which is too large has not, in the order in which they are left out."""
+"""The parts of a question that are left out of a body which is too large, in this order."""
 _TITLES: Final = {
     "interrupt.opened": "{graph} asks: {name}",
     "interrupt.reminded": "Reminder: {graph} asks: {name}",
@@ -123,7 +123,7 @@ class Sender:
         return None if id_ is None else inbox_url(self._base, id_)
 
     def _url_for(self, moment: Moment, target: Assignees, name: str) -> str | None:
-        """Return the link for one person; that of the inbox for a group, and where nothing is open."""
+        """Return the link for a person; the inbox's for a group, or if the question is not open."""
         question = moment.interrupt or {}
         key = links.key_of(self._file)
         is_open = question.get("status") == "open"
@@ -148,7 +148,7 @@ def message_id(notification: str) -> str:
 
 
 def apprise_url(entry: Apprise | Person) -> str:
-    """Return the URL of an entry, its own or that of its variable."""
+    """Return the URL of an entry, from the entry itself or from its environment variable."""
     return entry.apprise or _variable(entry.apprise_env or "")
 
 
@@ -171,7 +171,7 @@ def _variable(name: str) -> str:
 
 
 def _notify(url: str, text: Text) -> None:
-    """Send by apprise, in a thread. It says no more than whether it worked."""
+    """Send by apprise, in a thread. Apprise only says whether it worked."""
     import apprise  # noqa: PLC0415  (optional, and slow to import)
 
     service = apprise.Apprise()
@@ -185,7 +185,7 @@ def _notify(url: str, text: Text) -> None:
 def webhook_body(
     moment: Moment, *, id_: str, url: str | None, format_: Literal["standard", "cloudevents"]
 ) -> bytes:
-    """Return the body of a webhook. Without room for all, its data is marked as `truncated`."""
+    """Return the body of a webhook. If the data does not fit, it is cut and marked as `truncated`."""
     data = _data(moment, url)
     if _is_cut(moment):
         data["truncated"] = True
@@ -254,7 +254,7 @@ def _data(moment: Moment, url: str | None) -> dict[str, Any]:
 
 
 def _is_cut(moment: Moment) -> bool:
-    """Return whether the run has already left out what was too large for a moment."""
+    """Return whether the run has already left out data that was too large for a moment."""
     return "truncated" in moment.data or bool((moment.interrupt or {}).get("abridged"))
 
 

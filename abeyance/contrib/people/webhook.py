@@ -23,13 +23,13 @@ SECONDS: Final = 10.0
 """How long one attempt may take."""
 
 _RETRIED: Final = frozenset({408, 425, 429})
-"""Statuses below 500 that may be others the next time."""
+"""Statuses below 500 after which a retry may succeed."""
 _LONGEST_PAUSE: Final = timedelta(hours=1)
 _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
 _NOT_PUBLIC: Final = tuple(
     ipaddress.IPv6Network(each) for each in ("::/96", "64:ff9b:1::/48", "fec0::/10")
 )
-"""Parts of IPv6 that Python takes for public: IPv4 in its old form, and two that lead nowhere else."""
+"""IPv6 networks that Python takes for public: the old form of IPv4, and two that are local."""
 _PORTS: Final = {"http": 80, "https": 443}
 _CONTENT_TYPES: Final = {
     "standard": "application/json",
@@ -37,7 +37,7 @@ _CONTENT_TYPES: Final = {
 }
 
 _RESOLVERS: Final = ThreadPoolExecutor(16, thread_name_prefix="resolver")
-"""Not the threads of nodes: a name server that does not answer must not hold those up."""
+"""Separate threads, because a name server that does not answer must not hold up those of nodes."""
 
 Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -50,7 +50,7 @@ async def post(webhook: Webhook, body: bytes, *, id_: str) -> None:
     address = await _checked_address(webhook)
     parts = urlsplit(webhook.webhook)
     host = f"[{address}]" if isinstance(address, ipaddress.IPv6Address) else str(address)
-    # The address that was checked: the name could lead elsewhere a moment later.
+    # Connect to the checked address: the name could lead elsewhere a moment later.
     url = httpx.URL(webhook.webhook).copy_with(host=host)
     headers = {
         "Host": parts.netloc,
@@ -58,7 +58,7 @@ async def post(webhook: Webhook, body: bytes, *, id_: str) -> None:
         "User-Agent": "Abeyance",
         **signed_headers(secret, body, id_=id_, now=datetime.now(UTC)),
     }
-    # No proxy of the environment, and no redirect: both would lead around the check.
+    # A proxy of the environment or a redirect would bypass the check of the address.
     client = httpx.AsyncClient(trust_env=False, follow_redirects=False, timeout=SECONDS)
     try:
         async with asyncio.timeout(SECONDS), client:
@@ -102,7 +102,7 @@ def _check_status(status: int, retry_after: str) -> None:
 
 
 def pause_of(retry_after: str, *, now: datetime) -> timedelta | None:
-    """Return the pause that `Retry-After` asks for, at most an hour; None if it says nothing."""
+    """Return the pause that `Retry-After` asks for, at most an hour; None if it asks for none."""
     if re.fullmatch(r"[0-9]{1,9}", retry_after):
         pause = timedelta(seconds=int(retry_after))
     else:
@@ -114,7 +114,7 @@ def pause_of(retry_after: str, *, now: datetime) -> timedelta | None:
 
 
 async def _checked_address(webhook: Webhook) -> Address:
-    """Return the address to connect to. Raises NotDelivered if it is private and may not be."""
+    """Return the address to connect to. Raises NotDelivered if it must be public and is not."""
     parts = urlsplit(webhook.webhook)
     port = parts.port or _PORTS[parts.scheme]
     loop = asyncio.get_running_loop()

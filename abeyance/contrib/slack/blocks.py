@@ -1,7 +1,7 @@
 """A question as a message of Slack: what is asked, why, until when, who has answered, and the buttons.
 
-What a run says stands in `plain_text`, where Slack finds neither mentions nor links; names and the other
-words of this module stand in `mrkdwn`, escaped.
+Texts of a run are `plain_text`, in which Slack finds neither mentions nor links. Names and the words of
+this module are `mrkdwn`, escaped.
 """
 
 from __future__ import annotations
@@ -215,5 +215,5 @@ def when(moment: datetime) -> str:
 
 
 def escape(text: str) -> str:
-    """Return a text in which Slack finds no mention and no link, and nothing is invisible."""
+    """Return a text without mentions and links for Slack, and with invisible characters shown."""
     return visible(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

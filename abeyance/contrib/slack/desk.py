@@ -19,9 +19,9 @@ from abeyance.notifications.moments import ABOUT_A_QUESTION, Moment
 from abeyance.records.slack_messages import Asked
 
 _OF_RUNS: Final = (*sorted(views.TERMINAL_EVENTS), "run.rewound", "run.retried")
-"""Events that change what becomes of every question of a run."""
+"""Events that may change every question of a run."""
 HEARD: Final = EventFilter(types=(f"{ABOUT_A_QUESTION}*", *_OF_RUNS))
-"""The events that something may change in Slack by."""
+"""The events that may change something in Slack."""
 
 
 def question_of(event: views.StreamEvent) -> str | None:

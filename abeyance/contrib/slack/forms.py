@@ -35,7 +35,7 @@ _TITLES: Final[Mapping[str, str]] = {
     "answer": "Answer",
 }
 _SPANS: Final = (("1 hour", "1h", 3_600), ("8 hours", "8h", 28_800), ("1 day", "1d", 86_400))
-"""For how long a yes is remembered. Nobody can be asked later what a person of Slack may do."""
+"""How long a yes is remembered. Nobody can be asked later for the rights of a person in Slack."""
 _USUAL: Final = "8h"
 _PLACES: Final = {"run": "in this run", "graph": "in every run of this graph"}
 _MOST_FIELDS: Final = 40
@@ -52,7 +52,7 @@ _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
-    """A field of a form. `start` is what it is filled with, None if with nothing."""
+    """A field of a form. `start` is its initial value, None for an empty field."""
 
     name: str
     label: str
@@ -134,7 +134,7 @@ def fields(question: views.InterruptView, decision: Decision) -> list[Field] | N
 
 
 def modal(question: views.InterruptView, decision: Decision, about: Json) -> dict[str, Any]:
-    """Return the modal of a decision. `about` comes back with what is entered."""
+    """Return the modal of a decision. `about` comes back with the entered values."""
     prompt = truncate(visible(question.prompt or question.name), _LONGEST_TEXT - 100)
     blocks: list[dict[str, Any]] = [
         {"type": "section", "block_id": FIRST, "text": _plain(prompt)},
@@ -167,7 +167,7 @@ def modal(question: views.InterruptView, decision: Decision, about: Json) -> dic
 def entered(
     question: views.InterruptView, decision: Decision, state: Mapping[str, Any]
 ) -> Answer | Faults:
-    """Return the answer that was entered in a modal, or what is wrong with it."""
+    """Return the answer that was entered in a modal, or the faults of its values."""
     values, faults = dict[str, Json](), Faults()
     for field in fields(question, decision) or []:
         text = _text(state, field.block)
@@ -200,7 +200,7 @@ def entered(
 
 
 def _of_memory(question: views.InterruptView) -> list[Field] | None:
-    """Return for how long, where, and for how many calls a yes may be remembered; None if it may not."""
+    """Return the fields for the time, the place and the uses of a remembered yes; None if not allowed."""
     allowed = question.remember
     if allowed is None or "approve" not in _allowed(question):
         return None
@@ -246,7 +246,7 @@ def _covered(question: views.InterruptView) -> dict[str, Any]:
 
 def _value(field: Field, text: str) -> Json:
     if field.start is not None and text == _written(field, field.start):
-        # As it was, also where a number can be written in several ways.
+        # An unchanged value is kept, because a number can be written in several ways.
         return field.start
     match field.kind:
         case "text":
@@ -270,7 +270,7 @@ def _value(field: Field, text: str) -> Json:
 
 
 def _exact(text: str) -> int | float:
-    """Return the number that a text says. Raise ValueError if none of JSON's is equal to it."""
+    """Return the number in a text. Raise ValueError if no number of JSON is equal to it."""
     said = Decimal(text)
     if said == said.to_integral_value() and said.adjusted() < _MOST_DIGITS:
         return int(said)

@@ -1,4 +1,4 @@
-"""How Slack tells what was pressed: over a socket that this process opens, or by signed requests."""
+"""Receives presses from Slack: over a socket that this process opens, or by signed requests."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _AT_ONCE: Final = 100
 
 @asynccontextmanager
 async def over_a_socket(slack: Slack, app_token: str, hear: Hear) -> AsyncIterator[None]:
-    """Hear by Socket Mode; lost connections are made anew. Raises Away and SlackFault."""
+    """Receive by Socket Mode, which renews lost connections. Raises Away and SlackFault."""
     loop = asyncio.get_running_loop()
     client = SocketModeClient(app_token, web_client=slack.client)
 
@@ -44,7 +44,7 @@ async def over_a_socket(slack: Slack, app_token: str, hear: Hear) -> AsyncIterat
         return await hear(request.payload) if request.type == "interactive" else None
 
     def listen(connection: BaseSocketModeClient, request: SocketModeRequest) -> None:
-        # In a thread of the client. Without an answer Slack sends it again.
+        # This runs in a thread of the client. Slack repeats a request without a response.
         reply = asyncio.run_coroutine_threadsafe(heard(request), loop).result(_SECONDS)
         payload = None if reply is None else dict(reply)
         connection.send_socket_mode_response(SocketModeResponse(request.envelope_id, payload))
@@ -67,7 +67,7 @@ async def over_a_socket(slack: Slack, app_token: str, hear: Hear) -> AsyncIterat
 async def by_requests(
     secret: str, hear: Hear, host: str, port: int
 ) -> AsyncIterator[tuple[str, int]]:
-    """Hear by requests that Slack signs, and yield where. Raises SettingsError if nobody can listen."""
+    """Receive requests that Slack signs, and yield the address. Raises SettingsError if it is taken."""
     try:
         listener = socket.create_server((host, port), family=_family(host))
     except (OSError, OverflowError) as error:
@@ -100,12 +100,12 @@ def _family(host: str) -> socket.AddressFamily:
 class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        # The process stops as a whole.
+        # A signal stops the whole process, not only this server.
         yield
 
 
 class _Requests:
-    """An ASGI application that takes what Slack has signed, and refuses everything else."""
+    """An ASGI application that takes requests signed by Slack, and refuses all others."""
 
     def __init__(self, secret: str, hear: Hear) -> None:
         self._verifier = SignatureVerifier(secret)

@@ -43,9 +43,9 @@ class _Lost(Exception):
 
 class Posting:
     """The work of one process. `bot` is the id of the app's bot, `channels` are Slack's ids of channels
-    by their names, and `base` is where people reach the API.
+    by their names, and `base` is the address where people reach the API.
 
-    The first process of a deployment posts what is asked once it is there.
+    The first process of a deployment posts only questions that are asked after its start.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Posting:
 
     @asynccontextmanager
     async def _held(self) -> AsyncIterator[str | None]:
-        """Hold the one place, and yield the cursor; None if another process holds it."""
+        """Hold the lease of the work, and yield the cursor; None if another process holds the lease."""
         cursor = await self._hold()
         if cursor is None:
             yield None
@@ -161,7 +161,7 @@ class Posting:
 
     @contextmanager
     def _skipping(self, event: views.StreamEvent, **about: str) -> Iterator[None]:
-        """Leave out what fails about an event by a bug: it would fail again after every start."""
+        """Skip what fails about an event because of a bug: it would fail again after every start."""
         try:
             yield
         except (Unavailable, _Lost):
@@ -180,7 +180,7 @@ class Posting:
     async def _show(self, event: views.StreamEvent, id_: str) -> None:
         asked = await self._records.followed(slack_messages.asked, id_)
         if asked is None:
-            # It was erased, or deleted after its time.
+            # The run was erased, or deleted after its retention.
             return
         content = self._content(id_, asked)
         for channel in await self._channels_of(desk.receivers(self._file, event, asked)):
@@ -234,9 +234,9 @@ class Posting:
         *,
         begun_at: datetime | None = None,
     ) -> str | None:
-        """Post a question once, and return the `ts` of its message; None if Slack does not take it.
+        """Post a question once, and return the `ts` of its message; None if Slack refuses it.
 
-        With `begun_at`, it may have been posted since.
+        With `begun_at`, an attempt since then may have posted it.
         """
         is_undecided, now = begun_at is not None, datetime.now(UTC)
         begun_at = begun_at or now
@@ -271,7 +271,7 @@ class Posting:
         await self._records.write(slack_messages.write, id_, channel, ts=ts, shown=shown)
 
     async def _found(self, id_: str, channel: str, begun_at: datetime) -> str | None:
-        """Return the `ts` of the message about a question; None if there is none, or nobody can look."""
+        """Return the `ts` of the message about a question; None if there is none, or Slack refuses."""
         oldest = f"{(begun_at - _SKEW).timestamp():.6f}"
         about = {"channel": channel, "oldest": oldest, "include_all_metadata": True}
         try:
@@ -286,7 +286,7 @@ class Posting:
         return None
 
     async def _channels_of(self, receivers: list[str]) -> list[str]:
-        """Return Slack's ids of channels, and of the conversations with people."""
+        """Return Slack's ids of the channels and of the conversations with people."""
         found = dict[str, None]()
         for receiver in receivers:
             if receiver not in self._channels and receiver.startswith("@"):

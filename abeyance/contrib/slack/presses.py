@@ -1,4 +1,4 @@
-"""Presses: who pressed which button, the modal that it opens, and the answer that it gives.
+"""Presses of buttons: the person who pressed, the modal that opens, and the answer that is given.
 
 A press acts with the rights of the person in the file of rules, and on the content of its message: the
 digest travels in the button. If a press does not count, only the person hears of it.
@@ -89,12 +89,12 @@ class Press:
 
     @property
     def key(self) -> str:
-        """The key of its answer: delivered twice, it counts once."""
+        """The idempotency key of its answer: a press that Slack delivers twice counts once."""
         return f"slack-{sha256([self.question, self.digest, self.once]).rpartition(':')[2]}"
 
 
 class _NotDecided(Exception):
-    """The press does not count; the text says why. `is_entry`: because of what was entered."""
+    """The press does not count; the text says why. `is_entry`: the entered values are the reason."""
 
     def __init__(self, text: str, *, is_entry: bool = False) -> None:
         self.is_entry = is_entry
@@ -102,7 +102,7 @@ class _NotDecided(Exception):
 
 
 class Presses:
-    """Answers presses, as the people of a file. `team` is the workspace of those known by mail."""
+    """Answers presses as the people of a file. `team` is the workspace of people known by their mail."""
 
     def __init__(self, client: Client, slack: Slack, file: Notifications, *, team: str) -> None:
         self._client = client
@@ -114,7 +114,7 @@ class Presses:
         self._failed = 0
 
     async def heard(self, payload: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """Take what Slack tells, and return what it is answered with at once."""
+        """Handle a payload of Slack, and return the body of the response; None if it is empty."""
         try:
             match payload.get("type"):
                 case "block_actions":
@@ -124,12 +124,12 @@ class Presses:
                     return await self._submitted(payload)
                 case _:
                     pass
-        except Exception as error:  # noqa: BLE001 what Slack is not told it has taken, it sends again
+        except Exception as error:  # noqa: BLE001 Slack repeats a payload without a response
             self._note(error)
         return None
 
     async def close(self) -> None:
-        """Wait for what is under way."""
+        """Wait for the presses under way."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _pressed(self, payload: Mapping[str, Any], action: Mapping[str, Any]) -> None:
@@ -188,7 +188,7 @@ class Presses:
         state: Mapping[str, Any],
         is_closed: asyncio.Event,
     ) -> Faults:
-        """Answer with what was entered, and return what the form is to show, while it is open."""
+        """Answer with the entered values, and return the faults that the form shows while it is open."""
         faults = Faults()
         async with self._telling(press):
             decision = _decision(name)
@@ -209,7 +209,7 @@ class Presses:
 
     @asynccontextmanager
     async def _telling(self, press: Press) -> AsyncIterator[None]:
-        """Tell who pressed why it does not count, also if a bug is why."""
+        """Tell the person who pressed why the press does not count, also if the reason is a bug."""
         try:
             yield
         except _NotDecided as why:
@@ -245,7 +245,7 @@ class Presses:
         return found
 
     async def _mail_of(self, member: str) -> str | None:
-        """Return the mail of a member of our workspace: what others say of theirs proves nothing."""
+        """Return the mail of a member of our workspace; None for others, whose mail proves nothing."""
         try:
             user = (await self._slack.read("users.info", user=member))["user"]
         except SlackFault as fault:
@@ -287,7 +287,7 @@ class Presses:
                 raise _NotDecided(_AGAIN)
 
     async def _tell(self, press: Press, text: str) -> None:
-        """Say something to who pressed, and to nobody else."""
+        """Send a text to the person who pressed, and to nobody else."""
         said = blocks.escape(truncate(text, _LONGEST))
         about = {"channel": press.channel, "user": press.member, "text": said}
         while True:

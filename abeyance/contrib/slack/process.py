@@ -95,7 +95,7 @@ def _stopped_by(number: signal.Signals, working: asyncio.Task[None]) -> Iterator
 
 
 def configured(settings: Settings) -> tuple[Notifications, str]:
-    """Return the rules and the bot's token. Raises SettingsError for what is missing."""
+    """Return the rules and the bot's token. Raises SettingsError if something is missing."""
     file = load_notifications(settings, delivers=False)
     if file is None:
         raise SettingsError("ABEYANCE_NOTIFICATIONS is not set: name a file with rules for Slack")
@@ -114,7 +114,7 @@ def configured(settings: Settings) -> tuple[Notifications, str]:
 
 
 async def examine(settings: Settings) -> Workspace:
-    """Ask Slack for what the rules need. Raises SettingsError with all faults, and Unavailable."""
+    """Read from Slack the facts for the rules. Raises SettingsError with all faults, and Unavailable."""
     file, token = configured(settings)
     slack = Slack(token, settings.slack_api)
     try:
@@ -165,7 +165,7 @@ def _lacking(slack: Slack, file: Notifications) -> Iterator[str]:
 
 
 async def _channels(slack: Slack, file: Notifications, faults: list[str]) -> dict[str, str]:
-    """Return the ids of the channels that rules name, and note those that are not there."""
+    """Return the ids of the channels that rules name. Add those that the app cannot use to `faults`."""
     wanted = {target.slack for target in _targets(file) if not target.is_for_assignees}
     kinds = "public_channel,private_channel" if "groups:read" in slack.scopes else "public_channel"
     found = dict[str, str]()

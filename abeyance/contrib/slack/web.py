@@ -59,7 +59,7 @@ class Away(Exception):
 
 
 class SlackFault(Exception):
-    """Slack refuses a call, and would again. Its text is one line, with what to do."""
+    """Slack refuses a call, and would refuse it again. The text is one line that says what to do."""
 
     def __init__(self, code: str, text: str) -> None:
         self.code = code
@@ -67,17 +67,17 @@ class SlackFault(Exception):
 
 
 class Slack:
-    """The API of one workspace, as the app. `base` is its address."""
+    """The API of one workspace, called as the app. `base` is the address of the API."""
 
     def __init__(self, token: str, base: str) -> None:
-        # No call is repeated behind our back: a message would be posted twice.
+        # The client must not retry by itself: a message could be posted twice.
         self.client = WebClient(token, base_url=base, timeout=_SECONDS, retry_handlers=[])
         self.scopes: frozenset[str] = frozenset()
 
     async def call(self, method: str, **arguments: Any) -> Mapping[str, Any]:
         """Call a method once. Raises Away and SlackFault.
 
-        Who is cancelled waits for the end of the call: it may post, and another process looks then.
+        A cancelled caller waits until the call has ended: another process then looks for its message.
         """
         calling = asyncio.ensure_future(
             asyncio.to_thread(self._called, method, {"json": arguments})
@@ -143,7 +143,7 @@ def failure(method: str, response: Any) -> Away | SlackFault:
     if status >= _SERVER_ERROR or code in _AWAY:
         return Away(f"Slack answered {code}", pause=_PAUSE, is_undecided=True)
     if not _CODE.fullmatch(code):
-        # The page of a proxy, or of Slack while it is maintained.
+        # This is the page of a proxy, or of Slack under maintenance.
         return Away("something else than Slack answered", pause=_PAUSE, is_undecided=True)
     return SlackFault(code, _one_line(method, code, response))
 
