@@ -1,6 +1,6 @@
 """The Model Context Protocol, both ways: graphs are tools at `/mcp`, and agents use tools of servers.
 
-Whoever declares a server imports this too. So what the API serves is imported when it is served.
+Declaring a server imports this module too, so the routes are imported only when the API serves them.
 """
 
 from __future__ import annotations

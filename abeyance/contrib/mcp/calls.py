@@ -51,13 +51,13 @@ WAIT_SECONDS: Final = 30.0
 """How long a call waits before it says what the run waits for."""
 _AGAIN_SECONDS: Final = 1.0
 _MOST_ROUNDS: Final = 9
-"""How often a client is sent back. The official ones give up after ten times, with an error."""
+"""How often a client is sent back. The official clients give up after ten times, with an error."""
 _PAGE: Final = 20
 _ID_BYTES: Final = 16
 _EVENTS: Final = 1_000
 _PAUSE_SECONDS: Final = 0.2
 _CHANGES: Final = ("run.", "interrupt.", "node.blocked", "node.unblocked")
-"""How the types of events begin by which a task may change."""
+"""Prefixes of the types of events that may change a task."""
 _GOING_ON: Final = frozenset({"working", "input_required"})
 _WAITS: Final = frozenset({str(Status.AWAITING_INPUT)})
 _ILL_TYPED: Final = frozenset(
@@ -94,7 +94,7 @@ class CallState(BaseModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """A run as it was found, with the open questions that can be answered themselves."""
+    """A run as it was read, with the open questions that can be answered directly."""
 
     view: views.RunView
     questions: tuple[views.InterruptView, ...] = ()
@@ -117,7 +117,7 @@ class _Round:
 
 
 class Caller:
-    """The caller of one request, and what its client can do. `base` is the address of this service."""
+    """The caller of one request, with its client's abilities. `base` is the address of this service."""
 
     def __init__(
         self, backend: Backend, credentials: Credentials, abilities: forms.Abilities, base: str
@@ -248,8 +248,8 @@ class Caller:
     async def _settled(
         self, run_id: str, known: frozenset[str] = frozenset(), wait: float | None = None
     ) -> Moment:
-        """Return the run once it has ended, or waits for answers to questions that are not known; or as
-        it is after `wait` seconds, or as long as a call waits.
+        """Return the run once it has ended or waits for answers to questions that are not known, or after
+        `wait` seconds. Without `wait`, it takes as long as a call waits.
         """
         loop, stopping = asyncio.get_running_loop(), self._backend.stopping
         deadline = loop.time() + (self._longest if wait is None else wait)
@@ -261,11 +261,11 @@ class Caller:
             is_over = loop.time() >= deadline or stopping.is_set()
             if view.ended_at is not None or is_asked or is_over:
                 return moment
-            # All that is open is known, and somebody may answer it elsewhere.
+            # All open questions are known. Somebody may answer them elsewhere.
             await sleep_unless(stopping, min(_AGAIN_SECONDS, deadline - loop.time()))
 
     async def _waited(self, run_id: str, seconds: float) -> views.RunView:
-        """Return the run once it waits for people or has ended, after so many seconds, or when the
+        """Return the run once it waits for people or has ended, or after `seconds`, or when the
         service stops.
         """
         run = self._client.run(run_id)
@@ -275,7 +275,7 @@ class Caller:
             await asyncio.wait({waiting, stop}, return_when=asyncio.FIRST_COMPLETED)
             return waiting.result() if waiting.done() else await run.view()
         finally:
-            # Without waiting for them: who has gone away is cancelled again and again.
+            # Do not wait for them: the request of a client that has gone is cancelled repeatedly.
             waiting.cancel()
             stop.cancel()
 
@@ -316,7 +316,7 @@ class Caller:
 
     async def follow(self, task_id: str) -> AsyncGenerator[dict[str, Any], None]:
         """Yield a task as it is, and again whenever it has changed, until it has ended. Raises
-        `unknown_run`, and what the feed raises.
+        `unknown_run`, and the errors of the feed.
         """
         feed, after, last = self._client.feed, None, None
         while True:
@@ -337,11 +337,11 @@ class Caller:
                     if event.type.startswith(_CHANGES):
                         break
             if after == before:
-                # The end of the run is known to its history first.
+                # The feed has ended without an event: do not look again at once.
                 await asyncio.sleep(_PAUSE_SECONDS)
 
     async def update(self, task_id: str, responses: Mapping[str, Any]) -> None:
-        """Answer questions of a task: all of those that are given and open, or none.
+        """Answer all given questions of a task that are open, or none.
 
         Raises as `POST /runs/{run_id}/respond`.
         """

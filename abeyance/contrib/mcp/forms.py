@@ -1,8 +1,8 @@
-"""MCP: what a client can do, questions as its elicitations, and runs as results and tasks. Pure.
+"""MCP: the abilities of a client, questions as elicitations, and runs as results and tasks. Pure.
 
-A question is a form if its schema is flat: texts, numbers, booleans, and choices. A form says less than a
-schema, and what it leaves out is checked when the answer arrives. Any other question, and one that the
-caller may not answer, is the address of its page in the inbox.
+A question is a form if its schema is flat: texts, numbers, booleans, and choices. A form expresses less
+than a schema, and the rest is checked when the answer arrives. Any other question, and one that the
+caller may not answer, is shown as the address of its page in the inbox.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Abilities:
         return cls(
             rounds=True,
             tasks=TASKS in (capabilities.extensions or {}),
-            # The capability was without modes once, and a form was all there was.
+            # The capability once had no modes, and only forms existed.
             form=shows is not None and (shows.form is not None or shows.url is None),
             url=shows is not None and shows.url is not None,
         )
@@ -124,10 +124,10 @@ def _shown(*values: Json) -> list[str]:
 def answer_of(
     question: views.InterruptView, result: protocol.ElicitResult, abilities: Abilities
 ) -> Json | EllipsisType:
-    """Return the answer in what a client sends back; `...` leaves the question open."""
+    """Return the answer from a client's response; `...` leaves the question open."""
     form = _form(question)
     if form is None or not abilities.form or result.action != "accept":
-        # If it was asked to open a page, nobody was asked for an answer, whatever it says of one.
+        # A client that was asked to open a page was asked for no answer, so any content is ignored.
         return ...
     return form.answer_of(result.content or {})
 
@@ -163,9 +163,9 @@ def failed(
 
 
 def told(about: Mapping[str, Json], text: str) -> protocol.CallToolResult:
-    """Return a result that says something of runs: as data, and as text for a model."""
+    """Return a result about runs, as data and as text for a model."""
     meta = {RUN_ID: about["run_id"]} if "run_id" in about else None
-    # Many clients show their model the texts only.
+    # Many clients show only the texts to their model.
     content = [_content(visible(text)), _content(segments.as_text(about))]
     return protocol.CallToolResult(content=content, structured_content=dict(about), _meta=meta)
 
@@ -209,7 +209,7 @@ def answered(
 def listed(
     questions: Sequence[views.InterruptView], cursor: str | None, base: str
 ) -> protocol.CallToolResult:
-    """Return a list of open questions of several runs, without what only a run knows of them."""
+    """Return a list of open questions of several runs, without the details that only a run has."""
     asked = [entry_of(each, base) for each in questions]
     text = _lines(asked) or "Nothing waits for people."
     if cursor is not None:
@@ -242,7 +242,7 @@ def entry_of(question: views.InterruptView, base: str) -> dict[str, Json]:
 
 
 def created(view: views.RunView) -> dict[str, Any]:
-    """Return a new task, by which a client asks for more."""
+    """Return a new task, which its client then polls."""
     return {"resultType": "task", **_task(view, _POLL_MS)}
 
 
@@ -314,7 +314,7 @@ class Form:
     is_wrapped: bool = False
 
     def answer_of(self, content: Mapping[str, Json]) -> Json:
-        """Return the answer in what was filled in."""
+        """Return the answer from a filled-in form."""
         filled = {
             name: value
             for name, value in content.items()

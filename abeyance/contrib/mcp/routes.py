@@ -139,7 +139,7 @@ class Endpoint:
             ttl=STATE_SECONDS,
             bind_principal=lambda ctx: _credentials(ctx).principal.subject,
         )
-        # Not the spans of the library: they have the texts of errors.
+        # The spans of the library are left out, because they have the texts of errors.
         server.middleware[:] = [
             without_details,
             RequestStateBoundary(security, default_audience=_NAME),
@@ -279,7 +279,7 @@ def _abilities(ctx: Context) -> forms.Abilities:
 
 
 async def without_details(ctx: Context, call_next: CallNext) -> HandlerResult:
-    """Keep what an unexpected error says from the client: the library would tell one of 2025."""
+    """Hide the text of an unexpected error: the library would send it to a client of 2025."""
     try:
         return await call_next(ctx)
     except (MCPError, ValidationError):
@@ -301,7 +301,7 @@ def _coded(ctx: Context, code: Code) -> Code:
 
 
 async def _told(ctx: Context, work: Awaitable[T]) -> T:
-    """Await what concerns a task, and raise its refusals as errors of the protocol."""
+    """Await an operation on a task, and raise its refusals as errors of the protocol."""
     try:
         return await work
     except Refusal as refusal:
@@ -328,7 +328,7 @@ async def _tell(
         with suppress(Refusal, Unavailable, SettingsError):
             async for task in tasks:
                 await ctx.session.send_notification(
-                    # The library knows none of extensions, and only writes it down.
+                    # The library does not know notifications of extensions, and only serializes them.
                     cast("Any", TaskNotification(params={**task, "_meta": meta})),
                     related_request_id=ctx.request_id,
                 )
@@ -345,7 +345,7 @@ class _Exchange(Response):
         await self._manager.handle_request(scope, receive, send)
 
 
-# Its own document is `tools/list`.
+# The protocol has its own description, `tools/list`.
 @router.post(PATH, include_in_schema=False)
 async def call_mcp(request: Request) -> Response:
     """Serve one request of MCP."""
@@ -354,7 +354,7 @@ async def call_mcp(request: Request) -> Response:
 
 
 def install(app: FastAPI, graphs: Mapping[str, Graph]) -> Serving:
-    """Serve these graphs as tools, from `app.state.mcp`, while what is returned is open.
+    """Serve these graphs as tools, from `app.state.mcp`, while the returned context is open.
 
     Raises SettingsError for a graph with the name of a tool of our own.
     """

@@ -60,8 +60,8 @@ class AskArguments(_Arguments):
 
 
 class PendingArguments(_Arguments):
-    """List the questions that wait for people, or say how a run stands: what it waits for, or its
-    result.
+    """List the questions that wait for people, or return the state of a run: the questions that it waits
+    for, or its result.
     """
 
     run_id: str | None = Field(
@@ -73,7 +73,7 @@ class PendingArguments(_Arguments):
 
 
 class AnswerArguments(_Arguments):
-    """Answer an open question, and say what comes of it. Never make an answer up: it is a person's."""
+    """Answer an open question, and return the effect. Never make up an answer: it must be a person's."""
 
     interrupt_id: str = Field(max_length=600, description="The id of the question.")
     answer: JsonValue = Field(description="The answer, as the question's `response_schema` says.")

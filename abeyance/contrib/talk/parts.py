@@ -18,15 +18,15 @@ class StepBegan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepEnded:
-    """It is over, or waits for an answer."""
+    """The step is over, or waits for an answer."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subagent:
-    """An agent that another one calls as a tool. `id` is its address, `parent` that of the other one if
-    it is itself called by one, and `call_id` the call.
+    """An agent that another agent calls as a tool. `id` is its address, `parent` the caller's address if
+    the caller is a subagent too, and `call_id` the id of the call.
     """
 
     id: str
@@ -44,7 +44,7 @@ class SubagentBegan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubagentEnded:
-    """A subagent is done, or waits for answers to these questions, which may be those of others."""
+    """A subagent is done, or the run waits for people. `interrupts` are its own open questions."""
 
     agent: Subagent
     is_waiting: bool = False
@@ -62,7 +62,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextBegan:
-    """A model begins to speak. `id` is that of the message; `subagent` is who speaks, if any."""
+    """A model begins to speak. `id` is the id of the message; `subagent` speaks, unless it is None."""
 
     id: str
     subagent: str | None = None
@@ -87,7 +87,7 @@ class TextEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """A turn is over, after its text. `id` is that of its message; `subagent` is whose turn it is."""
+    """A turn is over, after its text. `id` is the id of its message; `subagent` took the turn, if any."""
 
     id: str
     calls: tuple[Call, ...]
@@ -119,7 +119,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """Why nothing happens (`paused`, `blocked`, ...), or what the code of a node has emitted (`name`)."""
+    """Why nothing happens (`paused`, `blocked`, ...), or an event that the code of a node has emitted."""
 
     name: str
     value: Json

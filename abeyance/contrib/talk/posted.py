@@ -18,7 +18,7 @@ from abeyance.util import invalid
 _SHOWN_CHARS: Final = 100
 _SMALLEST: Final = 2**53
 _LARGEST: Final = 10**308
-"""Integers between these are near to a number of a browser, and not always one."""
+"""A browser may round integers between these bounds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +31,7 @@ class UserMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """An answer to a question. `value` reads it as the question takes it; `...` leaves the question open.
+    """An answer. `value` returns it in the form that a question takes; `...` leaves the question open.
 
     `digest` is the digest of the question that the user interface has shown. With `is_history` the user
     interface repeats its history, so the answer counts only if the question is open.
@@ -60,9 +60,9 @@ class Posted:
 
 
 def one_each(answers: Iterable[Answer]) -> tuple[Answer, ...]:
-    """Return one answer to each question: of those that are history, the latest.
+    """Return one answer to each question. A later answer replaces one that is history.
 
-    Raises `malformed_body` if a question has two others.
+    Raises `malformed_body` for a second answer after one that is not history.
     """
     by_question: dict[str, Answer] = {}
     for answer in answers:
@@ -79,9 +79,9 @@ def one_each(answers: Iterable[Answer]) -> tuple[Answer, ...]:
 
 
 def unrounded(answer: Json, question: views.InterruptView) -> Json:
-    """Return an answer with the integers that were shown where a browser has rounded them.
+    """Return an answer in which the shown integers replace those that a browser has rounded.
 
-    Its numbers have 53 bits: a user interface that gives back what it was shown would change a long id.
+    Numbers of a browser have 53 bits: a user interface that sends back a long id would change it.
     """
     reason, shown = question.reason, question.payload
     if question.kind == "approval" and isinstance(reason, Mapping):
@@ -105,7 +105,7 @@ def _unrounded(value: Json, shown: Json) -> Json:
 
 
 def ids_of(messages: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    """Return the ids of messages of a request, as far as they have one."""
+    """Return the ids of those messages of a request that have one."""
     return tuple(id_ for each in messages if isinstance(id_ := each.get("id"), str))
 
 

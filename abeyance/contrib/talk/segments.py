@@ -86,7 +86,7 @@ def needs(event: views.Event) -> Needs | None:
 
 
 def may_end(event: views.Event) -> bool:
-    """Return whether a segment may be over after this event. The run as it is then decides."""
+    """Return whether a segment may be over after this event. The view of the run then decides."""
     return event.type in _ENDS
 
 
@@ -107,7 +107,7 @@ def call_of(address: str | None) -> tuple[str, str] | None:
 
 
 def message_id(run_id: str, *parts: object) -> str:
-    """Return the id of a message that is made of something in a run: the same each time."""
+    """Return the id of a message that is made of parts of a run: the same each time."""
     text = "\n".join([run_id, *map(str, parts)])
     return f"msg-{sha256(text.encode()).hexdigest()[:_ID_CHARS]}"
 
@@ -122,7 +122,7 @@ def calls_of(item: TranscriptItem) -> tuple[Call, ...]:
 
 
 def subagent_of(agent: str | None) -> Subagent | None:
-    """Return an agent by its address, if another one has called it."""
+    """Return the agent at an address, if another agent has called it."""
     segments = Address.parse(agent).segments if agent else ()
     around = agent_of(str(Address(segments[:-1]))) if len(segments) > 1 else None
     if agent is None or around is None:
@@ -138,7 +138,7 @@ def subagent_of(agent: str | None) -> Subagent | None:
 
 
 def as_text(value: Json) -> str:
-    """Return a value as text: as JSON, unless it is a text."""
+    """Return a value as text: a string unchanged, anything else as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
@@ -150,7 +150,7 @@ def why(view: views.RunView) -> tuple[str, str]:
 
 
 def shown_id(question: views.InterruptView) -> str:
-    """Return the id under which a question is shown, with its digest: an answer is bound to it."""
+    """Return the id under which a question is shown. It has the digest, so it binds an answer to it."""
     return shown_as(question.id, question.digest)
 
 
@@ -160,19 +160,19 @@ def shown_as(id_: str, digest: str | None) -> str:
 
 
 def parted_id(shown: str) -> tuple[str, str]:
-    """Return the id of a question and its digest, "" without one, by the id under which it is shown."""
+    """Split the id under which a question is shown into its own id and its digest, "" without one."""
     id_, _, digest = shown.partition(_BETWEEN)
     return id_, digest
 
 
 def answerable(interrupts: Sequence[views.InterruptView]) -> tuple[views.InterruptView, ...]:
-    """Return the open questions that can be answered themselves."""
+    """Return the open questions that can be answered directly."""
     return tuple(each for each in interrupts if each.status == "open" and each.is_root_cause)
 
 
 @dataclass(slots=True, kw_only=True)
 class Segment:
-    """The parts of one segment, made of the events after its beginning, in order."""
+    """Makes the parts of one segment from the events after its beginning, in order."""
 
     run_id: str
     _steps: dict[str, str] = field(default_factory=dict)
@@ -190,7 +190,7 @@ class Segment:
             self._results.add((agent, call[1]))
 
     def opened(self, view: views.RunView) -> list[Part]:
-        """Return why nothing happens in the run as it is when the segment begins."""
+        """Return the reasons why nothing happens in the run when the segment begins."""
         notices: list[Part] = []
         if view.pause is not None:
             notices.append(_notice("paused", reason=view.pause.reason, by=view.pause.actor))
@@ -249,7 +249,7 @@ class Segment:
             case "node.started":
                 yield from self._step(event.address)
             case type_ if type_ in _STEP_ENDS:
-                # The turn that has finished follows.
+                # The event of a finished turn follows, and ends its text.
                 if type_ != "node.finished" and is_turn(event.address or ""):
                     yield from self._silence(agent_of(event.address) or "")
                 yield from self._step_ended(event.address)
@@ -373,7 +373,7 @@ class Segment:
         waits = view.status == Status.AWAITING_INPUT and bool(asked)
         if not waits and view.ended_at is None:
             if view.status == Status.AWAITING_INPUT:
-                # Only answers that can still be taken back.
+                # Only held answers are left, which can still be taken back.
                 yield _notice("held")
             return
         self.is_over = True
@@ -398,7 +398,7 @@ def _call(items: Sequence[TranscriptItem], call_id: str) -> Call | None:
 
 
 def speaker_of(agent: str) -> str | None:
-    """Return an agent whose words are not those of the run itself, because another one has called it."""
+    """Return the agent if it is a subagent; None if it speaks for the run itself."""
     return None if subagent_of(agent) is None else agent
 
 
@@ -408,12 +408,12 @@ def _notice(status: str, **about: Json) -> Notice:
 
 
 def _step_name(address: str | None) -> str | None:
-    """The path of nodes to a visit; none within a subagent, whose steps are its own."""
+    """Return the path of nodes to a visit; None within a subagent, whose steps are its own."""
     if subagent_of(agent_of(address)) is not None or not address:
         return None
     segments = Address.parse(address).segments[1:]
     if len(segments) > 1 and segments[-2].type == "agent" and segments[-1].id == MODEL_NODE:
-        # A turn of an agent is one of its steps.
+        # The step of a turn has the name of its agent.
         segments = segments[:-1]
     return "/".join(
         segment.id if segment.ordinal is None else f"{segment.id}:{segment.ordinal}"

@@ -1,8 +1,8 @@
 """A thread: a conversation between a user interface and a graph, whatever the protocol.
 
-Of what a user interface posts, its last message and its answers count, and nothing else: the message
-starts a run of the conversation, or steers the one that is open. The id of the run is made from the
-message, so posting it again starts nothing.
+Only the last message and the answers that a user interface posts count. The message starts a run of the
+conversation, or steers the open one. The id of the run is made from the message, so posting the message
+again starts nothing.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ _ARRIVALS: Final = {
     "interrupt.voted": "id",
     "interrupt.held": "id",
 }
-"""The events by which something posted arrives, and where they have the id of the message or question."""
+"""The events by which an input arrives, and the field with the id of its message or question."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a segment begins: after the event `after` of a run. `is_new`: something was posted to it.
-    `segment` has seen the events before it.
+    """The beginning of a segment: after the event `after` of a run. `is_new`: the request has posted
+    something to the run. `segment` has seen the events before its beginning.
     """
 
     conversation_id: str
@@ -112,7 +112,7 @@ class Thread:
         return f"run-{hash_of('thread', *parts)}"
 
     async def take(self, posted: Posted) -> Place:
-        """Answer, steer or start as posted, and return where what follows begins.
+        """Answer, steer or start as posted, and return the place where the segment begins.
 
         Raises the refusals of the calls of the API that do the same.
         """
@@ -137,7 +137,7 @@ class Thread:
 
     async def open_run(self, conversation_id: str) -> str | None:
         """Return the open run of the conversation. Raises `ambiguous_run` if there are several, and
-        `conversation_busy` if it is of another graph.
+        `conversation_busy` if the run is of another graph.
         """
         found = await self._client.conversations.runs(
             conversation_id, session_type=EXCLUSIVE, reads=self._reads
@@ -167,8 +167,8 @@ class Thread:
     async def _now(
         self, run_id: str, posted: Posted, *, is_new: bool, arrived: Collection[str] = ()
     ) -> Place:
-        """Return the place after the latest event of a run, or after that by which all of `arrived`, the
-        ids of messages and questions, have arrived.
+        """Return the place after the latest event of a run, or after the event with which the last of
+        `arrived` has arrived: ids of messages and questions.
         """
         segment, after, missing = Segment(run_id=run_id), None, {*arrived}
         is_there = False
@@ -200,8 +200,8 @@ class Thread:
         return message is not None and run_id == self.run_id_of(posted.conversation_id, message.id)
 
     async def _has_started(self, run_id: str, posted: Posted) -> bool:
-        """Return whether the message has started the run. Raises `message_conflict` if another text with
-        its id has.
+        """Return whether the message has started the run. Raises `message_conflict` if a message with
+        the same id and another text has.
         """
         message = posted.message
         if message is None or not self._is_first(run_id, posted):
@@ -211,7 +211,7 @@ class Thread:
         return True
 
     async def _reader_of(self, posted: Posted, message: UserMessage) -> str | None:
-        """Return the run that has read a message before it ended, if it was sent to the latest one."""
+        """Return the latest run of the conversation, if that run read the message before it ended."""
         run_id = await self._latest_of(posted)
         if run_id is None:
             return None
@@ -227,7 +227,7 @@ class Thread:
         return None
 
     async def _latest(self, posted: Posted) -> str:
-        """The latest run that one of the messages has started, which has ended."""
+        """Return the latest run, by now ended, that a message has started. Raises `no_active_run`."""
         if (run_id := await self._latest_of(posted)) is not None:
             return run_id
         raise Refusal(
@@ -327,7 +327,7 @@ class Thread:
             )
 
     async def _run_of_answers(self, posted: Posted) -> str:
-        """The one run of the conversation that has asked all that is answered."""
+        """Return the run that has asked all answered questions. Raises `unknown_interrupt`."""
         first = posted.answers[0].interrupt_id
         run_id = run_of_interrupt(first)
         for answer in posted.answers:
@@ -346,14 +346,14 @@ class Thread:
     async def follow(self, place: Place) -> AsyncGenerator[Part, None]:
         """Yield the parts of the segment that begins at a place, up to its end.
 
-        Raises what the feed raises. To close the generator ends no run.
+        Raises the errors of the feed. Closing the generator does not end the run.
         """
         run = self._client.run(place.run_id)
         feed, segment, after = self._client.feed, place.segment, place.after
         is_first = True
         is_fresh = after is None and place.is_new
         while True:
-            # Until nothing is left that happened before the run was as it is seen.
+            # The view is read before the events, and counts once no event before it is left.
             while not is_fresh:
                 view, asked = await self._seen(run)
                 events, _ = await feed.page(place.run_id, after, _PAGE)
@@ -383,7 +383,7 @@ class Thread:
                     if may_end(event):
                         break
             if after == before:
-                # The end of the run is known to its history first.
+                # The feed has ended without an event: do not look again at once.
                 await asyncio.sleep(_PAUSE)
 
     async def _parts(
@@ -452,7 +452,7 @@ class Thread:
 
 
 async def _result(run: TemporalRun, agent: str, call_id: str) -> tuple[str, Json] | None:
-    """The status and the content of the result of a call that is in no transcript yet."""
+    """Return the status and the content of a call's result that is in no transcript yet."""
     try:
         result = (await run.call_results()).get(agent, {}).get(call_id)
     except (Refusal, Unavailable):
@@ -461,7 +461,7 @@ async def _result(run: TemporalRun, agent: str, call_id: str) -> tuple[str, Json
 
 
 def _read_result(items: Sequence[TranscriptItem], call_id: str) -> tuple[str, Json] | None:
-    """The same of one that its model has read."""
+    """Return the status and the content of a call's result that its model has read."""
     for item in reversed(items):
         if item.role == "tool" and item.call_id == call_id:
             return item.outcome or "success", item.result

@@ -268,7 +268,7 @@ class Pool:
     async def tools(self, wait: float) -> list[types.Tool]:
         """Return the tools of the server, which may have been listed a minute ago.
 
-        `wait` is that of `lease`. Raises McpDown, McpUnusable.
+        `wait` is as in `lease`. Raises McpDown, McpUnusable.
         """
         is_alive = any(each.alive for each in self._all)
         # A busy connection may list only the next time: nobody waits for it.
@@ -365,7 +365,7 @@ class Pool:
             self._start(self._discard(connection))
 
     async def _release(self, connection: Connection) -> None:
-        # The slot is held until then: the limit is on processes and sockets.
+        # The slot is held until the end, because it limits processes and sockets.
         try:
             if (
                 connection.alive

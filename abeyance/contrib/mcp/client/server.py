@@ -46,7 +46,7 @@ __all__ = [
 Approve: TypeAlias = bool | Callable[[str, Mapping[str, Any]], bool]
 
 _RETRIES: Final = 3
-"""The retries of a server that says neither how many nor for how long."""
+"""The retries of a server that declares neither `retries` nor `retry_for`."""
 _SECRET_HEADERS: Final = frozenset({"authorization", "cookie", "proxy-authorization"})
 
 
@@ -130,7 +130,7 @@ class McpServer:
     _made: dict[str, Tool | None] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
-    """The tools as those of an agent, None for one that cannot be offered; by what the server says."""
+    """The agent's tools by the server's entries, None for a tool that cannot be offered."""
 
     def __post_init__(self) -> None:
         if (self.command is None) == (self.url is None):
@@ -219,15 +219,15 @@ class McpServer:
         return self.approve(tool, arguments) if callable(self.approve) else self.approve
 
     async def available_tools(self) -> dict[str, Tool]:
-        """Return the tools as those of an agent, by name. Raises Blocked if the server is unavailable."""
+        """Return the tools as tools of an agent, by name. Raises Blocked if the server is unavailable."""
         from abeyance.contrib.mcp.client.toolset import tools_of
 
         return await tools_of(self, self._made)
 
     async def list_tools(self) -> list[McpTool]:
-        """Return the tools in the server's order. The list is cached until it changes or reconnects.
+        """Return the tools in the server's order. Raises McpDown, McpUnusable.
 
-        Raises McpDown, McpUnusable.
+        The list is read anew by each new connection, and after a minute once a connection is idle.
         """
         from abeyance.contrib.mcp.client.connection import pool_of
 
@@ -250,7 +250,7 @@ class McpServer:
         is cancelled on the server, and the exception propagates. If the server asks several questions at
         once, and `ask` raises Suspended for more than one, a single Suspended holds all of them.
 
-        `saved` is that of the elicitation for which the call was abandoned. With it, and an `ask` that
+        `saved` is from the elicitation for which the call was abandoned. With it, and an `ask` that
         returns the answers by name, the call continues where it stopped if the server supports that, and
         else starts from its beginning.
 

@@ -27,7 +27,7 @@ _logger = logging.getLogger("abeyance.agent")
 
 
 async def tools_of(server: McpServer, known: dict[str, Tool | None]) -> dict[str, Tool]:
-    """Return the current tools of a server by name. `known` are those made before, which is updated.
+    """Return the current tools of a server by name. `known` are the tools made before; it is updated.
 
     A tool that cannot be offered to a model is left out and logged. Raises Blocked if the server is
     unavailable.
@@ -49,7 +49,7 @@ async def tools_of(server: McpServer, known: dict[str, Tool | None]) -> dict[str
 
 
 def tool_of(server: McpServer, mcp_tool: McpTool) -> Tool | None:
-    """Return a tool of a server as one of an agent, None if it cannot be offered to a model."""
+    """Return a tool of a server as a tool of an agent, None if it cannot be offered to a model."""
     name = mcp_tool.name
 
     async def run(ctx: ToolContext, arguments: Mapping[str, Json]) -> Json:
