@@ -1,7 +1,7 @@
-"""Agents of other frameworks as nodes: one module for each framework, and what they share.
+"""Agents of other frameworks as nodes: one module for each framework, and the names that they share.
 
 Import the module of your framework, such as `abeyance.adapters.openai_agents`; this package imports none.
-An adapter of your own is an object with the methods of `Framework`. Programs may import this room; it
+An adapter of your own is an object with the methods of `Framework`. Programs may import this package; it
 imports `agents`. Start reading at `abeyance.agents.foreign`, then `pydantic_ai`, the smallest module.
 """
 

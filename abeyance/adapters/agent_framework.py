@@ -3,7 +3,7 @@
     graph.agent("clerk", agent_framework_agent(my_agent), input="letter", output="reply")
 
 Each call is held in the place of its function tool, behind the middleware. The framework asks about all
-calls of a turn if one needs an approval; here one without `approval_mode="always_require"` runs at once.
+calls of a turn if one needs an approval; here calls without `approval_mode="always_require"` run at once.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def agent_framework_agent(
     Args:
         agent: The agent, which stays as it is, or a function that makes it.
         tools: By tool name, options of `@tool` for the approval; `timeout` is its deadline.
-        options: Those of `abeyance.Agent`, such as `name`, `max_turns`, `hooks` and `memory`.
+        options: The options of `abeyance.Agent`, such as `name`, `max_turns`, `hooks` and `memory`.
     """
     warn_untested(*TESTED)
     made = made_by(agent, Agent, "an Agent of the Agent Framework")
@@ -126,7 +126,7 @@ class AgentFramework:
             recorded = _Recorded(turn, held, heard)
             response = await agent.run([said], session=session, middleware=[recorded])
         except ChatClientException as error:
-            # A failure is classified by what the client of the provider raised.
+            # A failure is classified by the error that the client of the provider raised.
             hidden = error.__cause__ or error
             raise hidden from hidden.__cause__
         contents = [each for message in response.messages for each in message.contents]
@@ -187,7 +187,7 @@ class _Recorded(ChatMiddleware):
             ]:
                 if content.type == "function_call":
                     content.call_id = unused_id(content.call_id or "")
-                    # The framework knows an answer by it.
+                    # The framework matches an answer to its request by this id.
                     content.id = content.id or uuid4().hex
             return to_jsonable_python(context.result.to_dict(), bytes_mode="base64")
 
@@ -202,7 +202,7 @@ class _Recorded(ChatMiddleware):
 class _Held:
     """Holds calls in the place of their tools. Each result is returned once: a call may be made again.
 
-    `calls` are those that the model made, by id, `arguments` those that the middleware left.
+    `calls` are the model's calls by id, and `arguments` are the arguments that the middleware left.
     """
 
     def __init__(self, turn: ForeignTurn, asked: Sequence[Content]) -> None:
@@ -251,5 +251,5 @@ def _as_model(tool: FunctionTool, call: Content, arguments: dict[str, Any]) -> d
         if tool._prepare_arguments(said) == tool._prepare_arguments(arguments):  # noqa: SLF001
             return said
     except TypeError:
-        pass  # The framework says so where the arguments are judged.
+        pass  # The framework reports this where the arguments are judged.
     return dict(to_jsonable_python(arguments))

@@ -2,8 +2,8 @@
 
     graph.agent("clerk", google_adk_agent(my_agent), input="letter", output="reply")
 
-Each call is held by ADK's own confirmation in the place of its tool, behind the callbacks before it, in a
-resumable app with a session of its own. `require_confirmation` and `request_confirmation` are approvals.
+ADK's own confirmation holds each call in the place of its tool, after the callbacks before the tool, in a
+resumable app with its own session. `require_confirmation` and `request_confirmation` are approvals.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def google_adk_agent(
     Args:
         agent: The agent, which stays as it is, or a function that makes it.
         tools: By tool name, options of `@tool` for the approval; `timeout` is its deadline.
-        options: Those of `abeyance.Agent`, such as `name`, `max_turns`, `hooks` and `memory`.
+        options: The options of `abeyance.Agent`, such as `name`, `max_turns`, `hooks` and `memory`.
     """
     warn_untested(*TESTED)
     made = made_by(agent, BaseAgent, "an agent of ADK")
@@ -226,7 +226,7 @@ def _result(turn: ForeignTurn, context: ToolContext) -> CallResult | None:
 
 
 def _held(entry: Any, turn: ForeignTurn) -> Any:
-    """Return a tool that waits in the place of another, behind all callbacks. Toolsets stay."""
+    """Return a copy of a tool that waits, after all callbacks; a toolset is returned as it is."""
     tool = _tool_of(entry)
     if tool is None:
         return entry
@@ -252,7 +252,7 @@ def _held(entry: Any, turn: ForeignTurn) -> Any:
 
 
 def _unless_made(callback: Any, turn: ForeignTurn) -> Any:
-    """Return a callback that is not asked again about a call that was made."""
+    """Wrap a callback, so that it does not run again for a call that Abeyance has made."""
 
     async def before(*, tool: BaseTool, args: dict[str, Any], tool_context: ToolContext) -> Any:
         if _result(turn, tool_context) is None:
@@ -289,7 +289,7 @@ def _recorded(model: BaseLlm, turn: ForeignTurn) -> BaseLlm:
             yield LlmResponse.model_validate(each)
 
     recorded = copy.copy(model)
-    # A field of the class would be refused; its methods and its type are needed as they are.
+    # Pydantic refuses a plain assignment, and a wrapper would lack the type and the other methods.
     object.__setattr__(recorded, "generate_content_async", generate)
     return recorded
 

@@ -3,9 +3,9 @@
     graph.agent("clerk", langgraph_agent(my_agent), input="letter", output="reply")
 
 Each call of a `ToolNode` is held in the place of its tool, behind the middleware around it;
-`HumanInTheLoopMiddleware`, batched or per call, says what is asked.
-Any other `interrupt()` of a node or a tool is a question. The state is the newest checkpoint, written by
-LangGraph's own serialiser; what a node returns, the model too, is recorded at once.
+`HumanInTheLoopMiddleware`, batched or per call, decides which calls need an approval. Any other
+`interrupt()` of a node or a tool is a question. The state is the newest checkpoint, written by
+LangGraph's own serialiser; the result of each node, also of the model, is recorded at once.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from abeyance.errors import AgentFailed, FailureCode
 
 TESTED: Final = ("langgraph", "1.2.0", "1.3.0")
 QUESTION: Final = "interrupt"
-"""The tool by which an `interrupt()` of a node is asked."""
+"""The tool that asks an `interrupt()` of a node."""
 
 _LONGEST_PROMPT: Final = 1_000
 _THREAD: Final = "agent"
@@ -70,9 +70,9 @@ def langgraph_agent(
         agent: The compiled graph, which stays as it is, or a function that makes it.
         tools: By tool name, options of `@tool` for the approval; `timeout` is its deadline.
         context: The runtime context, or a function that makes it. It is not stored.
-        enter: Makes the graph's input of the prompt; a message of the user in `messages` by default.
-        result: Makes the output of the graph's; the text of the last message by default.
-        options: Those of `Agent`, such as `name`, `max_turns`, `hooks` and `memory`.
+        enter: Makes the graph's input from the prompt; a message of the user in `messages` by default.
+        result: Makes the output from the graph's output; the text of the last message by default.
+        options: The options of `Agent`, such as `name`, `max_turns`, `hooks` and `memory`.
     """
     warn_untested(*TESTED)
     made = made_by(agent, Pregel, "a compiled graph of LangGraph")
@@ -141,7 +141,7 @@ class LangGraph:
         out = await held.ainvoke(given, _CONFIG, context=context)
         approve: set[str] = set()
         while asked := [each for each in out.get("__interrupt__", ()) if _is_approval(each.value)]:
-            # The calls themselves are asked about in the places of their tools.
+            # Approvals of the framework pass here: people are asked in the places of the tools.
             approve |= {each.value["tool_call_id"] for each in asked if not _is_batched(each.value)}
             out = await held.ainvoke(
                 Command(resume={each.id: self._let_through(each.value) for each in asked}),
@@ -182,7 +182,7 @@ class LangGraph:
         if not models:
             message = "a graph without a node 'model' or 'agent' takes no messages while it waits"
             raise AgentFailed(FailureCode.NODE_FAILED, message)
-        # The messages come behind the results: no provider takes any between a call and those.
+        # The messages come behind the results: no provider takes a message between a call and its result.
         await held.ainvoke(command, _CONFIG, interrupt_before=models, context=fresh(self._context))
         state = await held.aget_state(_CONFIG)
         if state.interrupts or not state.next:
@@ -240,7 +240,7 @@ class LangGraph:
 
 
 async def _ask(ctx: ForeignContext, name: str, value: Json) -> Any:
-    """Ask what an `interrupt()` was given. A text is the prompt too, cut if it is long."""
+    """Ask people about the value of an `interrupt()`. A text is also the prompt, cut if it is long."""
     is_text = isinstance(value, str) and bool(value.strip())
     prompt = truncate(value, _LONGEST_PROMPT) if is_text else None
     return await ctx.interrupt(name, prompt=prompt, reason=value)
@@ -317,7 +317,7 @@ class _Saver(InMemorySaver):
 
 
 def _recorded(node: Any, serde: SerializerProtocol, turn: ForeignTurn) -> Any:
-    """Return a node whose result is recorded in the visit; one that asks is entered again, as ever."""
+    """Return a node whose result is recorded in the visit. A node that asks runs again, as always."""
 
     async def run(given: Any, config: RunnableConfig) -> Any:
         results = []
@@ -327,7 +327,7 @@ def _recorded(node: Any, serde: SerializerProtocol, turn: ForeignTurn) -> Any:
             try:
                 return _packed(serde.dumps_typed(results[0]))
             except TypeError:
-                return None  # What of it belongs to the state is refused when that is stored.
+                return None  # If it belongs to the state, the saver refuses it later.
 
         at = config["metadata"]
         place = f"{at['langgraph_node']} {at['langgraph_step']} {at['langgraph_path']}"

@@ -2,10 +2,10 @@
 
     graph.agent("clerk", openai_agent(my_agent), input="letter", output="reply")
 
-Each function tool, of the agent and of those that it hands off to, is held at its call; hand-offs and
-hosted tools run inside the turn. The SDK's own `needs_approval` decides what is asked, and its guardrails
-of tools speak before anybody is asked, and again before the tool runs. The SDK takes no new input while
-calls are open, so messages are put into the input of the model, where they came in.
+Each function tool, of the agent and of the agents that it hands off to, is held at its call; hand-offs
+and hosted tools run inside the turn. The SDK's own `needs_approval` decides which calls are asked about.
+Its tool guardrails run before anybody is asked, and again before the tool runs. The SDK takes no input
+while calls are open, so messages are put into the input of the model, at the places where they came in.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def openai_agent(
         context: The SDK's context object for tools and instructions, or a function that makes it. It is
             made or passed anew for each turn and call, and not stored.
         run_config: The SDK's configuration of runs.
-        options: Those of `Agent`, such as `name`, `max_turns`, `hooks` and `memory`.
+        options: The options of `Agent`, such as `name`, `max_turns`, `hooks` and `memory`.
     """
     warn_untested(*TESTED)
     made = made_by(agent, Agent, "an Agent of the OpenAI Agents SDK")
@@ -219,7 +219,7 @@ class OpenAIAgents:
 
 
 class _Asked(Model):
-    """A model whose responses are recorded in the visit. No dataclass: the SDK would copy its fields."""
+    """A model that records its responses in the visit. Not a dataclass: the SDK would copy its fields."""
 
     def __init__(self, model: Model, held: _Held) -> None:
         self._model = model
@@ -242,7 +242,7 @@ class _Asked(Model):
 
         recorded = await held.turn.journal(f"turn {held.asked}", ask)
         response = _RESPONSES.validate_python(recorded)
-        # The SDK takes a second call of one id for the first, which was approved.
+        # The SDK would take a second call with an id for the first one, which was approved.
         unused_id = unused_ids(str(item.get("call_id")) for item in heard if isinstance(item, dict))
         for item in response.output:
             if isinstance(item, ResponseFunctionToolCall):
@@ -350,7 +350,7 @@ class _Held:
         return replace(tool, on_invoke_tool=call)
 
     def _unless_made(self, guardrail: ToolInputGuardrail[Any]) -> ToolInputGuardrail[Any]:
-        """Return a guardrail that is not asked again about a call that was made."""
+        """Wrap a guardrail, so that it does not run again for a call that Abeyance has made."""
 
         async def look(data: ToolInputGuardrailData) -> ToolGuardrailFunctionOutput:
             if data.context.tool_call_id in self.turn.results:
@@ -405,7 +405,7 @@ def _to_copy(entry: Any, copies: Mapping[int, Agent[Any]]) -> Any:
 
 
 def _reachable(agent: Agent[Any], seen: dict[int, Agent[Any]]) -> Iterator[Agent[Any]]:
-    """Yield the agent and those that it hands off to, each once."""
+    """Yield the agent and the agents that it hands off to, each once."""
     if id(agent) in seen:
         return
     seen[id(agent)] = agent

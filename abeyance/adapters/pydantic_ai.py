@@ -3,8 +3,8 @@
     graph.agent("clerk", pydantic_ai_agent(my_agent), input="letter", output="reply")
 
 Each call is held in the place of its function tool, behind hooks and the toolsets around it. Toolsets
-that list their tools only while they run, such as MCP servers, and those that rename them run inside the
-turn. `requires_approval` and `ApprovalRequired` are asked as approvals, and `CallDeferred` of a tool as a
+that rename their tools, or list them only while they run, such as MCP servers, run inside the turn.
+`requires_approval` and `ApprovalRequired` are asked as approvals, and `CallDeferred` of a tool as a
 question whose answer is the result.
 """
 
@@ -87,7 +87,7 @@ def pydantic_ai_agent(
         tools: By tool name, options of `@tool` for the approval; `timeout` is its deadline.
         deps: The dependencies of tools and instructions, or a function that makes them. They are made or
             passed anew for each turn and call, and not stored.
-        options: Those of `abeyance.Agent`, such as `name`, `max_turns`, `hooks` and `memory`.
+        options: The options of `abeyance.Agent`, such as `name`, `max_turns`, `hooks` and `memory`.
     """
     warn_untested(*TESTED)
     made = made_by(agent, Agent, "an Agent of Pydantic AI")
@@ -125,7 +125,7 @@ class PydanticAI:
         ]
 
     def _judge(self, tool: Tool[Any], arguments: dict[str, Json]) -> None:
-        # Its context is made of the run's, which no approver's edit has.
+        # A validation context comes from the context of the run, which an approver's edit lacks.
         if self._agent.validation_context is None:
             try:
                 tool.function_schema.validator.validate_json(json.dumps(arguments))
@@ -184,7 +184,7 @@ class PydanticAI:
             unheld = {each.tool_call_id for each in result.output.approvals} - held.keys()
             if not unheld:
                 break
-            # The calls themselves are asked about in the places of their tools.
+            # Approvals of the framework pass here: people are asked in the places of the tools.
             asks |= unheld
             approvals = {each.tool_call_id: ToolApproved() for each in result.output.approvals}
             messages, prompt = result.all_messages(), None

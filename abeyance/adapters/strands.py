@@ -3,8 +3,8 @@
     graph.agent("clerk", strands_agent(make_agent), input="letter", output="reply")
 
 A Strands agent holds its conversation, so the adapter takes a function that makes one. A call is held in
-the place of its tool: hooks, interventions and middleware have had their say, and made its arguments.
-`Confirm`, that of `HumanInTheLoop` too, is an approval. Any other interrupt is a question.
+the place of its tool, after hooks, interventions and middleware, with the arguments that they left.
+`Confirm` is an approval, also from `HumanInTheLoop`. Any other interrupt is a question.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from abeyance.core.json import Json, canonical
 
 TESTED: Final = ("strands-agents", "1.62.0", "2.0.0")
 QUESTION: Final = "interrupt"
-"""The tool by which an interrupt of a hook is asked."""
+"""The tool that asks an interrupt of a hook."""
 
 _HELD: Final = "abeyance call"
 _ANY: Final[dict[str, Json]] = {"type": "object", "properties": {"name": {}, "reason": {}}}
@@ -56,10 +56,10 @@ def strands_agent(
     Args:
         make: Makes the agent, anew for each turn and each call.
         tools: By tool name, options of `@tool`, such as `approve=True`; `timeout` is the deadline.
-        options: Those of `abeyance.Agent`, such as `name`, `max_turns`, `hooks` and `memory`.
+        options: The options of `abeyance.Agent`, such as `name`, `max_turns`, `hooks` and `memory`.
     """
     warn_untested(*TESTED)
-    # An agent can be called too: that asks its model.
+    # An agent is callable too, but a call asks its model.
     if isinstance(make, Agent) or not callable(make):
         raise TypeError(f"{make!r} is not a function that makes an Agent of Strands")
     return ForeignAgent(Strands(make), tools=tools, **options)
@@ -214,8 +214,8 @@ def _recorded(model: Model, turn: ForeignTurn) -> Model:
 class _Hold:
     """Holds the calls of an agent in the place of their tools, until their results are there.
 
-    Strands asks the hooks before a call again when it has the result. They have spoken, and the tool has
-    run, so a second word would be a lie: they are not asked again.
+    Strands runs the hooks before a call again when it has the result. The hooks have decided by then, and
+    the tool has run, so a second decision would be false: the hooks are not run again.
     """
 
     def __init__(self, agent: Agent) -> None:
