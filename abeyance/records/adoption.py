@@ -72,7 +72,7 @@ def _others(connection: Connection, scope: Scope) -> list[Other]:
 
 
 def _has_records(connection: Connection, deployment: int) -> bool:
-    # A program that follows the stream of all runs has read nothing yet.
+    # A row of a program that follows the stream does not count: without events it has read nothing.
     tables = [t for t in metadata.sorted_tables if "deployment" in t.c and t is not followers]
     return any(
         connection.scalar(select(exists().where(table.c.deployment == deployment)))

@@ -48,7 +48,7 @@ Place: TypeAlias = tuple[int, int, int]
 """The position of a row: its time, its kind, and its key."""
 
 MOST_ADDED: Final = 150_000
-"""Rows: as many as a million events have. A sum has to look into each."""
+"""In rows, each of which a sum has to read. A million events have as many."""
 _USUAL: Final = timedelta(days=30)
 _FIRST: Final = datetime.min.replace(tzinfo=UTC)
 _CHUNK: Final = 5_000
@@ -57,14 +57,14 @@ _FAR: Final = 2**56
 _ANSWER: Final = "answer"
 _GRANTED: Final = "granted"
 _NAMES: Final = re.compile(r"[^\W\d][\w-]*(\.[^\W\d][\w-]*)*")
-"""A path of plain names, that means the same to SQLite."""
+"""A path of plain names, which means the same to SQLite."""
 _PICKS_SINCE: Final = {"sqlite": (3, 38), "postgresql": (16,)}
 """The versions since which a database returns a part of a document as it is written there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Kind:
-    """A kind of rows: their columns, and what they are found and sorted by."""
+    """A kind of rows: their columns, and those that find and sort them."""
 
     rank: int
     at: Column[Any]
@@ -167,7 +167,7 @@ def page(
 
 
 class _Found:
-    """The rows that a filter selects in a time."""
+    """The rows that a filter selects in a span of time."""
 
     def __init__(
         self,
@@ -199,7 +199,7 @@ class _Found:
             self._kinds[_CALL.rank] = (_CALL, own)
 
     def counted(self) -> tuple[int, bool]:
-        """Return the number of rows that the reader may see, and whether there are others."""
+        """Return the number of rows that the reader may see, and whether others are hidden."""
         seen, others = 0, False
         for kind, own in self._kinds.values():
             readable = [*selecting.readable(kind.run, self._filters.reads)]
@@ -211,8 +211,8 @@ class _Found:
         return seen, others
 
     def added(self, paths: Sequence[str], rows: int) -> tuple[dict[str, Sum], set[str], bool]:
-        """Return the sums of fields over so many `rows`, those of them that no row which is
-        added has, and whether all could be read: a row that could not may have any field.
+        """Return the sums of fields over so many `rows`, the fields that no added row has, and whether
+        all rows could be read. An unreadable row may have any field.
         """
         if rows > MOST_ADDED:
             message = (
@@ -235,7 +235,7 @@ class _Found:
                 *(_picked(kind, path, dialect) for path in paths if can_pick),
             ]
             if can_pick:
-                # Rows with the same amount are one.
+                # Rows with the same values come as one.
                 query = query.with_only_columns(func.count().label("times"), *columns)
                 query = query.group_by(*columns)
             else:
@@ -307,7 +307,7 @@ class _Found:
         return {} if document is None else self._tx.documents.read(document)
 
     def opened(self, place: Place, row: AnyRow) -> tuple[Approval, Mapping[str, Json]]:
-        """Return a row as the reader may see it, and what its fields are picked from."""
+        """Return a row as the reader may see it, and the document that its fields are picked from."""
         kind = self._kinds[place[1]][0]
         about: dict[str, Any] = {
             "at": moment(row.at),
@@ -364,7 +364,7 @@ def _after(kind: _Kind, place: Place) -> Condition:
 
 
 def _can_pick(tx: Transaction, paths: Sequence[str]) -> bool:
-    """Return whether the database can look up paths, in a fraction of the time that it takes here."""
+    """Return whether the database can look up paths, which takes it a fraction of the time."""
     dialect: Any = tx.connection.dialect
     is_sqlite = dialect.name == "sqlite"
     version = dialect.dbapi.sqlite_version_info if is_sqlite else dialect.server_version_info
@@ -384,7 +384,7 @@ def _documents(
 
 
 def _is_plain(document: Column[Any], dialect: str) -> ColumnElement[bool]:
-    """Return whether a database can read a document: it is not sealed, and has no half of a character."""
+    """Return the condition that a database can read a document: no seal, and no half of a character."""
     if dialect == "sqlite":
         return func.json_valid(document) == 1
     return func.pg_input_is_valid(document, "json") & (func.strpos(document, "\\u") == 0)

@@ -1,4 +1,4 @@
-"""Reads the audit of a run: its events, with what only an audit says of them."""
+"""Reads the audit of a run: its events, with the data that only an audit has."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _IN_ORDER: Final = (
     events.c.after.is_not(None),
     events.c.position,
 )
-"""Each event of a run, and then what was done from outside before the next one."""
+"""Each event of a run, and then the acts from outside before the next event."""
 
 
 def contents(tx: Transaction, run_id: str) -> Sequence[Mapping[str, Json]]:

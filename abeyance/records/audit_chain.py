@@ -1,4 +1,4 @@
-"""The lines of an audit: what is in them, chained by hashes and signed; and their verification. Pure.
+"""The lines of an audit: their content, chained by hashes and signed, and their verification. Pure.
 
 A line is a JSON object in the canonical form of RFC 8785, without the line break after it. Beside its
 content it has:
@@ -6,7 +6,7 @@ content it has:
 n          its number, from 1
 prev       the SHA-256 of the bytes of the line before, in hexadecimal; null in the first
 hash       the SHA-256 of the canonical form of all its other members but `signature`
-signature  that of the bytes of `hash`, by ed25519, in base64; only with a key
+signature  the ed25519 signature of the bytes of `hash`, in base64; only with a key
 
 The last line is of the type `end` (the run has ended), `open` (it had not, when the audit was read) or
 `erased` (a tombstone). So a missing tail shows.
@@ -44,8 +44,7 @@ _MOST_FAULTS: Final = 20
 def content_of(event: views.Event, audit: Mapping[str, Json] | None) -> dict[str, Json]:
     """Return the content of an event's line, with what the audit alone adds to the event.
 
-    Nothing that happens later changes it: that a rewind discarded the event stands in the line of the
-    rewind alone.
+    Later events do not change the line: only the line of a rewind says that the rewind discarded events.
     """
     return {
         **event.model_dump(mode="json", exclude={"data", "rewound_by"}, exclude_none=True),
@@ -175,7 +174,7 @@ def verify(data: bytes, key: VerifyingKey | None = None) -> Verified:
         if fault is not None:
             faults.append(Fault(line=number, message=fault))
         is_signed = is_signed or "signature" in content
-        # After a line that does not match, the next one has nothing to be held against.
+        # The line after one that does not match cannot be compared with it.
         before, last = (line, content) if fault is None else (None, {})
     if not faults:
         faults += _cut(len(lines), last, has_rest=bool(rest))
@@ -189,7 +188,7 @@ def verify(data: bytes, key: VerifyingKey | None = None) -> Verified:
 
 
 def _read(line: bytes, key: VerifyingKey | None) -> tuple[dict[str, Any], str | None]:
-    """The content of a line, and what is wrong with it by itself."""
+    """Return the content of a line, and its fault, if it has one by itself."""
     try:
         content = _parsed(line)
         is_canonical = rfc8785.dumps(content) == line
@@ -240,7 +239,7 @@ def _parsed(line: bytes) -> dict[str, Any]:
     content = json.loads(line, parse_int=_number)
     if not isinstance(content, dict):
         message = "not an object"
-        raise ValueError(message)  # noqa: TRY004  (as all else that is no such line)
+        raise ValueError(message)  # noqa: TRY004  (as for all other lines that are not of an audit)
     return content
 
 

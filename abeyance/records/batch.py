@@ -16,7 +16,7 @@ from abeyance.wire import Record, is_empty, is_none
 BEGINNING: Final = 1
 """The number of the batch by which a client records a start, before the run has done anything."""
 _SPREAD: Final = 1_009
-"""In microseconds: a prime, because a clock may count milliseconds."""
+"""In microseconds: a prime, so that it spreads the moments of a clock that counts milliseconds."""
 Status: TypeAlias = Literal["written", "late", "away", "outrun"]
 
 
@@ -39,7 +39,7 @@ class Fact(Record):
 
 
 class Rewound(Record):
-    """A reset of a run by Temporal, by which every event with a number greater than `at` is discarded.
+    """A reset of a run by Temporal, which discards every event with a number greater than `at`.
 
     `salt` sets it apart from the run's other resets; it is the `count`th in the history of `execution`.
     `actor`, `time` and `data` are those of the event `run.rewound`, as the writer of the batch reads
@@ -61,8 +61,8 @@ class Extras(Record):
 
     `messages` are unread, in reading order. `transcripts` are the references of its agents' transcripts
     by address, and `results` those of tool calls that no model has read yet, by agent and call.
-    Of an ended run, `keys` are its latest calls with an idempotency key, and `snapshot` is the JSON of a
-    `Snapshot`, which a retry needs: of one that has not completed.
+    Only an ended run has `keys`, its latest calls with an idempotency key, and, unless it has completed,
+    `snapshot`, the JSON of the `Snapshot` that a retry needs.
     """
 
     messages: list[views.MessageView] = Field(default_factory=list, exclude_if=is_empty)
@@ -77,13 +77,13 @@ class Batch(Record):
 
     `number` is larger than that of every batch before, and `origin` is the first of the run's executions
     in Temporal, which sets it apart from other runs of its id. `after` is the number of the batch before
-    in the same execution, `BEGINNING` for the first, and `facts_before` is how many events earlier
-    batches had. `view` is the run without its questions, with its `extras` beside it (None leaves those
-    that are recorded), and `questions` are those that have changed, in full; `gone` are questions that
-    the run has never asked. A batch that `is_whole` comes after a replay and has every question, so that
-    the records can be put right. `active_at` is when somebody or some code last did something. `claim` is
-    the claim on a conversation that the end of the run takes back. With `rewound` the run numbers its
-    events as if nothing had been discarded.
+    in the same execution, `BEGINNING` for the first, and `facts_before` is the number of events in
+    earlier batches. `view` is the run without its questions, with its `extras` beside it (None leaves
+    those that are recorded), and `questions` are those that have changed, in full; `gone` are questions
+    that the run has never asked. A batch that `is_whole` comes after a replay and has every question, so
+    that the records can be put right. `active_at` is when somebody or some code last did something.
+    `claim` is the claim on a conversation that the end of the run takes back. With `rewound` the run
+    numbers its events as if nothing had been discarded.
     """
 
     number: int
@@ -109,12 +109,12 @@ class Batch(Record):
 class Written(Record):
     """The outcome of a batch.
 
-    It is `written`; it will be, or not, in a moment (`late`); the database cannot be reached (`away`); or
-    it is `outrun` by the batch `latest`, and would be written with a larger number.
+    The batch is `written`; or may still be written in a moment (`late`); or the database cannot be
+    reached (`away`); or the batch is `outrun` by the batch `latest`, and needs a larger number.
 
     A batch may be written for a workflow task that is done again: then the run does not know of it.
     `strays` are the questions that such batches have changed, which the run has to hand over again. After
-    a rewind the numbers of events are greater by `shift` than the run has counted.
+    a rewind the recorded numbers of events are greater by `shift` than those that the run counts.
     """
 
     status: Status
@@ -124,10 +124,10 @@ class Written(Record):
 
 
 def merged(one: Batch, other: Batch) -> Batch:
-    """Return a batch with the effect of two batches that a run has told.
+    """Return a batch with the effect of two batches of a run.
 
-    The later batch has all that the earlier one told, except the questions by which a replay takes back
-    changes: they hold as long as no batch was recorded since.
+    The later batch has all that the earlier one told, except the questions with which a replay takes
+    changes back. The result keeps these if no batch was recorded between the two.
     """
     earlier, later = sorted((one, other), key=lambda batch: batch.number)
     if later.is_whole or not earlier.is_whole or earlier.after != later.after:
@@ -137,10 +137,10 @@ def merged(one: Batch, other: Batch) -> Batch:
 
 
 def next_number(latest: int, moment: int) -> int:
-    """Return the number of a batch at a moment, in microseconds: a larger one than the `latest`.
+    """Return the number of a batch at a moment, in microseconds: larger than `latest`.
 
-    Where the clock was set back, it depends on the moment too: a workflow task that is done again begins
-    at another one, and may hand over something else, which must not be taken for what came before.
+    The number depends on the moment even if the clock was set back: a workflow task that is done again
+    begins at another moment, and its batch may differ, so it must not get the number of the first one.
     """
     return moment if moment > latest else latest + 1 + moment % _SPREAD
 
@@ -168,7 +168,7 @@ def numbered(batch: Batch, by: int | None) -> tuple[int, Sequence[Fact]]:
     at, time = rewound.at, rewound.time or batch.active_at
     kept = [fact for fact in batch.facts if fact.number <= at]
     if by is None:
-        # Under which numbers the others were recorded is unknown.
+        # Nobody knows under which numbers the other events were recorded.
         return batch.facts_before, kept
     data = {**rewound.data, "kept": at}
     told = Fact(number=by, time=time, type="run.rewound", actor=rewound.actor, data=data)

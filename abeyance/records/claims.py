@@ -1,7 +1,7 @@
 """The claims of runs on their conversations, and admission of further runs.
 
-A start claims a place before there is a run, so that of two that begin at once the second is refused. The
-batch that tells of the run's end takes the claim back (`abeyance.records.writing`).
+A start claims a place before there is a run, so that of two starts at the same time the second is
+refused. The batch with the run's end takes the claim back (`abeyance.records.writing`).
 
 A claim has a token that is unique to its start: a run id may be reused, and a late release must not
 remove the claim of the next run. So one run may have several claims, and they never conflict with each
@@ -41,7 +41,7 @@ class Claim:
 
 
 def refuse(conversation_id: str, held: Sequence[Claim], wanted: Claim) -> None:
-    """Raise the refusal of a claim beside those that are held: `conversation_busy`, `too_many_runs`."""
+    """Refuse a claim that the held claims leave no place for: `conversation_busy`, `too_many_runs`."""
     others = (each.run_id for each in held if each.session_type == EXCLUSIVE)
     agents = [*dict.fromkeys(run_id for run_id in others if run_id != wanted.run_id)]
     if agents and wanted.session_type == EXCLUSIVE and not wanted.allow_concurrent:
@@ -83,7 +83,7 @@ def of_conversation(tx: Transaction, conversation_id: str) -> list[Claim]:
 
 
 def make(tx: Transaction, conversation_id: str, claim: Claim) -> None:
-    """Claim a place in a conversation, also anew. Raises `conversation_busy` and `too_many_runs`."""
+    """Claim a place in a conversation, or again. Raises `conversation_busy` and `too_many_runs`."""
     alone(tx)
     refuse(conversation_id, of_conversation(tx, conversation_id), claim)
     # A run that is rewound may still have the place that it takes again.

@@ -39,9 +39,7 @@ class Page(Generic[T]):
 
 
 def criteria(filters: DataclassInstance, **beside: Json) -> Mapping[str, Any]:
-    """Return the criteria of a list: a cursor is valid only with the same. Criteria in `beside` replace
-    filters of the same name.
-    """
+    """Return the criteria for which a cursor is valid. `beside` replaces filters of the same name."""
     return {**asdict(filters), **beside}
 
 
@@ -65,7 +63,7 @@ def read(criteria: Mapping[str, Any], text: str) -> Mapping[str, Json]:
 
 
 def unusable(text: str) -> Refusal:
-    """The refusal of a text that is not a cursor of this list."""
+    """Return the refusal of a text that is not a cursor of this list."""
     shown = truncate(text, _SHOWN)
     message = (
         f"{shown!r} is not a cursor of this list: send the next_cursor of its last page, with the same "

@@ -28,7 +28,7 @@ T = TypeVar("T")
 READ_SECONDS: Final = 5.0
 """Seconds after which `Database.read` raises that the records are not available."""
 _CATCHES_UP: Final = 15.0
-"""Seconds after which every run has tried again to write what it could not."""
+"""Seconds within which every run tries a failed write again."""
 _THREADS: Final = 4
 _MADE: Final = "abeyance_deployments"
 
@@ -51,7 +51,7 @@ class Database:
     def __init__(self, url: str, *, keys: Keyring | None = None) -> None:
         try:
             file = database_file(url)
-            # A path is meant from where the process is when it is named.
+            # A relative path is meant from the folder in which the process is now.
             self._file = None if file is None else file.absolute()
             self._url = url if file is None else f"sqlite:///{self._file}"
             self.place = engines.place(self._url)
@@ -68,15 +68,15 @@ class Database:
 
     @property
     def exists(self) -> bool:
-        """Return False if it is a file that is to be made at its first use."""
+        """Return False for a file that the first use has yet to create."""
         with contextlib.suppress(PermissionError):
             return self._file is None or self._file.exists()
         return False
 
     @property
     def behind(self) -> float | None:
-        """For how many seconds runs may not have been recorded; None if the database is not, and was not
-        in the last moments, away from this process.
+        """The seconds for which runs may not have been recorded; None if no call of this process has
+        failed in the last 15 seconds.
         """
         began, failed = self._failing
         now = time.monotonic()
@@ -87,7 +87,7 @@ class Database:
         """Open one transaction, which is committed at the end, or rolled back if the caller raises.
 
         On SQLite it waits for the transactions of others that write. Raises RecordsUnavailable; then
-        the transaction may have been committed only if its end was what failed.
+        the transaction may have been committed only if the commit itself failed.
         """
         with self._errors():
             with engines.writing(self._opened().connect()) as connection:
@@ -110,7 +110,7 @@ class Database:
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[Callable[[], bool]]:
-        """Open a connection, and yield a call that waits a moment: have others written meanwhile?
+        """Open a connection, and yield a call that waits a moment and returns whether others wrote.
 
         One thread may use it. Raises RecordsUnavailable, and so does the call.
         """
@@ -146,9 +146,9 @@ class Database:
             ) from None
 
     def deployment(self, connection: Connection, scope: Scope) -> int:
-        """Return the id of a deployment, in whose row it is made if it is missing.
+        """Return the id of a deployment, after inserting its row if that is missing.
 
-        Where nothing can be written it is 0 then, which no row has.
+        In a transaction that cannot write, a missing deployment has the id 0, which no row has.
         """
         if (known := self._deployments.get(scope)) is not None:
             return known
@@ -159,14 +159,14 @@ class Database:
             if found is None:
                 engines.add_missing(connection, deployments, [row])
                 found = connection.scalars(query).one()
-            # It is known to others once it is committed.
+            # Other transactions may use the id only once it is committed.
             connection.info[_MADE][scope] = found
         elif found is not None:
             self._deployments[scope] = found
         return found or 0
 
     def transaction(self, connection: Connection, scope: Scope) -> Transaction:
-        """Return the transaction of a connection, for what queries and changes of a deployment take."""
+        """Return the transaction that queries and changes of a deployment take, on a connection."""
         return Transaction(connection, self.documents, self.deployment(connection, scope))
 
     def create_or_upgrade(self) -> Prepared:
@@ -184,25 +184,25 @@ class Database:
             engine.dispose()
 
     def check(self) -> None:
-        """Raise SettingsError if this release cannot use the database as it is; RecordsUnavailable."""
+        """Raise SettingsError if this release cannot use the database as it is, or RecordsUnavailable."""
         with self._errors():
             self._check()
 
     def check_can_be_made(self) -> None:
-        """Raise RecordsUnavailable if its file, which is not there, cannot be made. Makes nothing."""
+        """Raise RecordsUnavailable if the missing file of the database cannot be made. Makes nothing."""
         if self._file is not None:
             with _unless_files_fail():
                 engines.check_can_be_made(self._file)
 
     def explained(self, error: RecordsUnavailable) -> RecordsUnavailable:
-        """Return an error for who runs the database: with where it is, and what to do."""
+        """Return an error for the operator of the database: with its place, and a remedy."""
         return RecordsUnavailable(
             f"{error}: see that {self.place} is there, and that this process may use it, or name another "
             "database in ABEYANCE_DATABASE_URL"
         )
 
     def close(self) -> None:
-        """Close what is open. Queries under way run to their end."""
+        """Close the connections. Queries under way run to their end."""
         self._readers.shutdown(wait=False)
         self._engine.dispose()
 
@@ -211,7 +211,7 @@ class Database:
             try:
                 self._check()
             except SettingsError as error:
-                # Not for good: `abeyance setup` may be under way.
+                # The next call checks again, because `abeyance setup` may be under way.
                 self._note_failure()
                 raise RecordsUnavailable(str(error)) from error
             self._is_open = True
@@ -262,7 +262,7 @@ def _unless_files_fail() -> Iterator[None]:
 
 
 def _first_line(error: BaseException | None) -> str:
-    # It has neither the statement nor its values.
+    # The first line has neither the statement nor its values.
     return str(error).strip().partition("\n")[0]
 
 

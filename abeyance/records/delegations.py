@@ -19,7 +19,7 @@ _SEALED_FOR: Final = "delegations"
 
 
 def book(tx: Transaction) -> Delegations:
-    """Return the delegations, oldest first, and what is known of those that were deleted."""
+    """Return the delegations, oldest first, and those that were deleted."""
     query = (
         select(delegations)
         .where(delegations.c.deployment == tx.deployment)
@@ -36,7 +36,7 @@ def book(tx: Transaction) -> Delegations:
 
 
 def change(tx: Transaction, changed: Callable[[Delegations], Delegations]) -> Delegations:
-    """Change the delegations, by one caller at a time, and return them. Raises what `changed` raises."""
+    """Change the delegations, for one caller at a time, and return them. Raises what `changed` raises."""
     alone(tx)
     before = book(tx)
     after = changed(before)

@@ -36,8 +36,8 @@ class Standing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """The task in which a question was asked, whether the deadline or the hold of another one was over in
-    it, and whether the question has waited for an answer then.
+    """The task in which a question was asked, whether the deadline or the hold of a question ended in it,
+    and whether the asked question waited for an answer after it.
     """
 
     task: str
@@ -46,7 +46,7 @@ class Asked:
 
 
 def asked_in(tx: Transaction, run_id: str, interrupt_id: str) -> Asked | None:
-    """Return the task in which a run last asked a question; None if it did not, or that is discarded."""
+    """Return the task in which a run last asked a question; None if never, or discarded."""
     query = (
         select(events.c.type, events.c.data, events.c.task, events.c.actor)
         .join(runs, events.c.run == runs.c.id)
@@ -94,8 +94,7 @@ def standing(tx: Transaction, run_id: str) -> Standing | None:
 
 
 def kept(tx: Transaction, run_id: str, tasks: str, *, keeps: bool) -> int:
-    """Return the number of the last event before these tasks of a run, or with `keeps` of the last in
-    them.
+    """Return the number of a run's last event before some tasks, or with `keeps` of the last in them.
 
     `tasks` is one task, or an execution, which means all of its tasks. If they have no event, the number
     is higher than that of any event.
@@ -115,7 +114,7 @@ def kept(tx: Transaction, run_id: str, tasks: str, *, keeps: bool) -> int:
 def since(
     tx: Transaction, run_id: str, number: int
 ) -> tuple[list[views.Event], list[views.Effect], list[str]]:
-    """Return the events of a run after a number, the code that has run since, and what was under way."""
+    """Return the events of a run after a number, the code that ran since, and the code under way then."""
     told = of_run(tx, run_id, limit=_ALL)
     discarded = [event for event in told if int(event.id) > number]
     return discarded, effects(told, number), [*under_way(told, number)]
@@ -136,7 +135,7 @@ def under_way(told: Sequence[views.Event], number: int) -> dict[str, views.Effec
         if event.type in _BEGIN:
             begun[address] = _effect(event, address)
         elif event.type == "interrupt.opened":
-            # Code that has asked is over.
+            # Code that has asked a question is over.
             for asking in [each for each in begun if f"{address};".startswith(f"{each};")]:
                 del begun[asking]
         elif event.type.startswith(("node.", "tool.")) and event.type != "node.blocked":

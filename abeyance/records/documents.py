@@ -15,7 +15,7 @@ from abeyance.core.text import HALVES
 from abeyance.keyring import Keyring
 
 _SEALED: Final = "sealed:"
-"""No JSON begins so."""
+"""No JSON begins with this."""
 
 
 class Documents:
@@ -26,11 +26,11 @@ class Documents:
 
     @property
     def are_sealed(self) -> bool:
-        """Whether what is written can be read with a key only."""
+        """Whether a reader needs a key for the documents that are written."""
         return bool(self._keys)
 
     def write(self, value: Any, run_id: str) -> str:
-        """Return JSON as a row holds it."""
+        """Return a value as the text that a row holds."""
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
         text = HALVES.sub(lambda half: f"\\u{ord(half[0]):04x}", text)
         if not self._keys:
@@ -39,8 +39,8 @@ class Documents:
         return _SEALED + base64.b64encode(sealed).decode()
 
     def write_view(self, view: views.RunView | views.InterruptView) -> str:
-        """Return a view as a row holds it."""
-        # Most of the sixty fields of a question have their defaults.
+        """Return a view as the text that a row holds."""
+        # Most of the sixty fields of a question have their defaults, which need no space.
         return self.write(view.model_dump(mode="json", exclude_defaults=True), view.run_id)
 
     def read(self, text: str) -> Any:
@@ -51,7 +51,7 @@ class Documents:
         try:
             return from_json(text)
         except ValueError:
-            # It is quick, and does not know halves of characters.
+            # `from_json` is quick, but refuses halves of characters.
             return json.loads(text)
 
 

@@ -1,7 +1,7 @@
-"""Engines: how the records are reached, in a file of SQLite or on a PostgreSQL server.
+"""Engines: connections to the records, in a file of SQLite or on a PostgreSQL server.
 
-Every wait has an end: to connect, for a lock, for a statement, and for a server that no longer answers.
-So a thread that uses an engine comes back, with an error that says why.
+Every wait is limited: for a connection, a lock, a statement, and a server that no longer answers. So a
+thread that uses an engine never hangs: it gets an error that says why.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _STATEMENT_SECONDS: Final = 5
 _UPGRADE_SECONDS: Final = 60
 """How long an upgrade of a file waits for another one."""
 _PATIENCE: Final = _STATEMENT_SECONDS + 2.0
-"""Seconds for a server to answer, which itself ends a statement before."""
+"""Seconds to wait for an answer of the server, which itself ends a statement before that."""
 _IDLE_SECONDS: Final = 60
 _RECYCLE_SECONDS: Final = 1_800
 _CONNECTIONS: Final = 5
@@ -65,8 +65,8 @@ def place(url: str) -> str:
 def engine_of(url: str, *, is_for_upgrades: bool = False) -> Engine:
     """Return an engine, which connects when it is used. Raises ValueError for an invalid URL.
 
-    One that `is_for_upgrades` lets a statement take as long as it needs, and replaces a table of SQLite
-    without the rows that refer to it.
+    An engine that `is_for_upgrades` lets a statement take as long as it needs, and lets a table of SQLite
+    be replaced while rows refer to it.
     """
     file = database_file(url)
     if file is None:
@@ -75,12 +75,12 @@ def engine_of(url: str, *, is_for_upgrades: bool = False) -> Engine:
 
 
 def writing(connection: Connection) -> Connection:
-    """Make the transactions of a connection such that they write."""
+    """Let the transactions of a connection write."""
     return connection.execution_options(**{_WRITES: True})
 
 
 def reading(connection: Connection) -> Connection:
-    """Make the transactions of a connection such that they see one state, and write nothing."""
+    """Let each transaction of a connection see one state, and write nothing."""
     if connection.dialect.name == "sqlite":
         return connection
     return connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
@@ -93,8 +93,8 @@ def writes(connection: Connection) -> bool:
 
 def lock(connection: Connection) -> None:
     """Let no other transaction write until the end of this one."""
-    # Readers go by the position, and would miss a row that becomes visible after a later one. SQLite has
-    # one writer anyway. PostgreSQL notifies listeners at the end of the transaction.
+    # Readers continue after the latest position that they saw, so they would miss a row that becomes
+    # visible late. SQLite has one writer anyway. PostgreSQL notifies listeners when the transaction ends.
     if connection.dialect.name == "postgresql":
         connection.execute(_LOCK)
 
@@ -102,8 +102,8 @@ def lock(connection: Connection) -> None:
 def watch(connection: Connection) -> Callable[[], bool]:
     """Return a call that waits until others than this connection have written.
 
-    It waits a second at most on PostgreSQL, and then makes sure that the server is there; a hundredth of
-    one on SQLite. It returns whether there was something.
+    On PostgreSQL the call waits a second at most, and then checks that the server is there; on SQLite it
+    waits a hundredth of a second. It returns whether others have written.
     """
     raw: Any = connection.connection.driver_connection
     if connection.dialect.name == "sqlite":
@@ -171,9 +171,7 @@ def make_file(path: Path) -> None:
 
 
 def check_can_be_made(path: Path) -> None:
-    """Raise OSError if `make_file` would: by a file in the nearest folder that is there, which is gone at
-    once.
-    """
+    """Raise OSError if `make_file` would. Tries a temporary file in the nearest folder that exists."""
     there = next(each for each in path.parents if each.exists())
     tempfile.TemporaryFile(dir=there).close()
 
@@ -190,7 +188,7 @@ def _sqlite(path: Path, *, is_referential: bool) -> Engine:
 
     @event.listens_for(engine, "connect")
     def connected(raw: Any, _record: object) -> None:
-        # The driver begins no transaction by itself: it would begin them late, and some not at all.
+        # Keep the driver from beginning transactions: it would begin them late, and some not at all.
         raw.isolation_level = None
         _use_wal(raw)
         raw.execute("PRAGMA synchronous=NORMAL")
@@ -202,14 +200,14 @@ def _sqlite(path: Path, *, is_referential: bool) -> Engine:
         if connection.info.get(_WRITES) is not is_writer:
             connection.exec_driver_sql(f"PRAGMA query_only={'OFF' if is_writer else 'ON'}")
             connection.info[_WRITES] = is_writer
-        # A transaction that reads before it writes could find that another has written meanwhile.
+        # Else a transaction that reads first could not write, if another has written meanwhile.
         connection.exec_driver_sql("BEGIN IMMEDIATE" if is_writer else "BEGIN")
 
     return engine
 
 
 def _use_wal(raw: sqlite3.Connection) -> None:
-    # The file remembers it. To turn it on in a new file, SQLite waits for nobody who does the same.
+    # The file keeps the mode. SQLite does not wait for another process that sets it in a new file.
     until = time.monotonic() + _STATEMENT_SECONDS
     while True:
         try:
@@ -236,7 +234,7 @@ def _postgres(url: str, *, is_patient: bool) -> Engine:
     given = {name: text for name, text in defaults.items() if name not in target.query}
     engine = create_engine(
         target.update_query_dict(given),
-        # An error is logged, and who may read logs need not see what people decide.
+        # Errors are logged, and readers of logs need not see what people decide.
         hide_parameters=True,
         pool_pre_ping=True,
         pool_recycle=_RECYCLE_SECONDS,
@@ -255,7 +253,7 @@ def _postgres(url: str, *, is_patient: bool) -> Engine:
 
 @cache
 def _impatient() -> Any:
-    """Return the class of connections that give up on a server which has stopped to answer."""
+    """Return the class of connections that give up on a server that has stopped answering."""
     from psycopg import Connection as Psycopg  # noqa: PLC0415  (SQLite needs none)
     from psycopg import OperationalError, errors  # noqa: PLC0415
 

@@ -1,8 +1,8 @@
 """Writes the events of a run, each with a hash that covers it and the hash of the event before.
 
-A run numbers its own events and may be over, so what people do about it from outside is stored beside
-them, without a number and with a hash of its own. Only audits read these rows. No history has them, so
-they stay when events are taken back, rewound or made anew.
+A run numbers its own events, and may be over. So an act from outside, such as the revocation of a grant,
+is stored beside them, without a number and with a hash of its own. Only audits read these rows. No
+history has them, so they stay when events are taken back, rewound or made anew.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _latest(tx: Transaction, tail: Tail, *, before: int) -> Tail:
 
 
 def _chained(tx: Transaction, tail: Tail, first: int) -> Tail:
-    """Chain the events from a number on anew, and return the latest."""
+    """Compute the hashes of the events from a number on again, and return the latest event."""
     tail = _latest(tx, tail, before=first)
     later = select(events).where(events.c.run == tail.run, events.c.number >= first)
     for row in tx.connection.execute(later.order_by(events.c.number)).all():
@@ -109,8 +109,8 @@ def _chained(tx: Transaction, tail: Tail, first: int) -> Tail:
 
 
 def write_beside(tx: Transaction, run: int, fact: Fact) -> None:
-    """Write what somebody has done about a run from outside, after its latest event. The caller has the
-    lock under which events get their positions.
+    """Write an act of somebody outside the run, after its latest event. The caller holds the lock under
+    which events get their positions.
     """
     own = select(runs.c.run_id, runs.c.told).where(runs.c.id == run)
     run_id, told = tx.connection.execute(own).one()
@@ -120,15 +120,15 @@ def write_beside(tx: Transaction, run: int, fact: Fact) -> None:
 
 
 def is_as_written(row: AnyRow, before: str) -> bool:
-    """Return whether an event is as it was written, `before` being the hash of the event before, or
-    what was written beside the events.
+    """Return whether a row is as it was written: an event, with the hash of the event `before`, or an
+    act from outside.
     """
     before = before if row.number is not None else str(row.after)
     return bool(row.hash == hash_of(before, (getattr(row, name) for name in HASHED)))
 
 
 def hash_of(before: str, hashed: Iterable[Any]) -> str:
-    """Return the hash of an event, by what it covers and the hash of the event before; "" if none is."""
+    """Return the hash over the columns of an event, and over the hash of the event before, else ""."""
     return sha256(json.dumps([before, *hashed]).encode()).hexdigest()
 
 

@@ -38,15 +38,15 @@ _DIGITS: Final = 12
 _ID: Final = re.compile(rf"\d{{{_DIGITS}}}", re.ASCII)
 _CURSOR: Final = re.compile(rf"(\d{{{_DIGITS}}})-([0-9a-f]{{1,15}})", re.ASCII)
 _LOOKED_AT: Final = 20_000
-"""How many positions are looked at in one query: of them few may pass a filter."""
+"""How many positions one query looks at: few of them may pass a filter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Positions:
     """The positions of the oldest and the newest event of a deployment; 0 if it has none.
 
-    `made_at` is when its positions began, which tells them from those of other records. It is 0 if
-    nothing was recorded yet.
+    `made_at` is when its positions began, which distinguishes them from those of other records. It is 0
+    if nothing was recorded yet.
     """
 
     oldest: int
@@ -66,12 +66,12 @@ class Place:
 
     @classmethod
     def parse(cls, text: str) -> Place | None:
-        """Read a cursor of the stream, None if it is none."""
+        """Return the place of a cursor of the stream, None if the text is not a cursor."""
         match = _CURSOR.fullmatch(text)
         return match and cls(position=int(match[1]), made_at=int(match[2], 16))
 
     def expired(self, now: int) -> Refusal:
-        """The refusal of this place where positions begin `now`."""
+        """Return the refusal of this place in records whose positions began at `now`."""
         return Refusal(
             Code.CURSOR_EXPIRED,
             "The cursor is of a database that was here before: continue from the oldest cursor, and list "
@@ -84,8 +84,8 @@ class Place:
 class Stretch:
     """Events of all runs, and the position up to which they are all that pass the filter.
 
-    `is_last`: there are none behind it either, at present. `unreadable` are runs whose events are left
-    out, because no key opens them.
+    `is_last`: there are none after the position either, at present. `unreadable` are runs whose events
+    are left out, because no key opens them.
     """
 
     items: list[views.StreamEvent]
@@ -98,8 +98,8 @@ class Stretch:
 class Part:
     """Some events of a run. `newest` is the number of its latest event, 0 if it has none.
 
-    `is_last`: there are no others behind them, at present. What is written later has a greater position
-    than `position`.
+    `is_last`: there are no others after them, at present. Events that are written later have a greater
+    position than `position`.
     """
 
     items: list[views.Event]
@@ -131,8 +131,8 @@ def part_of_run(
 ) -> Part | None:
     """Return the events of a run after a number, and beyond a position; None if there is no such run.
 
-    `discarded` includes events that a rewind has discarded. Another event may get the number of one that
-    was recorded by a workflow task that was done again. Positions are never given again.
+    `discarded` includes events that a rewind has discarded. If a workflow task is done again, another
+    event may get the number of one that it recorded before. Positions are never given again.
     """
     found = tx.connection.execute(
         select(runs.c.told, runs.c.ended_at).where(*selecting.the_run(tx.deployment, run_id))
@@ -205,7 +205,7 @@ def of_all(tx: Transaction, filters: EventFilter, *, after: int = 0, limit: int 
 def positions(tx: Transaction) -> Positions:
     """Return the positions between which a reader may begin."""
     own = events.c.deployment == tx.deployment
-    # Apart, each is one look into the index.
+    # As separate subqueries, each is one look into the index.
     oldest = select(func.min(events.c.position)).where(own).scalar_subquery()
     latest = select(func.max(events.c.position)).where(own).scalar_subquery()
     made_at = (

@@ -1,7 +1,7 @@
-"""Following: one thread of a process notices that something was recorded, and wakes all who wait for it.
+"""Following: one thread of a process notices new records, and wakes all callers that wait for them.
 
-It lives as long as somebody waits, and a moment longer for who comes next, with a connection of its own:
-PostgreSQL tells it of each transaction that writes, and in a file of SQLite it looks at a counter.
+The thread lives as long as a caller waits, and a moment longer for the next one. It has a connection of
+its own: PostgreSQL tells it of each transaction that writes, and in a file of SQLite it polls a counter.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from abeyance.records.database import Database
 _AGAIN: Final = 1.0
 """In seconds: the pause after a connection was lost."""
 _GATHERED: Final = 0.005
-"""In seconds: what is recorded meanwhile wakes once."""
+"""In seconds: all that is recorded in this time wakes a caller once."""
 _logger = logging.getLogger("abeyance.records")
 
 
 _LINGERS: Final = 0.5
-"""In seconds: a caller who waits, and waits again, needs no other thread."""
+"""In seconds: how long the thread stays after the last caller, which often waits again."""
 
 
 class Changes:
@@ -52,15 +52,15 @@ class Changes:
         self._moved.clear()
 
     def concerns(self, changed: Mapping[str, frozenset[str]]) -> bool:
-        """Whether this is what one waits for, of the statuses of all runs that have new events."""
+        """Return whether the caller waits for one of these runs with new events, by their statuses."""
         if self.run_id is None:
             return True
         found = changed.get(self.run_id)
         return found is not None and (self._until is None or bool(found & self._until))
 
     def wake(self) -> None:
-        """Let the one who waits look. Any thread may call this."""
-        # The loop of a reader who was not closed is over.
+        """Wake the caller that waits. Any thread may call this."""
+        # If a reader was never closed, its event loop may be over.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._moved.set)
 
@@ -83,7 +83,7 @@ class Following:
 
     @property
     def followed(self) -> Sequence[str | None]:
-        """For each who waits the id of the run that they wait for, None for any run."""
+        """For each caller that waits, the id of the run that it waits for, None for any run."""
         with self._lock:
             return [each.run_id for each in self._waiting]
 
@@ -91,7 +91,7 @@ class Following:
     def changes(
         self, run_id: str | None = None, *, until: frozenset[str] | None = None
     ) -> Iterator[Changes]:
-        """Notice what is recorded from now on."""
+        """Yield the changes that are recorded from now on."""
         changes = Changes(run_id, until)
         with self._lock:
             self._waiting.add(changes)
@@ -115,7 +115,7 @@ class Following:
                     )
                     time.sleep(_AGAIN)
         finally:
-            # After a bug too the next who waits begins anew.
+            # Even after a bug, the next caller starts a new thread.
             with self._lock:
                 if self._thread is threading.current_thread():
                     self._thread = None
@@ -124,7 +124,7 @@ class Following:
         with self._database.watching() as has_changed:
             with self._database.reading() as connection:
                 self._position = events.newest(connection)
-            # Nobody has noticed what was recorded before the connection was there.
+            # Nothing has noticed the changes before this connection was there.
             self._wake(None)
             while self._is_needed():
                 if has_changed():
@@ -137,18 +137,18 @@ class Following:
             if self._waiting:
                 self._needed_at = now
             elif is_current and now - self._needed_at > _LINGERS:
-                # Now, because who comes next looks at it.
+                # Clear it under the lock: the next caller starts a thread only if there is none.
                 self._thread, is_current = None, False
             return is_current
 
     def _changed_runs(self) -> Mapping[str, frozenset[str]]:
-        """Return the statuses of the runs that have events which they had not at the call before."""
+        """Return the statuses of the runs that have new events since the call before."""
         with self._database.reading() as connection:
             self._position, changed = runs.changed(connection, self._position)
         return changed
 
     def _wake(self, changed: Mapping[str, frozenset[str]] | None) -> None:
-        """Wake who waits for what has changed, by the ids of the runs; without it everybody."""
+        """Wake the callers that wait for these changes, by run id, or all callers for None."""
         with self._lock:
             waiting = [*self._waiting]
         for each in waiting:

@@ -22,10 +22,10 @@ class GrantUse(Record):
 
 
 class GrantView(Record):
-    """A grant as callers see it: which calls of a `tool` run unasked, by whom that was decided, and until
-    when. `run_id` null is every run of the graph, `uses` null are any number. `used` lists the calls that
-    ran under it, oldest first. Only a `standing` grant lets calls run. One that was revoked has when and
-    by whom; null is not known.
+    """A grant as callers see it: which calls of a `tool` run unasked, who decided that, and until when.
+    `run_id` null means every run of the graph, `uses` null any number. `used` lists the calls that ran
+    under it, oldest first. Only a `standing` grant lets calls run. A revoked one says when and by whom;
+    null means unknown.
     """
 
     id: str

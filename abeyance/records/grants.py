@@ -1,9 +1,9 @@
 """Grants: written with the events of a run, found for its calls, listed, and revoked.
 
-The event of the answer that makes a grant has all of it, so a grant is written with the answer or not at
-all. A use is taken before its call runs, and the event of the call has it too: so both can be made anew
-from histories. No history has the revocation of a grant, so a grant that is made anew is written as
-revoked.
+The event of the answer that makes a grant has all of its data, so a grant is written with the answer or
+not at all. A use is taken before its call runs, and the event of the call has it too. So grants and uses
+can be made anew from histories. No history has the revocation of a grant, so a grant that is made anew is
+written as revoked.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def record(
     facts: Sequence[Fact],
     revoked_at: datetime | None = None,
 ) -> None:
-    """Write the grants and the uses that events tell of, those that are not there yet. `row` is that of
-    their run, and grants count only without `revoked_at`.
+    """Write the grants and the uses of events that are not there yet. `row` is the row of their run. With
+    `revoked_at` the grants are written as revoked.
     """
     for fact in facts:
         if fact.type == REMEMBERED and fact.audit is not None:
@@ -81,16 +81,14 @@ def record(
 
 
 def take_back(tx: Transaction, row: int, before: int, facts: Sequence[Fact]) -> None:
-    """Delete the grants of a run that it does not know: those of events after `before`, which are not
-    among these.
-    """
+    """Delete the grants that a run does not know: those of events after `before` that `facts` lack."""
     known = [fact.data["grant"] for fact in facts if fact.type == REMEMBERED]
     unknown = (grants.c.run == row, grants.c.event > before, grants.c.id.not_in(known))
     tx.connection.execute(delete(grants).where(*unknown))
 
 
 def discard(tx: Transaction, row: int, kept: int, at: datetime, by: str | None) -> None:
-    """Revoke the grants of a run that somebody has rewound to before it made them."""
+    """Revoke the grants that a run made after the point to which somebody has rewound it."""
     since = (grants.c.run == row, grants.c.event > kept, grants.c.revoked_at.is_(None))
     tx.connection.execute(update(grants).where(*since).values(revoked_at=micros(at), revoked_by=by))
 
@@ -98,8 +96,8 @@ def discard(tx: Transaction, row: int, kept: int, at: datetime, by: str | None) 
 def covering(
     tx: Transaction, call: Wanted, *, now: datetime, may: Callable[[Grant], bool]
 ) -> Grant | None:
-    """Return a grant that counts, covers a call and has a use for it, None without one: first the one
-    that the call has used. `may` says whether a grant holds.
+    """Return a standing grant that covers a call: the one that the call has used already, else the first
+    that has a use left, else None. `may` says whether a grant holds.
     """
     query = (
         select(grants.c.document)
@@ -130,8 +128,8 @@ def covering(
 def take(
     tx: Transaction, call: Wanted, *, now: datetime, may: Callable[[Grant], bool]
 ) -> Grant | None:
-    """Take a use of the grant that covers a call, and return it, None without one. A call takes one use,
-    however often it comes.
+    """Take a use of the grant that covers a call, and return the grant, or None if there is none. A call
+    takes one use, however often it comes.
     """
     alone(tx)
     grant = covering(tx, call, now=now, may=may)
@@ -182,8 +180,8 @@ def listed(
     *,
     status: Literal["standing", "all"] = "standing",
 ) -> list[GrantView]:
-    """Return the grants that are standing, oldest first; those `by` somebody, or anybody's. With the
-    `status` all, the newest that were ever made.
+    """Return the standing grants, oldest first, made `by` somebody or by anybody. With the `status` all,
+    return the newest of all that were ever made.
     """
     query = select(grants).where(grants.c.deployment == tx.deployment)
     if by is not None:
@@ -213,7 +211,7 @@ def _counts(now: datetime) -> tuple[ColumnElement[bool], ...]:
 
 
 def _read(documents: Documents, document: str) -> Grant | None:
-    """Return a grant, None for one that this process has no key of: then it lets nothing run."""
+    """Return a grant, None if this process lacks its key: then it lets no call run."""
     try:
         return JSON.validate_python(documents.read(document))
     except WrongKey:

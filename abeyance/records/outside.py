@@ -23,7 +23,7 @@ _UNDELIVERED: Final = "notification.failed"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class End:
-    """An end that the run could not record: the run's first execution, and its view by Temporal.
+    """An end that the run could not record: the run's first execution, and its view from Temporal.
 
     `execution` is the execution that has ended; None if Temporal does not have it any more.
     """
@@ -39,9 +39,9 @@ class End:
 
 
 def end(tx: Transaction, ends: Iterable[End | Batch]) -> int:
-    """Record the ends of runs that have not ended in the records, and return the number of these.
+    """Record the ends of runs that the records have as open, and return how many were new.
 
-    A batch is what a run has left of its end.
+    A batch is one that a run has left at its end.
     """
     ended = 0
     for each in ends:
@@ -66,7 +66,7 @@ def lose(
 ) -> int:
     """Record that Temporal does not have these open runs any more, and return their number.
 
-    With an `origin` it is the run that began so, and no later one with its id.
+    With an `origin` only the run with this first execution is lost, not a later one with its id.
     """
     query = select(runs.c.run_id, runs.c.origin, runs.c.view).where(
         runs.c.deployment == tx.deployment,
@@ -94,7 +94,7 @@ def lose(
 def undelivered(
     tx: Transaction, run_id: str, failed: wire.NotificationFailed, *, at: datetime
 ) -> None:
-    """Record for an ended run whom a notification did not reach, once for each `at`."""
+    """Record for an ended run the receivers that a notification did not reach, once for each `at`."""
     lock(tx.connection)
     found = _newest(tx, run_id, runs.c.ended_at.is_not(None))
     if found is None:
@@ -105,7 +105,7 @@ def undelivered(
     asked = select(questions.c.capability).where(
         questions.c.run == found.id, questions.c.interrupt_id == failed.interrupt
     )
-    # First the question as it stands, then as rewinds discarded it.
+    # The question as it stands comes first, then the rows that rewinds discarded.
     capability = tx.connection.execute(asked.order_by(questions.c.rewound_by)).scalar()
     told = [
         {"event": failed.about, **each.model_dump(mode="json"), "id": failed.interrupt}
@@ -122,7 +122,7 @@ def undelivered(
 
 
 def hinder(tx: Transaction, hindered: Mapping[str, Sequence[views.BlockedView]]) -> None:
-    """Record which open runs their workers cannot continue, and why. All others can be continued."""
+    """Record the open runs that their workers cannot continue, and why. All others are cleared."""
     own = (runs.c.deployment == tx.deployment, runs.c.is_newest, runs.c.ended_at.is_(None))
     freed = update(runs).where(*own, runs.c.hindered.is_not(None), runs.c.run_id.not_in(hindered))
     tx.connection.execute(freed.values(hindered=None))
@@ -134,7 +134,7 @@ def hinder(tx: Transaction, hindered: Mapping[str, Sequence[views.BlockedView]])
 
 
 def _batch(tx: Transaction, ended: End) -> Batch | None:
-    """Return the batch that records an end; None if there is one in the records, or a later run."""
+    """Return the batch that records an end; None if the records have the end, or a later run."""
     # A later run may have the id, and a run that was retried or rewound may have ended before.
     is_new = runs.c.ended_at.is_(None) | (runs.c.ended_at < micros(ended.at))
     found = _newest(tx, ended.view.run_id, is_new, runs.c.created_at <= micros(ended.at))
@@ -196,7 +196,7 @@ def _behind(
     facts: Sequence[Fact],
     settled: Sequence[views.InterruptView] = (),
 ) -> Batch:
-    """Return the batch of events behind all that are recorded, which are numbered here."""
+    """Return a batch that numbers events after all that are recorded."""
     return Batch(
         number=found.batch + 1,
         after=found.batch,

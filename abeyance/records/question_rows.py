@@ -33,10 +33,10 @@ from abeyance.records.tables import FAR, micros, micros_or_none, people, questio
 Row: TypeAlias = dict[str, Any]
 
 LISTED: Final = ("open", "held")
-"""The statuses of a question that waits for somebody, or to begin."""
+"""The statuses of a question that waits for an answer, or whose answer is held."""
 PRIORITIES: Final[Mapping[Priority, int]] = {"high": 0, "normal": 1, "low": 2}
 STANDS: Final = questions.c.rewound_by == 0
-"""No rewind has discarded it. Beside such a row of a question there is one for each rewind that did."""
+"""No rewind has discarded the row. A question has another row for each rewind that discarded it."""
 _ANSWERED: Final = "interrupt.answered"
 _UNKNOWN: Final = select(questions.c.interrupt_id).where(
     questions.c.run == bindparam("run"),
@@ -89,11 +89,11 @@ def write(tx: Transaction, batch: Batch, *, row: int, is_live: bool) -> None:
 
 
 def take_off_lists(tx: Transaction, rows: Sequence[int], by: Batch | None = None) -> None:
-    """Take the questions of runs off the lists. `by` is the batch of a run that tells of its end."""
+    """Take the questions of runs off the lists. `by` is the batch with the end of the run."""
     listed = update(questions).where(questions.c.run.in_(rows), questions.c.listed.is_not(None))
     number: Any = questions.c.batch
     if by is not None:
-        # A later batch, too, has to tell rows that the run knows from those that it does not.
+        # A later batch, too, must distinguish the rows that the run knows from those that it does not.
         number = case((number > by.after, number), else_=by.number)
     tx.connection.execute(listed.values(listed=None, batch=number))
 
@@ -105,8 +105,8 @@ def strays(tx: Transaction, row: int, batch: Batch) -> list[str]:
 
 
 def discard(tx: Transaction, row: int, batch: Batch, *, by: int) -> None:
-    """Mark the questions of a run that a rewind discards. `by` is the number of its event."""
-    # The run hands over everything that is open with this batch.
+    """Mark the questions of a run that a rewind discards. `by` is the number of the rewind's event."""
+    # This batch has every question of the run that is open.
     told = [view.id for view in batch.questions]
     asked = [view.id for view in batch.questions if view.status in LISTED]
     waits = questions.c.status.in_(LISTED)
@@ -119,7 +119,7 @@ def discard(tx: Transaction, row: int, batch: Batch, *, by: int) -> None:
             questions.c.interrupt_id.not_in(told), and_(questions.c.interrupt_id.in_(asked), ~waits)
         ),
     )
-    # A history may tell more of one than was recorded when it was discarded first.
+    # A history may have more about a question than its row had when it was discarded first.
     before = delete(questions).where(questions.c.run == row, questions.c.rewound_by == by)
     named = select(questions.c.interrupt_id).where(*since)
     tx.connection.execute(before.where(questions.c.interrupt_id.in_(named)))

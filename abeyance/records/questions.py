@@ -1,6 +1,6 @@
 """Reads questions: the inbox over all runs, those of one run, and one by its id.
 
-A batch writes into the column `listed` what waits, so the inbox reads one index.
+A batch marks waiting questions in the column `listed`, so the inbox reads one index.
 """
 
 from __future__ import annotations
@@ -108,8 +108,7 @@ def _of_question(filters: InboxFilter) -> Iterator[Condition]:
         yield questions.c.graph == filters.graph
     if filters.before is not None:
         yield questions.c.due < micros(filters.before)
-    # Sums keep SQLite from using the index of an order here: it would read every row for the other
-    # filters.
+    # `+ 0` keeps SQLite from using the index of an order here, with which it would read every row.
     if filters.priority is not None:
         yield questions.c.priority + 0 == PRIORITIES[filters.priority]
     if filters.min_risk is not None:

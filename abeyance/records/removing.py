@@ -21,7 +21,7 @@ _PORTION: Final = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Erasure:
-    """An erasure of the runs of an id that had ended at a moment. `is_done`: nothing of them is left."""
+    """An erasure of the runs of an id that had ended by `at`. `is_done`: none of their data is left."""
 
     run_id: str
     at: datetime
@@ -58,9 +58,8 @@ def erasure_of(tx: Transaction, run_id: str) -> Erasure | None:
 
 
 def bury(tx: Transaction, erasure: Erasure, tombstone: Callable[[Sequence[str]], str]) -> None:
-    """Delete what is recorded of the runs of an id that had begun by then, and write their tombstone.
-
-    It is made of the first executions of these runs.
+    """Delete the records of the runs of an id that had begun by the erasure, and write their tombstone,
+    which `tombstone` makes from the first executions of these runs.
     """
     own = (
         runs.c.deployment == tx.deployment,
@@ -106,7 +105,7 @@ def unfinished(tx: Transaction) -> list[Erasure]:
 
 
 def ended_before(tx: Transaction, until: datetime) -> list[OldRun]:
-    """Return runs that had ended at a moment, the oldest first, some at once."""
+    """Return some of the runs that had ended by a moment, the oldest first."""
     query = (
         select(runs.c.id, runs.c.run_id, runs.c.ended_at, runs.c.is_newest)
         .where(runs.c.deployment == tx.deployment, runs.c.ended_at <= micros(until))
@@ -122,6 +121,6 @@ def ended_before(tx: Transaction, until: datetime) -> list[OldRun]:
 
 
 def remove(tx: Transaction, rows: Sequence[int]) -> None:
-    """Delete what is recorded of some ended runs, by their rows."""
+    """Delete the records of ended runs, by their rows."""
     ended = (runs.c.deployment == tx.deployment, runs.c.id.in_(rows), runs.c.ended_at.is_not(None))
     tx.connection.execute(delete(runs).where(*ended))

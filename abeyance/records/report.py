@@ -25,9 +25,9 @@ MISSING: Final = object()
 _DECIMAL: Final = re.compile(r"[+-]?\d{1,100}(\.\d{1,100})?", re.ASCII)
 """A number in a text, as decimals are written: it has no exponent, and is not a word (`NaN`)."""
 _EXACT: Final = Context(prec=6_000)
-"""So many digits have all numbers of JSON, and the sums of so many of them as are added."""
+"""Enough digits for every number of JSON, and for the sum of as many as a report adds."""
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n")
-"""How a cell begins that a spreadsheet may take for a formula."""
+"""The beginnings of a cell that a spreadsheet may take for a formula."""
 _COLUMNS: Final = (
     *("at", "outcome", "by", "on_behalf_of", "voters", "requested_capability", "graph", "run_id"),
     *("id", "name", "prompt", "digest", "answer", "note", "settled_reason", "grant", "asked_at"),
@@ -78,7 +78,7 @@ class Sum(Record):
 
 
 class Approvals(Record):
-    """A page of the report of a time, from `since` on and before `until`, and how many rows it has.
+    """A page of the report on the time from `since` on and before `until`, and its number of rows in all.
 
     `partial`: labels hide rows from the reader, or a part of a row or a sum cannot be read. `sums` cover
     the whole report, and are only on its first page. `unknown_fields` are fields that no row of the page
@@ -103,7 +103,7 @@ def outcome_of(view: views.InterruptView) -> Outcome:
     said = answer.get("approved") if isinstance(answer, Mapping) else answer
     match view.status:
         case "answered" if view.settled_reason is not None:
-            # It was asked again: its answer counts no more.
+            # The question was asked again, so this answer no longer counts.
             return "withdrawn"
         case "answered" if said is True:
             return "approved"
@@ -118,7 +118,7 @@ def outcome_of(view: views.InterruptView) -> Outcome:
 
 
 def deciders_of(view: views.InterruptView) -> list[str]:
-    """Return the people who answered a question or voted on it, and for whom they did, each once."""
+    """Return the people who answered a question or voted on it, and those they did it for, each once."""
     named = [view.answered_by, view.on_behalf_of]
     for vote in view.votes:
         named += [vote.by, vote.on_behalf_of]
@@ -126,7 +126,7 @@ def deciders_of(view: views.InterruptView) -> list[str]:
 
 
 def lines(names: Iterable[str]) -> str:
-    """Return names as a column has them, which is searched for one that is between two line breaks."""
+    """Return names as the text of a column, in which a search finds a name between two line breaks."""
     return "".join(f"\n{name}\n" for name in names)
 
 
@@ -151,12 +151,12 @@ class Total:
         self._rows = 0
 
     def add(self, value: Any, times: int = 1) -> None:
-        """Add a value of JSON that so many rows have, if it is a number."""
+        """Add a value of JSON, if it is a number, for as many rows as have it."""
         kind = type(value)
         if kind is str:
             if _DECIMAL.fullmatch(value) is None:
                 return
-        # The shortest text of a float is the one that was read.
+        # The shortest text of a float is the text from which it was read.
         elif kind is float:
             value = repr(value)
         elif kind is not int:
@@ -178,7 +178,7 @@ def csv_head(fields: Sequence[str]) -> str:
 
 
 def csv_lines(rows: Iterable[Mapping[str, Any]], fields: Sequence[str]) -> str:
-    """Return the lines of rows, which are JSON. No cell but a number is a formula to a spreadsheet."""
+    """Return the lines of rows of JSON. Only numbers may look like a formula to a spreadsheet."""
     return _csv(
         [
             *(_cell(row.get(name)) for name in _COLUMNS),

@@ -1,6 +1,6 @@
-"""Reads runs: one, lists of them, how many have each status, and those longest inactive.
+"""Reads runs: one, lists of them, the number of active ones, and those longest inactive.
 
-The run of an id is the newest that had it: an id may be used again.
+The run of an id is the newest with that id, because an id may be used again.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _KEYS: Final = {
 }
 _AT_ONCE: Final = 500
 _MOST: Final = 50
-"""How many of its questions a run has in a list."""
+"""The most questions of a run that a list shows."""
 _SHOWN: Final = (
     *(runs.c.id, runs.c.view, runs.c.hindered, runs.c.run_id, runs.c.graph, runs.c.status),
     *(runs.c.conversation_id, runs.c.session_type, runs.c.started_by),
     *(runs.c.created_at, runs.c.updated_at, runs.c.ended_at),
 )
-"""The columns of a view, or of as much of it as can be read without its key."""
+"""The columns of a view, and those for the part of it that can be read without its key."""
 
 _STATUSES: Final = (runs.c.status, runs.c.is_blocked | runs.c.hindered.is_not(None))
 _CHANGED: Final = (
@@ -74,7 +74,7 @@ class EndedRun:
 def run(tx: Transaction, run_id: str, *, origin: str | None = None) -> views.RunView | None:
     """Return a run with the questions that wait in it, whole.
 
-    None if there is none of this id, or, with its `origin`, if the newest is another one.
+    Return None if no run has this id, or if the newest one has another `origin`.
     """
     query = select(*_SHOWN).where(*selecting.the_run(tx.deployment, run_id, origin))
     found = tx.connection.execute(query).one_or_none()
@@ -123,16 +123,16 @@ def unsettled(tx: Transaction, executions: Mapping[str, str]) -> set[str]:
 def ended(
     tx: Transaction, run_id: str, *, execution: str | None = None, origin: str | None = None
 ) -> EndedRun | None:
-    """Return a run that has ended; None if that is not recorded, or as `run`. Raises WrongKey.
+    """Return a run that has ended; None if its end is not recorded, or as `run`. Raises WrongKey.
 
-    With an `execution` it is the end of that one.
+    With an `execution` only the end of that execution counts.
     """
     found = run(tx, run_id, origin=origin)
     if found is None or found.ended_at is None:
         return None
     if execution is not None and unsettled(tx, {run_id: execution}):
         return None
-    # Without its key it could not be read, and the view would tell no more than the lists do.
+    # This raises WrongKey without the key, when the view says no more than the lists do.
     beside = extras(tx, run_id, origin=origin)
     interrupts = questions_of_run(tx, run_id, status="all", origin=origin)
     record = views.closing_record(found, interrupts, beside.transcripts)
@@ -241,8 +241,8 @@ def at_work(tx: Transaction) -> list[tuple[str, bool]]:
 def by_activity(tx: Transaction, *, inactive_since: datetime | None = None) -> list[ActiveRun]:
     """Return the open runs that are not ending, the least recently active first.
 
-    With a moment they are those not active after it, less those that wait for a moment of their own: the
-    deadline of a question, or the end of a hold.
+    With `inactive_since`, leave out runs that were active after it, and those that wait for a moment of
+    their own: the deadline of a question, or the end of a hold.
     """
     query = select(runs.c.active_at, runs.c.run_id).where(
         runs.c.deployment == tx.deployment,
@@ -296,7 +296,7 @@ def _view(tx: Transaction, row: AnyRow, **beside: Any) -> views.RunView:
         if row.hindered is not None:
             why = map(views.BlockedView.model_validate, tx.documents.read(row.hindered))
             beside["blocked"] = [*why, *view.blocked]
-        # Nothing is recorded when code runs again.
+        # The run records nothing when code runs again, so leave out the retries that are over.
         now = datetime.now(UTC)
         beside["retrying"] = [each for each in view.retrying if each.due > now]
     except WrongKey as error:

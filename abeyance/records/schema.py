@@ -87,7 +87,7 @@ def create_or_upgrade(engine: Engine, place: str) -> Prepared:
 
 
 def _index_texts(connection: Connection) -> None:
-    """Index the texts that searches look in, if this user may. Not a matter of the schema's revision."""
+    """Index the texts that searches look in, if this user may. No revision of the schema requires it."""
     if _has_indices(connection):
         return
     try:
@@ -101,7 +101,7 @@ def _index_texts(connection: Connection) -> None:
                     )
                 )
     except (NotSupportedError, ProgrammingError):
-        # Searches read more rows then.
+        # Without the indices searches read more rows.
         return
 
 

@@ -39,7 +39,7 @@ AnyRow: TypeAlias = Row[*tuple[Any, ...]]
 _FEW: Final = 1_000
 _RUNS: Final = 1_000
 _HIGHEST: Final = 2**63
-"""Above what a column of integers can hold."""
+"""One more than the largest integer that a column can hold."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +76,7 @@ def page(
     `criteria` identify the list, as JSON. Raises `invalid_body` for a cursor of another list.
     """
     table = order.key[0].table
-    # To find few rows in the order of the list, the database would read all.
+    # If only few rows match, the database would read all rows to find them in the order of the list.
     few = tx.connection.scalars(select(table.c.id).where(*conditions).limit(_FEW + 1)).all()
     if len(few) <= _FEW:
         conditions, total = [table.c.id.in_(few)], len(few)
@@ -140,7 +140,7 @@ def labels_of(tx: Transaction, run: int) -> dict[str, str]:
 
 def containing(column: Column[str], text: str | None) -> list[Condition]:
     """Return the conditions of the rows whose column contains each word of a text."""
-    # The longest is the rarest.
+    # The longest word is the rarest.
     words = sorted(searchable(text).split(), key=len, reverse=True)
     return [column.contains(word, autoescape=True) for word in words]
 
@@ -190,7 +190,7 @@ def searchable(*texts: str | None) -> str:
 
 
 def alone(tx: Transaction) -> None:
-    """From here on, let one transaction at a time change what a deployment shares."""
+    """Let no other transaction change what the deployment shares, until this one ends."""
     # SQLite has one writer anyway. Rows that refer to this one may be written meanwhile.
     one = select(deployments.c.id).where(deployments.c.id == tx.deployment)
     tx.connection.execute(one.with_for_update(key_share=True))

@@ -1,7 +1,7 @@
 """Messages in Slack: which question was posted where, and how far the poster has read the stream.
 
-A row is written before a question is posted, and has the message's `ts` afterwards. So the message of a
-row without one may be posted or not.
+A row is written before a question is posted, and has the message's `ts` afterwards. So if a row has no
+`ts`, its message may or may not be in Slack.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """A question, None if it is asked no more, with the labels of its run and its messages."""
+    """A question, None if it is no longer asked, with the labels of its run and its messages."""
 
     question: views.InterruptView | None
     labels: Mapping[str, str]
@@ -64,7 +64,7 @@ def of_run(tx: Transaction, run_id: str) -> list[str]:
 
 
 def begin(tx: Transaction, interrupt_id: str, channel: str, *, now: datetime) -> bool:
-    """Write that a question is about to be posted. Return False if it was before, or its run is gone."""
+    """Write that a question is about to be posted. Return False if it was before, or the run is gone."""
     alone(tx)
     run = _run(tx, run_of(interrupt_id))
     known = select(slack_messages.c.run).where(*_of(tx, interrupt_id, channel))
@@ -83,7 +83,7 @@ def write(tx: Transaction, interrupt_id: str, channel: str, *, ts: str, shown: s
 
 
 def give_up(tx: Transaction, interrupt_id: str, channel: str) -> None:
-    """Delete what `begin` has written of a message that Slack does not take."""
+    """Delete the row that `begin` wrote for a message that Slack does not accept."""
     own = delete(slack_messages).where(*_of(tx, interrupt_id, channel))
     tx.connection.execute(own.where(slack_messages.c.ts.is_(None)))
 
@@ -107,7 +107,7 @@ def hold(tx: Transaction, name: str, holder: str, *, now: datetime, until: datet
 
 
 def move(tx: Transaction, name: str, holder: str, *, cursor: str) -> bool:
-    """Write up to where the holder of a name has read. Return False if it holds it no more."""
+    """Store the cursor of the holder of a name. Return False if another process holds the name now."""
     own = update(followers).where(_follower(tx.deployment, name), followers.c.holder == holder)
     return tx.connection.execute(own.values(cursor=cursor)).rowcount > 0
 

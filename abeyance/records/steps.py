@@ -44,7 +44,7 @@ class Step:
 
 
 def began(start: wire.StartRun, graph: str) -> Step:
-    """Return that a run of a graph began."""
+    """Return the event of the start of a run."""
     data = {
         "graph": graph,
         "graph_version": start.graph_version,
@@ -57,7 +57,7 @@ def began(start: wire.StartRun, graph: str) -> Step:
 
 
 def started(address: str) -> Step:
-    """Return that the code of a visit begins."""
+    """Return the event of the start of a visit's code."""
     return Step(type=f"{_node_or_tool(address)}.started", address=address)
 
 
@@ -98,7 +98,7 @@ def _begun_under(journal: Json) -> Json:
 
 
 def _granted(address: str, granted: Json) -> Iterator[Step]:
-    """Yield that a call ran unasked."""
+    """Yield the event of a call that ran under a grant, if it did."""
     if granted is not None:
         # The transcript has the same fields beside the call.
         approval = {name: granted[name] for name in ("grant", "by")}
@@ -109,7 +109,7 @@ def _granted(address: str, granted: Json) -> Iterator[Step]:
             actor=granted["by"],
             data=data,
             capability=granted["capability"],
-            # A call that began under an older release does not tell what it was.
+            # A call that began under an older release does not have it.
             audit={"shown": granted["shown"]} if granted.get("shown") else None,
         )
 

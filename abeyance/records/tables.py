@@ -1,6 +1,6 @@
 """The tables of the records.
 
-A column is what lists filter and sort by; the rest of a row is a document (`abeyance.records.documents`).
+Lists filter and sort by columns; the rest of a row is a document (`abeyance.records.documents`).
 Moments are integers, in microseconds since 1970 in UTC, which every database sorts alike.
 """
 
@@ -33,7 +33,7 @@ metadata: Final = MetaData(
 )
 
 _Long: Final = BigInteger().with_variant(Integer, "sqlite")
-"""SQLite numbers rows by itself only where the column is an INTEGER."""
+"""SQLite numbers rows itself only if the column is an INTEGER."""
 _Ordered: Final = Text().with_variant(Text(collation="C"), "postgresql")
 """A text by its code points, as SQLite sorts it, and not by the language of the database."""
 GRANTED: Final = "approval.granted"
@@ -48,7 +48,7 @@ def _where(condition: str, of_sqlite: str | None = None) -> dict[str, Any]:
     }
 
 
-# As queries have it: SQLite has no booleans.
+# Written as queries write it: SQLite has no booleans.
 _IS_NEWEST: Final = _where("is_newest", "is_newest = 1")
 _HAS_ENDED: Final = _where("ended_at IS NOT NULL")
 _IS_OPEN: Final = _where("ended_at IS NULL AND is_newest", "ended_at IS NULL AND is_newest = 1")
@@ -69,7 +69,7 @@ deployments: Final = Table(
     # The id that Temporal gave the namespace: names repeat from one server to the next.
     Column("namespace", Text, nullable=False),
     Column("task_queue", Text, nullable=False),
-    # It tells the positions of events from those of a database that was there before.
+    # Distinguishes the positions of events from those of a database that was here before.
     Column("made_at", BigInteger, nullable=False, default=lambda: micros(datetime.now(UTC))),
     UniqueConstraint("namespace", "task_queue"),
 )
@@ -101,7 +101,7 @@ runs: Final = Table(
     # The latest rewind of the run, and the number of its event.
     Column("rewind", Text),
     Column("rewound_by", Integer),
-    # Why no worker can go on with it, if that is so: a run cannot say that itself.
+    # Why no worker can continue the run, NULL if one can: the run cannot record that itself.
     Column("hindered", Text),
     Column("search", Text, nullable=False),
     Column("view", Text, nullable=False),
@@ -112,10 +112,11 @@ runs: Final = Table(
     Index(None, "deployment", "created_at", "id", "is_newest", **_IS_NEWEST),
     Index(None, "deployment", "status", "is_newest", **_IS_NEWEST),
     Index(None, "deployment", "active_at", "id", "is_newest", **_IS_NEWEST),
-    # In the order of the list too: SQLite would rather read all runs in it than sort those of one.
+    # With the order of the list: SQLite would rather read all runs in it than sort those of one
+    # conversation.
     Index(None, "deployment", "conversation_id", "created_at", "id", "is_newest", **_IS_NEWEST),
     Index(None, "deployment", "ended_at", **_HAS_ENDED),
-    # There are few, or should be.
+    # Blocked runs are few, or should be.
     Index("ix_runs_blocked", "deployment", "is_newest", "created_at", "id", **_IS_BLOCKED),
 )
 
@@ -137,8 +138,8 @@ questions: Final = Table(
     # The number of the batch that wrote it.
     Column("batch", BigInteger, nullable=False),
     Column("status", Text, nullable=False),
-    # The list that shows it, `open` or `held`: none shows what is settled, or asked by a run that has
-    # ended or whose id a later one has.
+    # The list that shows the question, `open` or `held`. No list shows a settled question, or one of a
+    # run that has ended or whose id a later run has.
     Column("listed", Text),
     # For reports: the outcome of a settled question, and who answered it, one name a line.
     Column("outcome", Text),
@@ -152,9 +153,9 @@ questions: Final = Table(
     Column("created_at", BigInteger, nullable=False),
     Column("settled_at", BigInteger),
     Column("deadline", BigInteger),
-    # The deadline, or the end of time: so an index orders those without one last.
+    # The deadline, or the end of time, so that an index puts questions without a deadline last.
     Column("due", BigInteger, nullable=False),
-    # The number of the event by which it was discarded, 0 if it stands. Nulls would not be unique.
+    # The number of the event that discarded it, 0 if it stands. NULLs would not be unique.
     Column("rewound_by", Integer, nullable=False),
     Column("search", Text, nullable=False),
     Column("view", Text, nullable=False),
@@ -162,7 +163,7 @@ questions: Final = Table(
     Column("shown", Text),
     UniqueConstraint("run", "interrupt_id", "rewound_by"),
     *(
-        # Each has what is listed only: few of all the questions that were ever asked.
+        # Each has only the listed questions, which are few of all that were ever asked.
         Index(None, "deployment", "listed", *key, "interrupt_id", **_IS_LISTED)
         for key in (["due"], ["created_at", "due"], ["priority", "due"], ["risk", "due"])
     ),
@@ -202,7 +203,7 @@ events: Final = Table(
     # Covers the row and the hash of the event before.
     Column("hash", Text, nullable=False),
     Column("task", Text),
-    # The number of the event by which it was discarded.
+    # The number of the event that discarded it.
     Column("rewound_by", Integer),
     UniqueConstraint("run", "number"),
     Index(None, "deployment", "position", "at"),
@@ -219,7 +220,7 @@ claims: Final = Table(
     Column("conversation_id", Text, nullable=False),
     Column("run_id", Text, nullable=False),
     Column("session_type", Text, nullable=False),
-    # It tells one start from another: an id may be used again.
+    # Distinguishes the starts of an id, which may be used again.
     Column("token", Text, nullable=False),
     Column("claimed_at", BigInteger, nullable=False),
     UniqueConstraint("token"),
@@ -232,7 +233,7 @@ delegations: Final = Table(
     Column("number", _Long, primary_key=True),
     Column("deployment", ForeignKey("deployments.id"), nullable=False),
     Column("id", Text, nullable=False),
-    # A request that made it, and is sent again, must not make it anew.
+    # If the request that made a deleted delegation is repeated, it must not make it again.
     Column("is_deleted", Boolean, nullable=False),
     Column("document", Text, nullable=False),
     UniqueConstraint("deployment", "id"),
@@ -283,7 +284,7 @@ erased: Final = Table(
     metadata,
     Column("deployment", ForeignKey("deployments.id"), primary_key=True),
     Column("run_id", Text, primary_key=True),
-    # Runs that have begun later are others.
+    # A run that began later is another run, and was not erased.
     Column("at", BigInteger, nullable=False),
     Column("tombstone", Text, nullable=False),
     Column("is_done", Boolean, nullable=False),
@@ -297,7 +298,7 @@ followers: Final = Table(
     Column("name", Text, primary_key=True),
     # The cursor behind what was read of the stream of all runs; empty at first.
     Column("cursor", Text, nullable=False),
-    # The process that follows, until when.
+    # The process that follows, and until when.
     Column("holder", Text, nullable=False),
     Column("held_until", BigInteger, nullable=False),
 )
@@ -380,5 +381,5 @@ def micros_or_none(moment: datetime | None) -> int | None:
 
 
 def moment(number: int) -> datetime:
-    """Return the moment of a column."""
+    """Return the moment that a column stores."""
     return _EPOCH + number * _MICROSECOND

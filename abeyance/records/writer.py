@@ -23,15 +23,15 @@ from abeyance.records.writing import write
 _MOST: Final = 100
 """How many batches are written in one transaction."""
 _WAITING: Final = 1_000
-"""How many batches wait at most: with more the database is as good as away."""
+"""The most batches that wait: with more, the database counts as away."""
 _GATHERED: Final = 0.2
 """In seconds: how long told news waits for more news of its run, or for a batch that includes it."""
 _SPARED: Final = 1.0
-"""In seconds: how long nobody waits for a database that was late again and again."""
+"""In seconds: how long no caller waits for a database that was late again and again."""
 _AGAIN: Final = 3
-"""So many times in a row it was late."""
+"""How many times in a row it has to be late for that."""
 _LONGEST_PAUSE: Final = 30.0
-"""In seconds: the longest pause before the writer tries a database again that was away."""
+"""In seconds: the longest pause before the writer tries again to reach a database that was away."""
 _logger = logging.getLogger("abeyance.records")
 
 
@@ -54,7 +54,7 @@ class Told:
 
 
 class Untold:
-    """Told news that is not written yet: one batch for each run, which has the contents of all."""
+    """Told news that is not written yet: one batch for each run, which combines all its news."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -74,7 +74,7 @@ class Untold:
                 self._of_runs.popitem(last=False)
 
     def take(self, now: float) -> Sequence[Told]:
-        """Take what is to be written now, in one transaction."""
+        """Take the news that is due, at most as much as one transaction writes."""
         with self._lock:
             due = (origin for origin, told in self._of_runs.items() if told.due <= now)
             return [self._of_runs.pop(origin) for origin in [*islice(due, _MOST)]]
@@ -88,7 +88,7 @@ class Untold:
 
     @property
     def due(self) -> float:
-        """When something is to be written; never if there is nothing."""
+        """The time at which the next news is due; infinity if there is none."""
         with self._lock:
             return min((told.due for told in self._of_runs.values()), default=math.inf)
 
@@ -109,7 +109,7 @@ class Writer:
         self._told_again_at = 0.0
 
     def open(self, first: Callable[[], object]) -> None:
-        """Open the database in the background, and call what has to be ready by then too."""
+        """Open the database in the background, and then call `first`, which has to be ready as well."""
         self._jobs.put(first)
         self._begin()
 
@@ -122,10 +122,10 @@ class Writer:
         self._begin()
 
     async def write(self, scope: Scope, batch: Batch, *, patience: float) -> Written:
-        """Write a batch, and wait so many seconds for it. If it is not begun then, it is not written.
+        """Write a batch, and wait `patience` seconds for it. A write that has not begun then is dropped.
 
-        If the database was late three times in a row, or is away, nobody waits for it for a second,
-        unless `patience` is more than that.
+        After the database was late three times in a row, or away, a call returns `late` at once for a
+        second, unless its `patience` is longer than that.
         """
         if patience <= _SPARED and time.monotonic() < self._spared_until:
             return Written(status="late")
@@ -211,7 +211,7 @@ class Writer:
                 self._untold.add(each)
             self._pause = min(max(_SPARED, 2 * self._pause), _LONGEST_PAUSE)
             self._told_again_at = time.monotonic() + self._pause
-        except Exception as error:  # noqa: BLE001 the next batch of the run has it again, and meets it too
+        except Exception as error:  # noqa: BLE001 the run's next batch has it, and raises the error
             if len(told) == 1:
                 _logger.warning("what a run has told cannot be written: %s", error)
                 return
@@ -230,12 +230,12 @@ class Writer:
     def _write(self, jobs: Sequence[_Job]) -> None:
         try:
             written = self._transact(jobs)
-        except Exception as error:  # noqa: BLE001 it is raised where the batch is waited for
+        except Exception as error:  # noqa: BLE001 it is raised to the callers that wait
             if len(jobs) == 1 or isinstance(error, RecordsUnavailable):
                 for job in jobs:
                     job.done.set_exception(error)
                 return
-            # One of them cannot be written, and must not hold back the others.
+            # One of the batches cannot be written, and must not hold back the others.
             for job in jobs:
                 self._write([job])
         else:

@@ -1,13 +1,12 @@
 """Writes a batch of a run: its row, its questions, its events.
 
 A run hands over one batch after the other, but a batch may come twice, and late, from a worker that was
-thought dead; and one may come of which the run knows nothing, because the workflow task in which it was
-made came to nothing. So a batch is written only if no later one was, and the next one takes back what the
-run does not know. News that is only told (`Writer.tell`) is written in the same way: the next batch has
-it again.
+thought dead. And if a workflow task fails or times out, the run does not know the batch that the task
+handed over. So a batch is written only if no later one was, and the next one takes back whatever the run
+does not know. News that a run only tells (`Writer.tell`) is written so too: the next batch repeats it.
 
-A rewound run does not know either what it did after the point of the rewind, and says so. These events
-stay, marked with the number of the event `run.rewound`; later events are numbered after it.
+A rewound run, too, does not know what it did after the point of the rewind, and its batch says so. These
+events stay, marked with the number of the event `run.rewound`; later events are numbered after it.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ from abeyance.records.tables import (
 
 Row: TypeAlias = dict[str, Any]
 
-# To make a statement takes longer than SQLite needs to carry it out, so each is made once.
+# SQLAlchemy takes longer to build a statement than SQLite to run it, so each is built once.
 _ID: Final = (
     runs.c.deployment == bindparam("deployment"),
     runs.c.run_id == bindparam("run_id"),
@@ -75,10 +74,7 @@ _DELETE_CLAIM: Final = delete(claims).where(claims.c.token == bindparam("taken")
 
 
 def write(tx: Transaction, batches: Sequence[Batch]) -> list[Written]:
-    """Write batches of runs of a deployment, in a transaction of the caller's.
-
-    Return what became of each.
-    """
+    """Write batches of a deployment's runs, in the caller's transaction, and return their outcomes."""
     lock(tx.connection)
     return [_write(tx, batch) for batch in batches]
 
@@ -86,8 +82,8 @@ def write(tx: Transaction, batches: Sequence[Batch]) -> list[Written]:
 def write_left(tx: Transaction, batch: Batch) -> bool:
     """Write the batch that a run has left at its end, and return whether it was new.
 
-    It has all questions of the run. Others come from a workflow task that was done again, and are
-    deleted.
+    The batch has all questions of the run. Any others that are recorded come from a workflow task that
+    was done again, and are deleted.
     """
     lock(tx.connection)
     run = _run(tx, batch)
@@ -102,8 +98,8 @@ def write_left(tx: Transaction, batch: Batch) -> bool:
 
 
 def fill(tx: Transaction, batch: Batch) -> None:
-    """Write what is missing of a batch of a history, whether a later one was written or not. Grants that
-    are missing are written as revoked: nobody knows whether they were.
+    """Write the missing parts of a batch that a history has, even if a later batch was written. Missing
+    grants are written as revoked, because no history tells whether they were.
     """
     lock(tx.connection)
     run = _run(tx, batch)
@@ -137,14 +133,14 @@ def take_back(
     over: Mapping[str, float] | None,
     until: datetime,
 ) -> None:
-    """Take back what was recorded after the latest batch of a run, in tasks that began before `until`:
-    there all that the run has done is known. `questions` are all that it knows of.
+    """Take back the records after the latest batch of a run, if their tasks began before `until`: all
+    that the run did before then is known. `questions` are all questions that the run knows.
 
-    Else its next batch does that, but a run that has ended has none, and one that waits for days may have
-    none so long.
+    The run's next batch would take them back too, but an ended run has none, and a waiting run may have
+    none for days.
 
-    Clocks differ, so the name of the task has to say it too: `over` has, for each execution, the length
-    of its history when the last task began that is over; None says that all are, of any execution.
+    Clocks differ, so the task's name is checked too. `over` has, for each execution, the length of its
+    history up to which tasks are over; None means that all tasks of every execution are over.
     """
     lock(tx.connection)
     own = {"deployment": tx.deployment, "run_id": latest.view.run_id, "origin": latest.origin}
@@ -166,7 +162,7 @@ def take_back(
     ).scalar()
     execution, _, length = (task or "").partition("/")
     if not length:
-        # It is recorded from outside, such as an end by Temporal.
+        # The event was recorded from outside, such as an end by Temporal.
         return
     if over is not None and int(length) > over.get(execution, 0):
         return
@@ -210,7 +206,7 @@ def _write(tx: Transaction, batch: Batch, *, revoked_at: datetime | None = None)
         grants.record(tx, batch, row=run.id, facts=facts, revoked_at=revoked_at)
         _write_run(tx, run.id, batch, tail)
         if run.latest <= BEGINNING:
-            # Now it is known when Temporal began it: clocks of clients differ.
+            # This batch has the time at which Temporal began the run; the clocks of clients differ.
             run = replace(run, is_newest=_newest(tx, batch) == run.id)
         if batch.claim is not None:
             tx.connection.execute(_DELETE_CLAIM, {"taken": batch.claim})
@@ -218,13 +214,13 @@ def _write(tx: Transaction, batch: Batch, *, revoked_at: datetime | None = None)
             question_rows.take_off_lists(tx, [run.id], by=batch)
         question_rows.write(tx, batch, row=run.id, is_live=run.is_newest)
     shift = 0 if rewound is None or by is None else by - rewound.at
-    # Nobody may have heard of them when it came for the first time.
+    # If the batch came before, nobody may have received its strays.
     strays = question_rows.strays(tx, run.id, batch) if run.latest > batch.after else []
     return Written(status="written", strays=strays, shift=shift)
 
 
 def _of_strays(tx: Transaction, run: _Run, batch: Batch) -> Batch:
-    """Return a batch of all questions with those that have to be put right."""
+    """Reduce a batch of all questions to those that have to be put right."""
     strays = question_rows.strays(tx, run.id, batch)
     asked = {view.id: view for view in batch.questions}
     changes = {
@@ -276,7 +272,7 @@ class _Run:
 
 
 def _run(tx: Transaction, batch: Batch) -> _Run | None:
-    """Return the run of a batch, whose row is made if it is missing; None if the run was erased."""
+    """Return the run of a batch, None if it was erased. A missing row is inserted."""
     namesakes = {"deployment": tx.deployment, "run_id": batch.view.run_id}
     identity = {**namesakes, "origin": batch.origin}
     found = tx.connection.execute(_RUN, identity).one_or_none()
