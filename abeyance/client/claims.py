@@ -1,7 +1,7 @@
 """The claims of runs on their conversations.
 
-A claim whose start failed, or whose run ended without a word, is void: the next start that it stands in
-the way of releases it. So it blocks a conversation for a minute at most.
+A claim is void if its start failed, or if its run ended without releasing it. The next start that a void
+claim blocks releases it, so it blocks a conversation for a minute at most.
 """
 
 from __future__ import annotations
@@ -21,14 +21,12 @@ from abeyance.temporal.retry import NotFound
 from abeyance.util import gather_limited
 
 _UNSTARTED: Final = timedelta(seconds=60)
-"""How long a claim without a run is valid. Longer than a start is retried."""
+"""How long a claim without a run is valid: longer than a start is retried."""
 _SWEEPS: Final = 3
 
 
 class Claims:
-    """The claims on the conversations of one deployment. `settle` records the end of a run that Temporal
-    has ended.
-    """
+    """The claims on one deployment's conversations. `settle` records the end of a run by Temporal."""
 
     def __init__(
         self,

@@ -55,8 +55,8 @@ class Client:
 
     A deployment's runs are those of `task_queue`, which its workers poll; a client cannot reach others.
     `patience` is how many seconds an operation is retried before it raises `Unavailable`. `blobs` is the
-    storage of transcripts; without it no transcript is found. `records` is the database that is read,
-    that of the environment's settings if it is not given. `signing_key` signs audits. With
+    storage of transcripts; without it no transcript is found. `records` is the database that is read, by
+    default the one of the environment's settings. `signing_key` signs audits. With
     `notifications`, the runs that the client starts publish notifications from their first event on.
 
     The parts are `runs` (start, list, session, evict, erase), `inbox` (list), `conversations`,
@@ -195,8 +195,7 @@ class Client:
         cursor: str | None = None,
         limit: int = 50,
     ) -> Approvals:
-        """Return a page of the report of approvals, newest first: what was settled in a span of time, and
-        by whom.
+        """Return a page of the report of approvals, newest first: who settled which questions, and when.
 
         Each row has the `fields` (`reason.amount`) of what was shown, or of the answer. The first page
         has the `sums` of fields over the whole report. Raises `invalid_body` for a field that is not a

@@ -1,4 +1,4 @@
-"""Conversations: finding and controlling all active runs of one."""
+"""Conversations: finding and controlling all active runs of a conversation."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Conversations(ConversationsHandle):
     ) -> Steered:
         """Steer the only active run of an agent in a conversation.
 
-        Raises `no_active_run`, `ambiguous_run` listing them, and what `steer` of a run raises.
+        Raises `no_active_run`, `ambiguous_run` with the runs, and the refusals of a run's `steer`.
         """
         message = message_order(text, fields, principal=fields.get("principal") or TEMPORAL)
         return await self.signal_message(conversation_id, message)

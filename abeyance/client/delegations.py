@@ -1,7 +1,7 @@
 """The delegations of a deployment, which its records hold.
 
-Who may answer in their own right does not need them: only a refused answer is sent again, with the
-delegations to its principal.
+A principal that may answer in its own right does not need them: only a refused answer is sent again, with
+the delegations to its principal.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Delegations:
     ) -> DelegationView:
         """Let `to` answer in the place of the principal, from `since` (else now) until `until`.
 
-        `capabilities` are those that are lent; without them all that the principal has and may lend.
+        `capabilities` are those to lend; without them, all that the principal has and may lend.
         `reads` are the runs that the principal may see, and for which the delegation counts. The same
         call again with the same `key` is the same delegation. Raises `invalid_body` for more than 90
         days and for `*`, `admin` and `runs:...`, `capability_required` for what the principal does not
@@ -77,12 +77,12 @@ class Delegations:
         return DelegationView.of(next(each for each in book.all if each.id == wanted.id))
 
     async def list(self, principal: Principal) -> list[DelegationView]:
-        """Return those that have not ended and that a principal made or may use; with `admin`, all."""
+        """Return the unexpired delegations that a principal made or may use; with `admin`, all."""
         seen = (await self._book()).seen_by(principal, datetime.now(UTC))
         return [DelegationView.of(each) for each in seen]
 
     async def delete(self, id: str, *, principal: Principal) -> DelegationView:  # noqa: A002
-        """Delete a delegation, and return it: by who made it, or with `admin`.
+        """Delete a delegation, and return it. The principal must have made it, or have `admin`.
 
         The same call again changes nothing, and returns the same. Raises `not_found` and
         `capability_required`.

@@ -1,8 +1,8 @@
-"""Erasing ended runs: their records, their histories, and what is stored of them.
+"""Erasing ended runs: their records, their histories, and their stored data.
 
-First the records go, in one transaction, and leave a tombstone: a line of an audit that says that a run
-of this id was erased and when, and nothing of the run. The rest is deleted at once, or by the next call
-or round, whatever is killed.
+First the records are deleted, in one transaction that leaves a tombstone: a line of an audit that says
+that a run of this id was erased and when, and nothing else about it. The rest is deleted at once, or by
+the next call or round if a process is killed.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from abeyance.temporal.retry import NotFound, attempts, retry_until
 from abeyance.util import checked_run_id, notification_queue, notifications_prefix
 
 _AT_ONCE: Final = 3.0
-"""In seconds: how long who asks for an erasure waits for its end."""
+"""In seconds: how long a caller waits for the end of an erasure."""
 _GONE_WITHIN: Final = 30.0
 """In seconds: Temporal deletes a history a moment after the request."""
 _logger = logging.getLogger("abeyance.erasures")
 
 
 class Erasures:
-    """The erasures of one deployment's runs. `blobs` is what workers store of them."""
+    """The erasures of one deployment's runs. `blobs` is the storage of their data."""
 
     def __init__(
         self,
@@ -93,8 +93,8 @@ class Erasures:
 
     @asynccontextmanager
     async def none_of(self, run_id: str) -> AsyncIterator[None]:
-        """Raise `erased` if a run of this id is erased while it begins anew in the body, and erase what
-        has begun.
+        """Raise `erased` if a run of this id is erased while the body begins it anew, and erase the run
+        that has begun.
         """
         before = await self._known(run_id)
         yield
@@ -104,8 +104,8 @@ class Erasures:
             raise erased(run_id)
 
     async def round(self, keep: float | None = None) -> int:
-        """Finish erasures that were begun, delete runs that ended more than `keep` seconds ago, some at
-        once, and return how many runs were deleted. One that cannot be deleted now is left for a later
+        """Finish erasures that were begun, delete some of the runs that ended more than `keep` seconds
+        ago, and return how many runs were deleted. A run that cannot be deleted now is left for a later
         round. Raises Unavailable.
         """
         count = 0
@@ -121,7 +121,7 @@ class Erasures:
 
     async def _forget(self, run: OldRun) -> None:
         if run.is_newest:
-            # The run and Temporal have each a time of its end.
+            # The run and Temporal may have different times for the end, so take a later one.
             await self._delete(run.run_id, datetime.now(UTC))
         await self._records.write(removing.remove, [run.row])
 
@@ -146,7 +146,7 @@ class Erasures:
         return described.ended_at is None or described.ended_at > erasure.at
 
     async def _bury(self, run_id: str, at: datetime, described: RunDescription | None) -> Erasure:
-        """Delete what is recorded of a run, and leave the tombstone."""
+        """Delete the records of a run, and leave the tombstone."""
 
         def tombstone(origins: Sequence[str]) -> str:
             firsts = {*origins, *([] if described is None else [described.first])}
@@ -204,8 +204,8 @@ class Erasures:
         await self._delete_notifications(run_id)
 
     async def _executions(self, run_id: str, until: datetime) -> tuple[set[str], bool]:
-        """The executions of an id that had ended, of those that Temporal has; and whether a later run has
-        taken it since.
+        """Return the executions of an id that Temporal has and that had ended by then, and whether a
+        later run has the id.
         """
         ids = {
             row.execution.run_id
@@ -234,7 +234,7 @@ class Erasures:
             ) from error
 
     async def _delete_notifications(self, run_id: str) -> None:
-        """Delete what people were notified of, also if it is on its way: it has what the run asked."""
+        """Delete the notifications of a run, also those on their way: they have what the run asked."""
         prefix = notifications_prefix(run_id)
         query = f"WorkflowId STARTS_WITH '{prefix}'"
         for row in await self._notifications.all(query):

@@ -29,7 +29,7 @@ Policy: TypeAlias = Literal["evict-lru", "reject"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Room:
-    """How many runs may be active (0: no limit), and what a start does that finds no room."""
+    """How many runs may be active (0: no limit), and what a start does if it finds no room."""
 
     bound: int = 0
     policy: Policy = "evict-lru"
@@ -148,7 +148,7 @@ class Evictions:
         left = [run.run_id for run in chosen]
         evicted: list[str] = []
         while left and (most is None or len(evicted) < most):
-            # Some are ending already, and it is not recorded yet.
+            # Some runs are ending already, which is not recorded yet, so others may be needed.
             size = _CHUNK if most is None else min(_CHUNK, most - len(evicted))
             chunk, left = left[:size], left[size:]
             done = await gather_limited(chunk, partial(self._if_reached, order=order))
@@ -161,7 +161,7 @@ class Evictions:
         try:
             return await self._one(run_id, order)
         except Unavailable as error:
-            # The next eviction tries it again; the others go on.
+            # The next eviction tries this run again, and the others go on.
             _logger.warning("run=%s | not evicted: %s", run_id, error)
             return False
 

@@ -1,7 +1,7 @@
 """The feeds of runs: their events as they are recorded, and the text of their models as it comes.
 
 A reader is only a position in the records, so a slow reader costs nothing and none waits for another.
-Readers who ask for the same at the same time share the answer.
+Readers that send the same query at the same time share its result.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from abeyance.util import unknown_cursor
 _AT_ONCE: Final = 500
 """How many events a follower reads at a time."""
 _LOOKED_EVERY: Final = 5.0
-"""In seconds: the end of a run that never recorded anything wakes nobody."""
+"""In seconds: a reader also polls, because the end of a run that recorded nothing wakes nobody."""
 _NOTHING: Final = Part(items=[], newest=0, position=0, is_last=True, has_ended=False)
 
 
@@ -45,12 +45,10 @@ class Feed:
     ) -> tuple[list[views.Event], str | None]:
         """Return at most `limit` events after the cursor `after`, and the cursor of the next page.
 
-        `discarded` includes events that a rewind has discarded.
-
-        None as `after` is before the oldest event. The next cursor is None once the run has ended and all
-        its events were returned. Raises the refusals `unknown_run`, `erased`, `invalid_body` for a text
-        that is not a cursor, and `gone`, with the `oldest` cursor, for one that the records do not have;
-        and Unavailable.
+        None as `after` is before the oldest event. `discarded` includes events that a rewind has
+        discarded. The next cursor is None once the run has ended and all its events were returned. Raises
+        the refusals `unknown_run`, `erased`, `invalid_body` for a text that is not a cursor, and `gone`,
+        with the `oldest` cursor, for a cursor that the records do not have; and Unavailable.
         """
         if limit < 1:
             raise ValueError(f"limit={limit}: a page holds at least one event")
@@ -63,9 +61,9 @@ class Feed:
     async def opened(self, run_id: str, after: str | None) -> AsyncGenerator[views.Event, None]:
         """Yield the events after the cursor `after`, and new ones until the run has ended.
 
-        Raises the refusals of `page`, before the first event comes; and Unavailable, later also, if the
-        records stay away for a minute. Close the generator, or read it to its end. A caller that
-        continues from the last id misses nothing.
+        Raises the refusals of `page` before the first event, and Unavailable, later also if the records
+        stay away for a minute. Close the generator, or read it to its end. A caller that continues from
+        the last id misses nothing.
         """
         found = await self.watched(run_id, after, hears_models=False)
         return cast("AsyncGenerator[views.Event, None]", found)
@@ -104,7 +102,7 @@ class Feed:
     ) -> Part:
         part = await self._flight.read(key, read)
         if part is None:
-            # It raises a refusal if Temporal does not know the run either: the database may be late.
+            # The database may be late. If Temporal does not know the run either, this raises a refusal.
             await self._line.described(run_id)
             return _NOTHING
         return part
@@ -131,7 +129,7 @@ class Feed:
                     after = events.number_of(part.items[-1].id) or after
                 if part.is_last:
                     if part.position:
-                        # A number is not enough: an event that was taken back may have had it.
+                        # The number is not enough: an event that was taken back may have had it.
                         after, beyond = 0, part.position
                     while hearing is not None and (delta := hearing.delta()) is not None:
                         yield delta
@@ -190,7 +188,7 @@ class _Hearing:
 
 
 def _number(run_id: str, after: str | None) -> int:
-    """The number of a cursor. Raises the refusal `invalid_body`, naming the text."""
+    """Return the number of a cursor. Raises the refusal `invalid_body`, naming the text."""
     number = 0 if after is None else events.number_of(after)
     if number is None:
         raise unknown_cursor(after or "", run_id)

@@ -1,6 +1,6 @@
 """The grants of a deployment, which its records hold: for their makers, and for workers.
 
-A worker that cannot read what it needs finds no grant, and a person is asked.
+If a worker cannot read the grants or the file of tokens, it finds no grant, and a person is asked.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ class Grants:
     async def list(
         self, principal: Principal, *, status: Literal["standing", "all"] = "standing"
     ) -> list[GrantView]:
-        """Return those that a principal made, oldest first; with `runs:control` or `admin`, anybody's.
+        """Return the grants that a principal made, oldest first; with `runs:control` or `admin`, all.
 
-        With the `status` all also those that are used up, expired or revoked: the newest 500.
+        With the `status` all, also those that are used up, expired or revoked: the newest 500.
         """
         by = None if _may_see_all(principal) else principal.subject
         now = datetime.now(UTC)
         return await self._records.read(grants.listed, now, by, status=status)
 
     async def revoke(self, id: str, *, principal: Principal) -> GrantView:  # noqa: A002
-        """Revoke a grant, and return it: by who made it, or with `runs:control`.
+        """Revoke a grant, and return it. The principal must have made it, or have `runs:control`.
 
         The same call again returns the same. Raises `not_found` and `capability_required`.
         """
@@ -59,7 +59,7 @@ class Grants:
         )
 
     async def counted(self, order: commands.Respond) -> commands.Respond:
-        """Return an answer with how many grants its principal has, if it may make one."""
+        """Return an answer with the number of its principal's grants, if the answer may make one."""
         answers: Iterable[Any] = (order.responses or {"": order.response}).values()
         if not any(isinstance(answer, Mapping) and "remember" in answer for answer in answers):
             return order
@@ -67,7 +67,7 @@ class Grants:
         try:
             count, taken = await self._records.read(grants.counting, order.principal.subject, now)
         except RecordsUnavailable:
-            # One answers without them, and a grant more does no harm.
+            # The answer goes on without the number: one grant more does no harm.
             return order
         return order.model_copy(update={"granted": count, "granted_bytes": taken})
 
@@ -77,8 +77,8 @@ def _may_see_all(principal: Principal) -> bool:
 
 
 class GrantedCalls:
-    """Finds what lets the calls of a worker run unasked. `tokens` is the file of tokens, if there is one:
-    it says what a maker may do now.
+    """Finds the grants that let calls of a worker run unasked. `tokens` is the file of tokens, if there
+    is one: it says what a maker may do now.
     """
 
     def __init__(self, records: Records, tokens: Path | None) -> None:
@@ -101,9 +101,9 @@ class GrantedCalls:
             return None
 
     def _holding(self, now: datetime) -> Callable[[Grant], bool]:
-        """Return whether a grant holds, by what the file of tokens says now. Raises SettingsError.
+        """Return a test whether a grant holds, by the file of tokens as it is now. Raises SettingsError.
 
-        One for every run of a graph does not if its maker has become bound to labels.
+        A grant for every run of a graph does not hold if its maker has become bound to labels.
         """
         known: dict[str, Principal] = {}
         unbound: set[str] = set()

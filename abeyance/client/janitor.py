@@ -1,4 +1,4 @@
-"""Finds what runs cannot record themselves: that Temporal ended them, or that no worker can go on."""
+"""Finds what runs cannot record themselves: an end by Temporal, or that no worker can continue them."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from abeyance.util import gather_limited
 from abeyance.views import ENDED_OUTSIDE, BlockedView
 
 _AT_FIRST: Final = timedelta(days=1)
-"""How far back the first round looks for what Temporal has ended."""
+"""How far back the first round looks for runs that Temporal has ended."""
 _OVERLAP: Final = timedelta(minutes=5)
 """How late visibility may list an end."""
 _MOST_HINDERED: Final = 500
-"""After a bad deploy all runs may be: each takes a call to Temporal."""
+"""After a bad deploy all runs may be hindered, and each takes a call to Temporal."""
 _LOST_AT_ONCE: Final = 100
 _HINDERED: Final = (
     f"{OPEN_RUNS} AND ({names.REPORTED_PROBLEMS} IS NOT NULL OR ExecutionStatus = 'Paused')"
@@ -46,9 +46,9 @@ class Janitor:
         self._until: datetime | None = None
 
     async def round(self) -> int:
-        """Record the ends that the runs have not, and which runs are hindered now.
+        """Record the ends that runs did not record, and which runs are hindered now.
 
-        A run that ends while the database is away ends all the same. Return how many ends were new.
+        A run that ends while the database is away does not wait for it. Return how many ends were new.
         Raises Unavailable.
         """
         now = datetime.now(UTC)
@@ -98,7 +98,7 @@ class Janitor:
                 await self._records.write(outside.lose, [run_id], at=at, origin=origin)
 
     async def lose(self, *, among: Collection[str], at: datetime) -> int:
-        """Record as ended those of these open runs that Temporal does not have. Return their number.
+        """Record as ended the open runs that Temporal does not have, and return their number.
 
         Raises Unavailable.
         """
@@ -120,9 +120,9 @@ class Janitor:
         return True
 
     async def settle(self, *executions: WorkflowExecutionInfo) -> int:
-        """Record the ends of those of these runs that have ended, and return how many were new.
+        """Record the ends of the runs that have ended, and return how many were new.
 
-        Of a run with several `executions` the newest comes last.
+        If a run has several `executions`, the newest comes last.
         """
         newest = {each.execution.workflow_id: each.execution.run_id for each in executions}
         missed = await self._records.read(runs.unsettled, newest)
@@ -155,7 +155,7 @@ class Janitor:
                 return None
             left = await self._line.left_by(described)
         except (Refusal, Unreadable):
-            # It is erased or deleted, or this process lacks a key.
+            # The run is erased or deleted, or this process lacks a key.
             return None
         if left is None or isinstance(left, Batch):
             return left

@@ -1,7 +1,7 @@
 """Rows of Temporal's visibility, which finds runs by search attributes, a moment late.
 
-Its stores differ: those over SQL cannot sort, compare keyword lists case-insensitively, and some fail on
-quotes and backslashes. So a query only narrows down what its caller looks for.
+The stores of visibility differ: those over SQL cannot sort, compare keyword lists case-insensitively, and
+some fail on quotes and backslashes. So a query only narrows the rows down, and its caller checks them.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Listing:
         return await read(self._temporal, raw, beside=_NOT_LISTED)
 
     async def all(self, query: str) -> list[WorkflowExecutionInfo]:
-        """All rows of a query, in no order."""
+        """Return all rows of a query, in no order."""
         rows: list[WorkflowExecutionInfo] = []
         token = b""
         while True:
@@ -72,11 +72,11 @@ class Listing:
                 return rows
 
     async def count(self, query: str) -> int:
-        """How many rows a query has, as of a moment ago."""
+        """Return the number of rows of a query, as of a moment ago."""
         return await self._count(self._with_queue("=", query))
 
     async def count_of_others(self) -> int:
-        """How many runs of other deployments the namespace shows, as of a moment ago."""
+        """Return how many runs of other deployments the namespace shows, as of a moment ago."""
         return await self._count(self._with_queue("!=", RUNS))
 
     async def _count(self, query: str) -> int:
@@ -109,7 +109,7 @@ class Listing:
 
 
 def written(moment: datetime) -> str:
-    """A time as a query literal."""
+    """Return a time as a query literal."""
     # Not strftime, which writes the first thousand years with fewer digits.
     return f"{moment.replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
 
@@ -126,7 +126,7 @@ class LostNotification:
 async def undelivered(
     temporal: TemporalClient, task_queue: str, *, limit: int
 ) -> list[LostNotification]:
-    """Return the latest of them that Temporal still knows, newest first. Raises Unavailable."""
+    """Return the latest lost notifications that Temporal still has, newest first. Raises Unavailable."""
     queue = notification_queue(task_queue).replace("'", "''")
     found = []
     try:

@@ -30,7 +30,7 @@ from abeyance.temporal.single_flight import SingleFlight
 MOST_PENDING: Final = 300
 MOST_PENDING_BYTES: Final = 1_000_000
 _READ_AGAIN_AFTER: Final = 1.0
-"""In seconds: a flood of refused signals reads the history no more often."""
+"""In seconds: a flood of refused signals does not read the history more often than this."""
 _PAGE: Final = 50
 _MAX_CACHED: Final = 10_000
 
@@ -80,7 +80,7 @@ class PendingSignals:
 
     @asynccontextmanager
     async def room(self, run_id: str, name: str, size: int) -> AsyncIterator[None]:
-        """Have room for a signal while it is sent. Raises `queue_full`."""
+        """Reserve room for a signal while it is sent. Raises `queue_full`."""
         sent = self._sent.setdefault((run_id, name), _Sent())
         self._sent.move_to_end((run_id, name))
         if len(self._sent) > _MAX_CACHED:

@@ -1,4 +1,4 @@
-"""Reading one run: from the records, and from Temporal what it alone knows."""
+"""Reading one run: from the records, and from Temporal for the facts that only Temporal knows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from abeyance.storage.run_files import RunFile
 
 _PAGE: Final = 1_000
 _LOOK_AGAIN: Final = 1.0
-"""In seconds: nobody is notified of a change of status without an event."""
+"""In seconds: a caller that waits also polls, because a status without an event wakes nobody."""
 _ASK_TEMPORAL: Final = 5.0
 
 
@@ -57,7 +57,7 @@ class RunReader(CommandedRun):
         return await self._view(described, is_current=is_current)
 
     async def as_recorded(self) -> views.RunView:
-        """Return the run as `view` does, but wait for no worker to process what was sent to it."""
+        """Return the run as `view` does, but do not wait for a worker to process what was sent to it."""
         try:
             described = await self._line.described(self.run_id)
         except Refusal as refusal:
@@ -93,19 +93,19 @@ class RunReader(CommandedRun):
         return {} if recorded is None else recorded.labels
 
     async def _kept(self, refusal: Refusal) -> views.RunView:
-        """The view of a run that Temporal has deleted, as it was recorded; raises any other refusal."""
+        """Return the recorded view of a run that Temporal has deleted; raise any other refusal."""
         if refusal.code is not Code.GONE:
             raise refusal
         view = await self._deployment.records.read(runs.run, self.run_id)
         if view is None:
-            # It was erased meanwhile.
+            # The run was erased meanwhile.
             raise await self._line.deleted.refusal(self.run_id)
         return view
 
     async def guarded_by(self, *, anew: bool = False) -> tuple[str, ...]:
         """Return the capabilities that the run's graph can ask for: changing its course takes them all.
 
-        They never change and are cached, unless `anew`. Temporal has them without a worker. Raises the
+        They never change, and are cached, unless `anew`. Temporal has them without a worker. Raises the
         refusal `unknown_run`, and Unavailable for a run that was started without this client, until a
         worker has begun it.
         """
@@ -132,7 +132,7 @@ class RunReader(CommandedRun):
         )
 
     async def _origin(self) -> str | None:
-        """The first execution of the run, once the records have what was sent to it before.
+        """Return the first execution of the run, once the records have everything sent to it before.
 
         None if Temporal has deleted it. Raises as `view`.
         """
@@ -169,7 +169,7 @@ class RunReader(CommandedRun):
         """Yield the events after the one with the id `after`, in order.
 
         With `follow` also new ones, until the run has ended. Raises `unknown_run`, `erased`,
-        `invalid_body` for an id that is none, `gone` for one that the records do not have, and
+        `invalid_body` for a text that is not an id, `gone` for one that the records do not have, and
         Unavailable. No worker has to be up.
         """
         feed = self._deployment.feed
@@ -213,7 +213,7 @@ class RunReader(CommandedRun):
             await self._line.described(self.run_id)
             raise Unavailable(f"nothing is recorded of the run {self.run_id!r} yet")
         key = self._deployment.signing_key
-        # A long one takes seconds.
+        # A long audit takes seconds.
         return await asyncio.to_thread(audit_chain.written, contents, reader=reader, key=key)
 
     async def messages(self) -> list[views.MessageView]:
@@ -230,7 +230,7 @@ class RunReader(CommandedRun):
         )
 
     async def _ended(self, described: RunDescription) -> EndedRun:
-        """The record of an ended run. Raises RecordsUnavailable if its end is not recorded."""
+        """Return the record of an ended run. Raises RecordsUnavailable if its end is not recorded."""
         await self._deployment.janitor.settle(described.info)
         found = await self._deployment.records.read(
             runs.ended, self.run_id, execution=described.execution, origin=described.origin
@@ -243,7 +243,7 @@ class RunReader(CommandedRun):
         return found
 
     async def _snapshot(self, ended: EndedRun) -> Snapshot:
-        """The snapshot of an ended run. Raises `gone` if Temporal ended it, and Unavailable."""
+        """Return the snapshot of an ended run. Raises `gone` if Temporal ended it, and Unavailable."""
         if ended.record.outcome in views.ENDED_OUTSIDE:
             raise Refusal(
                 Code.GONE,
@@ -263,11 +263,11 @@ class RunReader(CommandedRun):
         return snapshot.model_copy(update={"start": snapshot.start.model_copy(update=recorded)})
 
     async def queue_depth(self) -> int:
-        """How many messages are unread."""
+        """Return the number of unread messages."""
         return (await self.view()).queue_depth
 
     async def standing(self, *, caught_up: bool = False) -> Standing:
-        """Return how the run stands by what Temporal shows of it, which changes as soon as the run does.
+        """Return the standing of the run that Temporal shows, which changes as soon as the run does.
 
         With `caught_up` the run has processed everything sent before. The records are not needed. Raises
         the refusal `unknown_run`, and Unavailable.
@@ -315,9 +315,7 @@ class RunReader(CommandedRun):
                 return transcript
 
     async def transcripts(self) -> dict[str, list[TranscriptItem]]:
-        """Return the transcripts of all agents of the run, by their addresses. Raises as
-        `transcript_page`.
-        """
+        """Return the transcripts of all agents, by their addresses. Raises as `transcript_page`."""
         found = await self._extras(await self._line.caught_up(self.run_id))
         blobs = self._deployment.blobs
         return {
@@ -326,8 +324,8 @@ class RunReader(CommandedRun):
         }
 
     async def call_results(self) -> dict[str, dict[str, dict[str, Json]]]:
-        """Return the results of tool calls that are in no transcript yet, by agent and call: no turn has
-        ended that has read them.
+        """Return the results of tool calls that are in no transcript yet, by agent and call, because no
+        turn that read them has ended.
 
         Raises as `view`.
         """
@@ -381,16 +379,16 @@ class RunReader(CommandedRun):
                 # Only Temporal may know yet that the run was ended from outside.
                 if not statuses or statuses & ends or clock() - looked > _ASK_TEMPORAL:
                     looked, view = clock(), await self.view()
-                    # Temporal knows that a run waits for people, and not what they are asked.
+                    # Temporal knows that a run waits for people, but not what it asks them.
                     is_told = statuses or view.status != Status.AWAITING_INPUT
                     if is_told and view.is_awaited(until):
                         return view
-        # If Temporal has deleted it, the records may have it.
+        # If Temporal has deleted the run, the records may have it.
         return await self.view()
 
 
 def _shown(described: RunDescription, recorded: views.RunView | None) -> views.RunView:
-    """A run as it was recorded last, as far as Temporal does not know better."""
+    """Return a run as it was recorded last, unless Temporal knows better."""
     if recorded is None:
         return described.degraded_view()
     if recorded.ended_at is None and described.is_running:

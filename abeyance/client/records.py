@@ -25,7 +25,7 @@ from abeyance.temporal.connection import OwnScope
 T = TypeVar("T")
 
 _PATIENCE: Final = 1.0
-"""In seconds: how long a start waits until it can be read. The run records it again."""
+"""In seconds: how long a start waits until it is recorded. The run records it again."""
 _BACK_WITHIN: Final = 60.0
 _PAUSE: Final = 1.0
 
@@ -78,7 +78,7 @@ class Records:
 
     @property
     def searched(self) -> Literal["all", "clear"]:
-        """What a search covers: everything, or only what is not encrypted."""
+        """The texts that a search covers: all, or only those that are not encrypted."""
         return "clear" if self.database.documents.are_sealed else "all"
 
     async def standing(self) -> Literal["current", "behind", "away"]:
@@ -103,7 +103,7 @@ class Records:
         )
 
     async def followed(self, query: Callable[..., T], *arguments: Any, **options: Any) -> T:
-        """Call a query as `read` for who has read before: for a minute, until the records are back."""
+        """Call a query as `read` does, again and again for a minute while the records are away."""
         until = time.monotonic() + _BACK_WITHIN
         while True:
             try:
@@ -114,7 +114,7 @@ class Records:
             await asyncio.sleep(_PAUSE)
 
     async def write(self, change: Callable[..., T], *arguments: Any, **options: Any) -> T:
-        """Call what changes the records, in a transaction, with the same. Raises as `read`."""
+        """Call a function of `abeyance.records` with a transaction that writes. Raises as `read`."""
         scope, database = await self._scope.read(), self.database
 
         def written() -> T:
@@ -147,7 +147,7 @@ class Records:
         """Record a run that has just started, so that people can read it before a worker begins it."""
         if self._writer is None:
             self._writer = Writer(self.database)
-        # The first batch of the run has a larger number, and counts whichever comes first.
+        # The first batch of the run has a larger number, so it counts even if it comes first.
         batch = Batch(
             number=BEGINNING,
             after=0,

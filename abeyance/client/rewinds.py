@@ -1,4 +1,4 @@
-"""Rewinding a run: what that discards, and the reset by which Temporal carries it out."""
+"""Rewinding a run: the plan of what a rewind discards, and the reset by which Temporal carries it out."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from abeyance.temporal.retry import NotFound, retry_until
 
 _POLL: Final = 0.05
 _POLLS: Final = 100
-"""How often it is looked whether people can read a rewind. Without a worker that takes longer."""
+"""How often to look whether people can read a rewind. Without a worker that takes longer."""
 _NEWS: Final = frozenset({"run.rewound"})
 """The events that a rewind itself causes."""
 
@@ -60,13 +60,13 @@ class Plan:
 async def planned(
     deployment: Deployment, run_id: str, to: str, *, patch: Mapping[str, Json]
 ) -> Plan:
-    """Return the rewind of a run to a question, or to its start. `patch` are values that it sets.
+    """Plan the rewind of a run to a question, or to its start. `patch` are values that it sets.
 
     Raises `unknown_run`, `unknown_interrupt`, `gone` if Temporal does not have the history any more, the
-    refusals of the patch, `not_stopped` for one where code begins again at once, and Unavailable.
+    refusals of the patch, `not_stopped` for a patch where code begins again at once, and Unavailable.
     """
     records, keeps = deployment.records, False
-    # Another rewind that the description does not have comes into the records after this.
+    # A rewind that the description lacks comes into the records only after this read.
     before = await records.read(discards.standing, run_id)
     described = await deployment.line.described(run_id)
     if before is not None and described.is_running:
@@ -155,7 +155,7 @@ async def refuse(deployment: Deployment, plan: Plan) -> None:
 
 
 async def was_done(deployment: Deployment, run_id: str, mark: str | None, key: str | None) -> bool:
-    """Return whether the latest rewind of a run was the call with this mark, which has this key.
+    """Return whether the latest rewind of a run was the call with this mark and key.
 
     Raises `idempotency_conflict` if it was another call with the key.
     """
@@ -185,8 +185,8 @@ async def carry_out(
     mark: str | None,
     room: Room,
 ) -> bool:
-    """Reset the run, and wait a moment until people can read that. Return False if another rewind came
-    first, which they can read: it has to be planned anew. `patch` are values that it has at its start.
+    """Reset the run, and wait a moment until people can read that. Return False if another rewind, which
+    people can read, came first: plan this one anew. `patch` are values that the run gets at its start.
 
     An ended run takes its place among the active runs and in its conversation again. Raises
     `conversation_busy`, `too_many_runs`, `gone`, and Unavailable.
@@ -221,7 +221,7 @@ async def carry_out(
     try:
         async with deployment.erasures.none_of(run_id):
             if (await line.described(run_id)).execution != described.execution:
-                # Temporal would go back to a history that somebody else's rewind has discarded.
+                # Temporal would go back to a history that the rewind of another caller has discarded.
                 if await _is_told(deployment, plan):
                     return False
                 raise Unavailable(
@@ -230,13 +230,13 @@ async def carry_out(
                 )
             await retry_until(f"the run {run_id!r}", send, seconds=line.patience)
     except (NotFound, Refusal) as error:
-        # Not if it is unknown what became of the reset: a claim without a run expires.
+        # If the outcome of the reset is unknown, the claim stays: without a run it expires.
         if not described.is_running and start.claim is not None:
             await deployment.claims.release([start.claim])
         if isinstance(error, NotFound):
             raise _gone(run_id) from None
         raise
-    # It has another execution, and may have another chain of them.
+    # The run has another execution now, and may have another chain of them.
     await line.cached_run(run_id, anew=True)
     await _is_told(deployment, plan)
     return True
@@ -252,7 +252,7 @@ async def _is_told(deployment: Deployment, plan: Plan) -> bool:
 
 
 async def _claim(deployment: Deployment, start: wire.StartRun) -> None:
-    # At its end a run gives back what it has started with.
+    # At its end a run gives back the claim that it has started with, so take it again by its token.
     if start.conversation_id is not None and start.claim is not None:
         claim = Claim(
             run_id=start.run_id,
@@ -282,7 +282,7 @@ def _begun(history: Sequence[HistoryEvent]) -> WorkflowExecutionStartedEventAttr
 
 
 def _latest(history: Sequence[HistoryEvent]) -> Told | None:
-    """The rewind that the latest reset in a history describes."""
+    """Return the rewind that the latest reset in a history describes."""
     return next(reversed([*resets.all_told(history)]), None)
 
 

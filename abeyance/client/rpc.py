@@ -49,10 +49,10 @@ from abeyance.temporal.workarounds.calls import PAUSED_NATIVELY
 T = TypeVar("T")
 
 _CAUGHT_UP: Final = 3.0
-"""In seconds: how long who reads a run waits for its worker."""
+"""In seconds: how long a reader of a run waits for its worker."""
 _CLOSED_WITHIN: Final = 5.0
 _STUCK: Final = timedelta(seconds=3)
-"""A workflow task of this age is not waited for."""
+"""No caller waits for a workflow task of this age."""
 _LARGEST: Final = 1_900_000
 """In bytes: Temporal's server takes 2 MB."""
 _CACHED_FOR: Final = 600.0
@@ -86,7 +86,7 @@ class CachedRun:
 
 
 class WorkflowRpc:
-    """`patience` is how many seconds a call is tried before it is `Unavailable`."""
+    """Calls to the runs of one deployment, each tried for `patience` seconds before `Unavailable`."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class WorkflowRpc:
             raise refusal from None
         self.learn(run_id, run.first, execution=run.execution, start=run.start)
         if not run.is_running:
-            # Only ended runs are erased, so a call of an open one need not ask.
+            # Only ended runs are erased, so a call to an open run need not ask.
             await self.deleted.refuse_erased(run_id)
         return run
 
@@ -175,7 +175,7 @@ class WorkflowRpc:
             self._cache.popitem(last=False)
 
     async def left_by(self, described: RunDescription) -> Batch | views.RunView | None:
-        """Return what an ended run has left for whoever records its end, as `history.reading.left_by`.
+        """Return the batch or the view that an ended run has left, or None, as `history.reading.left_by`.
 
         Raises as `described`.
         """
@@ -188,7 +188,7 @@ class WorkflowRpc:
     async def closed(self, run_id: str) -> None:
         """Wait until Temporal has closed a run that has recorded its end, for some seconds at most.
 
-        So who reads that a run has ended can make a retry, or use its id. Raises as `described`.
+        So a caller that reads of the end can retry the run, or use its id. Raises as `described`.
         """
         until = time.monotonic() + _CLOSED_WITHIN
         async for pause in attempts(0.01, 0.2):
@@ -209,8 +209,8 @@ class WorkflowRpc:
     async def caught_up(self, run_id: str) -> RunDescription:
         """Describe a run once it has processed everything sent before this call, so that it is recorded.
 
-        A run that no worker processes is described after three seconds, or at once if it waits for longer
-        already. Raises as `described`.
+        If no worker processes the run, this describes it after three seconds, or at once if its task has
+        waited for longer already. Raises as `described`.
         """
         return (await self.processed(run_id))[0]
 
@@ -232,7 +232,7 @@ class WorkflowRpc:
                 # Signals since that task began are in the next task.
                 awaited = 2
             tasks.add(scheduled)
-            # One that no worker has begun may have been scheduled anew.
+            # A task that no worker has begun may have been scheduled anew.
             has_worker |= is_begun
             if has_worker and len(tasks) > awaited:
                 return described, True
@@ -254,10 +254,10 @@ class WorkflowRpc:
     ) -> None:
         """Send a signal: one call, if the run is cached.
 
-        `digest` is that of the whole command; "" for what a worker tells, which is not bounded. Raises
-        RunEnded, `unknown_run`, and `idempotency_conflict` if this process has sent another command under
-        the key; else the run detects it. Raises `queue_full` if the run has not processed earlier ones,
-        and `payload_too_large` for what Temporal does not take.
+        `digest` is that of the whole command; "" for a signal of a worker, whose number is not bounded.
+        Raises RunEnded, `unknown_run`, and `idempotency_conflict` if this process sent another command
+        under the key; else the run detects it. Raises `queue_full` if the run has not processed earlier
+        signals, and `payload_too_large` for a command that Temporal does not take.
         """
         self.check_size(order)
         first = (await self.cached_run(run_id)).first
@@ -325,15 +325,15 @@ class WorkflowRpc:
         return result
 
     def stamped(self, name: str, order: wire.Request, execution: str) -> wire.Request:
-        """The command with the stamp of its name and run, if runs accept only sealed ones."""
+        """Return the command with the stamp of its name and run, if runs accept only sealed commands."""
         if not is_all_sealed(self.temporal.data_converter):
             return order
         return order.stamped(wire.Stamp(order=name, execution=execution))
 
     def check_size(self, order: wire.Request) -> None:
         """Raise `payload_too_large` for a command that no history has room for."""
-        # The server gives the worker also an update that cannot be in a history, and meanwhile the run
-        # takes no other. With a storage, a reference is all that the server gets.
+        # The server gives a worker even an update that is too large for a history, and the run takes no
+        # other meanwhile. With external storage the server gets only a reference.
         if self.temporal.data_converter.external_storage is not None:
             return
         actual = len(order.model_dump_json().encode())
@@ -368,7 +368,7 @@ class WorkflowRpc:
                 return cause
             if _is_lost(error):
                 return await self._cut_off(run_id, cause.message)
-        # A workflow of another application lacks our updates. It is not a run, and this call raises so.
+        # A workflow of another application lacks our updates. This call raises that it is not a run.
         await self.described(run_id)
         why = cause.cause if isinstance(cause, ApplicationError) and cause.cause else cause
         return Unavailable(

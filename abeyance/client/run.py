@@ -1,10 +1,10 @@
 """`RunHandle` over Temporal.
 
 Every call is bounded in time, and a repeated call (a retry, or one with the same `key`) has no second
-effect. A run's refusal is raised as a `Refusal` with its code; if Temporal or a worker cannot be reached,
-`Unavailable`.
+effect. A run's refusal is raised as a `Refusal` with its code. If Temporal or a worker cannot be reached,
+`Unavailable` is raised.
 
-A retry is made of the snapshot of a run, which is recorded with its end.
+A retry starts from the snapshot of the run, which is recorded with its end.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class TemporalRun(RunReader):
         self._graph = graph
 
     async def was_started_by(self, request: str) -> bool:
-        """Return whether this call has started the run; also if that is unreadable. `request` is as in
+        """Return whether this call has started the run, True if that is unreadable. `request` is as in
         `Client.runs.start`. Raises `unknown_run`.
         """
         start = (await self._line.described(self.run_id)).start
@@ -101,13 +101,13 @@ class TemporalRun(RunReader):
         return receipts.receipts
 
     async def _bound(self, order: commands.Respond) -> commands.Respond:
-        """The command, with the digests of the interrupts that are open now: a copy of it answers no
-        later version of them. With a key, the run knows a copy.
+        """Return the command with the digests of the interrupts that are open now, so that a copy of it
+        answers no later version of them. A command with a key needs none: the run recognises a copy.
         """
         try:
             digests = {entry.id: entry.digest or "" for entry in await self.interrupts()}
         except RecordsUnavailable:
-            # The run knows a copy by its key, but not after a rewind.
+            # With a key the run recognises a copy, but not after a rewind.
             return order.model_copy(update={"key": uuid.uuid4().hex})
         answered = set(order.responses or filter(None, [order.interrupt_id]))
         if not answered and len(digests) == 1:
@@ -123,7 +123,7 @@ class TemporalRun(RunReader):
         Returns once Temporal has the signal. If the run refuses it, its events have a `signal.refused`. A
         repeated `key` has no further effect. A key that was used for another call is an
         `idempotency_conflict`, raised if this client made that call. Raises `unknown_run`, `not_running`,
-        and `queue_full` if the run has not processed hundreds of earlier ones.
+        and `queue_full` if the run has not processed hundreds of earlier signals.
         """
         event = as_events.control(order, datetime.now(UTC))
         try:
@@ -302,7 +302,7 @@ class TemporalRun(RunReader):
         self._line.check_size(order)
         patch = await self.checked_patch(order.patch) if order.patch else {}
         if patch and self._graph is not None:
-            # The worker would refuse it when the run is rewound already.
+            # The worker would refuse it only after the run was rewound.
             try:
                 self._graph.states.edit(order.patch)
             except ValuesError as error:
@@ -319,13 +319,13 @@ class TemporalRun(RunReader):
                 "the call with the same key"
             )
         if to not in [entry.id for entry in view.interrupts]:
-            # The call is repeated, and somebody has answered since.
+            # This is a repeated call, and somebody has answered since.
             return
         about = {"patch": patch, "version": view.version, "principal": principal, "key": mark}
         try:
             await self.edit(order_of(commands.EditValues, about))
         except Refusal as refusal:
-            # It was done, and has changed the version.
+            # The edit was done before, and has changed the version.
             if mark is None or refusal.code is not Code.IDEMPOTENCY_CONFLICT:
                 raise
 
@@ -340,8 +340,8 @@ class TemporalRun(RunReader):
     ) -> None:
         """Tell the run that a visit is blocked, or with None as `code` that it is not. For workers only.
 
-        `journal` are its finished steps, `unread` is whether the worker could not read them. An ended run
-        ignores it. Raises Unavailable.
+        `journal` has its finished steps, `unread` says that the worker could not read them. An ended run
+        ignores the call. Raises Unavailable.
         """
         order = wire.VisitBlocked(
             visit=visit, code=code, message=message, journal=dict(journal), unread=unread
@@ -355,8 +355,8 @@ class TemporalRun(RunReader):
             await self._line.signal(self.run_id, "worker_started", wire.WorkerStarted())
 
     async def notification_failed(self, failed: wire.NotificationFailed, at: datetime) -> None:
-        """Tell the run whom a notification did not reach, or record it if the run has ended: once for
-        each `at`.
+        """Tell the run the receivers that a notification did not reach. If the run has ended, record
+        them, once for each `at`.
 
         Raises `unknown_run`, and RecordsUnavailable.
         """
@@ -398,7 +398,7 @@ class TemporalRun(RunReader):
         return id_
 
     async def take_messages(self, order: commands.TakeMessages) -> list[Message]:
-        """Take the messages of a visit. For node code only."""
+        """Take the messages of a visit. Only for the code of nodes."""
         try:
             return await self._line.update(self.run_id, "take_messages", order, list[Message])
         except ApplicationError as error:
@@ -444,7 +444,7 @@ class TemporalRun(RunReader):
         return views.MessageReceipt(message_id=sent, duplicate=False, queue_depth=None)
 
     async def _receipt(self, name: str, order: wire.Request, kind: type[R]) -> R:
-        """The receipt of an update; if the same call was made before, the one that it got."""
+        """Return the receipt of an update, or the earlier receipt if the same call was made before."""
         try:
             return await self._line.update(self.run_id, name, order, kind)
         except ApplicationError as error:
@@ -453,14 +453,14 @@ class TemporalRun(RunReader):
             return kind.model_validate(error.details[0])
 
     async def _earlier(self, ended: RunEnded, event: Keyed) -> Called | None:
-        """The same call under its key, if the run accepted it before it ended."""
+        """Return the same call under its key, if the run accepted it before it ended."""
         if event.key is None:
             return None
         return idempotency.earlier((await self._ended(ended.described)).keys, event)
 
 
 def _with_id(message: commands.SteerMessage) -> commands.SteerMessage:
-    """The message with an id, made here if it has none, so that a retry sends the same message."""
+    """Return the message with an id, a new one if it has none, so that a retry sends the same message."""
     if message.message_id is not None:
         return message
     return message.model_copy(update={"message_id": uuid.uuid4().hex})

@@ -75,18 +75,18 @@ class Runs:
         """Start a run of `graph`. Starting the same again under the same id changes nothing.
 
         `on_behalf_of` is the person who started the run, if `started_by` only sends the start.
-        `run_id` defaults to a generated one. `reuse` allows the id of a run that has ended. `request`
-        belongs to a caller's key: a hash of the call, by which a repeat finds its run, also an ended one;
-        if the caller sets the id too, after a hash of the key and a dot. `interrupt_before` and
+        `run_id` defaults to a generated one. `reuse` allows the id of a run that has ended. `request` is
+        a hash of a call with a key, by which a repeat finds its run, also an ended one; if the caller
+        sets the id too, a hash of the key and a dot come before it. `interrupt_before` and
         `interrupt_after` name nodes (`"*"`: all) with static interrupts, in addition to the graph's own;
         `on_error` is this run's default for nodes without one. `allow_concurrent` lets an agent's run
         start in a conversation that has an active one. If about `max_active_runs` are active (0: no
         limit), the policy applies.
 
         With `wait` it returns the view once the run has a status of `until` or has ended, after so many
-        seconds at the latest, as `RunHandle.wait` does. Raises the
-        refusals `invalid_run_id`, `invalid_input`, `unknown_node`, `invalid_body`, `payload_too_large`,
-        `run_exists`, `erased`, `idempotency_conflict`, `conversation_busy` and `too_many_runs`.
+        seconds at the latest, as `RunHandle.wait` does. Raises the refusals `invalid_run_id`,
+        `invalid_input`, `unknown_node`, `invalid_body`, `payload_too_large`, `run_exists`, `erased`,
+        `idempotency_conflict`, `conversation_busy` and `too_many_runs`.
         """
         until, wait = awaited(until, wait)
         clock = asyncio.get_running_loop().time
@@ -109,12 +109,12 @@ class Runs:
             interrupt_after=interrupt_after,
             on_error=on_error,
         )
-        # First, so that what the worker would refuse is refused here, and starts nothing.
+        # This comes first: it refuses here what the worker would refuse, before anything starts.
         view = plan.view(datetime.now(UTC))
         room = Room(bound=max_active_runs, policy=max_active_runs_policy)
         started = await self._begin(plan, room, is_named=run_id is not None, reuse=reuse)
         if wait:
-            # Without the records the run has started all the same.
+            # Even if the records are away, the run has started.
             with suppress(RecordsUnavailable):
                 run = TemporalRun(self._deployment, started.run_id)
                 view = await run.wait(until=until, timeout=deadline - clock())

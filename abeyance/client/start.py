@@ -1,4 +1,4 @@
-"""Starting the workflow of a run: of a new one, and of a retry.
+"""Starting the workflow of a new run, or of a retry.
 
 Its arguments, memo and search attributes are checked before anything is sent (`StartPlan`). A start
 claims its place in its conversation and room among the active runs first, and gives both back if it fails
@@ -56,7 +56,7 @@ _LARGEST: Final = 1_900_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartPlan:
-    """A run that is about to start. `carried` is the state of a retry, None of a new run."""
+    """A run that is about to start. `carried` is the state of a retry, None for a new run."""
 
     start: wire.StartRun
     spec: GraphSpec
@@ -100,7 +100,7 @@ class StartPlan:
         values = graph.states.initial(input)
         _check_size("The graph and its input", size(values) + spec.size, _LARGEST)
         _check_size("The name of who starts it", size(started_by), LARGEST_IN_MEMO)
-        # On behalf of another person it is another start.
+        # A start on behalf of another person is a different start.
         arguments = [spec.version, _as_json(to_mapping(input), values)]
         version = pinned.version
         return cls(
@@ -235,7 +235,7 @@ class StartPlan:
 
 
 def _as_json(arguments: Mapping[str, Any], values: Mapping[str, Json]) -> Json:
-    # Two starts are the same by their arguments: defaults may differ each time.
+    # Two starts with the same arguments are the same: defaults may differ each time.
     plain = to_jsonable_python(dict(arguments), serialize_unknown=True)
     return plain if why_not_json(plain) is None else values
 
@@ -251,8 +251,8 @@ def _check_size(label: str, actual: int, most: int) -> None:
 
 
 class Executions:
-    """The executions of the runs of one deployment. `notify` returns patterns of the events that somebody
-    is to be notified of, by the name of the graph.
+    """The executions of the runs of one deployment. `notify` returns, for the name of a graph, patterns
+    of the events that people are notified of.
     """
 
     def __init__(
@@ -272,8 +272,8 @@ class Executions:
     async def claim(self, plan: StartPlan) -> StartPlan:
         """Claim the place of a run in its conversation, if it has one. Return the plan with the claim.
 
-        Raises `conversation_busy` and `too_many_runs`; and RecordsUnavailable, unless the run counts for
-        nobody in it.
+        Raises `conversation_busy` and `too_many_runs`; and RecordsUnavailable for the session type
+        `agent`, of which a conversation may have only one active run.
         """
         if plan.start.conversation_id is None:
             return plan
@@ -288,7 +288,7 @@ class Executions:
             await self._claims.claim(plan.start.conversation_id, claim)
         except RecordsUnavailable:
             if claim.session_type == EXCLUSIVE:
-                # A run that allows others beside it still keeps out runs that do not.
+                # Even a run with `allow_concurrent` keeps out runs without it.
                 raise
             return plan
         return plan.claimed(claim.token)
@@ -310,7 +310,7 @@ class Executions:
         """Start the workflow. `check` is called before each attempt. Raises
         WorkflowAlreadyStartedError, and Unavailable.
         """
-        # A database that cannot be named refuses the start, before there is a run.
+        # An invalid database URL raises here, before there is a run.
         self._records.database  # noqa: B018
         plan = plan.announcing(self._notify(plan.spec.name))
         if is_all_sealed(self._line.temporal.data_converter):
@@ -344,7 +344,7 @@ class Executions:
             await self._records.started(plan.view(datetime.now(UTC)), first)
 
     async def again(self, plan: StartPlan, ended: RunDescription, mark: str, room: Room) -> None:
-        """Start the next execution of an ended run. `mark` is that of this call, by which it is known.
+        """Start the next execution of an ended run. `mark` identifies this call in it.
 
         Raises `not_finished` if another call has started one meanwhile, and what `claim` and `make_room`
         raise.
@@ -365,7 +365,7 @@ class Executions:
             await self.send(plan, WorkflowIDReusePolicy.ALLOW_DUPLICATE, check=check)
         except WorkflowAlreadyStartedError:
             now = await self._line.described(ended.run_id)
-            # It may be the one that this call has started, if the response was lost.
+            # If the response was lost, this call may have started the execution.
             if mark not in retry_marks(now):
                 await self.give_back(plan)
                 raise retries.not_finished(now.run_id, now.shown_status) from None

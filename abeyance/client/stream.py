@@ -1,7 +1,7 @@
 """The stream of the events of all runs of a deployment, as they are recorded.
 
-A listener has a place in the records and nothing else: a slow one costs nothing, and one that comes again
-goes on at any replica.
+A listener is only a place in the records: a slow one costs nothing, and one that comes again can continue
+at any replica.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from abeyance.util import unknown_cursor
 _AT_ONCE: Final = 500
 """How many events a listener reads at a time."""
 _PAGE_SECONDS: Final = 3.0
-"""After this a page ends, however short it is: a filter may pass few of very many events."""
+"""The time after which a page ends, even a short one: a filter may pass few of very many events."""
 _LOOKED_EVERY: Final = 15.0
 _logger = logging.getLogger("abeyance.stream")
 
@@ -60,10 +60,10 @@ class Stream:
         """Return at most `limit` events after the cursor `after`, oldest first, and the next cursor.
 
         None as `after` is before the first event after `since`, or the oldest that is recorded. A page
-        may be shorter than `limit` and not be the last: there is nothing more yet if it is empty and its
-        cursor the same as before. Raises the refusals `invalid_body` for a text that is not a cursor, and
-        `cursor_expired`, with the `oldest` cursor, for one from before the records were made anew; and
-        Unavailable.
+        shorter than `limit` need not be the last: there is nothing more yet only if a page is empty and
+        its cursor is the same as before. Raises the refusals `invalid_body` for a text that is not a
+        cursor, and `cursor_expired`, with the `oldest` cursor, for one from before the records were made
+        anew; and Unavailable.
         """
         if limit < 1:
             raise ValueError(f"limit={limit}: a page holds at least one event")
@@ -89,7 +89,7 @@ class Stream:
         after `since`, or with the oldest.
 
         Raises the refusals of `page`. The events raise Unavailable if the records stay away for a minute:
-        who continues from the last cursor misses nothing.
+        a caller that continues from the last cursor misses nothing.
         """
         filters, reader = filters or EventFilter(), _Reader(await self._place(after, since))
         first = await self._read(reader.place, filters, _AT_ONCE)
@@ -138,6 +138,6 @@ class Stream:
 
 @dataclass(slots=True)
 class _Reader:
-    """Up to where a listener has read."""
+    """The place up to which a listener has read."""
 
     place: Place

@@ -3,7 +3,7 @@
 Blocked work waits for a retry by Temporal: the activity of a visit for up to a minute, a workflow task
 whose worker could not read the run for up to ten. This module finds both in the descriptions of the open
 runs that are recorded as at work or blocked, and makes them due. If Temporal cannot make an activity due,
-the run hears of it and starts its blocked visits again itself.
+this module tells the run, which starts its blocked visits again itself.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Waking:
         records: Records,
         tell: Callable[[str], Awaitable[None]],
     ) -> None:
-        """`tell` says to a run that a worker has started."""
+        """`tell` tells a run that a worker has started."""
         self._tell = tell
         self._line = line
         self._records = records
@@ -71,8 +71,8 @@ class Waking:
         self._service = line.temporal.workflow_service
 
     async def wake(self) -> None:
-        """Have all that waits for a retry tried again now. Raises AbeyanceError."""
-        # Only a run that computes has activities; one that waits may have a workflow task that fails.
+        """Make all work that waits for a retry due now. Raises AbeyanceError."""
+        # Only a run at work has activities. A run that waits may have a workflow task that fails.
         found = dict(await self._records.read(runs.at_work))
         # Temporal before 1.30 has no such attribute.
         with suppress(AbeyanceError, RPCError):
@@ -83,7 +83,7 @@ class Waking:
         )
 
     async def _wake_workflow(self, workflow_id: str, *, is_blocked: bool) -> None:
-        # It may end meanwhile.
+        # The run may end meanwhile.
         with suppress(RunEnded, Refusal, RPCError):
             raw = await described_by_server(self._line.temporal, workflow_id, retry=True)
             description = await read(self._line.temporal, raw)
@@ -107,7 +107,7 @@ class Waking:
         """
         info = raw.workflow_execution_info
         converter = of_run(self._line.temporal.data_converter, info.execution.workflow_id)
-        # Only a run has a handler for it.
+        # Only a run has a handler for this signal.
         order = wire.WorkerStarted()
         for number in range(_MAX_BUFFERED + 1):
             stamped = self._line.stamped("worker_started", order, info.first_run_id)
@@ -117,7 +117,7 @@ class Waking:
                 workflow_execution=info.execution,
                 signal_name="worker_started",
                 input=Payloads(payloads=await converter.encode([stamped])),
-                # Several workers start at once, and Temporal takes each signal once.
+                # If several workers start at once, Temporal takes each signal only once.
                 request_id=f"abeyance-wake-{attempt}-{number}",
             )
             await self._service.signal_workflow_execution(request, retry=True, timeout=RPC)
@@ -125,12 +125,11 @@ class Waking:
     async def _retry_activity(
         self, raw: DescribeWorkflowExecutionResponse, pending: PendingActivityInfo
     ) -> bool:
-        """Make the activity of a blocked visit due, unless it is, and one that may be blocked because its
-        last attempt was lost with a worker. Its attempts and heartbeat stay.
+        """Make the activity of a blocked visit due, also if it may be blocked because its last attempt
+        was lost with a worker. Its attempts and heartbeat stay. Return whether Temporal tries it at once.
 
-        To end it, as the run does with what it starts again, would lose the journal of a visit that a
-        worker could not read, and would end the only attempt at what may not be repeated. Return whether
-        Temporal tries it at once.
+        The run, when it starts a visit again, ends the activity. Here that would lose the journal of a
+        visit that a worker could not read, and end the only attempt of code that may not be repeated.
         """
         is_left = pending.pause_info.manual.reason == PAUSED_TO_WAKE
         is_waiting = pending.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
@@ -138,7 +137,7 @@ class Waking:
             return False
         soon = datetime.now(UTC) + _SOON
         if not is_left and pending.next_attempt_schedule_time.ToDatetime(UTC) <= soon:
-            # A worker may have it any moment, and a pause would end that attempt.
+            # A worker may begin it at any moment, and a pause would end that attempt.
             return True
         namespace, execution = self._namespace, raw.workflow_execution_info.execution
         pause = PauseActivityRequest(
@@ -155,7 +154,7 @@ class Waking:
                 await self._service.pause_activity(pause, timeout=RPC)
             await self._service.unpause_activity(resume, retry=True, timeout=RPC)
         except RPCError:
-            # It has ended meanwhile, or the server lacks the calls or denies them.
+            # The activity has ended meanwhile, or the server lacks the calls or denies them.
             return False
         return True
 

@@ -181,7 +181,7 @@ def of_run(
     """Return the questions of a run that have a status, or `all`, whole; with `discarded` those that a
     rewind has discarded.
 
-    Those that wait come first, in the order of asking, then the settled ones, in the order of settling.
+    Waiting questions come first, in the order of asking, then the settled ones, in the order of settling.
     """
     wanted = [
         *selecting.the_run(tx.deployment, run_id, origin),

@@ -140,9 +140,7 @@ def ended(
 
 
 def statuses(tx: Transaction, run_id: str) -> frozenset[str]:
-    """Return the statuses of a run that a caller can wait for: its status, and `blocked` if it is
-    blocked.
-    """
+    """Return the statuses that a caller can wait for: the run's own, and `blocked` if it is blocked."""
     query = select(*_STATUSES).where(*selecting.the_run(tx.deployment, run_id))
     found = tx.connection.execute(query).one_or_none()
     return frozenset() if found is None else _statuses(*found)

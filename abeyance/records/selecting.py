@@ -197,7 +197,7 @@ def alone(tx: Transaction) -> None:
 
 
 def among(column: Column[str], patterns: Collection[str]) -> Condition:
-    """Return the condition that a column has one of these names; `*` at the end makes one a prefix."""
+    """Return the condition that a column has one of these names; `*` at the end makes a name a prefix."""
     names = [each for each in patterns if not each.endswith("*")]
     begun = [each.removesuffix("*") for each in patterns if each.endswith("*")]
     prefixed = [func.substr(column, 1, len(prefix)) == prefix for prefix in begun]

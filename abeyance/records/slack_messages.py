@@ -77,7 +77,7 @@ def begin(tx: Transaction, interrupt_id: str, channel: str, *, now: datetime) ->
 
 
 def write(tx: Transaction, interrupt_id: str, channel: str, *, ts: str, shown: str) -> None:
-    """Write which message of a channel is about a question, and what it shows."""
+    """Write the `ts` of the message about a question in a channel, and the hash of what it shows."""
     own = update(slack_messages).where(*_of(tx, interrupt_id, channel))
     tx.connection.execute(own.values(ts=ts, shown=shown))
 

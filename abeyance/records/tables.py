@@ -112,8 +112,7 @@ runs: Final = Table(
     Index(None, "deployment", "created_at", "id", "is_newest", **_IS_NEWEST),
     Index(None, "deployment", "status", "is_newest", **_IS_NEWEST),
     Index(None, "deployment", "active_at", "id", "is_newest", **_IS_NEWEST),
-    # With the order of the list: SQLite would rather read all runs in it than sort those of one
-    # conversation.
+    # In the order of the list: SQLite would rather read all runs in it than sort those found.
     Index(None, "deployment", "conversation_id", "created_at", "id", "is_newest", **_IS_NEWEST),
     Index(None, "deployment", "ended_at", **_HAS_ENDED),
     # Blocked runs are few, or should be.
@@ -296,7 +295,7 @@ followers: Final = Table(
     metadata,
     Column("deployment", ForeignKey("deployments.id"), primary_key=True),
     Column("name", Text, primary_key=True),
-    # The cursor behind what was read of the stream of all runs; empty at first.
+    # The cursor up to which the stream of all runs was read; empty at first.
     Column("cursor", Text, nullable=False),
     # The process that follows, and until when.
     Column("holder", Text, nullable=False),
