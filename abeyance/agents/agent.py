@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from abeyance.agents.model_request import ModelLike
 
 _MODEL_RETRIES: Final = 3
-"""The retries of a turn if the agent says neither how many nor for how long."""
+"""The retries of a turn if the agent sets neither `model_retries` nor `model_retry_for`."""
 
 MODEL_NODE: Final = "model"
 """The node that runs the turns of the model; reserved as a tool name."""
@@ -53,7 +53,7 @@ ENTRY_NODE: Final = "agents.entry"
 
 
 def is_turn(address: str) -> bool:
-    """Return whether an address is that of a turn of an agent's model."""
+    """Return whether an address belongs to a turn of an agent's model."""
     segments = Address.parse(address).segments[-2:]
     return [each.type for each in segments] == ["agent", "node"] and segments[1].id == MODEL_NODE
 
@@ -86,10 +86,10 @@ class Agent:
         asks: Capabilities that the hooks request, as names or patterns such as `tenant:*:approve`.
         model_settings: Settings passed to the model unchanged, such as `{"temperature": 0}`.
         model_timeout: Time limit of one model turn.
-        model_retries: Maximum retries of a failed turn: 3, or with `model_retry_for` without a bound.
-            Retries of an unreachable model are unlimited and do not count.
+        model_retries: Maximum retries of a failed turn. The default is 3, or unlimited with
+            `model_retry_for`. Retries of an unreachable model are unlimited and do not count.
         model_backoff: The pauses between the attempts at a turn.
-        model_retry_for: How long after the first attempt at a turn others may begin.
+        model_retry_for: Time after the first attempt at a turn in which retries may begin.
         model_retry_on: The exceptions after which a turn is retried.
     """
 
@@ -185,7 +185,7 @@ class Agent:
 
     async def request(
         self,
-        ctx: Context,  # noqa: ARG002 for agents whose turns another framework takes
+        ctx: Context,  # noqa: ARG002 `ForeignAgent` uses it
         before: Sequence[ModelMessage],
         messages: Sequence[ModelMessage],
         on_partial: Callable[[ModelResponse], None] | None = None,
@@ -193,7 +193,7 @@ class Agent:
     ) -> ModelResponse:
         """Ask the model for its next response to `messages`; `before` is the conversation so far.
 
-        Raises as `model_request.request`, and Blocked if a server of tools is down.
+        Raises the errors of `model_request.request`, and Blocked if a server of tools is down.
         """
         return await request(
             self.model,

@@ -55,7 +55,7 @@ Approve: TypeAlias = bool | Callable[[dict[str, Any]], bool | Awaitable[bool]]
 OnApprovalTimeout: TypeAlias = Literal["halt", "reject"] | Mapping[Literal["default"], Json]
 
 _MAX_SHOWN_BYTES: Final = 100_000
-"""A question stays in the run's state while it is open."""
+"""The most bytes that an approval may show: an open question stays in the run's state."""
 _MAX_PROMPT_ARGUMENTS: Final = 300
 _MAX_WORDS: Final = 1_000
 _ROOT_KEYWORDS: Final = frozenset({"$schema", "$id", "$defs", "definitions"})
@@ -72,11 +72,11 @@ def _longest(most: Duration) -> Duration:
 
 @dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid"))
 class Remember:
-    """What approvers may remember of their yes: for `most` (at most 90 days), and for the calls of the
+    """How far approvers may remember their yes: for up to `most` (at most 90 days), and for calls of the
     same run (`"run"`) or of all runs of the graph (`"graph"`).
 
-    A later call needs the same values in the arguments `same`, and in those of `below` numbers less than
-    these bounds.
+    A later call is covered if its arguments `same` have the same values, and its arguments `below` are
+    numbers under their bounds.
     """
 
     most: Annotated[Duration, BeforeValidator(positive_seconds), AfterValidator(_longest)]
@@ -168,17 +168,17 @@ def declared_question(
         on_timeout=default,
         terms=terms,
     )
-    # The types of the arguments can write them otherwise than an approver does.
+    # The types of the arguments may write an edit differently than the approver did.
     return replace(question, rewrites=arguments is not None and arguments.rewrites)
 
 
 def _answer_schema(arguments: Arguments | None, *, is_rememberable: bool) -> Json:
-    # Where the arguments refer to themselves, the tool's types alone decide.
+    # Where the schema refers to itself, only the tool's types check the arguments.
     whole = without_loops({"type": "object"} if arguments is None else arguments.schema)
     # Not `oneOf`: its validation errors name no field and repeat the whole answer.
     edits: Json = {key: value for key, value in whole.items() if key not in _ROOT_KEYWORDS}
     if arguments is not None and arguments.is_judged_elsewhere:
-        # An approver may edit them to what their schema does not allow.
+        # An approver may edit the arguments to values that their schema does not allow.
         edits = {"anyOf": [edits, {"type": "object"}]}
     schema: dict[str, Json] = {
         "type": "object",
@@ -218,7 +218,7 @@ _REMEMBER_SCHEMA: Final[Json] = {
 
 
 async def needs_approval(tool: Tool, arguments: Mapping[str, Json]) -> bool:
-    """Return True if the call needs an approval. `arguments` are the parsed ones.
+    """Return True if a call with these parsed arguments needs an approval.
 
     The predicate gets a copy of them. It may be a coroutine function; a plain one runs in a thread.
     """
@@ -242,7 +242,7 @@ async def needs_approval(tool: Tool, arguments: Mapping[str, Json]) -> bool:
 
 
 def approval_question(tool: Tool, arguments: Mapping[str, Json], words: str = "") -> Asked:
-    """Return the approval question for a call; `words` are what its framework says about it.
+    """Return the approval question for a call; `words` is the text of its framework about the call.
 
     The answer is `{approved: true, arguments?, remember?}`, with `arguments` if the approver edits them,
     `{approved: false, reason?}`, or `{approved: false, result}`. Raises ArgumentsError if the arguments
@@ -309,8 +309,8 @@ def approved_arguments(tool: Tool, answer: Json, original: Mapping[str, Json]) -
 
 
 def outcome_question(tool: Tool, arguments: Mapping[str, Json], number: int = 1) -> Asked:
-    """Return the question about the outcome of an approved call that was cut off, which has a name of its
-    own each time.
+    """Return the question about the outcome of an approved call that was cut off. `number` counts these
+    questions of the call, and gives each its own name.
 
     The answer is `{action: "done", result?}`, `{action: "retry"}` or `{action: "fail"}`. It has no
     deadline, because no default is safe.
@@ -331,8 +331,8 @@ def outcome_question(tool: Tool, arguments: Mapping[str, Json], number: int = 1)
 
 
 def reported_result(tool: Tool, answer: Json) -> dict[str, Json] | None:
-    """Return the result that an operator reports by the answer about the outcome of a call, None if the
-    call is to run again, with the same idempotency key.
+    """Return the result that an operator reported for a call that was cut off; None if the call must run
+    again, with the same idempotency key.
     """
     match answer:
         case {"action": "done", **rest} if rest.keys() <= {"result"}:

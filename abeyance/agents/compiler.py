@@ -29,7 +29,7 @@ from abeyance.schemas.json_types import misfit
 from abeyance.schemas.state_model import StateModel
 
 _MIN_RETRIES: Final = 3
-"""An unapproved call runs again after its worker was lost."""
+"""The least retries of a call's visit: an unapproved call runs again after its worker was lost."""
 _TIMEOUT_MARGIN: Final = 10.0
 """Seconds by which the activity outlasts the tool's own timeout, so that the model gets the timeout."""
 
@@ -174,7 +174,7 @@ def agent_node(name: str, agent: Agent, output: str | None) -> SubgraphNode:
 
 
 def _of_calls(own: RetryPolicy) -> RetryPolicy:
-    """Return the policy of the visits of calls: the tool decides itself about its exceptions."""
+    """Return the policy for visits of calls: their code decides which exceptions of a tool to retry."""
     return own if own.retries is None else replace(own, retries=max(own.retries, _MIN_RETRIES))
 
 

@@ -1,10 +1,10 @@
 """Agents of other frameworks: the framework takes the turns, and Abeyance makes the calls.
 
-A framework is held at each call that its model makes: the call becomes a visit of its own, as that of
+A framework is held at each call that its model makes: the call becomes a visit of its own, as a call of
 an `Agent` does, and the framework continues with the results. So a foreign agent has the approvals,
-edits, rejections, deadlines, addresses, hooks and transcripts of a native one, and after a lost worker
-nothing of earlier turns runs again. The state of the framework is stored beside the transcript, outside
-the history; the response of the turn refers to it, so a retry of the run continues from that turn.
+edits, rejections, deadlines, addresses, hooks and transcripts of a native one, and a retry after a lost
+worker repeats no earlier turn. The state of the framework is stored beside the transcript, outside the
+history; the response of the turn refers to it, so a retry of the run continues from that turn.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage, ModelResponse
 
 _STATE: Final = "abeyance"
-"""The key of the metadata of a response that refers to the framework's state."""
+"""The key in a response's metadata whose value refers to the framework's state."""
 
 Predicate: TypeAlias = Callable[[dict[str, Any]], bool | Awaitable[bool]]
 _Made = TypeVar("_Made")
@@ -73,10 +73,10 @@ class ForeignTool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignCall:
-    """A call that the model made, as the framework lets it through. `id` is the model's.
+    """A call that the model made, as the framework passes it on. `id` is the model's.
 
-    With `approve` the framework wants a person to approve this call, whatever its tool says; a text is
-    what it tells this person.
+    With `approve`, the framework requires an approval of this call, whatever its tool says; a text is
+    shown to the approver.
     """
 
     id: str
@@ -94,7 +94,7 @@ class CallResult:
 
 
 def _unheard(_: Callable[[], str]) -> None:
-    """Nobody watches."""
+    """Do nothing, because nobody watches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,16 +145,16 @@ class Framework(Protocol):
         """The agent's name in addresses: 1 to 64 letters, digits, '_' and '-'."""
 
     def tools(self) -> Sequence[ForeignTool]:
-        """Return the tools that its model may call."""
+        """Return the tools that the agent's model may call."""
 
     def output(self) -> Any:
-        """Return the type of its result; None for text."""
+        """Return the type of the agent's result; None for text."""
 
     async def turn(self, turn: ForeignTurn) -> TurnTaken:
         """Run the framework until its model makes calls, or has an output."""
 
     async def call(self, name: str, arguments: dict[str, Any], ctx: ForeignContext) -> Any:
-        """Run a tool, and return its result as the model is to read it. May raise NeedsApproval."""
+        """Run a tool, and return the result for the model. May raise NeedsApproval."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,7 +165,7 @@ class ForeignContext(ToolContext):
 
 
 class NeedsApproval(Exception):
-    """The code of a tool wants an approval before it does anything."""
+    """The code of a tool requires an approval before it does anything."""
 
 
 class ForeignAgent(Agent):
@@ -184,7 +184,7 @@ class ForeignAgent(Agent):
         name: str | None = None,
         **options: Any,
     ) -> None:
-        # Loaded in the first turn it would hold the worker's loop for longer than a heartbeat may take.
+        # If the first turn imported it, the worker's event loop would block for longer than a heartbeat.
         importlib.import_module("pydantic_ai")
         self.framework = framework
         foreign = framework.tools()
@@ -332,7 +332,7 @@ class ForeignAgent(Agent):
 
 
 class _Requests:
-    """The requests to models within a turn. Each is a step; what is large goes to the storage."""
+    """The requests to models within a turn. Each is a step; large responses go to the storage."""
 
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
@@ -384,14 +384,14 @@ class Heard:
 
 
 def as_agent(agent: Agent | Framework) -> Agent:
-    """Return the agent of an adapter; an `Agent` as it is. The compiler refuses anything else."""
+    """Wrap an adapter as an agent. Return anything else as it is: the compiler refuses a non-agent."""
     if isinstance(agent, Agent) or not isinstance(agent, Framework):
         return agent
     return ForeignAgent(agent)
 
 
 def by_call(_: dict[str, Any]) -> bool:
-    """Leave it to the framework which calls of a tool need an approval: see `ForeignCall.approve`."""
+    """Let the framework decide which calls of a tool need an approval: see `ForeignCall.approve`."""
     return False
 
 
@@ -401,7 +401,7 @@ def fresh(given: Any) -> Any:
 
 
 def made_by(given: Any, kind: type[_Made], words: str) -> _Made:
-    """Return an agent of a framework: `given`, or what it makes. Raise TypeError if that is none."""
+    """Return `given`, or the agent that it makes. Raises TypeError if that is not of the type `kind`."""
     made = given() if callable(given) and not isinstance(given, kind) else given
     if not isinstance(made, kind):
         raise TypeError(f"{made!r} is not {words}: pass one, or a function that makes one")
@@ -409,7 +409,7 @@ def made_by(given: Any, kind: type[_Made], words: str) -> _Made:
 
 
 def warn_untested(package: str, lowest: str, below: str) -> None:
-    """Warn if the version of a framework is not between those that its adapter is tested with."""
+    """Warn if a framework's installed version is outside the range that its adapter was tested with."""
     installed = importlib.metadata.version(package)
     if not _numbers(lowest) <= _numbers(installed) < _numbers(below):
         warnings.warn(

@@ -1,6 +1,6 @@
 """Running the hooks of an agent at one event.
 
-Hooks run in order, each on the event as the previous ones changed it; what they ask before a call is
+Hooks run in order, each on the event as the previous ones changed it; their questions before a call are
 collected and opened together. Nothing fails open: a hook that raises, makes an invalid change, or loses
 its question denies the call.
 """
@@ -47,7 +47,7 @@ class HooksOutcome(Generic[E]):
 
     `denied` is the reason of a denial, for the model; nothing is asked then. If hooks ask, `asked` holds
     their questions, and they run again with the answers. In both cases `event` is unchanged: the hooks'
-    changes are dropped, also those of the agent's state.
+    changes are dropped, including changes of the agent's state.
     """
 
     event: E
@@ -65,9 +65,9 @@ class HooksOutcome(Generic[E]):
 
 
 def processes(hooks: Sequence[object]) -> list[tuple[str, object]]:
-    """Return the hooks with the process names of their questions: their `name`, or that of their class.
+    """Return each hook with the process name of its questions: its `name`, or the name of its class.
 
-    The second hook of one name gets `.2`, so an open question finds its hook while their order stays.
+    The second hook of a name gets `.2`. An open question finds its hook if the hooks keep their order.
     """
     named: list[tuple[str, object]] = []
     for hook in hooks:
@@ -141,7 +141,7 @@ async def after_hooks(
     memory: AgentState,
     check: Check | None,
 ) -> After:
-    """Run the after-hooks on the result of a call; `check` validates what they put in its place."""
+    """Run the after-hooks on the result of a call; `check` validates a replaced result."""
     status, value = tool_results.to_model_text(result)
     event = AfterToolCall(
         tool=tool,
@@ -166,10 +166,10 @@ async def after_hooks(
 
 
 async def _run_hook(hook: object, own: HookEvent, interrupts: HookInterrupts) -> str | None:
-    """Run one hook. Return the reason if it denies, else None, also if it asks."""
+    """Run one hook. Return the reason if it denies the call; None otherwise, even if it asks."""
     method = getattr(hook, own.method)
     if not inspect.iscoroutinefunction(method):
-        # It could not await an answer.
+        # A plain method could not await an answer.
         return f"its {own.method} is not async"
     fault: str | None = None
     try:
@@ -223,7 +223,7 @@ def _arguments(before: dict[str, Json], arguments: Any, check: Check) -> dict[st
     if canonical(arguments) == canonical(before):
         return before
     try:
-        # A copy: the hook may still hold the original.
+        # The hook may still hold the original and change it.
         checked: dict[str, Json] = check(copy.deepcopy(dict(arguments)))
     except CallError as error:
         message = f"it edited the arguments, and they do not fit any more. {error.text}"
@@ -238,7 +238,7 @@ def _result(before: Json, result: Any, check: Check) -> Json:
 
 
 def _cancel(before: Cancel, own: BeforeToolCall) -> Cancel:
-    """The first cancellation wins: a later hook cannot allow what an earlier one cancelled."""
+    """Return the first cancellation: a later hook cannot allow a call that an earlier hook cancelled."""
     if before is not False:
         return before
     match own.cancel_tool:

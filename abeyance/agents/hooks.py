@@ -69,7 +69,7 @@ class HookInterrupts:
                 except Misread as misread:
                     question = replace(question, misfit=str(misread))
         except Exception as error:
-            # Stored, because the hook may catch it and go on.
+            # The hook may catch the error and go on, so the fault is stored.
             self.fault = self.fault or str(error)
             raise
         self.asked = question
@@ -152,7 +152,7 @@ class BeforeToolCall(HookEvent):
 
         The options are those of `Interrupt`, but `on_timeout` is `halt` or `{"default": answer}`. The
         name is unique in a hook before one call. A hook asks one question at a time, and may ask the
-        next when that is answered.
+        next one after the answer.
         """
         return self.interrupts.interrupt(
             Interrupt(name, response=response, process=self.interrupts.process, **options)
@@ -161,7 +161,7 @@ class BeforeToolCall(HookEvent):
 
 @dataclass(slots=True, kw_only=True)
 class AfterToolCall(HookEvent):
-    """After a tool ran or was cancelled. `args` are the arguments it ran with.
+    """After a tool ran or was cancelled. `args` are the arguments that it ran with.
 
     `result` is the result for the model and may be replaced. `error` marks it as the text of an error,
     and may be changed too.
@@ -212,7 +212,7 @@ def _method_faults(hook: object, label: str) -> Iterator[str]:
     for name in dir(hook):
         if name.startswith("_") or name in METHODS:
             continue
-        # Statically: reading a property may run any code.
+        # `getattr` could run code of a property.
         if not callable(inspect.getattr_static(hook, name, None)):
             continue
         close = get_close_matches(_snake(name), METHODS, n=1, cutoff=0.85)

@@ -94,7 +94,7 @@ def request_failure(model: str, error: Exception) -> ModelFailure | None:
             return _down(model, f"its response cannot be read: {_cut(error)}")
         case library.ConcurrencyLimitExceeded():
             return _down(model, _cut(error))
-        # The library raises the second for media that a provider does not take.
+        # The library raises NotImplementedError for media that a provider does not take.
         case library.UserError() | NotImplementedError():
             return _refused(model, _cut(error))
         case httpx.TransportError() | httpx2.TransportError() | ConnectionError() | TimeoutError():
@@ -106,8 +106,8 @@ def request_failure(model: str, error: Exception) -> ModelFailure | None:
 def foreign_failure(model: str, error: Exception) -> ModelFailure | None:
     """Classify an error of another framework's model; None if it has another cause.
 
-    The clients of the providers agree on `status_code`, which Google calls `code`, and on the name of an
-    exception, from which LangChain derives its own. A missing key is known by what they say.
+    The clients of the providers agree on `status_code` (Google: `code`), and on the class name
+    `APIConnectionError`, from which LangChain derives its own. Their messages reveal a missing key.
     """
     if isinstance(error, AbeyanceError):
         return request_failure(model, error)

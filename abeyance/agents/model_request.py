@@ -218,7 +218,7 @@ def resolve_model(name: str, model: ModelLike) -> Model:
 
 
 def setup_fault(model: ModelLike) -> ModelUnusable | None:
-    """Return why this process cannot use a model (a key or a package is missing); None if it can.
+    """Return the error if this process cannot use a model (a key or a package is missing), else None.
 
     The model is not called.
     """
@@ -242,14 +242,14 @@ def _checked_function(
                 f"the model function {name!r} returned {truncate(str(returned), 200)!r}, a "
                 f"{type(returned).__name__}: return a ModelResponse of pydantic_ai.messages",
             )
-        # Before the library counts the tokens of the parts.
+        # Surrogates must be replaced before the library counts the tokens of the parts.
         return replace(returned, parts=[*map(_without_surrogates, returned.parts)])
 
     return model
 
 
 def _never_empty(function: Callable[..., Any]) -> Callable[..., AsyncIterator[Any]]:
-    """Return a model that streams at least an empty text: the library refuses a stream of nothing."""
+    """Return a model that streams at least an empty text: the library refuses an empty stream."""
 
     async def stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[Any]:
         is_empty = True
@@ -323,7 +323,7 @@ def _definition(tool: ToolSpec, kind: Any = "function") -> ToolDefinition:
 
 
 def can_stream(model: Model) -> bool:
-    """Return whether a model tells what it says while it speaks."""
+    """Return whether a model can stream its response."""
     from pydantic_ai.models import Model
     from pydantic_ai.models.fallback import FallbackModel
     from pydantic_ai.models.function import FunctionModel

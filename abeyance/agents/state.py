@@ -19,7 +19,7 @@ from abeyance.schemas.state_model import merge
 from abeyance.wire import refuse_too_deep
 
 _MAX_BYTES: Final = 50_000
-"""The state is copied with every call."""
+"""The most bytes of the state, which is copied with every call."""
 
 
 class AgentState(MutableMapping[str, Json]):
@@ -83,7 +83,7 @@ class AgentState(MutableMapping[str, Json]):
 
 
 def json_fault(value: Any) -> str | None:
-    """Return why a value is not JSON, or is nested too deep, or None."""
+    """Return the reason why a value is not JSON or is nested too deep, or None."""
     try:
         refuse_too_deep(value)
         return why_not_json(value)
@@ -111,11 +111,11 @@ MEMORY_FIELDS = ("transcript", "agent_state")
 class AgentValues(BaseModel):
     """The state of an agent's graph.
 
-    `input` is what the visit was entered with, until the first turn has read it. `transcript` refers to
-    the conversation so far. `turns` counts the turns of the model, `corrections` the consecutive ones
-    that corrected an output. `usage` is the sum of the reported usage. `agent_state` is the `AgentState`.
-    `known` are results of the last turn's calls that ran nothing, `waiting` the calls that follow one by
-    one, and `heard` the messages that arrived while these ran. `output` is the result.
+    `input` is the input of the visit, until the first turn has read it. `transcript` refers to the
+    conversation so far. `turns` counts the turns of the model, `corrections` the consecutive turns that
+    corrected an output. `usage` is the sum of the reported usage. `agent_state` is the `AgentState`.
+    `known` holds the results that the last turn's calls have so far, `waiting` the calls still to run one
+    by one, and `heard` the messages that arrived meanwhile. `output` is the result.
     """
 
     input: Any = None

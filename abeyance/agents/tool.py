@@ -1,12 +1,12 @@
-"""`Tool` and `ToolContext`: running the function of a tool and encoding its result for the model; and a
-`ToolServer`, as an agent knows it: which protocol it speaks, only its own package knows.
+"""`Tool` and `ToolContext`: running the function of a tool and encoding its result for the model; and
+`ToolServer`, a server of tools as an agent sees it. Only the server's own package knows its protocol.
 
 A call without a result raises a `CallError`, whose text is for the model. Interrupts, `Fatal` and
 cancellation pass through: the model cannot handle them.
 
-A preview says what a call would do, and is shown to who approves it. It is compared with one made right
-before the call. If both differ, or that one fails, what was approved is not what would happen, and the
-approver is asked anew.
+A preview says what a call would do, and the approver sees it. A second preview is made right before the
+call. If it fails or differs from the first, the call would not do what was approved, so the approver is
+asked again.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ OnUnknown: TypeAlias = Literal["ask", "retry", "fail"]
 _MAX_PREVIEW_BYTES: Final = 64_000
 _MAX_PREVIEW_ERROR_CHARS: Final = 1_000
 _PREVIEW_SECONDS: Final = 60.0
-"""The time of a preview whose tool has no timeout."""
+"""The time limit of a preview whose tool has no timeout."""
 _PREVIEW_KEYS: Final = ("summary", "diff", "table", "cost")
 _PASSED_ON: Final = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt)
 
@@ -79,7 +79,7 @@ class Tool:
     Times are in seconds, `max_result` is in bytes. After an exception of `retry_on`, the function is
     retried by the policy `retry`. `preview` describes to an approver what a call would do. `question` is
     the part of the approval question that all calls share, `asks` are further capabilities that the code
-    requests. `remember` is what may be remembered of an approval.
+    requests. `remember` says how far an approval may be remembered.
     """
 
     name: str
@@ -104,7 +104,7 @@ class Tool:
 
     @property
     def capabilities(self) -> tuple[str, ...]:
-        """The capabilities that calls may request; the first that nothing escalates to is the default."""
+        """The capabilities that calls may request; the first one not used to escalate is the default."""
         own = self.question.requested_capability
         declared = self.asks if own is None else (own, *self.asks)
         return tuple(dict.fromkeys([*declared, *self.question.escalates_to]))
@@ -135,7 +135,7 @@ class Tool:
         except (Fatal, ValuesError, CallError, *_PASSED_ON):
             raise
         except BaseException as error:
-            # Any BaseException: otherwise the attempt would count as lost and the call run again.
+            # Catch any BaseException: else the attempt would count as lost, and the call would run again.
             if suspended_by(error) is not None:
                 raise
             raise ToolFailed(described(error)) from error
@@ -158,8 +158,8 @@ class Tool:
 
 
 async def preview_of(tool: Tool, context: ToolContext, arguments: Mapping[str, Json]) -> Json:
-    """Return the preview of a call, or `{error}` if there is none: it raised, took too long, or returned
-    something else.
+    """Return the preview of a call, or `{error}` if the preview's function raised, took too long, or did
+    not return a preview.
     """
     try:
         async with asyncio.timeout(tool.timeout or _PREVIEW_SECONDS):
@@ -176,7 +176,7 @@ async def preview_of(tool: Tool, context: ToolContext, arguments: Mapping[str, J
 
 
 def differs(shown: Json, now: Json) -> bool:
-    """Return whether a preview voids the approval of the one that was shown. One that failed does."""
+    """Return whether the preview `now` voids the approval of `shown`. A failed preview does."""
     return "error" in now or canonical(shown) != canonical(now)
 
 
@@ -210,9 +210,9 @@ def _preview_fault(made: Json) -> str | None:
 class ToolServer(Protocol):
     """A server whose tools are listed before each request to the model, and called as any other tool.
 
-    People and models know it by its `title`; `description` says what the node of its calls does. Calls
+    People and models know the server by its `title`; `description` describes the node of its calls. Calls
     may request `requested_capability`, and are retried by the policy `retry`. `library` is the module
-    without which it cannot be used.
+    that the server requires.
     """
 
     @property
@@ -231,18 +231,18 @@ class ToolServer(Protocol):
     def library(self) -> str: ...
 
     async def available_tools(self) -> Mapping[str, Tool]:
-        """Return its tools of now by name. Raises Blocked while it is unavailable."""
+        """Return the server's current tools by name. Raises Blocked while it is unavailable."""
 
 
 _closings: Final[set[Callable[[], Awaitable[None]]]] = set()
 
 
 def close_with_worker(close: Callable[[], Awaitable[None]]) -> None:
-    """Have `close` awaited at a worker's shutdown, to end the connections of its event loop."""
+    """Let each worker await `close` at its shutdown, to end the connections of its event loop."""
     _closings.add(close)
 
 
 async def close_servers() -> None:
-    """End every connection to a server of tools, of this event loop. A worker calls it at shutdown."""
+    """End this event loop's connections to servers of tools. A worker calls it at shutdown."""
     for close in tuple(_closings):
         await close()

@@ -40,8 +40,8 @@ _logger = logging.getLogger("abeyance.agent")
 async def _with_timeout(tool: Tool, work: Coroutine[Any, Any, Json], late: threading.Event) -> Json:
     """Run a call within its tool's timeout. Raises TimeoutError.
 
-    A thread cannot be stopped: `late` cancels it cooperatively, and nothing waits for it. Otherwise the
-    server would count the attempt as lost and start the call again beside it.
+    A thread cannot be stopped: `late` tells its code to stop, and nothing waits for it. Otherwise
+    Temporal would count the attempt as lost and start the call again beside it.
     """
     if tool.timeout is None or inspect.iscoroutinefunction(tool.function):
         async with asyncio.timeout(tool.timeout):
@@ -62,7 +62,7 @@ async def _with_timeout(tool: Tool, work: Coroutine[Any, Any, Json], late: threa
 
 
 class ToolVisit:
-    """The code of the node of a tool, of a server's tools, or of the calls of sub-agents."""
+    """The code of a node that makes the calls of a tool, of a server's tools, or of sub-agents."""
 
     def __init__(self, agent: Agent, node: str) -> None:
         self._agent = agent
@@ -97,7 +97,7 @@ class _Visit:
         self._gate = VisitGate(call, ctx)
 
     async def enter(self) -> Finished:
-        """Enter the sub-agent that is called, or return the result of its denial."""
+        """Enter the called sub-agent, or return the result of a denied call."""
         call = self._call
         denial = await self._gate.denial()
         is_edited = call.arguments != self._ctx.item["args"]
@@ -174,7 +174,7 @@ class _Visit:
             result = {**await self._run(), **self._call.edit}
         except BaseException as error:
             if suspended_by(error) is not None:
-                # It waits for an answer, and starts anew when that arrives.
+                # The call waits for an answer and then starts anew, so this start does not count.
                 journal.set_marker(STARTED, starts)
             raise
         await self._save_result(result)

@@ -38,7 +38,7 @@ from abeyance.schemas.json_schema import schema_of
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _MAX_RESULT_BYTES: Final = 1_000_000
-"""A result is reported with the outcome of its activity."""
+"""The largest `max_result`: a result is reported with the outcome of its activity."""
 
 
 @overload
@@ -108,9 +108,9 @@ def tool(
 
     `name` and `description` default to the function's name and docstring. With a `schema`, a JSON
     Schema of an object, the function takes the context and one mapping of all arguments. `timeout`
-    bounds one attempt. `retries` counts the attempts after the first: 0, or with `retry_for` without a
-    bound. `retries`, `retry_for`, `backoff` and `retry_on` are as for a node; an approved call has one
-    attempt. `heartbeat` is how long a worker may be silent before another worker retries the call.
+    bounds one attempt. `retries` counts the attempts after the first; the default is 0, or unlimited with
+    `retry_for`. `retries`, `retry_for`, `backoff` and `retry_on` are as for a node; an approved call has
+    one attempt. `heartbeat` is how long a worker may be silent before another worker retries the call.
     `max_result` is in bytes, and also limits a result that an approver gives in place of the call.
 
     `approve=True` requires an approval of each call before it runs; a predicate of the arguments (a
@@ -129,7 +129,7 @@ def tool(
     "table"?: [...], "cost"?: ...}`. The preview is shown with the approval, and made again right before
     the call: if it then differs or fails, or if the arguments were edited, the approver is asked again.
 
-    `remember` lets approvers remember their yes: calls that it covers are not asked about.
+    `remember` lets approvers remember their yes: nobody is asked about the calls that it covers.
 
     `asks` lists further capabilities that the code requests (`ctx.interrupt(...)`), by name or pattern. A
     question without a capability requests `requested_capability`, else the first of `asks`.

@@ -23,17 +23,17 @@ from abeyance.core.json import Json
 from abeyance.core.outcome import Call, Finished, Send
 
 MUST_ASK: Final = "abeyance_approve"
-"""In the details of the part of a call: what its framework says of why it needs an approval, or True."""
+"""A key in the details of a call part: the framework's reason why the call needs an approval, or True."""
 MAX_CALLS: Final = 64
 MAX_BYTES: Final = 500_000
-"""The arguments of a turn are copied together. A call beyond a limit is an error for the model."""
+"""A turn's arguments are copied together. The model gets an error for a call beyond a limit."""
 _SEEN: Final = "seen"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestedCall:
-    """One call of a turn, as the model wrote it. With `approve`, words for the approver or True, it needs
-    an approval, whatever its tool says.
+    """One call of a turn, as the model wrote it. With `approve` (True, or a text for the approver), it
+    needs an approval, whatever its tool says.
     """
 
     tool: str
@@ -81,8 +81,8 @@ class TurnCalls:
     async def dispatch(
         self, calls: Sequence[RequestedCall], results: Mapping[str, dict[str, Json]]
     ) -> Finished:
-        """Dispatch calls: all together, or if sequential, up to the first one that runs. `results` are
-        those of calls that do not run. Raises Blocked while a server of tools is unavailable.
+        """Dispatch calls: all together, or for a sequential agent, up to the first one that runs.
+        `results` are those so far. Raises Blocked while a server of tools is unavailable.
         """
         known, rest = dict(results), list(calls)
         sends: list[Send] = []
@@ -122,11 +122,11 @@ class TurnCalls:
             return denial
         self.memory = call.memory
         is_agent = call.tool.name in self._agent.agents
-        # The answer to an approval is enough to enter an agent or not. All else needs code before that:
-        # hooks, previews and grants decide, and after-hooks are to see the approved arguments.
+        # An approval's answer alone can decide whether an agent is entered. All else needs code first:
+        # hooks, previews and grants decide, and after-hooks must see the approved arguments.
         has_entry = gate and (HOOKED in gate or not asked or self._has_after_hooks)
         node = ENTRY_NODE if is_agent and has_entry else offer.node
-        # An approval, by a question of a hook too, is for one attempt.
+        # An approval is for one attempt, also if a hook asked for it.
         once = bool(gate)
         item = {"tool": call.tool.name, "call_id": call.id, "args": call.arguments, **gate}
         made = Call(tool=call.tool.name, id=call.id, interrupts=asked, once=once)
@@ -138,11 +138,11 @@ class TurnCalls:
         return f"There is no tool {name!r}. There {'are' if is_plural else 'is'} {names}."
 
     async def collect(self, known: Mapping[str, dict[str, Json]]) -> dict[str, dict[str, Json]]:
-        """Return the results of the last turn's calls, by call id, after their hooks. `known` are those
-        of calls that had no visit. Raises Blocked while a server of tools is unavailable.
+        """Return the results of the last turn's calls, by call id, after their hooks. `known` holds the
+        results from before their visits. Raises Blocked while a server of tools is unavailable.
         """
         made = [*tool_results.made(self._ctx.results)]
-        # The visit of a tool has run the hooks, and that of an agent has no code which could.
+        # The visit of a tool has run the hooks; the visit of an agent has no code to run them.
         unseen = [call for call in made if not call.is_seen or call.tool in self._agent.agents]
         seen = await self._after(unseen) if unseen and self._has_after_hooks else {}
         return {**known, **{call.id: call.result for call in made}, **seen}
@@ -152,8 +152,8 @@ class TurnCalls:
         return any(listens(hook, AfterToolCall) for hook in self._agent.hooks)
 
     async def _after(self, calls: Sequence[MadeCall]) -> dict[str, dict[str, Json]]:
-        """Return the results of calls after their hooks, which run once, however often the turn is tried
-        again because its model is unavailable.
+        """Return the results of calls after their hooks. The hooks run once, even if the turn is retried
+        because its model is unavailable.
         """
         journal = self._ctx.runtime.journal
         if (seen := journal.get_marker(_SEEN)) is not None:

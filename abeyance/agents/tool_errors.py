@@ -29,7 +29,7 @@ class ArgumentsError(CallError):
 
 
 class CallDenied(CallError):
-    """A hook, or who was asked, has denied the call. The tool did not run."""
+    """A hook or an approver has denied the call. The tool did not run."""
 
 
 class ToolFailed(CallError):

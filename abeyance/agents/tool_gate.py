@@ -33,17 +33,17 @@ from abeyance.core.json import Json
 from abeyance.core.outcome import CALL_GRANTED, CALL_STARTED, Asked
 
 HOOKED: Final = "hooked"
-"""In the item of a visit: hooks had asked in the turn."""
+"""A key in the item of a visit: hooks asked in the turn."""
 DIGEST: Final = "digest"
-"""In the item of a visit: of the call that needed an approval in the turn."""
+"""A key in the item of a visit: the digest of a call that needed an approval in the turn."""
 _MUST_ASK: Final = "approve"
-"""In the item of a visit: the call needs an approval, whatever its tool says. Words for the approver, or
-True."""
+"""A key in the item of a visit: the call needs an approval, whatever its tool says. Its value is a text
+for the approver, or True."""
 
 STARTED: Final = CALL_STARTED.removeprefix("/")
-"""The marker in the journal of how often the code of a call with a gate began."""
+"""The marker in the journal that counts the starts of a gated call's code."""
 GRANTED: Final = CALL_GRANTED.removeprefix("/")
-"""The marker in the journal of the grant under which a call runs unasked."""
+"""The marker in the journal with the grant under which a call runs unasked."""
 _SHOWN: Final = "shown"
 _PREVIEWED: Final = "previewed"
 _CONFIRMED: Final = "confirmed"
@@ -56,7 +56,7 @@ class ToolCall:
     """A call of a tool.
 
     `arguments` and `memory`, the agent's state, change as hooks and the approver change them. `edit` is
-    what the result of the call says of an approver's edit.
+    the note about an approver's edit in the result of the call.
     """
 
     agent: Agent
@@ -72,7 +72,7 @@ class ToolCall:
         return call_digest(self.tool.name, self.arguments)
 
     async def before(self, answers: Mapping[str, Json] = _NO_ANSWERS) -> tuple[Asked, ...]:
-        """Run the before-hooks with the answers so far. Return what they ask. Raises CallDenied."""
+        """Run the before-hooks with the answers so far. Return their questions. Raises CallDenied."""
         event = BeforeToolCall(
             tool=self.tool.name, args=self.arguments, call_id=self.id, agent_state=self.memory
         )
@@ -113,9 +113,9 @@ async def ask_in_turn(
     """Return the questions before a call, and the state of the gate for the call's visit: nothing if the
     call may run at once.
 
-    The visit itself takes the use of a grant, and asks if it finds none any more. No grant covers a call
-    with `must_ask`: a framework has its reasons for this very call. Raises CallError if the call must not
-    run.
+    The visit takes one use of a grant, and asks if it no longer finds one. No grant covers a call with
+    `must_ask`, because the framework has a reason for this very call. Raises CallError if the call must
+    not run.
     """
     gate: dict[str, Json] = {} if must_ask is False else {_MUST_ASK: must_ask}
     if asked := await call.before():
@@ -144,7 +144,7 @@ class VisitGate:
         return DIGEST not in self._ctx.item and HOOKED not in self._ctx.item
 
     async def denial(self) -> dict[str, Json] | None:
-        """Return the result of a call that must not run, None if it may.
+        """Return the result of a call that must not run; None if it may run.
 
         Raises Suspended while answers are missing.
         """
@@ -188,7 +188,7 @@ class VisitGate:
             return await self._call.before(self._ctx.targets)
         finally:
             if changes := self._call.memory.changes():
-                # Changes of the hooks are kept even if the call ends before its code does.
+                # Changes of the hooks are kept even if the call ends before its code has finished.
                 self._journal.partial_patch = {"agent_state": changes}
 
     @property
@@ -204,7 +204,7 @@ class VisitGate:
         return await _find_grant(self._call, self._ctx, takes=True)
 
     async def _take_approval(self) -> tuple[Asked, ...]:
-        """Take the approved arguments. Return a question if the approved preview does not hold any more.
+        """Take the approved arguments. Return a new question if the approved preview no longer holds.
 
         Raises CallDenied.
         """
@@ -225,13 +225,13 @@ class VisitGate:
         preview = await self._preview()
         if is_edited or differs(before["preview"], preview):
             return (self._question(preview, before),)
-        # The call may ask itself, and have changed what a preview shows when it goes on.
+        # If the tool's code asks and goes on, its own changes must not void the approved preview.
         self._journal.set_marker(_CONFIRMED, 1)
         return ()
 
     def _question(self, preview: Json, before: Mapping[str, Json] | None = None) -> Asked:
-        """Return the question of the approval, with the preview if the tool has any. If the approver is
-        asked anew, `before` is what they saw. Raises ArgumentsError if the call is too large to show.
+        """Return the question of the approval, with the preview if the tool has one. If the approver is
+        asked again, `before` is what they saw. Raises ArgumentsError if the call is too large to show.
         """
         call = self._call
         asked = approval_question(call.tool, call.arguments, _words(self._ctx.item))

@@ -53,7 +53,7 @@ def error(text: str, *, is_denied: bool = False) -> dict[str, Json]:
 
 
 def of_error(why: CallError) -> dict[str, Json]:
-    """Return the result of a call that ended, or never began, by an error."""
+    """Return the result of a call that an error ended or prevented."""
     return error(why.text, is_denied=isinstance(why, CallDenied))
 
 
@@ -83,8 +83,8 @@ def marks(result: Mapping[str, Json]) -> dict[str, Json]:
 
 
 def withheld(tool: str, result: Mapping[str, Json], reason: str) -> dict[str, Json]:
-    """Return the error in place of a result. It says whether the call was made: a model that reads of a
-    denial makes it again.
+    """Return the error that replaces a result. It says whether the call was made, because a model that
+    reads of a denial makes the call again.
     """
     if result.get("decision") == "respond":
         return error(
@@ -108,14 +108,14 @@ def blobs_of(ctx: Context) -> Blobs:
 
 
 async def store(ctx: Context, result: Mapping[str, Json]) -> dict[str, Json]:
-    """Return a result as it travels: itself, or a reference to the stored one."""
+    """Store a large result, and return a reference to it; return a small one as it is."""
     if size(result) <= _MAX_INLINE_BYTES:
         return dict(result)
     return {_BLOB: await blobs_of(ctx).put(ctx.run_id, json.dumps(result).encode())}
 
 
 async def load(blobs: Blobs, result: Mapping[str, Json]) -> dict[str, Json]:
-    """Return the result behind a reference."""
+    """Load a stored result from its reference; return any other result as it is."""
     if _BLOB not in result:
         return dict(result)
     stored: dict[str, Json] = json.loads(await blobs.get(result[_BLOB]))
@@ -124,8 +124,8 @@ async def load(blobs: Blobs, result: Mapping[str, Json]) -> dict[str, Json]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MadeCall:
-    """A call of a fan-out, with its result. `is_seen`: the visit of the call has run its after-hooks;
-    it has not if the run itself has ended the call.
+    """A call of a fan-out, with its result. `is_seen` says whether the visit of the call has run the
+    after-hooks; it has not if the run itself ended the call.
     """
 
     id: str

@@ -34,7 +34,7 @@ from abeyance.schemas.answer_types import refuse_unsteady
 from abeyance.schemas.json_schema import faults_of, schema_of
 
 _MAX_BYTES: Final = 500_000
-"""The arguments are copied several times with their call."""
+"""The most bytes of the arguments, which are copied several times with their call."""
 _MAX_FAULTS: Final = 20
 _MAX_VALUE_CHARS: Final = 100
 _MAX_SCHEMA_CHARS: Final = 300
@@ -44,7 +44,7 @@ _VERBATIM: Final = frozenset({"default", "const", "enum", "examples"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TypedArguments:
-    """Arguments declared by a function's signature, whose types decide, and write them in their form.
+    """Arguments declared by a function's signature. Its types validate them, and write them as JSON.
 
     `schema` is their JSON Schema, an object. `adapter` validates a dataclass with a field for each of the
     `parameters`; `context` is the parameter that gets the context, or None.
@@ -56,9 +56,9 @@ class TypedArguments:
     context: str | None
 
     rewrites = True
-    """Whether `read` can return other arguments than it was given."""
+    """Whether `read` can return arguments that differ from those that it was given."""
     is_judged_elsewhere = False
-    """Whether arguments may be valid that the schema does not allow."""
+    """Whether arguments that the schema does not allow can be valid."""
 
     def read(self, tool: str, arguments: str | Mapping[str, Json]) -> dict[str, Json]:
         """Validate the arguments of a call, and return them as JSON. Raises ArgumentsError."""
@@ -95,7 +95,7 @@ Judge: TypeAlias = Callable[[dict[str, Json]], object]
 
 
 def judged_when_called(_: dict[str, Json]) -> None:
-    """Let all arguments through: their owner judges them where the tool runs."""
+    """Accept all arguments: the tool's framework or server judges them when the tool runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +103,7 @@ class SchemaArguments:
     """Arguments declared by a JSON Schema: the function takes the context and one mapping.
 
     With `judge`, the schema only describes the arguments: the tool belongs to a framework or a server,
-    whose own validation decides. `judge` raises ValueError or TypeError with the words of the owner.
+    whose own validation decides. `judge` raises ValueError or TypeError with its message.
     """
 
     schema: Json
@@ -142,7 +142,7 @@ class SchemaArguments:
     def bound(
         self, function: Callable[..., Any], tool: str, arguments: Mapping[str, Json], context: Any
     ) -> partial[Any]:
-        """Bind the context and the typed arguments to the function. Raises ArgumentsError."""
+        """Bind the context and the mapping of arguments to the function. Raises ArgumentsError."""
         return partial(function, context, self.read(tool, arguments))
 
 
@@ -220,7 +220,7 @@ _CONFIG: Final = ConfigDict(
 def arguments_of(function: Callable[..., Any], faults: list[str]) -> TypedArguments | None:
     """Read the arguments from a signature. On errors, add them to `faults` and return None.
 
-    By hand, because pydantic-ai's `function_schema` is slow to import, stops at the first error, cannot
+    pydantic-ai's `function_schema` is not used: it is slow to import, stops at the first error, cannot
     write arguments as JSON, and offers the fields of a lone model as the arguments themselves.
     """
     try:
@@ -322,7 +322,7 @@ def _resolve_type(annotation: Any, function: Callable[..., Any]) -> Any:
 
 def _is_context(annotation: Any) -> bool:
     if isinstance(annotation, str):
-        # Imported for the type checker only, so it cannot be resolved.
+        # A type that is imported for the type checker only cannot be resolved.
         return annotation.rpartition(".")[2] in _CONTEXT_TYPES
     return isinstance(annotation, type) and issubclass(annotation, Context)
 
@@ -340,7 +340,7 @@ def _sent_name(name: str, field: _Field) -> str:
     """Return the name under which a model sends a parameter. Raises _InvalidParameter if it cannot."""
     try:
         declared = _dataclass_of({name: field})
-        # Before the schema, which warns about an invalid default.
+        # The default comes first, because making the schema warns about an invalid one.
         if (fault := _default_fault(TypeAdapter(declared))) is None:
             schema = schema_of(declared)
     except (

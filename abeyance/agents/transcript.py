@@ -1,12 +1,12 @@
-"""The conversation of an agent: a chain of immutable links outside the history, referred to by its last.
+"""The conversation of an agent: a chain of immutable links outside the history, named by its last link.
 
     link = {"format": 1, "previous": <reference>}     one line of JSON
            <message>                                  and one line for each message
 
-Appending writes one link and changes none, so a reference always means the same conversation: an older
-one stays readable at no cost. A turn is written together with the turns of the last link, while they take
-`MAX_BYTES` at most. So one turn writes at most that beside itself, however long the conversation is, and
-reads one link; and a conversation is read from few of them.
+Appending writes one link and changes none, so a reference always means the same conversation, and an
+older reference stays readable at no cost. If a turn and the turns of the last link take at most
+`MAX_BYTES`, the new link repeats those turns. So a turn reads one link and writes at most that beside
+itself, however long the conversation is; and few links hold a whole conversation.
 
 The process caches recent links as bytes, so a worker that continues a conversation fetches nothing. They
 are parsed at each read, because callers may change the messages.
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage
 
 MAX_BYTES: Final = 32_000
-"""A link of several turns is no larger."""
+"""The largest size of a link of several turns."""
 _FORMAT: Final = 1
 _CACHE_BYTES: Final = 64_000_000
 

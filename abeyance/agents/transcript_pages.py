@@ -17,7 +17,7 @@ from abeyance.storage.blobs import Blobs
 from abeyance.util import checked_text
 
 MAX_ITEMS: Final = 1_000
-"""Most items of a page."""
+"""The most items of a page."""
 _MOST_BYTES: Final = 1_000_000
 _MOST_LISTED: Final = 100
 _SHOWN: Final = 300
@@ -64,7 +64,7 @@ async def page(
 
 
 def choose_address(run_id: str, heads: Mapping[str, str], address: str | None) -> str:
-    """Return the address of the agent whose transcript `address` means.
+    """Return the address of the agent whose transcript `address` selects; None selects the only one.
 
     Raises the refusals `unknown_node`, and `invalid_body` if several match.
     """
@@ -97,7 +97,7 @@ def choose_address(run_id: str, heads: Mapping[str, str], address: str | None) -
 
 
 def _is_of(address: str, agent: str) -> bool:
-    """Return whether an address is that of an agent, or of a visit of the agent itself."""
+    """Return whether an address belongs to an agent, or to a visit of the agent itself."""
     if address == agent:
         return True
     if not address.startswith(f"{agent};"):
@@ -135,7 +135,7 @@ async def read_items(blobs: Blobs, head: str) -> list[TranscriptItem]:
 
 
 def _bounded(items: Sequence[TranscriptItem]) -> list[TranscriptItem]:
-    """The first items, as many as a page may have in bytes, and at least one."""
+    """Return the first items, up to the limit of a page in bytes, and at least one."""
     bounded: list[TranscriptItem] = []
     spent = 0
     for item in items:

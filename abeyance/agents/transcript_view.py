@@ -128,7 +128,7 @@ def _request_items(part: ModelRequestPart, turn: int) -> Iterator[TranscriptItem
         case ToolReturnPart():
             yield _tool_item(part, turn)
         case _:
-            # Internal parts of the model library.
+            # The model library's internal parts are left out.
             return
 
 

@@ -42,12 +42,12 @@ if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
 
 Prompt: TypeAlias = Callable[[Mapping[str, Any]], Awaitable[Input]]
-"""Makes the first prompt from what a visit of the agent was entered with."""
+"""Makes the first prompt from the input of a visit of the agent."""
 
 _CONTINUE: Final = "Go on."
 _RESPONSE: Final = "response"
 _MAX_KEPT_BYTES: Final = 200_000
-"""A larger response is not kept in the journal while the storage is away."""
+"""A larger response is not kept in the journal while the storage is unavailable."""
 
 
 class Turn:
@@ -237,7 +237,7 @@ def _requested(call: ToolCallPart) -> RequestedCall:
 
 
 def _asks_for_turns(agent: Agent, ctx: Context) -> bool:
-    """Return whether the run itself asks for more turns. One with an older graph has no budget."""
+    """Return whether the run asks a person for more turns. A run with an older graph has no budget."""
     return agent.budget is not None and agent.budget.limits.turns is not None and ctx.input.metered
 
 
@@ -257,11 +257,11 @@ def _sum(before: Mapping[str, int], response: ModelResponse) -> dict[str, int]:
 
 
 def price_of(response: ModelResponse) -> float | None:
-    """Return the price of a response in US dollars, by the list that the model library brings; None if it
+    """Return the price of a response in US dollars, by the model library's price list; None if the list
     does not have the model.
     """
     name = response.model_name or ""
-    # Frameworks name their models in ways of their own, such as `openai:gpt-5` and `models/gemini-2.5`.
+    # Frameworks name models in their own ways, such as `openai:gpt-5` and `models/gemini-2.5`.
     for spelling in dict.fromkeys([name, name.rpartition("/")[2].rpartition(":")[2]]):
         try:
             return float(replace(response, model_name=spelling or "?").cost().total_price)
