@@ -56,7 +56,7 @@ FieldType: TypeAlias = str | Mapping[str, Json]
 
 
 def state_model(graph: str, fields: Mapping[str, FieldType]) -> type[BaseModel]:
-    """Return the model of a graph's state, named after it. A field that is absent is null."""
+    """Return the model of a graph's state, named after the graph. An absent field is null."""
     definitions: dict[str, Any] = {}
     for name, what in fields.items():
         is_fixed = what == "from_start"
@@ -66,7 +66,7 @@ def state_model(graph: str, fields: Mapping[str, FieldType]) -> type[BaseModel]:
 
 
 def field_fault(name: str, what: FieldType) -> str | None:
-    """Return why a field is invalid, or None."""
+    """Return the reason why a field is invalid, or None."""
     if hasattr(BaseModel, name):
         return "has a name that pydantic reserves: use another"
     if isinstance(what, str):
@@ -161,7 +161,7 @@ class _Declaration:
             self._graph.edge(source, target)
 
     def node(self, form: NodeForm, place: Place) -> None:
-        """Declare a node; only its name, so that edges to it stay valid, if it could not be parsed."""
+        """Declare a node. If it could not be parsed, its name alone keeps the edges to it valid."""
         name = form.id
         match form:
             case _ if self._faults.is_lost(place):
@@ -307,11 +307,11 @@ class _Declaration:
                     if (fault := field_fault(name, type_)) is not None:
                         is_valid = False
                         self._faults.note(("state", name), f"the field {name!r} {fault}")
-                # An open state, so that nodes which use a faulty field are not reported too.
+                # The state is open then, so that nodes which use a faulty field are not reported too.
                 return state_model(graph, fields) if is_valid else None
 
     def _imported(self, reference: str, place: Place) -> Any:
-        """Import a reference; None and a fault if it names nothing."""
+        """Import a reference. If that fails, record a fault and return None."""
         try:
             return import_string(reference)
         except ImportStringError as error:
@@ -340,4 +340,4 @@ class _Declaration:
 
 
 def _nothing() -> None:
-    """Stand for missing code: a graph with such a node is never returned."""
+    """Take the place of missing code: a graph with such a node is never returned."""

@@ -98,13 +98,13 @@ def _without_keys(data: Json, places: Iterable[Place], faults: Faults) -> None:
     for place in map(faults.existing, places):
         keys = [number for number, step in enumerate(place) if isinstance(step, str)]
         if not keys or (keys[-1] == 0 and place[0] in _ITEMS and len(place) > 1):
-            # An item of a list.
+            # `_without_items` leaves out an item of a list.
             continue
         *around, key = place[: keys[-1] + 1]
         faults.left_out((*around, key))
         here = data
         for step in around:
-            # It may have been left out with what is around it.
+            # A part around the key may have been left out already.
             is_there = isinstance(here, list) or step in here
             here = here[step] if is_there else {}
         if around == ["state"]:

@@ -20,7 +20,7 @@ from abeyance.duration import OptionalSeconds, Seconds
 from abeyance.schemas.forms import REFERENCE, Form, Names, Reference, Written, by_sort
 
 INTERRUPT: Final = "interrupt"
-"""The kind of a node that asks, and of the action of a rule that does."""
+"""The kind of a node that asks a person, and of a rule's action that asks."""
 
 GRAPH: Final = "graph"
 """The kind of a node that is another graph."""
@@ -88,7 +88,7 @@ class QuestionForm(TermsForm, ShownForm):
 
     def options(self) -> dict[str, Any]:
         """Return the keys that are set, as arguments of `Graph.interrupt`."""
-        # It warns of unions whose tag what was read no longer has.
+        # Pydantic would warn about unions, because parsed values no longer have their tags.
         return self.model_dump(exclude={"kind"}, exclude_unset=True, warnings=False)
 
 

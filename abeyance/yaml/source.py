@@ -4,9 +4,9 @@ Scalars are those of YAML 1.2, so `no`, `12:30` and dates are strings. A tag tha
 a fault, like a duplicate key, a key that is not a string, and extreme nesting or anchor expansion.
 
 Faults come from the text, from the form (an unknown key, a list in place of a name) and from the graph. A
-fault of the graph gets the line of its subject; one that may only follow from another is left out.
+fault of the graph gets the line of its subject; a fault that may only follow from another is left out.
 
-PyYAML's nodes have the lines. With ruamel.yaml, which reads YAML 1.2, only the patterns would go.
+PyYAML's nodes have the lines. With ruamel.yaml, which reads YAML 1.2, only the scalar patterns could go.
 """
 
 from __future__ import annotations
@@ -246,13 +246,13 @@ _ASPECTS: Final[Mapping[str, str]] = {
     "looks at": "when",
     "has on_timeout": "on_timeout",
 }
-"""The beginning of a fault's problem, and the key that it is about."""
+"""The keys that faults are about, by the words with which a fault's problem begins."""
 
 
 _FOLLOWS: Final = re.compile(
     r"is unreachable from START|^nothing starts|^there are no nodes|has `else`, but no other condition"
 )
-"""Faults that may only follow from what was left out anywhere."""
+"""Faults that may only follow from a part that was left out anywhere."""
 _FOLLOWS_HERE: Final = re.compile(
     r"has no prompt|but no timeout|the question has none|needs calendar=|is not a yes or no|"
     r"is for nobody|gets no value for"
@@ -290,7 +290,7 @@ class Faults:
         self._incomplete.add(place[:2])
 
     def lost(self, place: Place, *, named: bool) -> None:
-        """Record that an item is left out of the form; of a `named` one the name is known."""
+        """Record that an item is left out of the form. `named` says whether its name is known."""
         self._incomplete.add(place)
         self._lost.add(place)
         self._has_lost_a_node = self._has_lost_a_node or (place[0] == "nodes" and not named)
@@ -300,7 +300,7 @@ class Faults:
         return place in self._lost
 
     def subject(self, label: str, place: Place) -> None:
-        """Record the place of a subject, as the graph names it in its faults."""
+        """Record the place of the subject that the graph's faults call `label`."""
         self._subjects.setdefault(label, place)
 
     def repeated(self, label: str, place: Place) -> None:
@@ -316,7 +316,7 @@ class Faults:
                     self._subjects.setdefault(f"{label} {aspect}", (*place, key))
 
     def of_graph(self, texts: Sequence[str]) -> None:
-        """Record the faults of the graph, except those that may follow from what was left out."""
+        """Record the faults of the graph, except those that may follow from a part that was left out."""
         for text in texts:
             label = max(filter(text.startswith, self._subjects), key=len, default="")
             place = self._subjects.get(label, ())
