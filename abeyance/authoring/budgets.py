@@ -43,7 +43,7 @@ class Budget:
         timeout: How long the question waits; None forever.
         on_timeout: `halt` ends the run, `stop` fails the agent, and `{"default": answer}` answers. A
             default that no longer raises the budget stops the agent.
-        terms: Those of `TermsOptions`, such as `assignees`, `priority`, `remind` and `escalate`.
+        terms: Options of `TermsOptions`, such as `assignees`, `priority`, `remind` and `escalate`.
     """
 
     def __init__(

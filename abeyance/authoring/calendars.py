@@ -1,7 +1,7 @@
 """The working time by which `2bd` and `3bh` are counted.
 
 A calendar is resolved to working days, hours and holidays when the graph is built. The holidays become
-part of the graph: every replay computes the same moments, whatever a later version of the library
+part of the graph, so every replay computes the same moments, whatever a later version of the library
 `holidays` says.
 """
 
@@ -42,9 +42,9 @@ class Calendar:
 
 
 def calendar_of(value: str | Calendar) -> core.Calendar:
-    """Return the calendar that an author wrote, or that of a country and its subdivision such as `DE-BY`.
+    """Resolve an author's calendar, or a country and its subdivision such as `DE-BY`.
 
-    Raise ValueError.
+    Raise ValueError if it is invalid.
     """
     if isinstance(value, Calendar):
         return _resolved(value)

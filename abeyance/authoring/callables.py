@@ -181,7 +181,7 @@ async def _in_thread(function: partial[Any]) -> Any:
         except asyncio.CancelledError as error:
             stop = error
     if stop is not None and running.exception() is not None:
-        # It stopped by raising. A function that returns has finished, and its result counts.
+        # The function stopped by raising. If it returned, it has finished, and its result counts.
         raise stop from running.exception()
     return running.result()
 

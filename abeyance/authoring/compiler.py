@@ -75,10 +75,10 @@ def _breakpoints(
 def _with_subgraphs(
     graph: Graph, nodes: Mapping[str, Node], errors: DeclarationErrors
 ) -> dict[str, Node]:
-    """Return the nodes with their nested graphs built, and collect the faults of these."""
+    """Return the nodes with their nested graphs built, and collect the faults of the nested graphs."""
     compiled = dict(nodes)
     for name, inner in graph.subgraphs.items():
-        # Not in the graph: it is retired, and only its faults count.
+        # A nested graph without a node is retired: only its faults count.
         node = compiled.get(name)
         label = f"the {'retired' if node is None else 'nested'} graph {name!r}"
         if not isinstance(node, SubgraphNode | None):
@@ -93,7 +93,7 @@ def _with_subgraphs(
                 errors.note(f"{label}: {fault}")
             if node is None:
                 continue
-            # Its fields are enough to check input and output.
+            # The fields of the nested graph are enough to check input and output.
             placeholder = replace(
                 node.graph, fields=inner.states.field_specs(), open_values=inner.states.is_open
             )

@@ -72,7 +72,7 @@ class RunChannel(Protocol):
     """A running visit's connection to its run."""
 
     async def take(self, number: int) -> Message | None:
-        """Return the visit's n-th message, counted from 0; None if there is none yet."""
+        """Return the visit's message `number`, counted from 0; None if there is none yet."""
 
     async def wait_if_paused(self, timeout: float | None) -> bool:
         """Wait until the run is not paused. Return True, or False if the run is cancelled.
@@ -105,7 +105,7 @@ def _must_be_awaited(
 
 
 class FindGrant(Protocol):
-    """Finds what lets a call run unasked."""
+    """Finds the grant that lets a call run unasked."""
 
     async def __call__(self, call: Wanted, *, takes: bool) -> Grant | None:
         """Return the grant that covers a call, None without one. `takes` counts a use of it, once for
@@ -114,7 +114,7 @@ class FindGrant(Protocol):
 
 
 async def nothing_is_granted(call: Wanted, *, takes: bool) -> Grant | None:  # noqa: ARG001
-    """Find nothing, where no approvals are remembered."""
+    """Find no grant: the default, where no approvals are remembered."""
     return None
 
 
@@ -188,7 +188,7 @@ class Context:
 
         This visit's own answers take precedence. A tool call sees only the answers to its own code.
         """
-        # Answers to a tool call's hooks or approval have a "/" in their key: its code did not ask.
+        # Answers to a tool call's hooks or approval have a "/" in their key: the tool's code did not ask.
         is_call = self.input.call is not None
         own = [(key, value) for key, value in self.targets.items() if not (is_call and "/" in key)]
         return {**self.input.answers, **{key.rpartition("/")[2]: value for key, value in own}}
@@ -196,14 +196,14 @@ class Context:
     def answered_by(self, name: str) -> dict[str, str | None] | None:
         """Return who last answered the question `name`, as `{"by": ..., "on_behalf_of": ...}`.
 
-        The question is that of the same fan-out item, else of this graph, else of the graphs around it.
-        None if nobody has answered it. If the deadline gave the answer, `by` is `timeout`.
+        The question of the same fan-out item counts, else that of this graph, else of the graphs around
+        it. None if nobody has answered it. If the deadline gave the answer, `by` is `timeout`.
         """
         found = self.input.answerers.get(name)
         return None if found is None else {"by": found.by, "on_behalf_of": found.on_behalf_of}
 
     def votes(self, name: str) -> list[dict[str, Any]]:
-        """Return the votes on the question `name`, found as by `answered_by`, in order: each as
+        """Return the votes on the question `name`, which is found as in `answered_by`, in order: each as
         `{"by", "on_behalf_of", "at", "answer", "note"}`. Empty if the question has no votes.
         """
         found = self.input.answerers.get(name)
@@ -240,7 +240,7 @@ class Context:
 
     @property
     def results(self) -> Any:
-        """After a join behind a fan-out: its items in order, each `{item, status}`."""
+        """The items of a fan-out in order, each `{item, status}`, after the join behind it."""
         return self.input.results
 
     @property
@@ -280,7 +280,7 @@ class Context:
 
     @property
     def idempotency_key(self) -> str:
-        """32 hex digits, the same in every attempt and re-entry of this visit, also after a migration has
+        """32 hex digits, the same in every attempt and re-entry of this visit, even after a migration has
         renamed its node, and different for every other visit. Pass it to services that deduplicate
         requests.
         """
@@ -447,8 +447,8 @@ class Context:
     async def wait_if_paused(self, timeout: Duration | None = None) -> bool:
         """Wait while the run is paused. Return True once it is running, False if it is being cancelled.
 
-        `timeout` None is the service's `default_timeout`. Raise StillPaused, a TimeoutError, when it
-        has passed.
+        `timeout` None is the service's `default_timeout`. Raise StillPaused, a TimeoutError, after that
+        time.
         """
         self.runtime.journal.require_durable("wait while the run is paused")
         return await self.runtime.channel.wait_if_paused(
@@ -456,9 +456,9 @@ class Context:
         )
 
     def link(self, name: str, *, process: str | None = None) -> str:
-        """Return the address in the inbox of the question that this visit asks under `name`.
+        """Return the URL in the inbox of the question that this visit asks under `name`.
 
-        The address is the same before the question is asked, while it is open and after its answer. Its
+        The URL is the same before the question is asked, while it is open and after its answer. Its
         host is the `links.base` of the notifications file, else `ABEYANCE_PUBLIC_URL` or
         `ABEYANCE_URL`.
         """
@@ -471,7 +471,7 @@ class Context:
     def emit(self, event: str, data: Json = None) -> None:
         """Publish the event `user.<event>` when the visit ends or asks. The prefix may be left out.
 
-        Code that has asked begins anew when it is answered, and emits again: inside a `step` only once.
+        Code that asks runs again after the answer, and emits again: inside a `step`, it emits only once.
         """
         self.runtime.journal.emit(event, data)
 

@@ -62,14 +62,14 @@ _NO_STATE: Final = StateModel(None)
 class DeclarationErrors:
     """Converts arguments, and collects their faults. `label` names the argument in a fault.
 
-    `states` is the state of the graph; an open one stands for none.
+    `states` is the state of the graph. If the graph has none, `states` is open.
     """
 
     def __init__(self, states: StateModel = _NO_STATE) -> None:
         self.faults: list[str] = []
         self.types: dict[str, Any] = {}
-        """The types of answers, by the names of the declared questions; the name of a rule for what it
-        supplies.
+        """The types of answers, by the names of the declared questions. If a rule supplies the question,
+        the value is the rule's name.
         """
         self.states = states
 
@@ -146,7 +146,7 @@ class DeclarationErrors:
             )
 
     def json(self, value: Json, label: str) -> Json:
-        """Return a copy of a JSON value, which later changes to the author's own cannot reach."""
+        """Return a copy of a JSON value, so that later changes to the author's value do not affect it."""
         try:
             fault = why_not_json(value)
             wire.refuse_too_deep(value)
@@ -196,7 +196,7 @@ class DeclarationErrors:
         return value
 
     def plain_capability(self, value: str | None, label: str) -> str | None:
-        """Return the name of a capability that no field fills, or None."""
+        """Return the name of a capability without a `{field}`, or None."""
         if isinstance(value, str) and "{" in value:
             self.note(
                 f"{label} requests the capability {value!r}: only a declared interrupt can fill in a "
@@ -210,7 +210,7 @@ class DeclarationErrors:
     ) -> str | None:
         """Return the capability of a declared question, which may contain `{field}`, or None.
 
-        Beside it the `terms` may name people by fields, which the start of a run sets.
+        `from_input` also has an effect if `terms` name people by fields, which the start of a run sets.
         """
         template = self.capability(value, label)
         if template is None:
@@ -318,7 +318,7 @@ class DeclarationErrors:
         response_schema: Json,
         answer_to: str | None,
     ) -> Json:
-        """Return a default answer as its type writes it, and check it."""
+        """Check a default answer, and return it as its type writes it."""
         misfits = () if response_schema is None else json_schema.faults_of(response_schema, answer)
         faults = [f"{fault.pointer or '(the answer)'}: {fault.message}" for fault in misfits]
         if not faults:
@@ -349,7 +349,7 @@ def _as_json(answer: object) -> Json:
     try:
         return to_json(answer)
     except (ValueError, RecursionError):
-        # Reported as what it is.
+        # The check that follows reports why the value is not JSON.
         return answer
 
 
@@ -369,7 +369,7 @@ def type_faults(spec: GraphSpec) -> Iterator[str]:
 
 
 _MAX_QUESTION_BYTES: Final = 100_000
-"""A question stays in the run's state while it is open."""
+"""The most bytes of a question, which stays in the run's state while it is open."""
 _SUPPLIED: Final = {
     "reason": "reason",
     "payload": "payload",
@@ -468,7 +468,7 @@ def with_rule_question(
     question = InterruptSpec(name=own.name, rewrites=rewrites, **merged)
     answer_to = ask.answer_to if node.answer_to is None else node.answer_to
     if isinstance(question.on_timeout, Default) and not conflicts:
-        # Checked again: the schema may come from the other of the two.
+        # The default answer may come from the node and the schema from the rule, or the reverse.
         default_answer = {"default": question.on_timeout.answer}
         errors.on_timeout(
             default_answer, label, response_schema=question.response_schema, answer_to=answer_to

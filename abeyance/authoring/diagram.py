@@ -47,7 +47,7 @@ _LONGEST: Final = 80
 """The longest label, in characters."""
 
 _SPECIAL: Final = re.compile(r"[^\w .,:()=?!'+-]|^(?=[^\w])[^ ]|(?<=\d)[.)](?= )")
-"""Characters that mean something to Mermaid, HTML or Markdown."""
+"""Characters with a meaning in Mermaid, HTML or Markdown."""
 
 _LAMBDA: Final = re.compile(r"route(_\d+)?")
 """The name that a graph gives a route whose function has none."""
@@ -128,7 +128,7 @@ class _Chart:
 
     def _rules(self) -> Iterator[str]:
         for number, rule in enumerate(self._spec.rules):
-            # Facts lead nowhere by themselves.
+            # Actions that change facts lead to no node.
             actions = [one for one in rule.actions if not isinstance(one, Assert | Retract)]
             if not actions:
                 continue

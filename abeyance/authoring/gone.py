@@ -12,7 +12,7 @@ GONE: Final[Mapping[str, str]] = {
 
 
 def faults_of_gone(label: str, options: Iterable[str]) -> Iterator[str]:
-    """Yield a fault for each option that is gone. Raise TypeError for one that has never been."""
+    """Yield a fault for each option that is gone. Raise TypeError for an option that never existed."""
     for name in options:
         if name not in GONE:
             raise TypeError(f"{label} has no option {name!r}")

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 NodeFunction = TypeVar("NodeFunction", bound=Callable[..., Any])
 _RETRIES: Final = 3
-"""The retries of a node that says neither how many nor for how long."""
+"""The retries of a node that sets neither `retries` nor `retry_for`."""
 
 
 class Graph:
@@ -155,10 +155,10 @@ class Graph:
         A coroutine function runs on the event loop, a plain one in a thread.
 
         `name` defaults to the function's name. `timeout` limits one attempt. `retries` is the number of
-        attempts after the first: 3, or with `retry_for` without a bound. `retry_for` is how long
-        after the beginning of the first attempt others may begin. If both are given, the limit that is
-        reached first counts. `backoff` are the pauses. An exception that does not match `retry_on`
-        fails the visit at once; a timeout counts as a TimeoutError.
+        attempts after the first; the default is 3, or unlimited with `retry_for`. `retry_for` is the time
+        after the beginning of the first attempt in which others may begin. If both are given, the limit
+        that is reached first counts. `backoff` sets the pauses between attempts. An exception that does
+        not match `retry_on` fails the visit at once; a timeout counts as a TimeoutError.
         `heartbeat` is how long a worker may be silent before another worker gets the visit, which
         counts as an attempt. `local=True` is for idempotent work of less than a minute: it is faster,
         but it cannot be cancelled, and cannot ask or record steps. `on_error` is `fail`,
@@ -288,7 +288,7 @@ class Graph:
     ) -> None:
         """Declare a node that is an agent: a model that calls tools until it has an output.
 
-        An agent of another framework is given by its adapter; see `abeyance.adapters`.
+        For an agent of another framework, pass its adapter; see `abeyance.adapters`.
         `input` supplies the first prompt, a string or a list of message parts: the name of a field, or a
         function of the state, or of the state and the fan-out item. The result is written to the field
         `output`. Its interrupts are listed with those of the run. `on_error` is as for a node.
@@ -386,8 +386,8 @@ class Graph:
         may name it. Its timeout, retries and targets are those of the pinned graph.
 
         The code is a function, a Graph, or an Agent with its `input` as for `agent()`. `routes` are the
-        route functions of the node, by name. For a node that has no code of its own (an interrupt), or
-        that is still in the graph and lost only a route, the code is None.
+        route functions of the node, by name. Pass None as the code for a node without code of its own (an
+        interrupt), or for a node that is still in the graph and lost only a route.
         """
         self._spec = None
         self.lines.declare(f"the retired {what} {name!r}" for what in ("node", "graph"))

@@ -62,7 +62,7 @@ class GuardedCoroutine(Coroutine[Any, Any, T_co]):
         self._coroutine().close()
 
     def _coroutine(self) -> Coroutine[Any, Any, T_co]:
-        # Created when it is awaited: the visit may end at another question before that.
+        # Created only when it is awaited, because the visit may end at another question before that.
         if self._begun is None:
             self._begun = self._begin()
         return self._begun
@@ -213,7 +213,7 @@ def lowered(interrupt: Interrupt) -> Asked:
 class Misread(Exception):
     """An accepted answer cannot be read as its type any more; the text says why.
 
-    The type has become stricter since: by a deploy, or because time has passed.
+    The type has become stricter since the answer was accepted: by a deploy, or because time has passed.
     """
 
 
@@ -239,7 +239,7 @@ def _time_faults(interrupt: Interrupt, label: str) -> Iterator[str]:
 
 
 def suspended_by(error: BaseException) -> Interrupted | None:
-    """Return the outcome of an exception that asks, or None if it does not."""
+    """Return the outcome of an exception that asks questions; None for any other exception."""
     match error:
         case Suspended(asked=asked, state=state, composite=composite):
             return Interrupted(interrupts=asked, user_state=state, composite=composite)

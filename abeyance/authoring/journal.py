@@ -29,7 +29,7 @@ Write: TypeAlias = Callable[[Mapping[str, Json]], Awaitable[None]]
 """Persists the finished steps for later attempts."""
 
 _MAX_STEP_BYTES: Final = 1_000_000
-"""In bytes, all steps of a visit together: they travel in one payload."""
+"""The most bytes of all steps of a visit together, which travel in one payload."""
 _MOST_EVENTS: Final = 1_000
 _MOST_EVENT_BYTES: Final = 200_000
 _LONGEST_NAME: Final = 100
@@ -86,7 +86,7 @@ class Journal:
             try:
                 await self._write(steps)
             finally:
-                # Even if the visit is stopped meanwhile: the step is done, and the outcome must say so.
+                # The step is done, and the outcome must say so even if the visit is stopped meanwhile.
                 self.steps = steps
 
     async def persist_marker(self, name: str, value: Json) -> None:
@@ -114,7 +114,7 @@ class Journal:
     def guarded(
         self, fault: str, begin: Callable[[], Coroutine[Any, Any, T]]
     ) -> GuardedCoroutine[T]:
-        """Return the coroutine of `begin`, which the code must await; `fault` says so if it does not."""
+        """Return the coroutine of `begin`. The code must await it, or it fails with the text `fault`."""
 
         def awaited() -> Coroutine[Any, Any, T]:
             self._unawaited.remove(coroutine)

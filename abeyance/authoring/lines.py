@@ -1,6 +1,6 @@
-"""The lines of an author's code that declare a graph, which its faults name.
+"""The lines of an author's code that declare a graph. The graph's faults name them.
 
-A document of YAML has lines of its own: what it declares has none here.
+Declarations from YAML have no lines here: the document has lines of its own.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PLACED: Final = re.compile(r" \((?P<file>[^()]+), line (?P<line>\d+)\)\Z")
 
 
 def here() -> Line | None:
-    """Return the line of the author's code that calls us."""
+    """Return the line of the author's code that led to this call; None if YAML led to it."""
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 `inspect.stack` reads the source of every frame
     while frame is not None:
         module = f"{frame.f_globals.get('__name__')}."
@@ -44,7 +44,7 @@ def here() -> Line | None:
 
 
 def placed(fault: str, line: Line | None) -> str:
-    """Return a fault with its line, unless it has one, as that of a nested graph has."""
+    """Return a fault with its line added, unless it has one, as a fault of a nested graph has."""
     if line is None or _PLACED.search(fault):
         return fault
     file, number = line
@@ -62,7 +62,7 @@ def raised_at(error: BaseException) -> str:
 
 
 def _is_authors(file: str) -> bool:
-    # The methods of dataclasses are in the file <string>; what is installed may be an author's.
+    # Methods of dataclasses have the file <string>. An installed package may be an author's.
     is_pythons = file.startswith(_PYTHON) and "site-packages" not in file
     return not (file.startswith((*_DECLARING, "<")) or is_pythons)
 
@@ -81,11 +81,11 @@ class Lines:
         self._by_subject: dict[str, Line | None] = {}
 
     def declare(self, subjects: Iterable[str]) -> None:
-        """Note that the author declares the subjects now; of several declarations the last counts."""
+        """Record the author's current line for the subjects; the last of several declarations counts."""
         self._by_subject.update(dict.fromkeys(subjects, here()))
 
     def placed(self, faults: Iterable[str]) -> list[str]:
-        """Return faults, each once, with the line of its subject, else with that of the graph."""
+        """Return the faults without duplicates, each with the line of its subject, else of the graph."""
         # A nested graph and the outer one may report the same fault.
         found: dict[str, str] = {}
         for fault in faults:

@@ -17,7 +17,7 @@ NodeCodeT = TypeVar("NodeCodeT")
 
 
 class RetiredNode(Protocol):
-    """Takes the code of a retired node, and returns it: `Graph.retired`."""
+    """The decorator of `Graph.retired`: it takes the code of a retired node, and returns it."""
 
     def __call__(
         self,

@@ -56,7 +56,7 @@ def retry_policy(
 ) -> RetryPolicy:
     """Return the policy, and `note` the faults of its options, whose names begin with `prefix`.
 
-    `default` are the retries if neither `retries` nor `retry_for` is given.
+    `default` is the number of retries if neither `retries` nor `retry_for` is given.
     """
     start = f"{label}, {prefix}"
     faults: list[str] = []
@@ -87,7 +87,7 @@ def retry_policy(
 def exceptions(
     note: Callable[[str], None], label: str, value: object, prefix: str = ""
 ) -> tuple[type[BaseException], ...]:
-    """Return the classes of `retry_on`, and `note` what is none."""
+    """Return the classes of `retry_on`, and `note` everything that is not an exception class."""
     given = tuple(value) if isinstance(value, Sequence) and not isinstance(value, str) else (value,)
     classes = tuple(
         each for each in given if isinstance(each, type) and issubclass(each, BaseException)

@@ -18,7 +18,7 @@ from abeyance.core.spec import Rule
 from abeyance.errors import AbeyanceError, SettingsError
 
 AT_NODE: Final = re.compile(r"\(\s*node-id\s*\(\s*id\s+(?P<node>[\w.+\-]+)\s*\)\s*\)")
-"""The text that holds after the visits of one node only. It needs no router."""
+"""The condition that holds after visits of one node only. It needs no router."""
 _OURS: Final = "clips"
 
 
@@ -34,7 +34,7 @@ class Router(Protocol):
     """Reads conditions that are a text, and the facts that their rules change."""
 
     def node_of(self, text: str) -> str | None:
-        """Return the one node after which a condition can hold; None if it does not say, or is faulty."""
+        """Return the one node after which a condition can hold; None if it names none, or is faulty."""
 
     def fact(self, name: str, slots: Mapping[str, Json]) -> str:
         """Return the text of a fact. Null values are left out."""
@@ -42,12 +42,12 @@ class Router(Protocol):
     def faults_of(
         self, rules: Sequence[Rule], path_fault: Callable[[str], str | None]
     ) -> list[str]:
-        """Return every fault in the texts of a graph's rules. `path_fault` returns why no value has a
-        path, as the end of a sentence, or None.
+        """Return every fault in the texts of a graph's rules. `path_fault` returns None, or the end of a
+        sentence that says why no value has the path.
         """
 
     def require(self, rule: str) -> None:
-        """Raise RouterMissing, which names a rule that needs what is missing."""
+        """Raise RouterMissing, which names the rule, if the router's library is not installed."""
 
     def evaluate(
         self, rules: Sequence[Rule], *, node: str, values: Mapping[str, Json]

@@ -70,15 +70,15 @@ class Escalation:
 
 
 class TermsOptions(TypedDict, total=False):
-    """For whom a question is, how urgent it is, and what its answer takes. All are optional.
+    """Options for the people, the urgency and the approval of a question. All are optional.
 
-    `assignees`: subjects, and groups as `group:finance`, whom it is for; with `assignees_only=True`
+    `assignees`: the subjects and groups (`group:finance`) that it is for; with `assignees_only=True`,
     nobody else may answer. `priority` and `risk` (0 to 100) sort and filter lists. `remind`: moments
-    after opening (`"1d"`) or before the deadline (`"-2h"`). `escalate`: who may answer too, from when
-    on. `calendar` defines `2bd` and `3bh` (business days and hours) in all times of the question: a
+    after opening (`"1d"`) or before the deadline (`"-2h"`). `escalate`: who else may answer, and from
+    when on. `calendar` defines `2bd` and `3bh` (business days and hours) in all times of the question: a
     `Calendar`, or a country and its subdivision such as `"DE-BY"`. `quorum`: how many people have to
-    approve. `hold`: how long a yes can be taken back before what it allows begins. `not_by`: who may
-    not answer: `"@starter"`, and the names of questions whose last answerer may not answer this one.
+    approve. `hold`: how long a yes can be taken back before it takes effect. `not_by`: who may not
+    answer: `"@starter"`, or the last answerer of another question, by that question's name.
     """
 
     assignees: str | Sequence[str]
@@ -94,7 +94,7 @@ class TermsOptions(TypedDict, total=False):
 
 
 class TermsForm(Form):
-    """The options of `TermsOptions`, as they may be written."""
+    """The options of `TermsOptions`, in every form that an author may write."""
 
     assignees: People | None = Field(
         None, description="for whom it is: subjects, groups as group:finance, and {field}"
@@ -147,7 +147,7 @@ def terms_of(
 ) -> Terms | None:
     """Return the terms that an author's options declare, None without any; faults are collected.
 
-    `fills`: the question is declared, so fields of the state may name its people, as `{requester}`.
+    `fills` is for a declared question: fields of the state may name its people, such as `{requester}`.
     """
     for name in sorted(options.keys() - TERMS):
         near = get_close_matches(name, _BESIDE, n=1)
@@ -162,7 +162,7 @@ def terms_of(
     form, wrong = _read(given, label, errors)
     terms = _lowered(form, label, errors, fills=fills)
     if "calendar" in wrong:
-        # Times that need a calendar are no faults of their own then.
+        # Without a placeholder, each time that needs a calendar would be another fault.
         terms = replace(terms, calendar=core.Calendar(name=""))
     for fault in () if wrong else _nobody(terms):
         errors.note(f"{label}, {fault}")
@@ -265,7 +265,7 @@ def _shown(length: core.Span) -> str:
 
 
 def approval_fault(question: InterruptSpec) -> str | None:
-    """Return why nobody can approve a question that takes votes or holds a yes, None if they can."""
+    """Return the reason why a question with a quorum or a hold cannot be approved; None if it can."""
     terms = question.terms
     options = [] if terms is None else [name for name in _OF_APPROVALS if getattr(terms, name)]
     if not options or _can_be_approved(question.response_schema):
@@ -306,7 +306,7 @@ def decisions_of(
 def people(
     value: object, label: str, errors: DeclarationErrors, *, fills: bool = False
 ) -> tuple[str, ...]:
-    """Return subjects and groups; a single string is one of them. `fills`: fields may name some."""
+    """Return subjects and groups; a single string is one of them. With `fills`, fields may name some."""
     names = errors.texts(value, label)
     for name in names:
         if core.is_template(name):
@@ -320,7 +320,7 @@ def people(
 
 
 def _note_template(name: str, label: str, errors: DeclarationErrors, *, fills: bool) -> None:
-    """Collect the fault of a name with a brace. Whether there is such a field is checked later."""
+    """Collect the fault of a name with a brace. Validation checks later that there is such a field."""
     if not fills:
         errors.note(
             f"{label}: {name!r} has a brace, and fields of the state name people only in assignees=, "
@@ -339,7 +339,7 @@ def _not_by(
     names: Sequence[str], label: str, errors: DeclarationErrors, *, fills: bool
 ) -> tuple[str, ...]:
     names = errors.texts(names, f"{label}, not_by=")
-    # A rule that is misspelt would bar nobody.
+    # A misspelt rule would bar nobody, so it is a fault.
     for name in names:
         if core.is_template(name):
             _note_template(name, f"{label}, not_by=", errors, fills=fills)
@@ -358,7 +358,7 @@ def _calendar(
         return None if value is None else calendar_of(value)
     except ValueError as error:
         errors.note(f"{label}, calendar=: {error}")
-        # Times that need a calendar are no faults of their own then.
+        # Without a placeholder, each time that needs a calendar would be another fault.
         return core.Calendar(name="")
 
 

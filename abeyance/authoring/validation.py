@@ -179,7 +179,7 @@ def _condition_faults(spec: GraphSpec, edge: Edge, label: str) -> Iterator[str]:
 
 
 def value_faults(spec: GraphSpec, states: StateModel) -> Iterator[str]:
-    """Yield every condition that no values can meet, and every `{field}` that they do not have."""
+    """Yield a fault for every condition that no values can meet, and for every unknown `{field}`."""
     values = WrittenValues(states)
     for edge in spec.edges:
         if isinstance(edge.condition, When):
@@ -338,13 +338,13 @@ def _question_faults(
 
 
 def _named(terms: Terms) -> dict[str, tuple[str, ...]]:
-    """Return the names by which a question is for people, or not, by the options that have them."""
+    """Return the names of people in the terms of a question, by the options that have them."""
     quorum = () if terms.quorum is None else terms.quorum.of
     return {"assignees=": terms.assignees, "not_by=": terms.not_by, "quorum, of=": quorum}
 
 
 def _people_faults(spec: GraphSpec, label: str, terms: Terms) -> Iterator[str]:
-    """Yield the `{field}`s that are to name people and cannot: code or a person could change whom."""
+    """Yield the faults of `{field}`s that name people: neither code nor people may change the fields."""
     for option, names in _named(terms).items():
         for name in filter(is_template, names):
             found = [*paths(name)]
