@@ -1,8 +1,8 @@
 """The visit of a tool call: the gate, the tool itself, its result, and the after-hooks.
 
 An approval is for one attempt. The journal records the start of an approved tool, and then its result. An
-attempt that finds a start without a result follows a lost worker: it asks an operator about the outcome,
-unless the tool declares another `on_unknown`.
+attempt that finds a start without a result follows a lost worker or a stopped run: it asks an operator
+about the outcome, unless the tool declares another `on_unknown`.
 """
 
 from __future__ import annotations
