@@ -140,7 +140,7 @@ __all__ = [
     "union",
 ]
 
-# Loaded at their first use: the command line, and who only writes graphs, should not pay for all of them.
+# Loaded at first use: the command line, and programs that only write graphs, should not load them all.
 _NAMES = {
     "agents.agent": "Agent",
     "agents.approvals": "Remember",
@@ -179,7 +179,7 @@ _NAMES = {
     ),
     "yaml.loader": "load",
 }
-"""The public names by the module that has them."""
+"""The public names by their module."""
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 

@@ -1,4 +1,4 @@
-"""Loading the graphs that a process serves, from `package.module:attribute` or a YAML file."""
+"""Load the graphs that a process serves, from `package.module:attribute` or a YAML file."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _read(app: str) -> tuple[Mapping[str, Graph], list[GraphError]]:
 
 @contextmanager
 def _authors_errors(app: str) -> Iterator[None]:
-    """Turn what a module raises on import into a SettingsError with the place."""
+    """Turn an error that the author's module raises on import into a SettingsError with its place."""
     try:
         yield
     except (GraphError, SettingsError):
@@ -95,7 +95,7 @@ def _authors_errors(app: str) -> Iterator[None]:
 def _in_words(error: BaseException) -> str:
     if not isinstance(error, ValidationError):
         return f"{type(error).__name__}: {' '.join(str(error).split())}"
-    # Its own text has several lines for each option, and an address of pydantic's documentation.
+    # pydantic's own text has several lines for each option, and an address of its documentation.
     entries = error.errors(include_url=False, include_context=False)
     return "; ".join(in_words(entry, f"{error.title}, {_argument(entry)}") for entry in entries)
 

@@ -1,7 +1,7 @@
 """`abeyance worker --check`: whether this process could serve, and whether open runs could go on.
 
-An open run is read from Temporal alone: its history is replayed on the workflow of this process, which
-yields the state of the run without a worker, and shows as well whether the history still replays.
+An open run is read from Temporal alone. Replaying its history on the workflow of this process yields the
+state of the run without a worker, and shows whether the history can still be replayed.
 """
 
 from __future__ import annotations
@@ -67,11 +67,11 @@ class ProcessReport:
 
 
 async def check_process(settings: Settings, graphs: Mapping[str, Graph]) -> ProcessReport:
-    """Check what a worker with these settings needs, without a connection to Temporal.
+    """Check the needs of a worker with these settings, without a connection to Temporal.
 
-    Raise SettingsError for what a graph or a setting needs and this process lacks. A model that cannot
-    be used, because its key is missing, is a warning: other graphs can be served. So is a storage that
-    cannot be reached.
+    Raise SettingsError if this process lacks something that a graph or a setting needs. A model that
+    cannot be used, because its key is missing, is only a warning: other graphs can be served. A storage
+    that cannot be reached is a warning, too.
     """
     agents = [*agents_of(graphs.values())]
     for agent in agents:
@@ -80,7 +80,7 @@ async def check_process(settings: Settings, graphs: Mapping[str, Graph]) -> Proc
             _check_extra(agent, server.library)
     check_reach(settings)
     if agents:
-        # Raises where agents have no place for their transcripts.
+        # Raises if agents have no place for their transcripts.
         blobs_of(settings)
     notifications = load_notifications(settings)
     exporters = tracing.check()
@@ -120,7 +120,7 @@ async def check_process(settings: Settings, graphs: Mapping[str, Graph]) -> Proc
 
 
 def agents_of(graphs: Collection[Graph]) -> Iterator[Agent]:
-    """Yield the agents of graphs, and those that they call."""
+    """Yield the agents of graphs, and the agents that they call."""
     for graph in graphs:
         if graph.compiled_from is not None:
             yield graph.compiled_from
@@ -128,7 +128,7 @@ def agents_of(graphs: Collection[Graph]) -> Iterator[Agent]:
 
 
 def _specs(specs: Iterable[GraphSpec]) -> Iterator[GraphSpec]:
-    """Yield graphs, and those nested in them."""
+    """Yield graphs, and the graphs nested in them."""
     for spec in specs:
         yield spec
         yield from _specs(
@@ -163,7 +163,7 @@ def _check_extra(agent: Agent, module: str) -> None:
 
 
 def _fault_of(model: model_request.ModelLike) -> str | None:
-    """Return why a model cannot be used. Raises SettingsError if that is for a package."""
+    """Return the reason why a model cannot be used. Raises SettingsError if a package is missing."""
     fault = model_request.setup_fault(model)
     if fault is not None and isinstance(fault.__cause__, ImportError):
         raise SettingsError(str(fault)) from fault
@@ -172,9 +172,9 @@ def _fault_of(model: model_request.ModelLike) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunsReport:
-    """How many runs are open, how many of them were replayed, and which would block, by the reason.
+    """The numbers of open and of replayed runs, and the ids of the runs that would block, by the reason.
 
-    `faults` are what keeps runs waiting whatever this code is, such as missing search attributes.
+    `faults` keep runs waiting whatever this code is, such as missing search attributes.
     """
 
     open: int

@@ -46,7 +46,7 @@ def seconds(value: object) -> float:
 
 
 def positive_seconds(value: object) -> float:
-    """Return a duration above zero in seconds. Raise ValueError if it is none."""
+    """Return a duration above zero in seconds. Raise ValueError if it is not one."""
     length = seconds(value)
     if length <= 0:
         raise ValueError(f"{value!r} is not greater than 0")

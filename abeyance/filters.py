@@ -58,8 +58,8 @@ class InboxFilter:
     It selects interrupts with one of `ids`, one of `capabilities` (one that ends in `*` selects all with
     that prefix), a deadline before `before`, an `assignee` (a subject, or `group:finance`), a `priority`,
     a risk of `min_risk` or more, in which every word of `q` occurs, and of runs that `reads` lets the
-    caller see. Empty and None select all. `mine` selects those for a principal or their groups, and those
-    that the principal has claimed.
+    caller see. Empty and None select all. `mine` selects interrupts that are assigned to a principal or
+    their groups, or that the principal has claimed.
     """
 
     status: Literal["open", "held"] = "open"
@@ -113,11 +113,11 @@ class EventFilter:
 class ApprovalsFilter:
     """A filter of the report of approvals.
 
-    It selects what was settled at `since` or later and before `until`, with one of `outcomes`, of one of
-    `capabilities` (one that ends in `*` selects all with that prefix), of a `graph`, which `person` has
-    answered or voted on, alone or for somebody else, or which was answered for them, and of runs that
-    `reads` lets the caller see. Empty and None select all, but `until` defaults to now, and `since` to 30
-    days before.
+    It selects questions settled at `since` or later and before `until`, with one of `outcomes`, of one of
+    `capabilities` (one that ends in `*` selects all with that prefix), of a `graph`, of runs that `reads`
+    lets the caller see, and that `person` has answered or voted on, for themselves or for somebody else,
+    or that somebody else answered for `person`. Empty and None select all, but `until` defaults to now,
+    and `since` to 30 days before.
     """
 
     since: datetime | None = None

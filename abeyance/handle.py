@@ -5,8 +5,8 @@
             await run.respond(interrupt.id, {"approved": True})
 
 `abeyance.Client.run` returns one over Temporal, `abeyance.http.HttpClient.run` one over HTTP, and a run
-of `abeyance.testing` is one. All three raise a `Refusal` for what the run refuses, and `Unavailable` if
-it cannot be reached.
+of `abeyance.testing` is one. All three raise a `Refusal` if the run refuses a call, and `Unavailable` if
+the run cannot be reached.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from abeyance.views import (
 class Started:
     """A started run; `created` is False if the same start had created it before.
 
-    `view` is what the start has waited for. Without a `wait` it is the view of a new run as it begins, by
-    the caller's clock, and None if `created` is False.
+    `view` is the view at the end of the start's `wait`. Without a `wait` it is the view of a new run as
+    it begins, by the caller's clock, and None if `created` is False.
     """
 
     run_id: str
@@ -145,10 +145,10 @@ class RunHandle(ABC):
         """Answer interrupts: several by their ids, all or nothing; one by its id; or the only open one.
 
         The same answer to an interrupt named by its id, or with the same `key`, returns the first
-        receipt, even after the run has ended. `digests` are those of the interrupts as the approver saw
-        them. `on_behalf_of` names the person for whom the principal
-        answers by a delegation; without it, a principal who may answer does so in their own right. Raises
-        the refusals of the respond table.
+        receipt, even after the run has ended. `digests` are the digests of the interrupts as the approver
+        saw them. `on_behalf_of` names the person for whom the principal answers by a delegation; without
+        it, a principal who may answer does so in their own right. Raises the refusals of the respond
+        table.
         """
         about = answers_as_json(answers, response) | without_none(
             note=note,
@@ -231,7 +231,7 @@ class RunHandle(ABC):
     async def clear_messages(
         self, *, principal: Principal | None = None, key: str | None = None
     ) -> int:
-        """Discard the unread messages, which are reported, and return how many there were."""
+        """Discard the unread messages, report them as undelivered, and return their number."""
 
     async def edit_values(
         self,
@@ -247,7 +247,7 @@ class RunHandle(ABC):
         `invalid_input`, `not_stopped`, `stale`, `capability_required`, `unknown_run` and `not_running`.
         """
         if key is not None and version is None:
-            # The same call again would be an edit of the version that it has made.
+            # A repeat of the call would edit the version that the first call has made.
             raise invalid([{"pointer": "/version", "message": "is missing beside a key"}])
         fields = checked_mapping(patch, "/patch")
         read = (await self.view()).version if version is None else version
@@ -401,10 +401,10 @@ class RunHandle(ABC):
         principal: Principal | None = None,
         key: str | None = None,
     ) -> Rewind:
-        """Rewind the run, open or ended, to when the question `to` was open, or to its `start`.
+        """Rewind the run, open or ended, to a time when the question `to` was open, or to its `start`.
 
-        What has happened since is discarded, in every branch. The result lists it, and the code that has
-        run since, which may run again: `ctx.idempotency_key` is the same then. `patch` sets fields of the
+        All later events are discarded, in every branch. The result lists these events, and the code that
+        has run since, which may run again with the same `ctx.idempotency_key`. `patch` sets fields of the
         values after that. With `dry_run` nothing changes. Raises `unknown_interrupt`, `gone`,
         `not_running` for a run that is ending, `not_stopped` and `invalid_input` for a patch,
         `conversation_busy`, `capability_required` and `unknown_run`.
@@ -429,10 +429,10 @@ class RunHandle(ABC):
         principal: Principal | None,
         key: str | None,
     ) -> Any:
-        """Send a command, and return what it is answered.
+        """Send a command, and return its answer.
 
-        `about` are its fields as their caller gave them, less the principal and the key, and not
-        validated yet.
+        `about` has the command's fields as the caller gave them, without the principal and the key, and
+        not validated yet.
         """
 
 
@@ -489,7 +489,7 @@ class ConversationsHandle(ABC):
         principal: Principal | None,
         key: str | None,
     ) -> list[str]:
-        """Send a command to each active run, and return the ids of those that it reached."""
+        """Send a command to each active run, and return the ids of the runs that it reached."""
 
 
 def _changes(patch: Mapping[str, Any] | None, renames: Mapping[str, str] | None) -> dict[str, Any]:

@@ -30,7 +30,7 @@ _KEY_BYTES: Final = 32
 _SALT_BYTES: Final = 16
 _NONCE_BYTES: Final = 12
 _OWNER_BYTES: Final = 2
-"""Bytes of the length of the run id."""
+"""The bytes that hold the length of the run id."""
 _ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 _FORM: Final = "id:key[,id:key...], where a key is 32 bytes in base64"
 _SIGNING_FORM: Final = "32 bytes in base64, as `openssl rand -base64 32` prints for a private key"
@@ -156,7 +156,7 @@ class VerifyingKey:
         return cls(_decoded_key("the public key", text, _SIGNING_FORM))
 
     def verifies(self, signature: str, data: bytes) -> bool:
-        """Return whether a signature (base64) is that of these bytes."""
+        """Return whether a signature (base64) belongs to these bytes."""
         from cryptography.exceptions import InvalidSignature
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 

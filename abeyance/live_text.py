@@ -1,8 +1,8 @@
 """The text of a model's turn while the model speaks: the part that a worker sends, and the part that a
 watcher lacks.
 
-A worker sends the tail of the text with each heartbeat, in parts. Whoever watches reads the tail now and
-then, and passes on what is new. A reader keeps the text up to `offset`, and puts the new text there.
+A worker sends the tail of the text with each heartbeat, in parts. A watcher reads the tail now and then,
+and passes the new part on. A reader keeps the text up to `offset`, and puts the new part there.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveText:
-    """Text of the turn `turn`. `offset` is where it begins in all that was said, in characters."""
+    """Text of the turn `turn`. `offset` is its position in the whole text of the turn, in characters."""
 
     turn: int
     text: str
@@ -33,7 +33,7 @@ def tail(turn: int, said: str, limit: int) -> LiveText:
 
 
 def parts(whole: LiveText, size: int) -> list[LiveText]:
-    """Return a text in parts of at most `size` characters; none of an empty one."""
+    """Return a text in parts of at most `size` characters; no parts for an empty text."""
     return [
         replace(whole, text=whole.text[at : at + size], offset=whole.offset + at)
         for at in range(0, len(whole.text), size)

@@ -1,6 +1,6 @@
 """Names in Temporal: workflow and activity types, search attributes, memo keys, types of errors.
 
-They are what a later version must read as an earlier one wrote it, so they are all here.
+A later version must read these names as an earlier version wrote them, so they are all here.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ NOTIFICATION_WORKFLOW = "Notification"
 START_ORDER = "start"
 """The name in the stamp of a start; the stamp of a signal has the signal's name."""
 MOST_IN_A_TASK = 1_000
-"""How many signals of a kind a run takes in one workflow task: more than clients leave pending there, and
-so few that the task is done in time. Temporal holds 10,000 for a run.
+"""The most signals of a kind that a run takes in one workflow task: more than clients leave pending, and
+few enough for the task to end in time. Temporal holds 10,000 for a run.
 """
 ANNOUNCE_ACTIVITY = "announce"
 RECEIVERS_ACTIVITY = "find-receivers"
@@ -30,7 +30,7 @@ GRAPH = "AbeyanceGraph"
 SEARCH_ATTRIBUTES = (STATUS, GRAPH)
 """The search attributes that have to be registered, as keywords."""
 REPORTED_PROBLEMS = "TemporalReportedProblems"
-"""Temporal's own: it stands while a workflow's task fails, from the fifth time on."""
+"""Temporal's own search attribute: set while a workflow task fails again, from the fifth failure on."""
 
 MEMO_START = "start"
 MEMO_UNREAD = "unread"
@@ -38,11 +38,11 @@ MEMO_UNRECORDED = "unrecorded"
 MEMO_QUEUE = "task_queue"
 MEMO_MOMENT = "moment"
 MEMO_UNDELIVERED = "undelivered"
-"""Keys of a run's memo. After those come those of a notification's: what it is about, and whom it did not
-reach."""
+"""Keys of the memo of a run. The last two are keys of the memo of a notification: its moment, and the
+receivers that it did not reach."""
 
 DEFLATED = "json/deflate"
-"""The encoding of JSON that is handed over in fewer bytes, because it is too large as it is."""
+"""The encoding of deflated JSON, for JSON that is too large as plain text."""
 
 REPLAYED = "replayed"
 """The type of the error with which a validator returns the receipt of a repeated call: a rejected update
@@ -61,7 +61,7 @@ STILL_ACTIVE = "still_active"
 """The type of the error with which a run rejects `evict`."""
 
 SEEDS = "abeyance_seeds"
-"""The function by which a run reads what seeds Temporal has given it by resets."""
+"""The function with which a run reads the random seeds that Temporal gave it at resets."""
 
 BLOCKED_LINE = "the visit is blocked"
 """Part of the line that a worker logs for each reason, and that `abeyance dev` repeats."""

@@ -43,14 +43,14 @@ _REST_POLL_SECONDS: Final = 0.25
 FOR_MIGRATION: Final = "until it is migrated"
 """The reason of a pause that lets a run come to rest for a migration."""
 _FOREVER: Final = 1e10
-"""In seconds: some centuries. No clock can add every number that Python has."""
+"""In seconds: some centuries. Adding a much larger number to a time would overflow."""
 
 
 class CommandedRun(RunHandle):
     """A run that takes validated commands, over Temporal or in memory.
 
-    `caller` is who calls without a `principal`. Methods that take a command are for callers that have one
-    already, as the API has.
+    `caller` is the principal of calls without one. Methods that take a command are for callers that have
+    a command already, such as the API.
     """
 
     caller: ClassVar[Principal]
@@ -70,7 +70,7 @@ class CommandedRun(RunHandle):
 
     @abstractmethod
     async def edit(self, order: commands.Edit) -> None:
-        """Edit values, a deadline or whose a question is, or take an answer back, by a command."""
+        """Edit values, a deadline, a claim or assignees, or take an answer back, by a command."""
 
     @abstractmethod
     async def checked_patch(self, patch: Mapping[str, Any]) -> Mapping[str, Json]:
@@ -88,7 +88,7 @@ class CommandedRun(RunHandle):
             return await self.migrate_by(order)
         if order.dry_run:
             tried = await self.migrate_by(order)
-            # With the pause, code that is under way is none.
+            # The pause would let the code under way end, so that code is not an obstacle.
             left = [each for each in tried.obstacles if each.what != CODE_UNDER_WAY]
             return tried.model_copy(update={"obstacles": left})
         try:
@@ -105,7 +105,7 @@ class CommandedRun(RunHandle):
         if any(each.what != CODE_UNDER_WAY for each in tried.obstacles):
             raise cannot_migrate(tried.obstacles)
         if tried.before == tried.after and not order.patch:
-            # The run is at today's graph.
+            # The run is already at today's graph.
             return tried.model_copy(update={"dry_run": False, "obstacles": []})
         await self.control(_pause_or_resume(commands.Pause, order.principal))
         loop = asyncio.get_running_loop()
@@ -163,7 +163,7 @@ class CommandedRun(RunHandle):
         self, text: str = "", **fields: Unpack[MessageFields]
     ) -> MessageReceipt:
         message = self._message(text, fields)
-        # So that a repeat pauses once.
+        # With the message's id as its key, a repeated call pauses only once.
         pause = commands.Pause(actor=message.sender, key=message.message_id)
         return await self.pause_and_send_message(message, pause)
 
@@ -242,7 +242,7 @@ def message_of(text: str, fields: MessageFields) -> commands.MessageBody:
 def awaited(until: Collection[str], timeout: float) -> tuple[frozenset[str], float]:
     """Return the arguments of a `wait`, checked. Raises the Refusal `invalid_body`."""
     is_number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
-    # A number that no float can hold is compared as well; NaN is not less than any.
+    # The comparison also accepts an int that no float can hold, and refuses NaN.
     if not (is_number and timeout <= math.inf):
         raise invalid(
             [{"pointer": "/timeout", "message": f"{timeout!r} is not a number of seconds"}]

@@ -32,7 +32,7 @@ _MAX_OPEN: Final = 50
 _MAX_AGENTS: Final = 50
 """The most agents in a view, because most readers want other parts of it."""
 LARGEST_IN_MEMO: Final = 1_500
-"""In bytes, of one list or name: Temporal's lists carry the memo of each run."""
+"""The most bytes of one list or name: Temporal's lists carry the memo of each run."""
 _REPEATED: Final = (
     "This is asked again because what it shows was changed. Code that the earlier answer led to has "
     "already begun; it may have had effects, and after a new answer it begins once more."
@@ -46,15 +46,15 @@ _TERMS: Final = [entry.name for entry in fields(Terms) if entry.name in _IN_VIEW
 
 
 def run_view(state: RunState, start: wire.StartRun) -> views.RunView:
-    """The whole view of a run."""
+    """Return the whole view of a run."""
     shown = open_interrupts(state)
     return bare_view(state, start).model_copy(update={"interrupts": shown})
 
 
 def short_view(state: RunState, start: wire.StartRun) -> views.RunView:
-    """The view of a run for operators: with the first of its open interrupts, in short.
+    """Return the view of a run for operators, with the first of its open interrupts in short form.
 
-    Temporal takes no more than some megabytes, so it has no large values.
+    The view has no large values, because Temporal takes only some megabytes.
     """
     shown = [
         short(question(state, each)).model_copy(update={"answer": None, "preview": None})
@@ -66,7 +66,7 @@ def short_view(state: RunState, start: wire.StartRun) -> views.RunView:
 
 
 def bare_view(state: RunState, start: wire.StartRun) -> views.RunView:
-    """The view of a run without its open interrupts, which it counts."""
+    """Return the view of a run with the number of its open interrupts, but without them."""
     ending = state.ending
     values = dict(state.root.values)
     is_over = state.finished
@@ -108,13 +108,13 @@ def bare_view(state: RunState, start: wire.StartRun) -> views.RunView:
 
 
 def guards_for_memo(capabilities: tuple[str, ...]) -> list[str]:
-    """The capabilities that guard a run, as its memo has them."""
-    # Too many for the memo: then only a caller with all capabilities is sure to have them.
+    """Return the capabilities that guard a run, for its memo."""
+    # If they are too many for the memo, only a caller with all capabilities is sure to have them.
     return list(capabilities) if size(list(capabilities)) <= LARGEST_IN_MEMO else [EVERYTHING]
 
 
 def blocked_visits(state: RunState) -> list[views.BlockedView]:
-    """The blocked visits, oldest first, as many as a view shows."""
+    """Return the blocked visits, oldest first, as many as a view shows."""
     return [
         views.BlockedView(
             code=why.code,
@@ -129,7 +129,7 @@ def blocked_visits(state: RunState) -> list[views.BlockedView]:
 
 
 def _retrying_visits(state: RunState) -> list[views.RetryingView]:
-    """The visits that run again after a failed attempt, the next one first."""
+    """Return the visits that run again after a failed attempt, the next one first."""
     return [
         views.RetryingView(
             node=Address.parse(visit.address).label,
@@ -146,7 +146,7 @@ def _retrying_visits(state: RunState) -> list[views.RetryingView]:
 
 
 def agents(state: RunState) -> list[views.AgentView]:
-    """The agents at work."""
+    """Return the agents at work."""
     shown = []
     for scope in state.scopes.values():
         if not scope.is_agent:
@@ -163,12 +163,12 @@ def agents(state: RunState) -> list[views.AgentView]:
 
 
 def open_interrupts(state: RunState) -> list[views.InterruptView]:
-    """The open interrupts, in the order in which they were opened."""
+    """Return the open interrupts, in the order in which they were opened."""
     return [question(state, entry) for entry in state.ledger.open.values()]
 
 
 def interrupt(state: RunState, id_: str) -> views.InterruptView:
-    """One interrupt, open or settled. Raises KeyError if there is none."""
+    """Return one interrupt, open or settled. Raises KeyError if the run has no such interrupt."""
     return question(state, state.ledger.open.get(id_) or state.ledger.settled[id_])
 
 
@@ -203,12 +203,12 @@ def _is_short(value: Any) -> bool:
 
 
 def settled_interrupts(state: RunState) -> list[views.InterruptView]:
-    """The settled interrupts, in the order in which they were settled."""
+    """Return the settled interrupts, in the order in which they were settled."""
     return [question(state, entry) for entry in state.ledger.settled.values()]
 
 
 def question(state: RunState, entry: Interrupt) -> views.InterruptView:
-    """A question of a run, whole."""
+    """Return the whole view of a question."""
     return views.InterruptView(
         run_id=state.run_id,
         graph=state.spec.name,
@@ -300,7 +300,7 @@ def _terms_of(entry: Interrupt) -> dict[str, Any]:
 
 
 def ledger_of(settled: list[views.InterruptView]) -> Ledger:
-    """Return the ledger of an ended run, by its interrupts as they are recorded."""
+    """Return the ledger of an ended run, made from its recorded interrupts."""
     own_shape = {"on_timeout", "digest", "parents", "prompt_values", "votes", "reminders"}
     own_shape |= {"claim", "barred"}
     names = [name for name in _SHOWN if name not in own_shape]

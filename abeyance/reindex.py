@@ -60,7 +60,7 @@ _CAME_TO_NOTHING: Final = CLOSING_EVENTS | {
     EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED,
     EventType.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT,
 }
-"""The events after which a task that was under way does nothing any more."""
+"""The events after which a task that was under way has no effect any more."""
 _OF_UPDATES: Final = (
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED,
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_COMPLETED,
@@ -69,8 +69,8 @@ _OF_UPDATES: Final = (
 
 @dataclass(slots=True)
 class Reindexed:
-    """How many runs Temporal has, how many are lost, and why the records of some of them could not be
-    made, by run id.
+    """The number of runs in Temporal, the number of lost runs, and the reasons why the records of some
+    runs could not be made, by run id.
     """
 
     runs: int = 0
@@ -88,8 +88,8 @@ async def reindex(
 ) -> Reindexed:
     """Make the records of these runs, or of all, and call `progress` after each run.
 
-    If it is all, the open runs that Temporal does not have end in the records. If Temporal `is_restored`
-    from a backup, its histories are all that the runs have done: no worker may run meanwhile.
+    Without `run_ids`, open runs that Temporal does not have are ended in the records. If Temporal
+    `is_restored` from a backup, only its histories count, so no worker may run meanwhile.
 
     Raises `invalid_run_id`, Unavailable, and RecordsUnavailable.
     """
@@ -151,26 +151,26 @@ class Histories:
         self._handed_over.put(execution, batch)
 
     def _tell(self, batch: Batch) -> None:
-        # The last one has what those before it had.
+        # The last told batch includes the earlier ones.
         self._handed_over.told = batch
 
     def _heard(self, sent: Batch | int, written: Written) -> None:
         self._handed_over.heard(sent, written)
 
     async def reindex(self, run_id: str, execution: str) -> str | None:
-        """Write what one execution has handed over. Return why that is not known, if it is not."""
+        """Write the batches that one execution has handed over. Return the fault of a failed replay."""
         self._handed_over = _HandedOver()
         try:
             events = await self._events(run_id, execution)
         except (NotFound, Refusal):
-            # It is being deleted.
+            # The run is being deleted.
             return None
         history = WorkflowHistory(run_id, _committed(events))
         if not history.events:
             return None
         started = events[0].workflow_execution_started_event_attributes
         try:
-            # A replay would not say what this process lacks.
+            # The error of a replay would not name the key or the storage that this process lacks.
             for payload in started.input.payloads:
                 await decoded(of_workflow(self._converter, run_id), payload)
         except Unreadable as error:
@@ -185,7 +185,7 @@ class Histories:
         return None if failure is None else truncate(str(failure), _SHOWN)
 
     async def take_back(self, executions: Sequence[str], *, is_restored: bool) -> None:
-        """Take back what was recorded of the run and is in none of its histories, by the newest one."""
+        """Take back the records of the run that none of its histories has. The newest was read last."""
         handed_over = self._handed_over
         batches, end = handed_over.batches(), handed_over.end
         if batches and end is not None:
@@ -198,14 +198,14 @@ class Histories:
             await self._records.write(take_back, latest, asked, over=over, until=until)
 
     def _explained(self, batch: Batch, execution: str) -> Batch:
-        """Return a batch with what a replay does not know: its execution, and who has reset the run."""
+        """Return a batch with the facts that a replay lacks: its execution, and who reset the run."""
         facts = [
             fact.model_copy(update={"task": fact.task and resets.moved(fact.task, execution)})
             for fact in batch.facts
         ]
         rewound = batch.rewound
         if rewound is not None:
-            # It may have been left to be recorded by an execution before.
+            # An earlier execution may have left the rewind to this one to record.
             is_own = rewound.execution == self._handed_over.execution
             told = self._resets.get(execution if is_own else rewound.execution, ())
             rewound = resets.explained(rewound, told) if told else rewound
@@ -213,8 +213,8 @@ class Histories:
 
 
 def _committed(events: Sequence[HistoryEvent]) -> Sequence[HistoryEvent]:
-    """Return the events up to what the last completed task has done: a replay would also do what comes
-    next, which no worker has done yet.
+    """Return the events up to the effects of the last completed task. With later events, a replay would
+    also make the next task, which no worker has completed.
     """
     numbers = [n for n, each in enumerate(events) if each.event_type == _COMPLETED]
     if not numbers:
@@ -225,7 +225,7 @@ def _committed(events: Sequence[HistoryEvent]) -> Sequence[HistoryEvent]:
 
 
 def _end(events: Sequence[HistoryEvent]) -> HistoryEvent:
-    """Return up to which event all is known that tasks have done: those that began by then are over."""
+    """Return the event up to which all effects of tasks are known: tasks that began by then are over."""
     for event in reversed(events):
         if event.event_type == _COMPLETED:
             began = event.workflow_task_completed_event_attributes.started_event_id
@@ -249,7 +249,7 @@ class _HandedOver:
         self.execution = ""
         self.told: Batch | None = None
         self.end: HistoryEvent | None = None
-        """Up to which event it says all that its run has done; None without a completed task."""
+        """The event up to which the batches have all that the run has done; None without a task."""
         self.is_closed = False
         self._batches: dict[int, Batch] = {}
 
@@ -259,10 +259,10 @@ class _HandedOver:
         self._batches[batch.number] = batch
 
     def heard(self, sent: Batch | int, written: Written) -> None:
-        """Note what became of a batch."""
+        """Note the outcome of a batch."""
         batch = self._batches[sent] if isinstance(sent, int) else sent
         if written.status == "outrun":
-            # It is sent again, with a larger number.
+            # The run sends the batch again, with a larger number.
             self._batches.pop(batch.number, None)
             return
         rewound = batch.rewound
@@ -272,7 +272,7 @@ class _HandedOver:
         self._batches[batch.number] = batch
 
     def batches(self) -> Sequence[Batch]:
-        """Return them all, in order."""
+        """Return all batches, in order."""
         told = [] if self.told is None else [self.told]
         return [*self._batches.values(), *told]
 

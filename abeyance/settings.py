@@ -221,7 +221,7 @@ class Settings(BaseSettings):
     @field_validator("tokens_file", "notifications", mode="before")
     @classmethod
     def _file(cls, value: Any) -> Any:
-        # As a path it would be the current directory.
+        # An empty path would be the current directory.
         if value == "":
             raise ValueError("name a file, or unset this")
         return value
@@ -417,7 +417,7 @@ def _is_socket_address(value: str) -> bool:
 
 
 def _secrets_of_rules(environment: Mapping[str, str]) -> set[str]:
-    """Return the variables `ABEYANCE_*` that the notifications file names; it may not be readable."""
+    """Return the variables `ABEYANCE_*` that the notifications file names; none if it is unreadable."""
     path = environment.get(f"{_PREFIX}NOTIFICATIONS")
     try:
         text = "" if path is None else Path(path).read_text(encoding="utf-8")
@@ -461,7 +461,7 @@ def database_file(url: str) -> Path | None:
         raise ValueError(f"{named}; write sqlite:///path or postgresql://user:password@host/name")
     try:
         parts = urlsplit(url)
-        # Its port is parsed when it is read.
+        # urllib parses the port only here, and raises if it is invalid.
         is_plain = parts.port != 0 and parts.netloc.count("@") <= 1 and not parts.fragment
     except ValueError:
         is_plain = False

@@ -15,10 +15,10 @@ _STATE: Final = TypeAdapter(RunState)
 
 
 class Snapshot(Record):
-    """Everything that a run is: how it was started, its state, its graph, its values by scope.
+    """A whole run: its start, its state, its graph, its values by scope.
 
-    Of an ended run, `before` is the run before its end: the fields of its state that differ, and the
-    values of the scopes that do.
+    For an ended run, `before` is the run before its end: the fields of the state and the values of the
+    scopes that differ.
     """
 
     start: StartRun

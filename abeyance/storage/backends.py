@@ -1,11 +1,11 @@
 """Select the blob storage from the settings: a folder, or a bucket.
 
-What stores in buckets is an extension: the entry point of the group `abeyance.storage` with the name of a
-scheme (`s3`) makes `Blobs` of a bucket's name and a prefix, and raises SettingsError if it lacks its
+The storage of a bucket is an extension: the entry point of the group `abeyance.storage` with the name of
+a scheme (`s3`) makes `Blobs` of a bucket's name and a prefix, and raises SettingsError if it lacks its
 library.
 
 Only processes of one machine can read a folder. If Temporal runs elsewhere, other workers and APIs may
-too, and could not read the blobs. So such a folder must be declared shared.
+run elsewhere too, and could not read the blobs. So such a folder must be declared shared.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def blobs_of(settings: Settings) -> Blobs:
 async def storage_fault(settings: Settings) -> AbeyanceError | None:
     """Write a small blob, read it, and delete it; return what is wrong with the storage, if anything.
 
-    Nothing is left behind. Unavailable does not say what to do, SettingsError does.
+    Nothing is left behind. A SettingsError says what to do about it, an Unavailable does not.
     """
     data, run_id = b"abeyance storage", f"abeyance-storage-{uuid.uuid4().hex}"
     new = _new_folders(settings.storage or str(DEFAULT_FOLDER))
@@ -83,7 +83,7 @@ async def storage_fault(settings: Settings) -> AbeyanceError | None:
         return error
     finally:
         for folder in new:
-            # A worker may use it by now.
+            # A worker may use the folder by now.
             with suppress(OSError):
                 folder.rmdir()
     if is_same:
@@ -126,8 +126,8 @@ class ConfiguredBlobs:
 
 
 def kept_blobs(settings: Settings) -> Blobs:
-    """Return the blobs that may have been stored of a run: without a configured storage, and with
-    Temporal elsewhere, there are none.
+    """Return the storage that may have blobs of runs. Without a configured storage, and with Temporal
+    elsewhere, no run has stored any.
     """
     if settings.storage is None and not is_on_this_machine(temporal_address()):
         return MemoryBlobs()
@@ -136,9 +136,9 @@ def kept_blobs(settings: Settings) -> Blobs:
 
 def check_reach(settings: Settings, address: str | None = None) -> None:
     """Raise SettingsError if the storage is a file, or if workers and APIs elsewhere could not read it. A
-    process checks that when it starts: later, a file there is a storage that is away.
+    process checks this when it starts. Later, a file in that place counts as an unavailable storage.
 
-    `address` is that of Temporal (host:port); the default is that of the environment.
+    `address` is the address of Temporal (host:port); the default is the environment's.
     """
     storage = settings.storage
     if storage is not None and bucket_of(storage) is None and Path(storage).is_file():

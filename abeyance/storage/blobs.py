@@ -1,4 +1,4 @@
-"""Blobs: large values stored outside Temporal's histories; and named files, beside them or elsewhere.
+"""Blobs: large values stored outside Temporal's histories.
 
 A blob belongs to a run and never changes. Its reference contains the hash of its bytes: putting the same
 bytes again stores nothing new, and reads are verified. A reference is independent of the storage, so

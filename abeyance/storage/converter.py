@@ -1,5 +1,5 @@
-"""The parts of the data converter: pydantic JSON with stamps, and the storage of large payloads, which a
-reference then replaces in the history. `abeyance.temporal.connection` puts them together by the settings.
+"""The parts of the data converter: pydantic JSON with stamps, and the storage of large payloads, which
+leaves a reference in the history. `abeyance.temporal.connection` combines the parts by the settings.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ WHY: Final = "unreadable-because"
 
 
 class _Reading(EncodingPayloadConverter):
-    """Reads what nobody writes as a value: `read` returns the value of a payload, or raises."""
+    """Reads an encoding that no value is written in: `read` returns a payload's value, or raises."""
 
     def __init__(self, encoding: str, read: Callable[[Payload, type | None], Any]) -> None:
         self._encoding = encoding
@@ -173,7 +173,7 @@ def _refused(payload: Payload, _hint: type | None) -> Never:
 
 
 class NotTaken(NotSealed, ApplicationError):
-    """A refused payload was read. A start with one fails, and an update is rejected."""
+    """A refused payload was read. A start with such a payload fails, and an update is rejected."""
 
     def __init__(self, why: str) -> None:
         NotSealed.__init__(self, why)
@@ -214,7 +214,7 @@ class _Json(PydanticJSONPlainPayloadConverter):
             case GraphSpec() | VisitInput() | wire.StartRun() | wire.VisitReport():
                 data = sparse.written(value)
                 payload = Payload(metadata={"encoding": self.encoding.encode()}, data=data)
-                # Every run has its graph, which code reads and hardly anybody in Temporal's UI.
+                # Every run has its graph, and people hardly ever read it in Temporal's UI.
                 is_long = isinstance(value, GraphSpec) and len(data) > _LONG_GRAPH
                 return deflated(payload) if is_long else payload
             case _:
@@ -230,7 +230,7 @@ _JSON: Final = _Json()
 
 
 def deflated(payload: Payload) -> Payload:
-    """Return a payload of JSON in fewer bytes: a thirtieth, where it has thousands of similar visits."""
+    """Return a deflated payload of JSON: a thirtieth of the bytes, if it has thousands of like visits."""
     if payload.metadata.get("encoding") == names.DEFLATED.encode():
         return payload
     data = zlib.compress(payload.data, _FASTEST)
@@ -238,7 +238,7 @@ def deflated(payload: Payload) -> Payload:
 
 
 def inflated(payload: Payload) -> Payload:
-    """Return a payload with its JSON as it is, if it was deflated. Raises ValueError if it is damaged."""
+    """Return a deflated payload as plain JSON, and others unchanged. Raises ValueError for damage."""
     if payload.metadata.get("encoding") != names.DEFLATED.encode():
         return payload
     reader = zlib.decompressobj()
@@ -255,7 +255,6 @@ _CONVERTERS: Final = tuple(
     _JSON if isinstance(each, PydanticJSONPlainPayloadConverter) else each
     for each in (
         *PydanticPayloadConverter().converters.values(),
-        # JSON that would have been too large.
         _Reading(names.DEFLATED, lambda payload, hint: _JSON.from_payload(inflated(payload), hint)),
         _Reading(ENCODING, _undecrypted),
         _Reading(REFUSED, _refused),
@@ -325,7 +324,7 @@ class StoredForUpdate:
     deletions: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
 
     def own(self, payload: Payload) -> Payload:
-        """Return a payload whose blob is not that of any other, not even of the same value."""
+        """Return a payload that gets a blob of its own, even if another payload has the same value."""
         return Payload(metadata={**payload.metadata, _NONCE: self.nonce}, data=payload.data)
 
     async def delete(self) -> None:
@@ -431,7 +430,7 @@ def is_all_sealed(converter: DataConverter) -> bool:
 
 
 async def decode_message(converter: DataConverter, failure: Failure) -> None:
-    """Decrypt the messages of a failure and its causes in place; an unreadable one is its reason."""
+    """Decrypt the messages of a failure and its causes in place; the reason replaces unreadable ones."""
     while True:
         if failure.HasField("encoded_attributes"):
             try:
@@ -446,8 +445,8 @@ async def decode_message(converter: DataConverter, failure: Failure) -> None:
 
 
 def show_message(failure: Failure) -> None:
-    """Put the messages of a failure that this process has just made, and of its causes, in their place:
-    they are encoded, and not encrypted yet.
+    """Decode the messages of a failure and its causes in place. This process has just made the failure,
+    so its messages are encoded but not encrypted yet.
     """
     reader = PayloadConverter()
     while True:

@@ -1,8 +1,8 @@
 """Files of a run: pictures and documents that a question shows, stored as blobs of the run.
 
-A reference to one is JSON, `{"$file": <address>, "name": ..., "type": ...}`, and stands in a payload, a
-reason or a value. Its address contains the hash of the stored bytes, so the digest of a question covers
-them. The blob begins with a line of its own, so that nothing else of a run can be read as a file.
+A reference to a file is JSON, `{"$file": <address>, "name": ..., "type": ...}`, in a payload, a reason or
+a value. The address contains the hash of the stored bytes, so the digest of a question covers the bytes.
+The blob begins with a fixed line, so that no other blob of a run can be read as a file.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ async def store(
 ) -> dict[str, str]:
     """Store a file of a run, and return the reference to it. The same file again stores nothing new.
 
-    Without a type, that of the name's ending is taken. Raises Fatal for a name or a type that is none,
-    or more than `MAX_BYTES`, and Unavailable.
+    Without a type, the ending of the name decides it. Raises Fatal for an invalid name or type, or more
+    than `MAX_BYTES`, and Unavailable.
     """
     if not 0 < len(name) <= _NAME_CHARS or visible(name) != name or "/" in name or "\n" in name:
         raise Fatal(
@@ -69,7 +69,7 @@ async def store(
 
 
 async def load(blobs: Blobs, run_id: str, file: Mapping[str, str] | str) -> RunFile:
-    """Return a file of a run, by the reference to it or by its id, which ends the address.
+    """Return a file of a run, by the reference to it or by its id, which is the end of the address.
 
     Raises the refusal `not_found`, and Unavailable.
     """
@@ -85,7 +85,7 @@ async def load(blobs: Blobs, run_id: str, file: Mapping[str, str] | str) -> RunF
 
 
 def checked_id(run_id: str, file: Mapping[str, str] | str) -> str:
-    """Return the id of a file, by the reference to it or by itself. Raises `not_found`."""
+    """Return the id of a file, given as a reference, an address or an id. Raises `not_found`."""
     id_ = id_of(file)
     if _ID.fullmatch(id_) is None:
         raise _unknown(run_id, id_)
@@ -93,7 +93,7 @@ def checked_id(run_id: str, file: Mapping[str, str] | str) -> str:
 
 
 def id_of(file: Mapping[str, str] | str) -> str:
-    """Return the id of a file, by the reference to it or by itself."""
+    """Return the id of a file, given as a reference, an address or an id."""
     address = file if isinstance(file, str) else checked_mapping(file, "/file").get(_KEY, "")
     return checked_text(address, f"/file/{_KEY}").rpartition("/")[2]
 

@@ -1,6 +1,6 @@
-"""Writes what a run is started and called with as JSON, without the fields that have their defaults.
+"""Write starts, graphs, visit inputs and visit reports as JSON, without fields that have their defaults.
 
-Most fields of most records have them. They never change: what was written earlier is read with them.
+Most fields of most records do. A default must never change, because earlier JSON is read with it.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from pydantic import BaseModel, TypeAdapter
 
 _Places: TypeAlias = "dict[Any, bool | _Places]"
 _KIND: Final = "kind"
-"""The field that says which of several types a value has. It stays."""
+"""The field that says which of several types a value has. It is always written."""
 
 
 def written(record: Any) -> bytes:
-    """Return the JSON of a dataclass or a model, and of those in it, without the usual."""
+    """Return the JSON of a dataclass or a model, without the defaults in it and in nested records."""
     return _adapter(record.__class__).dump_json(record, exclude=_usual(record))
 
 
@@ -34,7 +34,7 @@ def _usual(record: Any) -> _Places:
         value = getattr(record, name)
         if name == _KIND:
             continue
-        # Not 0 for False.
+        # 0 is not the default False.
         if type(value) is type(default) and value == default:
             found[name] = True
         elif places := _inside(value):
@@ -58,7 +58,7 @@ def _in_items(items: Iterable[tuple[Any, Any]]) -> _Places:
     found: _Places = {}
     for key, item in items:
         if not _is_record(item):
-            # The values of a run are JSON, and may be large.
+            # The values of a run are plain JSON, and may be too large to search.
             break
         if places := _usual(item):
             found[key] = places
@@ -71,7 +71,7 @@ def _is_record(value: Any) -> bool:
 
 @cache
 def _defaults(type_: Any) -> dict[str, Any]:
-    """Return the defaults of a type's fields; for one that has none, what no value equals."""
+    """Return the defaults of a type's fields; for a field without one, a marker that no value equals."""
     if issubclass(type_, BaseModel):
         return {
             name: field.get_default(call_default_factory=True)
