@@ -1,8 +1,8 @@
 """The file of hashed tokens: the API reads it, `abeyance token` changes it.
 
 It is a JSON list of `{"subject": ..., "sha256": ..., "capabilities": [...]}`, with `groups` and `reads`
-where the owner has any. Only the hash of a token is stored, so whoever reads the file cannot call the
-API with it.
+where the owner has any. Only the hash of a token is stored, so a reader of the file cannot call the API
+with it.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Grant(BaseModel):
 
     @property
     def principal(self) -> Principal:
-        """The owner, as calls with the token have it."""
+        """The principal of calls with the token."""
         return Principal(subject=self.subject, capabilities=self.capabilities, groups=self.groups)
 
     @property
@@ -100,12 +100,12 @@ def read_grants(path: Path) -> tuple[Grant, ...]:
 
 
 def hash_of_token(token: str) -> str:
-    """Return the hash by which a token is known. A token is ASCII, or what a header can hold."""
+    """Return the hash that identifies a token. A token is text that an HTTP header can hold."""
     return hashlib.sha256(token.encode("latin-1")).hexdigest()
 
 
 def subject_fault(subject: str) -> str | None:
-    """Return why a text cannot be the subject of a principal, or None."""
+    """Return the reason why a text cannot be the subject of a principal, or None."""
     if not is_name(subject):
         return f"{truncate(subject, 100)!r} is not a subject: use 1 to {MAX_CHARS} printable characters"
     if is_reserved(subject):
@@ -126,7 +126,7 @@ def add_token(
     groups: Sequence[str] = (),
     reads: Mapping[str, Sequence[str]] | None = None,
 ) -> str:
-    """Add a new token for a subject, and return it: it is stored nowhere. Make the file if needed.
+    """Add a new token for a subject, and return the token, which is stored nowhere. Make a missing file.
 
     `reads` binds the subject to the runs with one of these values of each label. Raises SettingsError if
     a name or the file cannot be used.
@@ -155,7 +155,7 @@ def add_token(
 
 
 def revoke_tokens(path: Path, subject: str, prefix: str | None = None) -> tuple[Grant, ...]:
-    """Remove the tokens of a subject, or only that whose hash begins with `prefix`, and return them.
+    """Remove a subject's tokens, or only those whose hash begins with `prefix`, and return their entries.
 
     Raises SettingsError if there is no such token, and as `add_token`.
     """
@@ -223,13 +223,13 @@ def _alike(subjects: Iterable[str]) -> tuple[str, str] | None:
 
 def _change(path: Path, change: Callable[[tuple[Grant, ...]], tuple[Grant, ...]]) -> None:
     """Replace the file by one with the changed entries, while no other process changes it."""
-    # A link may lead to the file, as to a mounted secret.
+    # The path may be a link, as for a mounted secret.
     path = path.resolve()
     try:
         folder = os.open(path.parent, os.O_RDONLY)
         try:
-            # The folder is locked, because the file is replaced: who waits for the old one would wait
-            # for a file that nobody reads any more.
+            # Lock the folder, because the file is replaced: a process that waits for a lock on the old
+            # file would go on with a file that nobody reads any more.
             fcntl.flock(folder, fcntl.LOCK_EX)
             owner = path.stat() if path.exists() else None
             grants = () if owner is None else _parsed(path, path.read_bytes())
@@ -257,10 +257,10 @@ def _replace(path: Path, content: bytes, owner: os.stat_result | None) -> None:
             file.flush()
             os.fsync(file.fileno())
             if owner is not None and (owner.st_uid, owner.st_gid) != (os.getuid(), os.getgid()):
-                # An API of another user has to be able to read it as before.
+                # An API that runs as another user must still be able to read the file.
                 os.fchown(file.fileno(), owner.st_uid, owner.st_gid)
             if owner is not None:
-                # Else an API that reads it by its group would go on with revoked tokens.
+                # Else an API that reads the file by its group could not, and would keep revoked tokens.
                 os.fchmod(file.fileno(), stat.S_IMODE(owner.st_mode) & 0o666)
         Path(name).replace(path)
     except BaseException:

@@ -1,7 +1,7 @@
 """OpenTelemetry traces, one per run: from its start request through its workflow to its nodes.
 
 They are off unless `OTEL_TRACES_EXPORTER` is set. A later request, such as an answer, has its own trace;
-the span in which the run handles it belongs to the run's trace and links to that of the request.
+the span in which the run handles it belongs to the run's trace and links to the trace of the request.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def _visible(line: str) -> str:
 
 
 class _WithoutMemoSize(logging.Filter):
-    """Drops the SDK's warning about memos over 2 KB: ours has its own, larger budget."""
+    """Drops the SDK's warning about memos over 2 KB: a run's memo has its own, larger budget."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         return "TMPRL1103" not in record.getMessage()
@@ -123,7 +123,7 @@ def log_to_stderr() -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(_WithoutForgery(_FORM))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
-    # It logs each address with its query, which of a webhook may have a secret.
+    # httpx logs each address with its query, and the query of a webhook may have a secret.
     logging.getLogger("httpx").setLevel(logging.WARNING)
     # Each new connection is three lines.
     logging.getLogger("slack_sdk").setLevel(logging.WARNING)

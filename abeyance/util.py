@@ -1,6 +1,6 @@
 """Small helpers: loopback hosts, imports by name, bounded concurrency, ids.
 
-The command line imports it, so it imports no library.
+The command line imports this module, so it imports no library.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TASK_QUEUE: Final = "abeyance"
 """The default task queue."""
 API_VERSION: Final = "0.1"
 PROBLEM_TYPE: Final = "urn:abeyance:problem:"
-"""How the `type` of every problem document of the API begins; its code follows."""
+"""The prefix of the `type` of every problem document of the API; the code follows it."""
 
 
 def is_loopback(host: str) -> bool:
@@ -48,7 +48,7 @@ class ImportStringError(Exception):
 def import_module_named(name: str) -> ModuleType:
     """Import a module, also from the current directory.
 
-    Raise ImportStringError if it does not exist, and what the module itself raises.
+    Raise ImportStringError if it cannot be imported, and every other error of the module itself.
     """
     here = str(Path.cwd())
     # Last, so that a local folder does not shadow an installed package.
@@ -66,7 +66,7 @@ def import_module_named(name: str) -> ModuleType:
 
 
 def without_attribute(module: ModuleType, name: str) -> str:
-    """Return that a module lacks an attribute; with its file, if another module is below here."""
+    """Return the text that a module lacks an attribute; with its file, if it hides a local module."""
     text = f"the module {module.__name__!r} has no attribute {name!r}"
     here, file = Path.cwd(), Path(getattr(module, "__file__", None) or "its interpreter")
     own = here / module.__name__.replace(".", "/")
@@ -107,7 +107,7 @@ _EXTRAS: Final = {
     "strands": "strands",
 }
 _ADAPTERS: Final = "abeyance.adapters."
-"""Each module in it has the name of the extra that brings its framework."""
+"""Each module in this package has the name of the extra that installs its framework."""
 
 
 def extra_of(module: str | None) -> str | None:
@@ -120,7 +120,7 @@ def _lacking(error: ImportError) -> str | None:
     for frame, _ in traceback.walk_tb(error.__traceback__):
         module = str(frame.f_globals.get("__name__"))
         if module.startswith(_ADAPTERS):
-            # Its framework may have the name of any module, such as `agents`.
+            # The framework's module may have any name, such as `agents`.
             return module.removeprefix(_ADAPTERS).replace("_", "-")
     return extra_of(error.name)
 
@@ -167,11 +167,11 @@ def without_none(**members: Any) -> dict[str, Any]:
 RUN_ID_RULE: Final = rf"^[A-Za-z0-9_-]{{1,{LONGEST_ID}}}$"
 _MOST_LISTED = 50
 _LONGEST_STORED: Final = 255
-"""In bytes: the ids that every store of Temporal holds."""
+"""The most bytes of an id that every store of Temporal can hold."""
 
 
 def is_exact(number: float, text: str) -> bool:
-    """Return whether a number is the one that a text says, with all its digits."""
+    """Return whether a number equals the number in a text, with all its digits."""
     try:
         return Decimal(repr(number)) == Decimal(text)
     except InvalidOperation:
@@ -205,7 +205,7 @@ def invalid(errors: Sequence[Mapping[str, str]]) -> Refusal:
 
 
 def require_in_order(since: datetime | None, until: datetime | None) -> None:
-    """Raise `invalid_body` for a time that ends before it begins."""
+    """Raise `invalid_body` for a period that ends before it begins."""
     if since is not None and until is not None and since > until:
         message = f"{since.isoformat()} is after {until.isoformat()}, where the time ends"
         raise invalid([{"pointer": "/from", "message": message, "in": "query"}])
@@ -235,7 +235,7 @@ KEY: Final = re.compile(rf"[!-~]{{1,{LONGEST_ID}}}")
 
 
 def checked_key(key: object, place: Mapping[str, str]) -> str | None:
-    """Return a key, None if there is none. Raises `invalid_body` with its `place` if it is unusable."""
+    """Return a valid key, or None for None. Raises `invalid_body` at `place` for any other key."""
     if key is None or (isinstance(key, str) and KEY.fullmatch(key)):
         return key
     message = (
@@ -255,7 +255,7 @@ def run_exists(run_id: str, status: str) -> Refusal:
 
 
 def unknown_cursor(cursor: str, run_id: str | None = None) -> Refusal:
-    """Return the refusal of a text that is not the id of an event of a run; without `run_id` of any."""
+    """Return the refusal of a text that is not an event's id in a run, or without `run_id` in any run."""
     shown = truncate(cursor, 100)
     where = "the stream of this deployment" if run_id is None else f"the run {run_id!r}"
     return Refusal(
@@ -275,8 +275,8 @@ def inbox_url(base: str, interrupt_id: str) -> str:
 def notification_queue(task_queue: str) -> str:
     """Return the task queue of a deployment's notifications.
 
-    It is not that of runs, so that receivers which do not answer hold up no node; and only workers with
-    rules for notifications poll it.
+    It is not the queue of runs, so that receivers which do not answer hold up no node, and so that only
+    workers with rules for notifications poll it.
     """
     return f"{task_queue}:notifications"
 

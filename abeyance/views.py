@@ -1,6 +1,6 @@
 """The views of a run for callers: views, receipts, events and the closing record.
 
-`abeyance.projections` makes them of a run's state. They are read leniently, as everything that this
+`abeyance.projections` makes them of a run's state. They are read leniently, like all data that this
 package wrote.
 """
 
@@ -21,7 +21,7 @@ from abeyance.wire import BY_NAME_AND_ALIAS, Record, is_none
 
 
 class EscalationView(Record):
-    """From `at` on, these may answer too: `to`, and who has `requested_capability`."""
+    """From `at` on, the people in `to` and those with `requested_capability` may answer, too."""
 
     at: datetime
     to: list[str] = Field(default_factory=list)
@@ -60,7 +60,7 @@ class RememberView(Record):
 
 
 class WhyNot(Record):
-    """Why a caller may not answer a question: the code of the refusal, and what it would say."""
+    """Why a caller may not answer a question: the code of the refusal, and its text."""
 
     code: str
     detail: str
@@ -73,22 +73,22 @@ UNREADABLE: Final = "unreadable"
 class InterruptView(Record):
     """An interrupt as callers see it.
 
-    `abridged`: it is in a list, which has no reason, payload and schema; read the interrupt by its id. An
+    `abridged`: lists omit the reason, the payload and the schema; read the interrupt by its id. An
     interrupt of the kind `unreadable` cannot be read here: it is `degraded`, and the prompt says why.
     `prompt_values` are the places of values in the prompt, `[begin, end]` in characters: these are text,
     even if the prompt is Markdown. In the inbox `started_by` is who started the run, and `about` the
     amount that the reason shows, or else its first argument. `assignees` to `decisions` are the terms of
-    the question; `hold` is in seconds, `decisions` are those of an approval, and `preview` describes what
-    the call would do. `remember` is what may be remembered of a yes to an open approval. `votes` are the
-    votes that count, and `missing`
-    is how many approvals an open question still needs. While the interrupt is `held`, until `held_until`,
-    `answer` and `note` are those that will count then; no deadline is shown, because none applies.
-    `reminders` and `escalations` are the times of an open question, and `calendar` is the name of its
-    calendar. `claim` has the holder of the claim, and its end. `barred` lists the people whom `not_by`
-    bars, each with the rule; `warnings` list the rules that nobody can fulfil, and say what may happen
-    twice. Over HTTP, `may_answer` tells whether the caller may answer an open question, `may_answer_for`
-    for whom by a delegation, and `why_not` why not. `note` is the beginning of the note with the answer,
-    at most 500 characters, and `on_behalf_of` is the person for whom it was answered.
+    the question; `hold` is in seconds, `decisions` are those of an approval, and `preview` describes the
+    effect of the call. `remember` tells how far a yes to an open approval may be remembered. `votes` are
+    the votes that count, and `missing` is the number of approvals that an open question still needs.
+    While the interrupt is `held`, until `held_until`, `answer` and `note` are those that will count then;
+    no deadline is shown, because none applies. `reminders` and `escalations` are the times of an open
+    question, and `calendar` is the name of its calendar. `claim` has the holder of the claim, and its
+    end. `barred` lists the people whom `not_by` bars, each with the rule; `warnings` name the rules that
+    nobody can fulfil, and the code that may run twice. Over HTTP, `may_answer` tells whether the caller
+    may answer an open question, `may_answer_for` for whom by a delegation, and `why_not` why not. `note`
+    is the beginning of the note with the answer, at most 500 characters, and `on_behalf_of` is the person
+    for whom it was answered.
     """
 
     id: str
@@ -189,11 +189,11 @@ class AgentView(Record):
 
 
 UNTIL_BLOCKED: Final = "blocked"
-"""Beside the statuses that a caller can wait for: the run has a blocked visit."""
+"""A word that a caller can wait for like for a status: the run has a blocked visit."""
 
 
 class BlockedView(Record):
-    """A visit whose code cannot run until somebody fixes what `message` says; without `address` the run.
+    """A visit, or without `address` the run, that cannot go on until somebody fixes the fault.
 
     `code` is a code of docs/reference/blocked.md. `node` is the path of the node. `since` is None where
     that is unknown. `attempt` counts Temporal's attempts so far, if known.
@@ -223,8 +223,8 @@ class RunView(Record):
     `sent_by` is who sent the start on behalf of `started_by`, if they did not start it themselves.
     `guarded_by` are the capabilities that its graph can ask for; changing its course requires them all.
     `open` counts the open interrupts. `degraded`: the view may be old, because no worker has processed
-    what was sent to the run, or because the database was away; or it lacks something, because this
-    process cannot read it all.
+    the latest requests, or because the database was away; or it lacks something, because this process
+    cannot read it all.
     """
 
     run_id: str
@@ -329,7 +329,7 @@ class Migration(Record):
 class Event(Record):
     """An event of a run's feed; it never contains values or an answer.
 
-    `id` is the cursor right after it: opaque, and as text greater than those of earlier events.
+    `id` is the cursor right after the event: opaque, and as text greater than the ids of earlier events.
     """
 
     id: str
@@ -389,7 +389,7 @@ class NewText(Record):
 
 
 class ModelDelta(Record):
-    """An event that is sent only to those who watch at the time, and that has no id."""
+    """An event that only current watchers get, and that has no id."""
 
     time: datetime
     type: Literal["model.delta"] = "model.delta"
@@ -399,7 +399,7 @@ class ModelDelta(Record):
 
 
 ENDED_OUTSIDE: Final = frozenset({"terminated", "timed-out"})
-"""The statuses of a run that Temporal has ended, and not the run itself."""
+"""The statuses of a run that Temporal has ended, instead of the run itself."""
 TERMINAL_EVENTS: Final = frozenset(
     {
         *("run.completed", "run.failed", "run.cancelled", "run.halted"),
@@ -439,13 +439,13 @@ class MessageReceipt(Record):
 
 
 class Cleared(Record):
-    """How many messages were discarded."""
+    """The number of discarded messages."""
 
     cleared: int
 
 
 _without_none: Final = WrapSerializer(
-    # No function: its return type would take the place of the receipts in the OpenAPI document.
+    # Not a function: its return type would replace the receipts in the OpenAPI document.
     lambda receipts, handler: [
         {name: value for name, value in each.items() if value is not None}
         for each in handler(receipts)

@@ -31,8 +31,8 @@ from abeyance.core.text import LONGEST_ID, truncate
 from abeyance.live_text import LiveText
 
 MAX_DEPTH = 100
-"""How deep lists and mappings may be nested in a value. The JSON parser stops at 200 levels, and a run
-that cannot be parsed is stuck, so there has to be room for what contains the value."""
+"""The deepest nesting of lists and mappings in a value. The JSON parser stops at 200 levels, and a run
+that cannot be parsed is stuck, so there has to be room for the data that contains the value."""
 
 _DAY = re.compile(r"\d{4}-\d\d-\d\d")
 _LATEST = 2200
@@ -80,19 +80,19 @@ Moment: TypeAlias = Annotated[AwareDatetime, BeforeValidator(_moment), AfterVali
 
 
 def is_none(value: object) -> bool:
-    """Whether a field is left out, because it is None."""
+    """Return whether to leave a field out, because it is None."""
     return value is None
 
 
 def is_empty(value: object) -> bool:
-    """Whether a field is left out, because it is empty."""
+    """Return whether to leave a field out, because it is empty."""
     return not value
 
 
 BY_NAME_AND_ALIAS: Final = ConfigDict(
     validate_by_name=True, validate_by_alias=True, serialize_by_alias=True
 )
-"""For a model with a field whose name is a word of Python (`from`, `for`)."""
+"""For a model with a field whose name is a keyword of Python (`from`, `for`)."""
 
 
 class Record(BaseModel):
@@ -130,9 +130,9 @@ class Stamped(BaseModel):
 
 
 class Request(Stamped):
-    """A request of a caller: unknown fields are refused, and halves of characters in any text."""
+    """A request of a caller. Unknown fields are refused, and so is half of a surrogate pair in a text."""
 
-    # pydantic looks into a text only if its length is bounded.
+    # pydantic checks the characters of a text only if its length is bounded.
     model_config = ConfigDict(extra="forbid", frozen=True, str_min_length=0)
 
 
@@ -152,7 +152,7 @@ class StartRun(Record, Stamped):
     `salt` makes its interrupt ids differ from those of an earlier run with its id.
 
     `generation` grows from each history of the run to the next, which orders their events. With a stamp,
-    the run accepts only what was sealed for it.
+    the run accepts only requests that were sealed for it.
 
     `interrupt_before`, `interrupt_after` and `on_error` are the start's own, which another version of the
     graph gets too. A retry has the execution that it goes on from (`retry_of`), the first of all
@@ -192,9 +192,9 @@ class StartRun(Record, Stamped):
 
 
 class VisitReport(Record, Stamped):
-    """The result of an activity. `took` is how many seconds a local one took since it was scheduled. A
-    stamp names the visit. `notify` is as in `StartRun`, by the worker's rules; None if it has none.
-    `worked` is how many seconds its code ran, if that counts towards a budget.
+    """The result of an activity. `took` is the seconds from a local activity's scheduling to its end.
+    A stamp names the visit. `notify` is as in `StartRun`, by the worker's rules; None if it has none.
+    `worked` is the seconds for which its code ran, if they count towards a budget.
     """
 
     outcome: VisitOutcome = Field(discriminator="kind")
@@ -204,7 +204,7 @@ class VisitReport(Record, Stamped):
 
 
 class VisitBlocked(Request):
-    """Signal of a worker: the visit cannot go on, for the reason `code`; None: it can again.
+    """Signal of a worker: the visit cannot go on, for the reason `code`, or with None can go on again.
 
     `journal` are the results of its finished steps by name, if they are not part of the run yet.
     `unread`: the worker could not read the visit, nor its journal.
@@ -247,7 +247,7 @@ class Journal(Record):
     counts the attempts that did not fail; the others were lost with their workers. `blocked_by` is the
     code of the reason that the run was told last, "" if it was told that the visit is not blocked.
     `blocked_inside`: the code of the node had begun when the last attempt was blocked.
-    `live` is a part of what a model says now: it is for watchers, and no attempt reads it.
+    `live` is a part of the text that a model speaks now. It is for watchers, and no attempt reads it.
     """
 
     visit: str = ""
@@ -259,7 +259,7 @@ class Journal(Record):
 
     @staticmethod
     def owner(execution: str, address: str) -> str:
-        """The owner of a visit's journal."""
+        """Return the owner of a visit's journal."""
         return f"{execution} {address}"
 
     def is_of(self, visit: str) -> bool:
@@ -281,14 +281,14 @@ class Journal(Record):
 
 
 class ReadJournals(Record):
-    """Read what lost attempts left at these visits, whose journals belong to `execution`."""
+    """Read the journals that lost attempts left at these visits of the run's first `execution`."""
 
     execution: str
     visits: list[str]
 
 
 class LostAttempts(Record):
-    """How many attempts at a visit were lost with their workers, and the journal that they left."""
+    """The number of attempts at a visit that were lost with their workers, and the journal they left."""
 
     count: int
     journal: Journal
@@ -313,10 +313,10 @@ class ScopeValues(Record):
 
 
 class GivenAnswer(Record):
-    """An answer, and what a worker needs to find its type: the names of the graphs that lead to the
-    question, its own name if the graph declares it, else that of its type, and what it shows.
+    """An answer, and the facts by which a worker finds its type: the names of the graphs that lead to the
+    question, the question's own name if the graph declares it, else its type's, and the data it shows.
 
-    `answer_to` is the field that it is written to, and `values` are those that it changes.
+    `answer_to` is the field that the answer is written to, and `values` are those that it changes.
     """
 
     root: str

@@ -78,10 +78,10 @@ _UNUSABLE: Final = "Worker validation failed"
 _THREADS: Final = 64
 """Maximum number of synchronous node functions that run at the same time."""
 _NEW_BEFORE_SEARCH: Final = 20_000
-"""How many objects more than were freed begin a search for garbage; Python's own number is 700."""
+"""The surplus of new over freed objects that begins a search for garbage; Python's default is 700."""
 _SEARCHES_BEFORE_WIDER: Final = 2
-"""How many searches of one generation come before the next wider one; Python's own number is 10. A run
-that leaves the cache is garbage that only the widest finds: with 10 of each, there is one in 11,000 runs.
+"""The number of searches of one generation before the next wider one; Python's default is 10. Only the
+widest finds the garbage of a run that left the cache: with 10 of each, there is one in 11,000 runs.
 """
 _SHARED: Final = (
     # Objects decoded outside the sandbox and matched inside must have the same classes in both.
@@ -111,8 +111,8 @@ _BEHAVIORS: Final = {
 }
 _logger = logging.getLogger("abeyance.worker")
 _TASKS_AT_ONCE: Final = 20
-"""How many workflow tasks a worker has under way. They share one processor: with the SDK's hundred, each
-takes longer than the server waits once a thousand runs wake together, and all of them are done again.
+"""The most workflow tasks that a worker has under way. They share one processor: with the SDK's hundred,
+each takes longer than the server waits once a thousand runs wake together, and all are done again.
 """
 
 
@@ -129,8 +129,9 @@ def make_worker(
 ) -> Worker:
     """Make a worker for these graphs, without starting it.
 
-    By `notifications` its runs know what to announce; `make_notifier` makes the worker that delivers it.
-    Who ends the process while nodes run sets `leaving` before, LEAVES_WITHIN seconds at most.
+    `notifications` has the rules for what its runs announce; `make_notifier` makes the worker that
+    delivers. A caller that ends the process while nodes run sets `leaving` at most LEAVES_WITHIN seconds
+    before.
 
     `strict_sandbox` is for tests: production has no sandbox
     (docs/internals/adr/0007-no-sandbox-in-production.md).
@@ -294,7 +295,7 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
             "stopping: work still runs after %g s; another worker will retry it",
             settings.shutdown_grace + _LAST_SECONDS,
         )
-        # Before the servers close: a tool of theirs that fails now has not failed.
+        # Before the servers close, so that a tool call that fails by that does not count as failed.
         leaving.set()
     closing = asyncio.create_task(close_servers())
     if is_unfinished:
@@ -319,10 +320,10 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
 
 
 def load_models(graphs: Mapping[str, Graph]) -> None:
-    """Import what the models of these graphs need.
+    """Import the libraries that the models of these graphs need.
 
-    In the first turn that would hold up the event loop for seconds, and with it the heartbeats of all
-    visits. A model that cannot be used blocks its own turns only.
+    An import in the first turn would hold up the event loop for seconds, and with it the heartbeats of
+    all visits. A model that cannot be used blocks its own turns only.
     """
     for agent in agents_of(graphs.values()):
         setup_fault(agent.model)
@@ -349,8 +350,8 @@ async def _notify(
 
 
 async def _tend(client: Client, settings: Settings) -> None:
-    """Have blocked visits tried again at once, because this worker may have what they need; then tend the
-    deployment once a minute, until this is cancelled.
+    """Make runs try blocked visits again at once, because this worker may have what the visits need. Then
+    tend the deployment once a minute, until this is cancelled.
     """
     try:
         await client.waking.wake()
@@ -362,8 +363,8 @@ async def _tend(client: Client, settings: Settings) -> None:
 
 
 async def tend(client: Client, settings: Settings) -> None:
-    """Find what ended outside, delete what is to be erased or was kept long enough, and evict inactive
-    runs. Several workers may do so at once.
+    """Record runs that ended outside, delete runs that are to be erased or were kept long enough, and
+    evict inactive runs. Several workers may do so at once.
     """
 
     async def evict() -> None:
@@ -404,7 +405,7 @@ async def _connected(settings: Settings, stop: asyncio.Event) -> TemporalClient 
 
 
 async def _warn_without_setup(temporal: TemporalClient) -> None:
-    """Warn if the worker could not write what its runs wait for."""
+    """Warn if search attributes are missing, without which the worker cannot serve runs."""
     try:
         missing = await missing_search_attributes(temporal)
     except (SettingsError, Unavailable) as error:

@@ -67,9 +67,9 @@ async def connect_temporal(
     """Connect to Temporal with its environment configuration.
 
     `address` (host:port) and `namespace` override the environment. `settings` (default: from the
-    environment) configure encryption and storage; `runtime` is that of the SDK. Raises Unavailable if
-    nothing answers or the namespace is missing, and SettingsError if the address is invalid or others
-    could not read the storage.
+    environment) configure encryption and storage; `runtime` is the SDK's. Raises Unavailable if nothing
+    answers or the namespace is missing, and SettingsError if the address is invalid or processes on other
+    machines could not read the storage.
     """
     is_explicit = settings is not None
     settings = settings or load_settings()
@@ -91,7 +91,7 @@ async def connect_temporal(
             data_converter=data_converter(settings, reads=reads),
             runtime=runtime,
             interceptors=[Tracing()] if are_on() else [],
-            # To compress what crosses no network costs the server and the worker a tenth of their time.
+            # Without a network in between, compression costs both sides a tenth of their time.
             grpc_compression=GrpcCompression.NONE if is_local else GrpcCompression.GZIP,
         )
     except RuntimeError as error:
@@ -112,7 +112,7 @@ async def connect_temporal(
 
 
 def _why(error: RuntimeError) -> str:
-    # The SDK prints a chain of causes; the last quoted one is that of the operating system.
+    # The SDK prints a chain of causes; the last quoted one comes from the operating system.
     if "InvalidContentType" in str(error):
         return "it speaks no TLS, which TEMPORAL_TLS, TEMPORAL_API_KEY or a certificate turns on"
     causes = _QUOTED.findall(str(error))
@@ -203,7 +203,7 @@ async def retention(temporal: TemporalClient) -> timedelta:
 class OwnScope:
     """The scope of one deployment, by the id that Temporal gave its namespace.
 
-    `patience` is how many seconds Temporal is asked for it, the first time.
+    `patience` is the number of seconds for which the first read keeps asking Temporal.
     """
 
     def __init__(self, temporal: TemporalClient, task_queue: str, *, patience: float) -> None:
@@ -211,7 +211,7 @@ class OwnScope:
         self._task_queue = task_queue
         self._patience = patience
         self.known: Scope | None = None
-        """The scope, once it was read."""
+        """The scope; None until it is read."""
 
     async def read(self) -> Scope:
         """Return the scope. Raises Unavailable."""
@@ -228,11 +228,11 @@ class OwnScope:
 
 
 async def has_namespace(temporal: TemporalClient, id_: str) -> bool:
-    """Return whether Temporal shows a namespace with this id; whom it may not tell, it says no."""
+    """Return whether Temporal shows a namespace with this id; False if the caller may not see it."""
     try:
         uuid.UUID(id_)
     except ValueError:
-        # Temporal (1.30) fails with an unknown error where it should say that there is none.
+        # For other text, Temporal (1.30) fails with an unknown error instead of not found.
         return False
     try:
         await _called(
@@ -317,7 +317,7 @@ async def clock_offset(temporal: TemporalClient) -> timedelta:
 
 
 async def _called(call: Callable[..., Awaitable[T]], request: object) -> T:
-    """Send a request that has the same effect twice; thrice, while it fails for a moment.
+    """Send an idempotent request, up to three times while it fails for a temporary reason.
 
     The SDK does not repeat a call whose connection closed (CANCELLED) or that took too long.
     """

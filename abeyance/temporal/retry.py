@@ -49,9 +49,9 @@ class NotFound(Exception):
 
 
 class attempts(AsyncIterator[float]):  # noqa: N801 used as a function
-    """For each attempt, forever, the seconds until the next one; sleep between them.
+    """Attempts without end, each as the seconds until the next one, with a sleep between them.
 
-    No generator: one that is left before its end is closed by a task of its own, at every call.
+    Not a generator: asyncio would start a task at every call, to close a generator left before its end.
     """
 
     def __init__(self, first: float = 0.02, longest: float = 0.5) -> None:
@@ -70,8 +70,9 @@ class attempts(AsyncIterator[float]):  # noqa: N801 used as a function
 async def retry_until(about: str, call: Callable[[], Awaitable[T]], *, seconds: float) -> T:
     """Repeat a call until it succeeds, fails permanently, or `seconds` have passed.
 
-    `about` is what is called, as in "the run 'r'". The call must be idempotent, and raises RetryableError
-    to be repeated. Raises NotFound, Unavailable at the timeout, and every other error of the call.
+    `about` names the called thing, as in "the run 'r'". The call must be idempotent, and raises
+    RetryableError to be repeated. Raises NotFound, Unavailable at the timeout, and every other error of
+    the call.
     """
     last: BaseException | None = None
     try:

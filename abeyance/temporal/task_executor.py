@@ -52,9 +52,9 @@ class TaskExecutor(ThreadPoolExecutor):
             except BaseException as error:  # noqa: BLE001 as the pool's own threads do
                 done.set_exception(error)
             finally:
-                # A workflow is a loop of its own, and leaves none running.
+                # A workflow runs as a loop of its own, and unsets the running loop at its end.
                 asyncio._set_running_loop(loop)  # noqa: SLF001
 
-        # In a step and a context of its own, as in a thread: no other task is under way in it.
+        # As in a thread, no other asyncio task may be under way: use a step and a context of its own.
         loop.call_soon(run, context=Context())
         return done

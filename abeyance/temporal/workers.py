@@ -77,9 +77,9 @@ _WITHOUT_HEARTBEATS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveWorker:
-    """A worker that is up: its identity (`pid@host`), its build, and when it was last heard of.
+    """A worker that is up: its identity (`pid@host`), its build, and the time of its last sign of life.
 
-    `is_versioned`: Temporal gives it the runs of its build alone (`ABEYANCE_VERSIONING`).
+    `is_versioned`: Temporal gives it only the runs of its build (`ABEYANCE_VERSIONING`).
     """
 
     identity: str
@@ -91,8 +91,8 @@ class LiveWorker:
 async def live_workers(temporal: TemporalClient, task_queue: str) -> list[LiveWorker]:
     """Return the workers of a task queue, by their identities.
 
-    A worker tells the server every few seconds that it is up; one that is killed counts for 20 more
-    seconds. A server without heartbeats remembers polls only: there it counts for 70 more seconds.
+    A worker tells the server every few seconds that it is up; a killed worker counts for 20 more seconds.
+    A server without heartbeats only remembers polls: there a killed worker counts for 70 more seconds.
     Raises Unavailable if Temporal does not answer within two seconds.
     """
     return (await _served(temporal, task_queue))[0]
@@ -101,7 +101,7 @@ async def live_workers(temporal: TemporalClient, task_queue: str) -> list[LiveWo
 async def _served(
     temporal: TemporalClient, task_queue: str
 ) -> tuple[list[LiveWorker], WorkerDeploymentInfo]:
-    """Return the workers that are up, and where Temporal sends the runs of their versions."""
+    """Return the workers that are up, and the deployment by which Temporal routes runs to versions."""
     try:
         polled, beats, deployment = await asyncio.gather(
             _pollers(temporal, task_queue),
@@ -121,7 +121,7 @@ async def _served(
     }
 
     def is_versioned(identity: str, build_id: str) -> bool:
-        # A heartbeat does not say it, and pollers of a build that is not current are not listed.
+        # A heartbeat lacks the mode, and Temporal does not list pollers of a build that is not current.
         mode = modes.get((identity, build_id))
         return build_id in versions and mode != _UNVERSIONED
 
@@ -137,7 +137,7 @@ async def _served(
     ]
 
     def has_told(poller: PollerInfo) -> bool:
-        # In a container that was restarted a worker has the identity of the one before, which has left.
+        # After a container's restart, its worker has the identity of the worker before, which has left.
         return any(
             beat.worker_identity == poller.identity
             and (
@@ -164,11 +164,11 @@ async def _served(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """How a task queue is served.
+    """The workers of a task queue, and the reasons why it does not serve all runs.
 
-    `unregistered` and `unserved` say why a run that starts now would not be served: what the namespace
-    lacks, and which workers. `orphaned` and `failing` say why other runs wait: for the build that began
-    them, or for code that can replay them. Each says what to do.
+    `unregistered` and `unserved` say why a run that starts now would not be served: the namespace lacks
+    something, or workers are missing. `orphaned` and `failing` say why other runs wait: for the build
+    that began them, or for code that can replay them. Each reason says what to do.
     """
 
     workers: tuple[LiveWorker, ...]
@@ -179,12 +179,12 @@ class Service:
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """Why a run that starts now would not be served: without any it would."""
+        """The reasons why a run that starts now would not be served; empty if it would."""
         return self.unregistered + self.unserved
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Why other runs wait."""
+        """The reasons why other runs wait."""
         return self.orphaned + self.failing
 
 
@@ -225,7 +225,7 @@ async def service(temporal: TemporalClient, task_queue: str) -> Service:
 
 
 def _routed(deployment: WorkerDeploymentInfo) -> list[str]:
-    """Return the builds to which new runs go; "" is that of workers without versions."""
+    """Return the builds to which new runs go; "" stands for workers without versions."""
     routing = deployment.routing_config
     routed = [routing.current_deployment_version.build_id]
     if routing.ramping_version_percentage:
@@ -236,7 +236,7 @@ def _routed(deployment: WorkerDeploymentInfo) -> list[str]:
 def _unserved(
     task_queue: str, workers: Sequence[LiveWorker], routed: Sequence[str]
 ) -> Iterator[str]:
-    """Yield why workers do not get the new runs of a task queue."""
+    """Yield the reasons why new runs of a task queue find no worker."""
     if not workers:
         yield f"no worker polls the task queue {task_queue!r}: start one with `abeyance worker`"
         return
@@ -261,7 +261,7 @@ def _unserved(
 
 
 async def _unregistered(temporal: TemporalClient) -> list[str]:
-    """Return why the search attributes of a run cannot be written; nothing if that is unknown."""
+    """Return the reasons why a run's search attributes cannot be written; none if that is unknown."""
     try:
         missing = await missing_search_attributes(temporal)
     except SettingsError as error:
@@ -276,7 +276,7 @@ async def _unregistered(temporal: TemporalClient) -> list[str]:
 
 
 async def _count(temporal: TemporalClient, task_queue: str, condition: str) -> int:
-    """Count open runs; none if the server cannot find them so."""
+    """Count the open runs that meet a condition; 0 if the server cannot search by it."""
     quoted = task_queue.replace("'", "''")
     request = CountWorkflowExecutionsRequest(
         namespace=temporal.namespace,
@@ -288,7 +288,7 @@ async def _count(temporal: TemporalClient, task_queue: str, condition: str) -> i
     try:
         found = await temporal.workflow_service.count_workflow_executions(request, timeout=_QUICKLY)
     except RPCError:
-        # An older server has no such attribute. Whether it answers at all, other calls show.
+        # An older server has no such attribute. Other calls show whether the server answers at all.
         return 0
     return found.count
 
@@ -298,12 +298,12 @@ def _runs(count: int) -> str:
 
 
 def use_process_runtime() -> None:
-    """Make `process_runtime` that of all connections of this process, before the first one."""
+    """Make `process_runtime` the default of all later connections. Call it before the first one."""
     Runtime.set_default(process_runtime(), error_if_already_set=False)
 
 
 def process_runtime(metrics_address: str | None = None) -> Runtime:
-    """Return the runtime of the SDK for a process of ours.
+    """Return the SDK's runtime for one of our processes.
 
     Its workers send heartbeats, its log goes to the log of the process, and its metrics are served at
     `metrics_address` (host:port), if that is given.
@@ -315,7 +315,7 @@ def process_runtime(metrics_address: str | None = None) -> Runtime:
             durations_as_seconds=True,
             histogram_bucket_overrides={m.exposed: m.buckets for m in METRICS if m.buckets},
         )
-    # Its own log on stderr has another form, and escape sequences for colours.
+    # The SDK's own log on stderr has another form, and escape sequences for colours.
     forwarded = LoggingConfig(
         filter=TelemetryFilter(core_level="WARN", other_level="ERROR"),
         forwarding=LogForwardingConfig(

@@ -18,8 +18,8 @@ the number.
 def raise_if_cancelled(error: WorkflowUpdateRPCTimeoutOrCancelledError) -> None:
     """Raise CancelledError if the task that awaited an update was cancelled.
 
-    Since SDK 1.35.0 at least: it raises the same error for a call that timed out and for a cancellation
-    of ours, such as the end of `asyncio.timeout`, which would then be lost.
+    Since SDK 1.35.0 at least: the SDK raises the same error for a call that timed out and for our own
+    cancellation, such as the end of `asyncio.timeout`, so the cancellation would be lost.
     """
     if (task := asyncio.current_task()) is not None and task.cancelling():
         raise asyncio.CancelledError from error

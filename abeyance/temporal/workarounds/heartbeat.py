@@ -1,10 +1,10 @@
 """Heartbeats that are stored when the call returns.
 
 Since Temporal SDK 1.35.0 at least: `activity.heartbeat` hands the details over and returns at once.
-They are held back by a throttle, so an attempt that ends in between leaves older details, and a
+A throttle holds the details back, so an attempt that ends in between leaves older details, and a
 finished step would be done again (docs/internals/adr/0008-steps-and-heartbeats.md). `record` calls the
-server itself, and waits. The SDK's own heartbeats remain as a sign of life: from their answers it hears
-that an activity is to stop.
+server itself, and waits. The SDK's own heartbeats remain as a sign of life, and the server's responses
+to them tell the SDK that an activity has to stop.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from abeyance.temporal.retry import TEMPORARY, attempts
 
 THROTTLE_SECONDS: Final = 0.25
 """The throttle for the SDK's own heartbeats, as an option of the worker: shorter than our intervals, the
-shortest of which is half a second, so that none is held back. It makes nothing beat more often."""
+shortest of which is half a second, so that none is held back. It does not cause more heartbeats."""
 SEND_SECONDS: Final = 0.05
 """Seconds until a heartbeat of the SDK has been sent. No call of `record` may overtake it."""
 _RPC_TIMEOUT: Final = timedelta(seconds=5)

@@ -75,16 +75,16 @@ class InOrderWorkflowRunner(WorkflowRunner):
 def telling(seeds: list[int], det: WorkflowInstanceDetails) -> WorkflowInstanceDetails:
     """Return the details of a run that hears of resets: `seeds` are the random seeds that resets gave it.
 
-    The SDK calls what `register_random_seed_callback` has registered after the signals and updates of the
-    same task, and not at all in the first task, when nothing is registered yet.
+    The SDK calls a callback of `register_random_seed_callback` only after the signals and updates of the
+    same task, and not at all in the first task, when none is registered yet.
     """
     return replace(det, extern_functions={**det.extern_functions, names.SEEDS: lambda: (*seeds,)})
 
 
 def _thin_out(act: WorkflowActivation) -> None:
-    """Leave out the signals that the run drops unread, which take the SDK a second or more to deliver.
+    """Leave out the signals that the run drops unread: the SDK takes a second or more to deliver them.
 
-    The run hears one of each kind, so that it tells of them.
+    The run still gets the first signal of each kind that it drops, so that it reports the drop.
     """
     if len(act.jobs) <= names.MOST_IN_A_TASK:
         return
@@ -198,7 +198,7 @@ def is_lookahead(last: WorkflowActivation, act: WorkflowActivation) -> bool:
 
 
 def is_unwritten(last: WorkflowActivation, act: WorkflowActivation, owed: int) -> bool:
-    """Return True if `act` is a new task whose history lacks what the run did after `last`.
+    """Return True if `act` is a new task whose history lacks events that the run caused after `last`.
 
     `owed` is the minimum number of events written since; they precede the events that `act` delivers.
     """

@@ -1,8 +1,8 @@
 """Let a workflow task take nearly as long as the server waits for it.
 
 The SDK (1.35.0 at least) fails a task after two seconds, because its code may hang, and has no option for
-that. On a machine that has much else to do, a task in which thousands of visits begin takes longer, each
-time that it is tried, so that its run never goes on.
+this limit. On a busy machine, a task that begins thousands of visits takes longer in every attempt, so
+its run would never go on.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ Since SDK 1.35.0 at least, four faults:
   because the storage is unavailable or a key is missing, it fails the attempt without counting it
   correctly, and for heartbeat details it even prevents a retry: `LenientDataConverter`.
 - It drops the text of a failure that it cannot read: `FailureConverter`.
-- It fails a workflow that is given a payload which the codec refused, though only an activity or a child
-  ended with it: `FailureConverter` for failures, `fail_refused_results` for results.
+- It fails a workflow that gets a payload which the codec refused, even if the payload is only the end of
+  an activity or a child: `FailureConverter` for failures, `fail_refused_results` for results.
 """
 
 from __future__ import annotations
@@ -41,11 +41,7 @@ UNREADABLE_COUNT: Final = "abeyance-unread"
 
 
 class PassingOn(PayloadCodec, WithSerializationContext):
-    """Decodes with another codec, and passes on what it cannot decode; reading such a value raises.
-
-    For workflows: the SDK decodes all payloads of a workflow task first and retries the task forever if
-    that fails, even because of one unreadable signal.
-    """
+    """Decodes with another codec, and passes undecodable payloads on; reading such a value raises."""
 
     def __init__(self, codec: PayloadCodec) -> None:
         self.codec: Final = codec
@@ -71,7 +67,7 @@ class PassingOn(PayloadCodec, WithSerializationContext):
 
 
 class FailureConverter(DefaultFailureConverterWithEncodedAttributes):
-    """Converts failures with encrypted texts. One that cannot be decrypted raises.
+    """Converts failures with encrypted texts. A text that cannot be decrypted raises.
 
     Details that the codec refused are left out, and a text that it refused is replaced by the reason:
     Temporal itself writes details in clear text, such as `ACTIVITY_ID_NOT_STARTED`, and so do we

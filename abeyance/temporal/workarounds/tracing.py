@@ -1,7 +1,7 @@
 """The trace of a run, for activities that its workflow starts in its constructor.
 
-Since Temporal SDK 1.35.0 at least: its interceptor has the trace only while a handler is under way, and
-`AgentRun` starts its first nodes when it is made, so that these would begin traces of their own.
+Since Temporal SDK 1.35.0 at least: its interceptor has the trace only while a handler is under way.
+`AgentRun` starts its first nodes in its constructor, so these would begin traces of their own.
 """
 
 from __future__ import annotations
