@@ -1,7 +1,7 @@
 """One attempt at a visit: timeouts, cancellations and failures of the author's code.
 
 An attempt whose code raised, or took too long, returns `AttemptFailed` while retries are left: the run
-waits, and starts the visit again. So what was done, and the count, are in the run's state, where a pause
+waits, and starts the visit again. So finished steps and the count are in the run's state, where a pause
 or a hand-over between two attempts cannot lose them: if an activity that waits for its next attempt is
 cancelled, Temporal drops its heartbeat details.
 
@@ -10,7 +10,7 @@ Temporal itself retries an attempt that was *lost* with its worker, which counts
 journal (`heartbeat`).
 
 Code in a thread cannot be stopped, and dies with its process. A worker that is about to exit sets
-`leaving`: whatever still runs is then excused, and the next attempt begins when the process is gone.
+`leaving`: attempts that still run are then excused, and the next ones begin when the process is gone.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ from abeyance.storage.blobs import Blobs
 from abeyance.temporal.workarounds.heartbeat import Superseded
 
 LEAVES_WITHIN: Final = 5.0
-"""Seconds from the moment at which a worker is `leaving` to its exit, at most."""
+"""The most seconds from the moment at which a worker is `leaving` to its exit."""
 _GONE_AFTER: Final = LEAVES_WITHIN + 1.0
-"""Seconds after which another worker may begin what a leaving one still ran."""
+"""Seconds after which another worker may begin a visit that a leaving worker still ran."""
 _MAX_DETAILS: Final = 1_000
 """Maximum bytes. Temporal truncates a failure larger than a few thousand."""
 
@@ -105,11 +105,11 @@ class Attempt:
         self._is_late = threading.Event()
 
     async def run(self) -> VisitOutcome:
-        """Make the attempt. Raises ApplicationError where Temporal is to try again."""
+        """Make the attempt. Raises ApplicationError if Temporal has to try again."""
         try:
             return await self._made()
         except asyncio.CancelledError:
-            # The code had ended, and the attempt was about to say how.
+            # The cancellation came after the code had ended, while the attempt dealt with its end.
             if not is_stopped_by_run():
                 raise
             return self._stopped()
@@ -145,15 +145,15 @@ class Attempt:
         visit_input = self._input
         is_bounded = visit_input.outcome is not None and visit_input.blocked_by is None
         if self._info.is_local or is_bounded:
-            # The run starts an activity that can wait: retries of a local one keep a workflow task open,
-            # and those of a finally node are bounded by its timeout.
+            # So that the run starts an activity that can wait: retries of a local activity keep a
+            # workflow task open, and the timeout of a finally node bounds its retries.
             return outcomes.Blocked(
                 code=error.code,
                 message=str(error),
                 journal=self._journal.steps or None,
                 patch=self._journal.partial_patch,
             )
-        # If the run stops the visit between two attempts, their heartbeats are lost.
+        # Tell the run the steps: if it stops the visit between two attempts, the heartbeats are lost.
         steps, is_new = self._journal.steps, error.code != self._heartbeater.journal.blocked_by
         journal = steps if is_new or steps.keys() != self._known_steps else None
         await self._heartbeater.report_blocked(error.code, str(error), journal)
@@ -164,8 +164,8 @@ class Attempt:
         return await self._excused(str(error), error.code, error.retry_after)
 
     async def _run_in_time(self, graph: Graph, context: Context) -> VisitOutcome:
-        """Run the code. A thread cannot be stopped, so it may outlive its timeout: what follows is then
-        held back until it ends, at most as long again as the timeout, unless the visit has failed.
+        """Run the code. A thread cannot be stopped, so it may outlive its timeout: unless the visit has
+        failed, its outcome is then held back until the thread ends, for another timeout at most.
         """
         visit_input = self._input
         code = asyncio.create_task(_caught(graph, context))
@@ -183,8 +183,8 @@ class Attempt:
     async def _ends(self, code: asyncio.Task[Any], until: float | None) -> bool:
         """Wait for the code, at most until a time of the monotonic clock. Return whether it has ended.
 
-        A cancellation is passed on to it, and it is waited for: if it were left behind, the same visit
-        could run twice at once. Raise _Left if the process ends meanwhile.
+        This passes a cancellation on to the code, and still waits for it: if the code were left behind,
+        the same visit could run twice at once. Raise _Left if the process ends meanwhile.
         """
         leaving: set[asyncio.Task[Any]] = set()
         try:
@@ -344,12 +344,12 @@ async def _caught(graph: Graph, context: Context) -> VisitOutcome | BaseExceptio
 
 
 def _waited(info: activity.Info) -> float:
-    """Return the seconds from the order of a visit to this attempt, both by the server's clock."""
+    """Return the seconds from the scheduling of a visit to this attempt, by the server's clock."""
     return max(0.0, (info.started_time - info.scheduled_time).total_seconds())
 
 
 def _taken_over(visit: VisitInput) -> ApplicationError:
-    """Return the error of an attempt that the server no longer waits for. Nobody waits for it."""
+    """Log, and return as an error, that the server no longer waits for an attempt. Nobody reads it."""
     message = "the visit was taken over by another worker"
     _logger.warning("run=%s address=%s | %s", visit.run_id, visit.address, message)
     return ApplicationError(

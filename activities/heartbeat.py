@@ -3,8 +3,8 @@
 A write of the journal is stored when the call returns (`workarounds.heartbeat`). It is retried while
 Temporal or the storage is unavailable: continuing without it could repeat finished work later.
 
-While a model speaks, the details also have what it says, for those who watch the run: the server keeps
-them with the pending activity, and writes none of them into the history.
+While a model speaks, the details also have its text, for watchers of the run. The server keeps them with
+the pending activity, and writes none of them into the history.
 
 A visit that cannot go on is reported to the run once for each reason, while its worker keeps trying. A
 report that does not get through is only logged: Temporal shows the same reason with the pending activity.
@@ -67,7 +67,7 @@ class BlockageReporter:
         journal: Mapping[str, Json] | None = None,
         unread: bool = False,
     ) -> None:
-        """Tell the run why the visit is blocked, or by None that it can go on, unless it knows.
+        """Tell the run why the visit is blocked, or with None that it can go on, unless the run knows.
 
         `journal` are the steps of the visit, if the run does not have all of them; `unread` is whether
         this worker cannot read them.
@@ -200,13 +200,13 @@ def kept_in(written: DecodedPayloads, visit: str) -> Kept | None:
 
 
 _SPOKEN_BYTES: Final = 32_000
-"""In bytes: the tail of one text."""
+"""The most bytes of the tail of one text."""
 _SPOKEN_BYTES_OF_A_RUN: Final = 256_000
-"""In bytes: the tails of all models of a run that speak at the same time in this worker. Temporal ends a
-run whose state, with the heartbeats of its pending activities, takes 8 MB."""
+"""The most bytes of the tails of all models of a run that speak at the same time in this worker. Temporal
+ends a run whose state, with the heartbeats of its pending activities, takes 8 MB."""
 _PARTS_OF_A_PAYLOAD: Final = 8
-"""A part has so many times fewer characters than a stored payload has bytes: a heartbeat must not wait
-for the storage, nor leave texts there."""
+"""A part has this many times fewer characters than the smallest stored payload has bytes, so that a
+heartbeat neither waits for the storage nor leaves texts there."""
 
 
 class Speech:
@@ -231,7 +231,7 @@ class Speech:
         self._turn, self._said = turn, said
 
     def end(self) -> None:
-        """Speak no more."""
+        """Stop sending text."""
         if self._said is not None:
             self._said = None
             self._speaking[self._run_id] -= 1
@@ -293,7 +293,7 @@ class Heartbeater:
             min(HEARTBEAT_SECONDS, silence.total_seconds() / 4) if silence else HEARTBEAT_SECONDS
         )
 
-        # A short heartbeat timeout makes the pause short enough for what a model says.
+        # A pause that a short heartbeat timeout shortens is short enough for the text of a model.
         half = pause / 2 if pause == HEARTBEAT_SECONDS else pause
         beating: list[asyncio.Task[None]] = []
 
@@ -326,16 +326,16 @@ class Heartbeater:
         message: str,
         journal: Mapping[str, Json] | None = None,
     ) -> None:
-        """Report why the visit is blocked, or by None that it can go on. The next attempt knows it."""
+        """Report why the visit is blocked, or with None that it can go on, also to the next attempt."""
         await self._blockage.report(code, message, journal=journal)
         told = self._blockage.reported or ""
         self.journal = self.journal.model_copy(update={"blocked_by": told})
 
     async def begin(self) -> None:
-        """Report that a blocked visit can go on, right before its code runs: who starts a worker must
-        not stop it.
+        """Report that a blocked visit can go on, right before its code runs. Otherwise the start of
+        another worker, after which the run tries blocked visits again, would stop the code.
 
-        If the code itself could not go on, only its end is reported: else each attempt would be.
+        If the code itself was blocked, only its end is reported, so that not each attempt is.
         """
         if self._blockage.reported is not None and not self.journal.blocked_inside:
             await self.report_blocked(None, "")
@@ -371,7 +371,7 @@ class Heartbeater:
     async def write_last(self, journal: wire.Journal) -> bool:
         """Write a journal before the attempt fails.
 
-        The SDK sends the last details that it has with a failure, so it is given this journal too.
+        The SDK sends the last details that it has with a failure, so it gets this journal, too.
         """
         is_to_stop = await self.write(journal)
         self._say()
@@ -386,7 +386,7 @@ class Heartbeater:
         activity.heartbeat(details, *self._beside(stored, self.journal))
 
     def _beside(self, stored: Kept, journal: wire.Journal) -> list[dict[str, Any]]:
-        """Return the details after the stored journal: the counts added since, then what a model says."""
+        """Return the details after the stored journal: the counts added since, then a model's text."""
         rest = stored.rest_of(journal)
         beside = [*([] if rest is None else [rest]), *self.speech.parts()]
         return [each.model_dump(mode="json", exclude_defaults=True) for each in beside]

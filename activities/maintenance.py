@@ -33,7 +33,7 @@ class GraphActivities:
 
     @activity.defn(name=names.READ_GRAPH_ACTIVITY)
     async def read(self, order: wire.ReadGraph) -> wire.GraphToday:
-        """Return today's graph, held against the values of a run."""
+        """Return today's graph, compared with the values of a run."""
         graph = self._graphs.get(order.graph)
         if graph is None:
             raise ApplicationError(f"this worker has no graph {order.graph!r}", type=names.NO_GRAPH)
@@ -41,13 +41,13 @@ class GraphActivities:
 
     @activity.defn(name=names.WRITE_ANSWERS_ACTIVITY)
     async def write(self, given: list[wire.GivenAnswer]) -> list[wire.TakenAnswer]:
-        """Return answers as their types write them, or why the types reject them."""
+        """Return answers as their types write them, or the reasons why the types reject them."""
         return [answering.take(self._graphs, each) for each in given]
 
 
 @activity.defn(name=names.READ_JOURNALS_ACTIVITY)
 async def read_journals(order: wire.ReadJournals) -> dict[str, wire.LostAttempts]:
-    """Return the lost attempts at those of the visits whose next attempt has not begun."""
+    """Return the lost attempts of the visits whose next attempt has not begun, by address."""
     info, temporal = activity.info(), activity.client()
     description = await described_by_server(
         temporal, info.workflow_id or "", info.workflow_run_id or ""
@@ -68,7 +68,7 @@ async def read_rewind(count: int) -> wire.StartPatch | None:
 
 
 def _was_tried(pending: PendingActivityInfo) -> bool:
-    # An operator who resets an activity begins its count anew, and may keep what it has written.
+    # If an operator resets an activity, its count begins anew, and its heartbeat details may stay.
     return pending.attempt > 1 or bool(pending.heartbeat_details.payloads)
 
 

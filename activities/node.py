@@ -1,4 +1,4 @@
-"""The activity of a visit: what it is given, its attempt, what it returns, and its channel to the run."""
+"""The activity of a visit: its input, its attempt, its report, and its channel to the run."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from abeyance.temporal.workarounds.payloads import UNREADABLE_COUNT, DecodedPayl
 class NodeActivities:
     """One dynamic activity for all nodes of the graphs; the activity type is the node's name.
 
-    `leaving` is to be set right before the process ends. `find_grant` finds what lets calls run unasked.
+    `leaving` is set right before the process ends. `find_grant` finds grants that let calls run unasked.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class NodeActivities:
         )
         async with heartbeater.beating():
             if any(UNREADABLE_COUNT in payload.metadata for payload in before.payloads):
-                # A worker before this one could not read the input, and reported that.
+                # An earlier worker could not read the input, and reported that.
                 blockage.reported = BlockedCode.PAYLOAD_UNREADABLE
                 await heartbeater.report_blocked(None, "")
             began = time.monotonic()
@@ -135,7 +135,7 @@ async def _kept(report: wire.VisitReport, report_blocked: ReportBlocked) -> None
     if storage is None:
         return
     (payload,) = converter.payload_converter.to_payloads([report])
-    # Encryption makes it a little larger.
+    # Doubled, because encryption makes the report a little larger.
     is_large = 2 * payload.ByteSize() >= storage.payload_size_threshold
     while is_large:
         try:
@@ -186,7 +186,7 @@ class RunChannel:
         """Wait until the run is not paused. Raises StillPaused."""
         seconds = self._default_timeout if timeout is None else timeout
         run, end = self._client.run(self._visit.run_id), time.monotonic() + seconds
-        # Temporal is asked: the records may be away, and code must not go on because of that.
+        # Ask Temporal: the records may be away, and code must not go on because of that.
         async for pause in attempts():
             standing = await run.standing(caught_up=True)
             if standing.status != Status.PAUSED:

@@ -33,7 +33,7 @@ _logger = logging.getLogger("abeyance.notifications")
 
 
 class AnnouncingActivities:
-    """The activity by which runs announce moments. Without `file` another worker judges them."""
+    """The activity that announces moments of runs: all of them without the rules of a `file`."""
 
     def __init__(
         self, temporal: TemporalClient, task_queue: str, file: Notifications | None
@@ -63,7 +63,7 @@ class AnnouncingActivities:
 
 
 class NotificationActivities:
-    """The activities of `Notification`. `base` is where people reach the API."""
+    """The activities of `Notification`. `base` is the address at which people reach the API."""
 
     def __init__(
         self, client: Client, file: Notifications, *, base: str, enable_metrics: bool
@@ -80,7 +80,7 @@ class NotificationActivities:
 
     @activity.defn(name=names.DELIVER_ACTIVITY)
     async def deliver(self, moment: Moment, receiver: Receiver) -> None:
-        """Make one attempt. Temporal makes the next, unless none would help."""
+        """Make one attempt to reach a receiver. Temporal makes the next one, unless none would help."""
         info = activity.info()
         try:
             async with _beating():
@@ -119,14 +119,14 @@ class NotificationActivities:
 
     @activity.defn(name=names.REPORT_ACTIVITY)
     async def report(self, run_id: str, failed: wire.NotificationFailed) -> None:
-        """Tell the run whom a moment did not reach, or record it if the run has ended."""
+        """Tell the run which receivers a moment did not reach, or record that if the run has ended."""
         self._count("failed", len(failed.undelivered))
         try:
-            # The same in each attempt.
+            # This time is the same in each attempt.
             at = activity.info().scheduled_time
             await self._client.run(run_id).notification_failed(failed, at)
         except Refusal as refusal:
-            # It was erased, or Temporal no longer has it.
+            # The run was erased, or Temporal no longer has it.
             _logger.info("run=%s code=%s | the run is over", run_id, refusal.code)
 
     def _count(self, status: str, count: int = 1) -> None:
@@ -137,7 +137,7 @@ class NotificationActivities:
 
 @asynccontextmanager
 async def _beating() -> AsyncIterator[None]:
-    """Send heartbeats, by which Temporal soon knows that a worker was killed."""
+    """Send heartbeats, so that Temporal soon notices that a worker was killed."""
 
     async def beat() -> None:
         while True:

@@ -1,4 +1,4 @@
-"""The activity by which runs are recorded."""
+"""The activity that records runs."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from abeyance.temporal.connection import OwnScope
 _MOST: Final = 2_000
 """More executions than a worker has in its cache."""
 _LAST_RESORT: Final = 10.0
-"""In seconds: with so much patience an attempt fails, so that Temporal begins another one."""
+"""Seconds. With this patience or more, an attempt that is late fails, so that Temporal repeats it."""
 _PATIENCE: Final = 5.0
-"""In seconds: how long Temporal is asked whose records they are."""
+"""Seconds for which the worker keeps asking Temporal for the scope of its records."""
 
 
 class HandOver:
-    """How a batch gets from a run to the activity that writes it: the latest of each execution.
+    """Hands batches from runs to the activity that writes them: the latest batch of each execution.
 
-    An argument of a local activity is encoded, encrypted and, if it is large, stored. So it is a number
-    only.
+    An argument of a local activity is encoded, encrypted and, if it is large, stored. So the argument is
+    only the number of the batch.
     """
 
     def __init__(self) -> None:
         self._batches: OrderedDict[str, Batch] = OrderedDict()
 
     def put(self, execution: str, batch: Batch) -> None:
-        """Lay a batch down, in place of an earlier one of the execution."""
+        """Keep a batch for the activity, in place of an earlier batch of the execution."""
         self._batches[execution] = batch
         self._batches.move_to_end(execution)
         if len(self._batches) > _MOST:
@@ -69,7 +69,7 @@ class RecordingActivities:
         self._writer.open(self._read_scope)
 
     def tell(self, batch: Batch) -> None:
-        """Write a batch that may be lost, because the next one has the same and more. Nobody waits."""
+        """Write a batch in the background. It may be lost, because the next one includes it."""
         self._writer.tell(self._read_scope, batch)
 
     def _read_scope(self) -> Scope:

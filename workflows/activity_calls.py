@@ -47,18 +47,18 @@ _UNBOUNDED: Final = timedelta(days=3650)
 _SLACK: Final = timedelta(seconds=10)
 """Added to twice the node's timeout, which the activity enforces itself with a better error."""
 _MAX_ID: Final = 255
-"""In bytes, as stores of Temporal over SQL, and servers that have such a store, allow."""
+"""In bytes: the limit of Temporal's SQL stores, and of servers with such a store."""
 _RETRIES: Final = RetryPolicy(maximum_interval=timedelta(minutes=1))
 """Unlimited, for attempts that were lost or excused: the activity enforces the node's `retries`."""
 _READ_WITHIN: Final = timedelta(seconds=10)
 _READS: Final = RetryPolicy(maximum_interval=timedelta(seconds=5), maximum_attempts=10)
-"""Attempts to read journals, before visits are stopped without what was in them. No time bounds them: the
-server's clock may jump.
+"""Attempts to read journals, before the run stops visits without them. No time bounds the attempts,
+because the server's clock may jump.
 """
 
 
 class LocalFailed(Exception):
-    """A local activity failed. The cause says how: an ApplicationError, or Temporal's TimeoutError."""
+    """A local activity failed. The cause is an ApplicationError, or Temporal's TimeoutError."""
 
 
 async def local_result(handle: workflow.ActivityHandle[T]) -> T:
@@ -78,9 +78,9 @@ async def local_result(handle: workflow.ActivityHandle[T]) -> T:
 
 @dataclass(slots=True)
 class RunningCode:
-    """The activity of a visit, and what it was given.
+    """The activity of a visit, and its input.
 
-    `lost` are the attempts that were lost with their workers, if that was read before it is stopped.
+    `lost` are the attempts that were lost with their workers, if they were read before it is stopped.
     """
 
     input: VisitInput
@@ -96,11 +96,11 @@ def start(effect: effects.RunNode, *, origin: str) -> RunningCode:
     execution = workflow.info().first_execution_run_id
     visit_input = replace(effect.input, execution=execution, origin=origin)
     name = Address.parse(visit_input.address).label
-    # A thread that outlives the timeout holds its retry back, at most as long again.
+    # A thread that outlives the timeout holds its retry back, for another timeout at most.
     timeout = (
         None if visit_input.timeout is None else 2 * timedelta(seconds=visit_input.timeout) + _SLACK
     )
-    # The name says it all of the first visit of a node of the run's own graph.
+    # For the first visit of a node of the run's own graph, the name of the activity says enough.
     is_told = visit_input.address == f"graph:{visit_input.root};node:{visit_input.node}"
     summary = None if is_told else visit_input.address
     if visit_input.kind == "routes":
@@ -136,9 +136,9 @@ def start(effect: effects.RunNode, *, origin: str) -> RunningCode:
 
 
 async def read_journals(stopping: Sequence[RunningCode]) -> None:
-    """Read what lost attempts left of visits that are to be stopped before their next attempt begins.
+    """Read the journals of lost attempts at visits that are stopped before their next attempt begins.
 
-    Temporal drops it when it cancels such an activity.
+    Temporal drops the journal when it cancels such an activity.
     """
     visits = [each.input.address for each in stopping]
     execution = workflow.info().first_execution_run_id
@@ -209,8 +209,8 @@ def ended_at(
     """Return the end of a visit: `now`, or for a local activity `ordered` plus its duration.
 
     A replay may deliver the result of a local activity one workflow task earlier, with an earlier time
-    (tested). Deadlines must not depend on that, so the end is computed from values that both know; it is
-    never before the `latest` event of the run.
+    (tested). Deadlines must not depend on that, so the end is computed from values that are the same in a
+    replay; it is never before the `latest` event of the run.
     """
     if report.took is None:
         return now
@@ -228,7 +228,7 @@ def _left_when_stopped(error: BaseException, running: RunningCode) -> wire.Visit
     whose = wire.Journal.owner(visit_input.execution, visit_input.address)
     match error.__cause__:
         case ApplicationError(details=[]):
-            # A failure has no room for a large journal.
+            # The failure had no room for a large journal.
             if running.lost is None:
                 return wire.VisitReport(outcome=Stopped())
             return _left_by(running.lost, visit_input)
@@ -258,7 +258,7 @@ _GRAPH_WITHIN: Final = timedelta(seconds=8)
 _GRAPH_READS: Final = RetryPolicy(
     initial_interval=timedelta(milliseconds=200),
     maximum_interval=timedelta(seconds=1),
-    # Some five seconds: the reason of the last attempt is then known before the time is over.
+    # Some five seconds, so that the reason of the last attempt is known before the time is over.
     maximum_attempts=7,
 )
 
@@ -296,7 +296,7 @@ async def read_graph(
 def _unread(state: RunState, error: ActivityError) -> Refusal:
     name, last = state.spec.name, error.cause
     if isinstance(last, TimeoutError) and last.__cause__ is not None:
-        # The time was over during an attempt: the reason is that of the one before.
+        # The time was over during an attempt, so take the reason of the attempt before.
         last = last.__cause__
     if isinstance(last, ApplicationError) and last.type == names.NO_GRAPH:
         remedy = "deploy a worker that has the graph"

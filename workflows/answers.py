@@ -33,7 +33,7 @@ _ATTEMPTS: Final = RetryPolicy(maximum_attempts=3)
 class AnswerTypes(Interceptor):
     """Lets the validators of runs ask the types of the graphs of their worker.
 
-    Validators run once and not in a replay, so what they find is not recorded.
+    Validators run once and not in a replay, so their findings need no event in the history.
     """
 
     def __init__(self, graphs: Mapping[str, Graph]) -> None:
@@ -58,7 +58,7 @@ def typed(state: RunState, event: events.Responded) -> events.Responded:
 def refuse_edit(state: RunState, patch: Mapping[str, Json]) -> None:
     """Raise `invalid_input` for values that the worker's model rejects. Only a validator may call this.
 
-    Whoever sent them has a model too, which a deploy may have left behind.
+    The sender checks the values by its own model, but a deploy may have left that model behind.
     """
     given = _given(state, patch)
     with workflow.unsafe.sandbox_unrestricted():
@@ -76,13 +76,13 @@ def _values_of(taken: wire.TakenAnswer) -> Mapping[str, Json]:
 
 
 def _given(state: RunState, patch: Mapping[str, Json]) -> wire.GivenAnswer:
-    """Return an edit of the run's values as the answer to a breakpoint, which it could have been."""
+    """Return an edit of the run's values in the form of an answer to a breakpoint with that edit."""
     shown, edit = {"values": dict(state.root.values)}, {"values": dict(patch)}
     return wire.GivenAnswer(root=state.spec.name, kind="static", shown=shown, answer=edit)
 
 
 async def written_edit(state: RunState, event: events.ValuesEdited) -> events.ValuesEdited:
-    """Return an edit of values as the worker's model writes them; as it is if that cannot differ.
+    """Return an edit of values as the worker's model writes them, or unchanged if it rewrites none.
 
     Raises the Refusals `invalid_input` and `unavailable`.
     """
@@ -94,7 +94,7 @@ async def written_edit(state: RunState, event: events.ValuesEdited) -> events.Va
 
 
 async def written(state: RunState, event: events.Responded) -> events.Responded:
-    """Return an accepted answer as its types write it; as it is if they cannot write it otherwise.
+    """Return an accepted answer as its types write it, or unchanged if they cannot rewrite it.
 
     Raises the Refusal `unavailable`.
     """

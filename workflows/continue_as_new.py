@@ -1,8 +1,8 @@
 """Measure the growth of a history deterministically, and continue as new when it is due.
 
 Events, bytes and updates grow; the server limits each of them. At the soft limit the run continues as new
-once none of its code runs. At four times that limit it stops its code to do so. A run that falls idle
-does so much earlier: a worker that does not have it in memory replays its history before it acts on an
+once none of its code runs. At four times that limit it stops its code to do so. An idle run continues as
+new much earlier: a worker that does not have the run in memory replays its history before it acts on an
 answer.
 """
 
@@ -26,10 +26,10 @@ _SOFT_BYTES: Final = 2_000_000
 _SOFT_UPDATES: Final = 400
 _HARD: Final = 4
 _IDLE_EVENTS: Final = 60
-"""A longer history does not stay with a run that is idle, if it has outgrown the state that began it: to
-replay so many events takes some 15 ms."""
+"""An idle run gets rid of a longer history that has outgrown the state which began it: to replay so many
+events takes some 15 ms."""
 _MAX_IDLE_EVENTS: Final = 200
-"""A longer history does not stay with a run that is idle, however large its state."""
+"""An idle run gets rid of a longer history, however large its state."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,13 +64,13 @@ class History:
 
     @property
     def is_long(self) -> bool:
-        """Whether an idle run should not keep it."""
+        """Whether an idle run should get rid of this history."""
         grown = self._growth
         is_outgrown = grown.bytes > self._base.bytes or grown.events > _MAX_IDLE_EVENTS
         return is_outgrown and grown.events > self._idle_events
 
     def keep(self) -> None:
-        """Keep it, because the state is too large: for an idle run until it has doubled."""
+        """Keep this history, because the state is too large: if idle, until its events have doubled."""
         self._idle_events = 2 * self._growth.events
 
     def grew(self, *, is_local: bool) -> bool:
@@ -116,7 +116,7 @@ def hand_over(state: RunState, start: wire.StartRun) -> None:
     payloads = workflow.payload_converter().to_payloads(arguments)
     limit = state.limits.visit_bytes
     if _bytes(payloads) > limit:
-        # Only then, because nobody can read them in Temporal's UI.
+        # Only if they are too large, because nobody can read deflated payloads in Temporal's UI.
         payloads = [payloads[0], *map(deflated, payloads[1:])]
     if (carried := _bytes(payloads)) > limit:
         workflow.logger.warning(

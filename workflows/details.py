@@ -167,7 +167,7 @@ def _asked(number: int, entry: Interrupt, start: wire.StartRun) -> list[str]:
 
 
 def _for_whom(entry: Interrupt) -> list[str]:
-    """Return for whom a question is, who may not answer it, and who has claimed it."""
+    """Return the assignees of a question, the people who may not answer it, and its claim."""
     terms, facts = entry.terms or PLAIN, []
     if terms.assignees:
         only = "only " if terms.assignees_only else ""

@@ -1,7 +1,7 @@
 """Metrics of a run. They do not affect the run.
 
 The SDK's meter is silent during replay. Only a workflow task that is lost after it ran counts twice: the
-server repeats it, and that is not a replay. So a continue-as-new is counted by the new run.
+server repeats it, and that is not a replay. So the new run counts a continue-as-new.
 
 A gauge per run would need the run id as an attribute. So each gauge is the total of all runs of a graph
 in the cache of this process.
@@ -50,7 +50,7 @@ _cached_lock: Final = threading.Lock()
 
 
 class MeteredRun:
-    """Records the metrics of one run. `now` is what it adds to each gauge."""
+    """Records the metrics of one run. `now` is the run's part of each gauge."""
 
     def __init__(self, start: wire.StartRun, graph: str, *, is_carried: bool) -> None:
         meter = (

@@ -1,4 +1,4 @@
-"""`Notification`: one moment of a run, brought to its receivers; and how a run has it announced.
+"""`Notification` brings one moment of a run to its receivers; `Announcer` starts it for a run.
 
 A run has moments announced by a local activity, which leaves one event in its history and starts a
 workflow for each moment that a rule wants (docs/internals/adr/0016-notifications.md). That workflow is
@@ -43,7 +43,7 @@ _DOUBLING: Final = RetryPolicy(
 )
 _ATTEMPT: Final = timedelta(minutes=1)
 _BEAT: Final = timedelta(seconds=6)
-"""How long an attempt may be silent. After a kill -9 the next one follows by then, and its interval."""
+"""The longest silence of an attempt. After a kill -9 the next one follows this and its interval later."""
 _GATHERED: Final = timedelta(seconds=10)
 """How long a notification holds the first failure back, to tell the run of several at once."""
 _REPORTED_WITHIN: Final = timedelta(hours=1)
@@ -51,7 +51,7 @@ _FAILED: Final = SearchAttributeKey.for_keyword(names.STATUS).value_set("failed"
 
 
 class Announcer:
-    """Has the moments of one run announced. `spawn` runs a task of the run."""
+    """Announces the moments of one run. `spawn` runs a task of the run."""
 
     def __init__(self, spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]) -> None:
         self._spawn = spawn
@@ -78,7 +78,7 @@ class Announcer:
     def visited(
         self, state: RunState, start: wire.StartRun, address: str, report: wire.VisitReport
     ) -> wire.StartRun:
-        """Announce what the code of a visit has published. Return the start, with the worker's rules."""
+        """Announce the events that a visit's code emitted. Return the start with the worker's rules."""
         if report.notify not in (None, start.notify):
             start = start.model_copy(update={"notify": report.notify})
         match report.outcome:
@@ -106,8 +106,8 @@ class Announcer:
                 )
             )
         except LocalFailed:
-            # Temporal takes what this task does, but starts no workflow for a worker now: it will for
-            # the run itself.
+            # Temporal takes the commands of this task, but now starts no workflow for a worker. It will
+            # start a child for the run.
             workflow.logger.warning("run=%s | the run announces moments itself", found[0].run_id)
             for moment in found:
                 await _start(moment)
@@ -116,7 +116,7 @@ class Announcer:
 async def _start(moment: Moment) -> None:
     """Start a notification as a child of the run."""
     info = workflow.info()
-    # Else the activity had got so far.
+    # The failed activity may have started it.
     with contextlib.suppress(WorkflowAlreadyStartedError):
         await workflow.start_child_workflow(
             names.NOTIFICATION_WORKFLOW,
@@ -131,7 +131,7 @@ async def _start(moment: Moment) -> None:
 
 @workflow.defn(name=names.NOTIFICATION_WORKFLOW)
 class Notification:
-    """A moment, on its way to each of its receivers for a day. It fails if it did not reach all."""
+    """Delivers a moment to each of its receivers, for a day at most. Fails if it did not reach all."""
 
     def __init__(self) -> None:
         self._delivered: list[str] = []
@@ -140,7 +140,7 @@ class Notification:
 
     @workflow.run
     async def run(self, moment: Moment) -> list[str]:
-        """Deliver, and return whom it reached."""
+        """Deliver the moment, and return the receivers that it reached."""
         receivers: Receivers = await workflow.execute_activity(
             names.RECEIVERS_ACTIVITY,
             moment,
@@ -182,7 +182,7 @@ class Notification:
             self._left -= 1
 
     async def _report(self, moment: Moment) -> None:
-        """Make known whom the moment did not reach, as soon as that is certain of somebody."""
+        """Report the receivers that the moment did not reach, as soon as that is certain of one."""
         reported = 0
         while self._left or reported < len(self._undelivered):
             known = reported
@@ -196,7 +196,7 @@ class Notification:
             fresh, reported = self._undelivered[reported:], len(self._undelivered)
             workflow.upsert_memo({names.MEMO_UNDELIVERED: _rows(self._undelivered)})
             if self._left:
-                # Others may be away for a day: who looks for failures finds this one now.
+                # Other receivers may be away for a day, and operators have to find this failure now.
                 workflow.upsert_search_attributes([_FAILED])
             await self._tell(moment, fresh)
 
@@ -225,7 +225,7 @@ def _rows(undelivered: Sequence[wire.Undelivered]) -> list[dict[str, Any]]:
 
 def _undelivered(receiver: Receiver, error: ActivityError) -> wire.Undelivered:
     cause = error.__cause__
-    # The time is up: the last attempt is behind that.
+    # If the time is up, the error of the last attempt is the cause of the timeout.
     if not isinstance(cause, ApplicationError) and cause is not None:
         cause = cause.__cause__ or cause
     match cause:

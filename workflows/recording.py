@@ -51,9 +51,9 @@ Spawn: TypeAlias = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 _HAND_OVER: Final = "abeyance_hand_over"
 _TELL: Final = "abeyance_tell"
 _A_MOMENT: Final = 0.1
-"""In seconds: how long a workflow task is held up for the database."""
+"""The seconds for which a workflow task waits for the database."""
 _BOUNDED: Final = 2.0
-"""In seconds: how long who answers waits for the database; then it is away."""
+"""The seconds for which the sender of an answer waits for the database; then it counts as away."""
 _UNBOUNDED: Final = 60.0
 _MOST_BYTES: Final = 1_000_000
 _PAUSE: Final = 1.0
@@ -67,9 +67,9 @@ _MOST_FACTS: Final = 100
 
 
 class Recorder:
-    """Has the changes of one run recorded. `spawn` runs a task of the run.
+    """Records the changes of one run. `spawn` runs a task of the run.
 
-    `start` has what earlier executions have recorded. `facts` counts the events of the run.
+    `start` says how far earlier executions have recorded. `facts` counts the events of the run.
     """
 
     def __init__(self, spawn: Spawn, start: wire.StartRun) -> None:
@@ -85,9 +85,9 @@ class Recorder:
         self._number = max(self._after, start.told)
         self._told = self.facts
         self._untold: tuple[RunState, wire.StartRun] | None = None
-        # The questions that the next batch has, whether they have changed or not.
+        # The ids of questions that the next batch includes, even if they have not changed.
         self._again: Sequence[str] = ()
-        # Until it is recorded, events are numbered as if nothing had been discarded.
+        # Until this rewind is recorded, events are numbered as if nothing had been discarded.
         self._rewound = start.rewound and Rewound.model_validate(start.rewound)
         # The rewind in the batch under way, which may be recorded or not.
         self._sent_with: Rewound | None = None
@@ -128,7 +128,7 @@ class Recorder:
 
     @property
     def _rewind_left(self) -> Rewound | None:
-        """The rewind that is not known to be recorded."""
+        """The rewind, unless it is known to be recorded."""
         rewound = self._rewound
         if rewound is not None and self._sent_with is not None:
             # The sent batch is handed over again.
@@ -136,15 +136,15 @@ class Recorder:
         return rewound
 
     def rewound(self, salt: str, count: int) -> None:
-        """Note that everything is discarded which was recorded and is not known here."""
+        """Note a rewind, which discards all recorded events that this run does not know."""
         execution = workflow.info().run_id
         before, at = self._rewound, self.facts
         if before is not None and self._sent_with is None:
-            # Nothing since the rewind before was sent, so that one need not be recorded.
+            # No batch was sent since the rewind before, so that one need not be recorded.
             at = before.at
         self._rewound = Rewound(at=at, salt=salt, execution=execution, count=count)
         self._is_quiet = False
-        # Questions are handed over anew: later batches may have written them, and are discarded.
+        # Hand all questions over again: the discarded batches may have written later versions of them.
         self._questions, self._settled = {}, {}
 
     def began(self, start: wire.StartRun, graph: str, now: datetime) -> None:
@@ -153,7 +153,7 @@ class Recorder:
         self._note(steps.began(start, graph), now)
 
     def published(self, fact: Publish, state: RunState) -> None:
-        """Note what the core publishes."""
+        """Note an event that the core publishes."""
         self._is_quiet = False
         entry = _entry(state, str(fact.data.get("id")))
         step = Step(
@@ -232,7 +232,7 @@ class Recorder:
         if not workflow.unsafe.is_replaying():
             return
         await workflow.wait_condition(lambda: not workflow.unsafe.is_replaying())
-        # Nothing is changed here that a replay would not change, so its number is taken from below.
+        # A later replay skips this, so use a number below the next one, and leave the counter alone.
         number = int(workflow.now().timestamp() * 1_000_000) - 1
         tell = workflow.extern_functions().get(_TELL)
         is_due = self._task is None and self._rewound is None and number > self._number
@@ -266,7 +266,7 @@ class Recorder:
         return left
 
     async def caught_up(self) -> None:
-        """Wait until all that has changed so far is recorded, or the database is known to be away."""
+        """Wait until all changes so far are recorded, or the database is known to be away."""
         asked = self._asked
         await workflow.wait_condition(lambda: self._recorded >= asked or self._is_behind)
 
@@ -288,7 +288,7 @@ class Recorder:
             self.tell(*self._untold)
 
     def _shift(self, by: int, recorded: Rewound) -> None:
-        """Number what comes after a rewind that was recorded."""
+        """Renumber the events after a rewind that was recorded."""
         self.facts += by
         self._pending = [
             each.model_copy(update={"number": each.number + by})
@@ -317,27 +317,27 @@ class Recorder:
         return written
 
     async def _sent(self, batch: Batch, patience: float) -> Written:
-        # Temporal takes no argument that is much larger, and would refuse the whole workflow task.
+        # Temporal would refuse the whole workflow task for an argument that is much larger.
         is_small = len(batch.model_dump_json()) <= _MOST_BYTES
         send = _activity if is_small else _locally
         while (written := await send(batch, patience)).status == "outrun":
             self._number = written.latest + 1
             later = self._rewound
             if later is not None and batch.rewound is not None:
-                # It is unknown whether the rewind before was recorded: this one discards that, too.
+                # The rewind before may be recorded or not, so this one discards from the same event on.
                 later = later.model_copy(update={"at": batch.rewound.at})
             self._sent_with = later
             batch = batch.model_copy(update={"number": self._number, "rewound": later})
         return written
 
     def _next_number(self) -> int:
-        # Larger than that of every batch before, in every execution and whatever a replay has merged.
+        # Larger than the number of every earlier batch, in every execution and however replays merge.
         moment = int(workflow.now().timestamp() * 1_000_000)
         self._number = next_number(self._number, moment)
         return self._number
 
     def _next(self, state: RunState, start: wire.StartRun) -> Batch:
-        """The batch of all that is not recorded yet."""
+        """Return the batch of all changes that are not recorded yet."""
         number = self._next_number()
         facts = self._under_way = self._pending
         self._pending = []
@@ -371,7 +371,7 @@ class Recorder:
         )
 
     def _changed(self, state: RunState) -> Iterator[Interrupt]:
-        """The questions that have changed since the last batch: an entry of the ledger never does."""
+        """Yield the questions that changed since the last batch: the ledger replaces a changed entry."""
         known, ledger = self._questions, state.ledger
         self._questions = dict(ledger.open)
         yield from (entry for id_, entry in ledger.open.items() if known.get(id_) is not entry)
@@ -394,14 +394,14 @@ def extras(state: RunState, start: wire.StartRun) -> Extras:
 
 
 def _standing(state: RunState) -> tuple[Status, int, int]:
-    """Return the status of a run, and how often people have paused and resumed it. A cancel that is
-    repeated counts in what the end records.
+    """Return the status of a run, and how often people have paused and resumed it. The batch of the end
+    has the count of repeated cancels.
     """
     return state.status, state.counters.pause_count, state.counters.resume_count
 
 
 def _workflow_task() -> str:
-    """Return the name of the workflow task that is under way: its execution, and where it began there."""
+    """Return the name of the workflow task under way: its execution and the history's length now."""
     info = workflow.info()
     return f"{info.run_id}/{info.get_current_history_length()}"
 
@@ -471,7 +471,7 @@ async def _local(batch: Batch, patience: float = _A_MOMENT) -> Written:
 
 
 async def _locally(batch: Batch, patience: float) -> Written:
-    """Have a batch written that is too large for an argument: by a local activity, now and again."""
+    """Have a batch that is too large for an argument written by local activities, until one succeeds."""
     pause = _PAUSE
     while (written := await _local(batch, _BOUNDED)).status in ("late", "away"):
         if patience == _BOUNDED:

@@ -289,7 +289,7 @@ def refusals_as_application_errors() -> Iterator[None]:
 
 
 def replayed(receipt: wire.Record) -> ApplicationError:
-    """Return the error by which a validator rejects a repeated request; it contains the receipt."""
+    """Return the error with which a validator rejects a repeated request; it contains the receipt."""
     return ApplicationError(
         "the request was received before",
         receipt.model_dump(mode="json"),

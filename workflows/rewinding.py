@@ -1,7 +1,7 @@
-"""Tell a run that Temporal has reset it: what it recorded since then is discarded.
+"""Tell a run that Temporal has reset it: the events recorded after that point are discarded.
 
 A reset gives the workflow another seed for its random numbers, at that very point and in every replay.
-From there on an answer to what people were shown before is stale, and what is asked has ids of its own.
+From there on, answers to questions that people saw before are stale, and new questions have new ids.
 """
 
 from __future__ import annotations
@@ -18,62 +18,62 @@ with workflow.unsafe.imports_passed_through():
 
 
 class Rewinds:
-    """The resets that one execution has behind it."""
+    """The resets that one execution has had so far."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._known = 0
         self._salt = ""
         self._early: list[Callable[[], None]] | None = None
-        # A reset to the beginning comes before there is a state to tell.
+        # A reset to the beginning comes before there is a state to tell it to.
         self._is_new()
 
     @property
     def count(self) -> int:
-        """How many resets the execution has behind it."""
+        """The number of resets so far."""
         return self._known
 
     @property
     def holds_start(self) -> bool:
-        """Whether the run has not started, because what is set at its start is being read."""
+        """Whether the run has not started yet, because the patch of its start is still being read."""
         return self._early is not None
 
     def hold_start(self) -> None:
-        """Let what comes wait until `release`."""
+        """Put off all calls of `put_off` until `release`."""
         self._early = []
 
     def put_off(self, come: Callable[[], None]) -> bool:
-        """Return whether the run has not started: then `come` is called once it has."""
+        """Return whether the start is held; if so, keep `come`, to be called after the start."""
         if self._early is None:
             return False
         self._early.append(come)
         return True
 
     def release(self) -> Sequence[Callable[[], None]]:
-        """Let nothing wait any more, and return what has: call it in this order after the start."""
+        """Hold the start no more. Return the calls put off, to be made in this order after the start."""
         early, self._early = self._early, None
         return early or ()
 
     @property
     def is_redone(self) -> bool:
-        """Whether a task is done again by which the run may ask the question that it was rewound to."""
+        """Whether the run repeats a task, which may ask the question that the run was rewound to."""
         return bool(self._salt)
 
     def begin(self, state: RunState) -> bool:
-        """Tell a run that begins, and return whether it is one that was reset to its beginning."""
+        """Tell a run that begins of a reset to its beginning. Return whether there was one."""
         if self._salt:
             run_retry.begin_era(state, self._salt, workflow.now())
         return bool(self._salt)
 
     def notice(self, state: RunState) -> None:
-        """Tell the run before anything else that comes with the same workflow task."""
+        """Tell the run of a new reset, before the other events of the same workflow task."""
         if self._is_new():
             run_retry.begin_era(state, self._salt, workflow.now())
 
     def settle(self, state: RunState) -> None:
-        """Tell the run once everything has been applied that came with the task.
+        """Give the run the salt of new ids, after all events of the task are applied.
 
-        If the task is the one that asked, the question comes with it again, and keeps its id.
+        If this is the task that asked the question, it asks again, and the question keeps its id.
         """
         if self._salt:
             run_retry.take_salt(state, self._salt)

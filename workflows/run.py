@@ -47,7 +47,7 @@ with workflow.unsafe.imports_passed_through():
 
 _SHORTEST_TIMER: Final = timedelta(milliseconds=1)
 _READ_FIRST: Final[frozenset[effects.StopReason]] = frozenset({"pause", "rotation"})
-"""Why code is stopped that runs again later: the run needs what it has done."""
+"""The reasons to stop code that runs again later. The run reads the journal of such code first."""
 
 
 @of_any_type
@@ -130,7 +130,7 @@ class AgentRun(Updates):
 
     @property
     def known(self) -> RunState:
-        """The state of the run, for who replays its history."""
+        """The state of the run, for code that replays its history."""
         return self._state
 
     @workflow.run
@@ -254,7 +254,7 @@ class AgentRun(Updates):
     )
     async def migrate(self, order: commands.Migrate | None = None) -> views.Migration:
         order = order or commands.Migrate()
-        # It may change nothing, and has grown the history all the same.
+        # The update has grown the history, even if it changes nothing.
         self._feed_update(events.Ticked(now=workflow.now()))
         with requests.refusals_as_application_errors():
             today = await activity_calls.read_graph(self._state, self._start, order)
@@ -281,7 +281,7 @@ class AgentRun(Updates):
     @migrate.validator
     def _check_migrate(self, order: commands.Migrate | None = None) -> None:
         order = order or commands.Migrate()
-        # The graph of today is known later, and checked then.
+        # The worker's graph is read later, and checked then.
         event = as_events.migrated(order, workflow.now(), spec=self._state.spec, patch={})
         with requests.refusals_as_application_errors():
             self._orders.check_update("migrate", order.stamp)
@@ -325,8 +325,8 @@ class AgentRun(Updates):
             self._advance(events.TaskBegan(now=event.now))
         due = self._history.due(self._state.limits.continue_as_new_after)
         # Before the event, so that the work it makes ready waits for the continue-as-new.
-        # A question of a task that is done again has to come with it: the next history would give it
-        # another id.
+        # A repeated task has to ask its question in this history: the next history would give the
+        # question another id.
         if due is not None and due != self._state.rotation and not self._rewinds.is_redone:
             self._advance(events.RotationDue(now=event.now, hard=due == "hard"))
         rejected = self._state.mailbox.rejected
@@ -334,7 +334,7 @@ class AgentRun(Updates):
         self._metered.carried_out(event, rejected, self._state.mailbox.rejected)
 
     def _feed_update(self, event: events.Event, *, is_local: bool = False) -> None:
-        # One that is refused has been accepted, too.
+        # Temporal has accepted an update that the run refuses here, too.
         self._history.updates += 1
         with requests.refusals_as_application_errors():
             self._feed(event, is_local=is_local)
@@ -362,7 +362,7 @@ class AgentRun(Updates):
                 self._feed(event)
         except Refusal as refusal:
             workflow.logger.warning("code=%s | signal ignored: %s", refusal.code, refusal)
-            # It has grown the history all the same.
+            # The ignored signal has grown the history, too.
             self._feed(events.Ticked(now=workflow.now()))
 
     def _native_cancel(self) -> None:

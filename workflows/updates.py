@@ -1,4 +1,4 @@
-"""The updates of a run: answers and what becomes of them, and messages."""
+"""The updates of a run: answers, edits of questions, and messages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ with workflow.unsafe.imports_passed_through():
 class Updates(Protocol):
     """The updates of `AgentRun` about answers, deadlines, claims and messages.
 
-    A protocol, because they need the state of the run and its one entry for events.
+    A protocol, because the updates need the state of the run and its one entry for events.
     """
 
     _state: RunState
@@ -38,7 +38,7 @@ class Updates(Protocol):
         ...
 
     async def _recorded(self) -> None:
-        """Wait until what has happened so far can be read."""
+        """Wait until all changes so far are recorded, or the database is known to be away."""
         ...
 
     @workflow.update(description='Answer: {"interrupt_id": ..., "response": ...}.')

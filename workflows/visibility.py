@@ -32,7 +32,7 @@ _MEMO_BYTES: Final = 12_000
 """Deflated."""
 _node_logger: Final = workflow.LoggerAdapter(logging.getLogger("abeyance.node"), None)
 """Logs nothing while a history is replayed."""
-# Its lines are those of `activities.heartbeat`.
+# So that its lines look like those of `activities.heartbeat`.
 _node_logger.workflow_info_on_message = False
 _STATUS: Final = SearchAttributeKey.for_keyword(names.STATUS)
 
@@ -70,7 +70,7 @@ def failure_message(failure: Failure | None) -> str:
 
 
 def _short(policy: OnTimeout) -> str:
-    # Answers are not shown, and a default is one.
+    # A default is an answer, and answers are not shown.
     text = on_timeout_text(policy)
     return text if isinstance(text, str) else "default"
 
@@ -78,8 +78,8 @@ def _short(policy: OnTimeout) -> str:
 class VisibilityWriter:
     """Writes changes of a run to Temporal's search attribute, memo and details.
 
-    The memo has how many messages are unread: code that asks for its messages again and again need not
-    call the run each time.
+    The memo has the number of unread messages, so that code which polls for messages need not call the
+    run each time.
 
     After a continue-as-new the status is written at once, even if it is known. The server drops a task
     that has only a rejected update. If that is the first task, the server may also lose a pending task,
@@ -88,9 +88,9 @@ class VisibilityWriter:
 
     def __init__(self, start: wire.StartRun, carried: RunState | None) -> None:
         self._graph_version = start.graph_version
-        # The client wrote that of a run that begins.
+        # The client wrote the status of a run that begins.
         self._shown = Status.RUNNING if carried is None else None
-        # The memo of the execution before is inherited.
+        # The run inherits the memo of the execution before.
         self._unread = 0 if carried is None else len(carried.mailbox.queue)
 
     def write(self, state: RunState, start: wire.StartRun) -> None:
@@ -108,7 +108,7 @@ class VisibilityWriter:
             workflow.upsert_memo(changes)
 
     def _migrated(self, state: RunState, start: wire.StartRun) -> Mapping[str, Json]:
-        """The part of the memo that only a migration changes, if there was one."""
+        """Return the part of the memo that only a migration changes; empty if there was none."""
         if start.graph_version == self._graph_version:
             return {}
         self._graph_version = start.graph_version
