@@ -22,7 +22,7 @@ from abeyance.errors import Refusal
 from abeyance.filters import ApprovalsFilter, EventFilter, InboxFilter, RunFilter
 from abeyance.handle import MessageFields, RunHandle
 from abeyance.runtime.graph_today import cannot_migrate, is_under_way
-from abeyance.schemas.requests import request_faults
+from abeyance.schemas.faults import request_faults
 from abeyance.util import checked_key, invalid, without_none
 from abeyance.views import UNTIL_BLOCKED, MessageReceipt, Migration, Rewind
 

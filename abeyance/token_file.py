@@ -33,7 +33,7 @@ from abeyance.commands.fields import LabelName, LabelValue
 from abeyance.core.policy import Principal, ReadRights, is_reserved
 from abeyance.core.text import truncate
 from abeyance.errors import SettingsError
-from abeyance.schemas.state_model import at_pointer
+from abeyance.schemas.faults import at_pointer
 
 MAX_CHARS: Final = 256
 """Maximum characters of a subject, a capability, a group, and the value of a label."""

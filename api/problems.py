@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from abeyance.core.policy import READ, Principal
 from abeyance.errors import Code, RecordsUnavailable, Refusal, SettingsError, Unavailable
-from abeyance.schemas.requests import MOST_FAULTS, request_faults
+from abeyance.schemas.faults import MOST_FAULTS, request_faults
 from abeyance.util import PROBLEM_TYPE, invalid
 
 MEDIA_TYPE: Final = "application/problem+json"

@@ -42,8 +42,9 @@ from abeyance.core.spec import (
 from abeyance.core.terms import Span, Terms, is_template
 from abeyance.duration import seconds, span
 from abeyance.schemas import answer_types, json_schema
+from abeyance.schemas.faults import at_pointer
 from abeyance.schemas.json_types import misfit, to_json
-from abeyance.schemas.state_model import StateModel, ValuesError, at_pointer
+from abeyance.schemas.state_model import StateModel, ValuesError
 
 T = TypeVar("T")
 

@@ -17,7 +17,7 @@ from abeyance.core.outcome import Asked, Interrupted
 from abeyance.duration import Duration
 from abeyance.errors import Fatal
 from abeyance.schemas import answer_types
-from abeyance.schemas.state_model import at_pointer
+from abeyance.schemas.faults import at_pointer
 
 T_co = TypeVar("T_co", covariant=True)
 

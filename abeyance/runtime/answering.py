@@ -24,8 +24,9 @@ from abeyance.core.ledger import Interrupt
 from abeyance.core.state import RunState
 from abeyance.core.terms import KINDS
 from abeyance.schemas import answer_types
+from abeyance.schemas.faults import at_pointer
 from abeyance.schemas.json_schema import escaped, schema_of
-from abeyance.schemas.state_model import ValuesError, at_pointer
+from abeyance.schemas.state_model import ValuesError
 from abeyance.wire import GivenAnswer, TakenAnswer
 
 _OF_CALLS: Final = ("arguments", "reason", "remember", "result")

@@ -1,9 +1,9 @@
-"""The input of callers: limits, answers and patches; and the faults of requests, in the same words."""
+"""The input of callers: limits, answers and patches."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -11,10 +11,10 @@ from pydantic import ValidationError
 
 from abeyance.core.json import Json
 from abeyance.core.state import Limits
-from abeyance.core.text import truncate
 from abeyance.errors import Code, Refusal
+from abeyance.schemas.faults import at_pointer
 from abeyance.schemas.json_types import to_json
-from abeyance.schemas.state_model import StateModel, ValuesError, at_pointer, pointer
+from abeyance.schemas.state_model import StateModel, ValuesError
 from abeyance.util import checked_mapping
 from abeyance.wire import Request
 
@@ -33,18 +33,6 @@ _LEAST: Final = {
     "visit_bytes": 1,
     "continue_as_new_after": 3,
 }
-
-MOST_FAULTS: Final = 20
-"""The most faults that a refusal lists. A request of a megabyte can have 90,000."""
-_SHOWN_CHARS: Final = 80
-_JSON_NAMES: Final = {
-    "dictionary or object to extract fields from": "object",
-    "dictionary": "object",
-    "tuple": "list",
-    ", unable to parse raw data as a unicode string": " without halves of characters",
-    " after validation": "",
-}
-"""The JSON names of types that pydantic calls by their names in Python."""
 
 
 class _OfRun(Request):
@@ -108,44 +96,9 @@ def answers_as_json(answers: Mapping[str, Any] | str | None, response: Any) -> d
     return forms
 
 
-def request_faults(errors: Sequence[Mapping[str, Any]], given: Any = None) -> list[dict[str, str]]:
-    """Return the errors of pydantic in a request, each with a JSON pointer into what was given."""
-    found = [entry for entry in errors if not _is_echo(entry)]
-    return [
-        {"pointer": pointer(entry["loc"], entry["type"], given), "message": _message(entry)}
-        for entry in found[:MOST_FAULTS]
-    ]
-
-
 def json_patch(patch: Mapping[str, Any]) -> dict[str, Json]:
     """Return a patch of the values as JSON. Raises `invalid_input` if it is none."""
     try:
         return StateModel(None).patch(patch)
     except ValuesError as error:
         raise error.refusal() from error
-
-
-def _is_echo(entry: Mapping[str, Any]) -> bool:
-    """Return whether a list is too short only because of its faulty items, which have faults of their
-    own.
-    """
-    given = entry["input"]
-    is_short = entry["type"] == "too_short" and isinstance(given, Sequence)
-    return is_short and len(given) > entry["ctx"]["actual_length"]
-
-
-def _message(entry: Mapping[str, Any]) -> str:
-    match entry["type"]:
-        case "missing":
-            return "is missing"
-        case "extra_forbidden":
-            return "is not a field of this request"
-        case "value_error":
-            return str(entry["msg"]).removeprefix("Value error, ")
-        case _:
-            msg = str(entry["msg"])
-            text = f"{msg[:1].lower()}{msg[1:]}"
-            for word, name in _JSON_NAMES.items():
-                text = text.replace(word, name)
-            shown = truncate(repr(entry.get("input")), _SHOWN_CHARS)
-            return f"{text} (got {shown})"

@@ -10,7 +10,7 @@ any field is allowed, and its nodes get a mapping.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial, reduce
@@ -28,6 +28,7 @@ from abeyance.core.json import Json, canonical, why_not_json
 from abeyance.core.spec import FieldSpec
 from abeyance.errors import Code, Refusal
 from abeyance.schemas import answer_types
+from abeyance.schemas.faults import MOST_FAULTS, at_pointer
 from abeyance.schemas.json_schema import AnswerSchema, escaped, schema_of
 from abeyance.schemas.json_types import ALL, ANY, CONFIG, kinds
 
@@ -53,9 +54,6 @@ union: Final = Reducer("union")
 
 FromStart: Final = Reducer("start")
 """Keep what the start of the run has set: neither code nor a person changes the field."""
-
-
-_MOST_ERRORS: Final = 20
 
 
 class ValuesError(Exception):
@@ -228,10 +226,10 @@ class StateModel:
         unknown = [name for name in changes if name not in self.fields]
         if unknown and not self.is_open:
             message = (
-                f"the patch sets {', '.join(map(repr, unknown[:_MOST_ERRORS]))}, which "
+                f"the patch sets {', '.join(map(repr, unknown[:MOST_FAULTS]))}, which "
                 f"{self.model.__name__} does not have; it has {', '.join(map(repr, self.fields))}"
             )
-            raise ValuesError(message, [_unknown(name) for name in unknown[:_MOST_ERRORS]])
+            raise ValuesError(message, [_unknown(name) for name in unknown[:MOST_FAULTS]])
         return {name: self._patched(name, value) for name, value in changes.items()}
 
     def edited(self, before: Mapping[str, Json], changes: Mapping[str, Json]) -> dict[str, Json]:
@@ -322,7 +320,7 @@ class StateModel:
         except ValidationError as error:
             errors += [e for e in at_pointer(error, given) if e["pointer"] not in places]
         if errors:
-            raise ValuesError(_joined(errors[:_MOST_ERRORS]), errors[:_MOST_ERRORS])
+            raise ValuesError(_joined(errors[:MOST_FAULTS]), errors[:MOST_FAULTS])
         values = {
             # A default is not a value of the type before it is read.
             name: (_kept if name in state.model_fields_set else _written)(
@@ -399,41 +397,6 @@ class _InputSchema(AnswerSchema):
     def encode_default(self, dft: Any) -> Any:
         encoded = super().encode_default(dft)
         return sorted(encoded, key=canonical) if isinstance(dft, set | frozenset) else encoded
-
-
-def at_pointer(error: ValidationError, given: Any = None) -> list[dict[str, str]]:
-    """Return the errors of pydantic, each with a JSON pointer into the given value."""
-    return [
-        {
-            "pointer": pointer(entry["loc"], entry["type"], given),
-            # The author's own words say enough.
-            "message": entry["msg"].removeprefix("Value error, "),
-        }
-        for entry in error.errors(include_url=False, include_context=False, include_input=False)[
-            :_MOST_ERRORS
-        ]
-    ]
-
-
-def pointer(place: Sequence[int | str], type_: str, given: Any = None) -> str:
-    """Return the JSON pointer of an error of pydantic of this type in the given value."""
-    parts: list[str] = []
-    here = given
-    for number, part in enumerate(place, 1):
-        match here:
-            case Mapping() if part in here:
-                here = here[part]
-            case list() | tuple() if isinstance(part, int) and part < len(here):
-                here = here[part]
-            case None:
-                pass
-            case _ if type_ == "missing" and number == len(place):
-                pass
-            case _:
-                # Pydantic also names the member of a union that it tried, which is not a place.
-                continue
-        parts.append(f"/{escaped(str(part))}")
-    return "".join(parts)
 
 
 def _instance(model: type[BaseModel], given: Mapping[str, Any]) -> BaseModel:

@@ -41,7 +41,7 @@ from abeyance.core.state import Status
 from abeyance.errors import Code, Refusal
 from abeyance.filters import InboxFilter
 from abeyance.history.deleted_runs import unknown_run
-from abeyance.schemas.state_model import at_pointer
+from abeyance.schemas.faults import at_pointer
 from abeyance.util import checked_key, invalid
 
 Outcome: TypeAlias = protocol.CallToolResult | protocol.InputRequiredResult | dict[str, Any]

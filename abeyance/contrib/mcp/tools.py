@@ -12,7 +12,7 @@ from abeyance.authoring.graph import Graph
 from abeyance.core.json import Json
 from abeyance.core.spec import END, START
 from abeyance.errors import GraphError
-from abeyance.schemas.state_model import at_pointer
+from abeyance.schemas.faults import at_pointer
 from abeyance.util import invalid
 
 A = TypeVar("A", bound="_Arguments")
