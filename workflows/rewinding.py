@@ -42,11 +42,11 @@ class Rewinds:
         """Put off all calls of `put_off` until `release`."""
         self._early = []
 
-    def put_off(self, come: Callable[[], None]) -> bool:
-        """Return whether the start is held; if so, keep `come`, to be called after the start."""
+    def put_off(self, call: Callable[[], None]) -> bool:
+        """Return whether the start is held; if so, keep `call`, to be made after the start."""
         if self._early is None:
             return False
-        self._early.append(come)
+        self._early.append(call)
         return True
 
     def release(self) -> Sequence[Callable[[], None]]:

@@ -301,8 +301,8 @@ class AgentRun(Updates):
         early = self._rewinds.release()
         self._orders.takes_updates = self._is_reseeded = True
         self._advance(events.Started(now=now, edit=edit))
-        for come in early:
-            come()
+        for call in early:
+            call()
 
     def _reset(self, seed: int) -> None:
         # The SDK calls this outside of the loop, and wakes nobody.

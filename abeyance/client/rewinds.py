@@ -70,14 +70,8 @@ async def planned(
     before = await records.read(discards.standing, run_id)
     described = await deployment.line.described(run_id)
     if before is not None and described.is_running:
-        latest = _latest(await _history(deployment, run_id, described.execution))
-        if latest is not None and latest.time != before.rewound_at:
-            # The records still have what that rewind has discarded. A run that has ended meanwhile may
-            # never record it.
-            raise Unavailable(
-                f"the run {run_id!r} was rewound, and no worker has recorded that yet: start one, and "
-                "repeat the call"
-            )
+        # A run that has ended since its rewind may never record it.
+        before = await _once_recorded(deployment, run_id, described.execution, before)
     if to == REWIND_TO_START:
         execution = tasks = (await _row(deployment, run_id)).origin
         history = await _history(deployment, run_id, execution)
@@ -129,6 +123,25 @@ async def planned(
         execution=execution,
         history=history,
         event=None if found is None else found.event,
+    )
+
+
+async def _once_recorded(
+    deployment: Deployment, run_id: str, execution: str, standing: discards.Standing
+) -> discards.Standing:
+    """Wait a moment until the latest rewind of a run is recorded, and return how the run stands then.
+
+    Before that, the records have what the rewind has discarded. Raises Unavailable.
+    """
+    latest = _latest(await _history(deployment, run_id, execution))
+    for _ in range(_POLLS):
+        if latest is None or latest.time == standing.rewound_at:
+            return standing
+        await asyncio.sleep(_POLL)
+        standing = await _row(deployment, run_id)
+    raise Unavailable(
+        f"the run {run_id!r} was rewound, and no worker has recorded that yet: start one, and repeat the "
+        "call"
     )
 
 

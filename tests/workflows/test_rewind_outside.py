@@ -147,10 +147,12 @@ async def test_a_rewind_is_refused_until_a_worker_has_recorded_the_one_before(
     for is_dry in (True, False):
         with pytest.raises(Unavailable, match="was rewound, and no worker has recorded that yet"):
             await run.rewind(to=question.id, dry_run=is_dry)
+    monkeypatch.setattr(rewinds, "_POLLS", 400)
+    waiting = asyncio.create_task(run.rewind(to=question.id))
     async with site.worker():
-        again = await site.asked(run.run_id)
         # The first rewind has discarded that question.
-        assert (await refused(run.rewind(to=question.id))).code is Code.UNKNOWN_INTERRUPT
+        assert (await refused(waiting)).code is Code.UNKNOWN_INTERRUPT
+        again = await site.asked(run.run_id)
         await run.rewind(to=again.id)
         await site.replays(run.run_id)
 
