@@ -108,10 +108,9 @@ async def reindex(
     for done, (run_id, executions) in enumerate(rows.items(), start=1):
         executions.sort(key=lambda row: row.start_time.ToNanoseconds())
         ids = [row.execution.run_id for row in executions]
-        for execution in ids:
-            if (failure := await histories.reindex(run_id, execution)) is not None:
-                found.failures[run_id] = failure
-        if run_id not in found.failures:
+        if (failure := await histories.reindex(run_id, ids)) is not None:
+            found.failures[run_id] = failure
+        else:
             await histories.take_back(ids, is_restored=is_restored)
         await client.janitor.begun(run_id)
         await client.janitor.settle(executions[-1])
@@ -157,8 +156,29 @@ class Histories:
     def _heard(self, sent: Batch | int, written: Written) -> None:
         self._handed_over.heard(sent, written)
 
-    async def reindex(self, run_id: str, execution: str) -> str | None:
-        """Write the batches that one execution has handed over. Return the fault of a failed replay."""
+    async def reindex(self, run_id: str, executions: Sequence[str]) -> str | None:
+        """Write the batches that the executions of a run have handed over, the oldest first. Return the
+        fault of the last replay that failed.
+        """
+        fault: str | None = None
+        held: list[Batch] = []
+        for execution in executions:
+            fault = await self._replay(run_id, execution) or fault
+            batches = self._handed_over.batches()
+            held = _with_numbers([*held, *(self._explained(each, execution) for each in batches)])
+            # A later execution may hear under which number a rewind was recorded.
+            if all(each.rewound is None or each.rewound.by is not None for each in held):
+                await self._write(held)
+                held = []
+        await self._write(held)
+        return fault
+
+    async def _write(self, batches: Sequence[Batch]) -> None:
+        for batch in batches:
+            await self._records.write(fill, batch)
+
+    async def _replay(self, run_id: str, execution: str) -> str | None:
+        """Have one execution hand its batches over. Return the fault of a failed replay."""
         self._handed_over = _HandedOver()
         try:
             events = await self._events(run_id, execution)
@@ -179,8 +199,6 @@ class Histories:
         self._handed_over.end = _end(events)
         self._handed_over.is_closed = events[-1].event_type in CLOSING_EVENTS
         result = await self._replayer.replay_workflow(history, raise_on_replay_failure=False)
-        for batch in self._handed_over.batches():
-            await self._records.write(fill, self._explained(batch, execution))
         failure = result.replay_failure
         return None if failure is None else truncate(str(failure), _SHOWN)
 
@@ -210,6 +228,20 @@ class Histories:
             told = self._resets.get(execution if is_own else rewound.execution, ())
             rewound = resets.explained(rewound, told) if told else rewound
         return batch.model_copy(update={"facts": facts, "rewound": rewound})
+
+
+def _with_numbers(batches: Sequence[Batch]) -> list[Batch]:
+    """Return batches with the numbers of their rewinds, where one of the batches has it."""
+    rewinds = [each.rewound for each in batches if each.rewound is not None]
+    numbers = {each.salt: each.by for each in rewinds if each.by is not None}
+    return [
+        batch
+        if (rewound := batch.rewound) is None or rewound.salt not in numbers
+        else batch.model_copy(
+            update={"rewound": rewound.model_copy(update={"by": numbers[rewound.salt]})}
+        )
+        for batch in batches
+    ]
 
 
 def _committed(events: Sequence[HistoryEvent]) -> Sequence[HistoryEvent]:

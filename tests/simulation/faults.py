@@ -13,7 +13,7 @@ from unittest import mock
 
 from sqlalchemy import ColumnElement, text
 
-from abeyance import wire
+from abeyance import reindex, wire
 from abeyance.activities import attempt, heartbeat
 from abeyance.core import approvals as core_approvals
 from abeyance.core import events, gates, idempotency, ledger, migration
@@ -236,6 +236,9 @@ FAULTS: Final[Mapping[str, Fault]] = {
     ),
     "a migration forgets what was answered": Fault(
         change=_a_migration_forgets_answers, seed=134, kind="migrations"
+    ),
+    "a reindex numbers events before it knows the number of a rewind": Fault(
+        change=lambda: _swap(reindex, "_with_numbers", list), seed=410127, kind="grants"
     ),
     "no event tells that code begins": Fault(
         change=lambda: _swap(Recorder, "started", return_value=None), seed=0

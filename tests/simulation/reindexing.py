@@ -44,9 +44,7 @@ async def reindex(server: Server, worker: Worker, run_id: str, records: Records)
     make: Any = partial(_Replayer, server, worker)
     histories = Histories(temporal, client, make=make)
     ids = [each.run_id for each in server.chains[run_id]]
-    for execution in ids:
-        failure = await histories.reindex(run_id, execution)
-        assert failure is None
+    assert await histories.reindex(run_id, ids) is None
     await histories.take_back(ids, is_restored=False)
     described = await temporal.get_workflow_handle(run_id).describe()
     await client.janitor.settle(described.raw_description.workflow_execution_info)
