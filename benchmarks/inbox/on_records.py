@@ -19,6 +19,7 @@ from abeyance.records import questions, runs, tables
 from abeyance.records.batch import Batch, Fact
 from abeyance.records.database import Database, Scope
 from abeyance.records.documents import Transaction
+from abeyance.records.engines import engine_of
 from abeyance.records.writing import write
 
 Query: TypeAlias = Callable[[Transaction], Any]
@@ -45,8 +46,9 @@ _ONE: Final = "run-001742"
 class OnRecords:
     """What the driver asks of the records."""
 
-    def __init__(self, database: Database, processes: Processes) -> None:
+    def __init__(self, url: str, database: Database, processes: Processes) -> None:
         self.processes = processes
+        self._url = url
         self._database = database
         self.pages: Mapping[str, Query] = {
             **{order: self._inbox(InboxFilter(), order=order) for order in ORDERS},
@@ -89,10 +91,11 @@ class OnRecords:
                         insert(table), [_copy(_KEYS[table], row, shift) for row in rows]
                     )
         if self._database.is_postgres:
-            # As it does by itself within a minute.
-            with self._database.writing() as connection:
-                connection.execute(text("SET LOCAL statement_timeout = 0"))
-                connection.execute(text("ANALYZE"))
+            # As it does by itself within minutes.
+            engine = engine_of(self._url, is_for_upgrades=True)
+            with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+                connection.execute(text("VACUUM ANALYZE"))
+            engine.dispose()
 
 
 def _copy(key: str, row: RowMapping, shift: int) -> dict[str, Any]:
@@ -159,4 +162,4 @@ async def opened(folder: Path, *, is_postgres: bool = False) -> AsyncIterator[On
             url, others["database"] = await open_.enter_async_context(postgres(folder))
         database = Database(url)
         open_.callback(database.close)
-        yield OnRecords(database, Processes(**others))
+        yield OnRecords(url, database, Processes(**others))
