@@ -115,7 +115,7 @@ class RunReader(CommandedRun):
         view = await self.view()
         if view.degraded:
             raise Unavailable(
-                f"no worker has begun the run {self.run_id!r}: what guards it is not known yet"
+                f"no worker has begun the run {self.run_id!r}, so its `guarded_by` is not known yet"
             )
         return tuple(view.guarded_by)
 
@@ -258,7 +258,7 @@ class RunReader(CommandedRun):
                 f"the records do not have what a retry of the run {self.run_id!r} needs: `abeyance "
                 "reindex` makes it anew"
             )
-        batch, latest = await self._deployment.records.read(runs.standing, self.run_id)
+        batch, latest = await self._deployment.records.read(runs.latest_numbers, self.run_id)
         recorded = {"batch": batch, "facts": latest, "told": 0, "unrecorded": (), "rewound": None}
         return snapshot.model_copy(update={"start": snapshot.start.model_copy(update=recorded)})
 
@@ -360,11 +360,16 @@ class RunReader(CommandedRun):
         return (await self._ended(described)).record
 
     async def wait(
-        self, *, until: frozenset[str] = frozenset(), timeout: float = 30.0
+        self,
+        *,
+        until: frozenset[str] = frozenset(),
+        timeout: float = 30.0,
+        is_new: bool = False,
     ) -> views.RunView:
         """Return the view once its status is in `until`, it has ended, or `timeout` seconds are over.
 
-        `blocked` in `until` means a blocked run of any status.
+        `blocked` in `until` means a blocked run of any status. `is_new` says that nobody has sent
+        anything to the run yet that it had to process first.
         """
         until, timeout = awaited(until, timeout)
         clock = asyncio.get_running_loop().time
@@ -374,17 +379,23 @@ class RunReader(CommandedRun):
         with suppress(Refusal), following.changes(self.run_id, until=ends) as changes:
             await self._line.admit(self.run_id)
             while (left := end - clock()) > 0:
-                await changes.next(min(left, _LOOK_AGAIN))
-                statuses = await self._deployment.records.read(runs.statuses, self.run_id)
+                statuses = await changes.next(min(left, _LOOK_AGAIN))
+                if not statuses:
+                    statuses = await self._deployment.records.read(runs.statuses, self.run_id)
                 # Only Temporal may know yet that the run was ended from outside.
                 if not statuses or statuses & ends or clock() - looked > _ASK_TEMPORAL:
-                    looked, view = clock(), await self.view()
+                    looked, view = clock(), await self._looked_at(is_new=is_new)
                     # Temporal knows that a run waits for people, but not what it asks them.
                     is_told = statuses or view.status != Status.AWAITING_INPUT
                     if is_told and view.is_awaited(until):
                         return view
         # If Temporal has deleted the run, the records may have it.
         return await self.view()
+
+    async def _looked_at(self, *, is_new: bool) -> views.RunView:
+        if not is_new:
+            return await self.view()
+        return await self._view(await self._line.described(self.run_id), is_current=True)
 
 
 def _shown(described: RunDescription, recorded: views.RunView | None) -> views.RunView:

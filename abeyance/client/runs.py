@@ -117,7 +117,9 @@ class Runs:
             # Even if the records are away, the run has started.
             with suppress(RecordsUnavailable):
                 run = TemporalRun(self._deployment, started.run_id)
-                view = await run.wait(until=until, timeout=deadline - clock())
+                view = await run.wait(
+                    until=until, timeout=deadline - clock(), is_new=started.created
+                )
         return replace(started, view=view if wait or started.created else None)
 
     async def _begin(

@@ -42,27 +42,39 @@ class Changes:
         self._loop = asyncio.get_running_loop()
         self._moved = asyncio.Event()
         self._moved.set()
+        self._statuses: frozenset[str] = frozenset()
 
-    async def next(self, timeout: float) -> None:
-        """Return once something was recorded since the call before, or after so many seconds."""
+    async def next(self, timeout: float) -> frozenset[str]:
+        """Return once something was recorded since the call before, or after so many seconds.
+
+        The result is the statuses of the run at that event; none if they are unknown.
+        """
         # Not `wait_for`, which forgets a cancellation that comes with a change (Python 3.11).
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 await self._moved.wait()
         self._moved.clear()
+        statuses, self._statuses = self._statuses, frozenset()
+        return statuses
 
-    def concerns(self, changed: Mapping[str, frozenset[str]]) -> bool:
-        """Return whether the caller waits for one of these runs with new events, by their statuses."""
+    def tell(self, changed: Mapping[str, frozenset[str]]) -> None:
+        """Wake the caller if it waits for one of these runs with new events, by their statuses."""
         if self.run_id is None:
-            return True
-        found = changed.get(self.run_id)
-        return found is not None and (self._until is None or bool(found & self._until))
+            self.wake()
+        elif self.run_id in changed:
+            statuses = changed[self.run_id]
+            if self._until is None or statuses & self._until:
+                self.wake(statuses)
 
-    def wake(self) -> None:
+    def wake(self, statuses: frozenset[str] = frozenset()) -> None:
         """Wake the caller that waits. Any thread may call this."""
         # If a reader was never closed, its event loop may be over.
         with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._moved.set)
+            self._loop.call_soon_threadsafe(self._move, statuses)
+
+    def _move(self, statuses: frozenset[str]) -> None:
+        self._statuses = statuses
+        self._moved.set()
 
 
 class Following:
@@ -152,5 +164,7 @@ class Following:
         with self._lock:
             waiting = [*self._waiting]
         for each in waiting:
-            if changed is None or each.concerns(changed):
+            if changed is None:
                 each.wake()
+            else:
+                each.tell(changed)
