@@ -19,7 +19,7 @@ Order: TypeAlias = Literal[
 priority or risk. `-` turns the whole list around.
 """
 RunOrder: TypeAlias = Literal["age", "activity", "-age", "-activity"]
-"""The order of a list of runs: the oldest first, or the longest inactive. `-` turns it around."""
+"""The order of a list of runs: the oldest first, or the longest inactive. `-` reverses it."""
 Outcome: TypeAlias = Literal["approved", "rejected", "answered", "expired", "withdrawn", "granted"]
 """The outcome of a question. `answered` is an answer that is neither yes nor no, and `granted` a call
 that an earlier approval covers, so that nobody was asked.

@@ -248,7 +248,7 @@ class RunHandle(ABC):
         """
         if key is not None and version is None:
             # A repeat of the call would edit the version that the first call has made.
-            raise invalid([{"pointer": "/version", "message": "is missing beside a key"}])
+            raise invalid([{"pointer": "/version", "message": "is required with a key"}])
         fields = checked_mapping(patch, "/patch")
         read = (await self.view()).version if version is None else version
         await self._send(commands.EditValues, {"patch": fields, "version": read}, principal, key)

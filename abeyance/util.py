@@ -248,7 +248,7 @@ def run_exists(run_id: str, status: str) -> Refusal:
     """Return the refusal of a start under the id of another open run."""
     return Refusal(
         Code.RUN_EXISTS,
-        f"A run {run_id!r} that was started otherwise is under way. Choose another id.",
+        f"The run {run_id!r} is active, and another call started it. Choose another id.",
         run_id=run_id,
         run_status=status,
     )

@@ -26,7 +26,6 @@ from temporalio.api.common.v1 import Payload
 from temporalio.common import MetricMeter, RawValue
 from temporalio.converter import DataConverter
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
-from temporalio.service import RPCError
 
 from abeyance import live_text, metrics, wire
 from abeyance.client import Client
@@ -130,11 +129,6 @@ async def unreadable(
         if count == 1:
             await blockage.report(code, message, unread=True)
     return ApplicationError(message, type=code, category=ApplicationErrorCategory.BENIGN)
-
-
-def _say(what: str, error: Exception) -> None:
-    reason = error.message if isinstance(error, RPCError) else error
-    _logger.warning("activity=%s | %s: %s", activity.info().activity_id, what, reason)
 
 
 class Checkpoints:

@@ -37,7 +37,7 @@ with workflow.unsafe.imports_passed_through():
     from abeyance.core.state import RunState
     from abeyance.errors import Code, FailureCode, Refusal
     from abeyance.runtime import graph_today
-    from abeyance.workflows.requests import Orders
+    from abeyance.workflows.requests import StampChecker
 
 T = TypeVar("T")
 
@@ -176,12 +176,12 @@ async def read_rewind(count: int, state: RunState, now: datetime) -> events.Valu
     return events.ValuesEdited(now=now, principal=by, patch=patched.patch, version=version)
 
 
-async def report_of(running: RunningCode, taken: Orders) -> wire.VisitReport:
+async def report_of(running: RunningCode, stamps: StampChecker) -> wire.VisitReport:
     """Wait for the end of a visit, and return its report."""
     visit_input = running.input
     try:
         ended = local_result(running.handle) if visit_input.local else running.handle
-        return taken.own(visit_input.address, await ended)
+        return stamps.checked_report(visit_input.address, await ended)
     except (ActivityError, LocalFailed, asyncio.CancelledError) as error:
         if is_cancelled_exception(error):
             # Node code that is stopped while it runs returns Stopped itself.

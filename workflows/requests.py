@@ -56,7 +56,7 @@ Read: TypeAlias = Callable[[RawValue], Sequence[events.Event]]
 """Converts the argument of an internal signal to events. Raises the Refusal of an unreadable one."""
 
 
-class Orders:
+class StampChecker:
     """Verifies the stamps of one run's requests, across continue-as-new."""
 
     def __init__(self, start: wire.StartRun) -> None:
@@ -90,7 +90,7 @@ class Orders:
                 f"received as {name!r} by {self._execution!r}: it is a copy of another request.",
             )
 
-    def own(self, visit: str, report: wire.VisitReport) -> wire.VisitReport:
+    def checked_report(self, visit: str, report: wire.VisitReport) -> wire.VisitReport:
         """Return the report of a visit; a failure if the report was sealed for another visit."""
         stamp = report.stamp
         whose = None if stamp is None else (stamp.order, stamp.execution)
@@ -105,10 +105,10 @@ class Orders:
 
 
 class Signals:
-    """Decodes the signals of one history, which must arrive in order. `orders` verifies their stamps."""
+    """Decodes the signals of one history, which must arrive in order. `stamps` verifies their stamps."""
 
-    def __init__(self, orders: Orders | None = None) -> None:
-        self._orders = orders
+    def __init__(self, stamps: StampChecker | None = None) -> None:
+        self._stamps = stamps
         self._count = 0
         self._length = 0
         self._taken: Counter[str] = Counter()
@@ -218,8 +218,8 @@ class Signals:
         return value
 
     def _take(self, name: str, argument: RawValue) -> None:
-        if self._orders is not None:
-            self._orders.check(name, stamp_of(argument.payload))
+        if self._stamps is not None:
+            self._stamps.check(name, stamp_of(argument.payload))
 
     def _is_unread(self, argument: RawValue) -> bool:
         """Return True if the worker that received the signal first could not decrypt it."""

@@ -66,8 +66,8 @@ class AgentRun(Updates):
         # Handlers may be called before the first line of `run`, so initialize everything here.
         now = workflow.now()
         self._start = start
-        self._orders = requests.Orders(start)
-        self._signals = requests.Signals(self._orders)
+        self._stamps = requests.StampChecker(start)
+        self._signals = requests.Signals(self._stamps)
         self._running: dict[str, activity_calls.RunningCode] = {}
         # The visits whose way a local activity chooses: that is quick, and never stopped.
         self._deciding: set[str] = set()
@@ -115,7 +115,7 @@ class AgentRun(Updates):
         self._loop = asyncio.get_running_loop()
         workflow.register_random_seed_callback(self._reset)
         if self._is_reseeded and carried is None:
-            self._is_reseeded = self._orders.takes_updates = False
+            self._is_reseeded = self._stamps.takes_updates = False
             self._rewinds.hold_start()
             self._spawn(self._start_again(now))
         else:
@@ -284,7 +284,7 @@ class AgentRun(Updates):
         # The worker's graph is read later, and checked then.
         event = as_events.migrated(order, workflow.now(), spec=self._state.spec, patch={})
         with requests.refusals_as_application_errors():
-            self._orders.check_update("migrate", order.stamp)
+            self._stamps.check_update("migrate", order.stamp)
             called = None if order.dry_run else idempotency.earlier(self._state.keys, event)
         if called is not None:
             raise requests.replayed(self._unmoved())
@@ -299,7 +299,7 @@ class AgentRun(Updates):
         """Start after a rewind to the start, with the values that were set with it."""
         edit = await activity_calls.read_rewind(self._rewinds.count, self._state, now)
         early = self._rewinds.release()
-        self._orders.takes_updates = self._is_reseeded = True
+        self._stamps.takes_updates = self._is_reseeded = True
         self._advance(events.Started(now=now, edit=edit))
         for call in early:
             call()
@@ -341,7 +341,7 @@ class AgentRun(Updates):
 
     def _check_sealed(self, name: str, order: wire.Request | None) -> None:
         with requests.refusals_as_application_errors():
-            self._orders.check_update(name, None if order is None else order.stamp)
+            self._stamps.check_update(name, None if order is None else order.stamp)
 
     def _feed_signal(self, name: events.Signal, argument: RawValue) -> None:
         if self._rewinds.put_off(partial(self._feed_signal, name, argument)):
@@ -448,7 +448,7 @@ class AgentRun(Updates):
             self._crash = error
 
     async def _follow(self, running: activity_calls.RunningCode, ordered: datetime) -> None:
-        report = await activity_calls.report_of(running, self._orders)
+        report = await activity_calls.report_of(running, self._stamps)
         visit = running.input.address
         self._running.pop(visit, None)
         self._deciding.discard(visit)

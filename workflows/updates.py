@@ -23,7 +23,7 @@ class Updates(Protocol):
     """
 
     _state: RunState
-    _orders: requests.Orders
+    _stamps: requests.StampChecker
 
     def _feed(self, event: events.Event, *, is_local: bool = False) -> None:
         """Feed an event to the run. Raise a Refusal if it is refused."""
@@ -58,7 +58,7 @@ class Updates(Protocol):
     @respond.validator
     def _check_respond(self, order: commands.Respond) -> None:
         with requests.refusals_as_application_errors():
-            self._orders.check_update("respond", order.stamp)
+            self._stamps.check_update("respond", order.stamp)
             event = self._responded(order)
             called = idempotency.earlier(self._state.keys, event)
             if called is not None:
@@ -125,7 +125,7 @@ class Updates(Protocol):
     def _check_edit(self, name: str, order: commands.Edit) -> None:
         event = as_events.edited(order, workflow.now())
         with requests.refusals_as_application_errors():
-            self._orders.check_update(name, order.stamp)
+            self._stamps.check_update(name, order.stamp)
             called = idempotency.earlier(self._state.keys, event)
         if called is not None:
             raise requests.replayed(wire.Record())
@@ -150,7 +150,7 @@ class Updates(Protocol):
         event = as_events.message_sent(message, workflow.now(), "-")
         pauses = False
         with requests.refusals_as_application_errors():
-            self._orders.check_update("send_message", message.stamp)
+            self._stamps.check_update("send_message", message.stamp)
             machine.check(self._state, event)
             is_known = self._state.mailbox.knows(event.message)
             if message.pause is not None:
@@ -178,7 +178,7 @@ class Updates(Protocol):
         order = order or commands.ClearMessages()
         event = as_events.event(events.MessagesCleared, order, workflow.now())
         with requests.refusals_as_application_errors():
-            self._orders.check_update("clear_messages", order.stamp)
+            self._stamps.check_update("clear_messages", order.stamp)
             called = idempotency.earlier(self._state.keys, event)
         if called is not None:
             raise requests.replayed(views.Cleared(cleared=called.receipt))

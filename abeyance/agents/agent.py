@@ -319,7 +319,7 @@ _TASK: Final[dict[str, Json]] = {
     "properties": {
         "task": {
             "type": "string",
-            "description": "What is to be done, with all that it takes to do it.",
+            "description": "The task, with everything that the agent needs to know for it.",
         }
     },
     "required": ["task"],

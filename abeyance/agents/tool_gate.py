@@ -210,7 +210,7 @@ class VisitGate:
         """
         call = self._call
         if self._digest != call.digest:
-            raise CallDenied("denied: what was approved is another call")
+            raise CallDenied("denied: a different call was approved")
         before = self._journal.get_marker(_PREVIEWED)
         requested = call.arguments
         shown = requested if before is None else before["arguments"]

@@ -96,7 +96,7 @@ def version(
         typer.Option(
             "--as",
             metavar="NAME",
-            help="Who calls an API without authentication, as that of dev is.",
+            help="The caller, for an API without authentication such as that of `abeyance dev`.",
         ),
     ] = None,
 ) -> None:

@@ -232,7 +232,7 @@ def list_runs(
         str | None, typer.Option("--to", metavar="TIME", help="Only runs that started before.")
     ] = None,
     order: Annotated[
-        str, typer.Option(help="age, or activity: the longest inactive; - turns it around.")
+        str, typer.Option(help="age, or activity: the longest inactive; - reverses the order.")
     ] = "-age",
     limit: Limit = _PAGE,
     cursor: CursorOption = None,
@@ -290,7 +290,7 @@ def inbox(
     ] = None,
     min_risk: Annotated[int | None, typer.Option(help="Only with at least this risk.")] = None,
     order: Annotated[
-        str, typer.Option(help="deadline, priority, risk or age; -deadline turns it around.")
+        str, typer.Option(help="deadline, priority, risk or age; - before it reverses the order.")
     ] = "deadline",
     q: Search = None,
     started_by: StartedBy = None,

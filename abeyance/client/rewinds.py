@@ -28,7 +28,7 @@ from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.history import resets
 from abeyance.history.description import RPC, RunDescription
 from abeyance.history.reading import events_of, sealed
-from abeyance.history.resets import Continued, Point, Told
+from abeyance.history.resets import Continued, Point, ResetReason
 from abeyance.records import discards
 from abeyance.records.claims import Claim
 from abeyance.storage.converter import of_run
@@ -294,9 +294,9 @@ def _begun(history: Sequence[HistoryEvent]) -> WorkflowExecutionStartedEventAttr
     return history[0].workflow_execution_started_event_attributes
 
 
-def _latest(history: Sequence[HistoryEvent]) -> Told | None:
+def _latest(history: Sequence[HistoryEvent]) -> ResetReason | None:
     """Return the rewind that the latest reset in a history describes."""
-    return next(reversed([*resets.all_told(history)]), None)
+    return next(reversed([*resets.reset_reasons(history)]), None)
 
 
 async def _history(deployment: Deployment, run_id: str, execution: str) -> Sequence[HistoryEvent]:

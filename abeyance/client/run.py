@@ -160,8 +160,8 @@ class TemporalRun(RunReader):
         while described.is_running and described.is_being_recorded:
             if time.monotonic() > until:
                 raise RecordsUnavailable(
-                    f"the run {self.run_id!r} has the call, but its events, which say whether it refused "
-                    "it, are not recorded yet"
+                    f"the run {self.run_id!r} has the call, but the events that say whether it was "
+                    "refused are not recorded yet"
                 )
             await asyncio.sleep(_RECORDED_POLL)
             described = await self._line.described(self.run_id)

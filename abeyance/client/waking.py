@@ -44,7 +44,9 @@ from abeyance.util import gather_limited
 
 _AT_ONCE: Final = 4
 _SOON: Final = timedelta(seconds=1)
-PAUSED_TO_WAKE: Final = "a worker was killed that was about to retry it; the next that starts does"
+PAUSED_TO_WAKE: Final = (
+    "the worker that was about to retry it was killed; the next one that starts retries it"
+)
 """The reason of a pause by which the next worker finds an activity that was not resumed."""
 _MAX_BUFFERED: Final = 100
 """How many events Temporal holds back while a workflow task is under way (the default of

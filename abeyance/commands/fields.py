@@ -70,7 +70,7 @@ Person: TypeAlias = Annotated[str, Field(pattern=r"^\S(?:.*\S)?$", max_length=25
 
 def _starter(subject: str) -> str:
     if is_reserved(subject):
-        message = f"{subject!r} is nobody who could start a run: write the subject of a person"
+        message = f"{subject!r} cannot start a run: write the subject of a person"
         raise ValueError(message)
     return subject
 

@@ -171,8 +171,8 @@ class RunsPage(ListPage, RunSelection):
     )
     order: RunOrder = Field(
         default="-age",
-        description="`-age`: the newest first. `activity`: the longest inactive first. Without `-` or "
-        "with it, the list is turned around.",
+        description="`age`: the oldest first. `activity`: the longest inactive first. `-` before it "
+        "reverses the order.",
     )
 
 
@@ -218,7 +218,7 @@ class InboxPage(ListPage):
     order: ListOrder = Field(
         default="deadline",
         description="`deadline`: the nearest first, those without one last. `priority` and `risk`: the "
-        "highest first. `age`: the oldest first. `-` before it turns the list around.",
+        "highest first. `age`: the oldest first. `-` before it reverses the order.",
     )
     status: Literal["open", "held"] = Field(
         default="open",

@@ -363,16 +363,16 @@ def demand_repeat(
     lacking = policy.missing(state, principal)
     if not lacking or not gates.is_guarded(state, visit):
         return
-    doing = f"have {visit.node!r} done again, which was approved once"
+    doing = f"have {visit.node!r} done again, although it was approved only once"
     if not gates.are_unchanged(state, visit):
         why = "The values that were approved have changed since, so this requires all approvals."
-        raise policy.lacks(principal, doing, lacking, why=why)
+        raise policy.lacking_refusal(principal, doing, lacking, why=why)
     if may_have_happened and not _may_be_retried(state.node_of(visit)):
         why = (
             "It may have happened, and its author allows no retries of it (retries=0), so this requires "
             "all approvals."
         )
-        raise policy.lacks(principal, doing, lacking, why=why)
+        raise policy.lacking_refusal(principal, doing, lacking, why=why)
     why = "Nothing has changed since it was approved, so no approval is needed."
     policy.demand_only(principal, policy.CONTROL, policy.RESPOND, doing=doing, why=why)
 

@@ -30,7 +30,13 @@ from abeyance.core import (
 from abeyance.core.deadlines import moment
 from abeyance.core.json import Json, rfc3339
 from abeyance.core.ledger import Claim, Interrupt, Ledger, digest_of
-from abeyance.core.policy import CONTROL, Principal, lacks, may_not, refuse_without_control
+from abeyance.core.policy import (
+    CONTROL,
+    Principal,
+    lacking_refusal,
+    may_not,
+    refuse_without_control,
+)
 from abeyance.core.replies import unknown
 from abeyance.core.spec import Default, GoTo, GraphSpec
 from abeyance.core.state import RunState, Status
@@ -298,7 +304,7 @@ def _refuse_votes(entry: Interrupt, event: events.Reassigned) -> None:
         raise _invalid(f"{entry.name!r} takes no votes: leave out `votes`.", field="votes")
     lacking = event.principal.lacks((CONTROL, entry.requested_capability))
     if lacking:
-        raise lacks(event.principal, f"change who votes on {entry.name!r}", lacking)
+        raise lacking_refusal(event.principal, f"change who votes on {entry.name!r}", lacking)
 
 
 def _refuse_others(entry: Interrupt, principal: Principal, doing: str, more: str = "") -> None:

@@ -117,7 +117,7 @@ def check(state: RunState, event: events.Event) -> None:
 
 def advance(state: RunState, event: events.Event) -> tuple[Effect, ...]:
     """Change a run by an event, and return the effects. Raises Refusal; the run is then unchanged."""
-    if isinstance(event, events.TaskBegan) and _is_idle(state, event.now):
+    if isinstance(event, events.TaskBegan) and _has_nothing_due(state, event.now):
         state.task_bytes = 0
         return ()
     due: list[Effect] = []
@@ -155,7 +155,7 @@ def _is_due(state: RunState, now: datetime) -> bool:
     return due is not None and due <= now
 
 
-def _is_idle(state: RunState, now: datetime) -> bool:
+def _has_nothing_due(state: RunState, now: datetime) -> bool:
     """Return whether nothing is due, and nothing was held back because a task had no room for it."""
     return not (state.finished or state.yielding or _is_due(state, now))
 

@@ -30,8 +30,8 @@ from abeyance.errors import Code, Refusal
 # Only a host and perhaps a port, so that no later parser can read another host from the url.
 _HTTPS: Final = re.compile(r"https://(?P<host>[A-Za-z0-9.-]+(:[0-9]{1,5})?)([/?#][!-~]*)?")
 
-_SAID: Final = ("text", "parts", "metadata", "action", "params", "target")
-_MOST_SAID: Final = 10_000
+_AUDITED: Final = ("text", "parts", "metadata", "action", "params", "target")
+_MOST_AUDITED: Final = 10_000
 """In bytes. For a larger rejected message the audit keeps only the beginning of its text."""
 _BEGINNING: Final = 1_000
 
@@ -72,7 +72,7 @@ def sent(step: Step, event: MessageSent) -> None:
     step.publish(
         "message.queued",
         actor=message.sender,
-        audit=_said(message),
+        audit=_audited(message),
         message_id=message.message_id,
         queue_depth=len(box.queue),
     )
@@ -84,15 +84,15 @@ def _reject(step: Step, message: Message, refusal: Refusal) -> None:
     step.publish(
         "message.rejected",
         actor=message.sender,
-        audit=_said(message, most=_MOST_SAID),
+        audit=_audited(message, most=_MOST_AUDITED),
         message_id=message.message_id,
         code=code,
         reason=refusal.message,
     )
 
 
-def _said(message: Message, *, most: int | None = None) -> Mapping[str, Json] | None:
-    said: Json = {name: value for name in _SAID if (value := getattr(message, name))}
+def _audited(message: Message, *, most: int | None = None) -> Mapping[str, Json] | None:
+    said: Json = {name: value for name in _AUDITED if (value := getattr(message, name))}
     if most is not None and size(said) > most:
         said = {"text": truncate(message.text, _BEGINNING)}
     return {"message": said} if said else None

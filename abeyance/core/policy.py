@@ -55,7 +55,9 @@ class Principal:
 
     def __post_init__(self) -> None:
         if HALVES.search("".join((self.subject, *self.capabilities, *self.groups))):
-            message = "a principal has half a character in its subject, a capability or a group"
+            message = (
+                "the subject, a capability or a group of a principal has an unpaired surrogate"
+            )
             raise ValueError(message)
 
     def may(self, capability: str | None) -> bool:
@@ -154,7 +156,7 @@ def _missing(principal: Principal, guards: Iterable[str], asked: Iterable[str]) 
 def demand(state: RunState, principal: Principal, doing: str) -> None:
     """Refuse a change of course to a principal who may not approve everything the run asks."""
     if lacking := missing(state, principal):
-        raise lacks(principal, doing, lacking)
+        raise lacking_refusal(principal, doing, lacking)
 
 
 def demand_by(
@@ -162,16 +164,16 @@ def demand_by(
 ) -> None:
     """Like `demand`, from the capabilities that a run can ask for and those that it asks for now."""
     if lacking := _missing(principal, guards, asked):
-        raise lacks(principal, doing, lacking)
+        raise lacking_refusal(principal, doing, lacking)
 
 
 def demand_only(principal: Principal, *capabilities: str, doing: str, why: str) -> None:
     """Refuse what takes these capabilities, and no approval, to a principal without them."""
     if principal != TEMPORAL and (lacking := principal.lacks(capabilities)):
-        raise lacks(principal, doing, lacking, why=why)
+        raise lacking_refusal(principal, doing, lacking, why=why)
 
 
-def lacks(
+def lacking_refusal(
     principal: Principal, doing: str, lacking: tuple[str, ...], *, why: str = _CHANGES
 ) -> Refusal:
     """Return the Refusal that names every missing capability."""

@@ -234,7 +234,7 @@ def _run(step: Step, visit: Visit, node: FunctionNode) -> bool:
     visit_input = replace(
         _input(step, visit, _answers_for(step.run, visit)),
         own_answers=visit.questions.answers,
-        shown_hashes=_bound(visit),
+        shown_hashes=_hashes_to_compare(visit),
         answerers={
             name: replace(each, people=())
             for name, each in four_eyes.known_to(step.run, visit).items()
@@ -310,7 +310,7 @@ def _moment(state: RunState, visit: Visit) -> int:
     return items.version_of(state, visit) + len(visit.inbox.taken)
 
 
-def _bound(visit: Visit) -> Mapping[str, str]:
+def _hashes_to_compare(visit: Visit) -> Mapping[str, str]:
     """Return hashes of what the answered questions of a visit showed, if they may show something else now
     and their answers are not used up.
     """

@@ -369,7 +369,7 @@ async def read(
             continue
         if not isinstance(memo[name], _MEMO.get(name, object)):
             unread[name] = Unreadable(
-                f"{memo.pop(name)!r} is nothing that a run writes under {name!r}"[:_SHOWN]
+                f"{memo.pop(name)!r} is not a value that a run writes under {name!r}"[:_SHOWN]
             )
     return RunDescription(run_id, raw, memo, unread)
 

@@ -101,7 +101,7 @@ class LiveTexts:
         while True:
             began, asked = clock(), dict(self.turns)
             try:
-                said = await _said(self._temporal, self._run_id, asked.keys())
+                said = await _texts_of_turns(self._temporal, self._run_id, asked.keys())
             except RPCError:
                 # There is no text to see until Temporal is back.
                 said = None
@@ -130,7 +130,7 @@ class LiveTexts:
         self._start_or_stop()
 
 
-async def _said(
+async def _texts_of_turns(
     temporal: TemporalClient, run_id: str, addresses: Collection[str]
 ) -> Mapping[str, LiveText | None]:
     """The texts of the models in those of these turns that are at work. Raises RPCError."""

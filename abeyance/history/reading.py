@@ -85,7 +85,7 @@ async def start_patch(
     """
     handle = temporal.get_workflow_handle(run_id, run_id=execution)
     history = await handle.fetch_history(rpc_timeout=RPC)
-    told = [*resets.all_told(history.events)][count - 1]
+    told = [*resets.reset_reasons(history.events)][count - 1]
     if (text := told.data.get("patch")) is None:
         return None
     converter = of_run(temporal.data_converter, run_id)

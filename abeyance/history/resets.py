@@ -72,7 +72,7 @@ class Continued:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class ResetReason:
     """Who has reset a run, when, and with which reason."""
 
     actor: str
@@ -120,7 +120,7 @@ def point(
     if next_task is not None and not types & _ORDERS:
         return next_task
     if begun is None and not is_over:
-        raise Unavailable("no worker has gone on with the run: start one, and repeat the call")
+        raise Unavailable("no worker has continued the run yet: start one, and repeat the call")
     raise no_point(
         question,
         "it was asked because of an answer, a local node, a route or a deadline, and a signal or the end "
@@ -174,7 +174,7 @@ def no_point(question: str, why: str) -> Refusal:
 
 def explained(rewound: Rewound, history: Iterable[HistoryEvent]) -> Rewound:
     """Return a rewind with what its reset says."""
-    told = [*all_told(history)][rewound.count - 1]
+    told = [*reset_reasons(history)][rewound.count - 1]
     data = {name: value for name, value in told.data.items() if name in _SHOWN}
     return rewound.model_copy(update={"actor": told.actor, "time": told.time, "data": data})
 
@@ -190,7 +190,7 @@ def is_reset(event: HistoryEvent) -> bool:
     return event.event_type == _FAILED and cause == _RESET
 
 
-def all_told(history: Iterable[HistoryEvent]) -> Iterator[Told]:
+def reset_reasons(history: Iterable[HistoryEvent]) -> Iterator[ResetReason]:
     """Yield the descriptions of the resets in a history, the oldest first."""
     for event in filter(is_reset, history):
         failed = event.workflow_task_failed_event_attributes
@@ -201,7 +201,7 @@ def all_told(history: Iterable[HistoryEvent]) -> Iterator[Told]:
         except (KeyError, TypeError, ValueError):
             # An operator has done it.
             actor, data = "temporal", {"reason": reason}
-        yield Told(actor=actor, time=time, data=data)
+        yield ResetReason(actor=actor, time=time, data=data)
 
 
 def reason(*, by: str, to: str, key: str | None, patch: str | None = None) -> str:

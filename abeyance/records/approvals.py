@@ -244,7 +244,7 @@ class _Found:
             for row in chain.from_iterable(chunks.partitions()):
                 count += row.times
                 try:
-                    said = self._said(kind, row, with_answers=with_answers)
+                    said = self._document(kind, row, with_answers=with_answers)
                 except WrongKey:
                     is_whole = False
                     nowhere = set()
@@ -293,7 +293,7 @@ class _Found:
     def _may_read(self, row: AnyRow) -> bool:
         return self._reads_all or (self._reader is not None and self._reader.may(row.capability))
 
-    def _said(self, kind: _Kind, row: AnyRow, *, with_answers: bool) -> Mapping[str, Json]:
+    def _document(self, kind: _Kind, row: AnyRow, *, with_answers: bool) -> Mapping[str, Json]:
         """Return the document that fields are picked from. Raises WrongKey."""
         if kind is _CALL:
             told: Mapping[str, Json] = self._read(row.audit)
@@ -322,7 +322,7 @@ class _Found:
         else:
             about["by"] = row.actor
         try:
-            said = self._said(kind, row, with_answers=True)
+            said = self._document(kind, row, with_answers=True)
             told = self._tx.documents.read(row.data if kind is _CALL else row.view)
         except WrongKey:
             return Approval(**about, degraded=True), {}

@@ -199,7 +199,7 @@ def _read(line: bytes, key: VerifyingKey | None) -> tuple[dict[str, Any], str | 
     hashed = {name: value for name, value in content.items() if name not in _MARKS}
     digest = hashlib.sha256(rfc8785.dumps(hashed))
     if content.get("hash") != digest.hexdigest():
-        return content, "its content does not have its `hash`"
+        return content, "its `hash` is not the hash of its content"
     match content:
         case {"n": int(), "prev": str() | None, "type": str()}:
             pass

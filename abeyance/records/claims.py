@@ -19,7 +19,7 @@ from sqlalchemy import delete, insert, select
 
 from abeyance.errors import Code, Refusal
 from abeyance.records.documents import Transaction
-from abeyance.records.selecting import alone
+from abeyance.records.selecting import lock_deployment
 from abeyance.records.tables import claims, micros, moment
 
 MAX_CLAIMS: Final = 1_000
@@ -84,7 +84,7 @@ def of_conversation(tx: Transaction, conversation_id: str) -> list[Claim]:
 
 def make(tx: Transaction, conversation_id: str, claim: Claim) -> None:
     """Claim a place in a conversation, or again. Raises `conversation_busy` and `too_many_runs`."""
-    alone(tx)
+    lock_deployment(tx)
     refuse(conversation_id, of_conversation(tx, conversation_id), claim)
     # A run that is rewound may still have the place that it takes again.
     release(tx, [claim.token])

@@ -10,7 +10,7 @@ from sqlalchemy import delete, insert, select, update
 
 from abeyance.core.delegations import Delegation, Delegations
 from abeyance.records.documents import Documents, Transaction
-from abeyance.records.selecting import alone
+from abeyance.records.selecting import lock_deployment
 from abeyance.records.tables import delegations
 
 _JSON: Final = TypeAdapter(Delegation)
@@ -37,7 +37,7 @@ def book(tx: Transaction) -> Delegations:
 
 def change(tx: Transaction, changed: Callable[[Delegations], Delegations]) -> Delegations:
     """Change the delegations, for one caller at a time, and return them. Raises what `changed` raises."""
-    alone(tx)
+    lock_deployment(tx)
     before = book(tx)
     after = changed(before)
     own = delegations.c.deployment == tx.deployment

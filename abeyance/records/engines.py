@@ -91,7 +91,7 @@ def writes(connection: Connection) -> bool:
     return bool(connection.get_execution_options().get(_WRITES))
 
 
-def lock(connection: Connection) -> None:
+def lock_positions(connection: Connection) -> None:
     """Let no other transaction write until the end of this one."""
     # Readers continue after the latest position that they saw, so they would miss a row that becomes
     # visible late. SQLite has one writer anyway. PostgreSQL notifies listeners when the transaction ends.

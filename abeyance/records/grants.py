@@ -21,9 +21,9 @@ from abeyance.keyring import WrongKey
 from abeyance.records import event_rows
 from abeyance.records.batch import Batch, Fact
 from abeyance.records.documents import Documents, Transaction
-from abeyance.records.engines import add_missing, lock
+from abeyance.records.engines import add_missing, lock_positions
 from abeyance.records.grant_views import GrantStatus, GrantUse, GrantView
-from abeyance.records.selecting import AnyRow, alone
+from abeyance.records.selecting import AnyRow, lock_deployment
 from abeyance.records.tables import (
     GRANTED,
     grant_uses,
@@ -131,7 +131,7 @@ def take(
     """Take a use of the grant that covers a call, and return the grant, or None if there is none. A call
     takes one use, however often it comes.
     """
-    alone(tx)
+    lock_deployment(tx)
     grant = covering(tx, call, now=now, may=may)
     if grant is not None:
         values = {"deployment": tx.deployment, "grant_id": grant.id, "origin": call.origin}
@@ -147,8 +147,8 @@ def revoke(
 
     The audit of the run that made the grant has the revocation.
     """
-    lock(tx.connection)
-    alone(tx)
+    lock_positions(tx.connection)
+    lock_deployment(tx)
     own = (grants.c.deployment == tx.deployment, grants.c.id == id_, grants.c.until > micros(now))
     row = tx.connection.execute(select(grants).where(*own)).one_or_none()
     if row is None:

@@ -12,7 +12,7 @@ from sqlalchemy import delete, exists, select, update
 from abeyance import views, wire
 from abeyance.records.batch import BEGINNING, Batch, Fact
 from abeyance.records.documents import Transaction
-from abeyance.records.engines import lock
+from abeyance.records.engines import lock_positions
 from abeyance.records.questions import listed_of
 from abeyance.records.selecting import AnyRow, Condition, the_run
 from abeyance.records.tables import claims, events, micros, moment, questions, runs
@@ -95,7 +95,7 @@ def undelivered(
     tx: Transaction, run_id: str, failed: wire.NotificationFailed, *, at: datetime
 ) -> None:
     """Record for an ended run the receivers that a notification did not reach, once for each `at`."""
-    lock(tx.connection)
+    lock_positions(tx.connection)
     found = _newest(tx, run_id, runs.c.ended_at.is_not(None))
     if found is None:
         return

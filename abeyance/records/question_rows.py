@@ -65,7 +65,7 @@ def write(tx: Transaction, batch: Batch, *, row: int, is_live: bool) -> None:
         tx.connection.execute(_DELETE, {"run": row, "ids": batch.gone})
     if not batch.questions:
         return
-    told, of = _told(tx, row, batch), batch.view
+    told, of = _missing_from_views(tx, row, batch), batch.view
     is_listed = is_live and of.ended_at is None
     rows = [
         {
@@ -142,7 +142,7 @@ def without_discarded(tx: Transaction, row: int, batch: Batch) -> Batch:
     return batch.model_copy(update={"questions": standing})
 
 
-def _told(tx: Transaction, row: int, batch: Batch) -> Mapping[str, Row]:
+def _missing_from_views(tx: Transaction, row: int, batch: Batch) -> Mapping[str, Row]:
     """Return the recorded facts about the questions of a batch that their views lack: the content shown
     last, which a settled question does not keep, and the answer, which a run does not keep if it is long.
     """

@@ -162,7 +162,7 @@ def _statuses(status: str, is_blocked: object) -> frozenset[str]:
     return frozenset({status, views.UNTIL_BLOCKED} if is_blocked else {status})
 
 
-def standing(tx: Transaction, run_id: str) -> tuple[int, int]:
+def latest_numbers(tx: Transaction, run_id: str) -> tuple[int, int]:
     """Return the numbers of the latest batch and of the latest event of a run, or zeros."""
     query = select(runs.c.batch, runs.c.told).where(*selecting.the_run(tx.deployment, run_id))
     found = tx.connection.execute(query).one_or_none()

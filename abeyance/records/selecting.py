@@ -189,7 +189,7 @@ def searchable(*texts: str | None) -> str:
     return folded.replace("\0", "?").encode(errors="replace").decode()
 
 
-def alone(tx: Transaction) -> None:
+def lock_deployment(tx: Transaction) -> None:
     """Let no other transaction change what the deployment shares, until this one ends."""
     # SQLite has one writer anyway. Rows that refer to this one may be written meanwhile.
     one = select(deployments.c.id).where(deployments.c.id == tx.deployment)

@@ -16,7 +16,7 @@ from sqlalchemy import and_, delete, insert, select, update
 from abeyance import views
 from abeyance.records import questions
 from abeyance.records.documents import Transaction
-from abeyance.records.selecting import Condition, alone, labels_of, the_run
+from abeyance.records.selecting import Condition, labels_of, lock_deployment, the_run
 from abeyance.records.tables import followers, micros, moment, runs, slack_messages
 
 
@@ -65,7 +65,7 @@ def of_run(tx: Transaction, run_id: str) -> list[str]:
 
 def begin(tx: Transaction, interrupt_id: str, channel: str, *, now: datetime) -> bool:
     """Write that a question is about to be posted. Return False if it was before, or the run is gone."""
-    alone(tx)
+    lock_deployment(tx)
     run = _run(tx, run_of(interrupt_id))
     known = select(slack_messages.c.run).where(*_of(tx, interrupt_id, channel))
     if run is None or tx.connection.scalar(known) is not None:
@@ -93,7 +93,7 @@ def hold(tx: Transaction, name: str, holder: str, *, now: datetime, until: datet
 
     Return the cursor that it goes on from, empty at first; None if another process has the place.
     """
-    alone(tx)
+    lock_deployment(tx)
     own = _follower(tx.deployment, name)
     row = tx.connection.execute(select(followers).where(own)).one_or_none()
     if row is None:

@@ -43,7 +43,7 @@ class _Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class News:
     """A batch for which nobody waits, and which is written when it is `due`. `scope` may have to ask
     Temporal.
     """
@@ -53,27 +53,27 @@ class Told:
     due: float
 
 
-class Untold:
-    """Told news that is not written yet: one batch for each run, which combines all its news."""
+class UnwrittenNews:
+    """News that is not written yet: one batch for each run, which combines all its news."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._of_runs: OrderedDict[str, Told] = OrderedDict()
+        self._of_runs: OrderedDict[str, News] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._of_runs)
 
-    def add(self, told: Told) -> None:
+    def add(self, told: News) -> None:
         """Add news of a run, before or after the news that is here."""
         origin = told.batch.origin
         with self._lock:
             if (other := self._of_runs.get(origin)) is not None:
-                told = Told(told.scope, merged(other.batch, told.batch), other.due)
+                told = News(told.scope, merged(other.batch, told.batch), other.due)
             self._of_runs[origin] = told
             if len(self._of_runs) > _WAITING:
                 self._of_runs.popitem(last=False)
 
-    def take(self, now: float) -> Sequence[Told]:
+    def take(self, now: float) -> Sequence[News]:
         """Take the news that is due, at most as much as one transaction writes."""
         with self._lock:
             due = (origin for origin, told in self._of_runs.items() if told.due <= now)
@@ -104,9 +104,9 @@ class Writer:
         self._news = threading.Event()
         self._spared_until = 0.0
         self._late = 0
-        self._untold = Untold()
+        self._unwritten = UnwrittenNews()
         self._pause = 0.0
-        self._told_again_at = 0.0
+        self._retry_at = 0.0
 
     def open(self, first: Callable[[], object]) -> None:
         """Open the database in the background, and then call `first`, which has to be ready as well."""
@@ -118,7 +118,7 @@ class Writer:
 
         Nobody waits for it. While the database is away, it is written with what its run tells later.
         """
-        self._untold.add(Told(scope, batch, time.monotonic() + _GATHERED))
+        self._unwritten.add(News(scope, batch, time.monotonic() + _GATHERED))
         self._begin()
 
     async def write(self, scope: Scope, batch: Batch, *, patience: float) -> Written:
@@ -168,19 +168,19 @@ class Writer:
         while True:
             if jobs := self._waiting():
                 self._write(jobs)
-            if told := self._to_tell():
-                self._tell(told)
+            if told := self._due_news():
+                self._write_news(told)
             if not (jobs or told or self._rests()):
                 return
 
     def _rests(self) -> bool:
         """Wait for something to write. Return False if there is nothing, and the thread may end."""
         with self._lock:
-            if self._jobs.empty() and not self._untold:
+            if self._jobs.empty() and not self._unwritten:
                 self._is_at_work = False
                 return False
         if self._jobs.empty():
-            due = max(self._told_again_at, self._untold.due)
+            due = max(self._retry_at, self._unwritten.due)
             self._news.wait(max(0.0, due - time.monotonic()))
         self._news.clear()
         return True
@@ -198,25 +198,25 @@ class Writer:
                 jobs.append(job)
         return jobs
 
-    def _to_tell(self) -> Sequence[Told]:
+    def _due_news(self) -> Sequence[News]:
         now = time.monotonic()
-        return [] if now < self._told_again_at else self._untold.take(now)
+        return [] if now < self._retry_at else self._unwritten.take(now)
 
-    def _tell(self, told: Sequence[Told]) -> None:
+    def _write_news(self, told: Sequence[News]) -> None:
         try:
             self._transact([_Job(each.scope(), each.batch) for each in told])
         except Unavailable as error:
             _logger.debug("what runs have told is written later: %s", error)
             for each in told:
-                self._untold.add(each)
+                self._unwritten.add(each)
             self._pause = min(max(_SPARED, 2 * self._pause), _LONGEST_PAUSE)
-            self._told_again_at = time.monotonic() + self._pause
+            self._retry_at = time.monotonic() + self._pause
         except Exception as error:  # noqa: BLE001 the run's next batch has it, and raises the error
             if len(told) == 1:
                 _logger.warning("what a run has told cannot be written: %s", error)
                 return
             for each in told:
-                self._tell([each])
+                self._write_news([each])
         else:
             self._pause = 0.0
 
@@ -239,10 +239,10 @@ class Writer:
             for job in jobs:
                 self._write([job])
         else:
-            self._told_again_at = self._pause = 0.0
+            self._retry_at = self._pause = 0.0
             for job, each in zip(jobs, written, strict=True):
                 if each.status == "written":
-                    self._untold.recorded(job.batch)
+                    self._unwritten.recorded(job.batch)
                 job.done.set_result(each)
 
     def _transact(self, jobs: Sequence[_Job]) -> Sequence[Written]:

@@ -27,7 +27,7 @@ from abeyance import views
 from abeyance.records import event_rows, grants, question_rows
 from abeyance.records.batch import BEGINNING, Batch, Rewound, Written, numbered
 from abeyance.records.documents import Documents, Transaction
-from abeyance.records.engines import add_missing, lock
+from abeyance.records.engines import add_missing, lock_positions
 from abeyance.records.event_rows import Tail
 from abeyance.records.selecting import search_text
 from abeyance.records.tables import (
@@ -75,7 +75,7 @@ _DELETE_CLAIM: Final = delete(claims).where(claims.c.token == bindparam("taken")
 
 def write(tx: Transaction, batches: Sequence[Batch]) -> list[Written]:
     """Write batches of a deployment's runs, in the caller's transaction, and return their outcomes."""
-    lock(tx.connection)
+    lock_positions(tx.connection)
     return [_write(tx, batch) for batch in batches]
 
 
@@ -85,7 +85,7 @@ def write_left(tx: Transaction, batch: Batch) -> bool:
     The batch has all questions of the run. Any others that are recorded come from a workflow task that
     was done again, and are deleted.
     """
-    lock(tx.connection)
+    lock_positions(tx.connection)
     run = _run(tx, batch)
     if run is None or batch.number <= run.latest:
         return False
@@ -101,7 +101,7 @@ def fill(tx: Transaction, batch: Batch) -> None:
     """Write the missing parts of a batch that a history has, even if a later batch was written. Missing
     grants are written as revoked, because no history tells whether they were.
     """
-    lock(tx.connection)
+    lock_positions(tx.connection)
     run = _run(tx, batch)
     if run is None:
         return
@@ -142,7 +142,7 @@ def take_back(
     Clocks differ, so the task's name is checked too. `over` has, for each execution, the length of its
     history up to which tasks are over; None means that all tasks of every execution are over.
     """
-    lock(tx.connection)
+    lock_positions(tx.connection)
     own = {"deployment": tx.deployment, "run_id": latest.view.run_id, "origin": latest.origin}
     row = tx.connection.execute(_RUN, own).one_or_none()
     bound = micros(until)

@@ -39,7 +39,7 @@ _OF_ITS_OWN: Final = (
 _ABOUT: Final = frozenset({"config", "metadata"})
 """Parts of a core schema that are not schemas."""
 _MOST_KNOWN: Final = 1_000
-_MOST_TOLD: Final = 200
+_MOST_SHOWN: Final = 200
 _PROCESS: Final = uuid4().hex[:8]
 _known: Final[OrderedDict[str, Any]] = OrderedDict()
 """Types of questions by their names: those asked last."""
@@ -103,15 +103,17 @@ def refuse_unsteady(writer: TypeAdapter[Any], value: Any, made: Json) -> None:
         read_again = writer.validate_json(json.dumps(made), by_alias=True, by_name=True)
     except ValidationError as error:
         why = error.errors(include_url=False)[0]["msg"]
-        raise ValueError(f"its type writes {_told(made)}, and does not read that: {why}") from error
+        raise ValueError(
+            f"its type writes {_shown(made)}, and does not read that: {why}"
+        ) from error
     again = dumped(writer, read_again)
     # The order of a set may differ.
     if again != made and read_again != value:
-        raise ValueError(f"its type writes {_told(made)}, and reads that as {_told(again)}")
+        raise ValueError(f"its type writes {_shown(made)}, and reads that as {_shown(again)}")
 
 
-def _told(value: Json) -> str:
-    return truncate(canonical(value), _MOST_TOLD)
+def _shown(value: Json) -> str:
+    return truncate(canonical(value), _MOST_SHOWN)
 
 
 @lru_cache(maxsize=2_000)

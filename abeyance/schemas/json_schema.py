@@ -192,13 +192,13 @@ def _misses(usable: _Usable, answer: Json, *, is_searched: bool) -> tuple[Schema
     found: list[SchemaFault] = []
     for miss in chain.from_iterable(map(_likely, usable.validator.iter_errors(answer))):
         pointer = "".join(f"/{escaped(str(part))}" for part in miss.instance_path)
-        found.append(SchemaFault(pointer=pointer, message=_told(miss)))
+        found.append(SchemaFault(pointer=pointer, message=_in_words(miss)))
         if len(found) == _MOST_FAULTS:
             break
     return tuple(found)
 
 
-def _told(miss: jsonschema_rs.ValidationError) -> str:
+def _in_words(miss: jsonschema_rs.ValidationError) -> str:
     """Return the fault in words, in our own where the library's do not help."""
     message = miss.message
     # The schema of this part is `false`.

@@ -165,14 +165,14 @@ def _undecrypted(payload: Payload, _hint: type | None) -> Never:
     if WHY in payload.metadata:
         raise WrongKey(payload.metadata[WHY].decode())
     opened(payload, Keyring({}))
-    raise AssertionError("an empty keyring opens nothing")
+    raise AssertionError("a keyring without keys cannot decrypt")
 
 
 def _refused(payload: Payload, _hint: type | None) -> Never:
     raise reason_of(payload)
 
 
-class NotTaken(NotSealed, ApplicationError):
+class PayloadRefused(NotSealed, ApplicationError):
     """A refused payload was read. A start with such a payload fails, and an update is rejected."""
 
     def __init__(self, why: str) -> None:
@@ -189,9 +189,9 @@ def is_refused(payload: Payload) -> bool:
     return payload.metadata.get("encoding") == REFUSED.encode()
 
 
-def reason_of(payload: Payload) -> NotTaken:
+def reason_of(payload: Payload) -> PayloadRefused:
     """Return the error that tells why the codec refused a payload."""
-    return NotTaken(payload.data.decode(errors="replace"))
+    return PayloadRefused(payload.data.decode(errors="replace"))
 
 
 def is_unread(payload: Payload) -> bool:
@@ -299,7 +299,7 @@ class SealedPayloadConverter(PayloadConverter):
             if isinstance(value, wire.StartRun) and (
                 value.stamp is None or value.stamp.order != names.START_ORDER
             ):
-                raise NotTaken(
+                raise PayloadRefused(
                     "the run was started by a process without ABEYANCE_ENCRYPTION_REQUIRED; set it for "
                     "all processes that start runs, and start the run again"
                 )

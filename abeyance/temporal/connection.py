@@ -114,7 +114,7 @@ async def connect_temporal(
 def _why(error: RuntimeError) -> str:
     # The SDK prints a chain of causes; the last quoted one comes from the operating system.
     if "InvalidContentType" in str(error):
-        return "it speaks no TLS, which TEMPORAL_TLS, TEMPORAL_API_KEY or a certificate turns on"
+        return "TLS is off here: TEMPORAL_TLS, TEMPORAL_API_KEY or a certificate turns it on"
     causes = _QUOTED.findall(str(error))
     return str(causes[-1] if causes else error)
 

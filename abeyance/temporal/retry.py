@@ -86,7 +86,7 @@ async def retry_until(about: str, call: Callable[[], Awaitable[T]], *, seconds: 
                 except RetryableError as error:
                     last = error
                 except RPCError as error:
-                    last = is_retryable(error)
+                    last = temporary_or_raise(error)
     except TimeoutError as error:
         why = "Temporal cannot be reached, or no worker is up that can read it"
         if isinstance(last, RPCError) and last.status == RPCStatusCode.RESOURCE_EXHAUSTED:
@@ -121,7 +121,7 @@ def no_namespace(error: RPCError) -> str | None:
     )
 
 
-def is_retryable(error: RPCError) -> RPCError:
+def temporary_or_raise(error: RPCError) -> RPCError:
     """Return a temporary error.
 
     Raises NotFound, SettingsError if only an operator can help, and every other error itself.

@@ -67,7 +67,7 @@ async def test_a_hook_that_edits_otherwise_after_the_approval_has_the_call_denie
     await run.respond("approve", YES)
 
     assert purse.paid == []
-    assert script.told() == {"c1": ("denied", "denied: what was approved is another call")}
+    assert script.told() == {"c1": ("denied", "denied: a different call was approved")}
 
 
 async def test_edited_arguments_hold_even_if_the_predicate_no_longer_asks() -> None:

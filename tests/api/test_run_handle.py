@@ -154,7 +154,7 @@ async def test_wrong_arguments_are_refused_in_the_same_words(begin: Begin) -> No
         "/interrupt_id: input should be a valid string (got": run.claim(odd),
         "/patch: object should have at least 1 item, not 0": run.edit_values({}, version=1),
         "/patch: input should be a valid object (got 'amount')": run.edit_values("amount"),  # type: ignore[arg-type]
-        "/version: is missing beside a key": run.edit_values({"amount": 1}, key="once"),
+        "/version: is required with a key": run.edit_values({"amount": 1}, key="once"),
         "/responses: input should be a valid object (got 5)": run.respond(5),  # type: ignore[arg-type]
         "/digests: input should be a valid object (got 'x')": run.respond(response=1, digests="x"),  # type: ignore[arg-type]
         "/digests/x: input should be a valid string without": run.respond(

@@ -240,7 +240,7 @@ def test_an_operation_requires_the_capabilities_of_its_cell(
         ("pause and go to", "open", "lead the run to 'pay'"),
         ("edit at a look", "static", "edit the values of the run at 'interrupt_before'"),
         ("skip at an error", "error", "skip 'pay'"),
-        ("retry", "error", "have 'pay' done again, which was approved once"),
+        ("retry", "error", "have 'pay' done again, although it was approved only once"),
     ],
 )
 def test_a_refusal_says_what_it_is_that_somebody_may_not_do(

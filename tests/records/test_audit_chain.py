@@ -81,8 +81,8 @@ def test_any_byte_but_the_last_signature_is_found_without_a_key_too() -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (b'"bea"', "line 1: its content does not have its `hash`"),
-        (b'"n":3', "line 3: its content does not have its `hash`"),
+        (b'"bea"', "line 1: its `hash` is not the hash of its content"),
+        (b'"n":3', "line 3: its `hash` is not the hash of its content"),
         (b'{"actor', "line 1: it is not a JSON object"),
     ],
 )

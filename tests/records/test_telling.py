@@ -16,7 +16,7 @@ from sqlalchemy import select
 from abeyance.records.batch import BEGINNING, Batch, Fact, Written, next_number
 from abeyance.records.database import Scope
 from abeyance.records.tables import events, questions
-from abeyance.records.writer import Told, Untold
+from abeyance.records.writer import News, UnwrittenNews
 from abeyance.records.writing import write
 
 SCOPE = Scope("n", "q")
@@ -42,7 +42,7 @@ class Telling(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.tx, self.take_back = alone()
-        self.untold = Untold()
+        self.untold = UnwrittenNews()
         self.is_away = False
         self.clock = BEGINNING
         self.known = Known()
@@ -134,7 +134,7 @@ class Telling(RuleBasedStateMachine):
         )
 
     def tell(self, batch: Batch) -> None:
-        self.untold.add(Told(lambda: SCOPE, batch, due=0.0))
+        self.untold.add(News(lambda: SCOPE, batch, due=0.0))
 
     def record(self, changed: set[str]) -> Written:
         names = {name.removeprefix("r.") for name in changed}

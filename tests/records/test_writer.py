@@ -13,7 +13,7 @@ from temporal_site import eventually
 from abeyance.errors import Unavailable
 from abeyance.records.database import Database, Scope
 from abeyance.records.tables import events
-from abeyance.records.writer import Told, Untold, Writer
+from abeyance.records.writer import News, UnwrittenNews, Writer
 
 SCOPE = Scope("n", "q")
 
@@ -76,8 +76,8 @@ async def test_a_batch_that_cannot_be_written_does_not_hold_back_others(database
     await eventually(lambda: sorted(written(database)) == ["kept", "told"])
 
 
-def told(number: int, *, due: float = 0.0) -> Told:
-    return Told(lambda: SCOPE, batch(run_view("r"), number=number, facts=[fact(1)]), due)
+def told(number: int, *, due: float = 0.0) -> News:
+    return News(lambda: SCOPE, batch(run_view("r"), number=number, facts=[fact(1)]), due)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def told(number: int, *, due: float = 0.0) -> Told:
     [pytest.param(6, 0, id="recorded later"), pytest.param(4, 1, id="recorded before")],
 )
 def test_told_news_is_not_written_after_a_batch_that_includes_it(recorded: int, left: int) -> None:
-    untold = Untold()
+    untold = UnwrittenNews()
     untold.add(told(5))
 
     untold.recorded(batch(run_view("r"), number=recorded, facts=[fact(1)]))
@@ -94,7 +94,7 @@ def test_told_news_is_not_written_after_a_batch_that_includes_it(recorded: int, 
 
 
 def test_news_told_within_a_moment_is_written_together() -> None:
-    untold = Untold()
+    untold = UnwrittenNews()
     untold.add(told(5, due=100.0))
     too_early = untold.take(now=99.9)
     untold.add(told(6, due=100.1))

@@ -90,7 +90,7 @@ async def test_a_press_that_cannot_be_handled_stops_no_other_and_is_said(
         await slack.tell(slack.press(message, "Approve"))
         ended = await site.ended(run_id)
 
-    assert "the question shows something else now" in stale[1]
+    assert "the question has changed since" in stale[1]
     assert "because of a fault of this service" in broken[1]
     assert ended.status == "completed"
     assert "failed=3 | a press was not handled" in caplog.text

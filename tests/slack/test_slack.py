@@ -243,7 +243,7 @@ async def test_an_old_message_answers_nothing(
         ended = await site.ended(run_id)
 
     assert {who for who, _ in slack.told} == {"U0ADA"}
-    assert all("the question shows something else now" in text for _, text in slack.told)
+    assert all("the question has changed since" in text for _, text in slack.told)
     assert slack.modals == []
     assert still == "awaiting-input"
     assert noted.startswith("Asked again: ")
@@ -260,9 +260,9 @@ async def test_an_unknown_member_is_refused(
         "carol": {"slack": "U0CAROL", "capabilities": ["*"], "reads": {"team": "other"}},
     }
     presses = {
-        "U0MALLORY": "it is not known who you are",
+        "U0MALLORY": "this service does not know who you are",
         # They have the mail of ada, in a workspace of their own.
-        "U0EVE": "it is not known who you are",
+        "U0EVE": "this service does not know who you are",
         "U0BOB": "refunds:approve",
         "U0CAROL": "this question is not asked any more",
     }

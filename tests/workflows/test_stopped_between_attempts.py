@@ -13,7 +13,7 @@ from abeyance import wire
 from abeyance.core.effects import VisitInput
 from abeyance.core.outcome import Stopped, VisitOutcome
 from abeyance.workflows.activity_calls import RunningCode, report_of
-from abeyance.workflows.requests import Orders
+from abeyance.workflows.requests import StampChecker
 
 
 async def outcome(
@@ -34,7 +34,9 @@ async def outcome(
     ended.set_exception(error)
     handle: Any = ended
     # It is asked only about a report, and none has come.
-    report = await report_of(RunningCode(visit, handle, lost=lost), Orders.__new__(Orders))
+    report = await report_of(
+        RunningCode(visit, handle, lost=lost), StampChecker.__new__(StampChecker)
+    )
     return report.outcome
 
 

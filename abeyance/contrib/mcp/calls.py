@@ -172,7 +172,7 @@ class Caller:
         )
         if self._abilities.tasks:
             return forms.created(await self._client.run(run_id).view())
-        return self._said(await self._settled(run_id))
+        return self._response(await self._settled(run_id))
 
     async def _repeated(self, state: CallState, responses: protocol.InputResponses) -> Outcome:
         """Take the answers of a call that is repeated, and wait again."""
@@ -180,7 +180,7 @@ class Caller:
         round_ = await self._take(state, responses)
         is_told_now = round_.is_left_open or bool(round_.refused)
         wait = 0.0 if is_told_now else self._longest
-        return self._said(await self._settled(state.run_id, round_.known, wait), round_)
+        return self._response(await self._settled(state.run_id, round_.known, wait), round_)
 
     async def _take(self, state: CallState, responses: protocol.InputResponses) -> _Round:
         known, refused, is_left_open = {*state.known}, {}, False
@@ -279,7 +279,7 @@ class Caller:
             waiting.cancel()
             stop.cancel()
 
-    def _said(self, moment: Moment, round_: _Round | None = None) -> Outcome:
+    def _response(self, moment: Moment, round_: _Round | None = None) -> Outcome:
         """Return the response of a call about a run, to a client without tasks."""
         view, round_ = moment.view, round_ or _Round()
         if view.ended_at is not None:

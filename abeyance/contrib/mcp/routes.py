@@ -167,22 +167,24 @@ class Endpoint:
             return forms.failed(_coded(ctx, code_of(error)), str(error))
 
     async def _get_task(self, ctx: Context, params: TaskParams) -> dict[str, Any]:
-        return await _told(ctx, self._task_caller(ctx).task(params.task_id))
+        return await _as_protocol_errors(ctx, self._task_caller(ctx).task(params.task_id))
 
     async def _update_task(self, ctx: Context, params: UpdateParams) -> None:
         _count(ctx, "respond")
-        await _told(ctx, self._task_caller(ctx).update(params.task_id, params.input_responses))
+        await _as_protocol_errors(
+            ctx, self._task_caller(ctx).update(params.task_id, params.input_responses)
+        )
 
     async def _cancel_task(self, ctx: Context, params: TaskParams) -> None:
         _count(ctx, "cancel")
-        await _told(ctx, self._task_caller(ctx).cancel(params.task_id))
+        await _as_protocol_errors(ctx, self._task_caller(ctx).cancel(params.task_id))
 
     async def _listen(
         self, ctx: Context, params: protocol.SubscriptionsListenRequestParams
     ) -> protocol.SubscriptionsListenResult:
         """Tell the client of its tasks whenever they change, until all have ended."""
         with ExitStack() as place:
-            await _told(ctx, self._hold(place, ctx))
+            await _as_protocol_errors(ctx, self._hold(place, ctx))
             return await self._tell_of_tasks(ctx, params)
 
     async def _hold(self, place: ExitStack, ctx: Context) -> None:
@@ -196,7 +198,7 @@ class Endpoint:
         followed: dict[str, AsyncGenerator[dict[str, Any], None]] = {}
         for task_id in asked[:_MAX_FOLLOWED] if isinstance(asked, list) else ():
             caller = self._task_caller(ctx)
-            if isinstance(task_id, str) and await _told(ctx, caller.owns(task_id)):
+            if isinstance(task_id, str) and await _as_protocol_errors(ctx, caller.owns(task_id)):
                 followed[task_id] = caller.follow(task_id)
         filter_ = protocol.SubscriptionFilter.model_validate({"taskIds": [*followed]})
         await ctx.session.send_notification(
@@ -300,7 +302,7 @@ def _coded(ctx: Context, code: Code) -> Code:
     return code
 
 
-async def _told(ctx: Context, work: Awaitable[T]) -> T:
+async def _as_protocol_errors(ctx: Context, work: Awaitable[T]) -> T:
     """Await an operation on a task, and raise its refusals as errors of the protocol."""
     try:
         return await work

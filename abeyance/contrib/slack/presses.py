@@ -32,7 +32,7 @@ T = TypeVar("T")
 _ACKNOWLEDGED_WITHIN: Final = 2.0
 """In seconds: Slack shows an error after three."""
 _STALE: Final = (
-    "Nothing was decided: the question shows something else now than what you pressed. Its message is "
+    "Nothing was decided: the question has changed since this message was written. Its message is "
     "updated in a moment; look at it again."
 )
 _GONE: Final = "Nothing was decided: this question is not asked any more."
@@ -45,7 +45,7 @@ _AGAIN: Final = (
     "once more if it is right."
 )
 _UNKNOWN: Final = (
-    "Nothing was decided: it is not known who you are here. Ask an operator to add you, with your "
+    "Nothing was decided: this service does not know who you are. Ask an operator to add you, with your "
     "id {member}, to `people` in the file of notifications."
 )
 _BUG: Final = (

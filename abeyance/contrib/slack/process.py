@@ -107,8 +107,8 @@ def configured(settings: Settings) -> tuple[Notifications, str]:
         raise SettingsError("ABEYANCE_SLACK_BOT_TOKEN is not set: it is the token of the app's bot")
     if settings.slack_app_token is None and settings.slack_signing_secret is None:
         raise SettingsError(
-            "nothing tells what is pressed: set ABEYANCE_SLACK_APP_TOKEN for Socket Mode, or "
-            "ABEYANCE_SLACK_SIGNING_SECRET for requests"
+            "this process cannot hear what people press: set ABEYANCE_SLACK_APP_TOKEN for Socket Mode, "
+            "or ABEYANCE_SLACK_SIGNING_SECRET for requests"
         )
     return file, settings.slack_bot_token
 

@@ -26,11 +26,11 @@ _AWAY: Final = frozenset(
 )
 """Slack's error codes after which the same call may succeed a little later."""
 _BAD_BOT: Final = (
-    "ABEYANCE_SLACK_BOT_TOKEN is not one that Slack takes: copy the bot token (xoxb-...) from the page "
+    "Slack rejects ABEYANCE_SLACK_BOT_TOKEN: copy the bot token (xoxb-...) from the page "
     "'OAuth & Permissions' of the app"
 )
 _BAD_APP: Final = (
-    "ABEYANCE_SLACK_APP_TOKEN is not one that Slack takes: copy an app-level token (xapp-...) with the "
+    "Slack rejects ABEYANCE_SLACK_APP_TOKEN: copy an app-level token (xapp-...) with the "
     "scope connections:write from the page 'Basic Information' of the app"
 )
 _REMEDIES: Final[Mapping[str, str]] = {
