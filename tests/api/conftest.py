@@ -16,7 +16,7 @@ from abeyance.worker import make_worker
 
 @pytest.fixture(scope="session")
 def payments() -> Payments:
-    """What pays in the graph `payment`, whose node was called `pay` before a deploy."""
+    """The payments of the graph `payment`, whose node was called `pay` before a deploy."""
     return Payments()
 
 
@@ -55,6 +55,6 @@ async def api(site: Site) -> AsyncIterator[Api]:
 
 @pytest_asyncio.fixture(scope="session")
 async def standing(api: Api) -> tuple[str, str]:
-    """A run that awaits an answer, and the id of what it asks, for calls that must not change it."""
+    """The ids of a run that awaits an answer and of its question, for calls that must not change it."""
     run_id, (gate,) = await api.waiting("gated")
     return run_id, gate

@@ -1,4 +1,4 @@
-"""AG-UI over HTTP: threads that pay, what they are asked, and what is refused."""
+"""AG-UI over HTTP: threads of a graph that pays, their questions, and the refusals."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def broken() -> Graph:
 
 
 def declined() -> Graph:
-    """A run that is over when the question is answered with no."""
+    """A graph whose run ends when somebody answers its question with no."""
     graph = Graph("declined", state=Order)
     graph.interrupt("begin", prompt="Begin?", response=bool, answer_to="begin")
     graph.agent("write", Agent("writer", model=Script("a text")), input="task", output="report")
@@ -65,7 +65,7 @@ async def look(shelf: int) -> str:
 
 
 async def slow_reader(messages: list[Any], info: Any) -> AsyncIterator[Any]:
-    """A model that takes its time to read what a call came to."""
+    """A model that reads the result of its call only once `read` is set."""
     if len(messages) == 1:
         yield {0: DeltaToolCall(name="look", json_args='{"shelf": 3}', tool_call_id="c1")}
         return
@@ -109,7 +109,7 @@ def yes(interrupt: dict[str, Any], **payload: Any) -> dict[str, Any]:
 
 
 async def asked(api: Api, thread: str, *, graph: str = "payments") -> dict[str, Any]:
-    """The question of a new thread."""
+    """Start a thread, and return its question."""
     events = events_in((await agui(api, thread, MUCH, graph=graph)).text)
     (interrupt,) = one(events, "RUN_FINISHED")["outcome"]["interrupts"]
     return dict(interrupt)
@@ -279,7 +279,7 @@ async def test_refusals_come_before_the_stream(talks: Api) -> None:
         problem(await agui(talks, thread, MUCH, resume=[entry]), status, code)
     refused = await agui(talks, thread, MUCH, resume=[yes(interrupt)], headers=nobody)
     assert problem(refused, 403, "capability_required")["capability"] == "runs:respond"
-    # Another text under the id of the first message, and a thread whose run is of another graph.
+    # The first message's id with another text, then the thread of another graph's run.
     changed = await agui(talks, thread, user("pay nobody"), resume=[yes(interrupt)])
     problem(changed, 409, "message_conflict")
     problem(await agui(talks, thread, MUCH, graph="writing"), 409, "conversation_busy")

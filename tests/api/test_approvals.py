@@ -1,4 +1,4 @@
-"""The report of approvals over HTTP, of runs that people have answered."""
+"""The report of approvals over HTTP: its rows, pages, sums and CSV."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def test_the_clients_read_the_same_report(site: Site, api: Api) -> None:
             rest = await client.approvals(filters, fields=["answer"], cursor=first.next_cursor)
             assert [row.answer["amount"] for row in first.items] == [3, 2]
             assert rest.items[0].fields["answer"]["amount"] == 1
-            # Others have answered without an amount.
+            # Other tests have answered without an amount.
             assert 3 <= first.sums["answer.amount"].rows <= first.total
 
 

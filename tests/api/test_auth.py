@@ -1,4 +1,4 @@
-"""Principals: claimed where there is no authentication, by token where there is."""
+"""Principals: without authentication a caller's headers name them, with it a token does."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def grants() -> list[dict[str, Any]]:
 
 
 def named(*subjects: str) -> list[dict[str, Any]]:
-    """Entries of a tokens file that differ in their subjects and hashes alone."""
+    """Return entries of a tokens file that differ only in their subjects and hashes."""
     return [
         {**grants()[0], "subject": subject, "sha256": f"{number:064x}"}
         for number, subject in enumerate(subjects)

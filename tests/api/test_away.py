@@ -1,4 +1,4 @@
-"""When a worker, Temporal or an API is away: nothing lost, nothing twice, and no false promise."""
+"""While a worker, Temporal or an API is away, nothing is lost, done twice or promised wrongly."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ YES = {"approved": True}
 
 
 def lonely(temporal: TemporalClient) -> Site:
-    """A place whose worker comes and goes, with a client that does not wait long for it."""
+    """Return a site whose worker comes and goes, with a client that does not wait long for it."""
     return Site(temporal, gated(), gates(2), patience=1.0)
 
 
 def patient(site: Site) -> Site:
-    """The same place, for those who know that the worker is there: it may be slow."""
+    """Return the same site with a patient client, for a worker that is up but may be slow."""
     return Site(site.temporal, *site.graphs.values(), beside=site)
 
 
@@ -128,7 +128,7 @@ async def test_records_that_were_away_are_behind_for_some_seconds(
 
     assert (away.json()["records"], behind.json()["records"]) == ("away", "behind")
     problem(unread, 503, "records_unavailable")
-    # Only one that has to be the only one of its conversation waits for the records.
+    # Only a run that must be alone in its conversation cannot start without the records.
     assert beside.status_code == 201
     problem(alone, 503, "records_unavailable")
     assert listed.status_code == 200
@@ -146,7 +146,7 @@ async def test_an_api_without_records_still_starts_controls_and_answers_runs(
     site.client = Client(
         temporal, task_queue=site.settings.task_queue, records=Database(f"sqlite:///{file}")
     )
-    # Its worker has the records.
+    # Only the API lacks the records; its worker has them.
     async with site.worker(), served(app_for(site)) as api:
         started = await api.http.post("/runs", json={"graph": "gated", "input": {"amount": 3}})
         run_id = started.json()["run_id"]
@@ -160,7 +160,7 @@ async def test_an_api_without_records_still_starts_controls_and_answers_runs(
 
     assert started.status_code == 201
     problem(read, 503, "records_unavailable")
-    # Nobody can tell what came of it.
+    # Without the records the API cannot tell whether the run has paused.
     assert (waited.status_code, waited.json()) == (202, {"run_id": run_id})
     assert (resumed.status_code, steered.status_code) == (202, 202)
     assert (answered.status_code, len(answered.json()["receipts"])) == (200, 1)
@@ -179,7 +179,7 @@ async def test_an_api_that_is_killed_in_the_middle_costs_nothing_but_a_repeat(
                 started = await doomed.http.post("/runs", json=start, headers=headers)
                 run_id = started.json()["run_id"]
                 view = await doomed.until(run_id, "awaiting-input")
-            # Nobody can answer this now, so the call is under way when its API dies.
+            # Without a worker nothing answers this call, so it is under way when its API dies.
             gate, last = (entry["id"] for entry in view["interrupts"])
             call = asyncio.create_task(
                 doomed.http.post(

@@ -1,4 +1,4 @@
-"""The same done to many runs in one call, and evictions."""
+"""One call that does the same to many runs, and the bound of active runs."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def test_each_run_has_its_result_in_the_order_of_the_call(api: Api) -> Non
 async def test_a_filter_reaches_what_a_list_shows_page_by_page(api: Api) -> None:
     team = new_id("team")
     runs = await started(api, 3, labels={"team": team})
-    # One label needs no list, nor do statuses.
+    # One label may be a plain string, and statuses one with commas.
     filter_ = {"label": f"team={team}", "status": "awaiting-input,paused"}
 
     async def listed() -> bool:

@@ -1,4 +1,4 @@
-"""The AI SDK over HTTP: a chat that pays, what it is asked, and what is refused."""
+"""The AI SDK over HTTP: chats of a graph that pays, their questions, and the refusals."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def one(chunks: list[dict[str, Any]], type_: str) -> dict[str, Any]:
 
 
 def answered(request: dict[str, Any], **approval: Any) -> dict[str, Any]:
-    """The message of the assistant with an approval."""
+    """Return the assistant's message with the user's approval of a request."""
     forged = {"amount": 1, "to": "mallory"}
     part = {
         "type": "tool-transfer",
@@ -50,7 +50,7 @@ def answered(request: dict[str, Any], **approval: Any) -> dict[str, Any]:
 
 
 def spoken(answer: httpx.Response) -> list[str]:
-    """What an agent says in a stream."""
+    """Return the texts that an agent says in a stream."""
     chunks = events_in(answer.text)
     return [chunk["delta"] for chunk in chunks if chunk["type"] == "text-delta"]
 

@@ -1,4 +1,4 @@
-"""How a process reaches its Temporal, and what it is told when it cannot."""
+"""The connection of a process to its Temporal, and the error if it cannot connect."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from abeyance.temporal.connection import connect_temporal
 
 @asynccontextmanager
 async def something_else() -> AsyncIterator[str]:
-    """The address of a server that is not Temporal."""
+    """Yield the address of a server that is not Temporal."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(10)

@@ -1,4 +1,4 @@
-"""The connections and streams of a process: how many, and for how long a connection stays open."""
+"""The bounds on the connections and streams of a process, and how long a connection stays open."""
 
 from __future__ import annotations
 

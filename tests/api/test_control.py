@@ -111,5 +111,5 @@ async def test_a_pause_that_would_lead_nowhere_is_refused_to_who_waits(
     assert sent.status_code == 202
     assert "'nowhere'" in problem(waited, 404, "unknown_node")["detail"]
     assert [(each["signal"], each["code"]) for each in refused] == [("pause", "unknown_node")] * 2
-    # The refusals are of the calls before.
+    # The refusals of the calls before do not count against this one.
     assert (later.status_code, later.json()["status"]) == (200, "paused")

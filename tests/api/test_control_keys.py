@@ -1,4 +1,4 @@
-"""A control that is repeated under its Idempotency-Key has one effect, whatever came in between."""
+"""A control that is repeated under its Idempotency-Key has one effect, whatever came between."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ async def post(api: Api, path: str, key: str | None = None, **body: Any) -> Any:
 
 
 async def seen(api: Api, path: str, key: str | None = None, **body: Any) -> Any:
-    """The same, answered with the run once it has the signal."""
+    """Do the same, and wait until the run has processed the signal."""
     return await post(api, f"{path}?wait=30s", key, **body)
 
 
@@ -97,10 +97,10 @@ async def test_each_run_of_a_batch_knows_the_key(api: Api) -> None:
 
 
 KEYLESS = {
-    # Twice is the same as once.
+    # Doing it twice is the same as doing it once.
     "POST /signin",
     "POST /signout",
-    # The protocol has ids of its own: of a message, and of the question that is answered.
+    # The protocol has its own ids for a message and for the question that it answers.
     "POST /agui/{graph}",
     "POST /chat/{graph}",
 }

@@ -1,4 +1,4 @@
-"""Conversations over HTTP."""
+"""Starting, steering and interrupting the runs of a conversation over HTTP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The OpenAPI document says what the service does."""
+"""The OpenAPI document describes every call, with examples that are valid."""
 
 from __future__ import annotations
 

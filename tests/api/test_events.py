@@ -1,4 +1,4 @@
-"""The events of a run over HTTP: by pages, and as they come."""
+"""The events of a run over HTTP, in pages and as a stream."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ async def test_a_viewer_who_does_not_read_delays_nobody_and_misses_nothing(
     site = Site(temporal, gated())
     async with site.worker(), served(app_for(site)) as api:
         run_id, (gate,) = await api.waiting("gated")
-        # What lies between the two takes a few events only.
+        # The buffers between the API and this reader hold only a few events.
         narrow = httpx.AsyncHTTPTransport(
             socket_options=[(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)]
         )

@@ -1,4 +1,4 @@
-"""Files of a run, which a question shows, over HTTP."""
+"""The files of a run, which its questions show, over HTTP."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def test_only_files_of_the_run_are_read(api: Api, site: Site) -> None:
     run_id, (id_,) = await api.waiting("filed")
     other, _ = await api.waiting("gated")
     file_id = (await api.interrupt(id_))["payload"]["page"]["$file"].rpartition("/")[2]
-    # What a worker stores else, such as a transcript, is not a file.
+    # Other blobs that a worker stores, such as a transcript, are not files.
     blob = await site.blobs.put(run_id, b"a transcript")
     assert blob == reference(run_id, b"a transcript")
 

@@ -1,4 +1,4 @@
-"""Remembered approvals over HTTP, over the Python client and in the terminal."""
+"""Remembered approvals over HTTP, in the Python client and in the terminal."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def headers(who: str, *capabilities: str) -> dict[str, str]:
 
 
 async def asking(api: Api) -> str:
-    """The id of a question of a new run. What was remembered is revoked before."""
+    """Revoke all grants, start a run, and return the id of its question."""
     for each in (await api.http.get("/grants")).json()["items"]:
         await api.http.delete(f"/grants/{each['id']}", headers={"X-Abeyance-Request": "1"})
     _, (id_,) = await api.waiting("desk")
@@ -144,7 +144,7 @@ async def test_the_terminal_remembers_lists_and_revokes(api: Api) -> None:
     assert (code, "--remember needs an approval" in err) == (2, True)
     code, _, err = await called("--as", "ada", "respond", id_, "--approve", "--uses", "2", **ada)
     assert (code, "add --remember" in err) == (2, True)
-    # Without tokens a caller has every capability, and those are not remembered.
+    # Without tokens a caller has every capability, and an approval by that is not remembered.
     options = ("--approve", "--remember", "8h", "--where", "graph", "--uses", "20")
     code, _, err = await called("--as", "ada", "respond", id_, *options, **ada)
     assert (code, "not_rememberable" in err) == (3, True)
@@ -170,7 +170,7 @@ def test_a_grant_with_an_issued_token_ends_with_it_or_after_a_day(hours: int, le
     until = vouched(commands.Respond(**answers), issued).vouched_until
     assert until is not None
     assert abs(until - datetime.now(UTC) - timedelta(hours=least)) < timedelta(minutes=1)
-    # Of a file of tokens a worker can ask.
+    # A worker can look up the maker in a file of tokens, so the grant needs no bound.
     assert vouched(commands.Respond(**answers), Credentials(principal=ada)).vouched_until is None
 
 

@@ -1,4 +1,4 @@
-"""What every request has to show, and what a body has to be."""
+"""The checks that every request and its body must pass."""
 
 from __future__ import annotations
 
@@ -269,7 +269,7 @@ async def test_a_body_without_end_is_not_read_to_its_end(site: Site) -> None:
             for _ in range(1_000):
                 yield b"400\r\n" + b" " * 0x400 + b"\r\n"
 
-        # There is no last chunk: an answer can only come because the reading stopped.
+        # There is no last chunk: the API can only answer if it stops reading.
         answer = await api.raw(head.encode() + b"".join(endless()))
 
     assert answer.startswith(b"HTTP/1.1 413 ")

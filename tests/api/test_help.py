@@ -1,4 +1,4 @@
-"""`help(...)` on a client, a part of it or a run lists each operation, with what it takes and returns."""
+"""`help(...)` on a client, a part of it or a run lists each operation with its types and meaning."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PARTS = {
 
 
 def listed(kind: type) -> dict[str, str]:
-    """The signatures that `help` shows of a class, by operation."""
+    """Return the signatures that `help` shows for a class, by operation."""
     text = pydoc.plain(pydoc.render_doc(kind))
     return dict(re.findall(r"^ \|  (?:async )?([a-z]\w*)(\(.*)$", text, re.MULTILINE))
 

@@ -1,4 +1,4 @@
-"""`HttpClient`: it takes and refuses what the client over Temporal does, and the token says who calls."""
+"""`HttpClient` takes and refuses the same as the client over Temporal, and its token names the caller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The inbox as a page: what is handed out, to whom, and by which rules. How it works: tests/browser."""
+"""The files of the inbox as the API serves them, and their headers. tests/browser shows how it works."""
 
 from __future__ import annotations
 
@@ -77,12 +77,12 @@ async def test_a_link_from_another_site_leads_to_the_page_and_to_nothing_else(ap
 def test_pages_never_write_a_runs_text_as_markup() -> None:
     programs = {path.name: path.read_text("utf-8") for path in FOLDER.glob("*.js")}
     page = (FOLDER / "page.html").read_text("utf-8")
-    # The one place for HTML, which the service made safe.
+    # This is the one place for HTML, which the service has made safe.
     programs["markup.js"] = programs["markup.js"].replace("created.innerHTML = html;", "", 1)
 
     for program in programs.values():
         assert not re.search(
             r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(", program
         )
-    # The policy lets neither run, so the page would not work with them.
+    # The policy runs neither inline scripts nor inline styles, so the page could not use them.
     assert not re.search(r"<script(?![^>]* src=)|\son\w+=|<style| style=", page)

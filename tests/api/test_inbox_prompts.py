@@ -1,4 +1,4 @@
-"""A prompt as HTML: an author's Markdown works, and what is filled in is text that is seen in full."""
+"""A prompt as HTML: the author's Markdown works, and a filled-in value is text that is seen in full."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PAY = "Pay {payee} the amount of {amount} EUR. Reference: {ref}"
 
 
 class Seen(HTMLParser):
-    """What somebody sees of HTML: its text, and its tags."""
+    """The text and the tags of HTML, as a reader of the page sees it."""
 
     def __init__(self, html: str) -> None:
         super().__init__()

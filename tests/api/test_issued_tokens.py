@@ -1,4 +1,4 @@
-"""JSON Web Tokens: who made them for us is let in, and everybody else is told what is wrong."""
+"""JSON Web Tokens: the API accepts those of its issuer, and names the fault of all others."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ async def guarded(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Async
 
 
 def made_by_hand(head: dict[str, Any], secret: bytes = b"", **changed: Any) -> dict[str, str]:
-    """A token as only an attacker writes it, signed by a text that is not a secret."""
+    """Return a token that an attacker could write, signed with a text that is not secret."""
     parts = [json.dumps(part).encode() for part in (head, claims_of(**changed))]
     body = b".".join(base64.urlsafe_b64encode(part).rstrip(b"=") for part in parts)
     seal = hmac.digest(secret, body, "sha256") if secret else b""
@@ -180,7 +180,7 @@ async def test_capabilities_may_stand_in_a_claim_within_others(
 
 NOW = int(time.time())
 DAY = 86_400
-"""Longer than any run of the tests takes, from when they are collected."""
+"""In seconds: longer than a run of the tests takes after they are collected."""
 
 
 @pytest.mark.parametrize(
@@ -254,7 +254,7 @@ async def test_a_stream_ends_when_the_token_expires_that_it_began_with(guarded: 
     may_start = signed(KEY, "RS256", capabilities=["runs:start"])
     body: dict[str, Any] = {"graph": "gated", "input": {}, "run_id": new_id()}
     assert (await guarded.http.post("/runs", json=body, headers=may_start)).status_code == 201
-    # Two seconds are enough to be let in; where they were not, there are more.
+    # Two seconds are usually enough for the API to accept the token. A slow machine gets more.
     for seconds in (2, 6, 30):
         ends = int(time.time()) + 1 - LEEWAY_SECONDS + seconds
         headers = {**signed(KEY, "RS256", exp=ends), "Accept": "text/event-stream"}
@@ -354,7 +354,7 @@ async def test_while_keys_cannot_be_fetched_only_hashed_tokens_are_let_in(
     file.write_text(json.dumps([GRANT]))
     with publishing() as publisher:
         settings = settings_of(publisher, tokens_file=file)
-    # Nobody listens there now.
+    # No server listens at the publisher's address now.
     async with served(app_for(site, **settings)) as api:
         refused = await api.http.get("/graphs", headers=signed(KEY, "k"))
         hashed = await api.http.get("/graphs", headers={"Authorization": "Bearer b-token"})

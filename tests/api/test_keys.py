@@ -1,4 +1,4 @@
-"""Repeating a call under an Idempotency-Key has the effect of one call."""
+"""Calls that are repeated under one Idempotency-Key have the effect of one call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The keys of an issuer: how often they are fetched, how long they count, and which are taken."""
+"""The keys of an issuer: how often the API fetches them, how long they count, and which it accepts."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ async def test_whether_a_name_is_new_cannot_be_told_while_keys_cannot_be_fetched
         clock.now += jwt.COOLDOWN_SECONDS
     assert await keys.key("a", "RS256") is not None
     assert publisher.asked == 4
-    # The operator is told what is wrong, and once.
+    # The log tells the operator once what is wrong.
     (record,) = [record for record in caplog.records if record.name == "abeyance.api"]
     assert "cannot be fetched: ValueError: the answer is 500, not 200" in record.getMessage()
 
@@ -124,7 +124,7 @@ async def test_whether_a_name_is_new_cannot_be_told_while_keys_cannot_be_fetched
     [
         (500, None),
         (204, b""),
-        # To itself: whoever followed it would never end.
+        # It redirects to itself: a client that follows it would never end.
         (302, None),
         (200, b"no JSON"),
         (200, b"[" * 200_000),

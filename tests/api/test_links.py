@@ -1,4 +1,4 @@
-"""Personal links: what they show and take, and when they are void."""
+"""Personal links: what they show, which answers they take, and when they are void."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def site(temporal: TemporalClient) -> AsyncIterator[Site]:
 
 @pytest.fixture(scope="module")
 def people(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The file that says who may be sent a link, with the key of links in the environment."""
+    """The file with the people who may be sent a link. The key of links is in the environment."""
     file = tmp_path_factory.mktemp("people") / "notifications.yaml"
     file.write_text(FILE, encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
@@ -239,7 +239,7 @@ async def test_a_link_gives_the_capabilities_of_the_file_and_none_that_were_dele
 
 
 async def void(api: Api, path: str) -> str:
-    """Why a link is void, to programs and on its page, whatever one does with it."""
+    """Return why a link is void, which a program and its page both say, for a read and for an answer."""
     detail = str(problem(await api.http.get(path, headers=JSON), 401, "link_expired")["detail"])
     answered = problem(await api.http.post(path, json={"response": True}), 401, "link_expired")
     page = await api.http.get(path)

@@ -1,4 +1,4 @@
-"""Lists over HTTP: of graphs, of runs, of the inbox, and of what a rewind has discarded."""
+"""Lists over HTTP: graphs, runs, the inbox, and the questions that a rewind has discarded."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_filter_may_have_blanks_behind_its_commas() -> None:
 
 
 async def pages(api: Api, path: str, **query: Any) -> list[list[str]]:
-    """The ids on all pages of a filter."""
+    """Return the ids on each page of a filtered list."""
     found: list[list[str]] = []
     while True:
         response = await api.http.get(path, params=query)
@@ -72,7 +72,7 @@ async def pages(api: Api, path: str, **query: Any) -> list[list[str]]:
 
 
 async def test_runs_and_questions_are_filtered_searched_and_read_page_by_page(api: Api) -> None:
-    # A value of a filter is a value, whatever stands in it.
+    # A filter takes any characters literally.
     talk = new_id("o'b\"r\\e%n ü?")
     about: dict[str, Any] = {"conversation_id": talk, "session_type": "listed"}
     labels = {"mark": talk, "team": "a"}

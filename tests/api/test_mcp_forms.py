@@ -1,4 +1,4 @@
-"""Which questions are forms of MCP, and what of their schemas the forms have."""
+"""Which questions become forms of MCP, and which parts of their schemas the forms keep."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is refused over MCP: as the API refuses it, in the protocol's own form."""
+"""Refusals over MCP: the same as those of the API, in the protocol's own form."""
 
 from __future__ import annotations
 
@@ -253,7 +253,7 @@ def tokens(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def of_team(tokens: Path) -> dict[str, dict[str, str]]:
-    """The headers of those who see the runs of one team only, by the team."""
+    """The headers of two callers, each of whom sees the runs of one team only, by the team."""
     return {
         team: {"Authorization": f"Bearer {add_token(tokens, name, ['*'], reads={'team': [team]})}"}
         for team, name in (("support", "ada"), ("sales", "eve"))

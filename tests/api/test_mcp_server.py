@@ -1,4 +1,4 @@
-"""MCP over HTTP, with the official client: calls, questions in rounds, tasks, and clients of 2025."""
+"""MCP over HTTP with the official client: calls, questions in rounds, tasks, and clients of 2025."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def api(site: Site) -> AsyncIterator[Api]:
 
 @pytest_asyncio.fixture(scope="module")
 async def hasty(site: Site) -> AsyncIterator[Api]:
-    """An API whose calls wait for a fifth of a second only."""
+    """An API whose calls wait only a fifth of a second."""
     async with served(app_for(site, default_timeout=0.2)) as api:
         yield api
 
@@ -80,14 +80,14 @@ def accepted(**content: Any) -> dict[str, Any]:
 
 
 def key_of(asked: Any) -> str:
-    """The key of the one question that is asked."""
+    """Return the key of the only question that the server asks."""
     requests = asked["inputRequests"] if isinstance(asked, dict) else asked.input_requests
     (key,) = requests
     return str(key)
 
 
 async def running(api: Api, graph: str) -> list[dict[str, Any]]:
-    """The runs of a graph that work."""
+    """Return the runs of a graph that have the status `running`."""
     query = {"graph": graph, "status": "running"}
     found: list[dict[str, Any]] = (await api.http.get("/runs", params=query)).json()["items"]
     return found
@@ -158,7 +158,7 @@ async def test_a_question_that_is_not_flat_is_the_address_of_the_inbox(api: Api)
         path = f"/interrupts/{params.url.partition('#')[2]}/respond"
         answer = {"response": {"approved": True}}
         answering.append(asyncio.create_task(api.http.post(path, json=answer)))
-        # Whatever a client says of an answer, nobody was asked for one here.
+        # The client's answer must not count: it was asked to open a page, not to answer.
         return yes(approved=False)
 
     async with connected(api, "rounds", show) as client:

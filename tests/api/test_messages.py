@@ -1,4 +1,4 @@
-"""Messages over HTTP: sent, listed, thrown away; and what bad ones get."""
+"""Messages over HTTP: sending, listing and clearing them, and the refusals of bad ones."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def test_the_refusal_of_a_steer_is_returned(api: Api, site: Site) -> None:
         waited = await api.http.post(path, json=body, params={"wait": "30s"})
         assert sent.status_code == 202, sent.text
         problem(waited, status, code)
-    # Of an empty one nobody needs to ask the run.
+    # The API refuses an empty text itself, without asking the run.
     problem(await api.http.post(path, json={"text": " \n"}), 422, "invalid_message")
     codes = [code for _, _, code in bad for _ in "12"]
     view = (await api.http.get(f"/runs/{run_id}")).json()
@@ -110,7 +110,7 @@ async def test_pages_count_from_one_and_what_is_outside_falls_back(  # noqa: PLR
 
 @pytest_asyncio.fixture(scope="module")
 async def five(api: Api) -> str:
-    """A run with five unread messages, which nobody reads."""
+    """A run with five messages that no node reads."""
     run_id, _ = await api.waiting("gated")
     for number in range(5):
         body = {"message_id": f"m{number}", "text": "hello"}
@@ -140,7 +140,7 @@ async def test_a_full_queue_is_refused_at_once_and_waited_for_as_long_as_is_aske
         assert (found["limit"], found["actual"]) == (1, 1)
         assert int(response.headers["retry-after"]) > 0
     problem(waited, 429, "queue_full")
-    # Who does not ask to wait is not made to: for as long as they like, nothing makes room.
+    # A caller without `timeout` does not wait: nothing makes room in this queue.
     assert at_once < 10
     assert took > 1
 

@@ -1,4 +1,4 @@
-"""What the API measures of what it is asked, and who may read it."""
+"""The metrics of the API's calls, and who may read them."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ async def test_reads_refused_origins_and_unknown_paths_are_not_operations(
 
 
 async def measured(app: FastAPI, path: str) -> Scraped:
-    """What an application has measured after one call."""
+    """Make one call, and return the application's metrics."""
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
         await http.post(path)
@@ -91,7 +91,7 @@ FULL = Refusal(Code.QUEUE_FULL, "The queue is full.")
     ("query", "error", "status", "code"),
     [
         ("", FULL, "refused", "queue_full"),
-        # For as long as the caller waits.
+        # The caller waited for room, and the time ran out.
         ("?timeout=3", FULL, "timeout", "queue_full"),
         ("", Unavailable("Temporal does not answer"), "error", "unavailable"),
         ("", ZeroDivisionError(), "error", "internal_error"),
@@ -145,12 +145,12 @@ async def test_turned_off_there_are_none(site: Site) -> None:
 
 
 def test_every_call_that_changes_something_is_an_operation() -> None:
-    # The framework makes the summary from the name of the route.
+    # FastAPI makes the summary from the name of the route's function.
     names = [
         call["summary"].lower().replace(" ", "_")
         for path, calls in openapi_document()["paths"].items()
         for method, call in calls.items()
-        # A session is of a browser, and concerns no run.
+        # A session belongs to a browser and concerns no run.
         if method.upper() in _CHANGING and path not in {"/signin", "/signout"}
     ]
 

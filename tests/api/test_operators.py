@@ -1,4 +1,4 @@
-"""What an operator does to a run through Temporal itself, as the callers of the API see it."""
+"""Runs that an operator pauses, ends or deletes in Temporal itself, as callers of the API see them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def unpause_natively(temporal: TemporalClient, run_id: str) -> None:
 
 @asynccontextmanager
 async def natively_paused(api: Api, site: Site, **fields: Any) -> AsyncIterator[tuple[str, str]]:
-    """A run that waits, paused by an operator, and the id of what it asks."""
+    """Pause a waiting run in Temporal, and yield its id and that of its question."""
     run_id, (gate,) = await api.waiting("gated", {"amount": 3}, **fields)
     await pause_natively(site.temporal, run_id)
     yield run_id, gate
@@ -60,7 +60,7 @@ async def test_an_answer_to_a_natively_paused_run_is_refused_at_once_and_accepte
 ) -> None:
     run_id, (gate,) = await api.waiting("gated", {"amount": 3})
     await pause_natively(site.temporal, run_id)
-    # Far less than who waits for the run is given.
+    # Far less than the time for which a call waits for a run.
     async with asyncio.timeout(20):
         plain = await api.http.post(f"/interrupts/{gate}/respond", json={"response": YES})
         keyed = await api.http.post(
@@ -152,7 +152,7 @@ async def test_a_terminated_run_is_seen_as_that_everywhere(api: Api, site: Site)
     run_id, (gate,) = await api.waiting("gated", conversation_id=talk)
     await site.temporal.get_workflow_handle(run_id).terminate(reason="a bad deploy")
 
-    # Nobody has looked for it, so it is found by who is refused.
+    # No janitor has looked at the run yet, so the refused call itself finds its end.
     late = await api.http.post(f"/interrupts/{gate}/respond", json={"response": YES})
     assert problem(late, 409, "run_finished")["run_status"] == "terminated"
     assert (await api.http.get("/interrupts", params={"conversation_id": talk})).json()[
@@ -176,7 +176,7 @@ async def test_an_open_run_that_was_deleted_in_temporal_waits_for_nobody(
     run_id, (gate,) = await api.waiting("gated")
     await deleted(site.temporal, run_id)
 
-    # Who is refused finds it.
+    # The refused call finds that the run is gone.
     late = await api.http.post(f"/interrupts/{gate}/respond", json={"response": YES})
     problem(late, 410, "gone")
     assert gate not in [each["id"] for each in (await api.http.get("/interrupts")).json()["items"]]
@@ -189,7 +189,7 @@ async def test_an_open_run_that_was_deleted_in_temporal_waits_for_nobody(
 
 
 async def started_around(site: Site, values: dict[str, Any], **options: Any) -> tuple[str, str]:
-    """A run that somebody started in Temporal itself, and its conversation."""
+    """Start a run in Temporal itself, and return its id and its conversation."""
     run_id, talk = new_id(), new_id("talk")
     launch = StartPlan.of(
         gated(),
@@ -216,7 +216,7 @@ async def started_around(site: Site, values: dict[str, Any], **options: Any) -> 
 async def test_a_run_that_timed_out_in_temporal_is_seen_as_that_everywhere(
     site: Site,
 ) -> None:
-    # Without a worker.
+    # No worker ever begins this run.
     place = Site(site.temporal, gated())
     queue = place.settings.task_queue
     async with served(app_for(place)) as api:
@@ -227,14 +227,14 @@ async def test_a_run_that_timed_out_in_temporal_is_seen_as_that_everywhere(
         assert await outcome(place, api, run_id, talk, "timed-out") == "timed out in Temporal"
 
 
-# What the SDK leaves behind of a workflow whose beginning fails.
+# The SDK leaves a coroutine that nothing awaits when the beginning of a workflow fails.
 @pytest.mark.filterwarnings("ignore:coroutine '_WorkflowInstanceImpl:RuntimeWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.usefixtures("impatient")
 async def test_a_run_started_around_us_with_nan_fails_and_says_why(
     site: Site,
 ) -> None:
-    # With a worker of its own, so that nothing of it is left when the test is over.
+    # The site has its own worker, so that nothing of the run is left after the test.
     place = Site(site.temporal, gated())
     async with place.worker(), served(app_for(place)) as api:
         run_id, talk = await started_around(
@@ -247,7 +247,7 @@ async def test_a_run_started_around_us_with_nan_fails_and_says_why(
 
 
 async def outcome(site: Site, api: Api, run_id: str, talk: str, status: str) -> str:
-    """The reason for which a run ended, the same in its view, its result and the lists."""
+    """Check that a run's view, result and lists agree about its end, and return the reason."""
     view = await api.until(run_id, status)
     assert (view["outcome"], view["interrupts"]) == (status, [])
     assert view["ended_at"] is not None
@@ -277,7 +277,7 @@ async def outcome(site: Site, api: Api, run_id: str, talk: str, status: str) -> 
 
 @workflow.defn(name="Invoice", sandboxed=False)
 class Foreign:
-    """A workflow of somebody else in the same namespace."""
+    """A workflow of another application in the same namespace."""
 
     @workflow.run
     async def run(self) -> None:

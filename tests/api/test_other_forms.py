@@ -1,4 +1,4 @@
-"""A call of another form than it has is refused with the place that is wrong, and changes nothing."""
+"""A call with a wrong body or query is refused with the place of the fault, and changes nothing."""
 
 from __future__ import annotations
 

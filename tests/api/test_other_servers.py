@@ -1,4 +1,4 @@
-"""What a client over HTTP says of wrong settings: of a server that is not the API, and of a token."""
+"""The errors of `HttpClient` for wrong settings: another server than the API, and an unusable token."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CALLS: dict[str, Callable[[HttpClient], Awaitable[Any]]] = {
 
 @asynccontextmanager
 async def server(answer: bytes) -> AsyncIterator[str]:
-    """The host and port of a server that answers everything with these bytes."""
+    """Yield the host and port of a server that answers everything with these bytes."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1_000)

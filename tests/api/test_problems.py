@@ -1,4 +1,4 @@
-"""Errors are problems, all of them."""
+"""Every error of the API is a problem of RFC 9457."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ async def test_the_head_of_a_stream_does_not_wait_for_its_end(api: Api) -> None:
 async def test_an_unexpected_error_is_reported_without_its_details(
     site: Site, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # A server that another test has begun may have set up its log otherwise.
+    # The server of another test may have changed this logger.
     monkeypatch.setattr(logging.getLogger("uvicorn"), "propagate", True)
     app = create_app(Settings(), {}, site.client)
 

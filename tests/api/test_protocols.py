@@ -1,4 +1,4 @@
-"""The API serves the protocols of whatever package is installed, and says which of them it cannot use."""
+"""The API serves the protocols of installed packages, and names those that it cannot use."""
 
 from __future__ import annotations
 

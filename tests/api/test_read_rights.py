@@ -1,4 +1,4 @@
-"""Who is bound to labels sees the runs that have them; any other run is one that does not exist."""
+"""A caller bound to labels sees only the runs that have them, as if there were no others."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _BODIES: dict[str, dict[str, Any]] = {
 
 
 class Office:
-    """An API that knows somebody of finance, somebody of legal, and an operator who is unbound."""
+    """An API with callers bound to finance and to legal, and others who see all runs."""
 
     def __init__(self, api: Api, tokens: dict[str, str]) -> None:
         self.api = api
@@ -42,7 +42,7 @@ class Office:
         return await self.ask(who, "POST", "/runs", body)
 
     async def waiting(self, who: str, **fields: Any) -> tuple[str, str]:
-        """Start a run, and return its id and that of its question."""
+        """Start a run, and return the ids of the run and of its question."""
         run_id = (await self.start(who, **fields)).json()["run_id"]
         query = "wait=30s&until=awaiting-input"
         view = (await self.ask("olga", "GET", f"/runs/{run_id}?{query}")).json()
@@ -100,13 +100,13 @@ async def test_a_list_and_the_inbox_have_the_runs_that_one_may_see(
     legal, asked = await office.waiting("leo", labels={"team": "legal"})
 
     async def listed(who: str, path: str, field: str, *, most: int = 1_000) -> set[str]:
-        # The server has runs and questions of other tests.
+        # The server also has runs and questions of other tests.
         path += f"{'&' if '?' in path else '?'}limit={most}"
         items = (await office.ask(who, "GET", path)).json()["items"]
         return {item[field] for item in items} & {run_id, legal, gate, asked}
 
     async def is_listed() -> bool:
-        # Where the database is slow, it has a question a moment after the run waits.
+        # A slow database has the question a moment after the run waits.
         found = await listed("olga", "/interrupts", "id")
         return found == {gate, asked} and await listed("olga", "/runs", "run_id") == {run_id, legal}
 
@@ -117,7 +117,7 @@ async def test_a_list_and_the_inbox_have_the_runs_that_one_may_see(
     assert await listed("fay", "/interrupts", "id") == {gate}
     assert await listed("leo", "/interrupts", "id") == {asked}
     assert await listed("olga", "/interrupts", "id") == {gate, asked}
-    # Those of other tests come first.
+    # Events of other tests come first.
     began = (await office.ask("olga", "GET", f"/runs/{run_id}")).json()["created_at"]
     events = f"/events?since={began}"
     assert await listed("fay", events, "run_id") == {run_id}
@@ -178,7 +178,7 @@ async def test_a_retry_says_nothing_of_a_run_of_others_in_the_conversation(
     fields = {"conversation_id": CONVERSATION, "labels": {"team": "legal"}}
     mine, _ = await office.waiting("leo", allow_concurrent=True, **fields)
     await office.ask("leo", "POST", f"/runs/{mine}/cancel?wait=30s", {})
-    # It was started beside others, and is retried beside them.
+    # The run was started beside others, so its retry is allowed beside them.
     retried = await office.ask("leo", "POST", f"/runs/{mine}/retry", {})
     await office.ask("leo", "POST", f"/runs/{mine}/cancel?wait=30s", {})
 

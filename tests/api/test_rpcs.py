@@ -1,4 +1,4 @@
-"""How many calls of Temporal a call of the API takes: one, and what its caller asks for besides."""
+"""The Temporal calls that a call of the API takes: one, and more only if the caller asks for more."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _NEW: Final = {"graph": "gates", "input": {}}
 _ANSWER: Final = "/runs/{run}/respond"
 
 TABLE: Final[list[tuple[str, dict[str, Any], dict[str, Any], dict[str, int]]]] = [
-    # path, body, what else is sent, calls
+    # path, body, other arguments of the request, Temporal calls
     ("/runs", _NEW, {}, _START),
     ("/runs", _NEW, {"headers": _KEY}, _START),
     ("/runs/{run}/pause", {}, {}, _SIGNAL),
     ("/runs/{run}/pause", _GOTO, {"headers": _KEY}, _SIGNAL),
-    # Its run is described until it has processed the signal.
+    # The API describes the run until it has processed the signal.
     ("/runs/{run}/pause", {}, {"params": {"wait": "30s"}}, {**_SIGNAL, **_DESCRIBE}),
     ("/runs/{run}/resume", {}, {}, _SIGNAL),
     ("/runs/{run}/cancel", {}, {}, _SIGNAL),

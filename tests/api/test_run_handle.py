@@ -1,4 +1,4 @@
-"""The same service, written against `RunHandle`, over Temporal, over HTTP and in memory."""
+"""The same tests against each `RunHandle`: over Temporal, over HTTP and in memory."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WAITING = frozenset({"awaiting-input"})
 
 @pytest_asyncio.fixture(params=["temporal", "http", "memory"])
 async def begin(request: pytest.FixtureRequest, site: Site, api: Api) -> AsyncIterator[Begin]:
-    """Starts a run, if need be with the graph of before a deploy, and gives it as a handle."""
+    """Starts a run, if need be with the graph from before a deploy, and returns its handle."""
 
     async def over_temporal(
         input: dict[str, Any], name: str = "gated", earlier: Graph | None = None

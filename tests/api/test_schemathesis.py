@@ -1,9 +1,8 @@
-"""No call, however odd, makes the service err, and the OpenAPI document says what it answers.
+"""No call, however odd, makes the API err, and the OpenAPI document describes every answer.
 
-The requests are made from the document: its own examples, and what chance finds that it allows or
-forbids; under the profile `wide` also the limits of what it allows. Every answer is held against it
-again. The graph and the run of the document's examples are there, so that some of the calls find what
-they name.
+Schemathesis makes the requests from the document: its examples, random requests that it allows or
+forbids, and under the profile `wide` the limits of its schemas. Every answer is checked against the
+document. The graph and the run of its examples exist, so that some calls find what they name.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import pytest
 import requests
 import schemathesis
 
-# Imported by the first call otherwise, deep in the stack, where Python 3.11 may fail to compile a module.
+# Else the first call imports it deep in the stack, where Python 3.11 may fail to compile a module.
 import schemathesis.transport.wsgi
 from dev_stack import until
 from hypothesis import HealthCheck, settings
@@ -29,24 +28,24 @@ from abeyance.api import examples
 
 _RUN = examples.START["run_id"]
 _ASKED = {"id": examples.INTERRUPT["id"]}
-"""What the run asks: each that takes its id asks under an id of its own."""
+"""The id of the run's question. Each run that takes the run id asks under another one."""
 _AS_STARTED: dict[str, Any] = {}
-"""The view of the run when it had asked that. Most calls change nothing of it."""
+"""The view of the run when it had asked its question. Most calls change nothing of it."""
 _LONGEST_WAIT = 1.0
-"""In seconds: nobody here waits for what a long poll waits for."""
+"""In seconds: no test here needs the end of a long poll."""
 _IS_WIDE = settings().max_examples > 100
 _EXAMPLES = 40 if _IS_WIDE else 4
-"""Of each operation, beside those of the document. To make one up takes longer than the call."""
+"""Random examples of each operation. Generating one takes longer than the call."""
 
 _CONFIG = schemathesis.Config.from_dict(
     {
         "checks": {
-            # What has the right form may still mean nothing: a cursor of another list, the input of
-            # another graph, a capability that the graph asks for.
+            # A request of the right form may still be refused: its cursor is of another list, its
+            # input of another graph, or the caller lacks a capability that the graph asks for.
             "positive_data_acceptance": {"enabled": False},
         },
-        # The limits of what the document allows are thousands of calls, which each process of a run of
-        # all tests would make up before its first test: they are for the profile `wide`.
+        # These are thousands of calls, which each process of a run of all tests would generate before
+        # its first test. So only the profile `wide` has them.
         "phases": {"coverage": {"enabled": _IS_WIDE}},
     }
 )
@@ -57,7 +56,7 @@ schema = schemathesis.openapi.from_dict(openapi_document(), config=_CONFIG)
 def map_path_parameters(
     context: schemathesis.HookContext, path_parameters: dict[str, Any] | None
 ) -> dict[str, Any] | None:
-    """Let every other id that chance finds be one that there is."""
+    """Replace every other random id by one that exists."""
     there_are = {
         "run_id": _RUN,
         "interrupt_id": _ASKED["id"],
@@ -102,7 +101,7 @@ def refund() -> Graph:
 
 @pytest.fixture(scope="module")
 def base(address: str) -> Iterator[str]:
-    """Where the API is. It has a thread of its own: these tests call it from code that is not async."""
+    """The URL of the API, which has its own thread because the code of these tests is not async."""
     with (
         pytest.MonkeyPatch.context() as patch,
         threaded(address, refund(), default_timeout=_LONGEST_WAIT) as stack,
@@ -113,14 +112,14 @@ def base(address: str) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def session() -> Iterator[requests.Session]:
-    """Connections that are used again."""
+    """The connections, which all tests of the module use again."""
     with requests.Session() as session:
         yield session
 
 
 @pytest.fixture
 def url(base: str, session: requests.Session) -> str:
-    """Where the API is, with the run of the examples as they tell of it."""
+    """The URL of the API, once the run of the examples asks its question."""
 
     def is_over() -> bool:
         found = session.get(f"{base}/runs/{_RUN}", params={"wait": "PT1S"}, timeout=40)
@@ -155,13 +154,13 @@ def url(base: str, session: requests.Session) -> str:
     max_examples=_EXAMPLES,
     derandomize=True,
     deadline=None,
-    # The run of the examples may well be another one for the second request than for the first.
+    # The second request may meet another run of the examples than the first one did.
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 def test_every_answer_to_any_call_is_as_documented(
     case: schemathesis.Case[Any], url: str, session: requests.Session
 ) -> None:
-    # As a call without a body has to have, else a method that a path does not have is refused before it
-    # is known to be unknown.
+    # A call without a body needs this header. Without it the API refuses a call before it notices that
+    # the path does not have the method.
     headers = {"X-Abeyance-Request": "1"}
     case.call_and_validate(base_url=url, session=session, headers=headers)

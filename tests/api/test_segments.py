@@ -1,4 +1,4 @@
-"""The parts of a segment, made of events and of what was found about them. Pure."""
+"""The parts of a segment, made from events and the data that was read about them. Pure."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ TEXT: list[type[Part]] = [TextBegan, TextDelta, TextEnded]
 
 
 def spoken(parts: list[Part]) -> list[tuple[str, str]]:
-    """The texts of messages, which are numbered in the order in which they begin."""
+    """Return the texts of messages, numbered in the order in which they begin."""
     texts: dict[str, str] = {}
     open_: set[str] = set()
     for part in parts:
@@ -170,7 +170,7 @@ def test_a_turn_has_its_text_and_calls_and_the_results_that_no_event_has() -> No
 def test_streamed_text_and_the_end_of_the_turn_are_one_message() -> None:
     segment = Segment(run_id="r")
     heard = [*segment.hear(delta("The let")), *segment.hear(delta("ter is", 7))]
-    # A watcher who comes back gets the text so far.
+    # A watcher that connects again gets the whole text so far.
     heard += segment.hear(delta("The letter is on"))
     ended = segment.on(
         turn(1, "pay"), Found(items=[response(1, "The letter is on its way.", "c1")])
@@ -316,7 +316,7 @@ def test_an_emitted_event_is_a_notice() -> None:
     ]
 
 
-# AG-UI
+# The protocol AG-UI
 
 
 @pytest.mark.parametrize("kind", ["question", "budget"])
@@ -379,7 +379,7 @@ def test_messages_of_several_agents_come_by_their_time() -> None:
     assert messages[2].subagent_run_id == HELPER
 
 
-# the AI SDK
+# The protocol of the AI SDK
 
 
 def written(*parts: Part, calls: tuple[str, ...] = ()) -> list[dict[str, Any]]:

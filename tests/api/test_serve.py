@@ -1,4 +1,4 @@
-"""Serving the API on a port, as a process does."""
+"""A process that serves the API on a port."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.delitem(sys.modules, "sample_app", raising=False)
-    # Nobody answers there: the API has to do without.
+    # No server answers there: the API must come up without Temporal.
     monkeypatch.setenv("TEMPORAL_ADDRESS", "127.0.0.1:1")
     return Settings(app=APP)
 
@@ -94,7 +94,7 @@ async def test_the_api_ends_quietly_on_a_signal(settings: Settings) -> None:
             process.kill()
 
     assert (process.returncode, told) == (0, b"cleaned up\n")
-    # The one thing to say is that Temporal is not there.
+    # The process may only complain that Temporal is not there.
     assert all(b"Temporal" in line for line in failed.splitlines()), failed
 
 
@@ -108,7 +108,7 @@ async def test_an_api_without_authentication_listens_on_loopback_only(
 
 async def test_an_api_with_an_issuer_of_tokens_may_listen_anywhere(settings: Settings) -> None:
     issuer = {"jwt_issuer": "us", "jwt_audience": "us", "jwt_jwks": "http://127.0.0.1:1/keys"}
-    # An address that no machine has: it got as far as to try.
+    # No machine has this address: the error shows that the API tried to listen there.
     with pytest.raises(SettingsError, match=r"cannot listen on 192\.0\.2\.1"):
         await serve(settings.model_copy(update=issuer), "192.0.2.1", 0)
     with pytest.raises(SettingsError, match="ABEYANCE_JWT_JWKS must be set too"):

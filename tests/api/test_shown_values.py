@@ -1,5 +1,5 @@
-"""A value that is sent back as it was shown is no edit: by every way to answer, for every kind
-of question, and for every type of an answer.
+"""A value that is sent back as it was shown is not an edit: by every way to answer, for every kind of
+question, and for every type of an answer.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def play(messages: list[ModelMessage], info: Any) -> ModelResponse:
 
 
 def showing() -> Graph:
-    """A run that asks a question of each kind, and shows in each the same value."""
+    """A graph that asks a question of each kind, and shows the same value in each."""
     graph = Graph("showing", state=State, interrupt_before=["fail"])
     graph.interrupt("ask", prompt="Is it this?", reason={"it": "{shown}"}, answer_to="it")
 
@@ -116,7 +116,7 @@ async def api(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """A question as a way to answer shows it. `name` is how it is named there."""
+    """A question as one way to answer shows it. `name` identifies the question there."""
 
     kind: str
     reason: Json
@@ -125,7 +125,7 @@ class Seen:
 
 
 class Http:
-    """`GET` the question, and `POST` the answer."""
+    """Answers by HTTP: `GET` the question, and `POST` the answer."""
 
     def __init__(self, api: Api, run_id: str, thread: str) -> None:
         self.api, self.run_id, self.thread = api, run_id, thread
@@ -151,7 +151,7 @@ class Http:
 
 
 class CommandLine(Http):
-    """`abeyance interrupts`, and `abeyance respond`."""
+    """Answers by `abeyance interrupts` and `abeyance respond`."""
 
     async def _called(self, *arguments: str) -> str:
         code, out, err = await called(*arguments, ABEYANCE_URL=self.api.url)
@@ -171,7 +171,7 @@ class CommandLine(Http):
 
 
 class Link(Http):
-    """The page of a personal link, and what it sends."""
+    """Answers by the page of a personal link."""
 
     def _at(self, shown: dict[str, Any]) -> str:
         made = PersonalLink.of(shown, "ada", now=datetime.now(UTC))
@@ -191,7 +191,7 @@ class Link(Http):
 
 
 def from_a_browser(seen: Seen, answer: Json) -> Json:
-    """An answer as JavaScript writes it, if it gives back what it was shown at the same place."""
+    """Return an answer as JavaScript writes it, which rounds the integers that it was shown."""
 
     def rounded(value: Json) -> Json:
         match value:
@@ -210,7 +210,7 @@ def from_a_browser(seen: Seen, answer: Json) -> Json:
 
 
 class Mcp(Http):
-    """The tools `pending` and `answer` of the MCP server."""
+    """Answers by the tools `pending` and `answer` of the MCP server."""
 
     async def seen(self) -> Seen:
         async with connected(self.api, "2025") as client:
@@ -226,7 +226,7 @@ class Mcp(Http):
 
 
 class AgUi(Http):
-    """The interrupts of AG-UI, and `resume`."""
+    """Answers by the interrupts of AG-UI, with `resume`."""
 
     async def seen(self) -> Seen:
         events = events_in((await agui(self.api, self.thread, graph="showing")).text)
@@ -249,7 +249,7 @@ class AgUi(Http):
 
 
 class AiSdk(Http):
-    """The parts of a message of the AI SDK. Its approvals have no arguments."""
+    """Answers by the parts of a message of the AI SDK, whose approvals have no arguments."""
 
     async def seen(self) -> Seen:
         answer = await self.api.http.get(f"/chat/showing/{self.thread}/stream")

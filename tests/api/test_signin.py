@@ -1,4 +1,4 @@
-"""Sessions: somebody signs in with a token or at a provider, is who they are, and signs out."""
+"""Sessions: a user signs in with a token or at a provider, acts under that identity, and signs out."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def at(provider: Provider, **more: Any) -> dict[str, Any]:
 
 @asynccontextmanager
 async def browser(api: Api) -> AsyncIterator[httpx.AsyncClient]:
-    """A browser on a page of the service, which keeps cookies and follows no redirect by itself."""
+    """Yield a browser on a page of the service. It keeps cookies and follows no redirects."""
     headers = {"Origin": api.url, "Sec-Fetch-Site": "same-origin"}
     async with httpx.AsyncClient(
         base_url=api.url, headers=headers, trust_env=False, verify=PLAIN
@@ -68,14 +68,14 @@ async def sign_in(http: httpx.AsyncClient, token: str) -> httpx.Response:
 
 
 def cookie_of(response: httpx.Response) -> dict[str, str]:
-    """The header with which a browser sends the first cookie that it was given."""
+    """Return the header by which a browser sends back the first cookie of a response."""
     return {"Cookie": response.headers.get_list("set-cookie")[0].partition(";")[0]}
 
 
 async def go_round(
     http: httpx.AsyncClient, next_path: str = "/inbox"
 ) -> tuple[httpx.Response, str]:
-    """Sign in at the provider; return the last response, and the address that led back to it."""
+    """Sign in at the provider; return the last response, and the address to which it redirected."""
     left = await http.get("/signin/oidc", params={"next": next_path})
     assert left.status_code == 303, left.text
     async with httpx.AsyncClient(trust_env=False, verify=PLAIN) as elsewhere:
@@ -119,7 +119,7 @@ async def test_open_streams_of_a_session_end_at_the_sign_out(
     tokens = app.state.backend.tokens
     async with served(app) as api, browser(api) as http:
         cookie = cookie_of(await sign_in(http, token))["Cookie"].encode()
-        # As a stream of events has them, which asks for this again and again.
+        # A stream of events holds such credentials, and checks them again and again.
         request = Request({"type": "http", "headers": [(b"cookie", cookie)]})
         credentials = await tokens.authenticate(request)
         before = tokens.is_revoked(credentials)

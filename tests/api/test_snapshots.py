@@ -1,4 +1,4 @@
-"""Who may migrate a run over HTTP, and what an API of another version than the worker says."""
+"""Migrations over HTTP: who may do them, and the refusal if the API and the worker differ in version."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BEFORE = PAYMENTS.graph(capability=CAPABILITY)
 
 @pytest_asyncio.fixture(scope="module")
 async def place(temporal: TemporalClient) -> AsyncIterator[Site]:
-    """A worker that has today's graph."""
+    """A site whose worker has today's graph."""
     site = Site(temporal, PAYMENTS.graph(pay="payout", capability=CAPABILITY))
     async with site.worker():
         yield site

@@ -1,4 +1,4 @@
-"""Who may answer over HTTP: assignees, claims, votes, delegations, and what lists say of them."""
+"""Who may answer over HTTP: assignees, votes and delegations, and what the inbox says about them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starting runs and reading them, over HTTP."""
+"""Starting and reading runs over HTTP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An API that is told to stop while callers wait: each gets an answer that it can go on from."""
+"""An API that stops while callers wait: each gets an answer from which it can go on."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def own(temporal: TemporalClient) -> Site:
 
 
 def stop(api: Api) -> None:
-    """As a signal does it first of all."""
+    """Do what the API does first when it gets a signal."""
     api.app.state.backend.stopping.set()
 
 

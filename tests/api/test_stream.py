@@ -1,4 +1,4 @@
-"""The events of all runs over HTTP: by pages, and as they come."""
+"""The events of all runs over HTTP, in pages and as a stream."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SMALL = Limits(continue_as_new_after=12)
 
 @pytest_asyncio.fixture(scope="module")
 async def office(temporal: TemporalClient) -> AsyncIterator[Site]:
-    """A deployment of its own, with runs that have ended and runs that wait."""
+    """A deployment of this module's own, which has no events of other tests."""
     site = Site(
         temporal,
         gated(),
@@ -58,7 +58,7 @@ async def api(office: Site) -> AsyncIterator[Api]:
 
 
 async def settled(office: Site) -> None:
-    """Wait until the runs have come to a halt."""
+    """Wait until the runs record no more events."""
 
     async def has_come() -> bool:
         seen = [each.id async for each in office.client.events(follow=False)]
@@ -76,7 +76,7 @@ async def page(api: Api, **query: Any) -> dict[str, Any]:
 
 
 async def everything(api: Api, **query: Any) -> list[dict[str, Any]]:
-    """The events of all pages."""
+    """Return the events of all pages."""
     items: list[dict[str, Any]] = []
     after = query.pop("after", None)
     while True:
@@ -90,7 +90,7 @@ async def everything(api: Api, **query: Any) -> list[dict[str, Any]]:
 
 
 async def of_runs(api: Api, run_ids: set[str]) -> dict[str, list[dict[str, Any]]]:
-    """The feeds of runs."""
+    """Return the events of each run, read run by run."""
     feeds: dict[str, list[dict[str, Any]]] = {}
     for run_id in run_ids:
         response = await api.http.get(f"/runs/{run_id}/events", params={"limit": 1000})
@@ -99,7 +99,7 @@ async def of_runs(api: Api, run_ids: set[str]) -> dict[str, list[dict[str, Any]]
 
 
 def as_in_feeds(events: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """Events of the stream as the feeds of their runs show them."""
+    """Return events of the stream as the runs' own feeds show them, by run."""
     feeds: dict[str, list[dict[str, Any]]] = {}
     for event in events:
         bare = {name: value for name, value in event.items() if name not in ("graph", "event_id")}
@@ -144,7 +144,7 @@ async def test_a_reconnected_stream_has_every_event_once(office: Site, api: Api)
             if event["type"] == "interrupt.opened":
                 gate = event["data"]["id"]
                 break
-    # Between the two.
+    # The run goes on between the two connections.
     await api.http.post(f"/interrupts/{gate}/respond", json={"response": YES})
     await api.until(run_id, "completed")
     client = Client(office.temporal, task_queue=office.settings.task_queue)
@@ -196,7 +196,7 @@ async def test_events_of_waiting_runs_come_at_once_without_polling(office: Site,
         await api.http.post(f"/interrupts/{gate}/respond", json={"response": YES})
         types = [(await anext(events))["type"] for _ in range(4)]
         assert types[0] == "interrupt.answered"
-        # A second listener joins those who are there.
+        # A second listener joins while the first is connected.
         async with streaming(api, "/events", type="message.queued") as others:
             assert (await anext(others))["run_id"] == run_id
     await eventually(lambda: len(office.client.records.following.followed) <= others_too)
@@ -278,7 +278,7 @@ async def test_one_principal_has_at_most_twenty_streams_and_keeps_nobody_else_ou
         problem(of_a_run, 429, "too_many_runs")
         assert (await opened(bob)).status_code == 200
 
-        # A place is free again once a stream has ended.
+        # An ended stream frees its place.
         await streams[0].aclose()
 
         async def is_free() -> bool:

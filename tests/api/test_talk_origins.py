@@ -1,4 +1,4 @@
-"""Which pages may talk to a graph: our own, and those of named origins if they have a token."""
+"""Pages that may talk to a graph: our own, and those of named origins if they send a token."""
 
 from __future__ import annotations
 

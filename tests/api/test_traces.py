@@ -1,4 +1,4 @@
-"""A request can be followed from the API through the run to its nodes."""
+"""Traces lead from a request to the API through the run to its nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading what agents have said, over HTTP: while they work, without a worker, and after the end."""
+"""Transcripts of agents over HTTP: while they work, without a worker, and after the run's end."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WRITER = "graph:writers;node:write;agent:writer"
 CRITIC = "graph:writers;node:check;agent:critic"
 MUCH = {"task": "pay much"}
 THOUGHT_OF: list[str] = []
-"""What the model that never answers was asked, by any run."""
+"""The prompts that the model that never answers got, from any run."""
 YES = {"response": {"approved": True}}
 
 
@@ -45,7 +45,7 @@ async def agents(bank: Site) -> AsyncIterator[Api]:
 
 @asynccontextmanager
 async def lonely(temporal: TemporalClient) -> AsyncIterator[tuple[Site, Api]]:
-    """A place whose worker comes and goes, with a client that does not wait long for it."""
+    """Yield a site whose worker comes and goes, with a client that does not wait long for it."""
     site = bank_of(temporal, patience=2.0)
     async with served(app_for(site)) as api:
         yield site, api
@@ -53,7 +53,7 @@ async def lonely(temporal: TemporalClient) -> AsyncIterator[tuple[Site, Api]]:
 
 @pytest_asyncio.fixture(scope="module")
 async def written(agents: Api) -> str:
-    """A run that waits, and in which two agents have said something."""
+    """The id of a waiting run in which two agents have said something."""
     run_id, _ = await agents.waiting("writers", {"task": "cats"})
     return run_id
 
@@ -125,7 +125,7 @@ async def test_a_run_with_several_transcripts_requires_an_address(
     assert found["errors"][0]["pointer"] == "/address"
     assert critic["items"][0]["text"] == "a text about cats"
     assert inside == critic
-    # The cursor says which.
+    # The cursor names the transcript, so the query needs no address.
     assert (await read(agents, written, cursor=critic["next_cursor"]))["items"] == []
 
 
@@ -180,7 +180,7 @@ async def test_a_transcript_in_another_storage_is_unavailable(
 async def test_a_transcript_without_the_extra_says_what_to_install(
     agents: Api, written: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # What Python itself does with a module that is not there.
+    # With None here, Python raises ImportError as for a missing module.
     monkeypatch.setitem(sys.modules, "pydantic_ai", None)
     found = await refused(agents, written, 503, "unavailable", address=CRITIC)
 

@@ -1,4 +1,4 @@
-"""What cannot be sent is refused in the same words, over Temporal, over HTTP and in memory."""
+"""Clients over Temporal and over HTTP refuse arguments that cannot be sent in the same words."""
 
 from __future__ import annotations
 
