@@ -1,4 +1,4 @@
-"""A site where all has to be sealed, and somebody who has no key. Other files make sites of their own."""
+"""A site that requires encryption, and an intruder without a key. Other files make sites of their own."""
 
 from __future__ import annotations
 

@@ -1,20 +1,19 @@
-"""What was approved is what runs, whoever may do what; and nobody without `runs:read` is told values.
+"""A run does only what its approver was shown, and a caller without `runs:read` gets no values.
 
-Where the rest of what was tried, and held, is tested:
+Other attacks on approvals, and the tests that show how they fail:
 
-| what was tried | tests |
+| attack | tests |
 |---|---|
-| every operation at every moment of a run, by everybody | tests/core/test_authority.py |
-| an edit, a retry or a skip behind a gate has it asked again | tests/core/test_gates*.py |
-| answers without the capability: by id, by run, without an id | here, tests/api/test_auth.py |
-| the same by batch, by a filter, again under a key | here, tests/api/test_batch.py, test_keys.py |
+| every operation at every moment of a run, by every caller | tests/core/test_authority.py |
+| an edit, a retry or a skip behind a gate, which is asked again | tests/core/test_gates*.py |
+| answers without the capability: by id, by run, without an id, in a batch | here |
 | `principal`, `sender`, `actor`, `capabilities`, `started_by` in bodies | here |
 | capabilities that are almost the right ones | test_gates.py, tests/security/test_perimeter.py |
-| another's key, with the same or another answer; the key of a refused answer | tests/core/test_keys.py |
-| keys of controls and of starts are each their owner's | tests/api/test_control_keys.py, test_keys.py |
+| another's key, with the same or another answer; a refused answer's key | tests/core/test_keys.py |
+| another caller's key of a control or of a start | tests/api/test_control_keys.py, test_keys.py |
 | an open gate | test_gates.py |
 | the elicitations of an MCP server | tests/agents/test_mcp_questions.py |
-| an approval is bound to the tool and its arguments | tests/agents/test_agent_approvals.py |
+| an approval of another tool or of other arguments | tests/agents/test_agent_approvals.py |
 """
 
 from __future__ import annotations
@@ -51,13 +50,13 @@ def principal(who: str) -> Principal:
 
 
 async def ended(place: Office, case: Case) -> list[str]:
-    """The log of the run, which has completed."""
+    """Wait until the run has completed, and return its log."""
     log: list[str] = (await place.view(case, "completed"))["values"]["log"]
     return log
 
 
 async def next_question(place: Office, case: Case) -> dict[str, Any]:
-    """What a run asks once it is something else than it was."""
+    """Wait until a run asks another question, and return it."""
     before = {"interrupts": [{"id": case.interrupts[0]}]}
     await eventually(lambda: place.is_asking_another(case, before))
     (asked,) = (await place.view(case))["interrupts"]
@@ -77,7 +76,7 @@ def answers_by_every_form(case: Case, answer: Any) -> list[tuple[str, str, dict[
     ]
 
 
-# Who answers
+# Answers
 
 
 async def test_nobody_answers_a_gate_without_its_capability(place: Office) -> None:
@@ -90,7 +89,7 @@ async def test_nobody_answers_a_gate_without_its_capability(place: Office) -> No
                 await place.refused(who, ("runs:respond",), *call)
 
 
-# What is shown is what runs
+# The run does what was shown
 
 
 async def test_an_edit_of_what_is_asked_makes_stale_what_was_shown(place: Office) -> None:
@@ -132,7 +131,7 @@ async def test_an_edit_between_the_yes_and_the_payment_reopens_the_gate(
     assert await place.site.executions(case.run_id) > 1
     assert asked["prompt"] == "Refund 888888 for MALLORY?"
     assert (await place.view(case))["guarded_by"] == [APPROVE]
-    # The first yes is good for nothing else than what it was given to.
+    # The first yes counts only for what was shown with it.
     assert [told["receipts"][0]["replayed"] for told in (again, late)] == [True, True]
     assert case.run_id not in place.paid
     await place.approve(case)
@@ -142,8 +141,8 @@ async def test_an_edit_between_the_yes_and_the_payment_reopens_the_gate(
 async def test_a_payment_was_shown_to_its_approver_even_in_a_race_with_an_edit(
     place: Office,
 ) -> None:
-    """An answer and an edit under way together: either the answer is to what the edit made, or it is
-    stale, or what it allowed is asked again.
+    """An answer and an edit come at once: either the answer counts for the edited values, or it is
+    stale, or the run asks again about what it allowed.
     """
     for amount in (301, 302, 303):
         case = await place.asking(await place.start())
@@ -173,7 +172,7 @@ async def test_a_payment_was_shown_to_its_approver_even_in_a_race_with_an_edit(
 async def test_an_answer_that_is_sent_again_approves_no_later_run_of_the_same_id(
     place: Office, key: str | None
 ) -> None:
-    """Somebody who may only start runs waits for the retries of the approver's program."""
+    """A caller who may only start runs counts on the retries of the approver's program."""
     case = await place.asking(await place.start())
     call = ("POST", f"/interrupts/{case.interrupts[0]}/respond", {"response": YES})
     headers = {} if key is None else {"Idempotency_Key": key}
@@ -188,7 +187,7 @@ async def test_an_answer_that_is_sent_again_approves_no_later_run_of_the_same_id
     assert (asked["prompt"], place.paid.count(case.run_id)) == ("Refund 888888 for MALLORY?", 1)
 
 
-# Who may
+# The rights to change a run
 
 
 async def test_an_approver_with_control_edits_values_and_deadlines(
@@ -257,7 +256,7 @@ async def test_the_signals_of_python_lead_no_run_past_a_gate(place: Office) -> N
     assert (after["status"], after["values"]) == ("awaiting-input", before["values"])
 
 
-# Who may not read
+# Callers without read rights
 
 
 async def test_a_controller_without_read_rights_gets_ids_and_statuses_only(
@@ -309,7 +308,7 @@ async def test_a_refusal_tells_no_values_to_a_caller_without_read_rights(place: 
     assert all("A-7" not in text for text in (answers["warden"].text, str(many), patched.text))
 
 
-# Who somebody is stands in no body
+# Identities in bodies
 
 
 NAMES = {

@@ -1,4 +1,4 @@
-"""Two deployments in one namespace: to each, the runs of the other are as if they were not there."""
+"""Two deployments in one namespace: for each, the runs of the other do not exist."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CAPABILITY = "refunds:approve"
 
 @dataclass(frozen=True, kw_only=True)
 class Deployment:
-    """One of them: its runs, as Python and HTTP reach them."""
+    """One of the two deployments, reached by Python and by HTTP."""
 
     site: Site
     api: Api
@@ -52,7 +52,7 @@ async def two(temporal: TemporalClient) -> AsyncIterator[Two]:
     async with AsyncExitStack() as stack:
 
         async def deployment() -> Deployment:
-            # Of the same graphs: nothing but the task queue tells one from the other.
+            # Both have the same graphs, so only the task queue tells one from the other.
             site = Site(temporal, gated(capability=CAPABILITY), chain(1))
             await stack.enter_async_context(site.worker())
             return Deployment(site=site, api=await stack.enter_async_context(served(app_for(site))))
@@ -61,13 +61,13 @@ async def two(temporal: TemporalClient) -> AsyncIterator[Two]:
 
 
 async def waiting(place: Deployment, **fields: Any) -> tuple[str, str]:
-    """The ids of a run that awaits input, and of what it asks."""
+    """Start a run, and return its id and that of its question once it awaits input."""
     run_id, (gate,) = await place.api.waiting("gated", {"amount": 250}, **fields)
     return run_id, gate
 
 
 async def ended(place: Deployment, **fields: Any) -> str:
-    """The id of a run that has ended."""
+    """Start a run, and return its id once it has ended."""
     run_id = await place.api.start("chain", {}, **fields)
     await place.api.until(run_id, "completed")
     return run_id
@@ -149,7 +149,7 @@ async def test_a_run_of_another_deployment_is_answered_like_one_that_is_not_ther
     cursor = (await two.ours.http.get(f"/runs/{run_id}/events")).json()["items"][0]["id"]
     headers = {"X-Abeyance-Request": "1"} | ({} if key is None else {"Idempotency-Key": key})
     if key is not None:
-        # What an owner of the key did must not be told to somebody who has the same.
+        # The API must not tell another caller with this key what the key's owner did.
         sent = await two.ours.http.post(
             f"/runs/{run_id}/messages", json={"text": "hello"}, headers=headers
         )
@@ -165,7 +165,7 @@ async def test_a_run_of_another_deployment_is_answered_like_one_that_is_not_ther
     absent = run_id.replace("run-", "ran-")
     for method, path, body in [*(("GET", read, None) for read in READS), *CHANGES]:
         found = await told(method, path, body, run_id)
-        # A cursor is of one run, so with it there is none to compare.
+        # A cursor belongs to one run, so there is no answer to compare with.
         if "{cursor}" not in path:
             assert found == await told(method, path, body, absent)
     stream = await two.theirs.http.get(
@@ -219,7 +219,7 @@ async def test_a_batch_reaches_the_runs_of_its_own_deployment_alone(
 async def test_conversations_of_one_id_are_two(two: Two) -> None:
     talk = new_id("talk")
     ours, _ = await waiting(two.ours, conversation_id=talk)
-    # Were it the same conversation, a second run of an agent would be refused.
+    # In the same conversation the API would refuse a second run of an agent.
     theirs, _ = await waiting(two.theirs, conversation_id=talk)
 
     assert await two.theirs.site.client.conversations.runs(talk) == [theirs]
@@ -303,7 +303,7 @@ async def test_an_id_that_has_passed_to_another_deployment_leads_to_no_run_of_th
         gate = {view.interrupts[0].id: YES}
         await ours.client.run(run_id).respond(gate, principal=ANYBODY, key="k")
         await ours.ended(run_id)
-        # As if Temporal had forgotten it, which takes a day.
+        # This stands for Temporal having forgotten the run, which takes a day.
         launch = StartPlan.of(
             gated(),
             {},
@@ -321,7 +321,7 @@ async def test_an_id_that_has_passed_to_another_deployment_leads_to_no_run_of_th
         before = await theirs.history(run_id)
         order = commands.Respond(responses={asked.id: YES}, principal=ANYBODY)
 
-        # Ours can still be read, and what is sent names the one that was meant.
+        # Our run can still be read, and each signal and update names the execution that it is for.
         assert (await ours.client.run(run_id).view()).status == "completed"
         assert (await refused(ours.client.run(run_id).respond_to(order))).code is Code.GONE
         assert (await refused(ours.client.run(run_id).clear_messages())).code is Code.GONE

@@ -1,7 +1,7 @@
-"""Where all has to be sealed: who may write to the namespace and has no key changes nothing by that.
+"""Required encryption: an intruder who may write to the namespace but has no key changes nothing.
 
-What holds with encryption alone is tested in tests/storage: nothing of values in histories and files
-(`test_runs.py`), unknown keys and damage (`test_keyring.py`), ids and links that lead out of the storage
+tests/storage has the tests of optional encryption: no values in histories and files (`test_runs.py`),
+unknown keys and damage (`test_keyring.py`), ids and links that lead out of the storage
 (`test_blobs.py`), the codec (`test_codec.py`).
 """
 
@@ -115,7 +115,7 @@ async def test_a_start_of_which_only_a_part_is_sealed_fails_too(
 
     for arguments in (
         (start, spec, values, carried),
-        # Something else that was sealed for the same run, and names it too, in the place of its start.
+        # In place of the start: another payload that was sealed for the same run, and names it too.
         (visit, spec, sealed_values, carried),
     ):
         handle = await intruder.start(run_id, *arguments)

@@ -1,6 +1,6 @@
-"""An approval is worth what runs: whoever may not approve it cannot change the course of a run.
+"""A caller who may not approve a run's gate cannot change the course of the run.
 
-Every attack of a review, by every door, at every stage of a run.
+These are the attacks of a security review, by each door and at the stages of a run.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ DEADLINES: tuple[dict[str, Any], ...] = (
     {"timeout": "P9D", "on_timeout": "halt"},
     {"timeout": "PT1S", "on_timeout": "goto:pay"},
 )
-# What each operation takes at each stage is a table of tests/core/test_authority.py, and what each call
-# takes of everybody one of tests/docs/test_security_page.py: here each stage is tried once.
+# tests/core/test_authority.py has a table of what each operation requires at each stage, and
+# tests/docs/test_security_page.py one of what each call requires. Here each stage is tried once.
 
 
 @pytest_asyncio.fixture(scope="module")
@@ -39,12 +39,12 @@ async def place(
 
 
 def missing(who: str) -> tuple[str, ...]:
-    """What somebody lacks to change the course of a run that can ask for an approval."""
+    """Return what a caller lacks to change the course of a run that can ask for an approval."""
     return tuple({CONTROL, APPROVE} - {*PEOPLE[who]})
 
 
 def led_by(door: str, case: Case, node: str) -> tuple[str, str, dict[str, Any]]:
-    """The call that pauses a run, to lead it to a node."""
+    """Return the call that pauses a run, to lead it to a node."""
     order = {"timeout": "PT1S", "on_timeout": f"goto:{node}"}
     match door:
         case "conversation":
@@ -60,7 +60,7 @@ OUTSIDERS = ("intern", "operator", "approver")
 
 def lacking_by(door: str, who: str) -> tuple[str, ...]:
     lacking = missing(who)
-    # A batch is refused as a whole before any of the runs is looked at.
+    # The API refuses a batch as a whole before it looks at any of the runs.
     return (CONTROL,) if door == "batch" and CONTROL in lacking else lacking
 
 
@@ -106,7 +106,7 @@ async def test_a_starter_cannot_choose_a_way_around_a_gate(place: Office) -> Non
 
 
 async def test_no_option_of_a_start_leads_past_a_gate(place: Office) -> None:
-    """Not the bounds of the run, nor where it stops, nor that a failure is asked about."""
+    """Neither limits nor breakpoints nor a question about a failure lead past it."""
     wishes: dict[str, Any] = {
         "limits": {
             "max_visits": 1,
@@ -137,13 +137,13 @@ async def test_no_option_of_a_start_leads_past_a_gate(place: Office) -> None:
     assert case.run_id not in place.paid
 
 
-# What guards a run is known
+# The guards of a run
 
 
 async def test_a_run_shows_the_capabilities_that_guard_it(place: Office) -> None:
     for graph, guards in (("refund", [APPROVE]), ("open", [])):
         assert (await place.done("chief", "GET", f"/graphs/{graph}"))["guarded_by"] == guards
-    # Long before anybody is asked.
+    # The guards are known long before the run asks for an approval.
     assert (await place.view(await place.standing("before")))["guarded_by"] == [APPROVE]
 
 

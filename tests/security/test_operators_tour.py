@@ -1,6 +1,6 @@
-"""What an operator does to a run comes to the same whether everything has to be encrypted or not.
+"""Operators' actions on a run have the same effects with required encryption as without.
 
-Temporal itself writes in clear text, about activities that it cancels before they begin, for example.
+Temporal itself writes clear text, for example about activities that it cancels before they begin.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from abeyance.settings import Settings
 pytestmark = pytest.mark.filterwarnings("ignore:Cannot find activity to cancel:UserWarning")
 
 _WITHIN: Final = 90
-"""Far more seconds than anything here takes."""
+"""In seconds: far more than anything here takes."""
 _SLOTS: Final = 6
-"""How many activities a busy worker can run, all of which others take."""
+"""The activities that a busy worker can run at once. Other runs take all of these slots."""
 
 
 class State(BaseModel):
@@ -44,7 +44,7 @@ class State(BaseModel):
 
 
 def touring(held: asyncio.Event, *more: str) -> Graph:
-    """`work` does what the run says, beside a question, which leads to the failing node `boom`."""
+    """`work` does what the run's input says, beside a question that can lead to the failing `boom`."""
     graph = Graph("touring", state=State)
 
     @graph.node(retries=9, backoff=Backoff(first="1h", most="1h"))
@@ -74,7 +74,7 @@ def touring(held: asyncio.Event, *more: str) -> Graph:
 
     graph.interrupt("ask", prompt="Go on?", response=str, answer_to="answer")
     for node in more:
-        # Nobody gives the answer that leads there.
+        # No test gives the answer that leads there.
         graph.node(name=node)(boom)
         graph.edge("ask", node, when={"answer": node})
     graph.edge(START, "work")
@@ -89,7 +89,7 @@ def hogging(held: asyncio.Event) -> Graph:
     """Keeps one slot of a worker."""
     graph = Graph("hogging")
 
-    # A slot that a busy machine takes from it, because it was silent, would be a visitor's.
+    # With a shorter heartbeat, a busy machine could time out the node, and a visitor get its slot.
     @graph.node(heartbeat="10m")
     async def hold(state: Any) -> None:
         await held.wait()
@@ -100,7 +100,7 @@ def hogging(held: asyncio.Event) -> Graph:
 
 @dataclass
 class Stop:
-    """A place of the tour: one deployment, and what holds its worker."""
+    """A stop of the tour: one deployment, and the events that keep its nodes waiting."""
 
     site: Site
     before: Graph
@@ -121,7 +121,7 @@ async def opened(temporal: TemporalClient) -> AsyncIterator[Stop]:
             held.set()
 
 
-# What an operator does, and waits for.
+# The actions of an operator
 
 
 async def cancel(run: RunHandle, site: Site) -> None:
@@ -190,11 +190,11 @@ TOUR: Mapping[Deed, tuple[str, list[str]]] = {
     fail_beside: ("failed", ["tidied up: failed"]),
 }
 _WAITS_FOR_A_SLOT: Final = {pause, pause_to_goto, pause_to_migrate}
-"""An activity of the run's own comes first."""
+"""Deeds that begin with an activity of the run itself, which reads journals and needs a slot."""
 
 
 async def reached(stop: Stop, run_id: str, state: str) -> None:
-    """Wait until the node is in this state, and its question beside it is open."""
+    """Wait until the node `work` is in this state, and the question beside it is open."""
     site = stop.site
     await eventually(site.client.run(run_id).interrupts, seconds=_WITHIN)
     match state:
@@ -211,7 +211,7 @@ async def reached(stop: Stop, run_id: str, state: str) -> None:
 
 @dataclass
 class Visitor:
-    """A run in one state, to which an operator does one thing."""
+    """A run in one state, and the one thing that an operator does to it."""
 
     stop: Stop
     state: str
@@ -220,7 +220,7 @@ class Visitor:
     doing: asyncio.Task[None] | None = None
 
     async def begin(self) -> None:
-        """Have it done; where the worker is busy, until Temporal has cancelled what never began."""
+        """Start the run and the deed. If the worker is busy, wait until Temporal cancels the activity."""
         site = self.stop.site
         self.run_id = await site.start(
             {"work": self.state}, graph=self.stop.before, limits=Limits(grace=0.5)
@@ -232,7 +232,7 @@ class Visitor:
             await eventually(lambda: never_began(site, self.run_id), seconds=_WITHIN)
 
     async def end(self) -> tuple[str, list[str]]:
-        """How the run ends, which can be replayed."""
+        """Return how the run ends, and check that it can be replayed."""
         assert self.doing is not None
         await self.doing
         ended = await self.stop.site.ended(self.run_id, seconds=_WITHIN)
@@ -241,7 +241,7 @@ class Visitor:
 
 
 async def never_began(site: Site, run_id: str) -> bool:
-    """Whether Temporal has cancelled an activity that no worker has begun."""
+    """Return whether Temporal has cancelled an activity that no worker has begun."""
     return any(
         event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_CANCELED
         and b"ACTIVITY_ID_NOT_STARTED" in event.SerializeToString()
@@ -254,7 +254,7 @@ _PLACES: Final[Mapping[str, Sequence[Deed]]] = {
     "running": [*TOUR],
     "blocked": [*TOUR],
     "retrying": [*TOUR],
-    # A pause and a migration wait for code that does not stop.
+    # A pause or a migration would wait for code that does not stop.
     "stubborn": [cancel, cancel_now, deadline_to_halt, fail_beside],
 }
 
@@ -266,7 +266,7 @@ async def tour(
     state: str,
     deeds: Sequence[Deed],
 ) -> dict[Deed, tuple[str, list[str]]]:
-    """How runs in one state end, by what an operator does to each."""
+    """Return how runs in one state end, by the operator's deed."""
     monkeypatch.setattr("abeyance.worker.Worker", partial(Worker, max_concurrent_activities=_SLOTS))
     if secrecy == "required":
         settings = Settings(encryption_keys=a_key(), encryption_required=True)
@@ -283,8 +283,8 @@ async def tour(
     return {each.what: end for each, end in zip(visitors, ends, strict=True)}
 
 
-# Without encryption, the quick lane looks only at what Temporal itself writes of. Where a node waits for
-# its next attempt, no activity is under way of which anything could be written.
+# Without encryption the quick lane tries only the state about which Temporal itself writes. A node that
+# waits for its next attempt has no activity under way about which Temporal could write.
 _QUICK: Final = {
     ("open", "queued"),
     *(("required", state) for state in _PLACES if state != "retrying"),
@@ -311,7 +311,7 @@ async def test_operators_actions_have_the_same_effects_with_required_encryption(
 @pytest.mark.parametrize(
     ("state", "deeds"),
     [
-        # What is queued or runs, a migration alone would let end.
+        # A migration alone would let a queued or running node end first.
         ("queued", [pause_to_migrate]),
         ("running", [pause_to_migrate]),
         ("blocked", [migrate, pause_to_migrate]),

@@ -1,23 +1,23 @@
-"""What strangers, foreign pages and slow callers try at the door of the HTTP API.
+"""Attacks by strangers, foreign pages and slow callers on the HTTP API.
 
-Where the rest of the door is tested:
+Other attacks on the API, and the tests that show how they fail:
 
-| what was tried | tests |
+| attack | tests |
 |---|---|
 | host names, rebinding, origins, Sec-Fetch, content types, sizes of bodies | tests/api/test_guard.py |
 | framing, links from other sites, what the page may load | tests/api/test_inbox_page.py |
-| markup in what a run says | tests/api/test_inbox_page.py, tests/browser/test_inbox.py |
-| a bound on connections | tests/api/test_connections.py |
+| markup in the texts of a run | tests/api/test_inbox_page.py, tests/browser/test_inbox.py |
+| too many connections | tests/api/test_connections.py |
 | JSON Web Tokens: algorithms, keys, claims, `*` | tests/api/test_issued_tokens.py, test_keyset.py |
 | hashed tokens, claimed principals | tests/api/test_auth.py |
-| the capability of each call | tests/docs/test_security_page.py |
-| capabilities of questions, digests, repeats of answers | tests/api/test_respond.py, test_batch.py |
+| the capability of each call and question | tests/docs/test_security_page.py, test_approvals.py |
+| digests and repeats of answers | tests/api/test_batch.py |
 | keys: another's, another body, a refused answer's | tests/core/test_keys.py, tests/api/test_keys.py |
 | JSON: NaN, 1e999, surrogates, BOM, UTF-16, depth, repeated keys | tests/api/test_guard.py |
 | odd cursors, durations, dates, queries | tests/api/test_other_forms.py, test_schemathesis.py |
 | the codec: origins, `admin`, JSON | tests/storage/test_codec.py |
-| streams: end with the token and with their reader | test_issued_tokens.py, test_events.py |
-| what is shown to people | tests/security/test_shown_to_approvers.py |
+| streams that outlast their token or their reader | test_issued_tokens.py, test_events.py |
+| unseen or reordered text that people decide by | tests/security/test_shown_to_approvers.py |
 """
 
 from __future__ import annotations
@@ -79,12 +79,12 @@ async def locked(site: Site, tokens_file: Path) -> AsyncIterator[Api]:
 
 @pytest_asyncio.fixture(scope="module")
 async def unlocked(site: Site) -> AsyncIterator[Api]:
-    """An API that asks for no token."""
+    """An API that requires no token."""
     async with served(app_for(site)) as api:
         yield api
 
 
-# Before it is known who is calling
+# Callers who are not known yet
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ async def test_a_text_that_resembles_a_capability_grants_nothing(
     problem(response, 403, "capability_required")
 
 
-# How much a body may hold
+# The values of a body
 
 
 @pytest.mark.parametrize(
@@ -184,10 +184,10 @@ async def test_a_text_that_resembles_a_capability_grants_nothing(
         (b"[" + b"1.5," * MAX_VALUES + b"1]", MAX_VALUES + 2),
         (b"[" + b'"",' * MAX_VALUES + b"1]", MAX_VALUES + 2),
         (b"[" + b'{"a":1},' * MAX_VALUES + b"1]", 2 * MAX_VALUES + 2),
-        # An empty list has a place for a value too.
+        # An empty list counts as a place for a value too.
         (b"[" + b"[]," * MAX_VALUES + b"1]", 2 * MAX_VALUES + 2),
         (b'["' + b"," * MAX_VALUES + b'"' + b",1" * MAX_VALUES + b"]", MAX_VALUES + 2),
-        # It stops being JSON only where a parser would have worked long already.
+        # This stops being JSON only at a point that a parser reaches after long work.
         (b"[" + b"[]," * MAX_VALUES + b'"', 2 * MAX_VALUES + 2),
     ],
 )
@@ -252,7 +252,7 @@ async def test_only_an_administrator_sends_the_codec_more_and_only_where_it_is(
     assert await status(locked, "root") == 413
 
 
-# Requests that two readers would read in two ways
+# Requests that a proxy and the API could read in two ways
 
 
 @pytest.mark.parametrize(
@@ -339,7 +339,7 @@ async def test_odd_paths_are_unknown(unlocked: Api, path: str) -> None:
     assert b"location:" not in answer.lower()
 
 
-# The ids that keys make
+# Run ids that are made from keys
 
 
 async def test_different_keys_make_different_ids() -> None:

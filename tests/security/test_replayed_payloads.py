@@ -1,6 +1,6 @@
-"""Payloads that were sealed once and are handed in again: elsewhere, later, or as something else.
+"""Sealed payloads that an intruder hands in again: to another run, later, or as another order.
 
-What is not sealed at all is tested in `test_encryption.py`.
+`test_encryption.py` has the tests of payloads that are not sealed at all.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ async def test_an_answer_without_an_id_is_not_taken_again_for_a_later_question(
 async def test_an_answer_that_was_held_back_answers_no_other_question(
     site: Site, intruder: Intruder
 ) -> None:
-    """As a process does it that takes the work of a worker from the queue, and hands it on later."""
+    """An intruder can take a worker's task from the queue, and hand it on later."""
     run_id, _ = await asking(site)
     order = commands.Respond(response="yes", principal=ANYBODY)
     line = site.client._deployment.line
@@ -96,7 +96,7 @@ async def test_a_sealed_order_is_not_taken_for_another_one(site: Site, intruder:
     await site.client.run(run_id).control(commands.Pause(actor="ada"))
     (cleared,) = await intruder.updates(run_id, "clear_messages")
 
-    # It says no more than who sends it, as a resume does.
+    # Like a resume, this order says only who sends it.
     await intruder.signal(run_id, "resume", cleared)
 
     async def reported() -> list[views.Event]:
@@ -142,7 +142,7 @@ async def test_a_reference_leads_to_a_blob_only_if_it_is_sealed_and_of_the_run(
         assert str(next(tmp_path.iterdir()).name).encode() not in answer.data
         await intruder.refused(large, answer)
 
-        # A blob of this very run, by a reference in the clear.
+        # A plain reference to a blob of this very run.
         (blob, *_) = [
             path for path in tmp_path.rglob("*") if large[:12] in str(path) and path.is_file()
         ]
@@ -203,7 +203,7 @@ async def test_a_result_that_somebody_else_hands_in_fails_its_visit_and_is_not_t
         ended = await site.ended(run_id)
         goes_on.set()
 
-    # The run itself has ended in its own way: it tells what it knows, and may be tried again.
+    # The run itself has failed in order: it has its values, and may be retried.
     assert (ended.status, ended.values["log"]) == ("failed", ["harmless"])
     assert ended.error is not None
     assert why in ended.error.message

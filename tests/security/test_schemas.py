@@ -1,9 +1,8 @@
-"""Schemas that are endless work: refused where they are declared, offered or asked; and answers that are
-too large for a schema that is not: refused before they are validated.
+"""Schemas that take endless work are refused where they are declared, offered or asked. Answers that are
+too large for an allowed schema are refused before they are validated.
 
-Regular expressions and references to files and addresses are tried in `tests/authoring/test_schema.py`,
-templates in `tests/core/test_text.py`, YAML in `tests/yaml/test_faults.py`, and the texts of CLIPS in
-`tests/clips`.
+`tests/authoring/test_schema.py` tries regular expressions and references to files and addresses,
+`tests/core/test_text.py` templates, `tests/yaml/test_faults.py` YAML, and `tests/clips` texts of CLIPS.
 """
 
 from __future__ import annotations
@@ -48,11 +47,11 @@ from abeyance.errors import Code
 from abeyance.schemas.json_schema import faults_of, schema_of
 
 TOO_MANY = "more than 10,000 places with its references written out"
-"""What is told of the schema that hung a worker: each of 34 definitions refers twice to the next."""
+"""The fault of the schema that hung a worker: each of 34 definitions refers twice to the next."""
 A_MEGABYTE = 1_000_000
 LONG_ENOUGH = 2.0
-"""Seconds of a processor: whatever is asked and answered, a workflow's worker is held no longer. It is
-given up by Temporal after two."""
+"""In seconds of a processor: no schema and no answer may hold a workflow's worker longer. Temporal gives
+the worker up after two."""
 
 IN_EACH_WAY: dict[str, Any] = {
     "anyOf": lambda two: {"anyOf": two},
@@ -207,7 +206,7 @@ def chained(levels: int, **more: Any) -> dict[str, Any]:
 
 
 HEAVY = r"(?:x{1,100}){1,100}y"
-"""A pattern of ten thousand states: a megabyte of x takes it four minutes."""
+"""A pattern of ten thousand states, which needs four minutes for a megabyte of x."""
 WORST: dict[str, tuple[Any, Any]] = {
     "few places, a megabyte": ({"items": {"type": "string"}}, [1] * 330_000),
     "all places, few values": ({"items": {"enum": [f"c{n}" for n in range(9_900)]}}, ["x"] * 2_000),
@@ -246,7 +245,7 @@ WORST: dict[str, tuple[Any, Any]] = {
 
 
 LIKE_OTHERS = {"alternatives to list", "equal lists", "many names", "names, again and again"}
-"""Each of these takes a second or two, and has its like among the others."""
+"""Cases that take a second or two each, and resemble one of the others."""
 
 
 @pytest.mark.parametrize(
@@ -317,7 +316,7 @@ async def test_an_answer_over_a_real_server_is_refused_and_the_worker_goes_on(
 
 
 def calling(made: str, arguments: dict[str, Any]) -> Script:
-    """A model that makes one call, and then says what came of it."""
+    """Return a model that makes one call, and then says its result."""
     return Script([(made, arguments)], answered)
 
 
@@ -331,7 +330,7 @@ def hostile(*arguments: str) -> McpServer:
 
 @pytest_asyncio.fixture(scope="module")
 async def servers_closed() -> AsyncIterator[None]:
-    """End at last the servers that tests have in common."""
+    """Close the servers that the tests of this module share."""
     yield
     await close_servers()
 

@@ -1,6 +1,6 @@
-"""What people decide by shows what is there: nothing in it is unseen, or read in another order.
+"""Text that people decide by is shown as it is stored: no character is unseen, and none is reordered.
 
-How a browser shows it: tests/browser/test_inbox.py; how the command line does: tests/cli/test_calls.py.
+tests/browser/test_inbox_values.py tests this in a browser, tests/cli/test_calls.py on the command line.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def test_every_control_and_every_invisible_character_is_a_code_point(first: int,
     for number in range(first, last + 1):
         point = f"<U+{number:04X}>"
         assert visible(f"a{chr(number)}b") == f"a{point}b"
-        # A terminal and a code span take some of them for the space that they are.
+        # A terminal and a code span show those that are spaces as spaces.
         assert readable(f"a{chr(number)}b") == f"a{point}b"
         assert code(f"a{chr(number)}b") in (f"`a{point}b`", "`a b`")
 
@@ -71,7 +71,7 @@ def test_all_that_the_page_writes_goes_through_it_and_keeps_its_direction_to_its
     programs = {path.name: path.read_text("utf-8") for path in FOLDER.glob("*.js")}
     for program in programs.values():
         for value in re.findall(r"\.(?:textContent|innerText) = (.*);", program):
-            # Words of the page itself, or what was made visible.
+            # The value is a text of the page itself, or was made visible.
             assert re.match(r'visible\(|""$|(problem|failure)Text\(|"[^"$]*"$', value), value
         assert not re.search(r"createTextNode|\.value = JSON", program)
     assert programs["markup.js"].count(".append(...") == 1

@@ -1,4 +1,4 @@
-"""No port that `abeyance dev` opens does what a page of another origin asks for, or tells it anything."""
+"""No port that `abeyance dev` opens obeys a page of another origin, or tells it anything."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HOST: Final = "127.0.0.1"
 RUN: Final = "refund"
 OF_TEMPORAL: Final = f"/api/v1/namespaces/default/workflows/{RUN}"
 ANSWER: Final = {"response": 5, "principal": {"subject": "ceo", "capabilities": ["*"]}}
-# A page may send such bodies without asking first, as `text/plain`.
+# A page may send such bodies as `text/plain`, without a preflight request.
 CALLS: Final[tuple[tuple[str, str, Any], ...]] = (
     ("POST", f"{OF_TEMPORAL}/update/respond", {"request": {"input": {"args": [ANSWER]}}}),
     ("POST", f"{OF_TEMPORAL}/signal/cancel", {"input": [{}]}),
@@ -43,7 +43,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 
 def said(port: int, head: list[str], body: bytes = b"") -> bytes:
-    """The first bytes of what a port says to a request; nothing if it only closes the connection."""
+    """Return the first bytes of a port's answer; none if it only closes the connection."""
     text = "\r\n".join([*head, f"Content-Length: {len(body)}", "Connection: close", "", ""])
     with socket.create_connection((HOST, port), timeout=10) as connection:
         connection.sendall(text.encode() + body)
@@ -54,7 +54,7 @@ def said(port: int, head: list[str], body: bytes = b"") -> bytes:
 
 
 def statuses(port: int) -> dict[str, bytes]:
-    """What a port says to each call that a foreign page can make of it."""
+    """Return a port's answer to each call that a foreign page can make."""
     evil = f"evil.test:{port}"
     callers = {
         "a page of another origin": [f"Host: {HOST}:{port}", "Origin: http://evil.test"],
@@ -103,13 +103,13 @@ def test_a_foreign_page_gets_403_at_every_port_that_it_can_reach_and_nothing_hap
 def test_http_ports_of_temporal_are_closed_to_browsers(stack: Stack) -> None:
     temporal = {port for port in listening(stack.processes()) if port in CLOSED_TO_BROWSERS}
 
-    # Its HTTP API and its metrics.
+    # These are Temporal's HTTP API and its metrics.
     assert len(temporal) == 2
     assert all(is_http(port) for port in temporal)
 
 
 def test_temporals_http_api_refuses_every_host_that_a_browser_can_name(stack: Stack) -> None:
-    # Also were there a browser that connects to its port.
+    # This holds even if some browser does connect to the port.
     asked = "/api/v1/namespaces"
     answers = {
         (port, host): said(port, [f"GET {asked} HTTP/1.1", f"Host: {host}"])
@@ -130,9 +130,9 @@ def test_the_ports_that_speak_grpc_understand_nothing_that_a_browser_says(stack:
     assert int(stack.temporal.rpartition(":")[2]) in ports
 
     for port in ports:
-        # A frame of HTTP/2, with settings, and the end of the connection: a browser reads no HTTP there.
+        # The port answers with a settings frame of HTTP/2, and closes: not HTTP that a browser can read.
         assert {answer[3:4] for answer in statuses(port).values()} <= {b"\x04", b""}
-        # HTTP/2 is what a browser speaks only inside of TLS, which is not spoken here.
+        # A browser speaks HTTP/2 only inside TLS, which the port does not speak.
         context = ssl.create_default_context()
         context.set_alpn_protocols(["h2"])
         with (

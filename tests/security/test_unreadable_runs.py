@@ -1,4 +1,4 @@
-"""Runs and signals that nobody here can decrypt: they hide nothing else, and stop nothing."""
+"""Runs and signals that this deployment cannot decrypt hide no other runs, and stop nothing."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ WITHOUT_OLD = "with the key 'old', which this process lacks (it has 'new')"
 
 
 def sealing(temporal: TemporalClient, keys: str | None) -> TemporalClient:
-    """A connection of a process that has these keys."""
+    """Return the connection of a process that has these keys."""
     return connected(temporal, Settings(encryption_keys=keys))
 
 
@@ -54,7 +54,7 @@ def twice() -> Graph:
 
 @dataclass(frozen=True, kw_only=True)
 class Retired:
-    """A deployment whose key was retired too early: its API and its worker have another one alone.
+    """A deployment whose key was retired too early: its API and its worker have only another key.
 
     `asks` awaits one answer, `twice` one of two, `over` has ended, and `mine` can be read.
     """
@@ -73,14 +73,14 @@ class Retired:
         return self.api.http
 
     async def items(self, path: str, **query: Any) -> list[dict[str, Any]]:
-        """What a list shows."""
+        """Return the items of a list."""
         response = await self.http.get(path, params={"limit": 1000, **query})
         assert response.status_code == 200, response.text
         found: list[dict[str, Any]] = response.json()["items"]
         return found
 
     async def inbox(self, **query: Any) -> list[dict[str, Any]]:
-        """What the inbox shows of these runs."""
+        """Return the questions of these runs that the inbox shows."""
         own = {self.asks.run_id, self.twice.run_id, self.mine}
         return [row for row in await self.items("/interrupts", **query) if row["run_id"] in own]
 
@@ -163,7 +163,7 @@ async def test_a_run_that_cannot_be_read_in_temporal_is_shown_as_it_was_recorded
     assert (over["status"], over["blocked"]) == ("completed", [])
     (asked,) = (await retired.http.get(f"/runs/{retired.asks.run_id}/interrupts")).json()["items"]
     assert asked["id"] == retired.asks.interrupts[0].id
-    # It is in the records, which are not sealed here.
+    # The records have the result, and are not sealed here.
     result = await retired.http.get(f"/runs/{retired.over}/result")
     assert result.json()["outcome"] == "completed"
 
@@ -192,7 +192,7 @@ async def test_a_batch_goes_on_past_a_run_that_cannot_be_read(retired: Retired) 
     body = {"filter": {"label": retired.label}, "body": {}}
     told = (await retired.http.post("/batch/resume", json=body)).json()
 
-    # A control is a signal, which a run gets when somebody can read it.
+    # A control is a signal, which a run gets once a worker can read the run.
     assert {row["run_id"]: row["ok"] for row in told["results"]} == {
         retired.asks.run_id: True,
         retired.twice.run_id: True,
@@ -201,7 +201,7 @@ async def test_a_batch_goes_on_past_a_run_that_cannot_be_read(retired: Retired) 
 
 
 async def refusals(site: Site, run_id: str) -> list[tuple[str, str, str]]:
-    """What became of what could not be carried out: the type, the signal or code, and the reason."""
+    """Return the refusals of signals and messages: the type, the signal or code, and the reason."""
     return [
         (event.type, event.data.get("signal") or event.data["code"], event.data["reason"])
         for event in await site.published(run_id, "signal.refused", "message.rejected")
@@ -230,7 +230,7 @@ async def test_an_undecryptable_signal_is_recorded_and_the_run_goes_on(
         for data in (sealed.data[:-1], sealed.data[:20], b"", b"\x00" * 200):
             broken = Payload(metadata=sealed.metadata, data=data)
             await temporal.get_workflow_handle(run_id).signal("pause", RawValue(broken))
-        # They come in order, so what came before has been looked at.
+        # Signals come in order, so the run has processed those before.
         await site.client.run(run_id).steer(message_id="n", text="hello")
         now = await site.client.run(run_id).view()
         await site.client.run(run_id).respond({view.interrupts[0].id: YES}, principal=ANYBODY)
@@ -265,7 +265,7 @@ async def test_a_worker_that_has_the_key_replays_what_one_without_it_has_refused
     for connection in (site.temporal, better.temporal):
         await replay(await site.history(run_id), connection)
     async with better.worker():
-        # By this worker the same key can be read, and nothing that was refused comes to pass.
+        # This worker has the key. Even so, the signals that were refused do not take effect later.
         await (
             sealing(temporal, LOST)
             .get_workflow_handle(run_id)
@@ -298,7 +298,7 @@ async def test_a_worker_without_the_key_does_not_refuse_an_accepted_signal(
         await site.ended(run_id)
 
     await replay(await site.history(run_id), site.temporal)
-    # It fails the task, which is tried until a worker has the key, and says which.
+    # The worker fails the task, naming the key. Temporal retries until a worker has the key.
     with pytest.raises(RuntimeError, match="WrongKey"):
         await replay(await site.history(run_id), sealing(temporal, OLD))
     assert await refusals(site, run_id) == []

@@ -1,6 +1,6 @@
-"""A way round a gate without control: what was approved in a nested graph or in items is repeated.
+"""A way around a gate: repeating, without control, what was approved in a nested graph or in items.
 
-The others that were tried are in `test_gates_around.py` and `test_gates_of_items.py` of the core.
+`test_gates_around.py` and `test_gates_of_items.py` of the core try the other ways.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from abeyance.testing import InMemoryRun
 
 
 def nested(graph: Graph) -> str:
-    """Put the gate in a graph of its own, and return the node after which it is paid."""
+    """Put the gate in a graph of its own, and return the node after which the graph pays."""
     desk = Graph("desk", state=Refund)
     desk.interrupt("approve", prompt="Refund {amount}?", requested_capability=APPROVE)
     desk.edge(START, "approve")
@@ -26,7 +26,7 @@ def nested(graph: Graph) -> str:
 
 
 def in_items(graph: Graph) -> str:
-    """Put a gate in each item of a fan-out, and return the node after which it is paid."""
+    """Put a gate in each item of a fan-out, and return the node after which the graph pays."""
 
     @graph.node(to=["approve"])
     async def split(state: Refund) -> list[Send]:

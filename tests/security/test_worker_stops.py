@@ -1,4 +1,4 @@
-"""A worker ends when it is told to, whatever its code does; and nobody writes its log but itself."""
+"""A worker ends when it gets a signal, whatever its code does, and no other code can forge its log."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ async def test_a_worker_that_hangs_ends_once_its_grace_is_over(
         await eventually((tmp_path / "loop").exists, seconds=60)
         worker.send_signal(signal.SIGTERM)
 
-        # What docs/how-to/production.md promises: within fifteen seconds after the grace.
+        # docs/how-to/production.md promises an end within fifteen seconds after the grace.
         assert await asyncio.to_thread(worker.wait, 20) == 1
 
     assert re.search(r'hanging\.py", line \d+ in loop', log.read_text())
@@ -119,7 +119,7 @@ def listener(work: str, within: float) -> Iterator[subprocess.Popen[bytes]]:
 def test_a_stopping_worker_stops_in_time_or_names_what_still_runs(
     work: str, number: signal.Signals, code: int
 ) -> None:
-    # Whoever stops in order may take long on a busy machine.
+    # A worker that stops in order may take long on a busy machine.
     with listener(work, within=1 if code else 60) as process:
         process.send_signal(number)
 
