@@ -1,4 +1,4 @@
-"""A graph that asks for every kind of answer, for the inbox to show."""
+"""A graph for the tests of the inbox, which asks for every kind of field in one answer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HOSTILE = "<img src=x onerror=\"document.title='broken into'\"> & <b>bold</b>"
 
 
 class Decision(BaseModel):
-    """What a person says."""
+    """The answer of a person."""
 
     approved: bool
     how: Literal["by bank", "in cash"]
@@ -22,7 +22,7 @@ class Decision(BaseModel):
 
 
 class Asked(BaseModel):
-    """What is asked, and what was answered."""
+    """The prompt of the question, and its answer."""
 
     prompt: str = "Pay?"
     decision: Decision | None = None

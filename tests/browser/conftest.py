@@ -25,7 +25,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @pytest.fixture
 def page(driver: Any, running: Stack) -> Iterator[Page]:
-    """The inbox of ada, on a large screen; afterwards all runs are cancelled."""
+    """The inbox of ada on a large screen. After the test all waiting runs are cancelled."""
     driver.set_window_size(1200, 900)
     opened = Page(driver, running.api)
     driver.execute_script("sessionStorage.setItem('name', 'ada')")

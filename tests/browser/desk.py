@@ -1,4 +1,4 @@
-"""Graphs that ask people in different ways, for the inbox to show."""
+"""Graphs for the tests of the inbox, which ask people in different ways."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from abeyance.contrib.mcp.client.elicitation import Elicitation, elicitation_que
 
 
 class Matter(BaseModel):
-    """What is asked about."""
+    """The subject of a question."""
 
     prompt: str = "Publish the notes?"
     count: int = 0
@@ -39,13 +39,13 @@ class Line(BaseModel):
 
 
 class Place(BaseModel):
-    """Where somebody lives."""
+    """The address of a person."""
 
     street: str | None = None
 
 
 def gate(name: str, **terms: Any) -> Graph:
-    """A graph that asks one yes or no."""
+    """Return a graph that asks one question of yes or no."""
     asking = Graph(name, state=Matter)
     asking.interrupt("decide", prompt="{prompt}", response=bool, answer_to="answer", **terms)
     asking.edge(START, "decide")
@@ -61,7 +61,7 @@ async def refund(
 
 
 def calls(name: str, /, *said: str, **arguments: Any) -> Callable[..., ModelResponse]:
-    """A model that calls a tool, and then says what came of it."""
+    """Return a model that calls a tool, and then says its result."""
 
     def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         for part in messages[-1].parts:
@@ -83,7 +83,7 @@ pay = calls(
 
 
 def desk(name: str, **options: Any) -> Graph:
-    """A graph of one agent."""
+    """Return a graph of one agent."""
     working = Graph(name, state=Matter)
     working.agent("clerk", Agent("clerk", **options), input="prompt", output="report")
     working.edge(START, "clerk")
@@ -107,7 +107,7 @@ async def ship(
     return f"{at.isoformat()} {gate.isoformat()} {pieces} {weight} {note!r} {tags} {home} {depot}"
 
 
-# No field of a form shows these as they are.
+# No field of a form shows these values exactly.
 send = calls(
     "ship",
     at="2026-12-24T10:00:00.250+01:00",
@@ -133,7 +133,7 @@ shown = Graph("shown", state=Matter)
 
 @shown.node
 async def show(state: Matter, ctx: Context) -> dict[str, Any]:
-    """Ask with a picture, a document, and what only looks like a file."""
+    """Ask with a picture, a document, and a value that only looks like a file."""
     payload = {
         "scan": await ctx.file("scan.png", b64decode(PIXEL)),
         "letter": await ctx.file("letter.html", b"<script>alert(1)</script>"),
@@ -150,7 +150,7 @@ offered = Graph("offered", state=Matter)
 
 @offered.node
 async def offer(state: Matter, ctx: Context) -> dict[str, Any]:
-    """Ask what the server of a tool wants to know, in a form that is never empty."""
+    """Ask a question of a tool's server, in a form that is never empty."""
     form = {
         "type": "object",
         "properties": {
@@ -183,11 +183,11 @@ async def ask(state: Matter, ctx: Context) -> dict[str, Any]:
 
 many.edge(START, "ask")
 
-RECORD = 1161888007138312193  # A number of JavaScript has 53 bits.
+RECORD = 1161888007138312193  # It has more than the 53 bits of a number in JavaScript.
 
 
 class Account(BaseModel):
-    """What a run knows of an account."""
+    """The values of a run about an account."""
 
     prompt: str = ""
     number: int = RECORD
@@ -225,7 +225,7 @@ async def top_up(account: str, amount: int) -> str:
 
 
 async def would_give(amount: int) -> dict[str, Any]:
-    """Say what a call of `give` would do."""
+    """Return a preview of a call of `give`."""
     return {"summary": f"{500 - amount} EUR are left"}
 
 
@@ -271,7 +271,7 @@ opening.edge("when", "how")
 
 
 class Payment(BaseModel):
-    """What a stranger wants to be paid."""
+    """A payment that a stranger asks for."""
 
     payee: str = ""
     amount: int = 0
@@ -284,7 +284,7 @@ paying.edge(START, "pay")
 
 
 class Allowance(BaseModel):
-    """What people agree to who approve."""
+    """An answer in which approvers agree on an amount."""
 
     approved: bool
     amount: int = 90
@@ -298,14 +298,14 @@ granting.edge(START, "decide")
 
 
 class Sender(BaseModel):
-    """Who sends, and from where."""
+    """The sender of a parcel."""
 
     name: str
     country: str = "DE"
 
 
 class Parcel(BaseModel):
-    """What is sent."""
+    """A parcel."""
 
     article: str
     sender: Sender | None = None

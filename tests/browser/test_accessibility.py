@@ -22,8 +22,8 @@ const done = arguments[arguments.length - 1];
 const shown = ({id, nodes}) => [id, nodes.map(({html}) => html)];
 axe.run().then(({violations}) => done(violations.map(shown)));
 """
-# What one can press whose height is less than 44 pixels. A link within text has the height of its line,
-# and the box of a question lies beside the link of the same.
+# Returns the controls that are less than 44 pixels high. A link within text is exempt, and so is the
+# checkbox of a question, which lies beside the question's link.
 SMALL: Final = """
 const all = document.querySelectorAll("button, select, summary, textarea, input, nav a, .button, .send");
 const place = (each) => each.closest("label:has([type=radio], [type=checkbox])") ?? each;
@@ -34,12 +34,12 @@ return [...all].filter(isPressed).map((each) => each.outerHTML);
 ENTER: Final = "\ue007"
 ESCAPE: Final = "\ue00c"
 PHONE: Final = 500
-"""In pixels: what is narrower is one."""
+"""In pixels: a narrower screen is a phone's."""
 
 
 @pytest.fixture(scope="module")
 def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The source of axe-core, which npm fetches."""
+    """The source of axe-core, fetched by npm."""
     npm = shutil.which("npm")
     if npm is None:
         pytest.skip("axe-core is fetched by npm: install Node.js, which has it")
@@ -53,9 +53,9 @@ def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @contextmanager
 def looking(page: Page, axe: str, scheme: str, width: int) -> Iterator[Callable[[str], None]]:
-    """Show the page on such a screen, and hand out a call that looks at it as it is now, under a name.
+    """Show the page on such a screen, and yield a call that checks the page as it is now, under a name.
 
-    At the end nothing that was looked at may violate a rule.
+    At the end no checked state of the page may violate a rule.
     """
     found: dict[str, Any] = {}
 
@@ -78,7 +78,7 @@ def looking(page: Page, axe: str, scheme: str, width: int) -> Iterator[Callable[
 
 
 def every_kind(api: str) -> tuple[str, str, str]:
-    """Ask in every way. Return a run that waits, one that failed, and a question that is held."""
+    """Ask in every way. Return the ids of a waiting run, of a failed one, and of a held question."""
     run_id = asked(api, "pay", graph="payments")
     asked(api, "Publish?", graph="urgent")
     voted = asked(api, "Pay 900?", graph="voted")

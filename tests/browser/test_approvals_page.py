@@ -48,7 +48,7 @@ def test_a_time_is_chosen_by_its_name_and_is_of_the_readers_own_zone(tmp_path: P
         first, last = (page.one(f"[name={name}]").get_attribute("value") for name in ("from", "to"))
         return first, last
 
-    # It is another day there than in UTC, and for an hour no other one begins.
+    # This zone has another date than UTC, and no new day begins there within the hour.
     zone = "Etc/GMT+12" if datetime.now(UTC).hour < _MORNING else "Etc/GMT-14"
     today = datetime.now(ZoneInfo(zone)).date()
 
@@ -66,7 +66,7 @@ def test_a_time_is_chosen_by_its_name_and_is_of_the_readers_own_zone(tmp_path: P
         page.says("#state", "1 row")
         page.says(".periods [aria-pressed=true]", "Today")
         assert dates() == (str(today), str(today))
-        # By keyboard, and so that the address has it.
+        # The keyboard chooses a time too, and the address of the page keeps it.
         page.keys(TAB, TAB)
         page.keys(TAB)
         page.sees_focus("Last month")
@@ -85,7 +85,7 @@ def test_a_time_is_chosen_by_its_name_and_is_of_the_readers_own_zone(tmp_path: P
         assert (first.day, first.month % 3, last) == (1, 1, today)
         page.one("[name=from]").clear()
         assert page.texts(".periods [aria-pressed=true]") == []
-        # No name is cut off, and nothing is beside the screen of a phone.
+        # On a phone no name of a time is cut off, and nothing is wider than the screen.
         size = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
         driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
         assert not page.scrolls_sideways()

@@ -1,4 +1,4 @@
-"""Pages of other origins, and of names that lead to this machine, in a real browser, against a stack."""
+"""Attacks by pages of other origins and of names that resolve to this machine, in a real browser."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ CALLS = [
     [f"/runs/{RUN}/respond", '{"response": 5}'],
     [f"/runs/{RUN}/cancel", "{}"],
 ]
-# All calls at each port, as a page may send them without being asked first; whether any was answered
-# so that the page could read it.
+# Makes all calls at each port, as a page may without a preflight request. Returns what the page could
+# read of each answer.
 ATTACK = """
 const [bases, calls, mode, done] = arguments;
 const csrf = document.cookie.match(/_csrf=(\\w+)/)?.[1] || '';
@@ -74,7 +74,7 @@ def test_a_page_of_another_origin_can_call_nothing(stack: Stack, tmp_path: Path)
 
 
 def fault(driver: Any, url: str) -> str | None:
-    """Why the browser shows no page of this address, in its own words; None if it shows one."""
+    """Return the browser's code of why it shows no page of this address; None if it shows one."""
     driver.get(url)
     found = driver.execute_script("return document.querySelector('.error-code')?.textContent")
     return None if found is None else str(found)
@@ -96,7 +96,7 @@ def test_a_page_under_a_name_that_leads_here_can_call_nothing(stack: Stack, tmp_
 
     assert {port for port, found in faults.items() if found is None} == ours
     assert {faults[port] for port in of_temporal} == {"ERR_UNSAFE_PORT"}
-    # What is left speaks gRPC.
+    # The other ports speak gRPC.
     assert {faults[port] for port in ports - ours - of_temporal} == {"ERR_INVALID_HTTP_RESPONSE"}
     assert is_untouched(stack)
 

@@ -26,7 +26,7 @@ def test_a_grant_is_shown_with_what_it_covers_and_its_calls_until_it_is_revoked(
     covered = httpx.post(f"{running.api}/runs", json={"graph": "topping", "input": {}})
     run_id = str(covered.json()["run_id"])
     ended(running.api, run_id)
-    # The page follows what runs.
+    # The page updates itself.
     page.says(".grant .badge", "19 of 20 uses left")
     page.says(".grant li a", run_id)
     shown = dict(zip(page.texts(".grant dt"), page.texts(".grant dd"), strict=False))

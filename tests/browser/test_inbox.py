@@ -1,4 +1,4 @@
-"""The inbox in a real browser, over a whole stack: somebody sees what is asked, and answers."""
+"""The inbox in a real browser, over a whole stack: a person sees a question, and answers it."""
 
 from __future__ import annotations
 

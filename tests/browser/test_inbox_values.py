@@ -1,4 +1,4 @@
-"""What people see in the inbox is what is, and what they send untouched is not an edit."""
+"""The inbox shows values exactly, and a value that a person sends back untouched is not an edit."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from inbox_page import Page, asked, ended, question_of, respond
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(240), pytest.mark.xdist_group("inbox")]
 
 BESIDE = "return arguments[0].scrollWidth > arguments[0].clientWidth"
-"""Whether a part of an element is cut off at its side."""
+"""Returns whether a part of an element is cut off at its side."""
 
 RECORD = "1161888007138312193"
 COPY = "getSelection().selectAllChildren(arguments[0]); return getSelection().toString()"
-# What keys do in a picker depends on the reader's own language.
+# The effect of keys in a picker depends on the reader's own language.
 TYPE = """
 arguments[0].value = arguments[1];
 arguments[0].dispatchEvent(new Event("input", {bubbles: true}));
@@ -28,7 +28,7 @@ def answer_to(api: str, id_: str) -> Any:
 
 
 def sent(page: Page, running: Stack, graph: str, prompt: str, button: str) -> Any:
-    """What the run got when somebody opened a question and pressed a button, with nothing touched."""
+    """Open a question, press a button without touching anything, and return the answer of the run."""
     id_ = question_of(running.api, asked(running.api, "go", graph=graph))
     page.open(prompt)
     page.press(button)
@@ -158,7 +158,7 @@ def test_a_time_is_picked_in_the_zone_of_the_reader_and_sent_with_one(
         page.says("article small", "In your own time zone.")
         page.driver.execute_script(TYPE, page.field("At"), "2026-12-24T05:30")
         page.says(".changes", "2026-12-24T10:30:00.000Z (Dec 24, 2026, 5:30")
-        # What is as it was before is not an edit.
+        # A value that is changed back is not an edit.
         page.driver.execute_script(TYPE, page.field("At"), "2026-12-24T04:00:00")
         until(lambda: page.texts(".changes") == [""], "no changes")
         page.driver.execute_script(TYPE, page.field("At"), "")
@@ -232,7 +232,7 @@ def test_a_changed_call_is_asked_again_and_approved_only_by_the_second_yes(
     page.says("article .preview", "410 EUR are left")
     page.press("Decided")
     page.one("#questions[aria-busy=false]")
-    # Earlier tests may have decided something.
+    # Earlier tests may have left other decided questions.
     assert not [text for text in page.texts("#questions a") if "Give" in text]
     page.press("Approve")
     page.says("article [role=status]", "You approved give")
@@ -258,7 +258,7 @@ def test_equal_calls_are_shown_each_with_its_arguments_and_its_run(
     assert all("20 EUR are left" in row for row in rows)
     assert page.texts("table.together tfoot tr") == ["2 questions, in total960"]
     assert page.all("form.answer h3") == []
-    # A phone shows each amount in whole, with its name, and no part of the table is beside the screen.
+    # A phone shows each amount whole, with its name, and the table is not wider than the screen.
     size = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
     page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     try:

@@ -1,4 +1,4 @@
-"""Work in the inbox in a real browser: by keyboard, on a phone, with several people, on a thousand
+"""Work in the inbox in a real browser: by keyboard, on a phone, with several people, with a thousand
 questions.
 """
 
@@ -13,7 +13,7 @@ from inbox_page import Page, ask, asked, ended, listed, question_of, respond, vi
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(240), pytest.mark.xdist_group("inbox")]
 
-# Scrolls the list from its top to its end, and says how long the longest frame took.
+# Scrolls the list from its top to its end, and returns the time of the longest frame in ms.
 SCROLL: Final = """
 const done = arguments[arguments.length - 1];
 const list = document.querySelector("#list");
@@ -89,7 +89,7 @@ def test_a_fault_is_beside_its_field_in_a_list_that_was_edited(page: Page, runni
 
 
 def readings(page: Page) -> int:
-    """How often the page has read lists of questions."""
+    """Return how often the page has read lists of questions."""
     script = (
         "return performance.getEntriesByType('resource')"
         ".filter(({name}) => name.includes('/interrupts?')).length"
@@ -150,7 +150,7 @@ def test_the_inbox_is_worked_through_by_keyboard_alone(page: Page, running: Stac
     page.keys("k")
     page.keys("x")
     page.says("#together", "2 selected")
-    # The list is drawn anew, and the focus stays.
+    # The page draws the list anew, and the focus stays.
     page.sees_focus("Publish one?")
     page.keys("x")
     page.keys(ENTER)
@@ -302,7 +302,7 @@ def test_a_question_is_claimed_released_and_given_to_somebody_else(
     page.says("#questions a", "Who looks?")
     page.press("Release")
     page.press("Claim")
-    # What is drawn after a claim replaces a form that was opened before.
+    # Wait until the page is drawn after the claim: that replaces a form that was opened before.
     page.says("article", "You work on this until")
     page.press("Reassign…")
     page.one("#reassign-to").send_keys("bob, group:finance")
@@ -387,14 +387,14 @@ def test_a_thousand_open_questions_are_counted_and_drawn_in_parts(
         body = {"graph": "many", "input": {"prompt": f"Batch {number}", "count": 100}}
         assert httpx.post(f"{running.api}/runs", json=body, timeout=60).status_code == 201
     page.says("#state", "1000 open questions")
-    # So many changes at once are read as a whole, and again if more have come meanwhile.
+    # After so many changes at once the page reads the whole list, maybe more than once.
     page.is_quiet()
     began = readings(page)
     respond(running.api, listed(running.api)[0]["id"], "bob", answer=True)
     page.says("#state", "999 open questions")
     asked(running.api, "One more?", graph="plain")
     page.says("#state", "1000 open questions")
-    # An answer needs no reading, and a question one.
+    # The answer needs no reading, and the question one.
     assert readings(page) - began == 1
     page.driver.refresh()
     page.says("#questions a", "Batch")
@@ -411,9 +411,9 @@ def test_a_thousand_open_questions_are_counted_and_drawn_in_parts(
     stall = page.driver.execute_async_script(SCROLL)
     page.one("#by-text").send_keys("batch 0042")
     until(lambda: len(page.all("#questions a")) == 10, "a question of each batch")
-    # The stream says what changes: the page asks for nothing while nothing happens.
+    # The stream reports all changes: the page asks for nothing while nothing happens.
     page.is_quiet()
     print(f"first questions after {first:.0f} ms, longest stall {stall:.0f} ms")
-    # On an idle machine within 300 ms, and no frame takes longer than 50 ms.
+    # An idle machine shows them within 300 ms, and no frame takes longer than 50 ms.
     assert first < 2000
     assert stall < 500

@@ -45,7 +45,7 @@ def asking(response: Any, **terms: Any) -> Graph:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Linked:
-    """A run that asks ada, and the API that serves a link to its question."""
+    """A run that asks ada, and the URL of the API that serves a link to its question."""
 
     site: Site
     api: str
@@ -58,7 +58,7 @@ class Linked:
         return f"/links/{made.token(KEY.encode())}"
 
     async def seen(self, look: Callable[[Page], T], *, age: timedelta = timedelta()) -> T:
-        """What somebody sees who follows the link; no fault is logged meanwhile."""
+        """Follow the link in a browser, and return what `look` does. The browser may log no fault."""
 
         def drive() -> T:
             with browser(self.folder / "profile") as driver:

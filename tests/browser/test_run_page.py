@@ -1,4 +1,4 @@
-"""The page of a run in a real browser: where it stands, what it waits for, and its end."""
+"""The page of a run in a real browser: its status, its questions, its controls, and its end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from inbox_page import Page, asked, browser, stack
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
 
 
-# What typing does depends on the order of day, month and year in the reader's own language.
+# The effect of typing depends on the order of day, month and year in the reader's own language.
 CHOOSE_A_DAY = """
 const field = document.querySelector(`[data-stay=${arguments[0]}]`);
 field.value = arguments[1];
@@ -93,7 +93,7 @@ def test_a_run_is_paused_resumed_sent_a_message_and_cancelled(tmp_path: Path) ->
         page.press("Pause")
         page.says("details.menu [role=alert]", "The service cannot be reached")
         driver.delete_network_conditions()
-        # It is not a fault of the page, whose log is read once.
+        # The failed request is not a fault of the page. Reading the log clears it.
         driver.get_log("browser")
         httpx.post(f"{running.api}/runs/{run_id}/messages", json={"text": "Well?"})
         page.says("section p", "1 unread")
@@ -139,7 +139,7 @@ def test_a_run_is_rewound_once_it_was_shown_what_that_discards(tmp_path: Path) -
 
 @contextmanager
 def guarded(folder: Path) -> Iterator[tuple[Stack, dict[str, str]]]:
-    """A stack of `dev_stack` whose runs ada controls and rita reads; and ada's header."""
+    """Yield a stack of `dev_stack` whose runs ada controls and rita only reads, and ada's header."""
     capabilities = {"ada": ["runs:start", "runs:control"], "rita": []}
     tokens = [
         {
@@ -210,7 +210,7 @@ def test_a_run_that_failed_is_blocked_or_is_tried_again_says_which_and_why_and_w
         page.driver.get(f"{running.api}/inbox/runs/{tried}")
         page.says(".trouble", "double failed once, and runs again in")
         page.says(".trouble", "ConnectionError: the bank is away")
-        # What runs again is not done.
+        # A node that will run again is not done.
         page.says(".picture .failed", "double")
 
         page = signed_in(driver, running.api, "rita", f"/inbox/runs/{failed}")
@@ -220,7 +220,7 @@ def test_a_run_that_failed_is_blocked_or_is_tried_again_says_which_and_why_and_w
         page.says(".trouble", "double is blocked since")
         assert page.texts("#run button:not(.zoom button)") == []
 
-        # It goes on by itself once it can.
+        # The blocked run goes on by itself once its code can run.
         (tmp_path / "installed").touch()
         page.says("#state", "awaiting input")
         assert page.texts(".trouble") == []

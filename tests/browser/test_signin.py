@@ -1,4 +1,4 @@
-"""The sign-in page in a real browser: with a token, at a provider of another site, and out again."""
+"""The sign-in page in a real browser: with a token, at a provider of another site, and the sign-out."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
 
 
 class Page:
-    """What somebody sees."""
+    """A page as its user sees it."""
 
     def __init__(self, driver: Any) -> None:
         self.driver = driver
@@ -41,7 +41,7 @@ class Page:
 
 
 async def driven(settings: Settings, folder: Path, work: Callable[[Page, str], None]) -> None:
-    """Have somebody work in a browser. The service is on another site than 127.0.0.1."""
+    """Do some work in a browser. The service is on another site than 127.0.0.1."""
 
     def drive(url: str) -> list[str]:
         with chromium(folder) as driver:
@@ -51,7 +51,7 @@ async def driven(settings: Settings, folder: Path, work: Callable[[Page, str], N
 
     async with served(create_app(settings, {})) as api:
         faults = await asyncio.to_thread(drive, f"http://localhost:{api.port}")
-    # The policy forbids what the page must not do; that shows here. Temporal is not there.
+    # The log shows violations of the page's policy. Failed requests are expected without Temporal.
     assert [fault for fault in faults if "status of " not in fault] == []
 
 

@@ -1,4 +1,4 @@
-"""Text that people decide by is shown as it is stored: no character is unseen, and none is reordered.
+"""Text that people decide by hides and reorders nothing: invisible characters appear as code points.
 
 tests/browser/test_inbox_values.py tests this in a browser, tests/cli/test_calls.py on the command line.
 """
