@@ -1,4 +1,4 @@
-"""What the audit of a run says."""
+"""The contents of a run's audit."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ async def test_a_run_can_be_read_after_temporal_has_deleted_it(temporal: Tempora
                 (await api.http.get(f"/runs/{run_id}{part}")).json()
                 for part in ("", "/result", "/interrupts?status=all", "/events")
             ]
-            # They are found by what Temporal has.
+            # The transcripts are found only through Temporal.
             del told[1]["transcripts"]
             return told
 

@@ -46,13 +46,13 @@ async def erased(site: AuditedSite, run_id: str) -> None:
 
 
 async def buried(client: Client, run_id: str) -> None:
-    """What an erasure does first, as if its process was killed then."""
+    """Do the first step of an erasure, as if its process was killed after it."""
     erasure = removing.Erasure(run_id=run_id, at=datetime.now(UTC), is_done=False)
     await client.records.write(removing.bury, erasure, lambda _: "a tombstone")
 
 
 async def refused(api: Api, run_id: str, code: str) -> None:
-    """Nothing of the run can be read, and it takes no calls."""
+    """Check that nothing of the run can be read, and that it takes no calls."""
     parts = (
         "",
         "/audit",
@@ -237,11 +237,11 @@ async def test_a_run_is_refused_as_erased_from_the_moment_that_its_erasure_is_ac
     async with site.worker():
         run_id = await answered(site)
         (event, *_), _ = await site.client.feed.page(run_id, None, 1)
-        # This process knows the run, and the other one has it erased, and has done no more than this.
+        # This process knows the run. The other one has begun to erase it, and done no more than this.
     await buried(other, run_id)
     async with served(create_app(site.settings, site.graphs, site.client)) as api:
         await refused(api, run_id, "erased")
-        # Nobody waits for what will not come, or until Temporal is asked.
+        # No call waits for an end that will not come, or until the API asks Temporal.
         monkeypatch.setattr(reader, "_ASK_TEMPORAL", 30)
         async with asyncio.timeout(20):
             for query in ("?wait=30s", "?wait=30s&until=completed", "/events?limit=1"):
@@ -268,7 +268,7 @@ async def test_a_run_that_begins_anew_during_its_erasure_is_erased_too(
                 await run.retry(principal=ANYBODY)
             case _:
                 await site.start({"amount": 7}, run_id=run_id, reuse=True)
-        # The erasure had found the run ended before.
+        # The erasure found the run ended before this.
         await buried(site.client, run_id)
 
     async with site.worker():

@@ -1,4 +1,4 @@
-"""What Temporal knows of a run, beside what the run says of itself."""
+"""Temporal's description of a run, which adds to what the run has recorded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the feed tells of a run."""
+"""The events in the feed of a run."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from abeyance import START, Context, Graph, commands, views
 
 
 async def told(site: Site, run_id: str) -> list[views.Event]:
-    """All events so far."""
+    """Return all events so far."""
     events, _ = await site.client.feed.page(run_id, None, 10_000)
     return events
 
 
 def lines(events: list[views.Event]) -> list[str]:
-    """Type and last segment of the address."""
+    """Return the type and the last segment of the address of each event."""
     return [
         event.type + (f" {event.address.split(';')[-1]}" if event.address else "")
         for event in events

@@ -1,4 +1,4 @@
-"""What the filters of lists and of events select."""
+"""The filters of lists and of events take a plain string for a single name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Following a run: from any place in it, over hand-overs, to its end, with nothing missed or repeated."""
+"""A follower reads a run from any place to its end, over hand-overs, and misses or repeats nothing."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ SMALL = Limits(continue_as_new_after=12)
 
 
 async def followed(feed: Feed, run_id: str, after: str | None = None) -> list[views.Event]:
-    """Everything until the end."""
+    """Return all events until the end of the run."""
     return [event async for event in await feed.opened(run_id, after)]
 
 
 async def whole(feed: Feed, run_id: str) -> list[views.Event]:
-    """All events so far."""
+    """Return all events so far."""
     events, _ = await feed.page(run_id, None, 10_000)
     return events
 
@@ -113,7 +113,7 @@ async def test_a_run_of_which_nothing_is_recorded_yet_is_followed_from_its_first
     temporal: TemporalClient, tmp_path: Path
 ) -> None:
     site = Site(temporal, gates(1))
-    # Started by a client whose database is another one.
+    # The client that starts the run has another database.
     elsewhere = Database(f"sqlite:///{tmp_path}/elsewhere.db")
     starter = Client(temporal, task_queue=site.settings.task_queue, records=elsewhere)
     run_id = f"run-{uuid.uuid4().hex[:12]}"
@@ -136,7 +136,7 @@ async def test_a_follower_reads_the_replacement_of_a_taken_back_event(
         await site.until(run_id, "awaiting-input")
         events = await site.client.feed.opened(run_id, None)
         read = [await asyncio.wait_for(anext(events), 30) for _ in range(3)]
-        # As of a worker that was killed before Temporal had heard of its task.
+        # This event is of a worker that was killed before Temporal had heard of its task.
         await site.client.records.write(ghost, run_id)
         lost = await asyncio.wait_for(anext(events), 30)
         await site.client.run(run_id).respond(response=1, principal=ANYBODY)
@@ -147,7 +147,7 @@ async def test_a_follower_reads_the_replacement_of_a_taken_back_event(
 
 
 def ghost(tx: Transaction, run_id: str) -> None:
-    """Record an event of which the run knows nothing."""
+    """Record an event that the run does not know."""
     query = select(runs.c.origin, runs.c.batch, runs.c.view).where(
         runs.c.deployment == tx.deployment, runs.c.run_id == run_id
     )

@@ -1,4 +1,4 @@
-"""What a history says about why no worker completes the workflow task of a run."""
+"""The reason, read from a history, why no worker completes the workflow task of a run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SIGNAL = HistoryEvent(event_type=EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALE
 
 
 async def failed(error: Exception) -> HistoryEvent:
-    """A workflow task that a worker failed, as the SDK writes it down."""
+    """Return the event of a workflow task that a worker failed, as the SDK writes it."""
     failure = Failure()
     await CONVERTER.encode_failure(error, failure)
     return HistoryEvent(
@@ -46,7 +46,7 @@ FORCED = HistoryEvent(
 
 
 async def said(*events: HistoryEvent, is_often: bool = True) -> tuple[str, bool] | None:
-    """The code that these events, oldest first, give to the run, and whether a worker said so."""
+    """Return the code that these events, oldest first, give to the run, and whether a worker said so."""
     found = await hindrance_of(CONVERTER, events[::-1], is_often=is_often)
     return None if found is None else (found.shown.code, found.is_said)
 
@@ -57,7 +57,7 @@ async def test_behind_lost_tasks_the_last_that_failed_says_why(*, is_often: bool
 
     assert await said(*said_once, is_often=is_often) == ("key_missing", True)
     assert await said(*said_once, SIGNAL, FORCED, LOST, is_often=is_often) == ("key_missing", True)
-    # More failed ones: the last counts.
+    # Of several failed tasks the last counts.
     found = await said(*said_once, await failed(KeyError("a bug")), LOST, is_often=is_often)
     assert found == ("cannot_replay", True)
 

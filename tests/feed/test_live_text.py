@@ -1,4 +1,4 @@
-"""What a worker sends of a model's text while it is said, and what a watcher gets of it."""
+"""The parts of a model's text that a worker sends while the model speaks, and that a watcher gets."""
 
 from __future__ import annotations
 

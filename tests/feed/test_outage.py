@@ -1,4 +1,4 @@
-"""When the records go away for a while, and when they stay away."""
+"""Followers while the records are away for a moment, and when they stay away."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def test_a_follower_outlasts_a_moment_without_records_and_gives_up_in_the_
             run_id = await site.start()
             view = await site.until(run_id, "awaiting-input")
             followers = [asyncio.create_task(follow(run_id)) for _ in range(3)]
-            # Who has read nothing yet does not wait for the records.
+            # A follower that has read nothing yet does not wait for the records.
             await eventually(lambda: len([*filter(None, reads)]) == 3)
             await eventually(lambda: site.client.records.following.is_at_work)
             take_away()

@@ -1,4 +1,4 @@
-"""The event of a history to which Temporal resets a run, so that a question is open again."""
+"""The event of a history to which a reset must lead, so that a question is open again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from abeyance.records.batch import Rewound
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 BEGUN = ("execution_started", "task_scheduled", "task_started", "task_completed")
-"""The question is asked in the first task, which began with three events."""
+"""The run asks the question in its first task, which began with three events."""
 NEXT = ("task_scheduled", "task_started", "task_completed")
 _NAMES = {
     "execution_started": "WORKFLOW_EXECUTION_STARTED",
@@ -61,28 +61,28 @@ def _event(number: int, name: str) -> HistoryEvent:
 @pytest.mark.parametrize(
     ("after", "found"),
     [
-        # An answer: what the task has written stays, and the next one is done again.
+        # An answer came: the events of the first task stay, and the next task is done again.
         ((*NEXT, "answer"), Point(event=7, keeps_task=True)),
         (("timer", "recorded", *NEXT, "answer"), Point(event=9, keeps_task=True)),
-        # Other code has ended, which stays.
+        # Other code has ended, and its result stays.
         (("activity_ended", *NEXT), Point(event=8, keeps_task=True)),
-        # What would end the question again does not stay: the task itself is done again.
+        # An event that would end the question again does not stay: the first task is done again.
         (("signal", *NEXT), Point(event=4, keeps_task=False)),
         (("cancel", *NEXT), Point(event=4, keeps_task=False)),
         (("timer", "due", *NEXT), Point(event=4, keeps_task=False)),
         (("recorded", "task_scheduled", "signal", *NEXT[1:]), Point(event=4, keeps_task=False)),
         (("announced", "recorded", "cancel", *NEXT), Point(event=4, keeps_task=False)),
-        # Unless it took an answer, or ran a local node: these would be lost.
+        # But not if the task took an answer or ran a local node: these would be lost.
         (("answer", "timer", "due", *NEXT), Point(event=10, keeps_task=True)),
         (("local node", "due", *NEXT), Point(event=9, keeps_task=True)),
         (("answer", *NEXT), Point(event=8, keeps_task=True)),
-        # Ended by Temporal, where it waited, or before a worker went on.
+        # Temporal ended the run, while it waited or before a worker went on.
         (("terminated",), Point(event=4, keeps_task=False)),
         (("activity_ended", "task_scheduled", "terminated"), Point(event=7, keeps_task=True)),
         # Nothing has happened since.
         ((), None),
         (("activity", "recorded"), None),
-        # It waits in a later execution.
+        # The question waits in a later execution.
         (("recorded", "continued"), Continued(execution="the next")),
     ],
 )
@@ -152,7 +152,7 @@ def test_a_task_that_no_worker_has_begun_has_to_be_done_first() -> None:
     ("told", "found"),
     [
         (history(*BEGUN, "activity"), Point(event=4, keeps_task=False)),
-        # What was sent before any worker had the run stays with it.
+        # A signal from before any worker had the run stays.
         (
             history("execution_started", "task_scheduled", "signal", "terminated"),
             Point(event=4, keeps_task=False),

@@ -1,4 +1,4 @@
-"""The file of rules: what is in it, and its faults."""
+"""The file of rules: the meaning of its keys, and its faults."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def faults(file: Path, text: str, *, delivers: bool = True) -> list[str]:
-    """What is wrong with a file, line by line, after the line that names it."""
+    """Return the faults of a file, one a line, without the line that names the file."""
     file.write_text(text, encoding="utf-8")
     with pytest.raises(SettingsError) as raised:
         load_notifications(Settings(notifications=file), delivers=delivers)

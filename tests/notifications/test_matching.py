@@ -1,4 +1,4 @@
-"""Who is notified of a moment."""
+"""The receivers that are notified of a moment."""
 
 from __future__ import annotations
 

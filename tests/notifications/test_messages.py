@@ -1,4 +1,4 @@
-"""What a receiver reads."""
+"""The messages that a receiver gets."""
 
 from __future__ import annotations
 

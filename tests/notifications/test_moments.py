@@ -1,4 +1,4 @@
-"""What a run says of a moment."""
+"""The announcement of a moment by its run."""
 
 from __future__ import annotations
 

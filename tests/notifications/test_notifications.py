@@ -1,4 +1,4 @@
-"""Notifications on a real server: what a run starts, what it costs it, and what comes of it."""
+"""Notifications on a real server: their start by a run, its cost in history, and their outcome."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ YES = {"approved": True}
 
 
 async def waiting(temporal: TemporalClient, file: Notifications | None) -> tuple[Site, str, int]:
-    """A run that waits, and how much its history has once it is at rest."""
+    """Return a site, the id of its waiting run, and the length of that run's history at rest."""
     site = Site(temporal, gated(), notifications=file)
     async with site.worker():
         run_id = await site.start()
@@ -48,7 +48,7 @@ async def waiting(temporal: TemporalClient, file: Notifications | None) -> tuple
 
 
 async def length(site: Site, run_id: str) -> int:
-    """How many events a history has, but for tasks and batches: when these are late, there are more."""
+    """Return the length of a history, without tasks and batches: late ones make it longer."""
     events = (await site.history(run_id)).events
     return sum(not _is_of_batch(event) for event in events)
 
@@ -62,12 +62,12 @@ def _is_of_batch(event: HistoryEvent) -> bool:
 
 
 def moments(hooked: Receiver) -> int:
-    """Of how many moments a receiver was told: a post whose answer took too long comes again."""
+    """Return the number of moments that a receiver got: a post whose answer is slow comes again."""
     return len({each.headers["webhook-id"] for each in hooked.posts()})
 
 
 def emitting() -> Graph:
-    """A local node that publishes an event, and a gate."""
+    """Return a graph with a local node that publishes an event, and a gate."""
     graph = Graph("emitting", state=State)
 
     @graph.node(local=True)
@@ -137,7 +137,7 @@ async def test_a_moment_costs_the_run_one_event_and_nothing_without_a_rule(
     site, run_id, announced = await waiting(temporal, rules(({"event": "interrupt.opened"}, many)))
     async with site.worker(), site.notifier():
         await eventually(lambda: len({each.path for each in hooked.received}) == len(many))
-        # A worker that has just come may look at the run once.
+        # A worker that has just started may look at the run once.
         await site.client.run(run_id).view()
     after = await length(site, run_id)
 
@@ -243,7 +243,7 @@ async def test_a_receiver_given_up_is_recorded_while_others_are_tried(
 
             (event,) = await eventually(streamed, seconds=30)
             (lost,) = await undelivered(temporal, site.settings.task_queue, limit=10)
-            # A reader who has it does not get it again.
+            # A reader that has this event does not get it again.
             after = site.client.events(only, after=event.id, follow=False)
             again = [each async for each in after]
             first, second = await eventually(lambda: len(busy.posts()) > 1 and busy.posts()[:2])
@@ -309,7 +309,7 @@ async def test_an_erased_run_leaves_no_notification_not_even_one_on_its_way(
             async def listed(count: int) -> bool:
                 return count == len([each async for each in temporal.list_workflows(query)])
 
-            # It asked, waited, and was cancelled.
+            # The run announces three moments: it asked, it waited, and it was cancelled.
             await eventually(lambda: listed(3))
 
             async def is_erased() -> bool:
@@ -320,7 +320,7 @@ async def test_an_erased_run_leaves_no_notification_not_even_one_on_its_way(
 
 
 class _NoStarts(Interceptor):
-    """Temporal takes no workflow from this client."""
+    """A client that cannot start workflows: Temporal refuses them."""
 
     def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:
         return _Refusing(super().intercept_client(next))

@@ -1,4 +1,4 @@
-"""Notifications where every payload has to be encrypted for its run."""
+"""Notifications when encryption is required for every payload of a run."""
 
 from __future__ import annotations
 

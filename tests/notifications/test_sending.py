@@ -1,4 +1,4 @@
-"""One attempt to reach a receiver."""
+"""One attempt to deliver a notification to a receiver."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ async def test_apprise_says_that_it_could_not(hooked: Receiver) -> None:
 
 @asynccontextmanager
 async def mail_server() -> AsyncIterator[tuple[int, list[str]]]:
-    """A server for mail on 127.0.0.1, and the lines that it got."""
+    """Yield the port of a mail server on 127.0.0.1, and the lines that it has received."""
     lines: list[str] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -229,7 +229,7 @@ async def test_mail_goes_to_the_person_from_the_address_of_the_file(
     assert "rcpt to:<ada@example.com>" in told.lower()
     assert "mail from:<abeyance@example.com>" in told.lower()
     assert "Subject: refund asks: approve" in told
-    # As text, so that a prompt is not markup there.
+    # The mail is plain text, so that a prompt cannot be markup there.
     assert "Content-Type: text/plain" in told
     assert "text/html" not in told
 

@@ -12,14 +12,14 @@ from abeyance.records.database import Database
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
-    """The PostgreSQL server of this process of pytest."""
+    """The PostgreSQL server of this pytest process."""
     with running_cluster() as cluster:
         yield cluster
 
 
 @pytest.fixture
 def changes_tables() -> bool:
-    """Whether what a file tests changes the tables, and not only their rows."""
+    """Whether a test changes the tables themselves, and not only their rows."""
     return False
 
 
@@ -27,7 +27,7 @@ def changes_tables() -> bool:
 def database_url(
     request: pytest.FixtureRequest, tmp_path: Path, *, changes_tables: bool
 ) -> Iterator[str]:
-    """The URL of a database with all tables, of which none has a row."""
+    """The URL of a database whose tables are all there and empty."""
     if request.param == "sqlite":
         yield f"sqlite:///{tmp_path}/records.db"
     else:

@@ -1,4 +1,4 @@
-"""The report of approvals, as the records have it."""
+"""The report of approvals, read from the records."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def report(recorded: Recorded, **about: Any) -> Approvals:
 
 
 def decided(run_id: str, minute: float = 1, answer: Any = True, **fields: Any) -> list[Batch]:
-    """The batches of a run that asks at noon, and gets an answer so many minutes later."""
+    """Return the batches of a run that asks at noon, and gets an answer so many minutes later."""
     run = fields.pop("run", {})
     shown = {name: fields.pop(name) for name in ("reason", "payload", "prompt") if name in fields}
     about = {"status": "answered", "answered_by": "ada", "settled_at": at(minute), **fields}
     capability: dict[str, Any] = {"requested_capability": fields.get("requested_capability")}
     view = run_view(run_id, **run)
-    # Of what was shown a settled question keeps the beginning of its prompt.
+    # Of its shown content, a settled question keeps only the beginning of its prompt.
     settled = question(run_id, "pay", answer=answer, graph=view.graph, **about)
     return [
         asked(run_id, run=run, **shown, **capability),
@@ -44,7 +44,7 @@ def decided(run_id: str, minute: float = 1, answer: Any = True, **fields: Any) -
 
 
 def granted(run_id: str, minute: float = 2, **data: Any) -> Batch:
-    """The batch of a run, one of whose calls an earlier approval of ada's covers."""
+    """Return the batch of a run in which an earlier approval by ada covers a call."""
     about = {"grant": "g1", "by": "ada", "tool": "refund", "call": "node:clerk", **data}
     audit = about.pop("audit", None)
     told = fact(
@@ -222,7 +222,7 @@ def test_the_report_is_filtered(recorded: Recorded) -> None:
 def test_calls_under_a_grant_are_rows_among_the_others_and_pages_follow_each_other(
     recorded: Recorded,
 ) -> None:
-    # Of one moment, questions come before calls.
+    # At the same moment, questions come before calls.
     shown = {"reason": {"amount": 5}, "prompt": "Pay 5?", "prompt_values": [[4, 5]]}
     recorded.write(
         *decided("a", 1), granted("b", 1), *decided("c", 2), granted("d", 3), granted("e", 3)
@@ -289,7 +289,7 @@ def test_sums_are_exact_of_the_whole_report_and_on_its_first_page(recorded: Reco
     added = page.sums["reason.amount"]
     assert (added.sum, added.rows) == (f"{10**40 + 479}.40", 5)
     assert (page.sums["reason.nothing"].sum, page.sums["reason.nothing"].rows) == ("0", 0)
-    # A text is there, and no number.
+    # The field is known although its value is a text and not a number.
     assert page.unknown_fields == ["reason.nothing"]
     twice = report(recorded, limit=1, sums=["reason.amount", "reason.nothing", "reason.amount"])
     assert (twice.sums, twice.unknown_fields) == (page.sums, page.unknown_fields)
@@ -298,7 +298,7 @@ def test_sums_are_exact_of_the_whole_report_and_on_its_first_page(recorded: Reco
     assert report(recorded, cursor=page.next_cursor, limit=1, sums=["reason.amount"]).sums == {}
     rejected = report(recorded, outcomes={"rejected"}, sums=["reason.amount"])
     assert rejected.sums["reason.amount"].rows == 0
-    # Of no rows nothing can be said.
+    # A report without rows cannot say which fields are unknown.
     assert rejected.unknown_fields == []
 
 

@@ -1,4 +1,4 @@
-"""What the records keep for audits, and that nobody changes it unseen."""
+"""The events that the records keep for audits, and the detection of changes to them."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_an_answer_is_only_for_who_could_have_given_it_or_administers(recorded: 
 
 def test_the_chain_goes_on_from_the_last_event_that_stays(recorded: Recorded) -> None:
     recorded.write(batch(run_view("a"), facts=[fact(1, "run.started")]))
-    # Of this the run does not know.
+    # The run does not know of this batch.
     recorded.write(batch(run_view("a"), number=2, facts=[fact(2, "lost"), fact(3, "lost")]))
     after = batch(run_view("a"), number=3, facts=[fact(2, "told")])
     recorded.write(after.model_copy(update={"after": 1}))
@@ -121,6 +121,6 @@ def test_a_batch_that_comes_after_the_erasure_of_its_run_brings_nothing_back(
     assert recorded.read(removing.standing, "a") == "erased"
     assert recorded.read(runs.run, "a") is None
     assert contents(recorded) == []
-    # An id that somebody has used again, while the database was away.
+    # Somebody has used the id again while the database was away.
     recorded.write(batch(run_view("a", minute=6), origin="second"))
     assert recorded.read(removing.standing, "a") == "kept"

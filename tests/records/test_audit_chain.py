@@ -1,4 +1,4 @@
-"""The lines of an audit are verified by themselves: whatever is changed is found, and where."""
+"""The lines of an audit verify themselves: every change is found, with the line that has it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The claims of runs on their conversations, and delegations: one change at a time, on each database."""
+"""Claims of runs on their conversations, and delegations: one change at a time, on each database."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_delegations_are_read_as_they_were_changed(recorded: Recorded) -> None:
         assert recorded.read(delegations.book) == book
     with pytest.raises(Refusal, match="deleted: make another"):
         recorded.change(delegations.change, lambda book: book.made(wanted("one"), NOON))
-    # A day later nobody asks for those any more.
+    # Two days later they are over, and no caller repeats their calls: the records drop them.
     late = NOON + timedelta(days=2)
     later = Wanted(id="four", maker=ADA, to="bob", until=late + timedelta(days=1))
     recorded.change(delegations.change, lambda book: book.made(later, late))

@@ -1,4 +1,4 @@
-"""The script by which compose makes the database of the records."""
+"""The script with which Docker Compose makes the database of the records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which runs of a conversation are active, and who may start another."""
+"""The active runs of a conversation, and who may start another one beside them."""
 
 from __future__ import annotations
 

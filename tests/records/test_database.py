@@ -68,7 +68,7 @@ def empty(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 
 def said(url: str) -> str:
-    """Why a database is refused, which is one line; a process that uses it anyway hears the same."""
+    """Return the one line with which a check refuses a database. A read fails with the same line."""
     database = Database(url)
     with pytest.raises(SettingsError) as refused:
         database.check()
@@ -89,7 +89,7 @@ def tables(url: str) -> list[str]:
         return sorted(inspect(connection).get_table_names())
 
 
-# ------------------------------------------------------------------------------------------ the schema
+# The schema
 
 
 def test_the_code_knows_the_revisions_of_the_migrations() -> None:
@@ -258,14 +258,14 @@ def test_many_threads_that_find_no_file_share_the_one_that_is_made(tmp_path: Pat
     assert found == [1] * 8
 
 
-# ------------------------------------------------------------------------------------- transactions
+# Transactions
 
 
 def test_to_open_a_file_once_more_leaves_the_locks_of_this_process_on_it(tmp_path: Path) -> None:
     file = tmp_path / "records.db"
     with closing(sqlite3.connect(file, isolation_level=None)) as connection:
         connection.execute("CREATE TABLE anything (id INTEGER)")
-        # Its locks are on the file itself, as those by which its journal is kept while it is in use.
+        # This lock lies on the file itself, like the locks that protect a journal in use.
         connection.execute("BEGIN EXCLUSIVE")
         engines.make_file(file)
         other = subprocess.run(
@@ -344,7 +344,7 @@ def test_a_number_of_another_database_is_not_kept(cluster: Cluster) -> None:
         numbered(database)
         with database.reading() as connection:
             assert database.deployment(connection, SCOPE) == 1
-        # As if it had been made anew, and others had come first.
+        # This stands for a database made anew in which others have come first.
         execute(url, "UPDATE deployments SET id = 7")
         row = {column.name: 1 for column in runs.columns} | {"is_newest": True, "is_blocked": False}
         with pytest.raises(IntegrityError), database.writing() as connection:
@@ -355,7 +355,7 @@ def test_a_number_of_another_database_is_not_kept(cluster: Cluster) -> None:
             assert database.deployment(connection, SCOPE) == 7
 
 
-# ------------------------------------------------------------------------------------------- the URL
+# The URL
 
 
 @pytest.mark.parametrize(

@@ -156,7 +156,7 @@ def test_a_full_disk_is_reported_and_used_again_once_there_is_room(
 
 @contextmanager
 def nobody() -> Iterator[None]:
-    """The rights of somebody who is not root, who may write everything."""
+    """Act as a user who is not root, because root may write everything."""
     if os.geteuid() != 0:
         yield
         return
@@ -173,7 +173,7 @@ def test_a_file_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     database.check()
     database.close()
     file.chmod(0o444)
-    # Of all that is made for tests, whoever is not root may read the names.
+    # A user who is not root may list all folders that were made for tests.
     root = Path(tempfile.gettempdir())
     for folder in (tmp_path, *tmp_path.parents):
         if root in folder.parents:

@@ -1,4 +1,4 @@
-"""Events of a run by number, and of all runs by position, as the records have them."""
+"""Events of a run by number, and of all runs by position, read from the records."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_reading_stretch_by_stretch_returns_every_matching_event(recorded: Recor
         position, stretches = stretch.place.position, stretches + 1
 
     assert (seen, stretches) == (["r0", "r2", "r4", "r6"], 2)
-    # What does not pass is behind the reader too.
+    # The reader's position is also past the events that the filter leaves out.
     assert stretch.place.position == recorded.read(events.positions).newest
     assert (
         recorded.read(events.of_all, filters, after=position + 99).place.position == position + 99

@@ -1,4 +1,4 @@
-"""Waiting for what is recorded: nobody misses it, one thread is enough, and it ends with the last."""
+"""Followers of the records miss nothing. One thread serves them all, and ends with the last one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def was_woken(changes: Changes, within: float = 10.0) -> bool:
 
 
 async def quiet(following: Following, changes: Changes) -> None:
-    """Wait until the thread has begun, which wakes everybody once."""
+    """Wait until the thread has begun, which wakes every follower once."""
     await eventually(lambda: following.is_at_work)
     while await was_woken(changes, 0.5):
         pass
@@ -74,7 +74,7 @@ async def test_an_event_recorded_between_reading_and_waiting_wakes_the_follower(
     with following.changes("a") as changes:
         for number in range(1, 8):
             happened(recorded, "a", number)
-            # Whatever the moment at which it is recorded.
+            # The follower must not miss an event whatever the moment of its recording.
             await asyncio.sleep(number % 3 * 0.02)
             while seen < number:
                 assert await was_woken(changes)

@@ -27,18 +27,18 @@ def grant(**fields: Any) -> Grant:
 
 
 CHAINED = ("n", "prev", "hash", "lines")
-"""What a line of an audit has beside its content."""
+"""The fields of an audit's line beside its content."""
 
 
 def made(number: int = 1, **fields: Any) -> Fact:
-    """The event of a yes that is remembered."""
+    """Return the event of a yes that is remembered."""
     this = grant(**fields)
     data = {"id": "a.q", "grant": this.id, "tool": this.tool}
     return fact(number, "approval.remembered", data=data, audit={"grant": as_json(this)})
 
 
 def making(run_id: str = "a", **fields: Any) -> Batch:
-    """The batch of a run in which somebody had a yes remembered."""
+    """Return the batch of a run in which an approver had a yes remembered."""
     return batch(run_view(run_id), facts=[made(**fields)])
 
 
@@ -130,7 +130,7 @@ def test_a_grant_is_revoked_once_and_by_who_may(recorded: Recorded) -> None:
     assert take(recorded, call("c2")) == "g"
     first = recorded.change(grants.revoke, "g", by="ben", now=at(1), check=lambda _: None)
     assert recorded.change(grants.revoke, "g", by="ben", now=at(2), check=lambda _: None) == first
-    # Neither a new call nor one that has taken its use.
+    # Neither a new call nor one that has taken its use may run.
     assert [take(recorded, call(name)) for name in ("c2", "c3")] == [None, None]
     assert listed(recorded) == []
     with pytest.raises(Refusal) as refused:
@@ -143,7 +143,7 @@ def revoke(recorded: Recorded, minute: float, by: str = "ben", id_: str = "g") -
 
 
 def exported(recorded: Recorded, run_id: str = "a") -> bytes:
-    """The audit of a run, verified."""
+    """Return the audit of a run, and check that it verifies."""
     data = audit_chain.written(recorded.read(audit.contents, run_id))
     assert audit_chain.verify(data).faults == ()
     return data
@@ -155,7 +155,7 @@ def test_a_revocation_is_a_line_of_its_own_at_the_end_of_the_audit_and_changes_n
     recorded.write(batch(run_view("a"), facts=[made(1, capability="pay"), made(2, id="h")]))
     before = exported(recorded).splitlines()[:-1]
     revoked = revoke(recorded, 5)
-    # It is revoked already.
+    # The second revocation changes nothing.
     revoke(recorded, 6, by="carol")
 
     assert (revoked.revoked_at, revoked.revoked_by) == (at(5), "ben")
@@ -203,7 +203,7 @@ def test_a_reindex_keeps_a_revocation_where_it_is(recorded: Recorded) -> None:
         recorded.change(fill, each)
 
     assert recorded.read(audit.contents, "a")[:-1] == before
-    # What was lost in between, too.
+    # This also holds for an event that was lost in between.
     with recorded.database.writing() as connection:
         connection.execute(delete(events_table).where(events_table.c.number == 3))
     recorded.change(fill, told[1])
@@ -240,7 +240,7 @@ def test_a_grant_that_is_made_anew_counts_no_more_because_it_may_have_been_revok
     recorded: Recorded,
 ) -> None:
     told = making(), batch(run_view("a"), number=2, facts=[made(2, id="h")])
-    # The second first: nothing is missing of a run, and then something is.
+    # The second batch comes first: it makes the run anew, and the first one fills a gap.
     for each in reversed(told):
         recorded.change(fill, each)
 
@@ -295,7 +295,7 @@ def test_a_grant_counts_no_more_when_its_run_was_rewound_to_before_it(recorded: 
 
     assert listed(recorded) == []
     assert take(recorded, call()) is None
-    # The line of the rewind says it, and no other has changed.
+    # The line of the rewind says so, and no other line has changed.
     *lines, rewind, _ = recorded.read(audit.contents, "a")
     assert lines == before
     assert (rewind["type"], rewind["actor"], rewind["data"]["kept"]) == ("run.rewound", "ben", 1)

@@ -1,5 +1,5 @@
-"""Remembered approvals in any order of what happens to them: no call runs under one that was revoked, is
-used up or over, or is wider than its maker.
+"""Remembered approvals under any sequence of events: no call runs under a grant that is revoked, used up
+or over, or that allows more than its maker may.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ HOURS = st.sampled_from([1, 8, 30])
 
 
 class Standing(RuleBasedStateMachine):
-    """A deployment whose people remember and revoke, and whose calls look for what lets them run.
+    """A deployment whose people make and revoke grants, and whose calls look for a grant.
 
-    What counts is held here beside the records: `ended` are the grants that were revoked, and `used` has
-    the calls that took a use of each.
+    This model keeps its own account beside the records: `ended` has the revoked grants, and `used` the
+    calls that took a use of each grant.
     """
 
     def __init__(self) -> None:
@@ -151,7 +151,7 @@ class Standing(RuleBasedStateMachine):
         )
 
     def found(self, call: Wanted, *, takes: bool) -> str | None:
-        """Return the grant that a call finds. It has to be one that counts, and none only without one."""
+        """Return the grant that a call finds. It must be one that counts; None only if none does."""
         find = grants.take if takes else grants.covering
         about: dict[str, Any] = {"now": self.now, "may": self.may}
         found = find(self.tx, call, **about)
@@ -174,7 +174,7 @@ class Standing(RuleBasedStateMachine):
                 self.found(self.wanted(run_id, "c1", **other), takes=False)
 
     def covers(self, id_: str, call: Wanted) -> bool:
-        """Say by itself whether a grant lets a call run."""
+        """Return whether a grant lets a call run, by the model alone."""
         grant, amount = self.made[id_], call.arguments["amount"]
         place = f"{call.run_id} {call.call}"
         has_room = grant.uses is None or place in self.used[id_] or len(self.used[id_]) < grant.uses
@@ -204,9 +204,9 @@ class Standing(RuleBasedStateMachine):
             assert shown.uses is None or len(shown.used) <= shown.uses
 
 
-# The same examples each time: a change is not held against what another had not met.
+# The examples are the same each time, so that no change fails on one that others never met.
 Standing.TestCase.settings = settings(
-    # Twenty, and two hundred in the profile `wide`.
+    # The profile `wide` has two hundred.
     max_examples=20 if settings().max_examples <= 100 else settings().max_examples // 2,
     stateful_step_count=25,
     deadline=None,

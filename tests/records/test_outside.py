@@ -1,4 +1,4 @@
-"""What is recorded of a run that has ended, or that cannot say it itself."""
+"""Events that are recorded from outside, about a run that cannot record them itself."""
 
 from __future__ import annotations
 

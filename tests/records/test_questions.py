@@ -1,4 +1,4 @@
-"""The inbox and the questions of a run, as the records have them."""
+"""The inbox and the questions of a run, read from the records."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def ids(found: list[views.InterruptView]) -> list[str]:
 
 
 def whole(recorded: Recorded, limit: int, **about: Any) -> list[str]:
-    """The list, read page by page."""
+    """Return the list, read page by page."""
     found: list[str] = []
     cursor = None
     while True:
@@ -41,7 +41,7 @@ def whole(recorded: Recorded, limit: int, **about: Any) -> list[str]:
             return found
 
 
-# The names say in which order they belong: by deadline, and what is beside it.
+# The names are in their order by deadline, ties included.
 URGENCY = [
     asked("a", deadline=at(10), minute=3, priority="low", risk=9),
     asked("b", deadline=at(20), minute=2, priority="high"),
@@ -303,7 +303,7 @@ def test_a_reader_bound_to_labels_sees_the_questions_of_matching_runs(
 def test_a_question_waits_until_it_is_settled_or_its_run_has_ended(recorded: Recorded) -> None:
     recorded.write(asked("a"), asked("b"), asked("c"))
     recorded.write(batch(run_view("a"), question("a", "pay", status="held"), number=2))
-    # As one that was ended in Temporal's own UI.
+    # This run was ended in Temporal's own UI, for example.
     recorded.write(batch(run_view("b", status="halted"), number=2))
 
     assert ids(inbox(recorded).items) == ["c.pay"]

@@ -1,4 +1,4 @@
-"""What a run that was rewound hands over: what it does not know any more stays, and is marked."""
+"""Batches of a rewound run: events and questions that it no longer knows stay, and are marked."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def statuses(recorded: Recorded, *, discarded: bool = False) -> dict[str, str]:
 
 
 def run_once(recorded: Recorded) -> None:
-    """A question is answered, another one is asked, and answered too."""
+    """Record a run that answers a question, asks another one, answers that too, and ends."""
     recorded.write(
         batch(1, question("r", "q"), after=0, types=["run.started", OPENED]),
         batch(
@@ -103,7 +103,7 @@ def test_a_replay_that_does_not_know_of_the_rewind_yet_takes_back_nothing(
     written(recorded, again)
     before = events(recorded, discarded=True)
 
-    # The task that recorded the rewind came to nothing, and the next one replays what was before it.
+    # The task that recorded the rewind came to nothing, and the next one replays the history before it.
     whole = batch(5, question("r", "q"), after=1, before=2, is_whole=True)
     assert written(recorded, whole).status == "written"
     assert events(recorded, discarded=True) == before
@@ -162,7 +162,7 @@ def test_events_from_before_the_point_that_were_not_recorded_then_keep_their_num
     recorded.write(batch(1, after=0, types=["run.started"]))
     recorded.write(batch(2, after=1, types=["node.started", "node.finished"], before=1))
 
-    # The run had noted the start of the node, and not handed it over yet.
+    # The run had noted the start of the node, but not handed it over yet.
     types = ["node.started", "run.paused"]
     written(recorded, batch(3, after=1, types=types, before=1, rewound=rewound(2)))
 
@@ -179,11 +179,11 @@ def test_events_of_before_the_point_that_are_handed_over_after_the_rewind_take_n
 ) -> None:
     run_once(recorded)
     written(recorded, batch(4, after=1, before=1, rewound=rewound(2)))
-    # The batch that the run had under way at the point did not have this one.
+    # At that point the run had a batch under way that lacked this event.
     again = [fact(2, OPENED)]
     written(recorded, batch(5, after=4, before=known_before(7, again), facts=again))
     both = [*again, fact(8, "interrupt.answered")]
-    # The task of the batch before came to nothing.
+    # The workflow task of the batch before came to nothing.
     done = written(recorded, batch(6, after=4, before=known_before(8, both), facts=both))
 
     assert (done.status, known_before(7, again), known_before(8, both)) == ("written", 7, 7)
@@ -320,7 +320,7 @@ def test_records_that_are_made_anew_have_the_rewind_under_its_number(recorded: R
     recorded.write(first, second, third)
     seen = events(recorded, discarded=True)
 
-    # Each execution hands over everything that it has in its history.
+    # Each execution hands over all events of its history.
     for each in (first, second, first, third):
         recorded.change(fill, each)
 
@@ -397,11 +397,11 @@ def told_of(*events: tuple[str, str]) -> list[views.Event]:
         ([], ["node.started pay", "node.finished pay"], {"pay": 1}),
         ([], ["node.started pay", "node.retrying pay", "node.started pay"], {"pay": 2}),
         (["node.started pay", "node.finished pay"], ["node.started mail"], {"mail": 1}),
-        # It was under way, so it begins again.
+        # Code that was under way begins again.
         (["node.started pay"], [], {"pay": 1}),
         (["node.started pay"], ["node.finished pay"], {"pay": 1}),
         (["node.started pay"], ["node.retrying pay", "node.started pay"], {"pay": 1}),
-        # What has asked and waits is not.
+        # Code that has asked and waits is not under way.
         (["node.started pay", "interrupt.opened pay"], [], {}),
         (["node.started pay", "interrupt.opened pay;process:x"], [], {}),
         (["node.started pay", "interrupt.opened pay2"], [], {"pay": 1}),
@@ -425,7 +425,7 @@ def test_the_code_that_has_run_since_a_point(
 def test_made_anew_a_rewind_has_its_number_before_which_less_was_recorded(
     recorded: Recorded,
 ) -> None:
-    """The database was away until the run was rewound to its start: that was the first it recorded."""
+    """The database was away until the run was rewound to its start, which it recorded first."""
     recorded.change(fill, batch(1, question("r", "q"), after=0, types=["run.started", OPENED]))
     told_by = rewound(0).model_copy(update={"by": 1})
     again = batch(2, question("r", "q"), after=0, types=["run.started", OPENED], rewound=told_by)

@@ -1,4 +1,4 @@
-"""Runs and lists of them, as the records have them."""
+"""Runs and lists of runs, read from the records."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_run_is_the_newest_of_its_id_and_as_its_latest_batch_says(recorded: Re
 
 
 def test_the_newest_run_of_an_id_is_the_one_that_temporal_began_last(recorded: Recorded) -> None:
-    # By the clock of the client that started it, it began before the one that it follows.
+    # By its client's clock, the second run began before the first one, which it follows.
     recorded.write(
         batch(run_view("a", minute=5), number=2, origin="first"),
         batch(run_view("a", minute=1), number=1, origin="second"),
@@ -231,7 +231,7 @@ OF_OPEN_RUNS: dict[str, Callable[[Transaction], Any]] = {
 
 
 def steps(folder: Path, ended: int, *queries: Callable[[Transaction], Any]) -> list[int]:
-    """How many steps SQLite takes for each query, if three runs are open and so many have ended."""
+    """Return SQLite's steps for each query among so many runs, of which all but three have ended."""
     about = [
         {"conversation_id": f"talk-{n}", "started_by": "ada", "status": "completed"}
         for n in range(ended)

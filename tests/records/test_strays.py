@@ -1,4 +1,4 @@
-"""What a workflow task recorded that came to nothing is taken back by the histories of its run."""
+"""Records of a workflow task that came to nothing are taken back if no history of the run has them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def batch(
     task: str = f"{EXECUTION}/3",
     **about: Any,
 ) -> Batch:
-    """A batch that a workflow task made so many seconds after noon."""
+    """Return a batch that a workflow task made so many seconds after noon."""
     return handed(number(second), *questions, after=number(after), task=task, **about)
 
 
@@ -77,7 +77,7 @@ def test_records_that_no_history_has_are_taken_back(recorded: Recorded) -> None:
     mend(recorded, until=3)
 
     assert kept(recorded) == KNOWN
-    # The run itself goes on as if nothing had been.
+    # The run itself goes on as if the task had never been.
     recorded.write(batch(4, after=1, types=["run.paused"], before=2))
     assert kept(recorded)[0] == [*KNOWN[0], "run.paused"]
 

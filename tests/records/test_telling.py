@@ -1,5 +1,5 @@
-"""What a run tells and records in any order, lost workflow tasks and a database that comes and goes
-included: at rest the records are what the run knows.
+"""Batches that a run tells and records in any order, with lost workflow tasks and a database that comes
+and goes: at rest the records agree with the run.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NAMES = st.sampled_from(["p", "q"])
 
 @dataclass
 class Known:
-    """What a run knows: its events, its questions by their status, and what it has recorded of them."""
+    """The state of a run: its events, the status of its questions, and how much of it is recorded."""
 
     facts: list[Fact] = field(default_factory=list)
     questions: dict[str, str] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class Known:
 class Telling(RuleBasedStateMachine):
     """A run whose workflow tasks may come to nothing, and the writer of its worker.
 
-    `kept` is what the run knows once the task under way has come to nothing.
+    `kept` is the state to which the run returns if the task under way comes to nothing.
     """
 
     def __init__(self) -> None:
@@ -48,10 +48,10 @@ class Telling(RuleBasedStateMachine):
         self.known = Known()
 
     def teardown(self) -> None:
-        """The database is there again, and what was told is written."""
+        """Bring the database back, write what was told, and compare the records with the run."""
         self.is_away = False
         self.writer_goes_on()
-        # Of no other deployment, because the example has the database to itself.
+        # No deployment is selected, because the example has the database to itself.
         found = self.tx.connection.execute(
             select(events.c.type).order_by(events.c.number)
         ).scalars()
@@ -87,7 +87,7 @@ class Telling(RuleBasedStateMachine):
 
     @rule()
     def the_task_comes_to_nothing(self) -> None:
-        """The run is replayed up to it."""
+        """The worker replays the run up to the lost task."""
         self.known = deepcopy(self.kept)
         self.tell(self.batch(*self.known.questions).model_copy(update={"is_whole": True}))
 
@@ -109,7 +109,7 @@ class Telling(RuleBasedStateMachine):
                 self.write(told.batch)
 
     def happens(self, what: str) -> None:
-        # What happens instead of something that came to nothing is never just the same.
+        # An event in place of one that came to nothing is never exactly the same.
         self.clock += 1
         number = len(self.known.facts) + 1
         self.known.facts.append(fact(number, f"{what} {self.clock}"))

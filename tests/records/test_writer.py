@@ -1,4 +1,4 @@
-"""The writer of a process: what runs have told is written, however long the database was away."""
+"""The writer of a process writes what runs have told, however long the database was away."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SCOPE = Scope("n", "q")
 
 
 def written(database: Database) -> list[str]:
-    """The types of all events."""
+    """Return the types of all events."""
     with database.reading() as connection:
         return [*connection.execute(select(events.c.type).order_by(events.c.position)).scalars()]
 
@@ -33,7 +33,7 @@ async def test_told_news_is_written_once_the_database_is_back(
     first, more = fact(1), fact(2, "node.retrying")
     writer.tell(lambda: SCOPE, batch(run_view("r"), number=5, facts=[first]))
     waited = await writer.write(SCOPE, batch(run_view("s"), number=5), patience=10)
-    # It has what was told before too, and takes its place.
+    # The later batch includes the one told before, and replaces it.
     writer.tell(lambda: SCOPE, batch(run_view("r"), number=6, facts=[first, more]))
 
     door.unlink()

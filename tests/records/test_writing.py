@@ -1,4 +1,4 @@
-"""What a run hands over, late, twice, or for a workflow task that comes to nothing."""
+"""Batches that a run hands over late, twice, or for a workflow task that comes to nothing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def written(recorded: Recorded, batch: Batch) -> Written:
 
 
 def kept(recorded: Recorded) -> tuple[list[str], dict[str, str | None], Any]:
-    """The events, the statuses of the questions that lists show, and when the run ended."""
+    """Return the events, the questions' statuses in lists, and the time of the run's end."""
     with recorded.database.reading() as connection:
         told = connection.execute(select(events.c.type).order_by(events.c.number)).scalars().all()
         shown = connection.execute(select(questions.c.interrupt_id, questions.c.listed))
