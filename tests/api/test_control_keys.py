@@ -19,7 +19,7 @@ async def post(api: Api, path: str, key: str | None = None, **body: Any) -> Any:
 
 
 async def seen(api: Api, path: str, key: str | None = None, **body: Any) -> Any:
-    """Do the same, and wait until the run has processed the signal."""
+    """Make the call, and wait until the run has processed the signal."""
     return await post(api, f"{path}?wait=30s", key, **body)
 
 

@@ -144,7 +144,7 @@ async def test_the_terminal_remembers_lists_and_revokes(api: Api) -> None:
     assert (code, "--remember needs an approval" in err) == (2, True)
     code, _, err = await called("--as", "ada", "respond", id_, "--approve", "--uses", "2", **ada)
     assert (code, "add --remember" in err) == (2, True)
-    # Without tokens a caller has every capability, and an approval by that is not remembered.
+    # Without tokens a caller has `*`, and an approval by `*` is not remembered.
     options = ("--approve", "--remember", "8h", "--where", "graph", "--uses", "20")
     code, _, err = await called("--as", "ada", "respond", id_, *options, **ada)
     assert (code, "not_rememberable" in err) == (3, True)

@@ -108,7 +108,7 @@ async def test_a_natively_paused_run_is_read_whole(api: Api, site: Site) -> None
         )
 
         async def in_lists() -> bool:
-            # A worker does it once a minute.
+            # A worker runs this round once a minute.
             await site.client.janitor.round()
             query = {"conversation_id": talk}
             runs = (await api.http.get("/runs", params=query)).json()["items"]
@@ -262,7 +262,7 @@ async def outcome(site: Site, api: Api, run_id: str, talk: str, status: str) -> 
     listed: dict[str, Any] = {}
 
     async def in_lists() -> bool:
-        # A worker does it once a minute.
+        # A worker runs this round once a minute.
         await site.client.janitor.round()
         query = {"conversation_id": talk, "status": status}
         items = (await api.http.get("/runs", params=query)).json()["items"]

@@ -90,7 +90,7 @@ async def everything(api: Api, **query: Any) -> list[dict[str, Any]]:
 
 
 async def of_runs(api: Api, run_ids: set[str]) -> dict[str, list[dict[str, Any]]]:
-    """Return the events of each run, read run by run."""
+    """Return the events of each run as its own feed lists them."""
     feeds: dict[str, list[dict[str, Any]]] = {}
     for run_id in run_ids:
         response = await api.http.get(f"/runs/{run_id}/events", params={"limit": 1000})
