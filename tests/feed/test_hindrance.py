@@ -57,7 +57,7 @@ async def test_behind_lost_tasks_the_last_that_failed_says_why(*, is_often: bool
 
     assert await said(*said_once, is_often=is_often) == ("key_missing", True)
     assert await said(*said_once, SIGNAL, FORCED, LOST, is_often=is_often) == ("key_missing", True)
-    # Of several failed tasks the last counts.
+    # The last of several failed tasks counts.
     found = await said(*said_once, await failed(KeyError("a bug")), LOST, is_often=is_often)
     assert found == ("cannot_replay", True)
 

@@ -35,7 +35,7 @@ def decided(run_id: str, minute: float = 1, answer: Any = True, **fields: Any) -
     about = {"status": "answered", "answered_by": "ada", "settled_at": at(minute), **fields}
     capability: dict[str, Any] = {"requested_capability": fields.get("requested_capability")}
     view = run_view(run_id, **run)
-    # Of its shown content, a settled question keeps only the beginning of its prompt.
+    # A settled question keeps only the beginning of its prompt, and no other shown content.
     settled = question(run_id, "pay", answer=answer, graph=view.graph, **about)
     return [
         asked(run_id, run=run, **shown, **capability),
