@@ -1,4 +1,4 @@
-"""An activity as the server has it: its attempts, timeouts, heartbeats and retries."""
+"""An activity on the simulated server: its attempts, timeouts, heartbeats and retries."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _NOT_STARTED: Final = Payloads(
     payloads=[Payload(metadata={"encoding": b"json/plain"}, data=b'"ACTIVITY_ID_NOT_STARTED"')]
 )
-"""What Temporal says of an activity that it cancels while no worker has it, in clear text."""
+"""The details, in clear text, with which Temporal cancels an activity that no worker has."""
 _SCHEDULED: Final = PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
 _STARTED: Final = PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
 _HEARTBEAT: Final = TimeoutType.TIMEOUT_TYPE_HEARTBEAT
@@ -56,7 +56,7 @@ class Activity:
         self._heartbeat: Timer | None = None
 
     def schedule(self) -> None:
-        """Have an attempt made."""
+        """Schedule the next attempt."""
         self.state = "scheduled"
         self.attempt += 1
         self._bound(
@@ -84,7 +84,7 @@ class Activity:
             self._timers.append(self.server.at(due, lambda: self._out_of_time(kind)))
 
     def beat(self, details: list[Payload] | None) -> None:
-        """A sign of life of the worker."""
+        """Take a heartbeat of the worker, and wait for the next one."""
         if details is not None:
             self.details = details
         if self._heartbeat is not None:
@@ -121,7 +121,7 @@ class Activity:
         self._resolve(resolution)
 
     def failed(self, failure: Failure, *, is_final: bool = False) -> None:
-        """The attempt has failed; there is another one, unless there must not be."""
+        """Schedule a retry after a failed attempt, or fail the activity if no retry is allowed."""
         self._disarm()
         info = failure.application_failure_info
         policy = self.order.retry_policy
@@ -151,16 +151,16 @@ class Activity:
         self._resolve(resolution)
 
     def request_cancel(self) -> None:
-        """The run has asked to stop it: at its next heartbeat it hears that."""
+        """Take the run's request to cancel; a started attempt learns of it at its next heartbeat."""
         self.is_cancel_requested = True
         if self.state in ("scheduled", "backoff"):
             if self.details and self._described_as == "started":
-                # Temporal forgets them, and the worker was lost after the run had looked.
+                # Temporal drops the details, and the worker was lost after the run had looked.
                 self.server.forgotten.add(self.id)
             self.cancelled()
 
     def describe(self, pending: PendingActivityInfo) -> None:
-        """Say what is known of it."""
+        """Fill in what Temporal tells clients of a pending activity."""
         self._described_as = self.state
         pending.activity_id, pending.activity_type.name = self.id, self.type
         pending.attempt = self.attempt + (self.state == "backoff")
@@ -168,7 +168,7 @@ class Activity:
         pending.heartbeat_details.payloads.extend(self.details)
 
     def end(self) -> None:
-        """Nobody waits for it any more."""
+        """Close the activity: its execution no longer waits for it."""
         self._disarm()
         self.state = "over"
         self.execution.activities.pop(self.seq, None)

@@ -1,4 +1,4 @@
-"""Chance, every draw of which is recorded, so that a schedule can be repeated and made shorter."""
+"""A random source that records every draw, so that a schedule can be repeated and made shorter."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ T = TypeVar("T")
 
 
 class Chance(Random):
-    """Draws from `seed`, or the draws of an earlier schedule, and zeros when these are used up.
+    """Draw from `seed`, or repeat the draws of an earlier schedule, and draw zeros after their end.
 
-    Of every draw zero is the simplest: the first of a list, no fault, no delay. So a schedule of which
-    draws are taken away is a schedule, too, and a shorter one.
+    Zero is always the simplest draw: the first of a list, no fault, no delay. So if draws are removed
+    from a schedule, the rest is a valid schedule, and a shorter one.
     """
 
     def __init__(self, seed: int = 0, draws: Sequence[int] | None = None) -> None:
@@ -37,7 +37,7 @@ class Chance(Random):
         return drawn
 
     def happens(self, share: float) -> bool:
-        """Return True in this share of all cases."""
+        """Return True with the probability `share`."""
         if self._earlier is None:
             self.draws.append(int(super().random() < share))
             return bool(self.draws[-1])

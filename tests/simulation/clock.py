@@ -1,4 +1,4 @@
-"""An event loop whose time passes at once when nothing is left to do at this time."""
+"""An event loop in virtual time: when nothing is left to do, time jumps to the next callback."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _MOST_SECONDS = 3 * 86_400.0
 
 
 class Stalled(AssertionError):
-    """Somebody waits, and nothing will ever happen."""
+    """Raised when something waits and nothing will ever happen, or when a schedule does not end."""
 
 
 class _Call:
-    """A callback that the loop will call, less all that asyncio's own keeps of one for debugging."""
+    """A callback that the loop will call, without the debugging data that asyncio's handles keep."""
 
     __slots__ = ("args", "callback", "context", "is_cancelled")
 
@@ -46,8 +46,8 @@ class _Call:
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """An event loop without input and output: its callbacks run in the order of their time, and those of
-    one time in the order in which they were asked for.
+    """An event loop without input and output. It runs callbacks in the order of their times, and
+    callbacks of the same time in the order in which they were scheduled.
     """
 
     def __init__(self) -> None:
@@ -85,7 +85,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return call
 
     def _run_once(self) -> None:
-        """Call what is due. If nothing is, let time pass, which is all that is waited for."""
+        """Call the callbacks that are due. If none is, first jump to the time of the next one."""
         calls, later = self._calls, self._later
         while later and later[0][2].is_cancelled:
             heappop(later)
@@ -122,13 +122,13 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return done
 
     def wall(self) -> datetime:
-        """The time of day."""
+        """Return the virtual date and time."""
         return EPOCH + timedelta(seconds=self._seconds)
 
 
 @contextmanager
 def virtual_time() -> Iterator[VirtualLoop]:
-    """A loop of virtual time, by which this process and its ids go meanwhile."""
+    """Yield a virtual loop; meanwhile this process takes its time from it, and draws repeatable ids."""
     loop = VirtualLoop()
     ids = Random(0)
 

@@ -1,4 +1,4 @@
-"""An execution of a workflow, as the server has it: its history, and what it waits for."""
+"""A workflow execution on the simulated server: history, workflow tasks, updates and timers."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ _EVENTS: Final = {
     "update_response": 0,
     "set_patch_marker": 2,
 }
-"""How many events a command writes, where that is not one."""
+"""How many events a command writes, if not one."""
 
 
 class Execution:
-    """One execution of a workflow: its history, and what it waits for."""
+    """One workflow execution: its history, and the activities, timers and updates that it waits for."""
 
     def __init__(
         self,
@@ -74,13 +74,13 @@ class Execution:
         self.server = server
         self.workflow_id, self.type, self.queue = workflow_id, type, queue
         self.number = server.number()
-        # All are as long: a replay may send the name of another one.
+        # All ids have the same length: a replay may send the id of another execution.
         self.run_id = f"execution-{self.number:04}"
         self.seed = self.number
         self.first: str = self.run_id if before is None or is_anew else before.first
         self.before = before
         self.base: Execution | None = None
-        """The execution that was reset, with which it has its beginning in common."""
+        """The execution that a reset copied: both histories have the same beginning."""
         self.request_id = request_id
         self.input = [*input]
         self.memo, self.attributes = memo, attributes
@@ -98,7 +98,7 @@ class Execution:
         self.activities: dict[int, Activity] = {}
         self.visits: dict[int, str] = {}
         self.left: list[Activity] = []
-        """The activities that were under way at its end."""
+        """The activities that were pending when the execution ended."""
         self.timers: dict[int, Timer] = {}
         self.attempt: Attempt | None = None
         self.sticky: Worker | None = None
@@ -121,16 +121,16 @@ class Execution:
 
     @property
     def flags(self) -> frozenset[int]:
-        """What the SDK has noted of its own behaviour in this history, to do the same in a replay."""
+        """The flags that the SDK recorded in this history, so that a replay behaves the same."""
         return self.done[-1].flags if self.done else frozenset()
 
     @property
     def hears_of_activity(self) -> bool:
-        """Whether the next workflow task tells what became of an activity."""
+        """Whether the next workflow task brings the result of an activity."""
         return any(job.HasField("resolve_activity") for job in self._inbox)
 
     def tail(self) -> list[Logged]:
-        """The events of what has come, and of the task under way, that are written with its end."""
+        """Return the events, not yet logged, of new arrivals and of the current workflow task."""
         attempt, now = self.attempt, self.server.now()
         if attempt is None or not self._is_written(attempt):
             return [] if attempt is not None and attempt.is_started else [*self._coming]
@@ -139,7 +139,7 @@ class Execution:
         return [*self._coming[:1], Logged(SCHEDULED, now), *self._coming[1:]]
 
     def _is_written(self, attempt: Attempt) -> bool:
-        """Whether events tell of a task that is not completed: not of another attempt, or for updates."""
+        """Return whether an open task has events: no retry has, nor a task that has only updates."""
         jobs = attempt.jobs if attempt.is_started else self._inbox
         return not self._failures and bool(jobs or not self._is_begun)
 
@@ -148,7 +148,7 @@ class Execution:
         self.log += [Logged(each, now) for each in types]
 
     def _mark(self, attempt: Attempt) -> None:
-        """Write what the local activities of a task came to."""
+        """Write the markers of the local activities that a task resolved."""
         types = {
             c.schedule_local_activity.seq: c.schedule_local_activity.activity_type
             for c in attempt.commands
@@ -160,7 +160,7 @@ class Execution:
                 self.log.append(Logged(MARKER, self.server.now(), about=about))
 
     def arrived(self, jobs: list[Job], events: int = 1) -> None:
-        """Something has happened that the workflow is told of."""
+        """Take jobs for the workflow, and schedule a workflow task."""
         if not self.is_open:
             return
         now = self.server.now()
@@ -206,7 +206,7 @@ class Execution:
         server.later(server.delay(), worker.work, self, attempt)
 
     def _time_of_task(self) -> datetime:
-        """Return the time. No two tasks of a real server begin at the same."""
+        """Return the time of a task. On a real server no two tasks begin at the same time."""
         now = self.server.now()
         if timedelta() <= self._task_began - now < timedelta(milliseconds=1):
             return self._task_began + timedelta(microseconds=1)
@@ -218,7 +218,7 @@ class Execution:
             self.failed(attempt)
 
     def failed(self, attempt: Attempt) -> None:
-        """An attempt came to nothing; everything that it was told is told to the next."""
+        """Discard a failed attempt at a workflow task; the next attempt gets its jobs again."""
         if attempt is not self.attempt:
             return
         if self._is_written(attempt):
@@ -233,7 +233,7 @@ class Execution:
         self._needs_task()
 
     def _forget(self, update: Update) -> None:
-        """Lose an update that no task has finished, as a server does where another process takes over."""
+        """Lose an update that no task has finished, as a server does when another process takes over."""
         if not update.is_accepted and not update.settled.is_set():
             self.server.note(f"the update {update.job.do_update.name} is lost")
             del self.updates[update.id]
@@ -241,14 +241,14 @@ class Execution:
             update.settled.set()
 
     def completed(self, attempt: Attempt) -> bool:
-        """An attempt has come to an end. Return whether that counts."""
+        """Complete a workflow task. Return whether the server accepts the completion."""
         if attempt is not self.attempt or not self.is_open:
             return False
         kinds = [each.WhichOneof("variant") for each in attempt.commands]
         responses = [c.update_response for c in attempt.commands if c.HasField("update_response")]
         accepted = {each.protocol_instance_id for each in responses if each.HasField("accepted")}
         accepted |= {each.id for each in self.updates.values() if each.is_accepted}
-        # What was accepted may still fail, which is a response too.
+        # An accepted update may still fail, and its failure is a response too.
         rejections = [
             each.HasField("update_response")
             and each.update_response.HasField("rejected")
@@ -256,7 +256,7 @@ class Execution:
             for each in attempt.commands
         ]
         if self._is_begun and not attempt.jobs and all(rejections):
-            # Such a task leaves no trace in the history.
+            # A task that only rejects updates leaves no trace in the history.
             self._settle(attempt)
             self.attempt = None
             self._next()
@@ -330,7 +330,7 @@ class Execution:
                         self._write(ANSWERED)
                         update.answered_at = self.length
                     else:
-                        # A rejection leaves nothing behind, so the same call is a new one.
+                        # The server keeps no rejection, so it takes the same call as a new one.
                         del self.updates[update.id]
         for update in attempt.updates:
             update.attempt = None
@@ -391,7 +391,7 @@ class Execution:
         if (timer := self.timers.pop(seq, None)) is not None:
             timer.cancel()
         else:
-            # It has fired during the task that cancels it.
+            # The timer fired during the task that cancels it.
             fired = [
                 job
                 for job in self._inbox
@@ -401,7 +401,7 @@ class Execution:
             self._coming = [each for each in self._coming if each.job not in fired]
 
     def order(self, order: Any) -> Activity:
-        """Have an activity done."""
+        """Schedule an activity."""
         activity = Activity(self, order)
         self.activities[activity.seq] = activity
         self.visits[activity.seq] = activity.id
@@ -409,7 +409,7 @@ class Execution:
         return activity
 
     def goes_on(self, log: list[Logged], done: list[Done]) -> None:
-        """Go on from the history of another execution."""
+        """Continue from the history of another execution."""
         self.log, self.done, self._is_begun = log, done, bool(done)
         self.size = done[-1].size if done else self.size
         handled = done[-1].completed if done else 0
@@ -419,7 +419,7 @@ class Execution:
     # Its end
 
     def terminate(self) -> None:
-        """End at once, whatever is under way."""
+        """Terminate the execution at once, even during a workflow task."""
         attempt = self.attempt
         self.log += self.tail()
         if attempt is not None and attempt.is_started:

@@ -1,4 +1,4 @@
-"""Wrong variants of the product, each of which the simulation has to find."""
+"""Faults that are put into the product: the simulation must find each of them."""
 
 from __future__ import annotations
 
@@ -153,8 +153,8 @@ _NO_QUESTION: Final = text("SELECT :run WHERE :after > :number")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """A wrong variant of the product, and a seed whose schedule shows it. `is_compared` if only the
-    comparison with a run to which nothing happens does. Only runs of its `kind` show it.
+    """A fault in the product, and a seed whose schedule shows it. `is_compared`: only the comparison
+    with an undisturbed run shows the fault. Only runs of its `kind` show it.
     """
 
     change: Callable[[], AbstractContextManager[Any]]
@@ -244,4 +244,4 @@ FAULTS: Final[Mapping[str, Fault]] = {
         change=lambda: _swap(Recorder, "started", return_value=None), seed=0
     ),
 }
-"""The faults by what they do."""
+"""The faults by their descriptions."""

@@ -1,7 +1,7 @@
 """Random graphs, and random code for their nodes.
 
-The graphs are those of the tests of the core. The code sleeps, steps, asks, looks for messages, fails
-and sends; what a visit does is drawn once, so that it does the same when it runs again.
+The strategies of the core's tests draw the graphs. The code sleeps, makes steps, asks, looks for
+messages, fails and sends. A visit's plan is drawn once, so that a retry does the same.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ _SEEDS = 200
 _GRAPHS = 16
 _PATIENT = RetryPolicy(retries=99)
 SUFFIX = "_new"
-"""What the names of nodes end with in the second version of a graph."""
+"""The suffix of node names in the second version of a graph."""
 
 
 def plain(text: str) -> str:
-    """Return a name or an address as the first version has it."""
+    """Return a name or an address as in the first version of the graph."""
     return text.replace(SUFFIX, "")
 
 
 class Wanted(ValueError):
-    """Code of a graph fails because chance wants it."""
+    """An error that a node's code raises on purpose, because the plan says so."""
 
 
 class State(BaseModel):
@@ -54,7 +54,7 @@ _FIELDS = _STATES.field_specs()
 
 
 def graphs_for(number: int) -> Sequence[GraphSpec]:
-    """Some graphs: the same ones for this seed and those near it, and others for the next hundreds."""
+    """Return the graphs for a seed: each block of 200 seeds has its own."""
     return _batch(number // _SEEDS)
 
 
@@ -85,7 +85,7 @@ def _drawn(strategy: SearchStrategy[GraphSpec], count: int, number: int) -> list
 
 @dataclass(kw_only=True)
 class Plan:
-    """What the code of one visit does."""
+    """What the code of one visit does, drawn once."""
 
     acts: list[str]
     fails: int
@@ -96,13 +96,13 @@ class Plan:
 
 @dataclass(kw_only=True)
 class Effects:
-    """What code has done outside of its run, counted by somebody who never forgets.
+    """Side effects of node code, counted outside the run, where no rewind or crash removes them.
 
-    `recorded` are the steps after which the code went on, by activity and attempt, as far as no rewind
-    has discarded them. `repeated` are recorded steps that were done again, by an attempt that
-    `is_awaited`: what a worker still does after the server has given it up, nobody can prevent. `keys`
-    are the idempotency keys of each visit, by its first address, and `items` those for which each key
-    was used: after a rewind another item may have the address.
+    `recorded`: the steps after which the code went on, with activity and attempt, unless a rewind has
+    discarded them. `repeated`: recorded steps that an attempt did again while the server still waited
+    for it (`is_awaited`); nobody can stop a worker that the server has given up. `keys`: the idempotency
+    keys of each visit, by its first address. `items`: the items for which each key was used, because
+    after a rewind another item may have the address.
     """
 
     is_awaited: Callable[[bytes], bool] = lambda _: True
@@ -121,13 +121,13 @@ class Effects:
         self.items.setdefault(ctx.idempotency_key, set()).add(json.dumps(item))
 
     def forget(self, stands: Callable[[str, bytes], bool]) -> None:
-        """What no longer `stands`, by the activity and the attempt at it, may be done again."""
+        """Drop the steps whose activity and attempt no longer `stands`: they may be done again."""
         self.recorded = {key: each for key, each in self.recorded.items() if stands(*each)}
 
 
 class RandomGraph(Graph):
-    """A graph with a given spec, and code of chance. If it `is_patient`, no node runs out of attempts, or
-    of time. All its names end with the `suffix`.
+    """A graph with a given spec and random code. If it `is_patient`, no node runs out of attempts or of
+    time. All its names end with the `suffix`.
     """
 
     def __init__(

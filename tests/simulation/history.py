@@ -1,4 +1,4 @@
-"""The history of an execution: its events as the server keeps them, and as clients read them."""
+"""The history of an execution: events as the simulated server stores them and as clients read them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ENDS: Final = {
     "continue_as_new_workflow_execution": EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW,
 }
 OTHER: Final = EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED
-"""Stands for all that nobody asks for."""
+"""The type of every event that nothing in the simulation reads."""
 _TOLD_BY: Final = {
     "signal_workflow": EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED,
     "cancel_workflow": EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED,
@@ -43,8 +43,8 @@ _RESET: Final = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_RESET_WORKFLO
 
 
 class Logged(NamedTuple):
-    """An event, whose id is its place in the history. `job` is what tells a workflow of it; `about` is
-    the type of a local activity, the reason of a reset, or the next execution.
+    """An event; its id is its place in the history. `job` brings the event to the workflow. `about` is
+    the type of a local activity, the reason of a reset, or the run id of the next execution.
     """
 
     type: EventType.ValueType
@@ -54,7 +54,7 @@ class Logged(NamedTuple):
 
 
 def told(job: Job, time: datetime, about: str = "") -> Logged:
-    """Return the event that a job tells of."""
+    """Return the event that a job brings to the workflow."""
     return Logged(_TOLD_BY[job.WhichOneof("variant") or ""], time, job, about)
 
 
@@ -92,7 +92,7 @@ def _shown(number: int, logged: Logged) -> HistoryEvent:
 
 
 def as_replayed(job: Job) -> Job:
-    """Return a job as a replay has it: of a local activity that failed, only the cause."""
+    """Return a job as it is in a replay: a local activity that failed has only the cause."""
     if not job.resolve_activity.is_local:
         return job
     replayed = Job()

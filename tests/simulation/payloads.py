@@ -1,6 +1,6 @@
-"""What the SDK does with the payloads of a workflow task: open and seal them by the project's codec.
+"""Open and seal the payloads of a workflow task with the project's codec, as the SDK does.
 
-Temporal's server opens nothing, and what it writes itself is in clear text.
+Temporal's server opens nothing, and writes its own payloads in clear text.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.simulation.graphs import Wanted
 
 
 class _Untraced(DefaultFailureConverter):
-    """Writes no stack trace of an error that is meant to be: nobody reads it, and it takes long."""
+    """Leaves out the stack trace of an intended error: nobody reads it, and it takes long to write."""
 
     def to_failure(
         self, exception: BaseException, payload_converter: PayloadConverter, failure: Failure
@@ -51,13 +51,13 @@ KEYS: Final = _REQUIRED.keyring
 
 
 def open_activation(act: WorkflowActivation, converter: DataConverter) -> None:
-    """Open the payloads of an activation in place, before the workflow has it."""
+    """Open the payloads of an activation in place, before the workflow gets it."""
     if converter.payload_codec is not None:
         _run(decode_activation(act, converter, False, 1))
 
 
 def seal_completion(completion: WorkflowActivationCompletion, converter: DataConverter) -> None:
-    """Seal in place what the workflow gave back."""
+    """Seal the payloads of the workflow's completion in place."""
     if converter.payload_codec is not None:
         _run(encode_completion(completion, converter, False, 1))
 
@@ -65,7 +65,7 @@ def seal_completion(completion: WorkflowActivationCompletion, converter: DataCon
 def opened_commands(
     commands: Sequence[WorkflowCommand], converter: DataConverter
 ) -> list[WorkflowCommand]:
-    """Return commands that can be compared: no payload is sealed to the same bytes twice."""
+    """Return commands with open payloads, to compare them: sealing never gives the same bytes twice."""
     completion = WorkflowActivationCompletion()
     completion.successful.commands.extend(commands)
     if converter.payload_codec is not None:
@@ -75,21 +75,21 @@ def opened_commands(
 
 
 def opened_job(job: Job, converter: DataConverter) -> Job:
-    """Return a job as the workflow has it."""
+    """Return a job as the workflow gets it."""
     act = WorkflowActivation(jobs=[job])
     open_activation(act, converter)
     return act.jobs[0]
 
 
 def opened_payloads(payloads: Sequence[Payload], converter: DataConverter) -> Sequence[Payload]:
-    """Return payloads as the workflow has them."""
+    """Return payloads as the workflow gets them."""
     job = Job()
     job.signal_workflow.input.extend(payloads)
     return opened_job(job, converter).signal_workflow.input
 
 
 def opened_memo(memo: dict[str, Payload], converter: DataConverter) -> dict[str, Payload]:
-    """Return the memo as the workflow has it."""
+    """Return the memo as the workflow gets it."""
     job = Job()
     for key, payload in memo.items():
         job.initialize_workflow.memo.fields[key].CopyFrom(payload)
@@ -97,7 +97,7 @@ def opened_memo(memo: dict[str, Payload], converter: DataConverter) -> dict[str,
 
 
 def _run(work: Coroutine[Any, Any, object]) -> None:
-    """Run what never waits."""
+    """Run a coroutine that never waits."""
     try:
         work.send(None)
     except StopIteration:

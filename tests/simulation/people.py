@@ -1,7 +1,7 @@
-"""People who answer, write, control and edit, each with what they may do, and some with too little.
+"""People who answer, write, control and edit. Each has capabilities, and some have too few.
 
-They call the run by the client of our own API, over a connection that loses calls; whoever gets no answer
-calls again, with the same key.
+They call the run with our own client, over a connection that loses calls. A person who gets no response
+calls again with the same key.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _OF_GRANTS: Final = {"answer": 40, "revoke": 4}
 _OF_MIGRATIONS: Final = {"migrate": 14}
 _OF_REWINDS: Final = {"rewind": 6, "terminate": 1}
 _OWNER: Final = Principal(subject="owner", capabilities=(EVERYTHING,))
-"""Who may do whatever the graph can ask for, as a rewind has to."""
+"""A caller with every capability that a graph can ask for: a rewind needs all of them."""
 _PATCHES: Final = [None, None, None, {"flag": True}, {"count": 1}, {"nope": 1}]
 _GRAPHS: Final[Sequence[Literal["pinned", "today"]]] = ("pinned", "pinned", "today")
 _MODES: Final[Sequence[Literal["after-node", "now"]]] = ("after-node", "now")
@@ -59,7 +59,7 @@ _WAYS: Final[Sequence[Literal["graceful", "now"]]] = ("graceful", "now")
 
 
 class People:
-    """Everybody who calls one run."""
+    """All the people who call one run."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class People:
         self._rewinding = asyncio.Lock()
 
     def act(self) -> tuple[str, Callable[[], Awaitable[Any]]]:
-        """Something that somebody does."""
+        """Draw an action: return its name, and the call of a person who is drawn too."""
         chance = self._chance
         weights = _WEIGHTS | (_OF_REWINDS if self._server.has_rewinds else {})
         if self._server.has_retries:
@@ -99,7 +99,7 @@ class People:
         return name, getattr(self, f"_{name.replace(' ', '_')}")(who)
 
     async def tried(self, name: str, call: Callable[[], Awaitable[Any]]) -> None:
-        """Do it, again if nobody answers, and sometimes again although somebody did."""
+        """Make a call; repeat it if there is no response, and sometimes even if there is one."""
         is_repeated = not self._server.is_calm and self._chance.happens(0.15)
         for _ in range(3):
             try:
@@ -126,10 +126,10 @@ class People:
         state = self._promises.state
         return [] if state is None else [*state.ledger.open.values()]
 
-    # How every run comes to its end
+    # How every run ends
 
     async def do_their_part(self) -> None:
-        """Answer all that is asked, resume, and migrate a run of which no worker has the code."""
+        """Answer every open question, resume, and migrate a run whose code no worker has."""
         state, versions = self._promises.state, self._versions
         if state is not None and versions is not None and versions.lacks(state.spec):
             await self.tried("migrate", self._migrates(versions, _OWNER))
@@ -145,7 +145,7 @@ class People:
     async def cancels(self) -> None:
         await self.tried("cancel", partial(self._run.cancel, mode="now"))
 
-    # What they do
+    # Actions
 
     def _answer(self, who: Principal) -> Callable[[], Awaitable[Any]]:
         chance, key = self._chance, self._key()
@@ -172,7 +172,7 @@ class People:
     async def answered(
         self, answers: dict[str, Json], seen: dict[str, str], who: Principal, key: str
     ) -> Any:
-        """Answer, and note what was accepted. `seen` are the digests of what the person looked at."""
+        """Answer, and note the accepted answers. `seen` has the digests of the questions as shown."""
         if self._purse is not None:
             self._purse.answers(who)
         receipts = await self._run.respond(answers, principal=who, key=key, digests=seen)
@@ -250,7 +250,7 @@ class People:
             return rewind
 
         async def call() -> Any:
-            # Of two at once, the second goes back to what the first has discarded.
+            # Of two rewinds at once, the second would go back to events that the first has discarded.
             async with self._rewinding:
                 return await rewind()
 
@@ -260,7 +260,7 @@ class People:
         return self.retries(who)
 
     def retries(self, who: Principal = _OWNER) -> Callable[[], Awaitable[Any]]:
-        """Retry the run, if it has not completed; with other values, or with today's graph."""
+        """Retry a run that has ended without completing, maybe with other values or today's graph."""
         key, patch = self._key(), self._chance.choice(_PATCHES)
         which = self._chance.choice(_GRAPHS)
 
@@ -292,7 +292,7 @@ class People:
         pause: bool = True,
         dry_run: bool = False,
     ) -> Callable[[], Awaitable[Any]]:
-        """Migrate the run to today's version, with these names or the right ones."""
+        """Migrate the run to today's version, with these renames or the right ones."""
         mapped, key = renames or versions.renames, self._key()
         order: list[Mapping[str, str]] = []
 
@@ -322,8 +322,8 @@ class People:
         return call
 
     async def finds_the_end(self) -> bool:
-        """Have it recorded that the run has ended, as a worker does in its rounds, and return whether it
-        is: Temporal may have had no room for what the run could not record itself.
+        """Record that the run has ended, as a worker does in its rounds. Return whether the records are
+        complete: Temporal may have had no room for the rest that the run could not record itself.
         """
         run_id = self._run.run_id
         described = await self._client.temporal.get_workflow_handle(run_id).describe()
@@ -415,7 +415,7 @@ class People:
 
 
 def answer(entry: Interrupt, kind: int = 0) -> Json:
-    """An answer of the form that is asked for."""
+    """Return an answer in the form that the question asks for."""
     match entry.kind:
         case "static":
             return None

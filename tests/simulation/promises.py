@@ -1,7 +1,7 @@
-"""What is promised of every run, held against each step that it takes.
+"""The promises to every run, checked after each of its steps.
 
-The steps are those of the core, seen where the real workflow calls it. A step counts once the server has
-the workflow task in which it was taken: what a worker did before it died is forgotten, as in reality.
+The steps are the core's, collected where the real workflow calls the core. A step counts once the server
+has the completed workflow task: the steps of a worker that died before are forgotten, as in reality.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from tests.simulation.versions import moved
 
 @dataclass(frozen=True)
 class Rewound:
-    """A run is told of a reset: of its era before everything else, of its salt last."""
+    """The workflow tells the core of a reset: the era before everything else, the salt last."""
 
     salt: str
     is_era: bool
@@ -47,7 +47,7 @@ class Rewound:
 
 @dataclass(frozen=True)
 class Refused:
-    """A run refuses an event, after what the beginning of its task has brought."""
+    """The core refuses an event, but keeps the changes that the beginning of the task has made."""
 
     event: events.Event
 
@@ -56,7 +56,7 @@ Step = tuple[RunState, events.Event | Rewound | Refused, RunState, tuple[Effect,
 
 
 class Steps:
-    """Collects the steps of the core, while workers run, and what runs are told of resets."""
+    """Collects the steps of the core while workers run, and the resets that runs are told of."""
 
     def __init__(self) -> None:
         self._steps: list[Any] = []
@@ -69,7 +69,7 @@ class Steps:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Be told of each step, meanwhile."""
+        """Collect each step inside the `with` block."""
         advance = machine.advance
         begin_era, take_salt = run_retry.begin_era, run_retry.take_salt
 
@@ -102,8 +102,8 @@ class Steps:
 
 
 class Promises:
-    """The promises to one run. `accepted` are the answers that got a receipt, `admitted` the messages,
-    and `migrated_to` the versions to which callers have migrated it.
+    """The promises to one run. `accepted` are the answers that got a receipt, `admitted` the messages
+    that did, and `migrated_to` the versions to which callers have migrated the run.
     """
 
     def __init__(self, effects: Effects) -> None:
@@ -121,22 +121,22 @@ class Promises:
         self._keys: set[str] = set()
         self.purse: Purse | None = None
         self._point: Reset | None = None
+        """The reset that the run has not completed yet."""
         self._is_told = False
-        """The reset of which the run has not been told yet."""
         self._versions: set[str] = set()
         self._given_up: set[str] = set()
-        """The visits that the run has left while their code ran."""
+        """The visits that the run has abandoned while their code ran."""
         self._ever: set[str] = set()
         """The messages that the run had before it was rewound."""
         self._shown: set[tuple[str, str]] = set()
         self._shown_before: set[tuple[str, str]] = set()
-        """Question and digest, as they were shown at some time before the run was rewound last."""
+        """The pairs of question and digest that people were shown before the latest rewind."""
 
     def committed(self, execution: Execution, attempt: Attempt) -> None:
-        """Hold the steps of a workflow task against the promises."""
+        """Check the steps of a completed workflow task against the promises."""
         for before, event, after, effects in attempt.seen:
             self.steps += 1
-            # A retry goes on from the end of the run as it was before it.
+            # A retry continues from the state in which the run ended.
             is_retry = before.resumption is not None
             is_known = self.state is None or before is self.state or is_retry
             if not is_known and before != self.state:
@@ -178,7 +178,7 @@ class Promises:
         if _is_retry(before, event):
             self.watch.goes_on(before)
             self.recorded.goes_on()
-            # What their code came to was not awaited, so it is done again: also what it did since.
+            # The run did not wait for the code of abandoned visits, so the retry does it all again.
             self.effects.forget(lambda visit, _: visit not in self._given_up)
             self._given_up = set()
         if isinstance(event, Rewound):
@@ -199,7 +199,7 @@ class Promises:
         self._given_up |= {each.visit for each in stops if each.abandon}
 
     def rewound(self, execution: Execution) -> None:
-        """The server has reset the run: of what was seen there stands what is in its history."""
+        """Begin anew after a reset of the run: only the steps in the new history still count."""
         self._point, self._is_told = execution.server.resets[-1], False
         self._ever |= {*self.watch.accepted}
         self._shown_before = {*self._shown}
@@ -214,20 +214,20 @@ class Promises:
             self._keys_are_of(self.state)
 
     def _keys_are_of(self, state: RunState | None) -> None:
-        """What begins later begins under its name of then, as it may not have before a rewind."""
+        """Keep the keys of visits that have begun: after a rewind others may begin under a new name."""
         visits = {} if state is None else state.visits
         begun = {plain(at) for at, visit in visits.items() if visit.activations}
         self.effects.keys = {k: v for k, v in self.effects.keys.items() if k in begun}
 
     def _is_shown(self, state: RunState) -> None:
-        """What people see since the run was rewound tells itself from what they saw before."""
+        """Check that no open question has a digest that people were shown before the rewind."""
         for entry in state.ledger.open.values():
             if (entry.id, entry.digest) in self._shown_before:
                 raise Broken(f"{entry.id} has the digest that it had before the rewind")
             self._shown.add((entry.id, entry.digest))
 
     def _is_back(self, attempt: Attempt) -> None:
-        """The question to which the run was rewound is open under its id, and the run knows of it."""
+        """Check that the run learned of its rewind, and that the question is open again under its id."""
         point = self._point
         if point is None:
             return
@@ -237,12 +237,12 @@ class Promises:
         if not self._is_told:
             raise Broken(f"the run is not told of {point}")
         if Rewound(point.salt, is_era=False) not in told:
-            # What is set with a rewind to the start is read first.
+            # After a rewind to the start, the run first reads the values that the rewind sets.
             return
         self._point = None
         opened = {id_ for *_, after, _ in attempt.seen for id_ in after.ledger.open}
         if any(isinstance(event, events.Paused) for event in told):
-            # A paused run asks when it is resumed, under another id if it was to ask in this task.
+            # A paused run asks when it is resumed; a question due in this task then has another id.
             return
         if point.to not in {*opened, REWIND_TO_START}:
             raise Broken(f"the question of {point} is not open again")
@@ -254,11 +254,11 @@ class Promises:
         after: RunState,
         effects: tuple[Effect, ...],
     ) -> None:
-        """Answers count once, by whom they may be given, as they were given."""
+        """Check that an answer counts once, unchanged, and only from a person with the capability."""
         if not isinstance(event, events.Responded):
             return
         who = event.principal
-        # Another answer of the same call may change what a vote was about.
+        # Another answer in the same call may reopen a question that has votes.
         reopened = {
             each.data.get("id")
             for each in effects
@@ -280,7 +280,7 @@ class Promises:
             self.answered.add((who.subject, id_, sha256(answer)))
 
     def _counts_once(self, event: events.Event, effects: tuple[Effect, ...]) -> None:
-        """A call that is repeated with its key has no second effect."""
+        """Check that a call that is repeated with its key has no second effect."""
         if not isinstance(event, events.Keyed) or event.key is None:
             return
         who = event.principal.subject if hasattr(event, "principal") else event.actor
@@ -292,7 +292,7 @@ class Promises:
 
     @staticmethod
     def _is_what_it_came_to(execution: Execution, attempt: Attempt) -> None:
-        """What the code of a visit came to is what its run knows."""
+        """Check that the run takes the outcome of a visit as its code returned it."""
         converter = of_run(SEALED if execution.server.is_sealed else CLEAR, execution.workflow_id)
         known = {
             event.visit: event.outcome
@@ -313,7 +313,7 @@ class Promises:
                 raise Broken(what)
 
     def kept_at_the_end(self, execution: Execution) -> None:
-        """Hold a run that has ended against what its callers were told."""
+        """Check an ended run against the receipts that its callers got."""
         state = self.state
         assert state is not None
         if not state.finished or execution.is_open:
@@ -328,17 +328,17 @@ class Promises:
         self.recorded.hold(execution, state)
 
     def same_as_without_faults(self, other: Promises) -> None:
-        """Hold a run against the same one to which nothing has happened: its status, and its values."""
+        """Compare status and values with the same run in a schedule without faults."""
         mine, its = self.state, other.state
         assert mine is not None
         assert its is not None
-        # A run that does not come to its end by itself is cancelled at some time.
+        # A run that does not end by itself is cancelled, at a time that may differ.
         is_cancelled = Status.CANCELLED in (mine.status, its.status)
         if is_cancelled or not (self.order.is_of_no_matter and other.order.is_of_no_matter):
             return
         is_one_by_one = self.order.is_one_by_one and other.order.is_one_by_one
         if not is_one_by_one and its.status is not Status.COMPLETED:
-            # What others have come to when one fails or halts is a matter of time.
+            # When a branch fails or halts, timing decides how far the other branches are.
             return
         if (mine.status, _unordered(mine)) != (its.status, _unordered(its)):
             raise Broken(
@@ -347,24 +347,24 @@ class Promises:
             )
 
     def was_accepted(self, execution: Execution, receipt: Receipt, answer: Json) -> None:
-        """A caller was told that the answer counts."""
+        """Note that a caller got a receipt for an answer."""
         self.recorded.has_receipt(execution, receipt)
         self.accepted.append((receipt.answered_by, receipt.interrupt_id, answer))
 
 
 def _is_retry(before: RunState, event: events.Event | Rewound) -> bool:
-    """Return whether a step is the first one of a retry, which goes on from the end of the run."""
+    """Return whether a step is the first one of a retry, which continues an ended run."""
     return isinstance(event, events.Restored) and before.resumption is not None
 
 
 class Order:
-    """Whether the order in which things happen to a run matters to what it comes to."""
+    """Finds out whether the order of events can change the result of a run."""
 
     def __init__(self) -> None:
         self.is_one_by_one = True
-        """One visit comes after another."""
+        """Whether no two visits were ever under way at once."""
         self._is_once = True
-        """Each node is visited once, no gate is asked again, and what a way depends on stays."""
+        """Whether each node is visited once, no gate is asked again, and no `flag` of a route changes."""
         self._has_deadline = False
         self._flags: set[str] = set()
 
@@ -373,7 +373,7 @@ class Order:
         return not self._has_deadline and (self.is_one_by_one or self._is_once)
 
     def saw(self, state: RunState) -> None:
-        """One step of the run."""
+        """Take the state after a step of the run."""
         if not self.is_of_no_matter:
             return
         at_work = [each for each in state.visits.values() if not isinstance(each.state, Nested)]
@@ -389,6 +389,6 @@ class Order:
 
 
 def _unordered(state: RunState) -> dict[str, Json]:
-    """The values; the list that branches append to in any order is sorted."""
+    """Return the values with a sorted `log`, because branches append to it in any order."""
     log: Any = state.root.values["log"]
     return {**state.root.values, "log": sorted(map(repr, log))}

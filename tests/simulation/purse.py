@@ -1,5 +1,5 @@
-"""An agent that pays, whose approvals may be remembered, and what is promised of that: no call runs under
-a grant that was revoked, used up, over, or wider than who made it.
+"""An agent that pays, whose approvals may be remembered, and the promise about them: no call runs under a
+grant that is revoked, used up, expired, or wider than its maker's own rights.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ANSWERS: Final[tuple[Json, ...]] = (
 
 
 class Purse:
-    """The agent, its calls, and who has approved which."""
+    """The agent, its calls, and the approvals of the calls."""
 
     def __init__(self, chance: Chance, records: Records) -> None:
         self.faults: list[str] = []
@@ -54,7 +54,7 @@ class Purse:
         self._revoked: dict[str, datetime] = {}
 
     def graph(self) -> Graph:
-        """The graph of the agent."""
+        """Return the graph of the agent."""
         said = Script(*self._turns, "Paid.")
 
         async def model(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
@@ -71,10 +71,10 @@ class Purse:
 
         return desk(Agent("clerk", model=model, tools=[pay]))
 
-    # What happens
+    # Observations
 
     def saw(self, before: RunState, event: events.Event) -> None:
-        """One step of the run: who has approved which call."""
+        """Note which calls the answers in a step approve."""
         if not isinstance(event, events.Responded):
             return
         for id_, answer in event.answers.items():
@@ -83,14 +83,14 @@ class Purse:
                 self._approved.add(entry.address)
 
     def answers(self, who: Principal) -> None:
-        """Somebody answers."""
+        """Note a person who answers, and may so make a grant."""
         self._makers[who.subject] = who
 
     def was_revoked(self, id_: str, at: datetime) -> None:
-        """Somebody was told that a grant counts no more."""
+        """Note when a caller's revocation of a grant was confirmed."""
         self._revoked.setdefault(id_, at)
 
-    # What is promised
+    # Promises
 
     def _holds(self, call: str, arguments: Mapping[str, Json]) -> None:
         if call in self._approved:

@@ -1,7 +1,7 @@
-"""What is promised of the records: at rest they say what the run does, and no receipt says more.
+"""The promises about the records: at rest they show what the run did, and no receipt shows more.
 
-What they have to say is told here by the steps of the core alone, so that it does not matter in which
-batches, how often and in which order it came to the database.
+The expected records come from the steps of the core alone. So it does not matter in which batches, how
+often and in which order the records reached the database.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tests.simulation.resets import Reset
 from tests.simulation.server import Broken
 
 Told: TypeAlias = tuple[Any, ...]
-"""An event: its type and address, and of one that the core publishes all that it has."""
+"""An event: type and address. An event that the core publishes also has actor, time and data."""
 
 _OF_CODE: Final = {
     "finished": "finished",
@@ -42,27 +42,27 @@ _OF_CODE: Final = {
     "attempt_failed": "retrying",
     "failed": "failed",
 }
-"""The events of what code comes to, by the kind of its outcome, without `node.` or `tool.`."""
+"""The event type for each kind of outcome of code, without `node.` or `tool.`."""
 _SHORT: Final = {
     "run.started",
     "model.turn",
     "approval.granted",
     *(f"{what}.{came}" for what in ("node", "tool") for came in ("started", *_OF_CODE.values())),
 }
-"""The events that the core does not publish."""
+"""The event types that the core does not publish."""
 _REWOUND: Final = "run.rewound"
-"""The event that neither core nor workflow tells of."""
+"""The event type that neither the core nor the workflow records."""
 _UNTOLD: Final = ("updated_at", "metrics", "queue_depth", "running", "retrying", "beside")
-"""Fields of the view that may change without an event: a cancel of a run that ends counts at its end."""
+"""Fields of the view that may change without an event: a cancel of an ending run counts at its end."""
 _BEFORE: Final = (events.TaskBegan, events.RotationDue)
-"""Steps that come before another, about which the run has noted then what came to it."""
+"""Steps just before the step of another event. The run records the end of code before both."""
 _BEFORE_RECORDS: Final = {names.RECORD_ACTIVITY, names.READ_REWIND_ACTIVITY}
-"""What a run waits for before people can read of it."""
+"""The activities that a run waits for before people can read its records."""
 _ANSWERS: Final = {"interrupt.answered", "interrupt.voted", "interrupt.held"}
 
 
 class Part(NamedTuple):
-    """What a run told up to an end, or tells since it was retried: how much of it before its end."""
+    """A run's events from its start or a retry to the next end; the first `ended_at` precede the end."""
 
     told: list[Told]
     ended_at: int | None
@@ -70,39 +70,39 @@ class Part(NamedTuple):
 
 
 class Recorded:
-    """The records of one run, and what they have to say."""
+    """The records that one run must have, built from its steps."""
 
     def __init__(self) -> None:
         self._earlier: list[Part] = []
-        """What the run told up to each end after which it was retried."""
+        """The events of the run up to each end that a retry followed."""
         self._told: list[Told] = []
         self._ended_at: int | None = None
         self._status = ""
         self._before = 0
         self._routed_at: int | None = None
-        """How many events there were when code last chose a way."""
+        """How many events there were when a route last chose its target."""
         self._answered: set[str] = set()
         self._excused: set[str] = set()
         self._was_away = False
         self._kinds: dict[str, str] = {}
         self._starts: dict[str, wire.StartRun] = {}
         self._version: str | None = None
-        """The version of its graph to which the run was migrated."""
+        """The graph version to which the run was migrated."""
         self._resets: Sequence[Reset] = ()
 
     def begins_anew(self, resets: Sequence[Reset]) -> None:
-        """The run was reset, and what stands is told from its beginning on."""
+        """Begin anew after a reset: the caller replays the steps that still count."""
         self._told, self._ended_at, self._before, self._earlier = [], None, 0, []
         self._kinds, self._resets, self._version = {}, resets, None
 
     def was_rewound(self, salt: str) -> None:
-        """The run was told of a reset."""
+        """Note that the run learned of a reset."""
         about = next(each for each in self._resets if each.salt == salt)
         self._told.append((_REWOUND, about.by, about.to))
         self._before = len(self._told)
 
     def goes_on(self) -> None:
-        """The run has ended, and is retried."""
+        """Begin a new part: the run has ended, and is retried."""
         self._earlier.append(self._part)
         self._told, self._ended_at, self._before = [], None, 0
 
@@ -111,7 +111,7 @@ class Recorded:
         return Part(self._told, self._ended_at, self._status)
 
     def saw(self, event: events.Event, after: RunState, effects: tuple[Effect, ...]) -> None:
-        """One step of the run."""
+        """Add the events of one step of the run."""
         if isinstance(event, events.Responded):
             self._answered.update(event.answers)
         if isinstance(event, events.Started):
@@ -130,7 +130,7 @@ class Recorded:
             self._before = len(self._told)
 
     def saw_refused(self) -> None:
-        """The run has refused an event: what its task began with came before the next."""
+        """Note a refusal: the events of the task's beginning come before those of the next step."""
         self._before = len(self._told)
 
     def _of(self, effects: tuple[Effect, ...]) -> Iterator[Told]:
@@ -147,18 +147,18 @@ class Recorded:
                     pass
 
     def is_committed(self, execution: Execution) -> None:
-        """The server has these steps. Receipts come without a record while the database is away."""
+        """Take the steps as committed. While the database is away, receipts need no record."""
         orders = [*execution.left, *execution.activities.values()]
         is_away = any(map(_is_last_resort, orders)) or execution.hears_of_activity
-        # An answer may come in the task that hears that the database is there again.
+        # An answer may come in the task that learns that the database is back.
         if is_away or self._was_away:
             self._excused |= self._answered
         self._was_away = is_away
 
     def at_rest(self, execution: Execution, state: RunState) -> None:
-        """Hold the records against the run, if all that it handed over is written."""
-        # An execution may end while the database is away: then the next one records the rest, or whoever
-        # finds its end.
+        """Check the records against the run, if every batch that it handed over is written."""
+        # An execution may end while the database is away. Then the next execution records the rest, or
+        # the worker or client that finds the end does.
         orders = {each.type for each in (*execution.left, *execution.activities.values())}
         owed = execution.server.records.owed
         if owed or orders & _BEFORE_RECORDS or execution.hears_of_activity:
@@ -166,10 +166,10 @@ class Recorded:
         self.hold(execution, state)
 
     def hold(self, execution: Execution, state: RunState) -> None:
-        """Hold the records against the run."""
+        """Check the records against the run."""
         kept = execution.server.records.kept()
         is_behind = self._hold_events(kept.events)
-        # What code does waits for other news.
+        # Events about code alone do not trigger a batch; they wait for other news.
         if not is_behind:
             self._hold_run(kept.view, projections.bare_view(state, self._start(execution)))
         entries = {**state.ledger.settled, **state.ledger.open}
@@ -186,13 +186,13 @@ class Recorded:
 
     def _hold_run(self, kept: views.RunView | None, view: views.RunView) -> None:
         if kept is not None and not view.ended_at:
-            # Of such changes no event tells, and no batch.
+            # Changes of these fields have no event, and trigger no batch.
             untold = {*_UNTOLD}
             if self._routed_at == len(self._told):
-                # The next code is held back for another task.
+                # The run holds back the next code for another task.
                 untold |= {"version", "values"}
             if not _published(self._told):
-                # It may be that of a first workflow task that came to nothing.
+                # The recorded time may be of a first workflow task that failed.
                 untold.add("created_at")
             now = {name: getattr(view, name) for name in untold}
             kept = kept.model_copy(
@@ -202,14 +202,14 @@ class Recorded:
             raise Broken(f"the records have another run: {_differences(kept, view)}")
 
     def _hold_events(self, kept: list[tuple[Any, ...]]) -> bool:
-        """Return whether the records lack the latest events, which tell of code only."""
+        """Check the recorded events. Return whether only the latest events about code are missing."""
         numbers = [number for number, *_ in kept]
         if numbers != [*range(1, len(kept) + 1)]:
             raise Broken(f"the records have the events {numbers}")
         _hold_discarded(kept)
         told = [_told(*each) for _, by, *each in kept if by is None]
         parts = [*self._earlier, self._part]
-        # A rewind of which it was not known whether it was recorded is discarded by the next one.
+        # If nobody knows whether a rewind was recorded, the next rewind discards it.
         rewinds = [each for part in parts for each in _rewinds(part.told)]
         known = _rewinds(told)
         if rewinds[-1:] != known[-1:] or any(each not in rewinds for each in known):
@@ -223,10 +223,10 @@ class Recorded:
         return any(lacks)
 
     def is_reindexed(self, kept: Kept, anew: Kept) -> None:
-        """Hold the records against those that were made anew from the histories.
+        """Compare the records with those that a reindex made from the histories.
 
-        What a rewind has discarded may differ: of what a task did that came to nothing no history tells.
-        So may the numbers of what comes then, if no run was told under which the rewind was recorded.
+        Discarded events may differ: no history has the events of a workflow task that failed. The numbers
+        of later events may differ too, if the run never learned the number of its rewind.
         """
         has_rewinds = any(type_ == _REWOUND for _, _, type_, *_ in kept.events)
         due_events, events_ = (
@@ -248,7 +248,7 @@ class Recorded:
                 raise Broken(f"a reindex makes other records: {_differences(found, due)}")
 
     def has_receipt(self, execution: Execution, receipt: Receipt) -> None:
-        """Hold a receipt against the records: they have the answer, or the database was away then."""
+        """Check that the records have the answer of a receipt, unless the database was away."""
         if receipt.interrupt_id in self._excused:
             return
         told = execution.server.records.told_of(receipt.answered_by)
@@ -273,7 +273,7 @@ class Recorded:
 def _as_worded(
     kept: Sequence[views.BlockedView], now: Sequence[views.BlockedView]
 ) -> list[views.BlockedView]:
-    """Return what blocks a run in the words of now: of the same reason in other words no event tells."""
+    """Return recorded blocks with today's messages: a new wording of the same reason has no event."""
     words = {(each.address, each.code): each.message for each in now}
     return [
         each.model_copy(update={"message": words.get((each.address, each.code), each.message)})
@@ -282,15 +282,15 @@ def _as_worded(
 
 
 def _parts(told: list[Told]) -> list[list[Told]]:
-    """Return what the records tell up to each end after which the run was retried, and since then."""
+    """Split the recorded events before each retry."""
     starts = [at for at, each in enumerate(told) if each[0] == "run.retried"]
     return [told[a:b] for a, b in pairwise([0, *starts, len(told)])]
 
 
 def _lacks(told: list[Told], part: Part) -> bool:
-    """Return whether the records lack the latest events of a part, which tell of code only."""
+    """Check a part of the records. Return whether only its latest events about code are missing."""
     own = [each for each in part.told if each[0] != _REWOUND]
-    # When the workflow sees that the run has ended is its own matter, and what code comes to then.
+    # The workflow may record the end, and the outcomes of code after it, at any later point.
     has_ended = part.ended_at is not None
     ended = [each for each in told if has_ended and each[0] == f"run.{part.status}"]
     told = [each for each in told if each not in ended]
@@ -313,7 +313,7 @@ def _what(address: str) -> str:
 
 
 def _of_code(address: str, outcome: VisitOutcome) -> Iterator[Told]:
-    """What is told of that to which the code of a visit came."""
+    """Yield the events that record the outcome of a visit's code."""
     match outcome:
         case Finished(granted=granted):
             pass
@@ -335,7 +335,7 @@ def _is_last_resort(activity: Any) -> bool:
 
 
 def _hold_discarded(kept: list[tuple[Any, ...]]) -> None:
-    """Hold each event against the first rewind behind it to a point before it."""
+    """Check that each event is discarded by the first later rewind to a point before it."""
     rewinds = {number: about[-1]["kept"] for number, _, type_, *about in kept if type_ == _REWOUND}
     for number, by, type_, *_ in kept:
         later = (each for each, at in rewinds.items() if at < number < each)
@@ -344,7 +344,7 @@ def _hold_discarded(kept: list[tuple[Any, ...]]) -> None:
 
 
 def _told(type_: str, address: str | None, *about: Any) -> Told:
-    """Return an event of the records as the steps of the core tell it."""
+    """Return a recorded event in the form that is built from the core's steps."""
     if type_ == _REWOUND:
         actor, _, data = about
         return (type_, actor, data["to"])
@@ -360,7 +360,7 @@ def _published(told: list[Told]) -> list[Told]:
 
 
 def _differences(found: Any, due: Any) -> Any:
-    """Return what tells two values apart: what was found, and what was due."""
+    """Return the parts in which two values differ: what was found, and what was due."""
     if isinstance(found, BaseModel) and isinstance(due, BaseModel):
         found, due = found.model_dump(), due.model_dump()
     if isinstance(found, dict) and isinstance(due, dict):

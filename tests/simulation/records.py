@@ -1,4 +1,4 @@
-"""The database of the records, as the workers reach it: slow, lost on the way, away for a while."""
+"""The records' database as workers reach it: writes are late or lost, or it is away for a while."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _LATER: Final = (0.05, 1.0, 15.0, 100.0)
 _TOLD_AFTER: Final = (0.001, 0.001, 0.05, 15.0, 0.0)
 """0 is never."""
 LATEST: Final = _LATER[-1]
-"""Seconds after which the last batch is written."""
+"""Seconds within which even the latest batch is written."""
 
 
 _OWN: Final[BindParameter[int]] = bindparam("deployment")
@@ -57,16 +57,16 @@ _CAUSED: Final = select(events.c.type, events.c.data).where(
 
 
 class Hanging(Exception):
-    """Nothing comes back from the database until the time of the activity is over."""
+    """The database does not respond before the activity times out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What the database has of one run. `view` is None before anything of it was recorded.
+    """The records of one run in the database. `view` is None before the first batch is written.
 
-    `listed` says which list has a question, and `listed_still` are those that a list has although a
-    rewind has discarded them. An event is its number, that of the event which discards it, its type,
-    address, actor, time and data.
+    `listed` has the list of each question. `listed_still` are questions that a list still has although a
+    rewind has discarded them. An event is a tuple: its number, the number of the rewind that discards it,
+    its type, address, actor, time and data.
     """
 
     view: views.RunView | None
@@ -78,7 +78,7 @@ class Kept:
 
 @functools.cache
 def _connection(process: int) -> Connection:
-    """The one connection of a process: a fork must not go on with that of its parent."""
+    """Return the one connection of a process: a fork must not use the connection of its parent."""
     del process
     connection = create_engine("sqlite://", poolclass=StaticPool).connect()
     connection.exec_driver_sql("PRAGMA foreign_keys=ON")
@@ -88,7 +88,7 @@ def _connection(process: int) -> Connection:
 
 
 class Records:
-    """The records of one deployment, which a schedule has to itself."""
+    """The records of one deployment; each schedule has its own."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -96,12 +96,12 @@ class Records:
         self.documents = Documents(KEYS if server.is_sealed else Keyring({}))
         self._away_until = 0.0
         self.owed = 0
-        """How many times something may have to be taken back once the database is there again."""
+        """How many whole batches, which may take events back, wait for the database."""
         self._transaction = self._connection.begin()
         self._own("simulation")
 
     def anew(self) -> Records:
-        """Return records that have nothing yet, in the same database."""
+        """Return empty records in the same database."""
         other = copy(self)
         other._own("reindexed")
         return other
@@ -112,11 +112,11 @@ class Records:
         self._tx = Transaction(self._connection, self.documents, self._deployment)
 
     def close(self) -> None:
-        """Forget everything."""
+        """Roll everything back."""
         self._transaction.rollback()
 
     async def write(self, scope: Scope, batch: Batch, *, patience: float) -> Written:
-        """Write a batch, or not, as the writer of a process does it. Raises Hanging in an activity."""
+        """Write a batch, or fail to, as the writer of a process may. Raises Hanging in an activity."""
         del scope, patience
         try:
             return self._recorded(batch)
@@ -126,7 +126,7 @@ class Records:
             return Written(status="late")
 
     def tell(self, batch: Batch) -> None:
-        """Write a batch soon, late, or not at all; what is to be taken back as soon as that can be."""
+        """Write a batch soon, late or never. Write a whole batch as soon as the database is back."""
         server = self._server
         if batch.is_whole:
             self.owed += 1
@@ -158,7 +158,7 @@ class Records:
             case "written":
                 return self._write(batch)
             case "written later":
-                # By a thread for which nobody waits any more, maybe of a worker that is gone.
+                # A thread that nobody waits for writes it, maybe in a worker that is gone.
                 server.later(chance.choice(_LATER), self._write, batch)
                 return Written(status="late")
             case "lost":
@@ -175,10 +175,10 @@ class Records:
         (written,) = write(self._tx, [batch])
         return written
 
-    # What a client needs of a database
+    # The database as a client uses it
 
     async def read(self, query: Callable[[Connection], T]) -> T:
-        """Return what a query finds. Raises RecordsUnavailable."""
+        """Return the result of a query. Raises RecordsUnavailable."""
         if self._server.has_rewinds:
             await asyncio.sleep(self._server.delay())
         with self.writing() as connection:
@@ -194,14 +194,14 @@ class Records:
         yield self._connection
 
     def transaction(self, connection: Connection, scope: Scope) -> Transaction:
-        """Return what queries and changes take."""
+        """Return the transaction that queries and changes take."""
         del connection, scope
         return self._tx
 
-    # What a schedule holds against the run
+    # The records that a schedule compares with the run
 
     def kept(self) -> Kept:
-        """Return what the database has of the run."""
+        """Return the records of the run."""
         read = self.documents.read
         about = {"deployment": self._deployment}
         view = self._connection.execute(_VIEW, about).scalar_one_or_none()
@@ -220,7 +220,7 @@ class Records:
         )
 
     def told_of(self, actor: str) -> Iterator[tuple[str, Any]]:
-        """Yield type and data of the events that somebody has caused."""
+        """Yield type and data of the events that a person has caused."""
         found = self._connection.execute(_CAUSED, {"deployment": self._deployment, "actor": actor})
         for type_, data in found:
             yield type_, self.documents.read(data)

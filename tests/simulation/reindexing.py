@@ -1,4 +1,4 @@
-"""The records of a run as `reindex` makes them anew, from the histories that the server has."""
+"""Reindexing: `reindex` rebuilds the records of a run from the histories of the simulated server."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class _Replayer:
 
 
 async def reindex(server: Server, worker: Worker, run_id: str, records: Records) -> None:
-    """Make what is missing in the records of a run."""
+    """Complete the records of a run from its histories."""
     temporal, _ = connected(server)
     client = Client(temporal, task_queue=QUEUE, patience=30, records=cast("Any", records))
     client.records._writer = cast("Any", records)

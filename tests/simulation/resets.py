@@ -1,7 +1,7 @@
-"""Resets: another execution with the beginning of the history of one, as the server makes it.
+"""Resets: the server makes another execution that begins with a part of an execution's history.
 
-What was under way at that point begins again, with nothing but what the history has of it. What came
-later comes no more.
+Activities and timers that were pending at that point begin again, from the data in the history alone.
+Jobs that came later do not come again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.simulation.tasks import Done, Update
 
 @dataclass(frozen=True, kw_only=True)
 class Reset:
-    """Who has reset a run, and to which question; by the salt that tells the run of it."""
+    """A reset: its caller, the question to which it goes back, and the salt by which the run knows it."""
 
     by: str
     to: str
@@ -29,7 +29,7 @@ class Reset:
 
 
 def reset(base: Execution, event: int, reason: str, request_id: str) -> tuple[Execution, Reset]:
-    """Reset a run to before an event of an execution, and return the execution with which it goes on."""
+    """Reset a run to just before an event of an execution. Return the execution that continues it."""
     server = base.server
     kept = base.log[: event - 1]
     is_end = event == len(base.log) and not base.is_open
@@ -67,7 +67,7 @@ def reset(base: Execution, event: int, reason: str, request_id: str) -> tuple[Ex
 
 
 def _restore(new: Execution, base: Execution) -> None:
-    """Have everything again that the history says is under way."""
+    """Restore the signals, updates, timers and activities that are pending in the history."""
     jobs = [each.job for each in new.log if each.job is not None]
     known = map(id, jobs)
     new.signals = {key: job for key, job in base.signals.items() if id(job) in {*known}}
@@ -107,7 +107,7 @@ def _restore(new: Execution, base: Execution) -> None:
 
 
 def _commands(tasks: list[Done]) -> Iterator[tuple[Done, Any]]:
-    """Yield the commands that were sent, with their tasks."""
+    """Yield the commands that the SDK sent, with their tasks."""
     for done in tasks:
         ordered = {
             c.schedule_activity.seq for c in done.commands if c.HasField("schedule_activity")
@@ -127,7 +127,7 @@ def _commands(tasks: list[Done]) -> Iterator[tuple[Done, Any]]:
 
 
 def _update(update: Update, length: int) -> Update:
-    """Return an update as it was with so many events."""
+    """Return an update as it was when the history had `length` events."""
     kept = Update(id=update.id, job=update.job, is_accepted=True, accepted_at=update.accepted_at)
     if 0 < update.answered_at <= length:
         kept = replace(kept, answered_at=update.answered_at, outcome=update.outcome)
@@ -136,20 +136,20 @@ def _update(update: Update, length: int) -> Update:
 
 
 def resolved(execution: Execution) -> set[int]:
-    """Return the activities of which the history says what they came to."""
+    """Return the activities whose results are in the history, by sequence number."""
     jobs = [each.job for each in execution.log if each.job is not None]
     return {job.resolve_activity.seq for job in jobs if job.HasField("resolve_activity")}
 
 
 def line(execution: Execution | None) -> Iterator[Execution]:
-    """Yield the executions whose histories are those of a run up to now, the latest first."""
+    """Yield the executions that make up a run's history up to now, the latest first."""
     while execution is not None:
         yield execution
         execution = execution.before
 
 
 def stands(token: bytes, execution: Execution) -> bool:
-    """Return whether what an activity came to is in the history of a run, by the token of an attempt."""
+    """Return whether a run's history has the result of an activity, by the token of an attempt."""
     run_id, *_, seq, _attempt = token.decode().split(" ")
     for number, each in enumerate(line(execution)):
         base: Execution | None = each

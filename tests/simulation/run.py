@@ -1,8 +1,8 @@
 """Simulate schedules of runs: make simulate [SEEDS=n], or python tests/simulation/run.py --help.
 
-Each seed is a run of a random graph, with people, workers and a server that do to it what chance wants.
-The first schedule that breaks a promise is made as short as it will be, and is printed with the command
-that repeats it.
+Each seed is a run of a random graph, with people, workers and a server that act at random. The first
+schedule that breaks a promise is shortened as far as possible, and printed with the command that repeats
+it.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from tests.simulation.schedule import Kind
 
 _CHUNK = 200
-"""Schedules of one process: those that have their graphs in common."""
+"""Schedules of one process: seeds that share their graphs."""
 _NICE = 15
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What became of some schedules: `broken` is the seed of the first that broke a promise, with which
-    they end.
+    """The result of a batch of schedules. `broken` is the seed of the schedule that broke a promise and
+    so ended the batch.
     """
 
     played: int
@@ -41,7 +41,7 @@ class Batch:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Do what the command line says; returns the exit code."""
+    """Run the command line, and return the exit code."""
     from tests.simulation.schedule import play
 
     parser = argparse.ArgumentParser(
@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     told_kinds = "; ".join(f"{kind}: {what}" for kind, what in kinds.items())
     parser.add_argument("--kind", choices=kinds, default="any", help=told_kinds)
     options = parser.parse_args(arguments)
-    # Code of the graphs fails on purpose, and the worker tells of each.
+    # The graphs' code fails on purpose, and the worker would log each failure.
     logging.disable(logging.CRITICAL)
     if options.seed is not None:
         draws = None if options.draws is None else [int(each) for each in options.draws.split(",")]
@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("\n".join(played.log))
         print(played.fault or f"every promise is kept, in {played.steps} steps")
         return bool(played.fault)
-    # It takes every processor for minutes, and must not make those late who go by the clock.
+    # The schedules take every processor for minutes, and must not delay tests that measure time.
     os.nice(_NICE)
     return _simulate(options.first, options.seeds, options.jobs, options.kind)
 
@@ -91,13 +91,13 @@ def _simulate(first: int, count: int, jobs: int, kind: Kind) -> int:
 
 
 def batches(first: int, count: int, jobs: int | None, kind: Kind = "any") -> Iterator[Batch]:
-    """Play schedules in so many processes."""
+    """Play schedules in `jobs` processes."""
     from tests.simulation.schedule import play
 
     end = first + count
     starts = [first, *range(first - first % _CHUNK + _CHUNK, end, _CHUNK), end]
     chunks = [range(*each) for each in itertools.pairwise(starts)]
-    # What all of them need is made once. A process ends before its garbage is worth collecting.
+    # One play warms every cache before the fork. A process ends before garbage collection pays off.
     play(first)
     gc.freeze()
     forks = multiprocessing.get_context("fork")
@@ -120,7 +120,7 @@ def play_batch(seeds: Sequence[int], kind: Kind = "any") -> Batch:
 
 
 def told(broken: int, kind: Kind = "any") -> str:
-    """Return the shortest schedule that shows what is wrong with this one, and how to repeat both."""
+    """Return the shortest schedule that shows the same fault as this one, and how to repeat both."""
     from tests.simulation.schedule import play
     from tests.simulation.shrink import shrunk
 
@@ -141,7 +141,7 @@ def told(broken: int, kind: Kind = "any") -> str:
 
 
 if __name__ == "__main__":
-    # As pytest has it: the modules are those of `tests.simulation`, what they use is in tests/support.
+    # As under pytest: import the modules from `tests.simulation`, and their helpers from tests/support.
     root = Path(__file__).resolve().parent.parent.parent
     sys.path[:1] = [str(root), str(root / "tests" / "support")]
     sys.exit(main())

@@ -1,4 +1,4 @@
-"""The attempts at activities in a worker: our code in a context as the SDK makes it, and heartbeats."""
+"""Attempts at activities in a worker: our code in a context like the SDK's, and its heartbeats."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ _OUT_OF_TIME: Final = Failure(
     ),
     activity_failure_info=ActivityFailureInfo(),
 )
-"""What a run is told of a local activity that does not end; in a replay it is told the cause only."""
+"""The failure that a run gets for a local activity that does not end; in a replay, only the cause."""
 _ON_ITS_WAY: Final = (0.0, 0.01, 0.04)
-"""Seconds until a heartbeat of the SDK is there: less than our own writes of a journal wait for it."""
+"""Seconds until the SDK's heartbeat arrives: less than our own journal writes wait for it."""
 
 
 class Runner:
@@ -80,7 +80,7 @@ class Runner:
         self._beats: dict[bytes, Sequence[Any] | None] = {}
 
     def run(self, activity: Activity) -> None:
-        """Make an attempt at an activity."""
+        """Start an attempt at an activity."""
         self._process.spawn(self._run(activity, activity.token, activity.attempt))
 
     async def _run(self, activity: Activity, token: bytes, attempt: int) -> None:
@@ -108,7 +108,7 @@ class Runner:
             activity.failed(failure)
 
     async def run_local(self, execution: Execution, order: Any) -> Job:
-        """Make attempts at a local activity until one succeeds; what the workflow is told of it."""
+        """Make attempts at a local activity until one succeeds, and return the job with its result."""
         number, scheduled_at = 1, self._server.loop.wall()
         while True:
             await asyncio.sleep(self._server.delay())
@@ -150,7 +150,7 @@ class Runner:
         scheduled_at: datetime,
         is_local: bool = False,
     ) -> tuple[Any, Failure | None, bool]:
-        """Call the activity in a context as the SDK makes one; its result, or how it failed."""
+        """Call the activity in a context like the SDK's. Return its result, or its failure."""
         converter = of_run(self._converter, execution.workflow_id)
         info = sdk.Info(
             activity_id=order.activity_id or str(order.seq),
@@ -197,7 +197,7 @@ class Runner:
                 raise
             why = context.cancellation_details.details
             if why is not None and why.worker_shutdown:
-                # The SDK's core reports it as failed, so that it is tried again.
+                # The SDK's core reports the attempt as failed, so that it is tried again.
                 left = ApplicationError("the worker shuts down", type="WorkerShutdown")
                 return None, await _failure(left, converter), False
             return None, await _failure(CancelledError("Cancelled"), converter), True
@@ -208,7 +208,7 @@ class Runner:
         except Exception as error:  # noqa: BLE001 as the SDK does it
             return None, await _failure(error, converter), False
         finally:
-            # A local activity that began anew, because its task has timed out, has the same token.
+            # After a timeout of its workflow task, a local activity starts again with the same token.
             if self._by_token.get(token) is running:
                 del self._by_token[token]
         (payload,) = await converter.encode([report])
@@ -236,7 +236,7 @@ class Runner:
         return await self._nodes.run(arguments)
 
     def _beat(self, token: bytes, details: Sequence[Any], converter: DataConverter) -> None:
-        """Send a heartbeat as the SDK does: soon, but not until its throttle lets it go."""
+        """Send a heartbeat as the SDK does: as soon as its throttle allows."""
         is_held_back = token in self._beats
         self._beats[token] = details
         if not is_held_back:
@@ -267,7 +267,7 @@ class Runner:
         task.cancel()
 
     def leave(self) -> None:
-        """Tell all that runs that the worker shuts down."""
+        """Tell all running code that the worker shuts down."""
         for token in [*self._by_token]:
             self._contexts[token].worker_shutdown_event.set()
             self.stop(token, sdk.ActivityCancellationDetails(worker_shutdown=True))

@@ -1,4 +1,4 @@
-"""One schedule: a run of a random graph, everybody who does something to it, and its end."""
+"""One schedule: a run of a random graph, the people and faults that act on it, and its end."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ from tests.simulation.worker import Worker, task_factory
 _ROUNDS = 40
 _STEPS = 80
 QUIET = 0.15
-"""The share of the schedules that are compared with a run to which nothing happens, if they can be."""
+"""The share of schedules that are compared with an undisturbed run, if that is possible."""
 _PATIENCE = 86_400.0
 _REINDEXED = 2
-"""The records of one of so many schedules are made anew at its end."""
+"""One of this many schedules has its records rebuilt at its end."""
 Kind: TypeAlias = Literal["any", "grants", "migrations"]
-"""What a schedule is of: a random graph, an agent whose approvals may be remembered, or a random graph of
-which another version is deployed.
+"""The subject of a schedule: a random graph, an agent whose approvals may be remembered, or a random
+graph with a second version that is deployed.
 """
 
 
 @dataclass(frozen=True, kw_only=True)
 class Played:
-    """What became of a schedule: `fault` is empty, or says which promise it broke."""
+    """The result of a schedule: `fault` is empty, or names the promise that it broke."""
 
     seed: int
     draws: list[int]
@@ -54,7 +54,7 @@ class Played:
 
     @property
     def kind(self) -> str:
-        """The fault without what differs between schedules that have it."""
+        """The fault, without the details that differ between schedules."""
         return self.fault.partition("\n")[0][:60]
 
 
@@ -65,8 +65,8 @@ def play(
     quiet: float = QUIET,
     kind: Kind = "any",
 ) -> Played:
-    """Play the schedule of a seed, or the one that was drawn so. A share of them is `quiet`: what such a
-    run comes to is compared with a run to which nothing happens, if its `kind` is any.
+    """Play the schedule of a seed, or the one with these `draws`. A share of them is `quiet`: if the
+    `kind` is any, the result of a quiet run is compared with an undisturbed run.
     """
     chance = Chance(seed, draws)
     site, fault = _played(chance, {}, quiet if kind == "any" else 0.0, kind=kind)
@@ -117,10 +117,10 @@ def fault_of(error: BaseException) -> str:
 
 
 class Site:
-    """The server, its workers, the people, and what is promised.
+    """The server, its workers, the people, and the promises.
 
-    In a schedule that `is_quiet` nobody does more than their part, so that only faults tell it from one
-    that goes well. The first `drawn` draws say which run it is, the rest what happens to it.
+    In a schedule that `is_quiet` people only do their part, so it differs from an undisturbed one by its
+    faults alone. The first `drawn` draws decide which run it is, the rest what happens to it.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class Site:
         self._names = 0
 
     def went_wrong(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """A callback has raised: what it found is what the schedule comes to."""
+        """Take the first error of a callback as the result of the schedule, and stop it."""
         error = context.get("exception")
         if self.error is None:
             self.error = error or AssertionError(context["message"])
@@ -159,7 +159,7 @@ class Site:
             self.main.cancel()
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
-        """Let all this happen, and raise what went wrong."""
+        """Run the schedule to its end, and raise the error that stopped it."""
         self.loop.set_exception_handler(self.went_wrong)
         self.main = self.loop.create_task(work)
         try:
@@ -169,7 +169,7 @@ class Site:
             raise self.error or Broken("the schedule was cancelled") from None
 
     async def play(self) -> None:
-        """A schedule of chance."""
+        """Play a random schedule."""
         chance, server = self.chance, self.server
         values: dict[str, Any]
         if (purse := self.promises.purse) is not None:
@@ -188,7 +188,7 @@ class Site:
         temporal, _ = connected(server)
         records: Any = server.records
         client = Client(temporal, task_queue=QUEUE, patience=30, records=records)
-        # It has threads of its own, and ours waits for none.
+        # The real writer has its own threads, and this loop waits for none.
         client.records._writer = records
         people = People(
             server,
@@ -226,14 +226,14 @@ class Site:
                 each.result()
         await self._end(people)
         await self._afterwards(people)
-        # So long a batch of a worker that is gone may take.
+        # A batch of a worker that is gone may take this long.
         await asyncio.sleep(LATEST)
         await self._hold(people)
         if purse is not None:
             server.note(f"{purse.granted} calls ran under a grant")
 
     async def _hold(self, people: People) -> None:
-        """Hold the run that has ended, and what is recorded of it, against what is promised."""
+        """Check the ended run and its records against the promises."""
         server, promises = self.server, self.promises
         execution = server.execution("r")
         assert execution is not None
@@ -248,7 +248,7 @@ class Site:
             promises.recorded.is_reindexed(server.records.kept(), anew.kept())
 
     def _declare(self, spec: GraphSpec) -> None:
-        """Make the graph of this schedule, or both of its versions."""
+        """Build the graph of this schedule, or both of its versions."""
         chance, patient = self.chance, self.is_quiet
         if self.kind != "migrations":
             self.graph = RandomGraph(spec, chance, self.effects, self.plans, is_patient=patient)
@@ -261,7 +261,7 @@ class Site:
         self.graph = self.versions.today
 
     def _deploy(self, versions: Versions) -> None:
-        """Deploy the other version: workers come that have it, and the others shut down."""
+        """Deploy the other version: new workers have it, and the old ones shut down."""
         versions.deploy()
         self.graph = versions.today
         self.server.note(f"the version {self.graph.build().version} is deployed")
@@ -269,7 +269,7 @@ class Site:
             self.server.later(self.server.delay(), worker.leave)
             self.server.later(self.server.delay() + 1.0, worker.kill)
         self.server.later(self.server.delay(), self.worker_comes)
-        # There may have been too many.
+        # The first new worker may not have come, because too many were still up.
         self.server.later(14.0, self.worker_comes)
 
     def _mishap(self) -> None:
@@ -312,7 +312,7 @@ class Site:
         self.server.worker_came()
 
     async def _afterwards(self, people: People) -> None:
-        """Rewind or retry the run that has ended, and have it end again."""
+        """Rewind or retry the ended run, and bring it to an end again."""
         server, chance = self.server, self.chance
         calls: list[tuple[str, Callable[[], Callable[[], Awaitable[Any]]]]] = []
         if server.has_rewinds:
@@ -327,7 +327,7 @@ class Site:
             await self._end(people)
 
     async def _end(self, people: People) -> None:
-        """Do what is needed until the run has ended."""
+        """Do what the run needs until it has ended."""
         server, promises = self.server, self.promises
         server.is_calm = True
         server.note("everybody does their part")
@@ -350,7 +350,7 @@ class Site:
             await asyncio.sleep(0.2 if number < 5 else 2.0 * number)
 
     def close(self) -> None:
-        """End what is left."""
+        """Kill the workers, and cancel the tasks that are left."""
         for worker in self.server.workers:
             worker.kill()
         for task in self._left():
@@ -366,5 +366,5 @@ class Site:
         self.server.records.close()
 
     def _left(self) -> list[asyncio.Task[Any]]:
-        """The tasks that are not done. Those that asyncio knows are of earlier schedules, too."""
+        """Return this loop's unfinished tasks; asyncio's own list has those of earlier schedules too."""
         return [each for each in self.loop.tasks if not each.done()]

@@ -1,8 +1,8 @@
-"""A Temporal server in this process: what workers and clients can see of one, and no more.
+"""A Temporal server in this process, as far as workers and clients can see it.
 
-It keeps the executions of workflows, hands out their tasks and those of their activities, and fires
-timers. Chance says how long everything takes and what is lost. What a real server does that is of no
-consequence for a run (visibility, namespaces, versions, child workflows) is not here.
+The server keeps workflow executions, hands out workflow and activity tasks, and fires timers. Random
+draws decide how long everything takes and what is lost. Features that do not affect a run (visibility,
+namespaces, versions, child workflows) are missing.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 _DELAYS: Final = (0.001, 0.0, 0.003, 0.02, 0.15, 0.6, 2.5, 12.0)
 _REWOUND: Final = 7
-"""One of so many schedules has rewinds, by its seed: the others are what they are without any."""
+"""One of this many schedules has rewinds, by its seed, so that the others stay as they were."""
 _RETRIED: Final = 5
-"""One of so many schedules has retries; of these, some have rewinds too."""
+"""One of this many schedules has retries; some of these have rewinds too."""
 _LIKELY: Final = (16, 6, 6, 4, 3, 2, 1, 0.3)
 
 
 class Broken(AssertionError):
-    """A promise is broken."""
+    """Raised when a promise is broken."""
 
 
 class Timer:
@@ -68,8 +68,8 @@ class Timer:
 
 
 class Server:
-    """All executions, and the database beside them. `log` tells what happened, in the words of somebody
-    who looks on. If it `is_sealed`, its clients and workers require encryption.
+    """All executions, and the records' database. `log` tells a reader what happened. If the server
+    `is_sealed`, its clients and workers require encryption.
     """
 
     def __init__(self, loop: VirtualLoop, chance: Chance, *, is_sealed: bool = False) -> None:
@@ -105,7 +105,7 @@ class Server:
         self.log.append(f"{self.loop.time():9.3f}  {text}")
 
     def delay(self) -> float:
-        """How long something takes."""
+        """Draw how many seconds something takes."""
         return 0.001 if self.is_calm else self.chance.choices(_DELAYS, _LIKELY)[0]
 
     def later(self, seconds: float, then: Callable[..., object], *args: Any) -> None:
@@ -118,14 +118,14 @@ class Server:
         return timer
 
     def jump(self, seconds: float) -> None:
-        """Let the clock of the server jump."""
+        """Move the server's clock."""
         self.note(f"the server's clock jumps by {seconds:g} s")
         self.skew += timedelta(seconds=seconds)
         for timer in [*self.timers.values()]:
             timer.clock_jumped()
 
     def worker(self) -> Worker | None:
-        """One of the workers that are up."""
+        """Draw one of the workers that are up."""
         up = [each for each in self.workers if each.is_up]
         return self.chance.choice(up) if len(up) > 1 else up[0] if up else None
 
@@ -135,20 +135,20 @@ class Server:
             self.later(self.delay(), each)
 
     def execution(self, workflow_id: str, run_id: str = "") -> Execution | None:
-        """The latest execution of a workflow, or the one that is named."""
+        """Return the latest execution of a workflow, or the one with the id `run_id`."""
         chain = self.chains.get(workflow_id, [])
         if run_id:
             return next((each for each in chain if each.run_id == run_id), None)
         return chain[-1] if chain else None
 
     def takes_nothing_of(self, token: bytes) -> bool:
-        """Return whether an attempt is of an execution that has ended, or that the run no longer has."""
+        """Return whether an attempt belongs to an execution that has ended."""
         run_id = token.decode().split()[0]
         chains = (each for chain in self.chains.values() for each in chain)
         return any(each.run_id == run_id and not each.is_open for each in chains)
 
     def start(self, request: StartWorkflowExecutionRequest) -> Execution:
-        """Start a workflow, or go on from where it ended."""
+        """Start an execution of a workflow, also after an earlier one has ended."""
         before = self.execution(request.workflow_id)
         execution = Execution(
             self,
@@ -167,7 +167,7 @@ class Server:
         return execution
 
     def reset(self, base: Execution, event: int, reason: str, request_id: str) -> Execution:
-        """Reset a run, and return the execution with which it goes on."""
+        """Reset a run, and return the execution that continues it."""
         execution, about = reset(base, event, reason, request_id)
         self.resets.append(about)
         self.rewound(execution)

@@ -32,7 +32,7 @@ _DEFAULT: Final = timedelta(seconds=10)
 
 
 class Connection(ServiceClient):
-    """A connection, of a worker if `owner` is set: then it dies with it."""
+    """A connection to the server. If it has an `owner`, it dies with that worker."""
 
     def __init__(self, server: Server) -> None:
         super().__init__(ConnectConfig(target_host="simulated:7233"))
@@ -195,13 +195,13 @@ class Connection(ServiceClient):
         query = job.query_workflow
         query.query_id, query.query_type = "query", req.query.query_type
         query.arguments.extend(req.query.query_args.payloads)
-        # Behind everything that has come, and is not handled yet.
+        # The query waits until everything that has arrived is handled.
         while not execution.done or (execution.is_open and execution.attempt is not None):
             await asyncio.sleep(0.05)
         while (worker := self.server.worker()) is None:
             await asyncio.sleep(0.05)
         answer: list[Any] = []
-        # Not in the step of a task: an instance runs a loop of its own.
+        # A workflow instance runs its own loop, so the query must not run inside an asyncio task.
         asked = asyncio.Event()
 
         def ask() -> None:
@@ -241,7 +241,7 @@ class Connection(ServiceClient):
         return response
 
     async def _get_workflow_execution_history(self, req: Any) -> Any:
-        """All events, or the last one of an ended execution."""
+        """Return all events, or the last one of an ended execution."""
         execution = self._found(req.execution)
         response = api.GetWorkflowExecutionHistoryResponse()
         events = shown(execution)
@@ -261,7 +261,7 @@ class Connection(ServiceClient):
 
 
 def connected(server: Server) -> tuple[TemporalClient, Connection]:
-    """A client over a connection of its own."""
+    """Return a client and its own connection."""
     connection = Connection(server)
     converter = SEALED if server.is_sealed else CLEAR
     return TemporalClient(connection, data_converter=converter), connection

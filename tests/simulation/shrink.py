@@ -1,4 +1,4 @@
-"""The shortest schedule that shows a fault: draws are taken away and made zero, as long as it stays."""
+"""Shrinking: remove draws or set them to zero, as long as the schedule shows the same fault."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _size(played: Played) -> tuple[int, int, int]:
 
 
 def _trimmed(draws: Sequence[int]) -> list[int]:
-    """The draws without the zeros at their end, which follow by themselves."""
+    """Return the draws without the zeros at their end, which follow anyway."""
     kept = len(draws)
     while kept and not draws[kept - 1]:
         kept -= 1
@@ -39,7 +39,7 @@ def _trimmed(draws: Sequence[int]) -> list[int]:
 
 
 def _shorter(draws: Sequence[int]) -> Iterator[list[int]]:
-    """Schedules with less in them, the boldest first."""
+    """Yield shorter or smaller draws, the boldest cuts first."""
     known = _trimmed(draws)
     size = len(known)
     while size := size // 2:

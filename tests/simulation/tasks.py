@@ -1,4 +1,4 @@
-"""Workflow tasks and updates, as the server has them."""
+"""Workflow tasks and updates on the simulated server."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class Update:
-    """An update of one execution. `attempt` has it, if it was sent and not answered. The events by which
-    it was accepted and answered have these numbers.
+    """An update of one execution. `attempt` is the workflow task that has it, until it responds.
+    `accepted_at` and `answered_at` are the numbers of these events.
     """
 
     id: str
@@ -51,7 +51,7 @@ class Attempt:
 
 @dataclass(kw_only=True, frozen=True)
 class Done:
-    """A completed workflow task, as the history has it; `completed` is the number of that event."""
+    """A completed workflow task in the history; `completed` is the number of its completion event."""
 
     time: datetime
     ended: datetime

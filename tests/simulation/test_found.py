@@ -1,4 +1,4 @@
-"""Schedules in which the simulation found a fault, each as short as it came to be."""
+"""Schedules in which the simulation found a fault, each made as short as possible."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_an_outcome_counts_if_the_run_is_cancelled_in_its_task() -> None:
 
         @graph.node
         async def work(state: State) -> dict[str, Any]:
-            # It comes before the result, and after the time at which the next task would begin without.
+            # The cancel comes before the result, but after the next task would have begun without it.
             loop.call_later(0.0005, cancel)
             return {"log": ["done"]}
 
@@ -98,7 +98,7 @@ def test_records_of_a_lost_task_are_taken_back() -> None:
             order = commands.SendMessage(message_id="m", text="hello", sender="ada")
             with pytest.raises(RPCError, match="closing"):
                 await temporal.get_workflow_handle("r").execute_update("send_message", order)
-            # The run hears something that is no news to anybody.
+            # This call starts a workflow task, but changes nothing.
             await client.run("r").resume()
             await asyncio.sleep(30)
             told.append(types())
@@ -120,7 +120,7 @@ def test_events_after_the_end_are_readable_while_a_call_is_under_way() -> None:
         graph = Graph("g", state=State)
         graph.interrupt("ask", prompt="Go on?")
         graph.edge(START, "ask")
-        # Its worker looks for the graph of a migration again and again.
+        # The worker lacks this graph, so it looks for the target of the migration again and again.
         site.graph = Graph("another", state=State)
         told: list[str] = []
 
@@ -171,7 +171,7 @@ def test_a_run_is_recorded_as_ended_only_with_the_event_of_its_end() -> None:
             server.workers[0].kill()
             server.records._away_until = loop.time() + 60
             await temporal.get_workflow_handle("r").cancel()
-            # It replays the run, and then hears of the cancel.
+            # The new worker replays the run, and then gets the cancel.
             site.worker_comes()
             await asyncio.sleep(100)
 

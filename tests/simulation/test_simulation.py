@@ -1,4 +1,4 @@
-"""Schedules of runs, simulated: make simulate plays more of them (docs/internals/simulation.md)."""
+"""Simulated schedules of runs; `make simulate` plays more (docs/internals/simulation.md)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.simulation.shrink import shrunk
 
 @pytest.fixture(autouse=True)
 def _quiet() -> Iterator[None]:
-    # Code of the graphs fails on purpose, and the worker tells of each.
+    # The graphs' code fails on purpose, and the worker would log each failure.
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)
@@ -52,14 +52,14 @@ def test_whatever_happens_every_promise_is_kept_in_many_schedules(many: int, kin
 @pytest.mark.parametrize(
     "name",
     [
-        # To compare two runs of each schedule takes minutes.
+        # Playing each schedule twice to compare the runs takes minutes.
         pytest.param(name, marks=[pytest.mark.slow] if fault.is_compared else [])
         for name, fault in FAULTS.items()
     ],
 )
 def test_a_fault_is_found(name: str) -> None:
-    # After a change of the product another seed may be the first: then this takes longer, until the
-    # table names that one.
+    # After a change of the product a later seed may be the first that shows the fault. Then this test
+    # takes longer, until the table has that seed.
     fault = FAULTS[name]
     quiet = 1.0 if fault.is_compared else QUIET
     played = partial(play, quiet=quiet, kind=fault.kind)
@@ -67,7 +67,7 @@ def test_a_fault_is_found(name: str) -> None:
         seeds = range(fault.seed, fault.seed + 600)
         found = next(seed for seed in seeds if played(seed).fault)
 
-    # It was this fault, and none of the product.
+    # Without the fault the same schedule keeps every promise.
     assert not played(found).fault
 
 

@@ -1,4 +1,4 @@
-"""Two versions of a random graph: in the second one each node has another name."""
+"""Two versions of a random graph: in the second, every node has another name."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _WAYS: Final = ["right", "right", "right", "none", "wrong"]
 
 
 class Versions:
-    """The versions of a graph, of which one is deployed `today`. By chance, the second one still has the
-    code of the first as that of retired nodes.
+    """The versions of a graph; `today` is the deployed one. At random, the second version still has the
+    first version's code for retired nodes.
     """
 
     def __init__(
@@ -37,14 +37,14 @@ class Versions:
         self.today = self._first if self.today is self._second else self._second
 
     def lacks(self, spec: GraphSpec) -> bool:
-        """Whether workers of today lack code of a run's graph."""
+        """Return whether today's workers lack code of a run's graph."""
         is_second = is_renamed(spec)
         if self.today is self._first:
             return is_second
         return not is_second and not self._has_retired
 
     def renames(self, spec: GraphSpec) -> Mapping[str, str]:
-        """Return what the nodes of a run's graph are called today, where that is another name."""
+        """Return today's names of the nodes in a run's graph that have another name now."""
         if is_renamed(spec) == (self.today is self._second):
             return {}
         if self.today is self._second:
@@ -52,7 +52,7 @@ class Versions:
         return {new: old for old, new in self._names.items()}
 
     def drawn_renames(self, chance: Chance) -> Callable[[GraphSpec], Mapping[str, str]]:
-        """Return how somebody maps the names, who may forget it or be wrong."""
+        """Draw how a person maps the names: right, wrong or not at all."""
         match chance.choice(_WAYS):
             case "none":
                 return lambda spec: {}
@@ -63,12 +63,12 @@ class Versions:
 
 
 def is_renamed(spec: GraphSpec) -> bool:
-    """Whether a graph is the second version."""
+    """Return whether a graph is the second version."""
     return next(iter(spec.nodes)).endswith(SUFFIX)
 
 
 def moved(address: str, spec: GraphSpec) -> str:
-    """Return an address as the graph of its run names it."""
+    """Return an address with the node names of its run's graph."""
     suffix = SUFFIX if is_renamed(spec) else ""
     segments = (
         replace(each, id=each.id.removesuffix(SUFFIX) + suffix) if each.type == "node" else each

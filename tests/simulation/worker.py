@@ -1,8 +1,8 @@
-"""A worker: the SDK's own workflow instances, and our activities, driven without the SDK's core.
+"""A worker: the SDK's own workflow instances and our activities, driven without the SDK's core.
 
-What the core does between server and code is done here: it makes activations of tasks, replays a history
-for an instance that is not in the cache, holds the commands against those of the first time, and runs
-local activities within their workflow task.
+This module replaces the SDK's core. It turns tasks into activations, replays a history for an instance
+that is not in the cache, compares the commands with those of the first time, and runs local activities
+within their workflow task.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from tests.simulation.promises import Steps
 
 OWNER: contextvars.ContextVar[Worker | None] = contextvars.ContextVar("owner", default=None)
-"""The worker that a task of the event loop belongs to, and dies with."""
+"""The worker that an asyncio task belongs to, and dies with."""
 
 _RUNNER: Final = InOrderWorkflowRunner(AnyTypeRunner())
 _DEFINITION: Final = workflow._Definition.must_from_class(AgentRun)
@@ -64,9 +64,9 @@ _EPOCH_SECONDS: Final = int(EPOCH.timestamp())
 
 @dataclass
 class Cached:
-    """An instance in memory, which has seen so many tasks.
+    """A workflow instance in memory that has handled `tasks` workflow tasks.
 
-    `under_way` are its local activities. `is_ahead`: it has seen more than the server has of it.
+    `under_way` are its running local activities. `is_ahead`: it has handled jobs of an open task.
     """
 
     instance: WorkflowInstance
@@ -75,12 +75,12 @@ class Cached:
     is_ahead: bool = False
 
     def is_of(self, execution: Execution) -> bool:
-        """Whether it may go on from here."""
+        """Return whether the instance can handle the next task of an execution."""
         return self.tasks == len(execution.done) and not self.is_ahead
 
 
 class Worker:
-    """A worker process. `steps` collects what the core of a run does in it."""
+    """A worker process. `steps` collects the steps that the core takes in it."""
 
     def __init__(
         self,
@@ -130,7 +130,7 @@ class Worker:
     def _step(
         self, execution: Execution, attempt: Attempt, cached: Cached, jobs: list[Job]
     ) -> None:
-        """One activation of a task, and those that follow it by themselves."""
+        """Run one activation of a task, and the activations that follow without new jobs."""
         assert attempt.time is not None
         attempt.steps.append(jobs)
         cached.is_ahead = True
@@ -151,7 +151,7 @@ class Worker:
             c.request_cancel_activity.seq for c in commands if c.HasField("request_cancel_activity")
         }
         if unsent := _unsent(attempt.commands) & cancelled:
-            # It is never sent, and its end comes within the same task.
+            # The SDK never sends such an activity, and resolves it within the same task.
             self._step(execution, attempt, cached, [_never_sent(seq) for seq in sorted(unsent)])
             return
         if not cached.under_way:
@@ -173,13 +173,13 @@ class Worker:
             self.evict(execution.run_id)
 
     def replay(self, execution: Execution, interceptors: Sequence[Interceptor]) -> None:
-        """Replay what an execution has done, for who wants to know what it hands over."""
+        """Replay an execution; `interceptors` collect what the workflow hands over."""
         key = f"{execution.run_id} again"
         self._cache[key] = self._replayed(execution, interceptors)
         self.evict(key)
 
     def _replayed(self, execution: Execution, interceptors: Sequence[Interceptor] = ()) -> Cached:
-        """An instance that has replayed what was done so far, and did the same."""
+        """Return an instance that has replayed the history, with the same commands and events."""
         cached = Cached(self._created(execution, interceptors), len(execution.done))
         for number, done in enumerate(execution.done):
             commands: list[Any] = []
@@ -289,7 +289,7 @@ class Worker:
     # Activities
 
     def run(self, activity: Activity) -> None:
-        """Make an attempt at an activity."""
+        """Start an attempt at an activity."""
         self._runner.run(activity)
 
     async def _run_local(
@@ -312,7 +312,7 @@ class Worker:
     # The process
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Let something happen for as long as this process lives."""
+        """Run a coroutine that ends with this process."""
         token = OWNER.set(self)
         try:
             self.server.loop.create_task(work)
@@ -320,16 +320,16 @@ class Worker:
             OWNER.reset(token)
 
     def drop(self) -> None:
-        """Forget all runs that are in the cache."""
+        """Evict all runs from the cache."""
         for run_id in [*self._cache]:
             self.evict(run_id)
 
     def leave(self) -> None:
-        """Shut down: what runs is told, and takes no more."""
+        """Shut down: tell all running code."""
         self._runner.leave()
 
     def kill(self) -> None:
-        """End at once, whatever is under way."""
+        """End the process at once, with everything that runs in it."""
         self.is_up = False
         for task in [*self.tasks]:
             task.cancel()
@@ -337,7 +337,7 @@ class Worker:
 
 
 def task_factory(loop: Any, coroutine: Any, **about: Any) -> asyncio.Task[Any]:
-    """Make a task that its worker knows."""
+    """Make an asyncio task, and register it with its worker."""
     task: asyncio.Task[Any] = asyncio.Task(coroutine, loop=loop, **about)
     loop.tasks.add(task)
     if (owner := OWNER.get()) is not None:
@@ -348,7 +348,7 @@ def task_factory(loop: Any, coroutine: Any, **about: Any) -> asyncio.Task[Any]:
 
 
 def _activated(instance: WorkflowInstance, act: WorkflowActivation) -> WorkflowActivationCompletion:
-    """Let an instance run, whose event loop is another one."""
+    """Activate an instance, which runs an event loop of its own."""
     around = asyncio._get_running_loop()
     try:
         return instance.activate(act)
@@ -357,7 +357,7 @@ def _activated(instance: WorkflowInstance, act: WorkflowActivation) -> WorkflowA
 
 
 def _are_same(commands: Sequence[WorkflowCommand], first: Sequence[WorkflowCommand]) -> bool:
-    """Return whether commands are the same, but for the name of an execution that was reset."""
+    """Return whether commands are the same, apart from the id of an execution that was reset."""
     if commands == first:
         return True
     mine, its = (
@@ -368,7 +368,7 @@ def _are_same(commands: Sequence[WorkflowCommand], first: Sequence[WorkflowComma
 
 
 def _unsent(commands: Sequence[WorkflowCommand]) -> set[int]:
-    """The activities that are ordered and cancelled in one task."""
+    """Return the activities that one task both schedules and cancels."""
     ordered = {c.schedule_activity.seq for c in commands if c.HasField("schedule_activity")}
     return ordered & {
         c.request_cancel_activity.seq for c in commands if c.HasField("request_cancel_activity")
