@@ -1,4 +1,4 @@
-"""kill -9 around the calls and turns of agents: an approved call is made once, or somebody is asked."""
+"""kill -9 around the calls and turns of agents: an approved call is made once, or a person is asked."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Kill
 
 
 class Case:
-    """A run whose workers die where its folder says, one after another."""
+    """A run whose workers die one after another, at the points that a file in its folder lists."""
 
     def __init__(
         self, server: KillableServer, folder: Path, *calls: str, dies_at: str = ""
@@ -57,13 +57,13 @@ class Case:
         return worker_process(self._server, _APP, log, blobs=self._folder / "blobs")
 
     def lines(self, *beginnings: str) -> list[str]:
-        """The lines of the journal that begin with one of these words."""
+        """Return the lines of the journal that begin with one of these words."""
         file = self._folder / "journal"
         lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
         return [line for line in lines if line.startswith(beginnings)]
 
     async def asked(self, name: str) -> views.InterruptView:
-        """The open question of a name, as soon as it is asked."""
+        """Wait for the question with this name, and return it."""
 
         async def found() -> views.InterruptView | None:
             view = await self.client.run(self.id).view()
@@ -73,7 +73,7 @@ class Case:
         return entry
 
     async def answer(self, name: str, answer: Any) -> views.InterruptView:
-        """Answer the question of a name, when it is asked."""
+        """Wait for the question with this name, and answer it."""
         entry = await self.asked(name)
         await self.client.run(self.id).respond({entry.id: answer}, principal=ANYBODY)
         return entry
@@ -84,7 +84,7 @@ class Case:
         assert process.returncode == -9
 
     async def results(self) -> list[TranscriptItem]:
-        """The results of calls in the transcript."""
+        """Return the results of tool calls in the transcript."""
         heads = (await self.client.run(self.id).result()).transcripts
         assert heads is not None
         (head,) = heads.values()

@@ -1,4 +1,4 @@
-"""Two hundred runs outlive the deploys of a changing application, good ones and bad ones."""
+"""Two hundred runs outlive good and bad deploys of a changing application."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from abeyance.filters import RunFilter
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 _PEOPLE = 8
-"""How many answer at the same time."""
+"""How many people answer at the same time."""
 _WITHIN = 300
-"""Far more seconds than anything here takes."""
+"""Seconds: far more than any step of this test takes."""
 _ENDED = frozenset({"completed", "failed", "halted", "cancelled"})
 _REJECTS_EACH = 5
 
 
 class Workers:
-    """Two worker processes, of which each deploy replaces one after the other."""
+    """Two worker processes. Each deploy replaces them one after the other."""
 
     def __init__(self, server: KillableServer, folder: Path) -> None:
         self._server = server
@@ -40,9 +40,9 @@ class Workers:
         self._started = 0
 
     async def replace(self, place: int, app: str, *, hiding: Path | None = None) -> Path:
-        """Start a worker with this app, and then end the one before: asked to, or by kill -9.
+        """Start a worker with this app, then end the worker before it by SIGTERM or by kill -9.
 
-        Return the log of the new one.
+        Return the new worker's log.
         """
         self._started += 1
         log = self._folder / f"worker-{self._started}-{app}.log"
@@ -74,7 +74,7 @@ class Workers:
         assert returned == (-signal.SIGKILL if kill else 0)
 
     async def aclose(self) -> None:
-        """Kill those that still run."""
+        """Kill the workers that still run."""
         for _, stack in self._running.values():
             stack.close()
 
@@ -89,7 +89,7 @@ class Office:
         self.rejected: set[str] = set()
 
     async def start(self, app: str, kind: str, count: int) -> list[str]:
-        """Start runs of one graph as it is in a deploy, and return their ids."""
+        """Start runs of a graph in its version of a deploy, and return their ids."""
         graphs: Sequence[Graph] = getattr(deployed_graphs, app)
         graph = next(graph for graph in graphs if graph.name == kind)
         field = "task" if kind == "clerks" else "ledger"
@@ -101,7 +101,7 @@ class Office:
         return ids
 
     async def waiting(self, ids: Iterable[str]) -> None:
-        """Wait until each run asks."""
+        """Wait until each run has a question."""
         for run_id in ids:
             view = await self._client.run(run_id).wait(
                 until=frozenset({"awaiting-input", *_ENDED}), timeout=_WITHIN
@@ -109,7 +109,7 @@ class Office:
             assert view.status == "awaiting-input", view
 
     async def see_through(self, run_id: str) -> None:
-        """Answer whatever a run asks, to its end."""
+        """Answer every question of a run until it ends."""
         run = self._client.run(run_id)
         while True:
             async with self._people:
@@ -130,12 +130,12 @@ class Office:
             case "approve":
                 return {"approved": is_yes}
             case _:
-                # A worker was killed in the call: the receiver knows the key, so it may be repeated.
+                # A worker was killed in the call. The receiver knows the key, so a retry is safe.
                 assert interrupt.kind == "outcome"
                 return {"action": "retry"}
 
     async def blocked(self) -> dict[str, set[str]]:
-        """The codes of all blocked runs, by their ids."""
+        """Return the codes by which runs are blocked, by run id."""
         found: dict[str, set[str]] = {}
         cursor = None
         while True:
@@ -149,7 +149,7 @@ class Office:
                 return found
 
     async def all_blocked(self, ids: Iterable[str], code: str) -> None:
-        """Wait until those of the runs that were approved are blocked by this code."""
+        """Wait until this code blocks every approved run of `ids`."""
         wanted = {*ids} - self.rejected
 
         async def found() -> bool:
@@ -159,7 +159,7 @@ class Office:
         await eventually(found, seconds=90)
 
     def wanted(self, run_id: str) -> tuple[list[str], list[str]]:
-        """What a run has to come to, and what has to be booked for it."""
+        """Return the result that a run must have, and the items that must be booked for it."""
         is_yes = run_id not in self.rejected
         match run_id.rpartition("-")[0]:
             case "claims-first" if is_yes:
@@ -175,7 +175,7 @@ class Office:
 
 
 def booked(ledger: Path) -> dict[str, list[str]]:
-    """What the receiver has of each run: one item for each idempotency key."""
+    """Return the receiver's items for each run: one item for each idempotency key."""
     lines = {line for line in ledger.read_text("utf-8").splitlines() if line}
     assert len({line.split()[0] for line in lines}) == len(lines), "a key of two payments"
     items = defaultdict(list)
@@ -186,7 +186,7 @@ def booked(ledger: Path) -> dict[str, list[str]]:
 
 
 def came_to(view: views.RunView) -> list[str]:
-    """What a run ended with: the log of its nodes, or how the call of its agent ended."""
+    """Return the result of a run: the log of its nodes, or the outcome of its agent's call."""
     if view.status != "completed":
         return [view.status, str(view.error)]
     if "log" in view.values:
@@ -195,7 +195,7 @@ def came_to(view: views.RunView) -> list[str]:
 
 
 def missing_library(folder: Path) -> Path:
-    """A folder that makes the library of agents missing, where it comes first on the import path."""
+    """Make a folder that hides the agent library if it comes first on the import path."""
     module = folder / "lacking" / "pydantic_ai.py"
     module.parent.mkdir()
     module.write_text("raise ModuleNotFoundError('not installed', name=__name__)\n")
@@ -223,35 +223,35 @@ async def test_two_hundred_runs_outlive_every_deploy_and_nothing_is_done_twice(
                 for run_id in ids:
                     people.create_task(office.see_through(run_id))
 
-            # The graph changes: the node that pays is renamed, and an edge leads from it to a new one.
+            # The graph changes: the paying node gets a new name, and an edge leads from it to a new node.
             answer([*claims[:25], *walks])
             await workers.deploy("renamed")
             newer = await office.start("renamed", "claims", 20)
             walks += await office.start("renamed", "walks", 10)
 
-            # A bad deploy: the model has a field that no run has a value for.
+            # A bad deploy: the state model has a new field that no run has a value for.
             answer([*claims[25:45], *newer[:10]])
             await workers.deploy("field_required")
             late = claims[45:50]
             answer(late)
             await office.all_blocked(late, "values_incompatible")
-            # The next one gives it a default.
+            # The next deploy gives the field a default.
             answer([*newer[10:], *walks[10:]])
             await workers.deploy("field_defaulted")
             answer(claims[50:])
 
-            # A bad deploy: the tool of the agent has another name, and calls of the old one wait.
+            # A bad deploy: the agent's tool has a new name, and calls with the old name wait.
             walks += await office.start("field_defaulted", "walks", 10)
             answer([*clerks[:15], *walks[20:]])
             await workers.deploy("tool_renamed")
             lost = clerks[15:25]
             answer(lost)
             await office.all_blocked(lost, "code_missing")
-            # The next one keeps the old name beside the new one, and changes what it does.
+            # The next deploy has both names, and changes what the tool does.
             answer(clerks[25:35])
             await workers.deploy("tool_kept")
 
-            # One of two workers lacks the library of agents.
+            # One of two workers lacks the agent library.
             walks += await office.start("tool_kept", "walks", 10)
             answer([*clerks[35:45], *walks[30:]])
             lacking_log = await workers.replace(0, "tool_kept", hiding=missing_library(tmp_path))

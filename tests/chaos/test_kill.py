@@ -1,4 +1,4 @@
-"""kill -9 of the worker and of the server, in the middle of work and in the middle of a wait."""
+"""kill -9 of the worker and of Temporal, in the middle of work and in the middle of a wait."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def test_a_node_whose_worker_is_killed_runs_again_with_the_same_key(tmp_pa
         with worker_process(server, _APP, tmp_path / "first.log"):
             await client.runs.start(patient, files, run_id="r")
             await eventually(lambda: keys(journal), seconds=90)
-        # That worker is dead now: it was killed, not asked.
+        # `worker_process` has killed that worker with SIGKILL.
         release.touch()
         with worker_process(server, _APP, tmp_path / "second.log"):
             view = await client.run("r").wait(until=frozenset({"awaiting-input"}), timeout=90)
@@ -103,7 +103,7 @@ async def test_a_run_that_failed_by_a_kill_is_retried_with_the_same_key(tmp_path
             assert (await client.run("r").wait(timeout=90)).status == "failed"
             await client.run("r").retry()
             await eventually(lambda: len(keys(journal)) == 2, seconds=90)
-        # The worker of the retry was killed too, and the node may be tried once.
+        # The kill of the second worker used up the retry, because the node has one attempt.
         release.touch()
         with worker_process(server, _APP, tmp_path / "third.log"):
             assert (await client.run("r").wait(timeout=90)).status == "failed"

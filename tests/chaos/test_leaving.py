@@ -1,4 +1,4 @@
-"""Nodes that would end their process, or raise what nobody catches: they fail, the worker goes on."""
+"""Nodes that would end their process, or raise a BaseException: they fail, and the worker goes on."""
 
 from __future__ import annotations
 
@@ -47,6 +47,6 @@ async def test_a_node_that_would_end_its_worker_fails_and_the_worker_serves_all_
         assert error is not None, ended[name]
         assert told in error.message
     assert ended["left-behind"].values["release"] == "went on"
-    # The visit that ran beside them all was neither lost nor begun again.
+    # The visit that ran all the time was neither lost nor started again.
     assert others.values["release"] == "went on"
     assert is_alive

@@ -1,4 +1,4 @@
-"""The long test of `make chaos-long`, short: a few runs, and each mishap at least once."""
+"""A short version of `make chaos-long`: a few runs, and each fault at least once."""
 
 from __future__ import annotations
 

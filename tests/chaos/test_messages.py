@@ -1,4 +1,4 @@
-"""kill -9 while a node reads its messages: each is taken by one visit, which gets it again."""
+"""kill -9 while a node reads its messages: one visit takes each message, and its retry gets it again."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def test_the_next_attempt_gets_the_messages_of_a_killed_visit(
     for id_ in _IDS:
         text = "enough" if id_ == _IDS[-1] else "hello"
         message = commands.SteerMessage(message_id=id_, text=text)
-        # Nobody is there yet who could be asked what becomes of it.
+        # No worker is up yet that could confirm the message, so a signal sends it.
         await client.temporal.get_workflow_handle(run_id).signal("steer", message)
     with worker_process(server, _APP, tmp_path / "first.log") as first:
         await asyncio.to_thread(first.wait, 90)

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 _APP = "killed_graphs:graphs"
 _WITHIN = 30.0
-"""In seconds: how soon a notification goes on once a worker is back."""
+"""Seconds within which notifications go on once a worker is back."""
 
 
 async def test_a_notification_goes_on_with_the_same_id_soon_after_a_kill(
@@ -33,7 +33,7 @@ async def test_a_notification_goes_on_with_the_same_id_soon_after_a_kill(
     async with killable_server(tmp_path) as server, receiver([None]) as hooked:
         rule = {"when": {"event": "interrupt.opened"}, "to": [hook(f"{hooked.url}/hook")]}
         file = tmp_path / "notifications.yaml"
-        # Any JSON is YAML.
+        # Every JSON document is valid YAML.
         file.write_text(json.dumps({"rules": [rule]}), encoding="utf-8")
         temporal = (await server.client()).temporal
         rules = load_notifications(Settings(notifications=file))
@@ -76,7 +76,7 @@ async def test_a_notification_survives_the_kill_of_its_worker(
                 patient, {"journal": journal, "release": str(release)}, run_id=id_
             )
         with worker_process(server, _APP, tmp_path / "first.log", variables=variables):
-            # In the middle of the work, whatever it is.
+            # The kill comes in the middle of the deliveries, at no chosen point.
             await eventually(lambda: len(hooked.posts()) >= 3, seconds=90)
         with worker_process(server, _APP, tmp_path / "second.log", variables=variables):
             back = time.monotonic()

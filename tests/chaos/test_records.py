@@ -1,4 +1,4 @@
-"""The records, where workers are killed and others hold the database meanwhile."""
+"""The records while workers are killed, and while the database is locked or killed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 _RUNS = 20
 _UNTOLD = ("updated_at", "metrics", "running", "retrying")
-"""What changes with no event of the run, so that no batch is written for it."""
+"""Fields that change without an event of the run, so no batch is written for them."""
 _LOCKER = """
 import sqlite3, sys, time
 held = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=60)
@@ -48,7 +48,7 @@ while True:
 
 @contextlib.contextmanager
 def locked(file: Path) -> Iterator[None]:
-    """Let somebody else hold the database, eight seconds of nine, which is longer than a writer waits."""
+    """Let another process lock the database for 8 of every 9 seconds: longer than a writer waits."""
     process = subprocess.Popen([sys.executable, "-c", _LOCKER, str(file)])
     try:
         yield
@@ -59,7 +59,7 @@ def locked(file: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def killed(cluster: Cluster) -> Iterator[None]:
-    """Kill the server of the database again and again; it is up at the end."""
+    """Kill and restart the database server again and again; it is up at the end."""
     is_over = threading.Event()
 
     def kill() -> None:
@@ -81,7 +81,7 @@ def killed(cluster: Cluster) -> Iterator[None]:
 def harmed(
     kind: str, folder: Path
 ) -> Iterator[tuple[str, Callable[[], AbstractContextManager[None]]]]:
-    """The URL of a database, and what harms it for a while."""
+    """Yield the URL of a database, and a context manager that disturbs it."""
     if kind == "SQLite locked":
         file = folder / "records.db"
         yield f"sqlite:///{file}", lambda: locked(file)
@@ -96,7 +96,7 @@ def _records(event: HistoryEvent) -> bool:
 
 
 class Site:
-    """A server, and workers that record in a database."""
+    """A Temporal server, and workers that write the records into a database."""
 
     def __init__(
         self, folder: Path, server: KillableServer, temporal: TemporalClient, url: str
@@ -110,7 +110,7 @@ class Site:
         self._database.close()
 
     def has_database(self) -> bool:
-        """Whether a worker has made it, if there was none."""
+        """Return whether a worker has created the database."""
         with contextlib.suppress(RecordsUnavailable):
             self._database.check()
             return True
@@ -124,7 +124,7 @@ class Site:
         await self._client.runs.start(asking, run_id=name)
 
     async def has_killed_workers(self) -> None:
-        """Have some workers killed while they work, and one once the database was away for too long."""
+        """Kill four workers at work, and one after the database was away for too long."""
         for _ in range(4):
             with self.worker():
                 await asyncio.sleep(4)
@@ -132,7 +132,7 @@ class Site:
             await eventually(self.was_away, seconds=120)
 
     async def was_away(self) -> bool:
-        """Whether a run waits, or has waited, for the database in an activity of its own."""
+        """Return whether a run waits, or has waited, for the database in a regular activity."""
         for name in self.names:
             history = await self._client.temporal.get_workflow_handle(name).fetch_history()
             if any(map(_records, history.events)):
@@ -140,7 +140,7 @@ class Site:
         return False
 
     async def answered(self, response: bool, number: int) -> None:
-        """Answer what each run asks, however often it takes."""
+        """Answer the question of each run; repeat the call until it succeeds."""
         await asyncio.gather(*(self._answered(name, response, number) for name in self.names))
 
     async def _answered(self, name: str, response: bool, number: int) -> None:
@@ -160,7 +160,7 @@ class Site:
         await asyncio.gather(*waiting)
 
     async def differences(self) -> list[str]:
-        """What the records say of the runs that these do not say, once nothing is under way."""
+        """Return how the records differ from the runs, once all writes have had time to finish."""
         for _ in range(40):
             left = [each for name in self.names if (each := await self._difference(name))]
             if not left:
@@ -181,7 +181,7 @@ class Site:
             return f"{name} is not there"
         if not view.ended_at:
             kept = kept.model_copy(update={each: getattr(view, each) for each in _UNTOLD})
-        # What an operator is shown has no large parts.
+        # The view that the run itself gives leaves out large parts.
         bare = {"answer": None, "preview": None}
         asked = [projections.short(each).model_copy(update=bare) for each in kept.interrupts]
         kept = kept.model_copy(update={"interrupts": asked})

@@ -1,4 +1,4 @@
-"""Deploys while code runs that cannot be stopped: a shutdown ends no attempt, a crash does."""
+"""Deploys while code runs that cannot stop: a shutdown costs the code no attempt, a crash costs one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _GRACE = {"ABEYANCE_SHUTDOWN_GRACE": "0.2"}
 async def serving(
     stack: ExitStack, server: KillableServer, folder: Path, number: int
 ) -> subprocess.Popen[bytes]:
-    """A worker that serves."""
+    """Start a worker, and wait until it serves."""
     log = folder / f"worker-{number}.log"
     process = stack.enter_context(worker_process(server, _APP, log, variables=_GRACE))
     await eventually(lambda: "serving" in log.read_text("utf-8"), seconds=90)

@@ -1,4 +1,4 @@
-"""kill -9 at every point of a node with three steps and two questions: each step is done once."""
+"""kill -9 at every point of a node with three steps and two questions: no finished step is repeated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker that is told to stop ends, whatever its nodes do, and whether or not Temporal is there."""
+"""A worker that gets SIGTERM ends, even in the middle of a node and without Temporal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from temporal_site import eventually
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 SECONDS = 60
-"""Far longer than it takes, and far shorter than what it would wait for."""
+"""Far longer than the shutdown takes, and far shorter than the waits that could delay it."""
 
 
 @pytest.fixture(autouse=True)

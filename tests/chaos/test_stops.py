@@ -1,4 +1,4 @@
-"""A visit is asked to stop, and its worker dies about then: it goes on with what it had done."""
+"""A visit must stop, and its worker dies at about that time: the visit keeps its finished steps."""
 
 from __future__ import annotations
 
@@ -91,9 +91,9 @@ async def test_a_visit_that_ends_in_the_moment_it_is_paused_goes_on_with_its_ste
 async def lost_visit(
     server: KillableServer, folder: Path, run_id: str, *, is_reset: bool = False
 ) -> AsyncIterator[tuple[Client, Callable[[], Awaitable[None]]]]:
-    """A run whose visit `two` has lost an attempt with its worker, and another worker.
+    """Start a run whose visit `two` loses an attempt with its worker, and then another worker.
 
-    Temporal holds the next attempt back, for the run to come before it; the call lets it begin.
+    Temporal holds the next attempt back, so that the run can act first; the yielded function releases it.
     """
     dies_at = folder / "point"
     dies_at.write_text("after two", encoding="utf-8")
@@ -120,7 +120,7 @@ async def lost_visit(
         assert first.poll() == -signal.SIGKILL
         await service.pause_activity(PauseActivityRequest(**held))
         if is_reset:
-            # Its attempts are counted anew, and what it has written stays.
+            # Temporal counts attempts from 1 again, but keeps the heartbeat details.
             await service.reset_activity(ResetActivityRequest(**held, keep_paused=True))
     with worker_process(server, _APP, folder / "second.log"):
         yield client, release
@@ -162,7 +162,7 @@ async def test_a_pause_after_the_node_lets_the_next_attempt_at_it_begin(
         await run.pause()
         paused = await run.wait(until=frozenset({"paused"}), timeout=90)
         assert paused.running == ["graph:chained;node:two"]
-        # Who holds the attempt back in Temporal has to release it there.
+        # Only a call to Temporal can release an attempt that was paused there.
         (held,) = (await run.view()).blocked
         told = "the visit is paused through Temporal itself: unpause it there"
         assert (held.code, held.message) == ("natively_paused", told)

@@ -1,4 +1,4 @@
-"""Two APIs over the same runs, each a process: who calls which, and whether one is killed, is all one."""
+"""Two API processes over the same runs: callers may use either of them, and one may be killed."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ async def two_apis(folder: Path) -> AsyncIterator[tuple[ApiProcess, ApiProcess, 
 
 
 async def waiting(api: ApiProcess, run_id: str, **limits: int) -> dict[str, str]:
-    """Start a run and wait for all its questions: their ids by their names."""
+    """Start a run and wait for all its questions. Return their ids by their names."""
     body = {"graph": "gates", "input": {}, "run_id": run_id, "limits": limits}
     assert (await api.http.post("/runs", json=body)).status_code == 201
     return await open_gates(api, run_id)
 
 
 async def several_waiting(api: ApiProcess) -> dict[str, dict[str, str]]:
-    """Four runs that wait, and the ids of their questions by their names."""
+    """Start four runs that wait. Return the ids of their questions by their names."""
     return {f"r{number}": await waiting(api, f"r{number}") for number in range(4)}
 
 
@@ -58,7 +58,7 @@ async def answer(
     path, body = f"/interrupts/{gate}/respond", {"response": value}
     for _ in range(5):
         answered = await api.http.post(path, json=body, headers=headers)
-        # On a busy machine a call may have to be repeated, as its documentation says.
+        # On a busy machine the API may answer 503, and its documentation asks callers to repeat.
         if answered.status_code != httpx.codes.SERVICE_UNAVAILABLE:
             break
     return answered
@@ -96,7 +96,7 @@ async def test_sixty_answers_and_messages_at_once_get_what_is_documented_each(
         history = await first.temporal.get_workflow_handle("r").fetch_history()
         begin = history.events[0].workflow_execution_started_event_attributes
 
-    # A run that falls idle may continue as new once even where its history has not grown too long.
+    # An idle run may continue as new once even if its history is not too long.
     assert begin.continued_execution_run_id or rotation > 100
     given = (1, 2, 1, 2)
     for name, responses in told.items():
@@ -106,7 +106,7 @@ async def test_sixty_answers_and_messages_at_once_get_what_is_documented_each(
             if response.status_code == 200
         ]
         refused = [response for response in responses if response.status_code != 200]
-        # Of two who give the same answer both are right, and the second is told who was first.
+        # If two calls give the same answer, both succeed, and the second gets the first one's receipt.
         assert len(accepted) == len(refused) == 2, [response.text for response in responses]
         assert {response.status_code for response in refused} == {409}
         assert {response.json()["code"] for response in refused} == {"already_answered"}
@@ -122,7 +122,7 @@ async def test_sixty_answers_and_messages_at_once_get_what_is_documented_each(
 
 
 async def cut_off(api: ApiProcess, calls: list[Coroutine[Any, Any, httpx.Response]]) -> list[Any]:
-    """Make calls at once and kill their API as soon as one is answered: what each came to."""
+    """Make calls at once, and kill their API after the first response. Return the result of each."""
     tasks = [asyncio.create_task(call) for call in calls]
     await asyncio.wait(tasks, timeout=30, return_when=asyncio.FIRST_COMPLETED)
     api.kill()
@@ -130,7 +130,7 @@ async def cut_off(api: ApiProcess, calls: list[Coroutine[Any, Any, httpx.Respons
 
 
 def answered(come_to: list[Any]) -> dict[int, httpx.Response]:
-    """The calls that were answered in time, by their numbers; the others were cut off."""
+    """Return the responses that came before the kill, by number; the other calls were cut off."""
     cut = [outcome for outcome in come_to if isinstance(outcome, httpx.TransportError)]
     found = {n: outcome for n, outcome in enumerate(come_to) if isinstance(outcome, httpx.Response)}
     assert len(found) + len(cut) == len(come_to), come_to
