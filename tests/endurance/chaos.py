@@ -1,7 +1,7 @@
-"""`make chaos-long`: many runs while everything that they stand on is killed, filled, slowed and lost.
+"""`make chaos-long`: many runs while processes are killed, disks fill up and connections fail.
 
-`python tests/endurance/chaos.py --help` says what can be asked for. The exit code is 1 if anything was
-lost or done twice.
+`python tests/endurance/chaos.py --help` lists the options. The exit code is 1 if anything was lost or
+done twice.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from installation import Installation, Program, installation, work_beside
 from people import People, faults_of
 
 _LASTS: Final = 3.0
-"""Seconds that a disk is full, a connection is slow, or a clock is off."""
+"""Seconds for which a disk is full, a connection is slow, or a clock is wrong."""
 _DELAY: Final = 0.2
 _JUMP: Final = 3_600
 _AT_ONCE: Final = 30
@@ -30,7 +30,7 @@ _AT_ONCE: Final = 30
 
 @dataclass(frozen=True)
 class Report:
-    """What came of it."""
+    """The result of a long test."""
 
     runs: int
     seconds: float
@@ -53,7 +53,7 @@ class Report:
 
 
 class Mishaps:
-    """What befalls an installation, one after the other."""
+    """The faults that strike an installation, one after the other."""
 
     def __init__(self, site: Installation, seed: int) -> None:
         self._site = site
@@ -72,7 +72,7 @@ class Mishaps:
         }
 
     async def go_on(self, every: float) -> None:
-        """Let one befall it after the other, each kind once and then again in another order."""
+        """Cause one fault after the other: each kind once, then all again in another order."""
         while True:
             for name in self._random.sample([*self.kinds], len(self.kinds)):
                 await asyncio.sleep(every)
@@ -98,7 +98,7 @@ class Mishaps:
         try:
             await asyncio.sleep(self._random.uniform(0, _LASTS))
         finally:
-            # Also if everything is over meanwhile: its database is dropped then.
+            # The test may end meanwhile, and then drops the database on this server.
             self._site.postgres.start()
 
     async def _disk_full(self) -> None:
@@ -124,7 +124,7 @@ class Mishaps:
 
 
 async def chaos(folder: Path, *, runs: int, every: float, seed: int) -> Report:
-    """See `runs` runs through while there is a mishap `every` so many seconds."""
+    """See `runs` runs through, with a fault `every` so many seconds."""
     began = time.monotonic()
     async with installation(folder) as site:
 
@@ -155,7 +155,7 @@ async def chaos(folder: Path, *, runs: int, every: float, seed: int) -> Report:
 
 
 def main() -> None:
-    """Run what the command line asks for, and print what came of it."""
+    """Run the test as the command line asks, and print its report."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--runs", type=int, default=1_000)
     parser.add_argument("--every", type=float, default=10.0, help="seconds between mishaps")

@@ -1,7 +1,7 @@
-"""A whole installation on this machine: Temporal, PostgreSQL, two workers, an API, a server of tools.
+"""A whole installation on this machine: Temporal, PostgreSQL, two workers, an API, a tool server.
 
 Each is a process that can be killed and started again. Workers and the API reach Temporal through a
-connection that can be slow, or lost.
+proxy, which can delay or drop their connections.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _UP_WITHIN: Final = 120
 
 @dataclass
 class Program:
-    """A process that is started again after it was killed."""
+    """A process that can be started again after a kill."""
 
     name: str
     command: Sequence[str]
@@ -59,7 +59,7 @@ class Program:
             )
 
     def kill(self) -> None:
-        """End it as kill -9 does."""
+        """Kill the process as kill -9 does."""
         if self.process is not None:
             self.process.kill()
             self.process.wait()
@@ -71,7 +71,7 @@ class Program:
         return self.process.pid
 
     def assert_alive(self) -> None:
-        """Fail if it ended by itself."""
+        """Fail if the process ended by itself."""
         if self.process is not None and self.process.poll() is not None:
             text = self.log.read_text("utf-8")[-4_000:]
             raise AssertionError(f"{self.name} ended by itself:\n{text}")
@@ -79,7 +79,7 @@ class Program:
 
 @dataclass
 class Installation:
-    """What runs, where its effects are seen, and the faults that it can be given."""
+    """The processes, the ledger of their side effects, and the folder that switches faults on."""
 
     temporal: KillableServer
     postgres: Cluster
@@ -96,7 +96,7 @@ class Installation:
         return [*self.workers, self.api, self.tools]
 
     def bookings(self) -> list[tuple[str, str, str]]:
-        """What was done outside: idempotency key, run and item of each call."""
+        """Return the side effects: idempotency key, run and item of each call."""
         lines = self.ledger.read_text("utf-8").splitlines()
         return [(key, run_id, item) for key, run_id, item in map(str.split, lines)]
 
@@ -117,7 +117,7 @@ class Installation:
 async def work_beside(
     watch: Coroutine[Any, Any, None], work: Iterable[Coroutine[Any, Any, None]]
 ) -> None:
-    """Do all the work at once while something else goes on, which may fail but does not end."""
+    """Do all the work at once beside `watch`, which never ends, but may fail and so stop the work."""
     async with asyncio.TaskGroup() as everything:
         watching = everything.create_task(watch)
         async with asyncio.TaskGroup() as working:
@@ -128,7 +128,7 @@ async def work_beside(
 
 @asynccontextmanager
 async def installation(folder: Path) -> AsyncIterator[Installation]:
-    """An installation that is up; all its processes are killed at the end."""
+    """Yield an installation that is up, and kill all its processes at the end."""
     ledger, faults = folder / "ledger", folder / "faults"
     ledger.touch()
     faults.mkdir()
@@ -153,7 +153,7 @@ async def installation(folder: Path) -> AsyncIterator[Installation]:
     async with AsyncExitStack() as stack:
         temporal = await stack.enter_async_context(killable_server(folder))
         network = await stack.enter_async_context(Proxy(ports[0], temporal.port))
-        # What it has accepted must outlive it.
+        # A commit that PostgreSQL has confirmed must survive its kill.
         postgres = stack.enter_context(running_cluster(synchronous_commit="on"))
         variables["ABEYANCE_DATABASE_URL"] = stack.enter_context(postgres.database())
         await temporal.client()

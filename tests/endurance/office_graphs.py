@@ -1,7 +1,7 @@
 """The graph of the long tests: steps, questions side by side, a fan-out, messages, an agent, MCP.
 
-Whatever it does is booked in a file outside of every process that is killed: a line for each call, with
-the idempotency key, the run and the item.
+The code books each side effect in a file that outlives every killed process: one line for each call,
+with the idempotency key, the run and the item.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from pydantic_ai.models.function import AgentInfo
 
 LEDGER: Final = "OFFICE_LEDGER"
-"""The variable that names the file of bookings."""
+"""The environment variable with the path of the bookings file."""
 TOOLS_URL: Final = "OFFICE_TOOLS_URL"
 STEPS: Final = ("weigh", "pack", "label")
 ITEMS: Final = 5
-# More than a payload may have, so that the storage is needed.
+# Longer than a payload may be, so that the storage is needed.
 _BULK: Final = 20_000
 
 
@@ -41,14 +41,14 @@ class Parcel(BaseModel):
 
 
 def book(key: str, run_id: str, item: str) -> None:
-    """Do something outside: one write in append mode, so that lines of several processes do not mix."""
+    """Book a side effect with one write in append mode, so that lines of several processes do not mix."""
     with Path(os.environ[LEDGER]).open("a", encoding="utf-8", buffering=1) as file:
         file.write(f"{key} {run_id} {item}\n")
 
 
 async def _slowly(key: str, run_id: str, item: str) -> None:
     book(key, run_id, item)
-    # A worker that is killed here has done it, and has told nobody.
+    # A worker that is killed here has done the work, but has not reported it.
     await asyncio.sleep(0.05)
 
 
@@ -82,7 +82,7 @@ async def charge(ctx: ToolContext) -> str:
 
 
 def _model(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-    """Adds two numbers and charges, and then reports what came of each call."""
+    """Call `add` and `charge`, and then report the outcome of each call."""
     from pydantic_ai.messages import (
         ModelRequest,
         ModelResponse,
@@ -109,7 +109,7 @@ def _model(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
 
 
 def office() -> Graph:
-    """Prepare while two people decide, send the items, let the agent charge, read the messages."""
+    """Return a graph: prepare while two people decide, send items, let an agent charge, read messages."""
     server = McpServer(
         name="counter",
         url=os.environ.get(TOOLS_URL, "http://127.0.0.1:1/mcp"),

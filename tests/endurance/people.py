@@ -1,7 +1,7 @@
 """The people of the long tests: they start runs, answer, and write messages, over HTTP.
 
-Whoever gets no answer, or hears that something is away, repeats the call with the same key. What was
-accepted is written down, and held against what the runs came to.
+A person who gets no response, or an error that a fault explains, repeats the call with the same key.
+Accepted calls are noted, and compared with the results of the runs.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _MESSAGES: Final = 2
 _REJECTS_EACH: Final = 5
 _PAUSE: Final = 0.5
 _PATIENCE: Final = 900
-"""Seconds until one who repeats a call gives up."""
+"""Seconds after which a person stops repeating a call."""
 
 
 @dataclass
 class Accepted:
-    """What the service has accepted for one run."""
+    """The calls that the service has accepted for one run."""
 
     number: int
     is_rejected: bool
@@ -36,9 +36,9 @@ class Accepted:
 
 
 class People:
-    """Everybody who works with the runs.
+    """The people who work with the runs.
 
-    `booked` tells whether a call was done outside, which is how somebody finds out about a lost worker.
+    `booked` tells whether a side effect happened: a person looks there after the loss of a worker.
     """
 
     def __init__(self, url: str, *, booked: Callable[[str, str], bool], seed: int = 0) -> None:
@@ -55,7 +55,7 @@ class People:
         await self._http.aclose()
 
     async def see_through(self, number: int) -> None:
-        """Start a run, answer whatever it asks, write to it, and see how it ends."""
+        """Start a run, write to it, answer its questions, and wait for its end."""
         run_id = f"office-{number}"
         run = Accepted(number, is_rejected=number % _REJECTS_EACH == 0)
         self.runs[run_id] = run
@@ -74,7 +74,7 @@ class People:
                 run.view = view
                 return
             questions = view["interrupts"]
-            # Not all at once, and not in the order in which they were asked.
+            # One answer at a time, in random order.
             if questions:
                 question = self._random.choice(questions)
                 await self._answer(run_id, run, question)
@@ -103,7 +103,7 @@ class People:
     async def _call(
         self, what: str, method: str, path: str, body: Any = None, key: str | None = None
     ) -> Any:
-        """Call the service until it does as asked. Fails for a refusal that no fault explains."""
+        """Repeat a call until it succeeds. Fail for a refusal that no fault explains."""
         headers = {} if key is None else {"Idempotency-Key": key}
         loop = asyncio.get_running_loop()
         until = loop.time() + _PATIENCE
@@ -119,7 +119,7 @@ class People:
                         self.latencies[what].append(loop.time() - began)
                     return response.json()
                 problem = f"{response.status_code} {response.text[:400]}"
-                # An API that has just started may not see yet what was written before.
+                # An API that has just started may not see earlier writes yet, and answer 404.
                 assert response.status_code in {404, 429, 502, 503, 504}, f"{path}: {problem}"
             self.repeated[problem[:3] if problem[0].isdigit() else problem] += 1
             assert loop.time() < until, f"{path}: {problem}"
@@ -129,7 +129,7 @@ class People:
 def faults_of(
     runs: Mapping[str, Accepted], bookings: Iterable[tuple[str, str, str]]
 ) -> tuple[Sequence[str], int]:
-    """What was lost or done twice, and how many calls were repeated with the key that they had."""
+    """Return what was lost or done twice, and how many calls were repeated with the same key."""
     calls: dict[str, dict[str, list[str]]] = {run_id: {} for run_id in runs}
     for key, run_id, item in bookings:
         calls[run_id].setdefault(item, []).append(key)
@@ -163,7 +163,7 @@ def _result_faults(run_id: str, run: Accepted) -> list[str]:
         "legal": values["legal"],
         "finance": values["finance"],
         "sent": values["sent"],
-        # A call of an MCP server that was lost may have been done: the model is told that it failed.
+        # If an MCP call is lost, nobody knows whether it ran, and the model is told that it failed.
         "report": values["report"].removeprefix("add failed, ").removeprefix("add success, "),
         "messages": sorted([*values["heard"], *undelivered]),
     }

@@ -1,4 +1,4 @@
-"""A connection that is slow, or is dropped: a proxy of TCP in front of a server."""
+"""A TCP proxy in front of a server, which can slow connections down or drop them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _CHUNK = 65_536
 
 
 class Proxy:
-    """Passes on what it receives after `delay` seconds; `drop` ends all its connections."""
+    """Forwards data after `delay` seconds; `drop` ends all its connections."""
 
     def __init__(self, port: int, to: int) -> None:
         self.delay = 0.0
@@ -35,7 +35,7 @@ class Proxy:
         await asyncio.gather(*self._connections, return_exceptions=True)
 
     def drop(self) -> None:
-        """End all connections, as a network does that loses them."""
+        """End all connections, as a failing network does."""
         for connection in self._connections:
             connection.cancel()
 

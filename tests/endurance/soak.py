@@ -1,7 +1,7 @@
 """`make soak`: starts, answers and messages for an hour, at the rate that the machine can take.
 
-`python tests/endurance/soak.py --help` says what can be asked for. It prints what each process used in
-the first and in the last tenth of the time, and how long callers waited, as a table.
+`python tests/endurance/soak.py --help` lists the options. The program prints tables: the resources of
+each process near the beginning and at the end, and how long callers waited.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _MEASURES: Final = ("memory, MiB", "open files", "threads")
 
 @dataclass(frozen=True)
 class Sample:
-    """What the processes used at one moment, by process and measure."""
+    """The resources in use at one moment, by process and measure."""
 
     at: float
     used: Mapping[tuple[str, str], float]
 
 
 def used_by(pid: int) -> Sequence[float]:
-    """Resident memory in MiB, open files and threads of a process."""
+    """Return the resident memory in MiB, the open files and the threads of a process."""
     folder = Path(f"/proc/{pid}")
     status = dict(
         line.split(":", 1) for line in (folder / "status").read_text("utf-8").splitlines()
@@ -48,7 +48,7 @@ def used_by(pid: int) -> Sequence[float]:
 
 
 def sample(site: Installation, at: float) -> Sample:
-    """What all processes but Temporal's use now."""
+    """Return the current resources of the workers and the API."""
     return Sample(
         at,
         {
@@ -60,7 +60,7 @@ def sample(site: Installation, at: float) -> Sample:
 
 
 async def soak(folder: Path, *, seconds: float) -> tuple[str, Sequence[str]]:
-    """Work for so long. Return the tables, and what was lost or done twice."""
+    """Work for `seconds`. Return the tables, and what was lost or done twice."""
     async with installation(folder) as site:
         people = People(site.url, booked=lambda *_: False)
         began = time.monotonic()
@@ -87,7 +87,7 @@ async def soak(folder: Path, *, seconds: float) -> tuple[str, Sequence[str]]:
 
 
 def _tables(people: People, samples: Sequence[Sample], seconds: float) -> str:
-    # The first tenth warms up: imports, caches and connections grow in it.
+    # Skip the first tenth: imports, caches and connections grow in it.
     tenth = max(1, len(samples) // 10)
     first, last = samples[tenth : 2 * tenth] or samples, samples[-tenth:]
     rows = [
@@ -118,7 +118,7 @@ def _ms(seconds: Sequence[float]) -> str:
 
 
 def main() -> None:
-    """Run what the command line asks for, and print what came of it."""
+    """Run the test as the command line asks, and print its tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--minutes", type=float, default=60)
     asked = parser.parse_args()

@@ -72,7 +72,7 @@ class Teller:
 
 
 async def an_agent_in_an_agent_is_handed_over(stage: Stage) -> None:
-    """A hook asks twice before an agent is called that calls a tool, and adds to what that came to."""
+    """A hook asks twice before a call of an agent that calls a tool, and adds to the call's result."""
     cashier = Agent("cashier", model=Script([SMALL], "Paid."), tools=[pay])
     calls = Script([("cashier", {"task": "pay"})], told)
     as_tool = cashier.as_tool(description="Pays.")
@@ -88,7 +88,7 @@ async def an_agent_in_an_agent_is_handed_over(stage: Stage) -> None:
 
 
 async def a_model_that_speaks_is_paused_and_hears(stage: Stage) -> None:
-    """It says a word, waits to be let go on, and says another."""
+    """The model streams a word, waits for an event, and streams another."""
     heard: list[str] = []
     go = asyncio.Event()
 

@@ -1,4 +1,4 @@
-"""Scenarios: what people do to a run, what hinders it, and how it goes on in a new history."""
+"""Scenarios: pauses, cancels, messages, blocked code, migrations, and hand-overs to a new history."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ async def messages_are_taken_and_left_over(stage: Stage) -> None:
         assert await run.site.client.run(run.id).clear_messages() == 1
         for id_ in ("m0", "m1", "m1"):
             await run.say(id_)
-        # A signal has nobody to tell, so the run writes down what it refuses.
+        # A signal has no response, so the run records what it refuses.
         for message in ({"message_id": "m2", "text": "hello"}, {"text": 5}):
             await run.handle.signal("steer", message)
         await run.handle.signal("pause", {"timeout": "1h", "on_timeout": "goto:nowhere"})
@@ -125,7 +125,7 @@ async def messages_are_taken_and_left_over(stage: Stage) -> None:
         assert await run.take(HOLD, 4, start=2) == ["m2"]
         held.release.set()
         view = await run.ended()
-        # Others took them in the name of the visit, whose own code has read none of them.
+        # The test took the messages in the name of the visit; the visit's code has read none of them.
         left = sorted(each.message_id for each in view.undelivered)
         assert left == ["cleared", "m0", "m1", "m2"]
         assert [note.code for note in view.rejected] == ["invalid_message"]
@@ -143,7 +143,7 @@ async def handed_over_between_nodes_while_its_start_waits(stage: Stage) -> None:
 
 
 async def handed_over_while_it_waits(stage: Stage) -> None:
-    """With a deadline, a message, the key of a pause, and somebody who is told of all that happens."""
+    """The run has a deadline, a message, the key of a pause, and a receiver for all notifications."""
     anything = rules(({"event": ["*"]}, [{"apprise": "json://127.0.0.1:1"}]))
     graph = gated(timeout="2d")
     site = Site(

@@ -1,4 +1,4 @@
-"""Scenarios: what code, nested graphs, items and operators ask, and the ways of nodes between."""
+"""Scenarios: questions of code, nested graphs, items and operators, and nodes between questions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.replay.stage import Played, Scenario, Stage
 
 
 async def open_questions(run: Played, count: int) -> list[views.InterruptView]:
-    """The open questions, once there are so many."""
+    """Wait until `count` questions are open, and return them."""
 
     async def found() -> list[views.InterruptView] | None:
         asked = await run.site.client.run(run.id).interrupts()
@@ -24,7 +24,7 @@ async def open_questions(run: Played, count: int) -> list[views.InterruptView]:
 
 
 async def next_question(run: Played, before: views.InterruptView) -> views.InterruptView:
-    """The open question that comes after another one."""
+    """Wait for the question after `before`, and return it."""
 
     async def found() -> views.InterruptView | None:
         asked = await run.site.client.run(run.id).interrupts()
@@ -101,7 +101,7 @@ async def an_operator_retries_and_skips(stage: Stage) -> None:
 
 
 async def local_and_other_nodes_until_one_fails(stage: Stage) -> None:
-    """Side by side, joined, tried again, and with a node that runs at the end."""
+    """Nodes run side by side and are joined; one is retried; a `finally_` node runs at the end."""
     graph = Graph("side-by-side", state=State)
     for number in range(3):
         graph.node(name=f"n{number}")(_work)

@@ -1,12 +1,11 @@
 """Record histories of runs, for the replay tests: python tests/replay/record.py [NAME...].
 
 Without names: every scenario that has no stored history yet. With names: these scenarios. Each is
-played on a real Temporal server, to its end or to where it waits, and its histories are put into
-tests/replay/histories: NAME.json.gz, or NAME.1.json.gz and NAME.2.json.gz, its first and its last, where
-the run was handed over.
+played on a real Temporal server, until it ends or waits. Its histories go into tests/replay/histories:
+NAME.json.gz, or, after a hand-over, the first and the last as NAME.1.json.gz and NAME.2.json.gz.
 
-What is stored is not overwritten. --anew replaces what is stored of the named scenarios, or everything;
-that is for as long as nothing was released.
+Stored histories are not overwritten. --anew replaces the histories of the named scenarios, or all of
+them; use it only until the first release.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from pathlib import Path
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Do what the command line says; returns the exit code."""
+    """Run the command line, and return the exit code."""
     from tests.replay import store
     from tests.replay.recorder import record
     from tests.replay.scenarios import SCENARIOS
@@ -42,10 +41,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         stored.clear()
     if taken := sorted(stored.intersection(options.names)):
         parser.error(f"{', '.join(taken)}: stored already; --anew replaces what is there")
-    # Nodes of scenarios fail on purpose, and the worker tells of each.
+    # Nodes of scenarios fail on purpose, and the worker would log each failure.
     logging.disable(logging.ERROR)
     with tempfile.TemporaryDirectory() as folder:
-        # Not the records of whoever works here, which may have the tables of another release.
+        # The developer's own records may have the tables of another release.
         os.environ["ABEYANCE_DATABASE_URL"] = f"sqlite:///{folder}/records.db"
         failed = asyncio.run(record(options.names or [*SCENARIOS.keys() - stored]))
     if failed:
@@ -54,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    # As pytest has it: the scenarios are modules of `tests.replay`, what they use is in tests/support.
+    # As under pytest: import the scenarios from `tests.replay`, and their helpers from tests/support.
     root = Path(__file__).resolve().parent.parent.parent
     sys.path[:1] = [str(root), str(root / "tests" / "support")]
     from abeyance.cli.errors import leave

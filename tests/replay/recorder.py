@@ -1,4 +1,4 @@
-"""Playing scenarios on a real server, and storing the histories that their runs leave."""
+"""Play scenarios on a real server, and store the histories of their runs."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from tests.replay.scenarios import SCENARIOS
 from tests.replay.stage import Stage
 
 AT_ONCE = 4
-"""Most of the time a scenario waits for its server, so several are played at the same time."""
+"""How many scenarios are played at the same time, because each mostly waits for its server."""
 
 _SECONDS = 90
-"""How long a scenario may take."""
+"""Seconds that a scenario may take."""
 
 
 async def record(names: Collection[str]) -> list[str]:
-    """Play scenarios, and store what each leaves. Return those that failed, for which nothing is stored
-    that was not stored before.
+    """Play scenarios, and store their histories. Return the names of those that failed; their stored
+    histories stay as they were.
     """
     places = asyncio.Semaphore(AT_ONCE)
     failed: list[str] = []

@@ -1,4 +1,4 @@
-"""Where a scenario is played: a server, a worker, a run of the scenario's own name, and its parts."""
+"""The stage of a scenario: a server, a worker, and a run with the scenario's name."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ class Played:
 
     @property
     def handle(self) -> WorkflowHandle[Any, Any]:
-        """The run in Temporal itself."""
+        """The Temporal handle of the run."""
         return self.site.temporal.get_workflow_handle(self.id)
 
     async def waiting(self) -> views.RunView:
-        """The view, once nothing can go on without an answer."""
+        """Wait until the run can only go on with an answer, and return its view."""
         return await self.site.until(self.id, "awaiting-input")
 
     async def until(self, *statuses: str) -> views.RunView:
-        """The view, once the run has one of these statuses."""
+        """Wait until the run has one of these statuses, and return its view."""
         return await self.site.until(self.id, *statuses)
 
     async def ended(self, status: str = "completed") -> views.RunView:
-        """The view of the ended run, which has to have ended so."""
+        """Wait for the end of the run, check its status, and return its view."""
         view = await self.site.ended(self.id)
         assert view.status == status, f"{self.id} ended as {view.status}: {view}"
         return view
@@ -56,31 +56,31 @@ class Played:
         await self.site.client.run(self.id).control(commands.Cancel(**order))
 
     async def say(self, id_: str, text: str = "hello") -> views.MessageReceipt:
-        """Leave a message, and get its receipt."""
+        """Send a message, and return its receipt."""
         message = commands.SteerMessage(message_id=id_, text=text)
         return await self.site.client.run(self.id).send_message(message)
 
     async def take(self, visit: str, upto: int, *, start: int = 0) -> list[str]:
-        """The ids of the messages that a visit takes, from its n-th on (`start`)."""
+        """Take messages for a visit, from number `start` on, and return their ids."""
         order = commands.TakeMessages(visit=visit, start=start, upto=upto)
         taken = await self.handle.execute_update("take_messages", order)
         return [message["message_id"] for message in taken]
 
     async def is_idle(self) -> bool:
-        """Whether no node runs."""
+        """Return whether no node runs."""
         return not (await self.site.client.run(self.id).view()).running
 
     async def execution(self) -> str:
-        """Which of the run's histories is the newest."""
+        """Return the Temporal run id of the newest history."""
         execution = (await self.handle.describe()).run_id
         assert execution is not None
         return execution
 
     async def hand_over(self) -> None:
-        """Give a run that waits for an answer something to do until it goes on in a new history."""
+        """Keep a waiting run busy until it continues in a new history."""
         before = await self.execution()
         for _ in range(20):
-            # A control is a signal: the run has heard of it when that is seen.
+            # A control is a signal, so only the changed status shows that the run has got it.
             await self.pause()
             await self.until("paused")
             await self.resume()
@@ -92,7 +92,7 @@ class Played:
 
 
 class Stage:
-    """A server for one scenario. `name` is the scenario's, and the id of its run."""
+    """A server for one scenario. `name` is the scenario's name, and the id of its run."""
 
     def __init__(
         self, name: str, temporal: TemporalClient, *, strict_sandbox: bool = False
@@ -102,13 +102,13 @@ class Stage:
         self.strict_sandbox = strict_sandbox
 
     def site(self, *graphs: Graph) -> Site:
-        """A task queue for these graphs; nobody works there yet."""
+        """Return a site with a task queue for these graphs, and no worker yet."""
         return Site(self.temporal, *graphs, patience=30, strict_sandbox=self.strict_sandbox)
 
     async def started(
         self, site: Site, input: dict[str, Any] | None = None, **options: Any
     ) -> Played:
-        """The scenario's run, started at a site; the options are those of `Client.start`."""
+        """Start the scenario's run at a site. The options are those of `Client.start`."""
         options = {"labels": {"kind": "replay"}, "conversation_id": self.name, **options}
         await site.start(input, run_id=self.name, **options)
         return Played(site, self.name)
@@ -117,7 +117,7 @@ class Stage:
     async def run(
         self, graph: Graph, input: dict[str, Any] | None = None, **options: Any
     ) -> AsyncIterator[Played]:
-        """The scenario's run of a graph, with a worker for as long as the block lasts."""
+        """Start the scenario's run of a graph, with a worker until the block ends."""
         site = self.site(graph)
         async with site.worker():
             yield await self.started(site, input, **options)
@@ -127,7 +127,7 @@ Scenario: TypeAlias = Callable[[Stage], Awaitable[None]]
 
 
 def named(scenarios: Sequence[Scenario]) -> dict[str, Scenario]:
-    """Scenarios by name: `an_answer` is named `an-answer`."""
+    """Return scenarios by name: `an_answer` gets the name `an-answer`."""
     names = [getattr(play, "__name__", "").replace("_", "-") for play in scenarios]
     assert len(set(names)) == len(names), f"two scenarios have one name: {sorted(names)}"
     return dict(zip(names, scenarios, strict=True))

@@ -1,4 +1,4 @@
-"""The stored histories: where they lie, and how they are packed."""
+"""The stored histories: their folder, and their format."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from temporalio.client import WorkflowHistory
 
 HISTORIES: Final = Path(__file__).parent / "histories"
 FOUND: Final = Path(__file__).parent / "found"
-"""Histories of faults that only chance brings about."""
+"""Histories of faults that only random runs show."""
 ENDING: Final = ".json.gz"
 RECORDER: Final = "recorder"
-"""Who did it, in a stored history, whoever did it."""
+"""The identity that replaces every worker's and client's in a stored history."""
 
 
 def scenario_of(path: Path) -> str:
-    """The scenario that a stored history is of: its name up to the first dot."""
+    """Return the scenario of a stored history: its file name up to the first dot."""
     return path.name.split(".")[0]
 
 
 def stored() -> list[Path]:
-    """All stored histories, by name."""
+    """Return the paths of all stored histories, sorted by name."""
     return sorted(HISTORIES.glob(f"*{ENDING}"))
 
 
 def replace(scenario: str, histories: Sequence[WorkflowHistory]) -> list[Path]:
-    """Store the first and the last history of a run in place of what is stored of the scenario."""
+    """Replace the stored histories of a scenario by the first and the last history of a run."""
     for path in stored():
         if scenario_of(path) == scenario:
             path.unlink()
@@ -43,13 +43,13 @@ def replace(scenario: str, histories: Sequence[WorkflowHistory]) -> list[Path]:
 
 
 def packed(history: WorkflowHistory) -> bytes:
-    """A history as it is stored: JSON without what names a machine, compressed without a time."""
+    """Return a history in the stored format: JSON without machine names, compressed without a time."""
     events = _without_machine(json.loads(history.to_json()))
     return gzip.compress(json.dumps(events, separators=(",", ":")).encode(), 9, mtime=0)
 
 
 def unpacked(path: Path) -> WorkflowHistory:
-    """A stored history."""
+    """Read a stored history."""
     return WorkflowHistory.from_json(scenario_of(path), text(path))
 
 
@@ -62,7 +62,7 @@ class Handled:
 
 
 def handled(path: Path) -> Handled:
-    """What a stored run was sent and took."""
+    """Return the signals and the accepted updates of a stored history."""
     signals, updates = set(), set()
     for event in json.loads(text(path))["events"]:
         match event:
@@ -76,14 +76,14 @@ def handled(path: Path) -> Handled:
 
 
 def text(path: Path) -> str:
-    """The JSON of a stored history."""
+    """Return the JSON of a stored history."""
     return gzip.decompress(path.read_bytes()).decode()
 
 
 def _without_machine(value: Any) -> Any:
     match value:
         case {"name": str(), "kind": "TASK_QUEUE_KIND_STICKY"}:
-            # Named after the process and its machine.
+            # The SDK names a sticky queue after the process and its machine.
             return {**value, "name": RECORDER}
         case dict():
             return {

@@ -1,4 +1,4 @@
-"""Every stored history, replayed on today's code: a run that waits survives a deploy."""
+"""Replays of every stored history on today's code: a run that waits survives a deploy."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ EVENTS = frozenset(
         "WORKFLOW_PROPERTIES_MODIFIED",
     )
 )
-"""What a run of ours can have in its history, but for what the server alone puts there."""
+"""The event types that our runs cause; the server writes others by itself."""
 
 
 FACTS = frozenset(
@@ -86,7 +86,7 @@ FACTS = frozenset(
         "run.values_edited",
     }
 )
-"""What a run decides, and has recorded. Of its code it has steps recorded."""
+"""The record types of a run's own decisions. `STEPS` matches the records about its code."""
 STEPS = re.compile(r"(node|tool)\.(started|finished|retrying|failed|stopped)|model\.turn|user\..*")
 
 
@@ -111,7 +111,7 @@ def all_events() -> Iterator[dict[str, Any]]:
 async def test_todays_code_replays_every_stored_history_and_ends_each_run_as_it_ended_with_all_facts(
     monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
 ) -> None:
-    # A replay compares what a run does; what it returns may be wrong all the same.
+    # A replay compares commands, so it does not notice a wrong result.
     results: list[dict[str, Any]] = []
     result_of = visibility.result_of
 
@@ -137,7 +137,7 @@ async def test_todays_code_replays_every_stored_history_and_ends_each_run_as_it_
                 (payload,) = result["payloads"]
                 (today,) = results
                 stored = json.loads(decoded(payload))
-                # What people rely on when a run has ended: not its form, which may grow.
+                # People rely on these two; the result may get more fields.
                 assert (today["outcome"], today["values"]) == (stored["outcome"], stored["values"])
                 ended += 1
 
@@ -188,7 +188,7 @@ def test_a_history_does_not_tell_who_recorded_it_and_where() -> None:
         text = store.text(path)
 
         assert "stackTrace" not in text, path.name
-        # Payloads are base64; what else has one is a process at a machine.
+        # Payloads are base64, so an "@" can only be in the name of a process at a machine.
         assert "@" not in text, path.name
         assert set(_identities(json.loads(text))) == {store.RECORDER}, path.name
 
@@ -244,7 +244,7 @@ async def test_code_that_writes_what_it_did_not_write_is_found(
 
 
 async def test_a_run_whose_last_local_result_came_beside_a_tick_is_replayed() -> None:
-    # A query had held the result back (ADR 13): found by chance, and not to be recorded at will.
+    # A query had held the result back (ADR 13): a random run's history that nobody can record at will.
     await replay(store.unpacked(store.FOUND / f"an-end-beside-a-tick{store.ENDING}"))
 
 

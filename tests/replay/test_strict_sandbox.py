@@ -1,5 +1,5 @@
-"""Every scenario under a sandbox that imports the workflow's modules anew for each run and watches what
-they call. All other tests run workflows as production does, without a sandbox.
+"""Every scenario in a sandbox that imports the workflow's modules anew for each run and checks their
+calls. All other tests run workflows as production does, without a sandbox.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.replay.stage import Stage
 async def under_way(
     temporal: TemporalClient, request: pytest.FixtureRequest
 ) -> AsyncIterator[Mapping[str, asyncio.Task[None]]]:
-    """The scenarios of the tests that were selected, each of which its test waits for."""
+    """Play the scenarios of the selected tests; each test waits for its own."""
     places = asyncio.Semaphore(AT_ONCE)
 
     async def play(name: str) -> None:

@@ -128,7 +128,7 @@ async def rules_ask(stage: Stage) -> None:
 
 
 async def refused(code: Code, call: Any) -> None:
-    """Await a call that has to be refused with this code."""
+    """Await a call, and check that it is refused with this code."""
     try:
         await call
     except Refusal as refusal:

@@ -1,7 +1,7 @@
-"""Faults of the machine, for processes that the long tests start: a full disk, and a clock that jumps.
+"""Machine faults for processes of the long tests: a full disk, and a clock that jumps.
 
-Python imports this module when it starts. The file `full` in the folder FAULTS makes the disk of the
-storage full; the file `jump-<pid>` contains by how many seconds the clock of that process is off.
+Python imports this module when it starts. The file `full` in the folder FAULTS makes the storage's disk
+full. The file `jump-<pid>` contains the seconds by which the clock of that process is off.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _mkstemp(*arguments: Any, **options: Any) -> tuple[int, str]:
 
 
 def _follow() -> None:
-    """Let the clock of this process jump whenever its file changes."""
+    """Move the clock of this process while its file exists."""
     import time_machine
 
     file = _FOLDER / f"jump-{os.getpid()}"
