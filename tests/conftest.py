@@ -18,7 +18,7 @@ from temporalio.testing import WorkflowEnvironment
 
 from abeyance.client import reader, rpc
 
-# How long an example takes says more of the machine than of what is tried.
+# The time of an example says more about the machine than about the tested code.
 settings.register_profile(
     "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
@@ -38,39 +38,39 @@ _BEFORE_THE_HARD_END = 10.0
 
 @pytest_asyncio.fixture(scope="session")
 async def temporal() -> AsyncIterator[TemporalClient]:
-    """The Temporal server of this process of pytest. Each `Site` has a task queue of its own on it."""
+    """Start the Temporal server of this pytest process. Each `Site` has its own task queue there."""
     async with real_server() as client:
         yield client
 
 
 @pytest.fixture(scope="session")
 def address(temporal: TemporalClient) -> str:
-    """Where that server is, for what connects to it from another event loop."""
+    """Return the address of that server, for clients in another event loop."""
     return temporal.service_client.config.target_host
 
 
 @pytest_asyncio.fixture(scope="session")
 async def time_machine() -> AsyncIterator[WorkflowEnvironment]:
-    """A server on which a run's time can be moved on by days."""
+    """Start a server on which tests can skip days of a run's time."""
     async with skipping_server() as environment:
         yield environment
 
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever waits for a run asks Temporal soon whether it was ended there, which nobody records."""
+    """Make waiting callers ask Temporal soon whether it has ended a run, because no record says so."""
     monkeypatch.setattr(reader, "_ASK_TEMPORAL", 0.2)
 
 
 @pytest.fixture
 def deserted(impatient: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor does anybody wait for a worker, as none will come."""
+    """Make callers also not wait for a worker, because none will come."""
     monkeypatch.setattr(rpc, "_STUCK", timedelta(0))
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _records(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """What this process and those that it starts record is in one file, unless a test says where."""
+    """Keep the records of this process and its subprocesses in one file, unless a test sets another."""
     with pytest.MonkeyPatch.context() as patch:
         file = tmp_path_factory.mktemp("records") / "records.db"
         patch.setenv("ABEYANCE_DATABASE_URL", f"sqlite:///{file}")
@@ -79,8 +79,8 @@ def _records(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    # Modules and tests live as long as the process. To look for garbage among them, while they are made
-    # and again during the tests, takes as long as to make them.
+    # Modules and tests live as long as the process. Garbage collection among them, during collection and
+    # again during the tests, would take as long as collection itself.
     gc.disable()
     try:
         return (yield)
@@ -95,8 +95,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Lane | None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    # All tests share one event loop. pytest-timeout raises in whatever runs there at that moment, and
-    # leaves the test that hangs running beside all that follow; so a test is cancelled before that.
+    # All tests share one event loop. pytest-timeout raises in the code that happens to run there, and the
+    # test that hangs would keep running beside all later tests. So asyncio cancels the test before that.
     hard = float(config.getini("timeout"))
     for item in items:
         if isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.obj):

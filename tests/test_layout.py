@@ -1,4 +1,4 @@
-"""The three folders stand at the top and are imported only through the package."""
+"""The three top-level folders are imported only through the package, and imports stay light."""
 
 import functools
 import json
@@ -19,9 +19,9 @@ FRAMEWORKS = ("agent_framework", "agents", "google.adk", "langgraph", "pydantic_
 
 
 def said_at_the_root(program: str) -> str:
-    """Run a program where the checkout root is on the import path, as in any script started there.
+    """Run a program with the checkout root on the import path, as in any script started there.
 
-    What it returns is the program's last line: an import may warn on the lines before.
+    Return the last line that it prints: an import may print warnings before.
     """
     done = subprocess.run(
         [sys.executable, "-c", program],

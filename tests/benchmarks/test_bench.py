@@ -1,4 +1,4 @@
-"""`make bench` works: a few runs of ours and of the floor, on a real server. It asserts no times."""
+"""`make bench` works: a few runs of Abeyance and of Temporal alone, on a real server, without times."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
         env={**os.environ, "PYTHONPATH": str(_ROOT)},
         capture_output=True,
         text=True,
-        # It is not a benchmark of the machine, which may be busy.
+        # Generous, because the machine may be busy.
         timeout=300,
         check=False,
     )
 
 
 def tables(printed: str) -> list[dict[str, dict[str, str]]]:
-    """The tables, in order: for each its rows by contender, each a cell by column."""
+    """Return the printed tables in order, each with rows by contender and cells by column."""
     found: list[dict[str, dict[str, str]]] = []
     for block in printed.split("\n\n"):
         rows = [line.strip("| ").split(" | ") for line in block.splitlines() if line[:1] == "|"]

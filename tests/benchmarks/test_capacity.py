@@ -22,7 +22,7 @@ def model(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def units(model: Any, **costs: dict[str, float]) -> dict[str, Any]:
-    """The costs of units; those that are not named cost nothing."""
+    """Return the costs of all units; units that are not named cost nothing."""
     names = (*model.RUN, "waking", "waiting", "follower", "inbox", "change", "page", "listed")
     return {name: model.Cost(**costs.get(name, {})) for name in names}
 
@@ -46,7 +46,7 @@ def test_a_load_takes_what_its_runs_take_in_the_busiest_hour(model: Any) -> None
     assert warm.rows == 15 * (18_000 * 365 + 1_000)
     assert warm.stored == 1_000 * (18_000 * 365 + 1_000)
     assert warm.history == 2_000 * (18_000 * 30 + 1_000)
-    # Of more runs than a worker keeps, most are read again before they are answered.
+    # If more runs wait than workers cache, most are replayed before their answer is handled.
     assert cold.workers == pytest.approx(0.3)
 
 
@@ -55,13 +55,13 @@ def test_an_inbox_reads_what_is_asked_at_most_twice_a_second_and_seldom_all(mode
 
     assert model.read(of, 0, 1 / 60).api == pytest.approx(5 / 60)
     assert model.read(of, 0, 10).api == pytest.approx(2 * 5)
-    # Each quarter of an hour 50 pages and one of 9 + 20 ms.
+    # 51 pages of 9 + 20 ms in each quarter of an hour.
     assert model.read(of, 20_000, 0).records == pytest.approx(51 * 29 / 900)
 
 
 def test_the_part_of_which_most_is_taken_is_used_up_first(model: Any) -> None:
     of = units(model, start={"worker": 1_000, "actions": 1})
-    # A worker's core for each run: two of two cores, and 0.4 % of the actions.
+    # Each run takes one core-second: both of two cores are in use, and 0.4 % of the actions.
     wanted = model.demand(of, model.Load(questions=36_000, waiting=0))
 
     assert model.bottleneck(wanted).of == "workers"
@@ -97,14 +97,14 @@ def test_the_command_measures_what_each_unit_costs(model: Any) -> None:
     assert set(costs) == set(units(model))
     for name in model.RUN:
         cost = costs[name]
-        # A question opens in the workflow task of what came before it.
+        # A question opens in the workflow task of the unit before it, so it needs no task of its own.
         counted = ["events", "history", "rows", "stored", "actions"]
         counted += [] if name == "question" else ["rpcs", "transitions"]
         assert [part for part in counted if getattr(cost, part) <= 0] == [], name
         assert cost.rows == round(cost.rows), name
     assert costs["start"].worker > 0
     assert costs["page"].api > 0
-    # Who waits, and who looks on, asks Temporal nothing.
+    # Waiting callers and inbox pages make no calls to Temporal.
     assert costs["waiting"].rpcs == costs["page"].rpcs == 0
 
 

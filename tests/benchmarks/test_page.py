@@ -1,4 +1,4 @@
-"""The tables on the page of benchmarks are those that the command has made."""
+"""The benchmark command writes its tables into the page of measurements."""
 
 from __future__ import annotations
 

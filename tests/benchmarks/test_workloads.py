@@ -1,4 +1,4 @@
-"""Every workload beside `approval` works: a few runs of ours and of the floor. No times are asserted."""
+"""Every workload but `approval` works: a few runs of Abeyance and of Temporal alone, without times."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _ROOT = Path(__file__).parents[2]
 
 
 def measured(workload: str, contenders: str) -> dict[str, dict[str, str]]:
-    """The rows of the table of numbers, by contender, each a cell by column."""
+    """Return the rows of the table of numbers by contender; each row has cells by column."""
     done = run(workload, contenders)
     if "address already in use" in done.stderr:
-        # Somebody else took a port that was free when it was chosen.
+        # Another process took a port that was free when the benchmark chose it.
         done = run(workload, contenders)
     assert done.returncode == 0, done.stderr
     numbers = next(block for block in done.stdout.split("\n\n") if block.startswith("|"))
@@ -90,7 +90,7 @@ def test_one_question_among_many_is_answered() -> None:
 
     for row in rows.values():
         assert row["answers"] == "5"
-        # What a busy machine records together for one run and not for the other differs by some events.
+        # On a busy machine one run may group events that the other does not, so the counts may differ.
         assert float(row["events a question"]) > -2
 
 

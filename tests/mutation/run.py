@@ -1,7 +1,7 @@
-"""Mutation of the core: change one thing in it at a time, and see whether a test notices.
+"""Mutation tests of the core: change one thing in it at a time, and see whether a test notices.
 
-mutmut makes the mutants and knows which tests reach each of them. This prepares a copy of what they need,
-leaves out mutants that tell nothing, and compares those that live with survivors.md.
+mutmut makes the mutants, and knows which tests reach each of them. This program prepares a copy of the
+code, leaves out mutants that no test could notice, and compares the survivors with survivors.md.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from libcst import BaseString, Call, CSTNode, Match, Module, Name, SimpleString
 ROOT: Final = Path(__file__).parents[2]
 LISTED: Final = ROOT / "tests/mutation/survivors.md"
 PLACE: Final = ROOT / "out/mutation"
-# What the tests of the core import, beside the package itself.
+# Files that the tests of the core import, beside the package itself.
 BESIDE: Final = (
     "activities",
     "api",
@@ -35,20 +35,20 @@ BESIDE: Final = (
     "tests/support",
     "tests/conftest.py",
 )
-# Random runs are slow, and reach everything: what only they notice deserves an example.
+# Random runs are slow, and reach all code. A mutant that only they notice deserves its own example.
 RANDOM: Final = ("run_stateful",)
-# One compares times, and takes as long as a third of the others together. The other reads the sources,
-# which have every mutant in them here.
+# The first compares times, and takes as long as a third of all other tests. The second reads the source
+# files, which contain every mutant here.
 LEFT_OUT: Final = (
     "test_tables.py::test_an_item_of_a_fan_out_costs_the_same_however_many_there_are",
     "test_visit.py::test_no_other_module_of_the_core_sets_the_state_of_a_visit",
 )
-# A mutant that never comes back is killed after so many seconds of one test, or with so much memory.
+# A mutant that never returns is killed after this many seconds in one test, or at this much memory.
 HANGS: Final = 20
 MEMORY: Final = 3 * 1024**3
 KILLED: Final = ("killed", "timeout")
 UNCHANGED: Final = "abeyance.core.nothing"
-# What only the type checker reads: a test that runs the code cannot tell one from the other.
+# Calls that only the type checker reads: no test that runs the code can notice a mutant of them.
 TYPED: Final = ("assert_never", "cast")
 _SETTINGS: Final = """
 [tool.mutmut]
@@ -101,7 +101,7 @@ def _prepare(place: Path, modules: list[str], tests: list[str]) -> None:
         (place / "abeyance").symlink_to(ROOT / "abeyance")
     arguments = ["-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:cov"]
     arguments += ["-p", "no:schemathesis", "--hypothesis-profile=few"]
-    # Nobody reads why a test failed.
+    # Nobody reads the reports of failed tests.
     arguments += ["--assert=plain", "--tb=no", f"--timeout={HANGS}"]
     arguments += [f"--ignore=tests/core/test_{name}.py" for name in RANDOM]
     arguments += [f"--deselect=tests/core/{test}" for test in LEFT_OUT]
@@ -155,7 +155,7 @@ def _run(*, only_living: bool) -> int:
     ForkRunner.startup = collect_once
     ForkRunner.run_clean_tests = lambda *_, **__: 0
     PytestRunner.run_tests = run_collected
-    # mutmut 3.8 asks for it; pytest 9.2 has only the public one.
+    # mutmut 3.8 reads `_nodeid`; pytest 9.2 only has the public `nodeid`.
     pytest.Item._nodeid = property(lambda item: item.nodeid)  # type: ignore[attr-defined]
     if only_living:
         for data, name, code in mutmut.collect_source_file_mutation_data(mutant_names=())[0]:
@@ -198,7 +198,7 @@ def _compared() -> int:
 
 
 def _collected() -> dict[str, pytest.Item]:
-    """Collect the tests before any fork: for a mutant alone that takes longer than what it runs."""
+    """Collect the tests once before any fork: for one mutant, collecting takes longer than testing."""
     from _pytest.config import _prepareconfig
     from mutmut.configuration import config as mutation
 
@@ -227,7 +227,7 @@ def _words(node: BaseString) -> Iterator[BaseString]:
 def _telling(
     operator: Callable[[CSTNode], Iterable[CSTNode]],
 ) -> Callable[[CSTNode], list[CSTNode]]:
-    """Leave out what only the type checker can tell from the original."""
+    """Leave out mutants that only the type checker can tell from the original."""
 
     def telling(node: CSTNode) -> list[CSTNode]:
         match node:
@@ -243,13 +243,13 @@ def _telling(
 
 
 def _nearest_first(mutant: str | None, tests: Iterable[str]) -> list[str]:
-    """Return the tests with those of the mutant's own module first."""
+    """Sort the tests: those of the mutant's own module come first."""
     module = "" if mutant is None else mutant.split(".")[2]
     return sorted(tests, key=lambda test: not Path(test).name.startswith(f"test_{module}"))
 
 
 def _row(module: str, function: str, diff: str) -> str:
-    """Return the beginning of a mutant's row on the page: where it is, and what it makes of the code."""
+    """Return the beginning of a mutant's row on the page: its place, and its changed code."""
     function = re.sub(r"^x_|__mutmut_\d+$", "", function)
     function = function.removeprefix("xǁ").replace("ǁ", ".")
     made, lost = (
