@@ -1,4 +1,4 @@
-"""Agents whose models are played: one that pays, two in a row, one that calls another, one that loops."""
+"""Agents with scripted models: one that pays, two in a row, one that calls another, one that loops."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def balance(of: str) -> dict[str, Any]:
 
 
 def _graph(name: str, node: str, agent: Agent) -> Graph:
-    """A graph that begins with the agent."""
+    """Return a graph that begins with the agent."""
     graph = Graph(name, state=Task)
     graph.agent(node, agent, input="task", output="report")
     graph.edge(START, node)
@@ -51,7 +51,7 @@ def _pay(messages: list[ModelMessage]) -> Said:
 
 
 def payments(name: str = "payments") -> Graph:
-    """An agent that has to ask before it pays much."""
+    """Return the graph of an agent that must ask before it pays more than 1000."""
     tools = [transfer, balance]
     clerk = Agent("clerk", model=Script(_pay), instructions="Pay.", tools=tools)
     graph = _graph(name, "pay", clerk)
@@ -60,7 +60,7 @@ def payments(name: str = "payments") -> Graph:
 
 
 def metered(name: str = "metered") -> Graph:
-    """An agent that has used its budget after one turn, with a call."""
+    """Return the graph of an agent whose first turn, with a call, uses up its budget."""
     model = Script([("balance", {"of": "ada"})], told)
     clerk = Agent("clerk", model=model, tools=[balance], budget=Budget(turns=1))
     return _graph(name, "pay", clerk)
@@ -71,7 +71,7 @@ def _write(messages: list[ModelMessage]) -> str:
 
 
 def writers() -> Graph:
-    """One agent writes, another one reviews it; then a person is asked."""
+    """Return a graph in which one agent writes, another reviews the text, and then a person is asked."""
     graph = _graph("writers", "write", Agent("writer", model=Script(_write)))
     critic = Agent("critic", model=Script(_write))
     graph.agent("check", critic, input="report", output="review")
@@ -82,7 +82,7 @@ def writers() -> Graph:
 
 
 def thinkers(asked: list[str]) -> Graph:
-    """An agent whose model never answers; what it is asked stands in `asked` from then on."""
+    """Return the graph of an agent whose model never answers, but adds its prompt to `asked`."""
 
     async def think(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         asked.append(prompts(messages)[0])
@@ -100,7 +100,7 @@ def _count(messages: list[ModelMessage]) -> Said:
 
 
 def counters() -> Graph:
-    """An agent that calls a tool as many times as its task says; then a person is asked."""
+    """Return a graph: an agent calls a tool as often as its task says, and then a person is asked."""
     counter = Agent("counter", model=Script(_count), tools=[balance], max_turns=20)
     graph = _graph("counters", "count", counter)
     graph.interrupt("done", prompt="Enough?", response=bool)
@@ -113,7 +113,7 @@ def _lead(messages: list[ModelMessage]) -> Said:
 
 
 def teams() -> Graph:
-    """An agent that has another one pay."""
+    """Return the graph of an agent that lets another agent pay."""
     clerk = Agent("clerk", model=Script(_pay), tools=[transfer, balance])
     lead = Agent("lead", model=Script(_lead), tools=[clerk.as_tool(description="Pays.")])
     return _graph("teams", "work", lead)

@@ -1,4 +1,4 @@
-"""The kinds of types that an author may ask an answer to have, each with what it accepts and rejects."""
+"""Types that a graph's author may ask for in an answer, each with answers that it accepts and rejects."""
 
 from __future__ import annotations
 
@@ -132,4 +132,4 @@ SENT: list[tuple[Any, Json, Json, Json]] = [
     (set[date], ["2026-01-31"], ["2026-01-31"], ["tomorrow"]),
     (tuple[int, time], [1, "10:00"], [1, "10:00:00"], [1]),
 ]
-"""By type: an answer, what the type writes of it, and an answer that it rejects."""
+"""Rows of a type, an answer, the JSON that the type makes of it, and an answer that the type rejects."""

@@ -1,4 +1,4 @@
-"""A graph that asks much at once, for APIs in processes of their own."""
+"""A graph with many questions at once, for APIs that run as separate processes."""
 
 from __future__ import annotations
 

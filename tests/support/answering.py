@@ -1,4 +1,4 @@
-"""A server on loopback that answers as a test says, in a thread of its own."""
+"""An HTTP server on loopback, in a separate thread, whose responses the test defines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 
 class Answering(BaseHTTPRequestHandler):
-    """Answers by its methods `get` and `post`."""
+    """A handler whose methods `get` and `post` a test overrides; both respond 404."""
 
     def get(self) -> None:
         self.answer(404)
@@ -22,7 +22,7 @@ class Answering(BaseHTTPRequestHandler):
     def answer(
         self, status: int, content: Any = b"", *, kind: str = "application/json", **headers: str
     ) -> None:
-        """Answer with bytes as they are, or with anything else as JSON."""
+        """Respond with bytes as they are, or with any other value as JSON."""
         body = content if isinstance(content, bytes) else json.dumps(content).encode()
         self.send_response(status)
         for name, value in {"Content-Type": kind, "Content-Length": len(body), **headers}.items():
@@ -31,7 +31,7 @@ class Answering(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def body(self) -> bytes:
-        """What was sent."""
+        """Return the body of the request."""
         return self.rfile.read(int(self.headers["Content-Length"]))
 
     def do_GET(self) -> None:
@@ -43,14 +43,14 @@ class Answering(BaseHTTPRequestHandler):
     do_PATCH = do_POST  # noqa: N815 the name is the library's
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing: what matters is asserted."""
+        """Log nothing: tests assert what matters."""
 
 
 @contextmanager
 def answering(handler: type[Answering]) -> Iterator[str]:
-    """The address of such a server, which is there until the context ends."""
+    """Serve with this handler until the context ends, and yield the server's URL."""
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        # Its end waits for as long as it looks whether it is to end: half a second, unless set otherwise.
+        # A shutdown takes as long as the poll interval, which is half a second by default.
         serving = threading.Thread(target=server.serve_forever, args=(0.02,))
         serving.start()
         try:

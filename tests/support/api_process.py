@@ -1,4 +1,4 @@
-"""APIs that tests kill: each a process of its own, over a server that they share."""
+"""APIs that tests kill: separate processes over one shared Temporal server."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ _DEFECT = "Exception in ASGI application"
 
 
 class ApiProcess:
-    """An API that is up, and a client of it."""
+    """An API process that is up, and an HTTP client for it."""
 
     def __init__(self, process: subprocess.Popen[bytes], http: httpx.AsyncClient) -> None:
         self.http = http
         self._process = process
 
     def kill(self) -> None:
-        """End it as kill -9 does: nothing that is under way gets an answer."""
+        """Kill the API as kill -9 does: open calls get no response."""
         self._process.kill()
         self._process.wait()
 
 
 @asynccontextmanager
 async def api_process(server: KillableServer, app: str, log: Path) -> AsyncIterator[ApiProcess]:
-    """An API in a process of its own, once it and a worker are up; killed at the end."""
+    """Start an API process, wait until it and a worker are up, and kill it at the end."""
     port = free_port()
     process = _started(server, app, log, port)
-    # As many connections as there are calls: that many people call at once.
+    # No limit on connections, because many people call at once.
     limits = httpx.Limits(max_connections=None)
     url = f"http://127.0.0.1:{port}"
     async with httpx.AsyncClient(base_url=url, timeout=40, trust_env=False, limits=limits) as http:
@@ -60,7 +60,7 @@ async def api_process(server: KillableServer, app: str, log: Path) -> AsyncItera
             yield api
         finally:
             api.kill()
-    # Every 500 is a defect, also one that its caller was not told because of the kill.
+    # Every 500 is a defect, even if the kill kept the response from its caller.
     told = log.read_text(encoding="utf-8")
     assert _DEFECT not in told, told
 

@@ -1,4 +1,4 @@
-"""Graphs that ask people from code, in parts and in graphs inside graphs."""
+"""Graphs that ask people: in nested graphs, in items of a fan-out, and only if the start says so."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Log(BaseModel):
 
 
 def nested() -> Graph:
-    """A gate two graphs below the root, twice."""
+    """Return a graph that has the same gate twice, each two graphs below the root."""
     deep = Graph("deep", state=Log)
     deep.interrupt("gate", prompt="Deep {count}?", timeout="P2D", on_timeout="goto:late")
 
@@ -35,7 +35,7 @@ def nested() -> Graph:
 
 
 def spread() -> Graph:
-    """A fan-out over `count` items, each of which asks."""
+    """Return a graph with a fan-out over `count` items, each of which asks."""
     graph = Graph("spread", state=Log)
 
     @graph.node(to=["one"])
@@ -56,7 +56,7 @@ def spread() -> Graph:
 
 
 def plain() -> Graph:
-    """add -> add more; nobody is asked unless the start says so."""
+    """Return the graph add -> more, which asks nobody unless the start says so."""
     graph = Graph("plain", state=Log)
 
     @graph.node

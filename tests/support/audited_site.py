@@ -1,4 +1,4 @@
-"""A deployment with a key that signs audits, of whose runs Temporal can be made to forget."""
+"""A deployment with a key that signs audits, whose runs a test can delete from Temporal."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SIGNING_KEY = base64.b64encode(bytes(range(32))).decode()
 
 
 def verified(audit: bytes, key: str | None = None) -> list[dict[str, Any]]:
-    """The lines of an audit in which everything matches."""
+    """Verify an audit, and return its lines."""
     found = verify(audit, None if key is None else VerifyingKey.parse(key))
     assert found.faults == ()
     return [json.loads(line) for line in audit.splitlines()]
@@ -61,7 +61,7 @@ class AuditedSite(Site):
         )
 
     async def audit(self, run_id: str) -> list[dict[str, Any]]:
-        """The lines of a run's audit, verified with the public key."""
+        """Return the lines of a run's audit, verified with the public key."""
         return verified(await self.client.run(run_id).audit(), self.public)
 
     async def _delete(self, run_id: str, execution: str) -> None:
@@ -73,14 +73,14 @@ class AuditedSite(Site):
         )
 
     async def forgotten(self, run_id: str) -> None:
-        """Have Temporal delete a run that has ended, as it does after its retention."""
+        """Delete an ended run from Temporal, as Temporal does after its retention period."""
         query = f"WorkflowId = '{run_id}'"
 
         async def listed() -> bool:
             states = {found.status async for found in self.temporal.list_workflows(query)}
             return bool(states) and WorkflowExecutionStatus.RUNNING not in states
 
-        # The list is some moments behind the histories.
+        # Temporal's list lags some moments behind the histories.
         await eventually(listed)
         async for found in self.temporal.list_workflows(query):
             await self._delete(run_id, found.run_id or "")

@@ -1,4 +1,4 @@
-"""Graphs whose visits are blocked by what their worker lacks, served by processes of their own too."""
+"""Graphs whose visits are blocked because the worker lacks a package; worker processes serve them too."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Export(BaseModel):
 
 
 def exporting() -> Graph:
-    """A node that leaves a line in the file `witness`, once, and then needs an optional package."""
+    """Return a graph whose node writes one line into the file `witness`, and then needs boto3."""
     graph = Graph("exporting", state=Export)
 
     @graph.node(retries=0, timeout="1s")

@@ -1,4 +1,4 @@
-"""Versions of a graph that pays after an approval, and a payment that fails as long as it is told to."""
+"""Versions of a graph that pays after an approval, with a payment that fails a given number of times."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Stricter(State):
 
 
 class Payments:
-    """What the nodes of the graph did, over all versions; `fails` is how often the next payments fail."""
+    """The work that nodes of all versions have done. The next `fails` payments fail."""
 
     def __init__(self, *, fails: int = 0) -> None:
         self.done: list[str] = []
@@ -36,7 +36,7 @@ class Payments:
         timeout: str | None = None,
         ends: str | None = None,
     ) -> Graph:
-        """check -> approve -> pay, the last under the name `pay`; with `ends`, a finally node."""
+        """Return check -> approve -> pay; `ask` and `pay` name the last two, `ends` a finally node."""
         graph = Graph(name, state=state)
 
         @graph.node

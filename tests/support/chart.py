@@ -1,6 +1,6 @@
-"""The chart of deploy/, rendered by Helm's own library, and the plain manifests that are made from it.
+"""The chart in deploy/, rendered by Helm's own library, and the plain manifests made from it.
 
-`make manifests` runs this file, which writes them.
+`make manifests` runs this file to write the plain manifests.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _FIRST: Final = "setup.yaml"
 
 
 def example() -> Values:
-    """The values of the plain manifests."""
+    """Return the values of the plain manifests."""
     found: Values = yaml.safe_load((PLAIN / "values.yaml").read_text(encoding="utf-8"))
     return found
 
 
 def rendered(values: Mapping[str, Any]) -> dict[str, str]:
-    """What Helm makes of each template. Raises its errors."""
+    """Return Helm's output for each template. Raises Helm's errors."""
     import helm_python
 
     with helm_python.Chart.load(CHART) as chart:
@@ -40,13 +40,13 @@ def rendered(values: Mapping[str, Any]) -> dict[str, str]:
 
 
 def manifests(text: str) -> dict[str, Manifest]:
-    """The objects in a text, as `Kind/name`."""
+    """Return the objects in a YAML text by `Kind/name`."""
     found = [each for each in yaml.safe_load_all(text) if each]
     return {f"{each['kind']}/{each['metadata']['name']}": each for each in found}
 
 
 def plain() -> dict[str, str]:
-    """The plain manifests by file: what has to succeed first, and what is rolled out then."""
+    """Return the plain manifests by file: first the setup that must succeed, then the rest."""
     made = {name: text for name, text in sorted(rendered(example()).items()) if text.strip()}
     rest = [name for name in made if name.endswith(".yaml") and "/" not in name and name != _FIRST]
     return {_FIRST: _joined(made[_FIRST]), "abeyance.yaml": _joined(*(made[name] for name in rest))}

@@ -13,7 +13,7 @@ import pytest
 
 @contextmanager
 def chromium(folder: Path, *options: str) -> Iterator[Any]:
-    """A driver of a browser that keeps its profile in a folder; `options` are those of its command."""
+    """Yield a driver of a browser with its profile in a folder, and with these command-line options."""
     webdriver = pytest.importorskip("selenium.webdriver")
     service = pytest.importorskip("selenium.webdriver.chrome.service")
     chosen = webdriver.ChromeOptions()

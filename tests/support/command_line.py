@@ -1,4 +1,4 @@
-"""The command line, as somebody uses it who has told it where the API is."""
+"""The command line, with the API's URL in its environment."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ class Terminal:
         self._monkeypatch.setenv(name, value)
 
     def call(self, *arguments: str, given: str = "") -> tuple[int, str, str]:
-        """The exit code of a command, and what it prints on both of its streams."""
+        """Run a command. Return its exit code, its stdout and its stderr."""
         self._monkeypatch.setattr("sys.stdin", io.StringIO(given))
         code = run(arguments)
         return code, *self._capsys.readouterr()
 
     def told(self, *arguments: str, given: str = "") -> Any:
-        """What a command prints with --json."""
+        """Run a command with --json, and return the value that it prints."""
         code, out, err = self.call(*arguments, "--json", given=given)
         assert (code, err) == (0, "")
         return json.loads(out)
 
     def lines(self, *arguments: str) -> list[Any]:
-        """The same, of a command that prints one JSON object a line."""
+        """Run a command with --json that prints one JSON value a line, and return the values."""
         code, out, err = self.call(*arguments, "--json")
         assert (code, err) == (0, ""), err
         return [json.loads(line) for line in out.splitlines()]
 
 
 async def called(*arguments: str, **variables: str) -> tuple[int, str, str]:
-    """A command in a thread, beside what this one serves."""
-    # What is served here may look for its database meanwhile, for the first time.
+    """Run a command in a thread, while this process serves. Return exit code, stdout and stderr."""
+    # The command must keep the variable: the served code may look for its database meanwhile.
     kept = {"ABEYANCE_DATABASE_URL": os.environ["ABEYANCE_DATABASE_URL"], **variables}
     done = await asyncio.to_thread(call, *arguments, **kept)
     return done.returncode, done.stdout, done.stderr

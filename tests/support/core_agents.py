@@ -1,4 +1,4 @@
-"""An agent as the core knows it: a graph whose node `model` calls tools, and reads their results."""
+"""An agent in the core: a graph whose node `model` calls tools and reads their results."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def tool(id_: str) -> FunctionNode:
 
 
 def agent(*more: Node, name: str = "clerk") -> GraphSpec:
-    """The graph of an agent with the tools `pay` and `delete`, and more."""
+    """Return the graph of an agent with the tools `pay` and `delete`, and more."""
     tools: list[Node] = [tool("pay"), tool("delete"), *more]
     names = [each.id for each in tools]
     model = FunctionNode(id="model", to=(*names, "model"), reads_inbox=True, guarded=True)
@@ -50,13 +50,13 @@ def agent_node(id_: str = "review", *more: Node, name: str = "clerk", **about: A
 
 
 def helper(**about: Any) -> SubgraphNode:
-    """An agent that is a tool of another."""
+    """Return an agent that is a tool of another agent."""
     given = {"output": {}, "result": "output", "on_error": ReturnErrorToCaller(), **about}
     return agent_node("ask_helper", name="helper", **given)
 
 
 def reviewing(*more: Node, after: tuple[Node, ...] = (), **about: Any) -> Drive:
-    """A run whose only node `review` is the agent `clerk`, at its first turn."""
+    """Start a run whose node `review` is the agent `clerk`, at its first turn; `after` follows it."""
     node = agent_node("review", *more, **about.pop("node", {}))
     rest = [each.id for each in after]
     ways = [(START, "review"), *zip(["review", *rest], rest, strict=False)]
@@ -75,25 +75,25 @@ def call(
     once: bool | None = None,
     item: Json = None,
 ) -> Send:
-    """A call of a tool; one that asks for an approval may run once."""
+    """Return a call of a tool. A call that asks for an approval may run only once."""
     is_once = any(each.kind == "approval" for each in asked) if once is None else once
     shown = {"tool": node, "call_id": id_} if item is None else item
     return Send(node=node, item=shown, call=Call(tool=node, id=id_, interrupts=asked, once=is_once))
 
 
 def gated(id_: str, node: str = "pay", **about: Any) -> Send:
-    """A call that a person has to approve."""
+    """Return a call that a person must approve."""
     return call(id_, node, question("approve", **about))
 
 
 def turn(run: Drive, *calls: Send, node: str = "model", **patch: Json) -> None:
-    """The model's turn is over: it calls these tools."""
+    """End the model's turn: it calls these tools."""
     address = run.visit(node).address
     run.end(Finished, visit=address, patch=patch, sends=calls)
 
 
 def calls(run: Drive) -> list[str]:
-    """The ids of the calls whose code runs, oldest first."""
+    """Return the ids of the calls whose code runs, oldest first."""
     return [each.call.id for each in run.state.visits.values() if each.call and is_running(each)]
 
 
@@ -108,23 +108,23 @@ def address_of(run: Drive, id_: str) -> str:
 
 
 def done(run: Drive, id_: str, result: Json = None, **patch: Json) -> None:
-    """The call of this id has come to a result."""
+    """End the code of a call with a result."""
     run.end(Finished, visit=address_of(run, id_), patch=patch, result=result)
 
 
 def failed(run: Drive, id_: str, message: str = "it broke", *, fatal: bool = False) -> None:
-    """The code of the call has failed."""
+    """Let the code of a call fail."""
     visit = address_of(run, id_)
     run.end(Failed, visit=visit, code="node_failed", message=message, fatal=fatal)
 
 
 def asks(run: Drive, id_: str, *asked: Asked, **fields: Any) -> None:
-    """The code of the call asks people."""
+    """Let the code of a call ask people."""
     run.end(Interrupted, visit=address_of(run, id_), interrupts=asked, **fields)
 
 
 def said(run: Drive, id_: str, value: Json, name: str = "approve") -> None:
-    """Ada answers what is asked about a call."""
+    """Answer the question `name` of a call as Ada."""
     (entry,) = [
         each
         for each in run.state.ledger.open.values()
@@ -134,6 +134,6 @@ def said(run: Drive, id_: str, value: Json, name: str = "approve") -> None:
 
 
 def results(run: Drive, node: str = "model") -> list[Json]:
-    """What the latest turn was told of the calls before it, in their order."""
+    """Return the results of the calls that the latest turn got, in their order."""
     found = run.orders(node)[-1].results or []
     return [each.get("result") for each in found]

@@ -30,13 +30,13 @@ CFO = person("cfo", PAY)
 def lent(
     by: str, to: str = "bob", *names: str, until: datetime | None = None, **fields: Any
 ) -> Delegation:
-    """A delegation that holds from the beginning."""
+    """Return a delegation that holds from the start time on."""
     about = {"id": f"{by}-{to}", "capabilities": names, "since": at(0), "created_at": at(0)}
     return Delegation(by=by, to=to, until=until or at(9_000), **{**about, **fields})
 
 
 def asking(*, capability: str | None = None, **terms: Any) -> Drive:
-    """A run that waits for the answer to `ask`, and then runs `work`."""
+    """Start a run that waits for the answer to `ask`, and then runs `work`."""
     schema = {"properties": {"approved": {"type": "boolean"}}} if "quorum" in terms else None
     question = gate("ask", capability=capability, schema=schema, terms=Terms(**terms))
     return Drive(chain(question, "work"))

@@ -1,4 +1,4 @@
-"""Small graphs, and a run of one that a test drives by hand."""
+"""Small graphs, and a run that a test drives by hand."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ from abeyance.errors import Refusal
 T0 = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
 CONTROL = ("runs:control",)
 ADA = Principal(subject="ada", capabilities=CONTROL)
-"""Somebody who may control runs, and approve nothing."""
+"""A person who may control runs, and approve nothing."""
 ROOT = Principal(subject="root", capabilities=("*",))
-"""Somebody who may do everything."""
+"""A person who may do everything."""
 
 SNAPSHOT: TypeAdapter[RunState] = TypeAdapter(RunState)
 
@@ -103,7 +103,7 @@ def gate(
 
 
 def reader(id_: str = "work") -> FunctionNode:
-    """A node that is handed the messages that are there."""
+    """Return a node whose code gets the queued messages."""
     return FunctionNode(id=id_, reads_inbox=True)
 
 
@@ -113,7 +113,7 @@ def edge(
     when: Mapping[str, Json] | Literal["else"] | None = None,
     join: Join = "all",
 ) -> Edge:
-    """An edge. Sources in a list gather a fan-out also where there is one."""
+    """Return an edge. Sources in a list gather the items of a fan-out, even a list of one."""
     condition: Condition
     match when:
         case None:
@@ -138,9 +138,9 @@ def graph(
     before: Iterable[str] = (),
     after: Iterable[str] = (),
 ) -> GraphSpec:
-    """A graph. A node that is only a name is a function; so is every finally node.
+    """Return a graph. A node that is only a name is a function; so is every finally node.
 
-    `before` and `after` are the nodes with a static interrupt there.
+    `before` and `after` name the nodes with a static interrupt before or after them.
     """
     named = [FunctionNode(id=node, asks=()) if isinstance(node, str) else node for node in nodes]
     named += [
@@ -163,27 +163,27 @@ def graph(
 
 
 def chain(*nodes: str | Node, **kwargs: Any) -> GraphSpec:
-    """The nodes one after another."""
+    """Return a graph of the nodes, one after another."""
     names = [node if isinstance(node, str) else node.id for node in nodes]
     stops = [START, *names, END]
     return graph(*nodes, ways=pairwise(stops), **kwargs)
 
 
 def nested(id_: str, spec: GraphSpec, **kwargs: Any) -> SubgraphNode:
-    """A node that is a graph."""
+    """Return a node that is a nested graph."""
     return SubgraphNode(id=id_, graph=spec, **kwargs)
 
 
 def asked(
     name: str, process: str | None = None, *, at: datetime | None = None, **kwargs: Any
 ) -> Asked:
-    """A question that code asks."""
+    """Return a question that code asks."""
     question = InterruptSpec(name=name, prompt=kwargs.pop("prompt", "Go on?"), **kwargs)
     return Asked(question=question, process=process, deadline=at)
 
 
 def busy(*finally_: str) -> GraphSpec:
-    """Two nodes at work, a third to come, and a person to ask."""
+    """Return a graph in which two nodes and a question begin at once, and a third node follows."""
     return graph(
         FunctionNode(id="one", on_error=GoTo(node="next")),
         "two",
@@ -195,17 +195,17 @@ def busy(*finally_: str) -> GraphSpec:
 
 
 def restored(state: RunState) -> RunState:
-    """The run as another process reads it from its snapshot."""
+    """Return the run as another process reads it from its snapshot."""
     return SNAPSHOT.validate_json(written(state))
 
 
 def written(state: RunState) -> bytes:
-    """The snapshot of a run."""
+    """Return the snapshot of a run."""
     return SNAPSHOT.dump_json(state)
 
 
 class Drive:
-    """A run, its clock, and everything that it has wanted done so far."""
+    """A run, its clock, and all its effects so far."""
 
     def __init__(
         self,
@@ -223,31 +223,31 @@ class Drive:
         self.feed(events.Started)
 
     def copy(self) -> Self:
-        """The same run, to which something else may happen from now on."""
+        """Return a copy of the run that can go on independently."""
         run = copy(self)
         run.state = copied(self.state)
         run.effects = [*self.effects]
         return run
 
     def seen(self) -> RunState:
-        """A copy of the run as it is now, to compare it with what it is later. When it was updated says
-        nothing of what has happened to it.
+        """Return a copy of the state, to compare it with a later one. The copies have equal
+        `updated_at`, because that time does not tell whether the run has changed.
         """
         return replace(copied(self.state), updated_at=T0)
 
     # Events
 
     def feed(self, kind: type[events.Event], **fields: Any) -> None:
-        """Let something happen now."""
+        """Feed an event of this kind to the run now."""
         self.last = machine.advance(self.state, kind(now=self.now, **fields))
         self.effects += self.last
 
     def end(self, kind: type[VisitOutcome], *, visit: str, **fields: Any) -> None:
-        """The code of a visit comes to something now."""
+        """End the code of a visit with this outcome now."""
         self.feed(events.VisitEnded, visit=visit, outcome=kind(**fields))
 
     def refused(self, kind: type[events.Event], **fields: Any) -> Refusal:
-        """Ask for something that is refused, without a trace; what the refusal said."""
+        """Check that an event is refused and changes nothing, and return the refusal."""
         event = kind(now=self.now, **fields)
         before = written(self.state)
         with pytest.raises(Refusal) as checked:
@@ -259,12 +259,12 @@ class Drive:
         return advanced.value
 
     def tick(self, seconds: float = 0.0) -> None:
-        """Let time pass."""
+        """Let time pass, and tell the run."""
         self.wait(seconds)
         self.feed(events.Ticked)
 
     def wait(self, seconds: float) -> None:
-        """Let time pass without anybody noticing."""
+        """Let time pass without telling the run."""
         self.now += timedelta(seconds=seconds)
 
     def finish(
@@ -278,7 +278,7 @@ class Drive:
         fired: tuple[str, ...] = (),
         **fields: Any,
     ) -> None:
-        """The oldest running visit of the node returns."""
+        """Let the oldest running visit of the node return."""
         items = None
         if sends is not None:
             items = tuple(Send(node=target, item=item) for target, item in sends)
@@ -294,94 +294,94 @@ class Drive:
         )
 
     def ask(self, node: str, *questions: str | Asked, **fields: Any) -> None:
-        """The oldest running visit of the node asks people."""
+        """Let the oldest running visit of the node ask people."""
         each = tuple(asked(q) if isinstance(q, str) else q for q in questions)
         self.end(Interrupted, visit=self.visit(node).address, interrupts=each, **fields)
 
     def fail(self, node: str, message: str = "it broke", **fields: Any) -> None:
-        """The oldest running visit of the node fails."""
+        """Let the oldest running visit of the node fail."""
         about = {"code": "node_failed", "message": message, **fields}
         self.end(Failed, visit=self.visit(node).address, **about)
 
     def retry(self, node: str, pause: float = 1.0, **fields: Any) -> None:
-        """The oldest running visit of the node fails, and is to be tried again."""
+        """Let an attempt at the oldest running visit of the node fail, with a retry to come."""
         visit = self.visit(node)
         attempts = visit.checkpoint.attempts.with_failed(0.0)
         about = {"message": "it broke", "attempts": attempts, "pause": pause}
         self.end(AttemptFailed, visit=visit.address, **{**about, **fields})
 
     def stopped(self, node: str, journal: Json = None, **fields: Any) -> None:
-        """The oldest running visit of the node lets itself be stopped."""
+        """Let the oldest running visit of the node stop, as the run has asked."""
         self.end(Stopped, visit=self.visit(node).address, journal=journal, **fields)
 
     def answer(self, name: str, value: Json = None, **fields: Any) -> None:
-        """Ada answers the open interrupt of this name."""
+        """Answer the open interrupt of this name as Ada."""
         self.respond({self.open(name).id: value}, **fields)
 
     def says(self, who: Principal, name: str, value: Json = True, **fields: Any) -> None:
-        """Somebody answers the open interrupt of this name."""
+        """Answer the open interrupt of this name as `who`."""
         self.answer(name, value, principal=who, **fields)
 
     def respond(self, answers: Mapping[str, Json], **fields: Any) -> None:
-        """Ada answers interrupts by their ids."""
+        """Answer interrupts by their ids as Ada."""
         self.feed(events.Responded, **self.response(answers, **fields))
 
     def refused_answer(self, name: str, value: Json = None, **fields: Any) -> Refusal:
-        """Ada's answer to the open interrupt of this name is refused."""
+        """Check that Ada's answer to the open interrupt of this name is refused."""
         return self.refused_response({self.open(name).id: value}, **fields)
 
     def refused_response(self, answers: Mapping[str, Json], **fields: Any) -> Refusal:
-        """Ada's answers to interrupts are refused."""
+        """Check that Ada's answers to interrupts are refused."""
         return self.refused(events.Responded, **self.response(answers, **fields))
 
     def response(self, answers: Mapping[str, Json], **fields: Any) -> dict[str, Any]:
-        """The fields of a response by Ada that fits every schema."""
+        """Return the fields of a response by Ada that fits every schema."""
         fitting: dict[str, Any] = {"principal": ADA, "schema_faults": dict.fromkeys(answers, ())}
         return {**fitting, "answers": answers, **fields}
 
     def send(
         self, message_id: str, text: str = "hello", *, signalled: bool = False, **about: Any
     ) -> None:
-        """Ada sends a message."""
+        """Send a message as Ada."""
         message = events.Message(message_id=message_id, text=text, **{"sender": "ada", **about})
         self.feed(events.MessageSent, message=message, signalled=signalled)
 
     def rejected(self) -> list[tuple[str, str]]:
-        """Id and code of what was sent and came to nothing."""
+        """Return id and code of every rejected message."""
         return [(note.message_id, note.code) for note in self.state.mailbox.rejected]
 
     def take(self, node: str, upto: int = 1) -> list[str]:
-        """The ids of what the running visit of a node has taken, up to so many."""
+        """Let the running visit of a node take messages up to number `upto`; return all taken ids."""
         address = self.visit(node).address
         self.feed(events.MessagesTaken, visit=address, upto=upto)
         return [message.message_id for message in self.state.visits[address].inbox.taken]
 
     def pause(self, **fields: Any) -> None:
-        """Ada pauses the run."""
+        """Pause the run as Ada."""
         self.feed(events.Paused, **{"actor": "ada", **fields})
 
     def resume(self, **fields: Any) -> None:
-        """Ada resumes the run."""
+        """Resume the run as Ada."""
         self.feed(events.Resumed, **{"actor": "ada", **fields})
 
     def cancel(self, **fields: Any) -> None:
-        """Bob cancels the run."""
+        """Cancel the run as Bob."""
         self.feed(events.CancelRequested, **{"actor": "bob", **fields})
 
     def edit(self, who: Principal, **patch: Json) -> None:
-        """Somebody sets fields of the values."""
+        """Set fields of the values as `who`."""
         version = self.state.root.version
         self.feed(events.ValuesEdited, principal=who, patch=patch, version=version)
 
     def move(self, who: Principal, seconds: float | None, **fields: Any) -> None:
-        """Somebody moves the deadline of the oldest open interrupt to a moment, or takes it away."""
+        """Move the deadline of the oldest open interrupt as `who`, or remove it."""
         deadline = None if seconds is None else at(seconds)
         id_ = next(iter(self.state.ledger.open))
         about = {"interrupt_id": id_, "moves": True, "deadline": deadline, **fields}
         self.feed(events.DeadlineEdited, principal=who, **about)
 
     def start_again(self, who: Principal = ROOT, **fields: Any) -> None:
-        """Somebody retries the run that has ended: it starts from what was written down."""
+        """Retry the ended run as `who`: it starts again from its snapshot."""
         given: dict[str, Any] = {"patch": {}, "renames": {}, "versions": ("v1", "v2"), **fields}
         again = retried(self.state, now=self.now, principal=who, **given)
         assert restored(again) == again
@@ -389,20 +389,20 @@ class Drive:
         self.feed(events.Restored)
 
     def read_again(self) -> None:
-        """Another process goes on with the run, from its snapshot."""
+        """Continue the run from its snapshot, as another process does."""
         self.state = restored(self.state)
 
-    # What is true now
+    # The state now
 
     @property
     def ending(self) -> Ending:
-        """How the run ends."""
+        """The ending of the run."""
         assert self.state.ending is not None
         return self.state.ending
 
     @property
     def error(self) -> tuple[str, str, str | None]:
-        """Code, message and address of what made the run fail."""
+        """Code, message and address of the error that made the run fail."""
         assert self.status == "failed"
         assert self.ending.error is not None
         assert self.ending.reason == self.ending.error.message
@@ -429,7 +429,7 @@ class Drive:
         return [visit.node for visit in self.state.visits_in(Waiting)]
 
     def visit(self, node: str) -> Visit:
-        """The oldest running visit of a node; `node:2` is its second one, whoever runs beside it."""
+        """Return the oldest running visit of a node; `node:2` is its second visit."""
         return next(
             v
             for v in self.state.visits_in(Running)
@@ -437,7 +437,7 @@ class Drive:
         )
 
     def open(self, name: str) -> Interrupt:
-        """The oldest open interrupt of a name."""
+        """Return the oldest open interrupt of a name."""
         return next(i for i in self.state.ledger.open.values() if i.name == name)
 
     @property
@@ -446,24 +446,24 @@ class Drive:
         return [(each.name, each.address) for each in self.state.ledger.open.values()]
 
     def settled(self, name: str) -> Interrupt:
-        """The latest settled interrupt of a name."""
+        """Return the latest settled interrupt of a name."""
         named = [i for i in self.state.ledger.settled.values() if i.name == name]
         return max(reversed(named), key=lambda entry: entry.since)
 
-    # What it wanted
+    # The effects so far
 
     def wanted(self, kind: type[E]) -> list[E]:
-        """Every effect of a kind so far."""
+        """Return every effect of a kind so far."""
         return [effect for effect in self.effects if isinstance(effect, kind)]
 
     @property
     def started(self) -> list[str]:
-        """The nodes whose code was ordered, in this order."""
+        """The nodes whose code the run has started, in order."""
         return [given.node for given in self._inputs("visit")]
 
     @property
     def decided(self) -> list[str]:
-        """The nodes whose route functions were asked, in this order."""
+        """The nodes whose route functions the run has called, in order."""
         return [given.node for given in self._inputs("routes")]
 
     @property
@@ -472,15 +472,15 @@ class Drive:
         return [(stop.visit, stop.reason, stop.abandon) for stop in self.wanted(StopNode)]
 
     def facts(self, type_: str) -> list[Publish]:
-        """The facts of a type that were told."""
+        """Return the published facts of a type."""
         return [fact for fact in self.wanted(Publish) if fact.type == type_]
 
     def orders(self, node: str) -> list[VisitInput]:
-        """What each start of a node's code was given."""
+        """Return the input of each start of a node's code."""
         return [given for given in self._inputs("visit") if given.node == node]
 
     def decisions(self) -> list[VisitInput]:
-        """What route functions were given."""
+        """Return the input of each call of route functions."""
         return self._inputs("routes")
 
     def _inputs(self, kind: str) -> list[VisitInput]:

@@ -1,4 +1,4 @@
-"""Graphs with gates, the people around them, and a run of one that is handed over after every step."""
+"""Graphs with gates, people who answer, and a run that is handed over after every step."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from abeyance.core.state import joined, parted
 from abeyance.core.terms import Quorum, Terms
 
 APPROVER = Principal(subject="approver", capabilities=("approve",))
-"""Who may say yes, and nothing else."""
+"""A person who may approve, and nothing else."""
 CLERK = Principal(subject="clerk")
-"""Who may answer what anybody may answer."""
+"""A person who may only answer questions without a capability."""
 OPERATOR = Principal(subject="operator", capabilities=("runs:control",))
 BOSS = Principal(subject="boss", capabilities=("runs:control", "approve", "audit"))
-"""Who may approve everything, and so change everything."""
+"""A person who may approve everything, and so change everything."""
 
 FIELDS: Mapping[str, Reducer] = {
     "amount": "last",
@@ -30,29 +30,29 @@ FIELDS: Mapping[str, Reducer] = {
 }
 SHOWN: dict[str, Json] = {"amount": 250, "order_id": "A-7"}
 SEVERAL: dict[str, Any] = {"terms": Terms(quorum=Quorum(count=1)), "schema": {"type": "boolean"}}
-"""Of a question that nobody answers alone, so that its answer counts on after its code has begun."""
+"""Options of a question with a quorum: its answer still counts after the code behind it has begun."""
 
 
 def approving(id_: str = "ask", **about: Any) -> InterruptNode:
-    """A gate that shows the amount and the order."""
+    """Return a gate that shows the amount and the order."""
     given = {"prompt": "Refund {amount} for {order_id}?", "capability": "approve", **about}
     return gate(id_, **given)
 
 
 def remark(id_: str = "remark", field: str | None = "amount", **about: Any) -> InterruptNode:
-    """A question that anybody may answer, and whose answer is written to a field."""
+    """Return a question that anybody may answer, and whose answer goes into a field."""
     return gate(id_, prompt="Anything else?", answer_to=field, **about)
 
 
 def refund(*nodes: str | Node, **about: Any) -> GraphSpec:
-    """The nodes one after another."""
+    """Return a graph of the nodes, one after another."""
     return chain(*nodes, **{"fields": FIELDS, **about})
 
 
 def forked(
     *branches: tuple[str | Node, ...], more: Iterable[str | Node] = (), **about: Any
 ) -> GraphSpec:
-    """Several chains of nodes that all begin with the run, and more nodes and `ways` between them."""
+    """Return a graph of several chains that begin at the start, with more nodes and `ways` between."""
     ways: list[Any] = []
     for branch in branches:
         names = [node if isinstance(node, str) else node.id for node in branch]
@@ -63,7 +63,7 @@ def forked(
 
 
 class Gated(Drive):
-    """A run that is written down, and read again, after everything that happens to it."""
+    """A run that is written to a snapshot, and read from it again, after every event."""
 
     def __init__(
         self, spec: GraphSpec, values: Mapping[str, Json] | None = None, **about: Any
@@ -79,11 +79,11 @@ class Gated(Drive):
 
     @property
     def reopened(self) -> list[str]:
-        """The gates that were asked again, in this order."""
+        """The gates that were asked again, in order."""
         return [str(fact.data["node"]) for fact in self.facts("interrupt.reopened")]
 
     def ran_with(self, node: str, *fields: str) -> list[tuple[Json, ...]]:
-        """What each start of a node's code was given of these fields."""
+        """Return the values of these fields at each start of a node's code."""
         return [
             tuple(order.values.get(name) for name in fields or ("amount", "order_id"))
             for order in self.orders(node)

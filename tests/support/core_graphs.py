@@ -1,4 +1,4 @@
-"""Graphs of the tests of the core: that fan out, that people look into, and that have rules."""
+"""Graphs of the tests of the core: with fan-outs, with static interrupts, and with rules."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ from abeyance.core.terms import Terms
 
 FIELDS: Mapping[str, Reducer] = {"x": "last", "log": "append", "sum": "add", "by": "merge"}
 
-# Fan-outs, and what comes of their items
+# Fan-outs, and the results of their items
 
 
 def sending(
     *nodes: str | Node, ways: Ways = (), to: tuple[str, ...] = ("one",), **kwargs: Any
 ) -> GraphSpec:
-    """A graph that begins with `s`, which sends items."""
+    """Return a graph that begins with `s`, which sends items."""
     sender = FunctionNode(id="s", to=to)
     return graph(sender, *nodes, ways=[(START, "s"), *ways], fields=FIELDS, **kwargs)
 
 
 def fan(*nodes: str | Node, ways: Ways = (), **kwargs: Any) -> GraphSpec:
-    """`s` sends items to `one`, and `c` is what comes after the join behind it."""
+    """Return a graph in which `s` sends items to `one`, and `c` follows their join."""
     names = {node if isinstance(node, str) else node.id for node in nodes}
     own = [node for node in ("one", "c") if node not in names]
     return sending(*nodes, *own, ways=[(["one"], "c"), *ways], **kwargs)
@@ -55,14 +55,14 @@ def sent(
     values: Mapping[str, Json] | None = None,
     limits: Limits | None = None,
 ) -> Drive:
-    """A run in which `s` has sent the items to `one`."""
+    """Return a run in which `s` has sent the items to `one`."""
     run = Drive(spec, values=values, limits=limits)
     run.finish("s", sends=[("one", item) for item in items])
     return run
 
 
 def results(run: Drive) -> list[tuple[Json, str]]:
-    """Item and status of every item, as `c`, the node behind the join, sees them."""
+    """Return item and status of every result that `c`, the node behind the join, gets."""
     found = run.orders("c")[-1].results
     assert found is not None
     return [(each["item"], each["status"]) for each in found]
@@ -78,7 +78,7 @@ def before(*nodes: Any, **kwargs: Any) -> GraphSpec:
 
 
 def routed(**kwargs: Any) -> GraphSpec:
-    """`a` chooses `b` or `c`, and a person looks after it."""
+    """Return a graph in which `a` routes to `b` or `c`, after a static interrupt."""
     return graph(
         FunctionNode(id="a", to=("d",)),
         *("b", "c", "d"),
@@ -90,7 +90,7 @@ def routed(**kwargs: Any) -> GraphSpec:
 
 
 def edit(version: int, **values: Json) -> dict[str, Json]:
-    """An answer at a static interrupt that edits values."""
+    """Return an answer to a static interrupt that edits values."""
     return {"values": values, "version": version}
 
 
@@ -101,7 +101,7 @@ WORK = "graph:g;node:work"
 
 
 def rule(id_: str, node: str | None, *actions: RuleAction, **equals: Json) -> Rule:
-    """A rule on a node; `x__y` is the path `x.y`."""
+    """Return a rule on a node; `x__y` is the path `x.y`."""
     paths = {name.replace("__", "."): value for name, value in equals.items()}
     return Rule(id=id_, condition=Matches(node=node, equals=paths), actions=actions)
 
@@ -135,7 +135,7 @@ def ruled(
     ways: Ways = ((START, "work"), (START, "idle"), ("work", "next"), ("next", "other")),
     routes: tuple[Route, ...] = (),
 ) -> GraphSpec:
-    """`work` leads to `next` and that to `other`, unless rules say else; `idle` goes on beside."""
+    """Return a graph work -> next -> other, unless rules decide otherwise; `idle` runs beside it."""
     return graph("idle", *nodes, ways=ways, routes=routes, rules=rules)
 
 

@@ -1,4 +1,4 @@
-"""Graphs with other names of nodes, and runs that move to them."""
+"""Graphs with renamed nodes, and runs that migrate to them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from abeyance.core.step import Step
 
 
 def renamed(spec: GraphSpec, suffix: str, around: str = "") -> tuple[GraphSpec, dict[str, str]]:
-    """The graph with a suffix at every node's name, in nested graphs too, and the map of all names."""
+    """Return the graph with a suffix at every node's name, also in nested graphs, and the renames."""
     place = around.replace(".", f"{suffix}.")
     names = {f"{around}{name}": f"{place}{name}{suffix}" for name in spec.nodes}
 
@@ -91,14 +91,14 @@ def renamed(spec: GraphSpec, suffix: str, around: str = "") -> tuple[GraphSpec, 
 
 
 def rest(run: Drive) -> None:
-    """Pause a run, and let its code be stopped."""
+    """Pause a run, and stop its code."""
     run.feed(events.Paused, actor="root", mode="now")
     for visit, _ in run.state.running():
         run.end(Stopped, visit=visit.address, journal=visit.checkpoint.journal)
 
 
 def migrate(run: Drive, spec: GraphSpec, **fields: Any) -> None:
-    """Migrate a run to a graph, as `root` unless a principal is given. It is paused while code runs."""
+    """Migrate a run to a graph, as `root` unless a principal is given. If code runs, pause it first."""
     given: dict[str, Any] = {"principal": ROOT, "versions": ("v1", "v2"), **fields}
     runs, was_paused = not run.state.is_at_rest, run.state.pause is not None
     if runs:
@@ -110,14 +110,14 @@ def migrate(run: Drive, spec: GraphSpec, **fields: Any) -> None:
 
 
 def moved(state: RunState, spec: GraphSpec, renames: Mapping[str, str]) -> RunState:
-    """A run at rest in another graph, of which nobody has heard yet."""
+    """Return a run at rest as migrated to another graph, without its events."""
     step = Step(copied(state), state.updated_at)
     migration.migrate(step, spec, changes={}, renames=renames)
     return step.run
 
 
 def obstacles(run: Drive, spec: GraphSpec, **fields: Any) -> list[tuple[str, str]]:
-    """Kind and name of everything that has no place in the graph. Nothing is migrated."""
+    """Return kind and name of every obstacle to a migration, and migrate nothing."""
     given: dict[str, Any] = {"principal": ROOT, "versions": ("v1", "v2"), **fields}
     at_rest = run.copy()
     if not run.state.is_at_rest:
@@ -132,5 +132,5 @@ def obstacles(run: Drive, spec: GraphSpec, **fields: Any) -> list[tuple[str, str
 
 
 def sub(*nodes: Any, id_: str = "sub", name: str = "inner", **kwargs: Any) -> SubgraphNode:
-    """A node around a chain of nodes."""
+    """Return a nested graph that is a chain of nodes."""
     return nested(id_, chain(*nodes, name=name), **kwargs)

@@ -1,7 +1,7 @@
-"""A run of a random graph, and what may happen to it but for what people do: what code and time do.
+"""A run of a random graph, and the events that code and time cause; people's events are elsewhere.
 
-At every step the run is also written down, read again and taken on from there: it has to be equal,
-and to want the same.
+At every step a copy of the run is read from a snapshot and takes the same step: state and effects must
+be equal.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from abeyance.core.visit import Running
 from abeyance.errors import Refusal
 
 EVERYTHING = ("runs:control", "approve", "audit")
-"""What it takes to change the course of any of the runs."""
+"""The capabilities that a person needs to change the course of any of these runs."""
 BOSS = Principal(subject="boss", capabilities=EVERYTHING)
-"""Who may do everything."""
+"""A person who may do everything."""
 DEPUTY = Principal(subject="deputy", capabilities=EVERYTHING)
 NOBODY = Principal(subject="nobody")
 PEOPLE = [
@@ -57,13 +57,13 @@ PEOPLE = [
         ]
     ),
 ]
-"""Somebody with all that it takes, and everybody who has only some of it."""
+"""One person with all capabilities, and one for each smaller set of them."""
 _ENOUGH = 200
-"""In how many steps a run ends unless it asks again and again."""
+"""Steps after which a run that still asks again and again may be given up."""
 
 
 class Watched(RuleBasedStateMachine):
-    """A run, its clock, and somebody who watches it."""
+    """A run, its clock, and the watchers that check it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -81,7 +81,7 @@ class Watched(RuleBasedStateMachine):
     # One step
 
     def feed(self, kind: type[events.Event], **fields: Any) -> Refusal | None:
-        """Let something happen, here and to a copy that was read from a snapshot."""
+        """Feed an event to the run and to a copy that was read from a snapshot."""
         event = kind(now=self.now, **fields)
         before = self.state
         self.is_sound = False
@@ -103,14 +103,14 @@ class Watched(RuleBasedStateMachine):
         return refusal
 
     def end(self, kind: type[VisitOutcome], *, visit: str, **fields: Any) -> None:
-        """The code of a visit comes to something."""
+        """End the code of a visit with this outcome."""
         self.feed(events.VisitEnded, visit=visit, outcome=kind(**fields))
 
     @invariant()
     def every_promise_is_kept(self) -> None:
         self.watch.check(self.state)
 
-    # What code does
+    # Events of code
 
     @precondition(lambda self: self.watch.orders)
     @rule(
@@ -222,7 +222,7 @@ class Watched(RuleBasedStateMachine):
         self.feed(events.MessagesTaken, visit=visit, upto=upto)
         assert taken == self.watch.delivered[before:][: len(taken)]
 
-    # What time and Temporal do
+    # Events of time and of Temporal
 
     @rule(seconds=SECONDS)
     def time_passes(self, seconds: float) -> None:
@@ -255,13 +255,13 @@ class Watched(RuleBasedStateMachine):
         self.feed(events.Restored)
 
     def notice_what_is_due(self) -> None:
-        # Twice: what ends a run without any grace leaves something to notice at once.
+        # Twice: the end of a run without grace makes another deadline due at once.
         self.feed(events.Ticked)
         self.feed(events.Ticked)
         due = self.state.next_deadline()
         assert due is None or due > self.now
 
-    # How every run comes to its end
+    # How every run ends
 
     @precondition(lambda self: not self.state.finished)
     @rule()
@@ -322,20 +322,20 @@ class Watched(RuleBasedStateMachine):
 
     @property
     def held(self) -> list[str]:
-        """The ids of the questions with a yes that can be taken back."""
+        """The ids of the questions whose held answer can be taken back."""
         return [id_ for id_, entry in self.state.ledger.open.items() if entry.status == "held"]
 
     def teardown(self) -> None:
         if not self.is_sound:
-            return  # A step has failed, and is what should be told.
+            return  # A step has failed, and pytest should report that failure.
         self.now += timedelta(days=1)
         self.feed(events.Ticked)
         if has_a_loop(self.state.spec):
             self.feed(events.CancelRequested, actor="ada")
         self.let_everybody_do_their_part()
         if not self.state.finished:
-            # In a nested graph, or an item, somebody says every time something else than was approved
-            # around it, and that is gone again when the gate is asked again.
+            # In a nested graph or an item, code may each time change a value that a gate around it has
+            # shown. The gate is asked again, which discards the change, and so on without an end.
             assert self.shown.has_reopened
             self.feed(events.CancelRequested, actor="ada")
             self.let_everybody_do_their_part()
@@ -350,12 +350,12 @@ class Watched(RuleBasedStateMachine):
 
 
 def targets_of(graph: GraphSpec, node: str) -> list[str]:
-    """Where the routes of a node may lead."""
+    """Return the targets of a node's routes."""
     return [target for route in graph.routes_from(node) for target in route.targets]
 
 
 def most_steps(state: RunState) -> int:
-    """In how many steps a run of a graph without loops ends, if everybody does their part."""
+    """Return within how many steps a run without loops ends, if everybody does their part."""
     nested = [node.graph for node in state.spec.nodes.values() if isinstance(node, SubgraphNode)]
     nodes = len(state.spec.nodes) + sum(len(graph.nodes) for graph in nested)
     most: int = 8 * 2**nodes + 8 * len(state.visits)
@@ -363,7 +363,7 @@ def most_steps(state: RunState) -> int:
 
 
 def has_a_loop(spec: GraphSpec) -> bool:
-    """Whether a node can be reached from itself."""
+    """Return whether any node can be reached from itself."""
     reached = {name: set(spec.successors(name)) for name in spec.nodes}
     for _ in spec.nodes:
         for found in reached.values():
@@ -375,7 +375,7 @@ def has_a_loop(spec: GraphSpec) -> bool:
 def advanced(
     state: RunState, event: events.Event
 ) -> tuple[RunState, tuple[Effect, ...], Refusal | None]:
-    """A copy of a run after an event, and what it wants; or the same run, and the refusal."""
+    """Return a copy of the run after an event and its effects, or the same run and the refusal."""
     after = copied(state)
     try:
         return after, machine.advance(after, event), None
@@ -385,7 +385,7 @@ def advanced(
 
 
 def checked(state: RunState, event: events.Event) -> Refusal | None:
-    """The refusal of an event, if it is refused."""
+    """Return the refusal of an event, or None."""
     try:
         machine.check(state, event)
     except Refusal as refusal:

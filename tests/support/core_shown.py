@@ -1,9 +1,9 @@
-"""Whether what a question showed still stands when the first code behind its answer begins, and after a
-change of course when the next does, if not everybody could have answered, or not alone.
+"""The check that values still are as a question showed them when the first code behind its answer begins.
+If the question restricts who answers, or needs several people, the check repeats after each edit.
 
-This is told of declared questions that show fields, and of the nodes that are reached by way of them
-only, in the same graph. What else may lie behind the answer uses it up without being looked at, and so
-does whoever leads the run elsewhere.
+The check covers declared questions that show fields, and the nodes in the same graph that are reached
+only through them. Any other node behind the answer uses the answer up without a check. So does a person
+who leads the run elsewhere.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from abeyance.core.terms import is_restricted
 from abeyance.core.visit import Visit
 
 Gate: TypeAlias = tuple[tuple[str, ...], str]
-"""The path of nodes to a nested graph, and a gate in it."""
+"""The path of nodes to a nested graph, and the name of a gate in it."""
 SEPARATOR = "|"
-"""Between the fields in a prompt, so that each can be read from it."""
+"""The separator of fields in a prompt, so that the check can read each field from it."""
 
 
 def _text_of(values: Mapping[str, Json], name: str) -> str:
@@ -42,8 +42,8 @@ def _text_of(values: Mapping[str, Json], name: str) -> str:
 
 @dataclass
 class Shown:
-    """The answers that no code has used up yet, by scope and node, each with the visits before it; those
-    that count again after an edit; and every text that a question has shown of a field.
+    """`answers`: those that no code has used up yet, by scope and node, with the visits before each.
+    `used`: answers that count again after an edit. `texts`: every text that a question showed of a field.
     """
 
     answers: dict[tuple[str, str], frozenset[str]] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class Shown:
         after: RunState,
         effects: tuple[Effect, ...],
     ) -> None:
-        """One step of the run; AssertionError if code began in it with what was not shown."""
+        """Take a step of the run. Raises AssertionError if code began with a value that was not shown."""
         facts = [effect for effect in effects if isinstance(effect, Publish)]
         is_moved = isinstance(event, events.Restored | events.Migrated)
         if is_moved or _is_led(before, event, facts):
@@ -75,7 +75,7 @@ class Shown:
             if fact.type == "interrupt.reopened" and (
                 asked := before.visits.get(str(fact.address))
             ):
-                # It is asked again, so its answer leads nowhere.
+                # The gate is asked again, so its earlier answer no longer leads anywhere.
                 self.answers.pop((asked.scope, asked.node), None)
         for each in effects:
             if isinstance(each, RunNode) and each.input.kind == "visit":
@@ -144,7 +144,7 @@ class Shown:
 
 
 def _in_scope(state: RunState, address: str, scope: str) -> Visit | None:
-    """The visit of a scope that is at an address, or that an address lies within."""
+    """Return the visit of a scope that is at an address or contains it."""
     visit = state.visits.get(address)
     while visit is not None and visit.scope != scope:
         visit = state.visits.get(str(state.scopes[visit.scope].visit))
@@ -152,7 +152,7 @@ def _in_scope(state: RunState, address: str, scope: str) -> Visit | None:
 
 
 def _name_in(address: str, scope: str) -> str | None:
-    """The node of a visit of a scope that is over."""
+    """Return the node at an address in a scope whose visit is over."""
     inside = address.removeprefix(f"{scope};") if address.startswith(f"{scope};") else None
     return None if inside is None else Address.parse(address).segments[-1].id
 
@@ -167,7 +167,7 @@ def _reached(graph: GraphSpec, gate: str) -> set[str]:
 
 
 def _is_led(before: RunState, event: events.Event, facts: list[Publish]) -> bool:
-    """Whether somebody who may change everything, or a question of code, has led the run elsewhere."""
+    """Return whether a person who may change everything, or code's question, led the run elsewhere."""
     pause = before.pause
     is_due = pause is not None and pause.deadline is not None and pause.deadline <= event.now
     if pause is not None and is_due and isinstance(pause.on_timeout, GoTo):
@@ -187,11 +187,11 @@ def _is_led(before: RunState, event: events.Event, facts: list[Publish]) -> bool
     return False
 
 
-# Which nodes are reached only by way of the answers of which gates, by the graph alone
+# Which nodes the graph reaches only through the answers of which gates
 
 
 def fields_of(node: InterruptNode) -> list[str]:
-    """The fields that the prompt of a gate shows, in their order."""
+    """Return the fields that the prompt of a gate shows, in order."""
     return list(paths(node.question.prompt))
 
 
@@ -204,7 +204,7 @@ def graph_at(spec: GraphSpec, path: Iterable[str]) -> GraphSpec:
 
 
 def passed_by(spec: GraphSpec, path: tuple[str, ...], name: str) -> frozenset[Gate]:
-    """The gates that were answered when a node has finished in its own way."""
+    """Return the gates that must have been answered when a node has finished normally."""
     if name in _sent_to(spec):
         return frozenset()
     match spec.nodes.get(name):
@@ -231,7 +231,7 @@ def passed_by(spec: GraphSpec, path: tuple[str, ...], name: str) -> frozenset[Ga
 
 
 def _sent_to(spec: GraphSpec) -> set[str]:
-    """The nodes that may be within an item of a fan-out."""
+    """Return the nodes that may be within an item of a fan-out."""
     nodes = [node for node in spec.nodes.values() if isinstance(node, FunctionNode)]
     reached = {target for node in nodes for target in node.to}
     waiting = list(reached)
@@ -243,7 +243,7 @@ def _sent_to(spec: GraphSpec) -> set[str]:
 
 
 def behind(spec: GraphSpec, path: tuple[str, ...]) -> dict[str, frozenset[Gate]]:
-    """The gates of a graph, at this path, that each node lies behind."""
+    """Return the gates that each node of a graph lies behind; `path` is the path of the graph."""
     passed = {name: passed_by(spec, path, name) for name in spec.nodes}
     everything = frozenset[Gate]().union(*passed.values())
     known = dict.fromkeys(spec.nodes, everything)
@@ -266,7 +266,7 @@ def _ways_to(
     known: Mapping[str, frozenset[Gate]],
     passed: Mapping[str, frozenset[Gate]],
 ) -> list[frozenset[Gate]]:
-    """What is known to be answered on each way to a node."""
+    """Return the gates that are answered on each way to a node."""
 
     def by(source: str) -> frozenset[Gate]:
         return known.get(source, frozenset()) | passed.get(source, frozenset())

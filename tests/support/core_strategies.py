@@ -62,7 +62,7 @@ def json_values() -> st.SearchStrategy[Json]:
 
 
 def addresses() -> st.SearchStrategy[Address]:
-    """Any address, of ids with every sign in them."""
+    """Any address, with ids of letters, separators and escapes."""
     ids = st.text(st.sampled_from("ab:;%3AB25 é"), min_size=1, max_size=6)
     segments = st.builds(Segment, ids, ids, st.none() | ids)
     return st.builds(Address, st.lists(segments, min_size=1, max_size=4).map(tuple))
@@ -79,7 +79,7 @@ RARE = st.integers(0, 3).map(lambda number: number == 3)
 
 _ANSWER_FIELDS = st.sampled_from([None, "flag", "flag", "log"])
 SHOWING = st.sampled_from(["{flag}", "{flag}|{count}", "{log}|{flag}|{count}", "Go on?"])
-"""Prompts of a graph's own questions. What they show can be read from them: see `core_shown`."""
+"""Prompts of a graph's own questions, from which `core_shown` reads the shown values."""
 SAYING = st.sampled_from(["Go on?", "Go on?", "Really?"])
 """Prompts of questions that code asks."""
 
@@ -87,7 +87,7 @@ SAYING = st.sampled_from(["Go on?", "Go on?", "Really?"])
 @st.composite
 def graphs(draw: st.DrawFn, *, is_nested: bool = False) -> GraphSpec:
     """A graph without faults: branches, joins, loops, conditions, routes, rules, gates, finally nodes,
-    graphs in it, fan-outs and nodes that a person looks at.
+    nested graphs, fan-outs and static interrupts.
     """
     names = [f"n{number}" for number in range(draw(st.integers(1, 3 if is_nested else 5)))]
     may_loop = draw(st.booleans()) and not is_nested
@@ -99,7 +99,7 @@ def graphs(draw: st.DrawFn, *, is_nested: bool = False) -> GraphSpec:
         later = names if may_loop else names[number + 1 :]
         somewhere = st.sampled_from([*later, END])
         if name in fan:
-            # It sends to the next, behind which the one after that gathers.
+            # This node sends to the next one, and the node after that gathers the items.
             nodes.append(FunctionNode(id=name, to=(fan[name],)))
             edges.append(edge([fan[name]], names[names.index(fan[name]) + 1]))
             continue
@@ -144,8 +144,8 @@ def graphs(draw: st.DrawFn, *, is_nested: bool = False) -> GraphSpec:
 
 @st.composite
 def gated_graphs(draw: st.DrawFn) -> GraphSpec:
-    """A graph of two branches with gates in one, and what may change what they show in both. They may
-    meet, where one of them may be a graph of its own.
+    """A graph of two branches, one with gates. Both may change the values that the gates show. The
+    branches may meet, and the first may begin with a nested graph.
     """
     main = draw(st.lists(st.sampled_from(_PARTS), min_size=1, max_size=4))
     side = draw(st.lists(st.sampled_from(_BESIDE), min_size=1, max_size=2))
@@ -172,8 +172,8 @@ def gated_graphs(draw: st.DrawFn) -> GraphSpec:
 
 @st.composite
 def chained_graphs(draw: st.DrawFn, *, is_nested: bool = False) -> GraphSpec:
-    """A graph of functions one after another, beside each other until they meet, one or the other, with
-    a gate or a nested graph between.
+    """A graph of functions: one after another, in parallel branches that join, or alternatives, with
+    gates and nested graphs between.
     """
     nodes: list[Node] = []
     ways: list[Edge] = []
@@ -249,7 +249,7 @@ def _chained(
     before: Sequence[str] = (),
     rules: Sequence[Rule] = (),
 ) -> GraphSpec:
-    """The branches, beside each other, and what they meet at."""
+    """Return a graph of parallel branches that join at the nodes `met`."""
     ways = [(START, branch[0].id) for branch in branches]
     ways += [(one.id, two.id) for branch in branches for one, two in pairwise(branch)]
     last = tuple(branch[-1].id for branch in branches)
@@ -266,7 +266,7 @@ def _chained(
 
 @st.composite
 def _fans(draw: st.DrawFn, names: list[str]) -> dict[str, str]:
-    """Who sends to whom: nobody, the first, or the first two, one in the other."""
+    """The senders and their targets: none, the first node, or the first two, one nested in the other."""
     senders = names[: draw(st.integers(0, max(0, min(2, len(names) - 2))))]
     return {name: names[names.index(name) + 1] for name in senders}
 
@@ -282,7 +282,7 @@ def _joins(draw: st.DrawFn, names: list[str], *, may_loop: bool) -> Edge:
 
 
 def _distinct(edges: list[Edge]) -> list[Edge]:
-    """The edges, each join once."""
+    """Return the edges, with each join only once."""
     joins = {edge.key: edge for edge in edges if edge.is_join}
     return [*(edge for edge in edges if not edge.is_join), *joins.values()]
 
@@ -329,7 +329,7 @@ DECIDED = [
     Terms(quorum=Quorum(count=2, veto=False), hold=4.0),
     Terms(hold=4.0),
 ]
-"""Terms of questions that one answer alone does not settle."""
+"""Terms of questions that one answer does not settle at once."""
 
 
 def _reminding(timeout: float | None) -> Terms:
@@ -390,7 +390,7 @@ def _rules(draw: st.DrawFn, id_: str, names: list[str], *, may_loop: bool) -> Ru
 def _reaching_all(
     nodes: list[Node], edges: list[Edge], routes: list[Route], *, first: str
 ) -> list[Edge]:
-    """The edges, and one from START to the first node and to every other that nothing leads to."""
+    """Return the edges, with one from START to the first node and to each node that nothing leads to."""
     edges = [edge(START, first), *edges]
     while True:
         spec = GraphSpec(
@@ -411,7 +411,7 @@ def _reaching_all(
 
 
 def limits() -> st.SearchStrategy[Limits]:
-    """Bounds that are small enough to be met."""
+    """Limits that are small enough to be reached."""
     return st.builds(
         Limits,
         max_queue_size=st.integers(1, 3),
@@ -424,7 +424,7 @@ def limits() -> st.SearchStrategy[Limits]:
     )
 
 
-# What may happen to a run of them
+# Values of events that runs of these graphs get
 
 GOOD_PATCHES: list[dict[str, Json]] = [
     {},
@@ -439,15 +439,15 @@ ITEMS: st.SearchStrategy[Json] = st.sampled_from([1, 1, 1, {"a": 1}, None, float
 JOURNALS: st.SearchStrategy[Json] = st.sampled_from([None, {"step": 1}, {"step": "x" * 6_000}])
 MODES = st.sampled_from(["graceful", "now"])
 RARELY = st.integers(0, 9).map(lambda number: number == 9)
-"""Most of what may happen should happen to runs that go on."""
+"""True once in ten draws, for events that end or break runs: most events should meet running ones."""
 
 
 def fitting(state: RunState, data: st.DataObject, id_: str, value: Json) -> Json:
-    """An answer of the form that an interrupt asks for."""
+    """Return an answer in the form that an interrupt asks for."""
     entry = state.ledger.open.get(id_)
     match entry and entry.kind:
         case "static" | "error" if entry is not None and state.visits[entry.visit].members:
-            # Nothing can be edited within an item of a fan-out.
+            # An answer within an item of a fan-out cannot edit values.
             actions = ["retry", "retry", "skip", "fail"]
             return (
                 None if entry.kind == "static" else {"action": data.draw(st.sampled_from(actions))}

@@ -1,4 +1,4 @@
-"""What somebody who sees only the effects of a run knows of it, and the promises as they see them."""
+"""An observer that sees only the effects of a run, and checks the promises against them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SETTLING = {"interrupt.answered", "interrupt.expired", "interrupt.cancelled"}
 
 
 class Watch:
-    """The effects of one run so far: `orders` and `stops` without an outcome yet, and what was told."""
+    """The effects of one run so far: `orders` and `stops` without an outcome yet, and published facts."""
 
     def __init__(self) -> None:
         self.orders: dict[str, VisitInput] = {}
@@ -48,7 +48,7 @@ class Watch:
         after: RunState,
         effects: tuple[Effect, ...],
     ) -> None:
-        """One step of the run; AssertionError if it had no right to it."""
+        """Take a step of the run. Raises AssertionError if the step breaks a promise."""
         self._spec = after.spec
         ended: str | None = None
         match event:
@@ -65,13 +65,13 @@ class Watch:
                 case RunNode(input=given):
                     self._ordered(before, after, given)
                 case StopNode(visit=visit):
-                    # What was due comes first: it may stop the visit whose outcome comes next. So may a
-                    # retry, which begins with what code came to before.
+                    # Due deadlines come first, and may stop the visit whose outcome comes next. So may a
+                    # retry, which begins with the outcomes that code had before.
                     known = before.resumption.outcomes if before.resumption else ()
                     assert visit in self.orders or visit == ended or visit in known
                     self._is_to_stop(effect)
                 case Publish():
-                    # Of a retry it tells later.
+                    # The run publishes the facts of a retry later.
                     assert effect.time == event.now or before.resumption is not None
                     self._told(effect)
                 case Yield():
@@ -80,7 +80,7 @@ class Watch:
                     self._finishes += 1
 
     def moved(self, new: Callable[[str], str]) -> None:
-        """The run is at rest, and is migrated: what has an address gets the new one."""
+        """Map all addresses to new ones, because the run, at rest, is migrated."""
         assert not self.orders, "a run is migrated at rest"
         self.over = [*map(new, self.over)]
         self._done = {*map(new, self._done)}
@@ -88,10 +88,10 @@ class Watch:
         self._starts = Counter({new(visit): n for visit, n in self._starts.items()})
 
     def goes_on(self, state: RunState) -> None:
-        """The run has ended, and is retried from this state, in which no code is under way."""
+        """Continue from this state, in which no code runs: the run has ended, and is retried."""
         assert not self.orders, "a run that has ended runs nothing"
         assert state.resumption is not None
-        # A patch may have withdrawn at once what was open at the end.
+        # The patch of the retry may have withdrawn questions that were open at the end.
         opened = {f.data["id"] for f in state.resumption.facts if f.type == "interrupt.opened"}
         self.settled = [id_ for id_ in state.ledger.settled if id_ not in opened]
         self.opened = [*self.settled]
@@ -102,7 +102,7 @@ class Watch:
         self._noticed, self._finishes = set(), 0
 
     def graph_of(self, order: VisitInput) -> GraphSpec:
-        """The graph that the node of an order is of."""
+        """Return the graph that contains the node of an order."""
         graph = self._spec
         for name in order.path:
             node = graph.nodes[name]
@@ -111,11 +111,11 @@ class Watch:
         return graph
 
     def node_of(self, order: VisitInput) -> Node:
-        """The node of an order."""
+        """Return the node of an order."""
         return self.graph_of(order).nodes[order.node]
 
     def check(self, state: RunState) -> None:
-        """Every promise, after a step."""
+        """Check every promise after a step."""
         self._a_terminal_status_is_for_ever(state)
         self._each_interrupt_is_settled_once_and_never_reopened(state)
         self._open_interrupts_belong_to_the_visits_that_wait(state)
@@ -130,7 +130,7 @@ class Watch:
         visit = order.address
         assert visit not in self.orders, "a visit that runs is not started again"
         assert visit not in self.over, "a visit that is over is not started again"
-        # Another pause, which waited for its place, may begin in the very event that ends the first.
+        # The event that ends one pause may begin another, which has waited.
         is_held = before.pause is not None and after.pause is before.pause
         assert not is_held or before.ending is not None, "nothing starts while paused"
         if order.kind == "visit":
@@ -169,7 +169,7 @@ class Watch:
         if left is None:
             self._is_over(visit)
             return
-        # It waits: for people to look, for routes, or because it failed and may be tried again.
+        # The visit waits: for a static interrupt, for routes, or for an operator after a failure.
         self._has_stopped(visit)
         if left.routing is not None:
             self._done.add(visit)
@@ -208,7 +208,7 @@ class Watch:
                 pass
 
     def _is_asked_again(self, address: str, name: str) -> None:
-        # What was answered counts no more where something else is shown by now.
+        # An earlier answer no longer counts once its question shows other values.
         for visit, known in self._told_to.items():
             if f"{address};".startswith(f"{visit};"):
                 kept = {key: known[key] for key in known if key.rpartition("/")[2] != name}
@@ -239,8 +239,8 @@ class Watch:
         asking = {interrupt.visit for interrupt in opened}
         waiting = {visit.address for visit in state.visits_in(Waiting)}
         assert waiting <= asking
-        # Units of several processes go on while others of their questions are open, and code that asks
-        # makes up its question anew where somebody has edited what it may show.
+        # A visit with several processes runs while some of its questions are open. Code that asks also
+        # runs again to renew its question after an edit of values that the question may show.
         again = {
             each.visit
             for each in opened
@@ -299,7 +299,7 @@ class Watch:
 
 
 def senders(watch: Watch) -> list[tuple[str, list[str]]]:
-    """The running visits that may fan out, and to which nodes."""
+    """Return the running visits that may fan out, each with its target nodes."""
     found = []
     for order in watch.orders.values():
         node = watch.node_of(order)

@@ -1,4 +1,4 @@
-"""Databases of the records, seen from outside and by ours."""
+"""Databases of the records, as SQLAlchemy and as Abeyance see them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SCOPE = Scope("n", "q")
 
 @contextmanager
 def connected(url: str) -> Iterator[Connection]:
-    """A connection that knows nothing of ours, and commits at its end."""
+    """Open a plain SQLAlchemy connection that commits at its end."""
     engine = create_engine(url.replace("postgresql://", "postgresql+psycopg://"))
     with engine.begin() as connection:
         yield connection
@@ -43,6 +43,6 @@ def counted(database: Database) -> int:
 
 
 def numbered(database: Database) -> int:
-    """The number of our deployment, which is made if it is not there."""
+    """Return the number of our deployment, and create the deployment if it is missing."""
     with database.writing() as connection:
         return database.deployment(connection, SCOPE)

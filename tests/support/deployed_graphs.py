@@ -1,6 +1,6 @@
-"""One application as it is deployed again and again: each list of graphs is what one deploy serves.
+"""The versions of one application: each list of graphs is what one deploy serves.
 
-What is paid is booked in a file, a line for each call of the receiver: idempotency key, run, item.
+Payments are booked in a file, with one line for each call: idempotency key, run, item.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ async def _book(ledger: str, key: str, run_id: str, item: str) -> None:
     # One write in append mode: lines of several processes do not mix.
     with Path(ledger).open("a", encoding="utf-8", buffering=1) as file:
         file.write(f"{key} {run_id} {item}\n")
-    # A worker that is killed here has paid, and has told nobody.
+    # A worker that is killed here has paid, but has not reported it.
     await asyncio.sleep(0.2)
 
 
@@ -61,12 +61,12 @@ async def settle(state: Claim) -> dict[str, Any]:
 
 
 def claims(state: type[Claim] = Claim) -> Graph:
-    """Ask, pay, settle."""
+    """Return a graph that asks, pays and settles."""
     return _claims(state, "pay")
 
 
 def claims_renamed(state: type[Claim] = Claim) -> Graph:
-    """The node that pays has another name, and an edge leads from it to a new one."""
+    """Return `claims` with a new name for the paying node, and an edge from it to a new node."""
     graph = _claims(state, "payout")
     graph.retired("pay")(pay)
 
@@ -93,7 +93,7 @@ def _claims(state: type[Claim], paying: str) -> Graph:
 
 
 def walks() -> Graph:
-    """A node that works for seconds, with a step for each payment, so that workers leave it amid."""
+    """Return a graph whose node takes seconds, with a step for each payment; workers die meanwhile."""
     graph = Graph("walks", state=Claim)
 
     @graph.node(retries=20, heartbeat="2s")
@@ -121,7 +121,7 @@ async def charge_in_a_currency(ctx: ToolContext, ledger: str, currency: str = "E
 
 
 def _model(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-    """Calls the tool that it is offered with the ledger that it is told, and reports what came of it."""
+    """Call the first tool with the ledger from the prompt, and report the outcome."""
     from pydantic_ai.messages import (
         ModelResponse,
         TextPart,
@@ -139,7 +139,7 @@ def _model(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
 
 
 def clerks(*tools: Tool) -> Graph:
-    """An agent that charges once a person has approved it."""
+    """Return the graph of an agent that charges after a person's approval."""
     graph = Graph("clerks", state=Task)
     clerk = Agent("clerk", model=_model, tools=tools)
     graph.agent("clerk", clerk, input="task", output="report")

@@ -1,4 +1,4 @@
-"""Stacks of `abeyance dev` that tests start, kill parts of, and end; and the command line itself."""
+"""Stacks of `abeyance dev` that tests start, partly kill, and end; and the command line itself."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from abeyance.cli import main
 
 T = TypeVar("T")
 
-# To build all commands takes six times as long as to run one of them, and a process does so once.
+# Building all commands takes six times as long as running one, so a process builds them once.
 _BUILT: Final = cache(typer.main.get_command)
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 ANY_PORTS: Final = ("--api-port", "0", "--temporal-port", "0", "--ui-port", "0")
 _MARK: Final = "TEST_STACK"
-"""A variable that every process of a stack inherits: by it they are found, whoever their parent is."""
+"""A variable that every process of a stack inherits, so that tests find them whatever their parent is."""
 
 GRAPHS: Final = """\
 from pathlib import Path
@@ -76,7 +76,7 @@ graph.edge("add", END)
 
 
 class Place:
-    """A folder with a module of graphs in it, where commands are run."""
+    """A folder with a module of graphs, in which commands run."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -90,7 +90,7 @@ class Place:
     def call(
         self, *arguments: str, given: str = "", **variables: str
     ) -> subprocess.CompletedProcess[str]:
-        """A command, run to its end in this process."""
+        """Run a command to its end in this process."""
         with pytest.MonkeyPatch.context() as patch:
             patch.chdir(self.folder)
             return call(*arguments, given=given, **variables)
@@ -98,13 +98,13 @@ class Place:
     def run(
         self, *arguments: str, given: str | None = None, seconds: float = 60, **variables: str
     ) -> subprocess.CompletedProcess[str]:
-        """A command, run to its end in a process of its own."""
+        """Run a command to its end in a separate process."""
         return self.python(*command(*arguments)[1:], given=given, seconds=seconds, **variables)
 
     def python(
         self, *arguments: str, given: str | None = None, seconds: float = 60, **variables: str
     ) -> subprocess.CompletedProcess[str]:
-        """A program of Python, run to its end."""
+        """Run Python with these arguments to its end."""
         return subprocess.run(
             [sys.executable, *arguments],
             cwd=self.folder,
@@ -118,7 +118,7 @@ class Place:
         )
 
     def stack(self, *arguments: str, data: str = "data") -> Stack:
-        """A stack that is being started on a data directory."""
+        """Start a stack on a data directory."""
         return Stack(self, [*ANY_PORTS, "--data-dir", data, *arguments])
 
 
@@ -141,7 +141,7 @@ class Stack:
                 start_new_session=True,
             )
         self.line = ""
-        # Without TLS it need not read the certificates of all authorities.
+        # Tests use no TLS here, so an empty context saves reading all certificates.
         self.http = httpx.Client(timeout=30, verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
 
     def __enter__(self) -> Self:
@@ -164,31 +164,31 @@ class Stack:
 
     @property
     def api(self) -> str:
-        """The address that the line tells."""
+        """The address of the API in the printed line."""
         return self.line.split("API ")[1].split(",")[0]
 
     @property
     def ui(self) -> str:
-        """The address of Temporal's UI that the line tells, with `--ui`."""
+        """The address of Temporal's UI in the printed line, with `--ui`."""
         return self.line.split("UI ")[1].split(",")[0]
 
     @property
     def temporal(self) -> str:
-        """Where the server listens, as its command says."""
+        """The address of Temporal, from its command."""
         words = words_of(self.part("start-dev"))
         return f"127.0.0.1:{words[words.index('--port') + 1]}"
 
     def processes(self) -> dict[int, list[str]]:
-        """Every living process of the stack, with the words of its command."""
+        """Return every living process of the stack, with the words of its command."""
         return {pid: words for pid, words in living() if self.mark in variables_of(pid)}
 
     def part(self, word: str) -> int:
-        """The process whose command has this word: `worker`, `api` or `start-dev`."""
+        """Return the process whose command has this word: `worker`, `api` or `start-dev`."""
         (found,) = [pid for pid, words in self.processes().items() if word in words]
         return found
 
     def kill(self, word: str) -> int:
-        """Kill -9 a part of the stack, and wait until another stands in its place."""
+        """Kill a part of the stack with SIGKILL, and wait until a new process replaces it."""
         victim = self.part(word)
         os.kill(victim, signal.SIGKILL)
 
@@ -205,7 +205,7 @@ class Stack:
         return str(self.view(run_id, "awaiting-input")["interrupts"][0]["id"])
 
     def view(self, run_id: str, status: str) -> dict[str, Any]:
-        """The run, once it has this status."""
+        """Wait until the run has this status, and return its view."""
         seen: dict[str, Any] = {}
 
         def look() -> bool:
@@ -224,7 +224,7 @@ class Stack:
         return self.http.post(f"{self.api}/runs/{run_id}/respond", json={"response": value})
 
     def end(self) -> None:
-        """Leave nothing of it behind, whatever state it is in."""
+        """Kill every process of the stack, whatever state it is in."""
         self.http.close()
         self.process.kill()
         self.process.wait()
@@ -242,7 +242,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def call(*arguments: str, given: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
-    """A command, run to its end in this process: half a second less than in one of its own."""
+    """Run a command to its end in this process, which takes half a second less than a new process."""
     out, err = io.StringIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
         for name in [*os.environ]:
@@ -256,37 +256,37 @@ def call(*arguments: str, given: str = "", **variables: str) -> subprocess.Compl
 
 
 def command(*arguments: str) -> list[str]:
-    """How `abeyance` is called."""
+    """Return the command line that runs `abeyance`."""
     return [sys.executable, "-P", "-m", "abeyance", *arguments]
 
 
 def until(look: Callable[[], T | None], what: str, *, seconds: float = 80) -> T:
-    """What there is to see, as soon as there is something."""
+    """Call `look` until it returns a true value, and return that value."""
     deadline = time.monotonic() + seconds
     pause = 0.02
     while time.monotonic() < deadline:
         if found := look():
             return found
         time.sleep(pause)
-        # To look may be a call: what takes long is looked at less often.
+        # `look` may be a slow call, so the pauses grow.
         pause = min(pause * 1.5, 0.15)
     raise AssertionError(f"waited {seconds} s for {what}")
 
 
 def living() -> Iterator[tuple[int, list[str]]]:
-    """Every process of the machine that we may look at and that has not ended."""
+    """Yield every living process on this machine that this user may read."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and (words := words_of(int(entry.name))):
             yield int(entry.name), words
 
 
 def words_of(pid: int) -> list[str]:
-    """The command of a process; none if it has ended."""
+    """Return the words of a process's command, or nothing if the process has ended."""
     return _read(pid, "cmdline").split("\0")[:-1]
 
 
 def variables_of(pid: int) -> str:
-    """The environment that a process was started with."""
+    """Return the environment with which a process was started."""
     return _read(pid, "environ")
 
 

@@ -1,4 +1,4 @@
-"""What chance sends to a run that no program of ours would write, and bounds that are often reached."""
+"""Random junk that no program of ours would send to a run, and limits that runs often reach."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from abeyance.core.state import Limits
 
 
 def limits(random: Random) -> Limits:
-    """Bounds that are often reached."""
+    """Draw limits that runs often reach."""
     return Limits(
         max_queue_size=random.choice([1, 2, 3, 100]),
         max_message_length=50,
@@ -24,7 +24,7 @@ def limits(random: Random) -> Limits:
 
 
 def junk(random: Random) -> Json:
-    """What is not an order of any kind."""
+    """Draw a value that is not a valid order of any kind."""
     return random.choice(
         [
             *({"a": 1}, [], "text", 7, None, {"message_id": "", "text": "x"}),
