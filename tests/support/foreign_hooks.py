@@ -1,7 +1,7 @@
-"""What each framework may put before a call of `pay`, and what it does there.
+"""The hooks that each framework may run before a call of `pay`, and their effects.
 
-`Hooked.agent` makes an agent of the framework with one thing before the call; `alone` runs it without
-Abeyance, and `wrap` makes it the agent of a node.
+`Hooked.agent` makes an agent of the framework with one hook before the call. `alone` runs the agent
+without Abeyance, and `wrap` makes it the agent of a node.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from foreign_office import (
 from abeyance.adapters import ForeignAgent
 
 Does: TypeAlias = Literal["nothing", "no", "change", "error", "no later"]
-"""`no later` lets a call through when it is first asked, and never again."""
+"""`no later` lets the first call through, and refuses all later ones."""
 
 
 class Refused(Exception):
-    """What stands before the call raises this."""
+    """The error that a hook before the call raises."""
 
 
 class Guard:
-    """Decides about calls. Its count outlives the agents that are made anew for each turn."""
+    """Decides about calls. Its count outlives the agents, which are made anew for each turn."""
 
     def __init__(self, does: Does) -> None:
         self.does = does
@@ -52,7 +52,7 @@ class Guard:
 
 @dataclass(frozen=True)
 class Hooked:
-    """The framework itself asks the places of `after_approval` when a person has approved the call."""
+    """An agent with a hook. The framework runs a hook in `after_approval` after a person's approval."""
 
     agent: Callable[[Office, str, Guard], Any]
     alone: Callable[[Any], Awaitable[Any]]
@@ -91,7 +91,7 @@ PLACES: Mapping[str, Mapping[str, Sequence[Does]]] = {
         "input middleware": ("no", "change", "error"),
     },
 }
-"""What each place that comes before a call can do, by framework."""
+"""The effects that the hook at each place can have, by framework."""
 
 
 def strands() -> Hooked:
@@ -383,5 +383,5 @@ _MAKERS = {
 
 @functools.cache
 def hooked(framework: str) -> Hooked:
-    """Import a framework, and return how its agents are made."""
+    """Import a framework, and return its maker of agents."""
     return _MAKERS[framework]()

@@ -1,6 +1,6 @@
-"""One agent in six frameworks: the same tools and the same script, each in the framework's own words.
+"""One agent in six frameworks: the same tools and the same script, written for each framework.
 
-What tools and models did is seen in `Office.lines`, in memory or in a file that survives a process.
+`Office.lines` shows what tools and models did. It is in memory, or in a file that outlives a process.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from abeyance.adapters import ForeignAgent
 from abeyance.testing import InMemoryRun
 
 Call: TypeAlias = tuple[str, str, int | dict[str, Any]]
-"""The id of a call, its tool and its arguments, or the only one of them, `x`."""
+"""The id of a call, its tool, and its arguments; a number is the argument `x`."""
 Turn: TypeAlias = "Sequence[Call] | str"
 
 THREE: Sequence[Call] = (("c1", "pay", 1), ("c2", "look", 2), ("c3", "pay", 3))
@@ -32,7 +32,7 @@ class Letter(BaseModel):
 
 
 class Office:
-    """What an agent may do, and what it did. `dies_at` is the line after which its process is killed."""
+    """An agent's tools and script, and what it did. Its process dies once, after the line `dies_at`."""
 
     def __init__(self, *turns: Turn, file: Path | None = None, dies_at: str | None = None) -> None:
         self.turns = turns
@@ -65,7 +65,7 @@ class Office:
         return f"looked {x}"
 
     def turn(self, made: int, heard: Sequence[str]) -> Turn:
-        """What the model says to what it heard, when it has made so many calls."""
+        """Return the model's turn after `made` calls, and note what the model heard."""
         self.heard = [*heard]
         number = 0
         while made > 0:
@@ -76,12 +76,12 @@ class Office:
 
 
 class Died(Exception):
-    """The worker is lost here."""
+    """Raised where the worker is lost."""
 
 
 class Recorder:
-    """The journal of one turn, which outlives its worker. With `lost_after` the worker is lost once:
-    after so many entries, where the next one would begin.
+    """The journal of one turn, which outlives its worker. With `lost_after` the worker is lost once, at
+    the beginning of the entry after that many.
     """
 
     def __init__(self, lost_after: int | None = None) -> None:
@@ -98,7 +98,7 @@ class Recorder:
 
 
 def desk(agent: Any) -> Graph:
-    """A graph of one node, `clerk`, which is the agent."""
+    """Return a graph whose only node, `clerk`, is the agent."""
     graph = Graph("desk", state=Letter)
     graph.agent("clerk", agent, input="letter", output="reply")
     graph.edge(START, "clerk")
@@ -106,14 +106,14 @@ def desk(agent: Any) -> Graph:
 
 
 async def started(agent: Any) -> InMemoryRun:
-    """A run of the agent, as far as it comes by itself."""
+    """Start a run of the agent, and let it run until it waits or ends."""
     run = InMemoryRun(desk(agent))
     await run.start()
     return run
 
 
 def pydantic_ai_model(office: Office) -> Any:
-    """A model of Pydantic AI that takes its turns from the office."""
+    """Return a model of Pydantic AI that takes its turns from the office."""
     from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
     from pydantic_ai.models.function import AgentInfo, FunctionModel
     from pydantic_ai.usage import RequestUsage
@@ -144,7 +144,7 @@ def pydantic_ai(office: Office, **options: Any) -> ForeignAgent:
 
 
 def openai_model(office: Office) -> Any:
-    """A model of the OpenAI Agents SDK that takes its turns from the office."""
+    """Return a model of the OpenAI Agents SDK that takes its turns from the office."""
     from agents import set_tracing_disabled
     from agents.items import ModelResponse
     from agents.models.interface import Model
@@ -204,7 +204,7 @@ def openai_agents(office: Office, **options: Any) -> ForeignAgent:
 
 
 def langgraph_model(office: Office) -> Any:
-    """A model of LangChain that takes its turns from the office."""
+    """Return a model of LangChain that takes its turns from the office."""
     from langchain_core.language_models.chat_models import BaseChatModel
     from langchain_core.messages import AIMessage
     from langchain_core.outputs import ChatGeneration, ChatResult
@@ -238,7 +238,7 @@ def langgraph_model(office: Office) -> Any:
 
 
 def langgraph_clerk(office: Office, tools: Sequence[Any], *middleware: Any) -> Any:
-    """An agent of LangChain whose model takes its turns from the office."""
+    """Return an agent of LangChain whose model takes its turns from the office."""
     from langchain.agents import create_agent
 
     return create_agent(langgraph_model(office), list(tools), middleware=middleware, name="clerk")
@@ -256,7 +256,7 @@ def langgraph(office: Office, **options: Any) -> ForeignAgent:
 
 
 def agent_framework_client(office: Office) -> Any:
-    """A client of the Agent Framework that takes its turns from the office."""
+    """Return a client of the Agent Framework that takes its turns from the office."""
     from agent_framework import (
         BaseChatClient,
         ChatMiddlewareLayer,
@@ -301,7 +301,7 @@ def agent_framework(office: Office, **options: Any) -> ForeignAgent:
 
 
 def strands_model(office: Office) -> Any:
-    """A model of Strands that takes its turns from the office."""
+    """Return a model of Strands that takes its turns from the office."""
     from strands.models.model import Model
 
     class Scripted(Model):
@@ -356,14 +356,14 @@ def strands(office: Office, **options: Any) -> ForeignAgent:
         both = [tool(_named("pay", office.pay)), tool(_named("look", office.look))]
         return Agent(model=strands_model(office), tools=both, name="clerk", callback_handler=None)
 
-    # What its interventions ask is tested apart.
+    # Other tests cover the questions of Strands' interventions.
     rules = dict(options.pop("tools", None) or {})
     rules["pay"] = {"approve": True, **rules.get("pay", {})}
     return strands_agent(clerk, tools=rules, **options)
 
 
 def google_adk_model(office: Office) -> Any:
-    """A model of ADK that takes its turns from the office."""
+    """Return a model of ADK that takes its turns from the office."""
     from google.adk.models.base_llm import BaseLlm
     from google.adk.models.llm_response import LlmResponse
     from google.genai import types
@@ -432,7 +432,7 @@ def _named(name: str, function: Callable[[int], str]) -> Callable[[int], str]:
         return function(x)
 
     called.__name__ = name
-    # An office may take an argument of another type.
+    # A subclass of the office may take an argument of another type.
     called.__annotations__ = get_type_hints(function)
     called.__doc__ = f"{name.capitalize()}."
     return called
@@ -447,4 +447,4 @@ _MAKERS: dict[str, Callable[..., ForeignAgent]] = {
     "strands": strands,
 }
 FRAMEWORKS = {maker.__name__: maker for module, maker in _MAKERS.items() if _is_installed(module)}
-"""By name those that this environment has: some of them exclude each other."""
+"""The installed frameworks by name: some of them cannot be installed together."""

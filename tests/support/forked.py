@@ -1,7 +1,7 @@
 """A process that forks another for each connection to its socket.
 
-To import the library of a server of tools takes most of a second of a processor's time, and nearly every
-test starts a server of its own. So one process imports it, and the servers are forks of that.
+Importing the library of a tool server takes most of a second of processor time, and nearly every test
+starts its own server. So one process imports the library, and the servers are its forks.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _STREAMS = 3
 
 def fork_for_each(path: Path, main: Callable[[list[str]], None]) -> None:
     """Run `main` in a fork for each `mcp_launcher.py` that connects, until standard input is closed."""
-    # Whoever asks whether a fork runs has to see that it has ended.
+    # Ended forks must leave no zombies, because tests check whether a fork still runs.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
@@ -58,6 +58,6 @@ def _become(line: socket.socket, main: Callable[[list[str]], None]) -> None:
 
 
 def _end_with(line: socket.socket) -> None:
-    """End when the launcher has ended."""
+    """End this process when the launcher has ended."""
     line.recv(1)
     os._exit(0)

@@ -1,4 +1,4 @@
-"""An API that wants tokens, a worker that pays, the people who come, and runs at each of their stages."""
+"""An API that requires tokens, a worker that pays, callers with various rights, and runs at stages."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PEOPLE: Final[Mapping[str, tuple[str, ...]]] = {
     "controller": ("runs:control",),
     "warden": ("runs:control", "runs:respond", APPROVE),
     "responder": ("runs:respond",),
-    # Almost what it takes.
+    # Names that only resemble the needed capabilities.
     "odd": ("RUNS:CONTROL", "runs:*", "refunds:*", "refunds", " runs:control", "Refunds:approve"),
 }
 
@@ -57,7 +57,7 @@ def _assess(graph: Graph) -> None:
 
 
 def refund(paid: list[str]) -> Graph:
-    """The graph of the README: assess -> approve -> pay."""
+    """Return the graph of the README: assess -> approve -> pay."""
     graph = Graph("refund", state=Refund)
     _assess(graph)
 
@@ -83,7 +83,7 @@ def refund(paid: list[str]) -> Graph:
 
 
 def open_graph() -> Graph:
-    """Nobody is asked for a capability."""
+    """Return a graph whose question requires no capability."""
     graph = Graph("open", state=Refund)
     _assess(graph)
     graph.interrupt("note", prompt="All right?", answer_to="letter")
@@ -94,7 +94,7 @@ def open_graph() -> Graph:
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A run at one of its stages, and what it asks there."""
+    """A run at one of its stages, its conversation, and its open questions there."""
 
     run_id: str
     talk: str
@@ -102,7 +102,7 @@ class Case:
 
 
 class Office:
-    """The stack, and the runs that stand at a stage for those who must not change them."""
+    """The stack, and one run at each stage, shared by tests that must not change it."""
 
     def __init__(self, api: Api, site: Site, paid: list[str], tokens_file: Path) -> None:
         self.api = api
@@ -114,14 +114,14 @@ class Office:
     async def call(
         self, who: str, method: str, path: str, body: Any = None, **headers: str
     ) -> httpx.Response:
-        """What somebody gets for a call. `headers` are named with underscores."""
+        """Call the API as `who`, and return the response. `headers` have underscores for hyphens."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         return await self.api.http.request(
             method, path, json=body, headers={"Authorization": f"Bearer {who}", **named}
         )
 
     async def start(self, graph: str = "refund", who: str = "clerk", **fields: Any) -> Case:
-        """A run that somebody has started, of a conversation of its own."""
+        """Start a run as `who`, in a new conversation."""
         case = Case(run_id=new_id(), talk=new_id("talk"))
         body = {
             "graph": graph,
@@ -135,7 +135,7 @@ class Office:
         return case
 
     async def view(self, case: Case, *statuses: str) -> dict[str, Any]:
-        """The run as it is now, or once it has one of these statuses."""
+        """Return the view of the run now, or once it has one of these statuses."""
         path = f"/runs/{case.run_id}"
         if statuses:
             path += f"?wait=PT30S&until={','.join(statuses)}"
@@ -144,11 +144,11 @@ class Office:
         return found
 
     async def asking(self, case: Case) -> Case:
-        """The run once it waits for people."""
+        """Wait until the run asks people, and return it with its questions."""
         return self.seen(case, await self.view(case, "awaiting-input"))
 
     async def is_asking_another(self, case: Case, before: Mapping[str, Any]) -> bool:
-        """Whether a run waits for other answers than it did before."""
+        """Return whether a run has other open questions than before."""
         view = await self.view(case)
         asked = [entry["id"] for entry in view["interrupts"]]
         return bool(asked) and asked != [entry["id"] for entry in before["interrupts"]]
@@ -158,7 +158,7 @@ class Office:
         return Case(run_id=case.run_id, talk=case.talk, interrupts=ids)
 
     async def standing(self, stage: str) -> Case:
-        """A run `before` its gate, at the `open` one, `answered` and paused, or `paid` for."""
+        """Return a run `before` its gate, at the `open` gate, `answered` and paused, or `paid` for."""
         if stage not in self._standing:
             self._standing[stage] = await self._reached(stage)
         return self._standing[stage]
@@ -181,18 +181,18 @@ class Office:
     async def done(
         self, who: str, method: str, path: str, body: Any = None, **headers: str
     ) -> dict[str, Any]:
-        """What somebody gets for a call that is carried out."""
+        """Call the API as `who`, check that the call succeeds, and return its JSON."""
         response = await self.call(who, method, path, body, **headers)
         assert response.is_success, response.text
         found: dict[str, Any] = response.json()
         return found
 
     async def approve(self, case: Case, who: str = "approver", answer: Any = YES) -> None:
-        """Answer what the run asks."""
+        """Answer the open question of a run."""
         await self.done(who, "POST", f"/runs/{case.run_id}/respond", {"response": answer})
 
     async def traces(self, case: Case) -> dict[str, Any]:
-        """All by which it can be told whether anything has happened to a run."""
+        """Return everything that would show a change of a run."""
         handle = self.site.temporal.get_workflow_handle(case.run_id)
         described = await handle.describe()
         view = await self.view(case)
@@ -205,7 +205,7 @@ class Office:
 
     @asynccontextmanager
     async def untouched(self, case: Case) -> AsyncIterator[None]:
-        """What is called meanwhile leaves no trace."""
+        """Check that calls inside the block leave no trace in the run."""
         before = await self.traces(case)
         yield
         assert await self.traces(case) == before
@@ -213,7 +213,7 @@ class Office:
     async def refused(
         self, who: str, lacking: Iterable[str], method: str, path: str, body: Any = None
     ) -> None:
-        """A call is refused for the capabilities that are missing, all of which are named."""
+        """Check that a call is refused, and that the refusal names all missing capabilities."""
         response = await self.call(who, method, path, body)
         if response.is_success and "results" in response.json():
             (told,) = response.json()["results"]
@@ -227,7 +227,7 @@ class Office:
 
 @asynccontextmanager
 async def office(temporal: TemporalClient, folder: Path) -> AsyncIterator[Office]:
-    """The office with its people. Their tokens are their names."""
+    """Serve the office. The token of each person is the person's name."""
     grants = [
         {
             "subject": name,

@@ -1,4 +1,4 @@
-"""What is wrong with a graph, as its author is told when it is built."""
+"""The faults of a graph, as its author sees them when the graph is built."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def faults(graph: Graph) -> tuple[str, ...]:
 
 
 def unplaced(graph: Graph) -> tuple[str, ...]:
-    """The faults of a graph, without their lines."""
+    """Return the faults of a graph, without their places in the source."""
     return tuple(fault[: fault.rindex(" (")] for fault in faults(graph))
 
 

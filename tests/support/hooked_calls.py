@@ -1,4 +1,4 @@
-"""Hooks that are functions, and the call of a tool that they look at."""
+"""Hooks made of functions, and the tool call that they get."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from abeyance.agents.tool_decorator import tool
 
 
 class Named:
-    """A hook before tool calls that is a function, under a name of its own."""
+    """A named hook that calls a function before tool calls."""
 
     def __init__(self, name: str, function: Callable[[BeforeToolCall], Any]) -> None:
         self.name = name

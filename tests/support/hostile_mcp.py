@@ -1,9 +1,9 @@
-"""A server of tools that means ill, on standard input and output: its schemas are endless work.
+"""A hostile MCP server on standard input and output, whose schemas take endless work to check.
 
     python hostile_mcp.py [--older]
 
-Its tool `ask` tells what its question was answered with. `--older`: it asks as in the protocol of 2025,
-whatever the client speaks.
+The tool `ask` returns the answer to its question. With `--older`, it asks as in the protocol of 2025,
+whatever the client's version.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The image of the Dockerfile, built and run by Debian's podman: what a container may do in production,
-and not more.
+"""The image of the Dockerfile, built and run by Debian's podman with the same restrictions as in
+production.
 
-The base is made by debootstrap, unless PYTHON_IMAGE names one that can be fetched. No step of the build
-asks a package index: pip has fetched the wheels before. Base and wheels are kept in `out/image`.
+debootstrap makes the base image, unless PYTHON_IMAGE names one that podman can fetch. No step of the
+build asks a package index, because pip fetches the wheels before. `out/image` keeps base and wheels.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ _CONFINED: Final = (
     *("--read-only", "--read-only-tmpfs=false", "--tmpfs", "/tmp"),  # noqa: S108
     *("--cap-drop", "all", "--security-opt", "no-new-privileges"),
 )
-"""What docker-compose.yml gives every process of ours (`x-read-only`), and the chart too."""
+"""The restrictions that docker-compose.yml (`x-read-only`) and the chart set for all our processes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a command left behind."""
+    """The exit code and the output of a command."""
 
     code: int
     out: str
@@ -54,7 +54,7 @@ class Said:
 
 
 class Container:
-    """A container that was started, and whose log is a file."""
+    """A started container, with its log in a file."""
 
     def __init__(
         self, podman: Podman, name: str, process: subprocess.Popen[bytes], log: Path
@@ -66,21 +66,21 @@ class Container:
 
     @property
     def text(self) -> str:
-        """All that it has said."""
+        """The log of the container."""
         return self.log.read_text(encoding="utf-8")
 
     def python(self, program: str) -> str:
-        """What a program prints that is run beside its process, as the same user."""
+        """Run a Python program in the container as the same user, and return its output."""
         return self._podman.call("exec", self.name, "python", "-c", program).out
 
     def stop(self) -> int:
-        """Ask it to end, and return with which code it did. Not within its grace, it is killed: 137."""
+        """Stop the container, and return its exit code: 137 if it was killed after the grace period."""
         self._podman.call("stop", "--time", "45", self.name)
         return self.process.wait(60)
 
 
 class Podman:
-    """Podman, with a store of its own that is thrown away."""
+    """Podman, with a temporary store."""
 
     def __init__(self, folder: Path) -> None:
         self._command = (
@@ -90,7 +90,7 @@ class Podman:
         )
 
     def tried(self, *arguments: str, seconds: float = 120) -> Said:
-        """A command, run to its end."""
+        """Run a command to its end."""
         done = subprocess.run(
             [*self._command, *arguments],
             stdin=subprocess.DEVNULL,
@@ -102,26 +102,26 @@ class Podman:
         return Said(done.returncode, done.stdout, done.stderr)
 
     def call(self, *arguments: str, seconds: float = 120) -> Said:
-        """A command that has to succeed."""
+        """Run a command, and check that it succeeds."""
         said = self.tried(*arguments, seconds=seconds)
         assert said.code == 0, f"{arguments}\n{said.out}\n{said.errors}"
         return said
 
     def started(self, *arguments: str, log: Path) -> subprocess.Popen[bytes]:
-        """A command that goes on, and whose output goes to a file."""
+        """Start a command whose output goes to a file."""
         with log.open("wb") as out:
             return subprocess.Popen(
                 [*self._command, *arguments], stdin=subprocess.DEVNULL, stdout=out, stderr=out
             )
 
     def remove_all(self) -> None:
-        """End and remove every container, and all images."""
+        """Stop and remove all containers, and remove all images."""
         self.tried("rm", "--all", "--force", "--time", "0")
         self.tried("rmi", "--all", "--force")
 
 
 class Image:
-    """The built image, whose containers share the network of this machine."""
+    """The built image. Its containers share the network of this machine."""
 
     def __init__(self, podman: Podman, name: str, folder: Path) -> None:
         self.podman = podman
@@ -135,7 +135,7 @@ class Image:
         mounts: Mapping[Path, str] | None = None,
         image: str | None = None,
     ) -> Said:
-        """A command of the image, run to its end."""
+        """Run a command of the image to its end."""
         options = self._options(variables or {}, mounts or {})
         return self.podman.tried("run", "--rm", *options, image or self.name, *arguments)
 
@@ -143,7 +143,7 @@ class Image:
     def container(
         self, *arguments: str, variables: Mapping[str, str], mounts: Mapping[Path, str]
     ) -> Iterator[Container]:
-        """A process of the image, which is killed at the end if it still runs."""
+        """Start a container, and kill it at the end if it still runs."""
         name = f"abeyance-{arguments[0]}-{uuid.uuid4().hex[:8]}"
         log = self._folder / f"{name}.log"
         options = ("--name", name, *self._options(variables, mounts))
@@ -155,7 +155,7 @@ class Image:
             process.wait(60)
 
     def with_file(self, path: Path, to: str) -> str:
-        """Another image of this one, as who deploys a graph makes it: with a file."""
+        """Build an image on top of this one with a file in it, as users do to deploy a graph."""
         name = f"localhost/with-{path.stem}"
         recipe = f"FROM {self.name}\nCOPY {path.name} {to}\n"
         (path.parent / "Dockerfile").write_text(recipe, encoding="utf-8")
@@ -164,7 +164,7 @@ class Image:
 
     def _options(self, variables: Mapping[str, str], mounts: Mapping[Path, str]) -> Iterator[str]:
         yield from ("--init", "--network", "host", "--http-proxy=false", *_CONFINED)
-        # Podman would raise them, which takes CAP_SYS_RESOURCE.
+        # Podman would raise these limits by default, which needs CAP_SYS_RESOURCE.
         for kind, number in (("nofile", resource.RLIMIT_NOFILE), ("nproc", resource.RLIMIT_NPROC)):
             most = resource.getrlimit(number)[1]
             yield f"--ulimit={kind}={_within(most)}:{_within(most)}"
@@ -181,7 +181,7 @@ def _within(most: int) -> int:
 
 @contextlib.contextmanager
 def built_image() -> Iterator[Image]:
-    """The image of the Dockerfile as it is now; skips where this machine cannot make one."""
+    """Build the image of the current Dockerfile; skip the test if this machine cannot build one."""
     if os.geteuid() != 0:
         pytest.skip("only root may mount the layers of an image, and run debootstrap")
     if missing := [package for name, package in _PROGRAMS.items() if shutil.which(name) is None]:
@@ -194,7 +194,7 @@ def built_image() -> Iterator[Image]:
         yield Image(podman, name, folder)
     finally:
         podman.remove_all()
-        # A layer that is still mounted must not be emptied.
+        # Removing the folder must not empty a layer that is still mounted.
         for mounted in _mounts_below(folder):
             subprocess.run(["umount", "--lazy", mounted], check=False)
         shutil.rmtree(folder)
@@ -222,7 +222,7 @@ def _build(podman: Podman, name: str, folder: Path) -> None:
 
 
 def _made_base() -> Path:
-    """A file with a small Debian that has what the Dockerfile expects of its base: `python` and `pip`."""
+    """Return a file with a small Debian that has `python` and `pip`, as the Dockerfile expects."""
     made = _KEPT / f"{_SUITE}.tar"
     if not made.exists():
         _KEPT.mkdir(parents=True, exist_ok=True)
@@ -240,7 +240,7 @@ def _made_base() -> Path:
 
 
 def _wheels() -> Path:
-    """A folder of all packages that the lists of the image name."""
+    """Return a folder with the wheels of all packages in the image's requirements files."""
     texts = [(ROOT / "deploy" / name).read_bytes() for name in _LISTS]
     made = _KEPT / f"wheels-{hashlib.sha256(b''.join(texts)).hexdigest()[:12]}"
     if not made.exists():
@@ -267,7 +267,7 @@ def _run(*command: str) -> None:
 
 
 def _mounts_below(folder: Path) -> list[str]:
-    """Every place below a folder where something is mounted, the innermost first."""
+    """Return every mount point below a folder, innermost first."""
     lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
     places = [line.split()[4] for line in lines]
     return sorted((each for each in places if each.startswith(f"{folder}/")), reverse=True)

@@ -17,7 +17,7 @@ _BROWSER: Final = Path(__file__).parents[1] / "browser"
 
 
 class Page:
-    """A page as somebody sees it."""
+    """A page in the browser."""
 
     def __init__(self, driver: Any, api: str, path: str = "/inbox") -> None:
         self.driver = driver
@@ -34,7 +34,7 @@ class Page:
         until(lambda: any(text in each for each in self.texts(selector)), text)
 
     def patiently(self, work: Callable[[], object], what: str) -> None:
-        """Do something until it returns something true. What it acts on may be drawn anew meanwhile."""
+        """Repeat `work` until it returns a true value. The page may redraw its elements meanwhile."""
         exceptions = pytest.importorskip("selenium.common.exceptions")
         moved = (
             exceptions.StaleElementReferenceException,
@@ -100,7 +100,7 @@ class Page:
         self.patiently(pressed, label)
 
     def focused(self) -> str:
-        """Return the text of what has the focus, or its label."""
+        """Return the label or the text of the focused element."""
         script = (
             "const each = document.activeElement;"
             "return each.ariaLabel || each.labels?.[0]?.textContent || each.textContent || each.id"
@@ -108,7 +108,7 @@ class Page:
         return str(self.driver.execute_script(script))
 
     def sees_focus(self, text: str) -> None:
-        """Wait until the focus is on what has a text."""
+        """Wait until an element with this text has the focus."""
         until(lambda: text in self.focused(), f"{text!r} to have the focus")
 
     def scrolls_sideways(self) -> bool:
@@ -119,7 +119,7 @@ class Page:
         return bool(self.driver.execute_script(script))
 
     def is_quiet(self, seconds: float = 12) -> None:
-        """Wait until the page has asked for nothing for some seconds."""
+        """Wait until the page has requested nothing for `seconds`."""
         script = "return performance.getEntriesByType('resource').map((each) => each.responseEnd)"
 
         def rests() -> bool:
@@ -143,7 +143,7 @@ class Page:
 def browser(folder: Path) -> Iterator[Any]:
     with chromium(folder) as driver:
         yield driver
-        # The policy forbids what the page must not do; that shows here.
+        # The browser logs here what the Content Security Policy has blocked.
         faults = [
             each["message"] for each in driver.get_log("browser") if each["level"] == "SEVERE"
         ]
@@ -192,13 +192,13 @@ def ask(api: str, id_: str, verb: str, who: str) -> None:
 
 
 def remembered(api: str) -> str:
-    """Approve a call and the next 20 as ada, in place of what was remembered before; return its run."""
+    """Revoke all grants, approve a call and the next 20 of its kind as ada, and return its run."""
     with httpx.Client(base_url=api, headers={"X-Abeyance-Request": "1"}) as http:
         for each in http.get("/grants").json()["items"]:
             http.delete(f"/grants/{each['id']}").raise_for_status()
     run_id = asked(api, "go", graph="topping")
     answer = {"approved": True, "remember": {"for": "8h", "where": "graph", "uses": 20}}
-    # What somebody may who may everything is not remembered.
+    # Abeyance does not remember an approval of a person with all capabilities.
     may = "runs:respond,topup:approve"
     headers = {"X-Abeyance-Principal": "ada", "X-Abeyance-Capabilities": may}
     path = f"{api}/interrupts/{question_of(api, run_id)}/respond"

@@ -1,4 +1,4 @@
-"""Somebody who may write to the namespace in Temporal, and has no key."""
+"""An intruder who may write to the Temporal namespace, but has no encryption key."""
 
 from __future__ import annotations
 
@@ -37,23 +37,23 @@ _AS_A_RUN = TypedSearchAttributes(
 
 
 class Intruder:
-    """`temporal` is a connection without keys; `site` is where the run is that is attacked."""
+    """Attacks runs of `site` over `temporal`, a connection without keys."""
 
     def __init__(self, temporal: TemporalClient, site: Site) -> None:
         self._temporal = temporal
         self._site = site
 
     async def events(self, run_id: str) -> Sequence[HistoryEvent]:
-        """What stands in a run's newest history, for everybody to copy."""
+        """Return the events of a run's newest history, which the intruder can copy."""
         return (await self._temporal.get_workflow_handle(run_id).fetch_history()).events
 
     async def start_of(self, run_id: str) -> Sequence[Payload]:
-        """With what a run was started."""
+        """Return the arguments with which a run was started."""
         started = (await self.events(run_id))[0].workflow_execution_started_event_attributes
         return started.input.payloads
 
     async def updates(self, run_id: str, name: str) -> list[Payload]:
-        """With what accepted updates came."""
+        """Return the arguments of accepted updates."""
         inputs = [
             event.workflow_execution_update_accepted_event_attributes.accepted_request.input
             for event in await self.events(run_id)
@@ -61,7 +61,7 @@ class Intruder:
         return [given.args.payloads[0] for given in inputs if given.name == name]
 
     async def signals(self, run_id: str, name: str) -> list[Payload]:
-        """With what signals came."""
+        """Return the arguments of signals."""
         sent = [
             event.workflow_execution_signaled_event_attributes
             for event in await self.events(run_id)
@@ -69,14 +69,14 @@ class Intruder:
         return [each.input.payloads[0] for each in sent if each.signal_name == name]
 
     async def results(self, run_id: str) -> list[Payload]:
-        """What visits have returned."""
+        """Return the results of visits."""
         ended = [
             event.activity_task_completed_event_attributes for event in await self.events(run_id)
         ]
         return [each.result.payloads[0] for each in ended if each.result.payloads]
 
     async def complete(self, run_id: str, result: Payload) -> None:
-        """Hand in a result of the visit that was begun last."""
+        """Report a result of the visit that was scheduled last."""
         await self._temporal.workflow_service.respond_activity_task_completed_by_id(
             RespondActivityTaskCompletedByIdRequest(
                 namespace=self._temporal.namespace,
@@ -87,7 +87,7 @@ class Intruder:
         )
 
     async def fail(self, run_id: str, failure: Failure) -> None:
-        """Hand in a failure of the visit that was begun last, which is not to be retried."""
+        """Report a non-retryable failure of the visit that was scheduled last."""
         failure.application_failure_info.non_retryable = True
         await self._temporal.workflow_service.respond_activity_task_failed_by_id(
             RespondActivityTaskFailedByIdRequest(
@@ -109,7 +109,7 @@ class Intruder:
     async def start(
         self, run_id: str, *arguments: Any, memo: dict[str, Any] | None = None
     ) -> WorkflowHandle[Any, Any]:
-        """Start a workflow as a run."""
+        """Start a workflow that looks like a run."""
         given = [RawValue(each) if isinstance(each, Payload) else each for each in arguments]
         return await self._temporal.start_workflow(
             next(iter(self._site.graphs)),
@@ -121,14 +121,14 @@ class Intruder:
         )
 
     async def signal(self, run_id: str, name: str, *arguments: Any) -> None:
-        """Send a signal; a payload is sent as it is."""
+        """Send a signal, with payloads as they are."""
         given = [RawValue(each) if isinstance(each, Payload) else each for each in arguments]
         await self._temporal.get_workflow_handle(run_id).signal(name, args=given)
 
     async def update(self, run_id: str, name: str, argument: Any) -> ApplicationError | None:
-        """Send an update; a payload is sent as it is. Returns what it failed by.
+        """Send an update, with a payload as it is. Return its error, or None.
 
-        That is sealed too, so it is read with the keys of the site.
+        The error is sealed too, so the site's keys open it.
         """
         if not isinstance(argument, Payload):
             (argument,) = await self._temporal.data_converter.encode([argument])
@@ -155,7 +155,7 @@ class Intruder:
     async def refused(
         self, run_id: str, argument: Any, *, name: str = "respond", code: str = Code.NOT_SEALED
     ) -> str:
-        """How an update is refused, which has to be."""
+        """Check that an update is refused with this code, and return the message."""
         error = await self.update(run_id, name, argument)
         assert error is not None, name
         assert error.type == code

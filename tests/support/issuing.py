@@ -1,4 +1,4 @@
-"""An issuer of tokens, with keys of its own and a server on loopback that publishes them."""
+"""A token issuer with its own keys, and a server on loopback that publishes them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 ISSUER = "https://login.example/"
 AUDIENCE = "abeyance"
 GONE = object()
-"""As the value of a claim: it is not there."""
+"""The value of a claim that the token leaves out."""
 
 Private: TypeAlias = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey
 _FAMILIES: dict[str, Any] = {"RS": RSAAlgorithm, "PS": RSAAlgorithm, "ES": ECAlgorithm}
@@ -26,7 +26,7 @@ _CURVES = {"ES256": ec.SECP256R1(), "ES384": ec.SECP384R1(), "ES512": ec.SECP521
 
 
 def new_key(algorithm: str = "RS256", *, bits: int = 2048) -> Private:
-    """A key that can sign by this algorithm."""
+    """Return a new key for this signature algorithm."""
     if algorithm == "EdDSA":
         return ed25519.Ed25519PrivateKey.generate()
     if algorithm in _CURVES:
@@ -35,13 +35,13 @@ def new_key(algorithm: str = "RS256", *, bits: int = 2048) -> Private:
 
 
 def published(key: Private, algorithm: str = "RS256", **fields: Any) -> dict[str, Any]:
-    """The public part, as a set of keys holds it."""
+    """Return the public key as an entry of a key set."""
     family = _FAMILIES.get(algorithm[:2], OKPAlgorithm)
     return {**json.loads(family.to_jwk(key.public_key())), **fields}
 
 
 def claims_of(**changed: Any) -> dict[str, Any]:
-    """The claims of a good token, but for what is changed."""
+    """Return the claims of a valid token, with changes."""
     now = int(time.time())
     claims = {
         "iss": ISSUER,
@@ -58,9 +58,9 @@ def claims_of(**changed: Any) -> dict[str, Any]:
 def signed(
     key: Private, kid: str | None, *, algorithm: str = "RS256", **changed: Any
 ) -> dict[str, str]:
-    """The header of a request with a token of these claims."""
+    """Return the request header with a token of these claims."""
     headers = {} if kid is None else {"kid": kid}
-    # The library refuses to write some of what is wrong, and not what somebody else may have written.
+    # The library's encoder refuses some invalid claims, which another issuer may still have written.
     body = json.dumps(claims_of(**changed)).encode()
     with warnings.catch_warnings(category=InsecureKeyLengthWarning, action="ignore"):
         token = jwt.PyJWS().encode(body, key, algorithm=algorithm, headers=headers)
@@ -68,7 +68,7 @@ def signed(
 
 
 class Publisher:
-    """Publishes `keys`, if `status` is 200 and there is no other `body`; `asked` counts requests."""
+    """Publishes `keys`, or `body` if it is set, with this `status`; `asked` counts the requests."""
 
     def __init__(self) -> None:
         self.keys: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""Processes that tests kill: a Temporal server with its data on disk, and a worker of its own."""
+"""Processes that tests kill: a Temporal server with its data on disk, and a worker."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class KillableServer:
             self._process = None
 
     async def client(self) -> Client:
-        """A client, as soon as the server answers."""
+        """Wait until the server responds, and return a client."""
         async with asyncio.timeout(UP_WITHIN.total_seconds()):
             while True:
                 try:
@@ -106,10 +106,10 @@ def worker_process(
     variables: Mapping[str, str] | None = None,
     imports: Sequence[Path] = (),
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A worker in a process of its own, killed at the end if it still lives. `server` may be an address.
+    """Start a worker process, and kill it at the end if it still runs. `server` may be an address.
 
-    What it keeps outside of Temporal is in the folder `blobs`, else in its memory. `imports` are further
-    folders of modules, `variables` further variables of its environment.
+    The worker keeps large values in the folder `blobs`, or where its settings say. `imports` are more
+    folders of modules, and `variables` more environment variables.
     """
     command = ["-c", _WORKER] if blobs is None else ["-c", _KEEPING_WORKER, str(blobs)]
     environment = {

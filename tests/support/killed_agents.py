@@ -1,5 +1,5 @@
-"""Agents for workers that are killed. The question that an agent is asked is a folder: what its model
-and tools do is seen in the files of it, and so is where the process is to kill itself.
+"""Agents for workers that are killed. The agent's prompt is a folder: files in it show what the model and
+the tools do, and name the points at which the process kills itself.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from abeyance import AfterToolCall, Agent, BeforeToolCall, ToolContext, tool
 
 
 def note(folder: str, line: str) -> None:
-    """Leave a line in the folder's journal."""
+    """Add a line to the folder's journal."""
     with (Path(folder) / "journal").open("a", encoding="utf-8") as journal:
         journal.write(f"{line}\n")
 
 
 def point(folder: str, name: str) -> None:
-    """Kill this process, if it is to die here; once for each time that the folder says so."""
+    """Kill this process if the folder's file lists this point, once for each line of the file."""
     file = Path(folder) / "dies_at"
     points = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
     if name in points:
@@ -73,7 +73,7 @@ async def charge_asking(ctx: ToolContext, folder: str, name: str) -> str:
 
 
 class Watcher:
-    """Asks before calls of `charge`, and looks at what calls came to."""
+    """A hook that asks before watched calls of `charge`, and that may die before and after calls."""
 
     async def before_tool_call(self, event: BeforeToolCall) -> None:
         if event.tool == "charge" and event.args["name"] == "watched":
@@ -85,7 +85,7 @@ class Watcher:
 
 
 def _model(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-    """Calls what a line of the file `calls` says, `tool name`, and then tells what that came to."""
+    """Make the calls in the file `calls`, one `tool name` a line, and then report their results."""
     folder = prompts(messages)[0]
     turn = "first" if len(messages) == 1 else "second"
     note(folder, f"{turn} turn")

@@ -1,5 +1,5 @@
-"""Agents of other frameworks for workers that are killed; variables of the environment say which, where
-what they do is written down, and after which line the process kills itself.
+"""Agents of other frameworks for workers that are killed. Environment variables name the framework, the
+file for the agent's lines, and the line after which the process kills itself.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Graphs for workers that are killed: what their nodes do is seen in a file, not in memory."""
+"""Graphs for workers that are killed: their nodes write to a file, which outlives the process."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ reading = Graph("reading", state=Points)
 
 @reading.node(heartbeat="2s", retries=3)
 async def read(state: Points, ctx: Context) -> dict[str, Any]:
-    """Take messages until one says `enough`; the file says what was seen, by each attempt."""
+    """Take messages until one says `enough`; the journal has the messages that each attempt saw."""
 
     def point(name: str) -> None:
         file = Path(state.dies_at)
@@ -119,7 +119,7 @@ lingering = Graph("lingering", state=Files)
 
 @lingering.node(heartbeat="3s", retries=3)
 async def linger(state: Files, ctx: Context) -> dict[str, Any]:
-    """Take a step and stay, until the file `release` is there; it raises where that is empty."""
+    """Make a step and wait for the file `release`; raise an error if the file is empty."""
 
     def note(line: str) -> str:
         with Path(state.journal).open("a", encoding="utf-8") as journal:
@@ -145,7 +145,7 @@ chained = Graph("chained", state=Points)
 def _chained_node(name: str) -> None:
     @chained.node(name=name, heartbeat="2s", retries=3)
     async def work(state: Points, ctx: Context) -> dict[str, Any]:
-        """Leave a line in a step. At its point, the process kills itself or blocks its event loop."""
+        """Write a line in a step. At its point, the process kills itself or blocks its event loop."""
 
         def effect() -> str:
             with Path(state.journal).open("a", encoding="utf-8") as journal:

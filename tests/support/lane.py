@@ -1,4 +1,4 @@
-"""How xdist deals the tests out to its processes."""
+"""The distribution of the tests over xdist's processes."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
 _TOGETHER: Final = ("tests/adapters", "tests/cli")
-"""Folders whose tests share what takes long to start: the frameworks, or a whole development stack."""
+"""Folders whose tests share a slow start: the imports of frameworks, or a whole development stack."""
 
 
 class Lane(LoadFileScheduling):  # type: ignore[misc] # it has no types
-    """A file stays in one process, and so does a folder whose tests share a stack.
+    """Keeps a file in one process, and also a folder whose tests share a slow start.
 
-    Some folders compute and others wait for servers. The files of each are spread over the whole time, so
-    that processors have something to do while others wait.
+    Some folders compute, and others wait for servers. The files of each folder are spread over the whole
+    session, so that some tests compute while others wait.
     """
 
     workqueue: OrderedDict[str, dict[str, bool]]
@@ -37,7 +37,7 @@ class Lane(LoadFileScheduling):  # type: ignore[misc] # it has no types
 
 
 def spread(scopes: list[str]) -> list[str]:
-    """Order files so that those of each folder, in their order, come evenly over the whole time."""
+    """Order files so that those of each folder, in their order, are spread evenly over the session."""
     folders = defaultdict(list)
     for scope in scopes:
         folders[_folder(scope)].append(scope)

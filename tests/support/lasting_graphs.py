@@ -1,4 +1,4 @@
-"""Graphs whose code runs in a thread until a file is there: it cannot be stopped."""
+"""Graphs whose code runs in a thread until a file exists, so that nothing can stop the code."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Place(BaseModel):
 
 
 def lasts(folder: str, name: str) -> str:
-    """Leave a line with the process, and whether the one of the line before still lives. Then wait."""
+    """Write the process id, and whether the process of the line before still lives; then wait."""
     journal = Path(folder) / name
     before = journal.read_text("utf-8").splitlines() if journal.exists() else []
     beside = "alone" if not before or not _lives(int(before[-1].split()[0])) else "beside another"
@@ -35,7 +35,7 @@ def lasts(folder: str, name: str) -> str:
 
 
 def attempts(folder: Path, name: str) -> list[str]:
-    """How the attempts began: alone, or beside one before that had not ended."""
+    """Return how each attempt began: alone, or beside an earlier attempt that had not ended."""
     journal = folder / name
     lines = journal.read_text("utf-8").splitlines() if journal.exists() else []
     return [line.partition(" ")[2] for line in lines]

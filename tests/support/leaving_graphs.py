@@ -14,7 +14,7 @@ from abeyance import START, Context, Graph
 
 
 class Rude(BaseException):
-    """What an author may make, though it is none of Python's exceptions for errors."""
+    """An error of a graph's author that is not an `Exception`."""
 
 
 class Release(BaseModel):
