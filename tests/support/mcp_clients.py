@@ -1,4 +1,4 @@
-"""Clients of the MCP server, with the official library: with tasks, with rounds of questions, of 2025."""
+"""Clients of the MCP server with the official library: with tasks, with rounds, or as in 2025."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ANYTHING: Final = TypeAdapter(dict[str, Any])
 TASKS: Final = "io.modelcontextprotocol/tasks"
 
 Show: TypeAlias = Callable[[protocol.ElicitRequestParams], protocol.ElicitResult]
-"""What a user does when the client shows something."""
+"""The user's reaction to a question that the client shows."""
 
 
 class Task(protocol.Result):
@@ -29,7 +29,7 @@ class Task(protocol.Result):
 
 
 class TaskRequest(protocol.Request[dict[str, Any], str]):
-    """A request about a task, which says its id in a header too."""
+    """A request about a task, with the task's id in a header too."""
 
     name_param = "taskId"
 
@@ -39,7 +39,7 @@ async def _no_answer(task: Task, _context: ClaimContext) -> protocol.CallToolRes
 
 
 class News(protocol.NotificationParams):
-    """A task, as a notification has it."""
+    """The params of a notification about a task."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -63,12 +63,12 @@ class TasksExtension(ClientExtension):
 
 
 class ListenRequest(protocol.Request[dict[str, Any], str]):
-    """A request for news."""
+    """A request for notifications about tasks."""
 
 
 class Caller:
-    """One client that is connected. `told` is what it was told of its tasks, and `acknowledged` of which
-    it would be.
+    """A connected client. `told` has the notifications about its tasks, and `acknowledged` the tasks to
+    which the server has subscribed the client.
     """
 
     def __init__(
@@ -79,23 +79,23 @@ class Caller:
         self.acknowledged = acknowledged
 
     async def listen(self, *task_ids: str) -> None:
-        """Listen to news of tasks until there will be no more."""
+        """Listen to notifications about tasks until the server ends the subscription."""
         params = {"notifications": {"taskIds": [*task_ids]}}
         request = ListenRequest(method="subscriptions/listen", params=params)
         await self.client.session.send_request(request, cast("Any", _ANYTHING))
 
     async def told_of(self, count: int) -> None:
-        """Wait until so much was told."""
+        """Wait until `count` notifications have come."""
         async with asyncio.timeout(30):
             while len(self.told) < count:
                 await asyncio.sleep(0.02)
 
     async def call(self, name: str, /, **arguments: Any) -> protocol.CallToolResult:
-        """Call a tool, and show its user what it asks."""
+        """Call a tool, and show its questions to the user."""
         return await self.client.call_tool(name, arguments)
 
     async def once(self, name: str, /, meta: Any = None, **arguments: Any) -> Any:
-        """Call a tool, and return what it says, whatever that is."""
+        """Call a tool once, and return its first result, even a question or a task."""
         return await self.client.session.call_tool(
             name, arguments, meta=meta, allow_input_required=True, allow_claimed=True
         )
@@ -117,7 +117,7 @@ class Caller:
         )
 
     async def asked(self, name: str, /, **arguments: Any) -> protocol.InputRequiredResult:
-        """Call a tool, and return what its user is asked once that is something."""
+        """Call a tool, repeat the call until there is a question for the user, and return it."""
         result = await self.once(name, **arguments)
         while result.input_requests is None:
             result = await self.again(result, name, {}, **arguments)
@@ -126,12 +126,12 @@ class Caller:
     async def tasks(self, method: str, task_id: str, **params: Any) -> dict[str, Any]:
         """Send a request about a task."""
         request = TaskRequest(method=method, params={"taskId": task_id, **params})
-        # An adapter may be of any type, but says so of models only.
+        # `send_request` works with any adapter, but its type only allows adapters of models.
         found: Any = await self.client.session.send_request(request, cast("Any", _ANYTHING))
         return dict(found)
 
     async def until(self, task_id: str, *statuses: str) -> dict[str, Any]:
-        """The task once it has one of these statuses."""
+        """Wait until the task has one of these statuses, and return it."""
         async with asyncio.timeout(60):
             while (task := await self.tasks("tasks/get", task_id))["status"] not in statuses:
                 await asyncio.sleep(0.05)
@@ -145,7 +145,7 @@ async def connected(
     show: Show | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Caller]:
-    """A client of an API. Without `show` it cannot ask its user."""
+    """Connect a client to an API. Without `show` the client cannot ask its user."""
 
     async def elicit(context: Any, params: protocol.ElicitRequestParams) -> protocol.ElicitResult:
         assert show is not None
@@ -173,10 +173,10 @@ async def connected(
 
 
 def yes(**content: Any) -> protocol.ElicitResult:
-    """The user has filled in the form."""
+    """Return the result of a form that the user has filled in."""
     return protocol.ElicitResult(action="accept", content=content or None)
 
 
 def text_of(result: protocol.CallToolResult) -> str:
-    """What a result says to a model."""
+    """Return the text of a result, as a model reads it."""
     return "\n".join(each.text for each in result.content if isinstance(each, protocol.TextContent))

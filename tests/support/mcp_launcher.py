@@ -1,9 +1,9 @@
-"""Stands for a server of tools that is forked: its streams, its environment, and its life.
+"""The stand-in for a forked tool server: the server gets this process's streams and environment.
 
     python -I -S mcp_launcher.py SOCKET ARGUMENT...
 
-It imports next to nothing, so that it starts within milliseconds. It ends when the server does, and the
-server when it does.
+This program imports next to nothing, so that it starts within milliseconds. When either process ends,
+the other ends too.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Servers of tools for tests, and people who answer what they ask."""
+"""MCP tool servers for tests, and people who answer their questions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ YES = {"action": "accept", "content": {"sure": True}}
 
 
 class People:
-    """Answers by the name of the question. Without one, the call is given up."""
+    """Answers questions by their names. A question without an answer suspends the call."""
 
     def __init__(self, **answers: Any) -> None:
         self.answers = {name.replace("_", "."): answer for name, answer in answers.items()}
@@ -43,7 +43,7 @@ class People:
 
 @functools.cache
 def forks() -> list[str]:
-    """The command of a server that is a fork of one process, which this starts."""
+    """Start the process whose forks are servers, and return the command that starts a server."""
     folder = Path(tempfile.mkdtemp(prefix="forks-"))
     process = subprocess.Popen(
         [sys.executable, str(SCRIPT), "forks", str(folder / "socket")],
@@ -63,9 +63,9 @@ def forks() -> list[str]:
 
 
 def started(folder: Path, *, older: bool = False, forked: bool = True, **options: Any) -> McpServer:
-    """A server that is started by a command; an `older` one knows the protocols of 2025 only.
+    """Return a server that a command starts. An `older` server only knows the protocols of 2025.
 
-    One that is not `forked` is itself the process that the command starts.
+    If it is not `forked`, the server is itself the process that the command starts.
     """
     start = forks() if forked else [sys.executable, str(SCRIPT)]
     command = [*start, "stdio", str(folder), *(["--older"] if older else [])]
@@ -73,7 +73,7 @@ def started(folder: Path, *, older: bool = False, forked: bool = True, **options
 
 
 class Site:
-    """A server over HTTP, which can be ended and started anew on the same folder."""
+    """A server over HTTP. A test can end it, and start another one on the same folder."""
 
     def __init__(self, folder: Path, *arguments: str) -> None:
         self.process = subprocess.Popen(
@@ -88,7 +88,7 @@ class Site:
     def end(self) -> None:
         self.process.kill()
         self.process.wait()
-        # The fork ends by itself, a moment after.
+        # The fork ends by itself a moment after its launcher.
         while self._listens():
             time.sleep(0.01)
         if self.process.stdout is not None:
@@ -109,13 +109,13 @@ def site(folder: Path, *arguments: str) -> Iterator[Site]:
 
 
 def deeds(folder: Path) -> list[str]:
-    """What the tools did, in order."""
+    """Return what the tools did, in order."""
     file = folder / "deeds"
     return file.read_text(encoding="utf-8").splitlines() if file.exists() else []
 
 
 async def until(condition: Callable[[], bool], seconds: float = 30) -> None:
-    """Wait for something, and fail if it takes too long."""
+    """Wait for a condition, and fail if that takes too long."""
     async with asyncio.timeout(seconds):
         while not condition():
             await asyncio.sleep(0.01)

@@ -1,4 +1,4 @@
-"""A Temporal client over a real connection, some of whose calls come to something else."""
+"""A Temporal client over a real connection, some of whose calls get other results."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _COMPLETED = Stage.UPDATE_WORKFLOW_EXECUTION_LIFECYCLE_STAGE_COMPLETED
 
 
 class Mishaps(RpcCounter):
-    """What the next calls come to, by their names: an error, or an answer; None is what they should.
+    """Replaces the results of the next calls by name: an error, a response, or None for the real one.
 
-    After these all goes well again. With `was_done` the call is made all the same, and only its answer
-    is lost.
+    Later calls get their real results. With `was_done` the server still gets the call, and only its
+    response is replaced.
     """
 
     def __init__(self, temporal: TemporalClient) -> None:
@@ -32,7 +32,7 @@ class Mishaps(RpcCounter):
         self._coming: defaultdict[str, deque[Any]] = defaultdict(deque)
 
     def come(self, rpc: str, *mishaps: Any) -> None:
-        """Let the next calls of this name come to these."""
+        """Set the results of the next calls of this name."""
         self._coming[rpc].extend(mishaps)
 
     async def _rpc_call(self, rpc: str, req: Any, resp_type: type[Any], **options: Any) -> Any:
@@ -48,7 +48,7 @@ class Mishaps(RpcCounter):
 
 
 def failed_update(type_: str, message: str) -> UpdateWorkflowExecutionResponse:
-    """The answer to an update that failed with an error of this type."""
+    """Return the response to an update that failed with an error of this type."""
     info = ApplicationFailureInfo(type=type_, non_retryable=True, details=Payloads())
     failure = Failure(message=message, source="Server", application_failure_info=info)
     return UpdateWorkflowExecutionResponse(outcome=Outcome(failure=failure), stage=_COMPLETED)

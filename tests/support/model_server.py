@@ -1,4 +1,4 @@
-"""A provider of models on this machine: as much of OpenAI's chat API as a streamed text needs."""
+"""A model provider on this machine, with the part of OpenAI's chat API that a streamed text needs."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class ModelServer:
-    """`pieces` are what it streams; `holds`: then it says nothing more, until the client goes away. With
-    another `status` than 200 it answers `body`.
+    """A server that streams `pieces`. If it `holds`, it then sends nothing until the client goes away.
+    With another `status` than 200 it responds with `body`.
     """
 
     pieces: Sequence[Mapping[str, Any]] = ({"content": "Hello"}, {"content": " there"})
@@ -85,12 +85,12 @@ async def serving(server: ModelServer) -> AsyncIterator[ModelServer]:
 
 
 def chat_model(url: str) -> OpenAIChatModel:
-    """A model of the server at this address, which the client of its provider asks once.
+    """Return a model of the server at this address, whose client makes no retries.
 
-    A client that makes its own connections closes them in whichever event loop runs when it is collected:
-    in that of another test, which may end too early for it.
+    The client gets its HTTP client from here. Otherwise it would close its connections when it is garbage
+    collected, maybe in the event loop of another test, which may end too early.
     """
-    # They take a second to be imported, in each process that collects a test of this.
+    # These imports take a second in each process that collects such a test, so they come late.
     from openai import AsyncOpenAI
     from pydantic_ai.models.openai import OpenAIChatModel
     from pydantic_ai.providers.openai import OpenAIProvider

@@ -1,4 +1,4 @@
-"""Programs in Node with the official clients of protocols, from npm."""
+"""Node programs with the official protocol clients from npm."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from typing import Final
 import pytest
 
 PACKAGES: Final = {"@ag-ui/client": "1.0.0", "ai": "6.0.324"}
-"""Exact versions, for which Node 20 is enough."""
+"""Exact versions; Node 20 is enough for them."""
 _HOW: Final = "install Node 20 or later with npm, for example `apt install nodejs npm`"
 
 
 def modules() -> Path:
-    """A folder with the packages in `node_modules`, installed once for all tests of this user."""
+    """Return a folder with the packages in `node_modules`, installed once for all tests of this user."""
     node, npm = shutil.which("node"), shutil.which("npm")
     if node is None or npm is None:
         pytest.skip(f"needs Node and npm: {_HOW}")

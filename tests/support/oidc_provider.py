@@ -1,4 +1,4 @@
-"""A small OpenID provider on loopback: it signs in whoever comes, and keeps to the protocol."""
+"""A small OpenID provider on loopback that signs everybody in, and follows the protocol."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ SECRET = "s3cr&t of ours"
 
 
 class Provider:
-    """`claims` go into the ID token; those of GONE are left out. `access` are those of the access token.
+    """`claims` go into the ID token, except those with the value GONE; `access` into the access token.
 
-    `error` is what the browser comes back with in place of a code. `public` is a client without a secret.
+    With an `error`, the browser comes back with it instead of a code. `public`: the client has no secret.
     """
 
     def __init__(self, url: str) -> None:
@@ -52,7 +52,7 @@ class Provider:
         return jwt.encode(body, self.key, algorithm="RS256", headers={"kid": "k"})
 
     def back(self, query: dict[str, str]) -> str:
-        """Where the browser goes after somebody has said who they are."""
+        """Return the URL to which the browser goes after the sign-in."""
         assert query["response_type"] == "code"
         assert query["client_id"] == CLIENT
         assert query["code_challenge_method"] == "S256"
@@ -87,7 +87,7 @@ class Provider:
 
 @contextmanager
 def providing() -> Iterator[Provider]:
-    """A provider until the end of the block; after that nobody listens there."""
+    """Serve a provider until the end of the block; after that its address is closed."""
 
     class Handler(Answering):
         def get(self) -> None:

@@ -25,7 +25,7 @@ class NoMail:
 
 
 async def _forget(steps: Any) -> None:
-    """Keep nothing: there is one attempt."""
+    """Store nothing, because there is only one attempt."""
 
 
 def given(values: Any = None, **about: Any) -> VisitInput:
@@ -36,7 +36,7 @@ def given(values: Any = None, **about: Any) -> VisitInput:
 
 
 def context(**about: Any) -> Context:
-    """A context with these fields; what is none of its own is one of its input."""
+    """Return a context with these fields; names that the context lacks are fields of its input."""
     own = {each.name for each in fields(Context)}
     held: dict[str, Any] = {
         "input": given(
@@ -55,7 +55,7 @@ def context(**about: Any) -> Context:
 
 
 async def visit(graph: Graph, values: Any = None, **about: Any) -> Any:
-    """Run it as an activity does: what it is given and what it gives back is JSON."""
+    """Run the visit as an activity does: its input and its outcome pass through JSON."""
     built = graph.build()
     routes = tuple(route.name for route in built.routes_from("a"))
     own = {"routes": routes, "targets": built.targets_of("a")}

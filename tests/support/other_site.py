@@ -1,4 +1,4 @@
-"""A web server that is not ours: every address of it is the same page."""
+"""A foreign web server that has the same page at every address."""
 
 from __future__ import annotations
 
@@ -15,6 +15,6 @@ class _Page(Answering):
 
 @contextmanager
 def other_site() -> Iterator[int]:
-    """The port of such a server on loopback, until the context ends."""
+    """Serve on loopback until the context ends, and yield the port."""
     with answering(_Page) as url:
         yield int(url.rpartition(":")[2])

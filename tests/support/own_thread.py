@@ -1,4 +1,4 @@
-"""A whole stack in a thread of its own, for commands that are called in the main one."""
+"""A whole stack in a separate thread, for commands that run in the main thread."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Threaded:
-    """A stack that is up. `do` has something done in its thread."""
+    """A stack that is up; `do` runs coroutines in its thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, site: Site, api: Api) -> None:
         self._loop = loop
@@ -27,13 +27,13 @@ class Threaded:
         self.api = api
 
     def do(self, work: Coroutine[Any, Any, T], *, seconds: float = 30) -> T:
-        """Wait for something that is done in the stack's thread."""
+        """Run a coroutine in the stack's thread, and wait for its result."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(seconds)
 
 
 @contextmanager
 def threaded(address: str, *graphs: Graph, **settings: Any) -> Iterator[Threaded]:
-    """A worker and an API for these graphs, on the Temporal at an address."""
+    """Start a worker and an API for these graphs, on the Temporal server at an address."""
     up: list[Threaded] = []
     is_up, stop = threading.Event(), asyncio.Event()
 

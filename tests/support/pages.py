@@ -1,6 +1,6 @@
 """The pages of docs/ as tests read them: blocks of code with their headings, and calls of the API.
 
-A page is named by its path under docs/, as in `how-to/agents.md`.
+The name of a page is its path under docs/, as in `how-to/agents.md`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """A block of a page: its heading, its line, its language, and what is written beside that."""
+    """A block of code on a page: its heading, its line, its language, and the options after that."""
 
     page: str
     heading: str
@@ -37,17 +37,17 @@ class Block:
 
 
 def read(page: str) -> str:
-    """The text of a page."""
+    """Return the text of a page."""
     return (DOCS / page).read_text(encoding="utf-8")
 
 
 def prose(page: str) -> str:
-    """The text of a page without its blocks of code."""
+    """Return the text of a page without its blocks of code."""
     return _BLOCK.sub("", read(page))
 
 
 def blocks(page: str, language: str) -> list[Block]:
-    """The blocks of a page in one language, in order."""
+    """Return the blocks of a page in one language, in order."""
     text = read(page)
     outside = _BLOCK.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
     headings = [(found.start(), found[1]) for found in _HEADING.finditer(outside)]
@@ -66,7 +66,7 @@ def blocks(page: str, language: str) -> list[Block]:
 
 
 def call_of(document: dict[str, Any], line: str) -> dict[str, Any]:
-    """What the OpenAPI document says of a call such as `GET /runs/refund-A-7`."""
+    """Return the OpenAPI document's entry for a call such as `GET /runs/refund-A-7`."""
     method, target = line.split()
     path, _, query = target.partition("?")
     for template, calls in document["paths"].items():

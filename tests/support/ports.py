@@ -1,4 +1,4 @@
-"""Ports for the servers that tests start, and those on which a process listens."""
+"""Free ports for the servers that tests start, and the ports on which processes listen."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from abeyance.dev.ports import free_ports
 
 
 def free_port() -> int:
-    """A port that nobody listens on at this moment."""
+    """Return a port on which no process listens at this moment."""
     (port,) = free_ports("127.0.0.1", {"any": 0}).values()
     return port
 
 
 def listening(pids: Iterable[int]) -> set[int]:
-    """Every TCP port on which one of these processes listens."""
+    """Return every TCP port on which one of these processes listens."""
     found = set()
     for pid in pids:
         folder = Path(f"/proc/{pid}")
@@ -32,6 +32,6 @@ def listening(pids: Iterable[int]) -> set[int]:
 def _socket(descriptor: Path) -> str | None:
     try:
         match = re.fullmatch(r"socket:\[(\d+)\]", str(descriptor.readlink()))
-    except FileNotFoundError:  # it was closed meanwhile
+    except FileNotFoundError:  # the process has closed it meanwhile
         return None
     return match and match[1]

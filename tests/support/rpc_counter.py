@@ -1,4 +1,4 @@
-"""A Temporal client that counts what it asks the server."""
+"""A Temporal client that counts its calls to the server."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class RpcCounter(ServiceClient):
         self.inner = inner
         self.calls: Counter[str] = Counter()
         self.polls: Counter[str] = Counter()
-        """Long polls that are under way, by the id of the run."""
+        """How many long polls are open, by the id of the run."""
         self.denied: set[str] = set()
-        """Calls that these credentials do not allow."""
+        """The calls that these credentials do not allow."""
         self.closed: Counter[str] = Counter()
-        """How often the connection of a call closes before there is an answer."""
+        """How often a call's connection will close before the response, by the name of the call."""
 
     @property
     def worker_service_client(self) -> Any:
@@ -71,7 +71,7 @@ class RpcCounter(ServiceClient):
 
 
 def counted(temporal: TemporalClient) -> tuple[TemporalClient, RpcCounter]:
-    """A client over the same connection, and its counter."""
+    """Return a client over the same connection, and its counter."""
     counter = RpcCounter(temporal.service_client)
     client = TemporalClient(
         counter, namespace=temporal.namespace, data_converter=temporal.data_converter
