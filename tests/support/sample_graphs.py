@@ -1,4 +1,4 @@
-"""Graphs that the tests of the shell run; each small enough to be read at a glance."""
+"""Small graphs for the tests that run on Temporal."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def gated(
     capability: str | None = None,
     **terms: Unpack[TermsOptions],
 ) -> Graph:
-    """before -> approve -> after, with a late node that an on_timeout may go to."""
+    """Return before -> approve -> after, with a node `late` to which an on_timeout may go."""
     graph = Graph(name, state=State)
 
     @graph.node
@@ -64,7 +64,7 @@ def gated(
 
 
 def chain(length: int, name: str = "chain", *, local: bool = False) -> Graph:
-    """n0 -> n1 -> ... , each writing its name."""
+    """Return n0 -> n1 -> ..., in which each node logs its name."""
     graph = Graph(name, state=State)
 
     def add(number: int) -> None:
@@ -79,7 +79,7 @@ def chain(length: int, name: str = "chain", *, local: bool = False) -> Graph:
 
 
 def gates(count: int, name: str = "gates", *, capability: str | None = None) -> Graph:
-    """`count` gates side by side, each with a node after it."""
+    """Return a graph with `count` gates side by side, each with a node after it."""
     graph = Graph(name, state=State)
 
     def add(number: int) -> None:
@@ -99,7 +99,7 @@ def gates(count: int, name: str = "gates", *, capability: str | None = None) -> 
 
 
 class Held:
-    """A graph with one node that runs until it is let go or stopped, and tells what happened."""
+    """A graph with one node that runs until it is released or stopped, and counts both."""
 
     def __init__(
         self,
@@ -152,7 +152,7 @@ class Held:
 
 
 def asking(name: str = "asking", *, state: Any = None, **question: Any) -> Graph:
-    """A graph of one question, `ask`."""
+    """Return a graph of one question, `ask`."""
     graph = Graph(name, state=state)
     graph.interrupt("ask", **{"prompt": "Pay?", **question})
     graph.edge(START, "ask")
@@ -162,7 +162,7 @@ def asking(name: str = "asking", *, state: Any = None, **question: Any) -> Graph
 def alone(
     function: Callable[..., Any], *, name: str = "alone", node: str = "work", **options: Any
 ) -> Graph:
-    """A graph of one node."""
+    """Return a graph of one node."""
     graph = Graph(name, state=options.pop("state", State))
     graph.node(name=node, **options)(function)
     graph.edge(START, node)
@@ -173,7 +173,7 @@ PIXEL: Final = b"\x89PNG\r\n\x1a\n, and so on"
 
 
 def filed(name: str = "filed") -> Graph:
-    """A node that asks with a picture and a page, and says in its values where they are."""
+    """Return a graph whose node asks with a picture and a page in the payload."""
     graph = Graph(name, state=State)
 
     @graph.node

@@ -1,4 +1,4 @@
-"""A moment of a run, as rules and receivers see it."""
+"""A moment of a run, as notification rules and receivers see it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ QUESTION: dict[str, Any] = {
 
 
 def moment(event: str = "interrupt.opened", **fields: Any) -> Moment:
-    """A moment of the run `r`; a question of it if the event is about one."""
+    """Return a moment of the run `r`, with a question if the event is about one."""
     question = (
         {**QUESTION, **fields.pop("question", {})} if event.startswith("interrupt.") else None
     )

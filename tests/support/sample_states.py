@@ -1,4 +1,4 @@
-"""A state with something of everything, for the tests of what goes into one and comes out."""
+"""A state model with every kind of field, for tests of its input and output."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ OPEN = StateModel(None)
 
 
 def refusal(states: StateModel, given: Mapping[Any, Any]) -> Refusal:
-    """Why a run does not start with this input."""
+    """Return the refusal of this input at the start of a run."""
     with pytest.raises(Refusal) as caught:
         states.initial(given)
     assert caught.value.code is Code.INVALID_INPUT
@@ -56,12 +56,12 @@ def refusal(states: StateModel, given: Mapping[Any, Any]) -> Refusal:
 
 
 def pointers(states: StateModel, given: Mapping[Any, Any]) -> list[str]:
-    """Where the input is wrong."""
+    """Return the JSON pointers of the errors in this input."""
     return [error["pointer"] for error in refusal(states, given).details["errors"]]
 
 
 def patch_error(states: StateModel, changes: Mapping[Any, Any]) -> str:
-    """What is wrong with what a node returned."""
+    """Return the error message for a patch that a node has returned."""
     with pytest.raises(ValuesError) as caught:
         states.patch(changes)
     return str(caught.value)

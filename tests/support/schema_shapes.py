@@ -1,4 +1,4 @@
-"""Schemas that are small to write and large to look at."""
+"""Schemas that are short to write, but much work to walk through."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def doubling(levels: int, leaf: Any = True, word: str = "anyOf") -> dict[str, Any]:
-    """Definitions from `a0` on, each of which refers to the next one twice."""
+    """Return definitions from `a0` on, each of which refers to the next one twice."""
     named = {
         f"a{level}": {word: [{"$ref": f"#/$defs/a{level + 1}"}] * 2} for level in range(levels)
     }
@@ -14,12 +14,12 @@ def doubling(levels: int, leaf: Any = True, word: str = "anyOf") -> dict[str, An
 
 
 def doubled(levels: int, leaf: Any = True, word: str = "anyOf") -> dict[str, Any]:
-    """A schema that refers to the first of these definitions."""
+    """Return a schema that refers to the first definition of `doubling`."""
     return {"$ref": "#/$defs/a0", **doubling(levels, leaf, word)}
 
 
 def each_other(kinds: int) -> dict[str, Any]:
-    """Objects of so many kinds, in each of which the member `of` may be of each kind."""
+    """Return a schema of so many kinds of objects; the member `of` of each may be of any kind."""
     named = [f"k{number}" for number in range(kinds)]
     inner = {"anyOf": [{"$ref": f"#/$defs/{name}"} for name in named]}
     of = {

@@ -1,4 +1,4 @@
-"""Reading figures as Prometheus does."""
+"""Metrics, read from an endpoint as Prometheus reads them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 
 class Scraped:
-    """What an endpoint told at one moment."""
+    """The metrics of an endpoint at one moment."""
 
     def __init__(self, text: str) -> None:
         self._samples = [
@@ -16,15 +16,15 @@ class Scraped:
 
     @property
     def names(self) -> set[str]:
-        """The names of all that was told, histograms by their parts."""
+        """The names of all samples; a histogram has several."""
         return {sample.name for sample in self._samples}
 
     def labels(self, name: str) -> set[str]:
-        """The names of the labels on the lines of one name."""
+        """Return the names of the labels on the samples of one name."""
         return {label for sample in self._samples if sample.name == name for label in sample.labels}
 
     def total(self, name: str, **labels: str) -> float:
-        """The sum over the lines of one name that have these labels."""
+        """Return the sum of the samples of one name that have these labels."""
         return sum(
             sample.value
             for sample in self._samples
@@ -33,7 +33,7 @@ class Scraped:
 
 
 async def scraped(url: str) -> Scraped:
-    """What an endpoint tells now."""
+    """Read the metrics of an endpoint now."""
     async with httpx.AsyncClient(trust_env=False) as http:
         response = await http.get(url)
     assert response.status_code == 200, response.text

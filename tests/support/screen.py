@@ -15,7 +15,7 @@ from dev_stack import Stack, command
 
 
 class Screen:
-    """A terminal of 30 lines, in which a command is run."""
+    """A terminal of 30 lines that runs a command."""
 
     def __init__(self, stack: Stack, *arguments: str) -> None:
         self._ours, theirs = pty.openpty()
@@ -33,9 +33,9 @@ class Screen:
         os.close(theirs)
 
     def shows(self, word: str) -> bool:
-        """Whether the word has come since the last one that was waited for."""
+        """Return whether the word has appeared since the last word that was found."""
         if select.select([self._ours], [], [], 0)[0]:
-            # A terminal that everybody has left cannot be read.
+            # Reading fails once no process has the terminal open.
             with suppress(OSError):
                 self._text += os.read(self._ours, 65_536).decode("utf-8", "replace")
         _, found, rest = self._text.partition(word)

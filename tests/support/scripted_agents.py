@@ -1,4 +1,4 @@
-"""Agents whose models read from a script, graphs around them, and runs of one agent in memory."""
+"""Agents with scripted models, graphs around them, and runs of one agent in memory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Said: TypeAlias = (
     "str | ToolCallPart | Sequence[Call] | Sequence[ModelResponsePart] | ModelResponse"
 )
 Turn: TypeAlias = "Said | Callable[[list[ModelMessage]], Said]"
-"""What a model says: a text, parts, or the calls of tools with their arguments."""
+"""A model's turn: a text, parts, or tool calls with their arguments."""
 
 
 class Asked(BaseModel):
@@ -42,7 +42,7 @@ class Case(BaseModel):
 
 
 class Folder:
-    """The tool `delete`, and what it has deleted."""
+    """The tool `delete`, and the paths that it has deleted."""
 
     def __init__(self, **about: Any) -> None:
         self.gone: list[str] = []
@@ -58,7 +58,7 @@ class Folder:
 
 
 class Watching:
-    """A hook that notes what became of each call."""
+    """A hook that notes the outcome of each call."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[Any, ...]] = []
@@ -69,11 +69,11 @@ class Watching:
 
 
 class Script:
-    """A model that says one thing after another, and the last of them again and again.
+    """A model that takes one turn after another, and repeats the last turn forever.
 
-    Which turn it is, it reads from the conversation, so a worker that is new goes on where another was.
-    The call `n` of turn `t` has the id `t.n`, both counted from 1, unless it says another. `seen` are
-    the messages of every request, and `offered` the tools of the latest.
+    It counts the turns in the conversation, so a new worker continues where another one stopped. Call `n`
+    of turn `t` has the id `t.n`, both counted from 1, unless the script gives another id. `seen` has the
+    messages of every request, and `offered` the tools of the latest.
     """
 
     def __init__(self, *turns: Turn) -> None:
@@ -89,13 +89,13 @@ class Script:
         return response(said(messages) if callable(said) else said, number)
 
     def told(self, number: int = -1) -> dict[str, tuple[str, Any]]:
-        """Outcome and content of each result that a request brought, by the ids of the calls."""
+        """Return outcome and content of each result in a request, by the ids of the calls."""
         return {
             part.tool_call_id: (part.outcome, part.content) for part in returned(self.seen[number])
         }
 
     def heard(self, number: int = -1) -> list[str]:
-        """The texts of people in what a request brought."""
+        """Return the texts of people in the newest message of a request."""
         return prompts(self.seen[number][-1:])
 
 
@@ -127,20 +127,20 @@ def returned(messages: Sequence[ModelMessage]) -> list[ToolReturnPart]:
 
 
 def told(messages: Sequence[ModelMessage]) -> str:
-    """What a model was told last of its calls, as a text: `tool: outcome: content; ...`."""
+    """Return the latest results of a model's calls as a text: `tool: outcome: content; ...`."""
     return "; ".join(
         f"{part.tool_name}: {part.outcome}: {part.content}" for part in returned(messages)
     )
 
 
 def answered(messages: Sequence[ModelMessage]) -> str:
-    """A turn that says what the result of the only call was."""
+    """Return the content of the only result, as a turn."""
     (part,) = returned(messages)
     return str(part.content)
 
 
 def prompts(messages: Sequence[ModelMessage]) -> list[str]:
-    """All that a model was told by people, oldest first."""
+    """Return all texts of people in a conversation, oldest first."""
     return [
         part.content
         if isinstance(part.content, str)
@@ -160,7 +160,7 @@ def desk(
     state: type[BaseModel] = Asked,
     **about: Any,
 ) -> Graph:
-    """A graph of one node, which is the agent."""
+    """Return a graph whose only node is the agent."""
     graph = Graph(name, state=state, **about)
     graph.agent(node, agent, input="question", output="report")
     graph.edge(START, node)
@@ -168,37 +168,37 @@ def desk(
 
 
 def with_agent(agent: Agent, **about: Any) -> Graph:
-    """A graph `g` whose only node, `review`, is the agent."""
+    """Return a graph `g` whose only node, `review`, is the agent."""
     return desk(agent, "g", node="review", state=Case, **about)
 
 
 async def started(agent: Agent, **about: Any) -> InMemoryRun:
-    """A run of the agent, as far as it comes by itself."""
+    """Start a run of the agent, and let it run until it waits or ends."""
     run = InMemoryRun(with_agent(agent), **about)
     await run.start()
     return run
 
 
 async def places(run: InMemoryRun) -> list[tuple[str, str]]:
-    """The last segment of the address of every open question, and its name."""
+    """Return the last address segment and the name of every open question."""
     return [(each.address.rpartition(";")[2], each.name) for each in await run.interrupts()]
 
 
 async def call_items(run: InMemoryRun) -> list[TranscriptItem]:
-    """The calls in the transcript of the outermost agent."""
+    """Return the calls in the transcript of the outermost agent."""
     items = await run.transcript(min(run.state.transcripts, key=len))
     return [each for each in items if each.role == "tool"]
 
 
 async def respond(run: InMemoryRun, call_id: str, answer: Any) -> None:
-    """Answer what is asked about one call."""
+    """Answer the question about one call."""
     opened = run.state.ledger.open.values()
     (entry,) = [each for each in opened if f":{call_id}" in each.visit]
     await run.respond(entry.id, answer)
 
 
 async def ran(run: InMemoryRun) -> list[str]:
-    """The last segments of the addresses of all tools that were started, in order."""
+    """Return the last address segments of all started tools, in order."""
     return [
         str(each.address).rpartition(";")[2]
         async for each in run.events(follow=False)
@@ -207,7 +207,7 @@ async def ran(run: InMemoryRun) -> list[str]:
 
 
 def failure(run: InMemoryRun) -> tuple[str, str]:
-    """Code and message of what made the run fail."""
+    """Return code and message of the error that made the run fail."""
     assert run.status == "failed"
     assert run.state.ending is not None
     error = run.state.ending.error

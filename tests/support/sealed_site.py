@@ -1,4 +1,4 @@
-"""Where all has to be sealed: a graph that pays, and runs of it that somebody attacks."""
+"""A deployment that requires encryption: a graph that pays, and runs that an intruder attacks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class State(BaseModel):
 
 
 def paying(name: str = "paying") -> Graph:
-    """check asks, confirm asks, and then it is paid."""
+    """Return the graph check -> confirm -> pay, whose first two nodes ask."""
     graph = Graph(name, state=State)
 
     async def asks(state: State, ctx: Context) -> dict[str, Any]:
@@ -40,18 +40,18 @@ def paying(name: str = "paying") -> Graph:
 
 
 def a_key(name: str = "k1") -> str:
-    """A setting with one key, which nobody else has."""
+    """Return an encryption setting with one new key."""
     return f"{name}:{base64.b64encode(os.urandom(32)).decode()}"
 
 
 async def asking(site: Site, **options: Any) -> tuple[str, views.InterruptView]:
-    """A run that waits for its first answer, and the question."""
+    """Start a run, wait for its first question, and return both."""
     run_id = await site.start({"amount": 101}, **options)
     return run_id, await question(site, run_id, "check")
 
 
 async def question(site: Site, run_id: str, node: str) -> views.InterruptView:
-    """What a node asks, once it does."""
+    """Wait for the question of a node, and return it."""
 
     async def opened() -> views.InterruptView | None:
         found = await site.client.run(run_id).interrupts()
@@ -62,7 +62,7 @@ async def question(site: Site, run_id: str, node: str) -> views.InterruptView:
 
 
 async def stays(site: Site, run_id: str) -> None:
-    """The run waits as before, and what happened can be replayed."""
+    """Check that the run waits as before, and that its history can be replayed."""
     view = await site.client.run(run_id).view()
     assert (view.status, view.values["log"]) == ("awaiting-input", [])
     await replays(site, run_id)
@@ -74,7 +74,7 @@ async def replays(site: Site, run_id: str) -> None:
 
 
 async def paid(site: Site, run_id: str) -> list[str]:
-    """How a run ends in which all questions are answered by somebody who may."""
+    """Answer all questions with every capability, and return the log of the ended run."""
     for node in ("check", "confirm"):
         asked = await question(site, run_id, node)
         await site.client.run(run_id).respond({asked.id: "yes"}, principal=ANYBODY)

@@ -1,4 +1,4 @@
-"""A Slack on 127.0.0.1: the methods of its Web API that are used, and a socket for what people press."""
+"""A Slack on 127.0.0.1: the Web API methods that Abeyance uses, and a socket for people's actions."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ BOT = "B0BOT"
 TEAM = "T0TEAM"
 
 Reply: TypeAlias = Mapping[str, Any] | int | Literal["own", "cut", "held", "page"]
-"""What a method says: a body; 429 or 503; the `page` of a proxy; its own answer, or none: the connection
-is `cut`, or `held`, after it has done its work.
+"""The response of a method: a body; 429 or 503; the `page` of a proxy; its `own` response; or none,
+because the connection is `cut` or `held` after the method has done its work.
 """
 
 
@@ -52,13 +52,13 @@ class Message:
 
     @property
     def text(self) -> str:
-        """All that people read of it now, but for the buttons."""
+        """The text that people see now, without the buttons."""
         blocks = [each for each in self.said.get("blocks", []) if each["type"] != "actions"]
         return f"{self.said.get('text', '')} {json.dumps(blocks, ensure_ascii=False)}"
 
     @property
     def buttons(self) -> dict[str, dict[str, Any]]:
-        """Its buttons by their labels."""
+        """The buttons by their labels."""
         return {
             each["text"]["text"]: each
             for block in self.said.get("blocks", [])
@@ -68,7 +68,7 @@ class Message:
 
 
 class FakeSlack:
-    """What was posted, and who was told what alone (`told`). `replies` come before what a method says."""
+    """The posted `messages`, and the ephemeral ones (`told`). `replies` come before own responses."""
 
     def __init__(self) -> None:
         self.channels = {"refunds": "C0REFUNDS", "late": "C0LATE"}
@@ -89,7 +89,7 @@ class FakeSlack:
 
     @property
     def posted(self) -> list[Message]:
-        """The messages that are in no thread."""
+        """The messages outside threads."""
         return [each for each in self.messages if each.thread_ts is None]
 
     def thread(self, message: Message) -> list[str]:
@@ -99,7 +99,7 @@ class FakeSlack:
         return sum(name == method for name, _ in self.calls)
 
     def press(self, message: Message, label: str, *, by: str = "U0ADA") -> dict[str, Any]:
-        """What Slack tells when somebody presses a button."""
+        """Return Slack's payload for the press of a button."""
         button = message.buttons[label]
         return {
             "type": "block_actions",
@@ -113,7 +113,7 @@ class FakeSlack:
     def submission(
         self, view: Mapping[str, Any], values: Mapping[str, str], *, by: str = "U0ADA"
     ) -> dict[str, Any]:
-        """What Slack tells when somebody submits a form."""
+        """Return Slack's payload for the submission of a form."""
         state: dict[str, Any] = {}
         for block in view["blocks"]:
             if block["type"] != "input":
@@ -138,7 +138,7 @@ class FakeSlack:
         return {"type": "view_submission", "user": {"id": by}, "view": shown}
 
     async def tell(self, payload: Mapping[str, Any]) -> Any:
-        """Send over the socket what somebody did, and return how it was acknowledged."""
+        """Send a person's action over the socket, and return the payload of its acknowledgement."""
         envelope = uuid.uuid4().hex
         self._acknowledged[envelope] = asyncio.get_running_loop().create_future()
         link = await eventually(lambda: self._links and self._links[-1])
@@ -153,7 +153,7 @@ class FakeSlack:
         return message
 
     async def until_told(self, number: int = 1) -> tuple[str, str]:
-        """What somebody was told alone, for the so manieth time."""
+        """Wait for the ephemeral message with this number, and return it."""
         told: list[tuple[str, str]] = await eventually(
             lambda: len(self.told) >= number and self.told, seconds=60
         )
@@ -211,7 +211,7 @@ class FakeSlack:
             writer.close()
 
     def done(self, method: str, said: dict[str, Any]) -> dict[str, Any]:
-        """Do what a method does, and return what it answers."""
+        """Carry out a method, and return its response."""
         people = self.members | self.strangers
         match method:
             case "auth.test":
@@ -266,7 +266,7 @@ class FakeSlack:
     def environment(
         self, site: Site, file: Mapping[str, Any], folder: Path, **variables: str
     ) -> Iterator[dict[str, str]]:
-        """The variables of an `abeyance slack` for a site and this Slack, set for this process."""
+        """Set and yield the variables of an `abeyance slack` for a site and this Slack."""
         path = folder / "notifications.yaml"
         path.write_text(json.dumps(file), encoding="utf-8")
         found = {
@@ -296,7 +296,7 @@ class FakeSlack:
         socket: bool = True,
         **variables: str,
     ) -> AsyncIterator[list[str]]:
-        """What `abeyance slack` does, in this process, and what it has announced."""
+        """Run `abeyance slack` in this process, and yield the lines that it prints."""
         announced: list[str] = []
         with self.environment(site, file, folder, **variables):
             settings = Settings()
@@ -317,7 +317,7 @@ class FakeSlack:
 
 @asynccontextmanager
 async def fake_slack() -> AsyncIterator[FakeSlack]:
-    """A Slack that is up."""
+    """Start a Slack, and yield it."""
     made = FakeSlack()
     server = await asyncio.start_server(made.handle, "127.0.0.1", 0)
     made.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/api/"
@@ -334,14 +334,14 @@ ADA = {"slack": "U0ADA", "capabilities": ["refunds:approve"], "groups": ["financ
 
 
 def in_slack(*targets: str, event: object = "interrupt.opened", **parts: Any) -> dict[str, Any]:
-    """A file of rules for Slack."""
+    """Return a notifications file with rules for Slack."""
     to = [{"slack": each} for each in targets or ("#refunds",)]
     rules = [{"when": {"event": event}, "to": to}]
     return {"people": {"ada": ADA}, "rules": rules, **parts}
 
 
 def signature(secret: str, body: str, *, at: float | None = None) -> dict[str, str]:
-    """The headers by which Slack signs a request."""
+    """Return the headers with which Slack signs a request."""
     now = str(int(at or time.time()))
     signed = SignatureVerifier(secret).generate_signature(timestamp=now, body=body)
     return {"x-slack-request-timestamp": now, "x-slack-signature": str(signed)}

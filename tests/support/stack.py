@@ -1,4 +1,4 @@
-"""The whole stack in one process: the API on a port of its own, over a real Temporal and a worker."""
+"""The whole stack in one process: the API on a free port, over a real Temporal server and a worker."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from abeyance.api.problems import MEDIA_TYPE
 from abeyance.settings import Settings
 
 PLAIN: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-"""For a client of HTTP without TLS, which else reads the certificates of all authorities."""
+"""A context for clients without TLS, which would otherwise read the certificates of all authorities."""
 _PARAMETER: Final = re.compile(r"\{[^}]+\}")
 
 
 class Api:
-    """An API that is up. `http` holds every answer against the OpenAPI document."""
+    """An API that is up. `http` checks every response against the OpenAPI document."""
 
     def __init__(self, app: FastAPI, server: Server, port: int) -> None:
         self.app = app
@@ -44,28 +44,28 @@ class Api:
 
     @property
     def under_way(self) -> int:
-        """How many calls are being answered."""
+        """How many calls the API is handling."""
         return len(self.server.server_state.tasks)
 
     def narrow(self) -> None:
-        """Let little of what is sent wait on its way to those who are connected."""
+        """Shrink the send buffers, so that little data waits on its way to the connected clients."""
         for connection in list(self.server.server_state.connections):
             wire = connection.transport.get_extra_info("socket")
             wire.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
             connection.transport.set_write_buffer_limits(high=0)
 
     def kill(self) -> None:
-        """Cut every connection and stop, whatever is under way."""
+        """Cut every connection and stop, even during calls."""
         self.server.should_exit = True
         self.server.force_exit = True
         for connection in list(self.server.server_state.connections):
             connection.transport.abort()
 
     async def raw(self, request: bytes) -> bytes:
-        """Send bytes, and return the first answer that comes back."""
+        """Send bytes, and return the first response."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         try:
-            # The other side may answer and close before it has taken all.
+            # The server may respond and close before it has read everything.
             with contextlib.suppress(ConnectionError):
                 writer.write(request)
                 await writer.drain()
@@ -84,7 +84,7 @@ class Api:
         return str(response.json()["run_id"])
 
     async def until(self, run_id: str, *statuses: str) -> dict[str, Any]:
-        """The view of the run once it has one of these statuses."""
+        """Wait until the run has one of these statuses, and return its view."""
         query = {"wait": "PT30S", "until": ",".join(statuses)}
         view: dict[str, Any] = {}
         for _ in "12":
@@ -96,13 +96,13 @@ class Api:
     async def waiting(
         self, graph: str, input: Mapping[str, Any] | None = None, **fields: Any
     ) -> tuple[str, list[str]]:
-        """Start a run, wait until it awaits input, and return its id and those of what it asks."""
+        """Start a run, wait until it awaits input, and return its id and the ids of its questions."""
         run_id = await self.start(graph, input or {}, **fields)
         view = await self.until(run_id, "awaiting-input")
         return run_id, [entry["id"] for entry in view["interrupts"]]
 
     async def interrupt(self, id_: str) -> dict[str, Any]:
-        """An interrupt as it is now."""
+        """Return an interrupt as it is now."""
         found: dict[str, Any] = (await self.http.get(f"/interrupts/{id_}")).json()
         return found
 
@@ -134,7 +134,7 @@ class Api:
 
 
 def resolved(document: dict[str, Any], part: dict[str, Any]) -> dict[str, Any]:
-    """A part of a document, or what it refers to."""
+    """Return a part of a document, or the part to which it refers."""
     found = part
     for name in part.get("$ref", "#").removeprefix("#").strip("/").split("/"):
         found = document[name] if found is part and name else found[name] if name else found
@@ -142,17 +142,17 @@ def resolved(document: dict[str, Any], part: dict[str, Any]) -> dict[str, Any]:
 
 
 def openapi_document() -> dict[str, Any]:
-    """The OpenAPI document of an API without settings."""
+    """Return the OpenAPI document of an API without settings."""
     return _documented(create_app(Settings(), {}))[0]
 
 
 _Calls: TypeAlias = list[tuple[re.Pattern[str], dict[str, Any]]]
 _DOCUMENTS: Final[dict[tuple[Any, ...], tuple[dict[str, Any], _Calls]]] = {}
-"""By what settings add to an application. To write one takes half a second."""
+"""The documents by the settings that change them. Making one takes half a second."""
 
 
 def _documented(app: FastAPI) -> tuple[dict[str, Any], _Calls]:
-    """The application's OpenAPI document, and its calls with the paths that they match."""
+    """Return the application's OpenAPI document, and its calls with patterns of their paths."""
     settings: Settings = app.state.backend.settings
     optional = (settings.enable_metrics, bool(settings.keyring), settings.storage is None)
     parts = (len(app.routes), *optional)
@@ -170,9 +170,9 @@ def _documented(app: FastAPI) -> tuple[dict[str, Any], _Calls]:
 
 @asynccontextmanager
 async def served(app: FastAPI) -> AsyncIterator[Api]:
-    """An application on a free port of 127.0.0.1."""
-    # As in production. A listener of `socket.create_server` says nothing of TCP, so asyncio would leave
-    # Nagle's algorithm on, and each answer would wait 40 ms for an acknowledgement.
+    """Serve an application on a free port of 127.0.0.1."""
+    # As in production. A listener of `socket.create_server` does not name TCP as its protocol, so asyncio
+    # would leave Nagle's algorithm on, and each response would wait 40 ms for an acknowledgement.
     listener = listen("127.0.0.1", 0)
     server = Server(app, grace=2)
     api = Api(app, server, listener.getsockname()[1])
@@ -190,14 +190,14 @@ async def served(app: FastAPI) -> AsyncIterator[Api]:
 
 
 def app_for(site: Site, **settings: Any) -> FastAPI:
-    """An application for the graphs of a site."""
+    """Return an application for the graphs of a site."""
     return create_app(
         Settings(task_queue=site.settings.task_queue, **settings), site.graphs, site.client
     )
 
 
 async def stream_events(response: httpx.Response) -> AsyncGenerator[dict[str, Any], None]:
-    """The events of a stream, each checked for what its lines say."""
+    """Yield the events of a stream, after a check that each event's lines agree."""
     fields: dict[str, str] = {}
     async for line in response.aiter_lines():
         if line:
@@ -214,7 +214,7 @@ async def stream_events(response: httpx.Response) -> AsyncGenerator[dict[str, An
 async def streaming(
     api: Api, path: str, headers: Mapping[str, str] | None = None, **query: Any
 ) -> AsyncIterator[AsyncGenerator[dict[str, Any], None]]:
-    """The events of a stream that is open."""
+    """Open a stream, check its headers, and yield its events."""
     accept = {"Accept": "text/event-stream", **(headers or {})}
     async with (
         httpx.AsyncClient(base_url=api.url, timeout=40, trust_env=False, verify=PLAIN) as http,
@@ -229,12 +229,12 @@ async def streaming(
 
 
 def new_id(prefix: str = "run") -> str:
-    """An id that nobody has."""
+    """Return a new id."""
     return f"{prefix}-{uuid.uuid4().hex[:12]}"
 
 
 def problem(response: httpx.Response, status: int, code: str) -> dict[str, Any]:
-    """The problem that a call was answered with, which must be this one."""
+    """Check that a response is this problem, and return it."""
     assert response.headers["content-type"] == MEDIA_TYPE, response.text
     found: dict[str, Any] = response.json()
     assert (response.status_code, found["code"]) == (status, code), found
@@ -246,16 +246,16 @@ def problem(response: httpx.Response, status: int, code: str) -> dict[str, Any]:
 
 
 def head_of(api: Api, path: str = "/runs", *lines: str, method: str = "POST") -> bytes:
-    """The head of a request, with the empty line behind it."""
+    """Return the head of a request, with the empty line behind it."""
     all_of_it = (f"{method} {path} HTTP/1.1", f"Host: 127.0.0.1:{api.port}", *lines, "", "")
     return "\r\n".join(all_of_it).encode()
 
 
 def typed(api: Api, *lines: str, path: str = "/runs") -> bytes:
-    """The same for a body of JSON."""
+    """Return the head of a request with a JSON body."""
     return head_of(api, path, "Content-Type: application/json", *lines)
 
 
 def status_of(answer: bytes) -> int:
-    """The status of an answer as it came."""
+    """Return the status of a raw response."""
     return int(answer.split()[1])

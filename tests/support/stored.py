@@ -1,4 +1,4 @@
-"""A run that carries what is large and what is secret, and connections by which it may be read."""
+"""A run with large and secret values, and connections that may be able to read them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class State(BaseModel):
 
 
 def letters(name: str = "letters") -> Graph:
-    """collect -> stamp -> look, twice -> approve -> done, where collect brings a large value."""
+    """Return collect -> stamp -> look1 -> look2 -> approve -> done; collect returns a large value."""
     graph = Graph(name, state=State)
 
     @graph.node
@@ -73,7 +73,7 @@ def letters(name: str = "letters") -> Graph:
 
 
 def connected(temporal: TemporalClient, settings: Settings) -> TemporalClient:
-    """The same server, as a process with these settings would be connected to it."""
+    """Return a client of the same server, connected as a process with these settings."""
     config = temporal.config()
     config["data_converter"] = data_converter(settings)
     config["interceptors"] = [*config["interceptors"], _ShortTasks()]
@@ -81,8 +81,8 @@ def connected(temporal: TemporalClient, settings: Settings) -> TemporalClient:
 
 
 class _ShortTasks(Interceptor):
-    """A worker that cannot read a run leaves its second workflow task unanswered. Another one gets the
-    task when it has timed out, which takes ten seconds unless the start says less.
+    """Shortens the timeout of workflow tasks. A worker that cannot read a run leaves its second task
+    open; another worker gets the task after its timeout, which is ten seconds by default.
     """
 
     def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:
@@ -102,7 +102,7 @@ class _ShortTasksOutbound(OutboundInterceptor):
 
 
 def shows(text: str, word: str) -> bool:
-    """Whether a history in JSON shows a word, be it in one of its payloads."""
+    """Return whether a history in JSON shows a word, in its text or in a payload."""
     datas: list[str] = []
 
     def look(found: Any) -> None:

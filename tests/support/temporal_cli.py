@@ -14,7 +14,7 @@ from temporalio.client import Client as TemporalClient
 
 @dataclass(frozen=True)
 class Said:
-    """What a command left behind."""
+    """The exit code and the output of a command."""
 
     code: int
     out: str
@@ -27,7 +27,7 @@ class Said:
 
 
 class Operator:
-    """Somebody at a terminal with the `temporal` command."""
+    """An operator at a terminal with the `temporal` command."""
 
     def __init__(self, temporal: TemporalClient) -> None:
         self._where = {

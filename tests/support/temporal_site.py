@@ -1,4 +1,4 @@
-"""A place to run graphs in tests: a real Temporal server, a worker, a client, and replay afterwards."""
+"""The site on which tests run graphs: a real Temporal server, a worker, a client, and replays."""
 
 from __future__ import annotations
 
@@ -44,18 +44,18 @@ from abeyance.workflows.run import AgentRun
 BINARY = str(Path(sys.executable).parent / "temporal")
 ANYBODY = Principal(subject="ada", capabilities=("*",))
 UP_WITHIN = timedelta(seconds=60)
-"""How long a server may take to come up: on a machine that is busy, far longer than the SDK waits."""
+"""How long a server may take to start: on a busy machine, far longer than the SDK waits."""
 
 _DYNAMIC = (
     "history.transferProcessorMaxPollRPS=5000",
-    # A timer fires up to a second late, and a history that continues another one begins a second after
-    # it, unless set otherwise.
+    # By default a timer fires up to a second late, and a history that continues another one begins a
+    # second after it.
     "history.timerProcessorMaxPollRPS=5000",
     'history.timerProcessorMaxTimeShift="10ms"',
     'history.workflowIdReuseMinimalInterval="100ms"',
-    # A history is deleted only after this: half a minute, unless set otherwise.
+    # A history is deleted only after this interval, which is half a minute by default.
     'history.transferProcessorUpdateAckInterval="100ms"',
-    # What a store over SQL holds, so that every test has ids that fit it.
+    # The longest id in an SQL store, so that every test has ids that fit.
     "limit.maxIDLength=255",
     "frontend.WorkflowTimeSkippingEnabled=true",
     "frontend.WorkflowPauseEnabled=true",
@@ -64,7 +64,7 @@ _DYNAMIC = (
 
 
 def search_attributes() -> list[SearchAttributeKey[Any]]:
-    """Our search attributes, as the test environment wants them."""
+    """Return our search attributes in the form that the test environment takes."""
     return [SearchAttributeKey.for_keyword(name) for name in names.SEARCH_ATTRIBUTES]
 
 
@@ -83,30 +83,30 @@ def _server_options() -> dict[str, Any]:
 
 @asynccontextmanager
 async def real_server() -> AsyncIterator[TemporalClient]:
-    """Temporal's development server, with time as it is."""
+    """Start Temporal's development server, in real time."""
     async with await _started(WorkflowEnvironment.start_local) as environment:
         yield environment.client
 
 
 @asynccontextmanager
 async def skipping_server() -> AsyncIterator[WorkflowEnvironment]:
-    """The same server, on which a run's time can be moved on by days."""
+    """Start the same server with time skipping: a test can skip days of a run's time."""
     async with await _started(WorkflowEnvironment.start_time_skipping_v2) as environment:
         yield environment
 
 
 async def _started(start: Callable[..., Awaitable[WorkflowEnvironment]]) -> WorkflowEnvironment:
     with pytest.MonkeyPatch.context() as patch:
-        # Go looks for garbage only when there is a gigabyte: a seventh less processor time. With half of
-        # that, a server whose many runs fill a third of it would do little else than look.
+        # Go collects garbage only at a gigabyte, which saves a seventh of the processor time. With half a
+        # gigabyte, a server whose runs fill a third of it would spend most of its time on collection.
         patch.setenv("GOGC", "off")
         patch.setenv("GOMEMLIMIT", "1GiB")
         return await start(**_server_options())
 
 
 class Site:
-    """A deployment: a task queue of its own, or that of another site `beside` it, with a client for it
-    and a worker that can come and go.
+    """A deployment: its own task queue, or that of the site `beside` it, with a client and a worker that
+    can come and go.
     """
 
     settings: Settings
@@ -124,7 +124,7 @@ class Site:
         self.temporal = temporal
         self.notifications = notifications
         self.strict_sandbox = strict_sandbox
-        # Of the site and not of a worker: workers come and go.
+        # The site owns the blobs, because workers come and go.
         self.blobs = MemoryBlobs() if blobs is None else blobs
         self.graphs = {graph.name: graph for graph in graphs}
         queue = f"test-{uuid.uuid4().hex[:12]}" if beside is None else beside.settings.task_queue
@@ -139,7 +139,7 @@ class Site:
 
     @asynccontextmanager
     async def worker(self, *graphs: Graph) -> AsyncIterator[None]:
-        """A worker for the site's graphs, or for others in their place."""
+        """Run a worker for the site's graphs, or for other graphs instead."""
         served = {graph.name: graph for graph in graphs} or self.graphs
         async with make_worker(
             self.temporal,
@@ -153,7 +153,7 @@ class Site:
 
     @asynccontextmanager
     async def notifier(self) -> AsyncIterator[None]:
-        """What brings the site's notifications to their receivers, beside a worker or without one."""
+        """Run the notifier, which delivers the site's notifications, with or without a worker."""
         assert self.notifications is not None
         async with make_notifier(self.temporal, self.settings, self.notifications):
             yield
@@ -168,13 +168,13 @@ class Site:
         return str(run_id)
 
     async def until(self, run_id: str, *statuses: str, seconds: float = 60) -> views.RunView:
-        """The view once the run has one of these statuses; fails loudly if it never gets there."""
+        """Wait until the run has one of these statuses, and return its view, or fail after `seconds`."""
         view = await self.client.run(run_id).wait(until=frozenset(statuses), timeout=seconds)
         assert view.status in statuses, f"the run is {view.status}: {view}"
         return view
 
     async def until_blocked(self, run_id: str, attempt: int = 1) -> views.RunView:
-        """The view once a visit is blocked, and was tried so often."""
+        """Wait until a visit is blocked after `attempt` attempts, and return the run's view."""
 
         async def found() -> views.RunView | None:
             view = await self.client.run(run_id).view()
@@ -184,24 +184,24 @@ class Site:
         return view
 
     async def ended(self, run_id: str, *, seconds: float = 60) -> views.RunView:
-        """The view of the ended run."""
+        """Wait until the run has ended, and return its view."""
         view = await self.client.run(run_id).wait(timeout=seconds)
         assert view.ended_at is not None, f"the run is {view.status}: {view}"
         return view
 
     async def asked(self, run_id: str) -> views.InterruptView:
-        """The only question that the run waits for."""
+        """Wait for the run's only open question, and return it."""
         (question,) = (await self.until(run_id, "awaiting-input")).interrupts
         return question
 
     async def answer(self, run_id: str, response: Any) -> views.InterruptView:
-        """Answer the only question that the run waits for, and return it as it was."""
+        """Answer the run's only open question, and return it as it was before."""
         question = await self.asked(run_id)
         await self.client.run(run_id).respond(question.id, response, principal=ANYBODY)
         return question
 
     async def pause_and_resume(self, run_id: str) -> None:
-        """Pause the run and resume it, each seen in its view before the next."""
+        """Pause the run and resume it, and wait until its view shows each."""
         run = self.client.run(run_id)
         await run.pause()
         await self.until(run_id, "paused")
@@ -209,21 +209,21 @@ class Site:
         await self.until(run_id, "running", "awaiting-input")
 
     async def recorded(self, run_id: str, **options: Any) -> list[views.Event]:
-        """The events of the run, as they are recorded."""
+        """Return the run's events from the records."""
         found: list[views.Event] = await self.client.records.read(of_run, run_id, **options)
         return found
 
     async def events(self, run_id: str, type_: str) -> list[dict[str, Any]]:
-        """What the run's events of a type say, as far as it has written them down."""
+        """Return the data of the run's recorded events of a type."""
         return [event.data for event in await self.published(run_id, type_)]
 
     async def published(self, run_id: str, *types: str) -> list[views.Event]:
-        """The run's events, those of some types or all, as far as it has written them down."""
+        """Return the run's recorded events, of some types or all."""
         page, _ = await self.client.feed.page(run_id, None, 10_000)
         return [event for event in page if not types or event.type in types]
 
     async def make_current(self, build: str, *, allow_no_pollers: bool = False) -> None:
-        """Make a build the one that new runs go to, as soon as Temporal knows its worker."""
+        """Send new runs to the workers of a build, as soon as Temporal knows one."""
         request = SetWorkerDeploymentCurrentVersionRequest(
             namespace=self.temporal.namespace,
             deployment_name=self.settings.task_queue,
@@ -241,15 +241,15 @@ class Site:
         await eventually(is_made, seconds=90)
 
     async def history(self, run_id: str) -> WorkflowHistory:
-        """The run's newest history."""
+        """Return the run's newest history."""
         return await self.temporal.get_workflow_handle(run_id).fetch_history()
 
     async def executions(self, run_id: str) -> int:
-        """How many histories the run has filled so far."""
+        """Return how many histories the run has so far."""
         return len(await histories(self.temporal, run_id))
 
     async def replays(self, run_id: str) -> None:
-        """Replay the run's newest history on today's code; raises if the code would do otherwise."""
+        """Replay the run's newest history on today's code. Raises if the code does something else."""
         await replay(await self.history(run_id))
 
 
@@ -257,14 +257,14 @@ class Site:
 async def begun(
     temporal: TemporalClient, graph: Graph, input: dict[str, Any] | None = None, **options: Any
 ) -> AsyncIterator[tuple[Site, TemporalRun]]:
-    """A run of a graph on a site of its own, whose worker is there as long as this lasts."""
+    """Start a run of a graph on a new site, with a worker until the block ends."""
     site = Site(temporal, graph)
     async with site.worker():
         yield site, site.client.run(await site.start(input, **options))
 
 
 async def deleted(temporal: TemporalClient, run_id: str, execution: str = "") -> None:
-    """Have Temporal delete an execution of a run, the newest unless said, and wait until it has."""
+    """Delete an execution of a run in Temporal, by default the newest, and wait until it is gone."""
     which = WorkflowExecution(workflow_id=run_id, run_id=execution)
     await temporal.workflow_service.delete_workflow_execution(
         DeleteWorkflowExecutionRequest(namespace=temporal.namespace, workflow_execution=which)
@@ -281,7 +281,7 @@ async def deleted(temporal: TemporalClient, run_id: str, execution: str = "") ->
 
 
 async def histories(temporal: TemporalClient, run_id: str) -> list[WorkflowHistory]:
-    """All histories of a run, the oldest first, by following it back from the newest."""
+    """Return all histories of a run, oldest first, by following the chain back from the newest."""
     found: list[WorkflowHistory] = []
     execution: str | None = None
     while execution != "":
@@ -293,14 +293,14 @@ async def histories(temporal: TemporalClient, run_id: str) -> list[WorkflowHisto
 
 
 async def refused(call: Awaitable[object]) -> Refusal:
-    """Why a call is refused."""
+    """Check that a call is refused, and return the refusal."""
     with pytest.raises(Refusal) as refusal:
         await call
     return refusal.value
 
 
 def replayer(*interceptors: Interceptor, sealed: TemporalClient | None = None) -> Replayer:
-    """Replay histories on today's code, those that are `sealed` with the keys of a connection."""
+    """Return a replayer with today's code. For `sealed` histories it has the keys of a connection."""
     restrictions = SandboxRestrictions.default.with_passthrough_all_modules()
     sandbox = SandboxedWorkflowRunner(restrictions=restrictions, runner_class=AnyTypeRunner)
     return Replayer(
@@ -308,19 +308,19 @@ def replayer(*interceptors: Interceptor, sealed: TemporalClient | None = None) -
         workflow_runner=InOrderWorkflowRunner(sandbox),
         interceptors=interceptors,
         data_converter=data_converter() if sealed is None else lenient(sealed).data_converter,
-        # What is sealed takes longer to read, and a replay is not tried again if a busy machine takes
-        # more than two seconds for a step.
+        # Sealed payloads take longer to read. On a busy machine a step may exceed the SDK's limit of two
+        # seconds, and a replay has no retry; debug mode has no limit.
         debug_mode=sealed is not None,
     )
 
 
 async def replay(history: WorkflowHistory, sealed: TemporalClient | None = None) -> None:
-    """Replay one history; raises if the code would do otherwise than what was recorded."""
+    """Replay one history. Raises if today's code does something else than the recorded code."""
     await replayer(sealed=sealed).replay_workflow(history)
 
 
 async def eventually(condition: Callable[[], Any], *, seconds: float = 60) -> Any:
-    """What the condition gives as soon as it is truthy; it may be a coroutine function."""
+    """Wait until the condition, a function or coroutine function, returns a true value; return it."""
     deadline = asyncio.get_running_loop().time() + seconds
     pause = 0.02
     while True:
@@ -331,5 +331,5 @@ async def eventually(condition: Callable[[], Any], *, seconds: float = 60) -> An
             return found
         assert asyncio.get_running_loop().time() < deadline, f"not within {seconds} s: {condition}"
         await asyncio.sleep(pause)
-        # A condition may be a call of the server: what takes long is asked for less often.
+        # A condition may be a call of the server, so the pauses grow.
         pause = min(pause * 1.5, 0.15)

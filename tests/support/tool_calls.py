@@ -1,4 +1,4 @@
-"""Functions to be tools, and the context of a call, without a worker."""
+"""Functions for tools, and the context of a tool call, without a worker."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ def calling(state: dict[str, Any] | None = None, **about: Any) -> ToolContext:
 
 
 def written(source: str, **known: Any) -> Callable[..., Any]:
-    """A function that no type checker would take."""
+    """Compile a function that no type checker would accept."""
     exec(source, known)
     found: Callable[..., Any] = known[source.removeprefix("def ").partition("(")[0]]
     return found
 
 
 async def paying(purse: Purse, *more: Any, **about: Any) -> tuple[InMemoryRun, Script]:
-    """A run of an agent that pays 5 in its first turn, beside `more`, as far as it comes by itself."""
+    """Start a run of an agent that pays 5 in its first turn, and let it run until it waits or ends."""
     script = Script([call("pay", "c1", amount=5), *more], "done")
     return await started(Agent("clerk", model=script, tools=[purse.tool], **about)), script
 
 
 class Purse:
-    """The tool `pay`, which has to be approved, and what it has paid."""
+    """The tool `pay`, which needs an approval, and its payments."""
 
     def __init__(self, **about: Any) -> None:
         self.paid: list[tuple[int, str]] = []

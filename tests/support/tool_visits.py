@@ -1,4 +1,4 @@
-"""The visit of one tool call, as a worker makes it that finds what an earlier attempt has written."""
+"""The visit of one tool call, as a worker runs it after an earlier attempt has written a journal."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from abeyance.storage.blobs import MemoryBlobs
 
 @dataclass(kw_only=True)
 class ToolOrder:
-    """A call of a tool by the agent `clerk`; `kept` is where its journal is written."""
+    """A call of a tool by the agent `clerk`. The new journal goes into `kept`."""
 
     tool: Tool
     arguments: dict[str, Any]
@@ -42,7 +42,7 @@ def visiting(
     kept: dict[str, Any] | None = None,
     hooks: tuple[object, ...] = (),
 ) -> ToolOrder:
-    """A call that was approved, or, with `hooks`, one about which they asked."""
+    """Return a call that was approved, or, with `hooks`, a call about which they have asked."""
     return ToolOrder(
         tool=tool,
         arguments=tool.read(dict(arguments)),
@@ -60,7 +60,7 @@ async def ended(
     journal: Mapping[str, Any] | None = None,
     answerers: Mapping[str, Answerer] | None = None,
 ) -> Any:
-    """How one attempt at it ends."""
+    """Make one attempt at the call, and return its outcome."""
     tool = visit.tool
     graph = with_agent(Agent("clerk", model="test", tools=[tool], hooks=visit.hooks))
     digest = call_digest(tool.name, visit.arguments)

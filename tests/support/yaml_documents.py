@@ -1,4 +1,4 @@
-"""Documents in tests: the code that they name, and what the fixtures of `tests/yaml` are."""
+"""YAML documents in tests: the code that they name, and the types of the fixtures in `tests/yaml`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Callable
 from abeyance import Graph
 
 Load = Callable[..., Graph]
-"""Loads a document that is given as text, by default under the name `triage.yaml`."""
+"""Loads a document from text, by default under the name `triage.yaml`."""
 
 Faults = Callable[[str], list[str]]
-"""What is told of a document that cannot be loaded."""
+"""Returns the faults of a document that cannot be loaded."""
 
 NODES = '''
 from pydantic import BaseModel
