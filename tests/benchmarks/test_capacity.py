@@ -46,7 +46,7 @@ def test_a_load_takes_what_its_runs_take_in_the_busiest_hour(model: Any) -> None
     assert warm.rows == 15 * (18_000 * 365 + 1_000)
     assert warm.stored == 1_000 * (18_000 * 365 + 1_000)
     assert warm.history == 2_000 * (18_000 * 30 + 1_000)
-    # If more runs wait than workers cache, most are replayed before their answer is handled.
+    # If more runs wait than a worker caches, most are replayed before their answer is handled.
     assert cold.workers == pytest.approx(0.3)
 
 
@@ -104,7 +104,7 @@ def test_the_command_measures_what_each_unit_costs(model: Any) -> None:
         assert cost.rows == round(cost.rows), name
     assert costs["start"].worker > 0
     assert costs["page"].api > 0
-    # Waiting callers and inbox pages make no calls to Temporal.
+    # Waiting runs and inbox pages cause no calls to Temporal.
     assert costs["waiting"].rpcs == costs["page"].rpcs == 0
 
 

@@ -38,7 +38,7 @@ def test_an_outcome_counts_if_the_run_is_cancelled_in_its_task() -> None:
 
         @graph.node
         async def work(state: State) -> dict[str, Any]:
-            # The cancel comes before the result, but after the next task would have begun without it.
+            # The cancel comes before the result, and the next workflow task brings both.
             loop.call_later(0.0005, cancel)
             return {"log": ["done"]}
 

@@ -46,7 +46,7 @@ _TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 
 
 def json_values() -> st.SearchStrategy[Json]:
-    """Any JSON value."""
+    """Return a strategy for any JSON value."""
     plain = (
         st.none()
         | st.booleans()
@@ -62,7 +62,7 @@ def json_values() -> st.SearchStrategy[Json]:
 
 
 def addresses() -> st.SearchStrategy[Address]:
-    """Any address, with ids of letters, separators and escapes."""
+    """Return a strategy for any address, with ids of letters, separators and escapes."""
     ids = st.text(st.sampled_from("ab:;%3AB25 é"), min_size=1, max_size=6)
     segments = st.builds(Segment, ids, ids, st.none() | ids)
     return st.builds(Address, st.lists(segments, min_size=1, max_size=4).map(tuple))
@@ -86,8 +86,8 @@ SAYING = st.sampled_from(["Go on?", "Go on?", "Really?"])
 
 @st.composite
 def graphs(draw: st.DrawFn, *, is_nested: bool = False) -> GraphSpec:
-    """A graph without faults: branches, joins, loops, conditions, routes, rules, gates, finally nodes,
-    nested graphs, fan-outs and static interrupts.
+    """Draw a graph without faults, with branches, joins, loops, conditions, routes, rules, gates, finally
+    nodes, nested graphs, fan-outs and static interrupts.
     """
     names = [f"n{number}" for number in range(draw(st.integers(1, 3 if is_nested else 5)))]
     may_loop = draw(st.booleans()) and not is_nested
@@ -144,7 +144,7 @@ def graphs(draw: st.DrawFn, *, is_nested: bool = False) -> GraphSpec:
 
 @st.composite
 def gated_graphs(draw: st.DrawFn) -> GraphSpec:
-    """A graph of two branches, one with gates. Both may change the values that the gates show. The
+    """Draw a graph of two branches, one with gates. Both may change the values that the gates show. The
     branches may meet, and the first may begin with a nested graph.
     """
     main = draw(st.lists(st.sampled_from(_PARTS), min_size=1, max_size=4))
@@ -172,7 +172,7 @@ def gated_graphs(draw: st.DrawFn) -> GraphSpec:
 
 @st.composite
 def chained_graphs(draw: st.DrawFn, *, is_nested: bool = False) -> GraphSpec:
-    """A graph of functions: one after another, in parallel branches that join, or alternatives, with
+    """Draw a graph of functions: in sequence, in parallel branches that join, or as alternatives, with
     gates and nested graphs between.
     """
     nodes: list[Node] = []
@@ -266,7 +266,7 @@ def _chained(
 
 @st.composite
 def _fans(draw: st.DrawFn, names: list[str]) -> dict[str, str]:
-    """The senders and their targets: none, the first node, or the first two, one nested in the other."""
+    """Draw the senders and their targets: none, the first node, or the first two, one in the other."""
     senders = names[: draw(st.integers(0, max(0, min(2, len(names) - 2))))]
     return {name: names[names.index(name) + 1] for name in senders}
 
@@ -315,7 +315,7 @@ def _nodes(
 
 @st.composite
 def asked_by(draw: st.DrawFn, graph: GraphSpec) -> tuple[Asked, ...]:
-    """One or two questions that code asks."""
+    """Draw one or two questions that code asks."""
     somewhere = st.sampled_from([*(n for n in graph.nodes if n not in graph.finally_nodes), END])
     places = st.tuples(st.sampled_from(["p", "q", "r"]), st.sampled_from([None, "one", "two"]))
     return tuple(
@@ -411,7 +411,7 @@ def _reaching_all(
 
 
 def limits() -> st.SearchStrategy[Limits]:
-    """Limits that are small enough to be reached."""
+    """Return a strategy for limits that are small enough to be reached."""
     return st.builds(
         Limits,
         max_queue_size=st.integers(1, 3),
