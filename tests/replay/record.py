@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    # As under pytest: import the scenarios from `tests.replay`, and their helpers from tests/support.
+    # As under pytest: import the scenarios from `tests.replay`, and what they use from tests/support.
     root = Path(__file__).resolve().parent.parent.parent
     sys.path[:1] = [str(root), str(root / "tests" / "support")]
     from abeyance.cli.errors import leave

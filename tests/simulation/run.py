@@ -141,7 +141,7 @@ def told(broken: int, kind: Kind = "any") -> str:
 
 
 if __name__ == "__main__":
-    # As under pytest: import the modules from `tests.simulation`, and their helpers from tests/support.
+    # As under pytest: import the modules from `tests.simulation`, and what they use from tests/support.
     root = Path(__file__).resolve().parent.parent.parent
     sys.path[:1] = [str(root), str(root / "tests" / "support")]
     sys.exit(main())
