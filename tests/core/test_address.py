@@ -1,4 +1,4 @@
-"""Where something is: text and value are the same thing."""
+"""Addresses: the text of an address and its value say the same."""
 
 import pytest
 from core_strategies import addresses

@@ -1,4 +1,4 @@
-"""Agents: what is kept of one that is over, and that none ends while messages for it are unread."""
+"""Agents: what a run keeps of an ended agent, and that no agent ends before it reads its messages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KEY = "graph:g/review"
 
 
 def looping(remembers: tuple[str, ...] = REMEMBERS) -> Drive:
-    """The agent is entered again for as long as its output is `more`."""
+    """Start a run whose agent is entered again as long as its output is `more`."""
     node = agent_node("review", remembers=remembers)
     again = edge("review", "review", {"x": "more"})
     return Drive(graph(node, "end", ways=[(START, "review"), again, edge("review", "end", "else")]))
@@ -167,7 +167,7 @@ def test_results_of_calls_are_kept_until_the_turn_that_reads_them_is_over() -> N
 
 
 def turns(run: Drive) -> list[list[str]]:
-    """The ids of the messages that each turn was handed."""
+    """Return the ids of the messages that each turn was handed."""
     return [[message.message_id for message in order.inbox] for order in run.orders("model")]
 
 

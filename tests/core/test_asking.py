@@ -1,4 +1,4 @@
-"""A node's code asks people: what is listed, when it goes on, and what becomes of the rest."""
+"""Code that asks people: its open questions, when it goes on, and when a question is superseded."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ A = "graph:g;node:a"
 
 
 def asking(*questions: str | Asked, asks: tuple[str, ...] = (), **fields: Any) -> Drive:
-    """`a` has asked; `b` comes after it."""
+    """Return a run whose node `a` has asked these questions; `b` comes after it."""
     run = Drive(chain(FunctionNode(id="a", asks=asks), "b"))
     run.ask("a", *questions, **fields)
     return run
 
 
 def composite() -> Drive:
-    """Two processes of `a` have asked."""
+    """Return a run in which two processes of `a` have asked."""
     return asking(asked("ok", "p1"), asked("ok", "p2"), composite=True, reason="two checks")
 
 
-# what is listed
+# open questions
 
 
 def test_all_that_code_asks_at_once_is_listed_each_with_its_own_terms() -> None:
@@ -45,10 +45,10 @@ def test_all_that_code_asks_at_once_is_listed_each_with_its_own_terms() -> None:
     assert run.asking == [("plan", A), ("sum", A), ("why", A)]
     assert run.facts("run.awaiting_input")[-1].data == {"open": 3}
     plan, total, why = run.state.ledger.open.values()
-    # Code has filled its own text: what looks like a field in it is none.
+    # Code fills its own text, so the core does not fill what looks like a field in it.
     assert (plan.prompt, plan.reason, plan.payload) == ("Which {x}?", {"of": "{x}"}, [1])
     assert [each.deadline for each in (plan, total, why)] == [at(60), at(90), None]
-    # What names no capability asks for that of its node.
+    # A question without a capability asks for the capability of its node.
     assert [each.requested_capability for each in (plan, total, why)] == ["pay"] * 3
     assert total.response_schema == {"type": "number"}
     assert {each.kind for each in (plan, total, why)} == {"question"}
@@ -113,7 +113,7 @@ def test_a_question_or_a_state_that_is_not_json_fails_the_visit(what: str) -> No
     assert "the state of the node 'a' are not JSON" in run.error[1]
 
 
-# when it goes on
+# when the code goes on
 
 
 @pytest.mark.parametrize("value", [None, False, 0, "", [], {}])
@@ -157,7 +157,7 @@ def test_a_goto_of_a_part_stops_the_code_that_runs() -> None:
     assert "x" not in run.values
 
 
-# beside controls
+# beside finally nodes, rules and operators
 
 
 def test_a_finally_node_that_asks_is_a_secondary_error() -> None:
@@ -296,7 +296,7 @@ def test_code_asks_nothing_under_the_name_of_a_rule_that_follows_it() -> None:
     assert "asks 'sure', which is the name of a rule" in message
 
 
-# what was shown is what runs: code is told what it has shown, and asks anew
+# changed values: code gets the hashes of what it showed, and asks again
 
 
 def code_gate(amount: Json) -> Any:
@@ -304,7 +304,7 @@ def code_gate(amount: Json) -> Any:
 
 
 def asking_code() -> Gated:
-    """`pay` asks itself, with what it reads, before it pays."""
+    """Start a run whose node `pay` itself asks, with the values that it reads, before it pays."""
     return Gated(forked((FunctionNode(id="pay", asks=("approve",)),), ("other",)))
 
 

@@ -1,4 +1,4 @@
-"""Who may see a run, and who changes its course: only who may approve what it asks, whenever it is."""
+"""Rights: who sees a run, and that a change of course always takes all that the run can ask for."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ MOMENTS = ("before", "open", "answered", "begun", "static", "error", "ended")
 
 
 def at(moment: str) -> Gated:
-    """A run at a moment of its life: before its gate, `ask`, and behind it."""
+    """Return a run at a moment of its life: before its gate `ask`, at the gate, or after it."""
     return _reached(moment).copy()
 
 
@@ -156,9 +156,9 @@ OPERATIONS: Mapping[str, Operation] = {
     "clear messages": controls(events.MessagesCleared),
 }
 
-# What it takes: * all that the run can ask for and control, C control, R control and the right to answer
-# (or *), A the gate's own, - nothing;
-# and after that why it comes to nothing all the same. A dot: there is nothing that it could be done to.
+# The capabilities that an operation requires: * control and all that the run can ask for, C control,
+# R control and the right to answer (or *), A the gate's own, - none. After a colon: why the run refuses
+# the operation all the same. A dot: there is nothing that the operation could be done to.
 CODES = {"runs": "not_stopped", "over": "not_running"}
 # fmt: off
 TABLE: Mapping[str, str] = {
@@ -251,7 +251,7 @@ def test_a_refusal_says_what_it_is_that_somebody_may_not_do(
     assert f"You may not {doing}: missing '" in run.refused(kind, **fields).message
 
 
-# what a graph can ask for
+# what guards a graph and a run
 
 TO_CFO = Escalation(after=60, requested_capability="cfo")
 

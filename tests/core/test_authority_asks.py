@@ -1,4 +1,4 @@
-"""What a question asks for: what it says itself, if its node declares it, else what its node declares."""
+"""A question asks for its own capability if its node declares it, else for one that its node declares."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ BLUE = Principal(subject="bill", capabilities=("approve:blue",))
 
 
 def asking_of_team(**values: Any) -> Drive:
-    """A run that asks for the approval of its team."""
+    """Start a run that asks for the approval of its team."""
     spec = chain(gate("ask", capability="approve:{team}"), "work")
     return Drive(replace(spec, open_values=True), values=values)
 

@@ -45,13 +45,13 @@ def clerk(its: BudgetSpec | None = None, *more: Any, **about: Any) -> SubgraphNo
 
 
 def one(its: BudgetSpec | None = None, *more: Any, after: str | None = None, **about: Any) -> Drive:
-    """A run of the agent `clerk` with a budget."""
+    """Start a run of the agent `clerk` with a budget."""
     rest = [] if after is None else [after]
     return Drive(graph(clerk(its, *more, **about), *rest, ways=[(START, "review")]))
 
 
 def two(its: BudgetSpec, **about: Any) -> Drive:
-    """A run of the agents `ann` and `bob`, side by side, each with this budget."""
+    """Start a run of the agents `ann` and `bob`, side by side, each with this budget."""
     nodes = [agent_node(name, name=name, **about) for name in ("ann", "bob")]
     nodes = [replace(node, graph=replace(node.graph, budget=its)) for node in nodes]
     rest = ["next"] if about else []
@@ -67,7 +67,7 @@ def took(
     goto: str | None = None,
     **usage: Json,
 ) -> None:
-    """A turn of an agent has ended, and used this."""
+    """End a turn of an agent that has used this much."""
     visits = [v for v in run.state.visits.values() if v.address.rpartition(":")[0].count(who)]
     address = next(v.address for v in visits if v.node == "model" and v.state.kind == "running")
     turn = {"model": model, "usage": {"requests": 1, **usage}}
@@ -86,7 +86,7 @@ def raised(run: Drive, **amounts: Json) -> None:
 
 
 def stopped(run: Drive) -> None:
-    """Ada stops the agent, and its last turn has kept what it had not read."""
+    """Have Ada stop the agent, and end its last turn, which keeps what the agent had not read."""
     run.answer("budget", {"stop": True})
     last_turns(run)
 

@@ -1,4 +1,4 @@
-"""How much a visit may be given: what people add is refused in time, and what is too large fails."""
+"""The size of a visit's input: what people add beyond it is refused, and a larger visit fails."""
 
 from __future__ import annotations
 

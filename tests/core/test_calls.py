@@ -1,4 +1,4 @@
-"""Calls of tools: what is asked before one runs, what an approver may decide, and what it comes to."""
+"""Tool calls: the questions before a call runs, the decisions of its approver, and its result."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def test_an_answer_about_one_call_does_not_answer_another() -> None:
     assert run.orders("model")[-1].answers == {}
 
 
-# what an approver decides
+# decisions of an approver
 
 
 CALL = {"tool": "pay", "arguments": {"amount": 5}}
@@ -206,7 +206,7 @@ RESULT: Json = {"approved": False, "result": None}
 
 
 def approving(*decisions: Decision, **about: Any) -> Drive:
-    """A run whose agent wants to call `pay`, which has to be approved."""
+    """Start a run whose agent wants to call `pay`, which has to be approved."""
     terms: dict[str, Any] = {"terms": Terms(decisions=decisions)} if decisions else {}
     run = reviewing()
     turn(run, gated("c1", reason=CALL, **terms, **about))
@@ -290,7 +290,7 @@ def test_a_result_in_place_of_the_call_is_its_result_with_who_gave_it() -> None:
 
 
 def called(answer: Json) -> Drive:
-    """A run whose agent calls another, with the answer to its approval."""
+    """Start a run whose agent calls another agent, and answer the approval of this call."""
     run = reviewing(helper())
     turn(run, gated("c1", "ask_helper", reason=TASK))
     said(run, "c1", answer)

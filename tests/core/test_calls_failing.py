@@ -83,7 +83,7 @@ def test_a_fatal_failure_in_an_agent_of_an_agent_fails_the_run() -> None:
 
 
 def helped(**about: object) -> Drive:
-    """The clerk has called the helper, which is at its first turn."""
+    """Return a run whose clerk has called the helper, which is at its first turn."""
     run = reviewing(helper(**about))
     turn(run, call("c1", "ask_helper", item={"args": {"task": "look"}}), transcript="t1")
     return run
@@ -95,7 +95,7 @@ def test_the_output_of_a_called_agent_is_the_result_of_its_call(found: Json) -> 
     run.finish("model", {"agent_state": {"own": 1}, **({"output": found} if found else {})})
 
     assert results(run) == [{"content": found}]
-    # What it remembers is its own.
+    # The helper's memory stays its own.
     assert "agent_state" not in run.orders("model")[-1].values
     assert run.orders("model")[-1].address == f"{CLERK};node:model:2"
 
@@ -194,7 +194,7 @@ ADMISSION = FunctionNode(id="admission", to=("ask_helper",), on_error=ReturnErro
 
 
 def admitting() -> Drive:
-    """A run whose agent asks, in code of its own, before another agent is called."""
+    """Start a run whose agent has code that asks before it calls another agent."""
     run = reviewing(ADMISSION, helper())
     turn(run, call("c1", "admission", question("sure", "question", "Hook"), once=True))
     return run
@@ -259,7 +259,7 @@ PAY = f"{CLERK};tool:pay:c1"
 
 
 def approved() -> Drive:
-    """An approved call runs, and beside it one that nobody gates."""
+    """Return a run in which an approved call runs beside a call that needs no approval."""
     run = reviewing()
     turn(run, gated("c1"), call("c2", "delete"), transcript="t1")
     said(run, "c1", YES)

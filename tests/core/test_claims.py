@@ -72,7 +72,7 @@ def test_the_claimer_or_a_controller_releases_a_claim() -> None:
         assert run.open("ask").claim is None
         assert run.facts("interrupt.released")[-1].actor == who.subject
 
-    # One that has ended is nobody's.
+    # A claim that has ended is nobody's, so its release publishes no event.
     claim(run, ADA, seconds=1)
     run.wait(1)
     run.feed(events.Released, principal=BOB, **about)
@@ -221,7 +221,7 @@ def test_votes_of_a_question_that_takes_none_cannot_be_reassigned() -> None:
 
 
 def told_by(run: Drive, type_: str) -> tuple[str | None, str | None, dict[str, Any]]:
-    """Where the last fact of a type happened, who did it, and what it says."""
+    """Return the address, the actor and the data of the last fact of a type."""
     fact = run.facts(type_)[-1]
     return fact.address, fact.actor, dict(fact.data)
 

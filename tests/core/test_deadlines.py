@@ -1,4 +1,4 @@
-"""What happens when time has passed, whoever notices first."""
+"""Deadlines of questions and pauses take effect, whichever event comes first after them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from abeyance.errors import Code
 
 
 def asking(on_timeout: OnTimeout, **options: Any) -> Drive:
-    """A gate with a deadline in ten seconds, then `next`; `late` is where a goto leads."""
+    """Start a run of a gate with a deadline in ten seconds, then `next`; a goto leads to `late`."""
     ask = gate("ask", timeout=10, on_timeout=on_timeout, **options)
     return Drive(chain(ask, "next", "late"))
 
@@ -143,7 +143,7 @@ def test_any_event_notices_a_deadline_and_happens_after_it() -> None:
 
 
 def both(first: float, second: float) -> Drive:
-    """Two gates, `one` with the first timeout and `two` with the second, both leading on."""
+    """Start a run of the gates `one` and `two` with these timeouts, both answered by a default."""
     return Drive(
         graph(
             gate("one", timeout=first, on_timeout=Default(answer="one"), answer_to="log"),
@@ -185,7 +185,7 @@ def test_the_first_deadline_that_ends_the_run_withdraws_the_other() -> None:
 def paused(
     on_timeout: OnPauseTimeout, *, timeout: float | None = 10, limits: Limits | None = None
 ) -> Drive:
-    """A paused run with a node at work, another that waits, and a join that has one of its two."""
+    """Return a paused run with a node at work, a gate that waits, and a join with one of two tokens."""
     spec: GraphSpec = graph(
         "work",
         "came",

@@ -88,7 +88,7 @@ def test_the_same_call_again_makes_nothing_and_what_has_ended_is_forgotten() -> 
 
 
 def filled(*makers: str, **fields: Any) -> tuple[Delegations, list[str]]:
-    """A book in which each maker has made all that fit, and what the refusals said."""
+    """Return a book in which each maker has made all that fit, and the messages of the refusals."""
     book, told = Delegations(), []
     for maker in makers:
         for number in range(MOST + 1):

@@ -1,4 +1,4 @@
-"""Who answers in the place of somebody else."""
+"""Answers, votes and claims of delegates, in the place of somebody else."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_delegate_answers_in_the_place_of_who_may() -> None:
     assert (fact.actor, fact.data["on_behalf_of"]) == ("bob", "ada")
     known = run.orders("work")[0].answerers["ask"]
     assert (known.by, known.on_behalf_of) == ("bob", "ada")
-    # The receipts of a repeat, by its key and without one.
+    # A repeat gets the receipt again, with its key and without one.
     called = idempotency.earlier(run.state.keys, event)
     assert called is not None
     (again,) = idempotency.receipts_again(called)
@@ -139,7 +139,7 @@ def test_a_delegate_of_two_people_has_to_name_one() -> None:
 
 def test_answering_for_another_person_requires_their_delegation() -> None:
     run = asking()
-    # Neither by none, nor by that of somebody else.
+    # Neither without a delegation nor with the delegation of somebody else.
     for delegations in ((), (lent("dan"),)):
         refusal = refusal_of(run, BOB, on_behalf_of="ada", delegations=delegations)
         assert refusal.code is Code.NOT_ASSIGNED

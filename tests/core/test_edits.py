@@ -1,4 +1,4 @@
-"""What people may change in a run that has stopped, and what would be a way around a gate."""
+"""Edits of a stopped run: what people may change, and which edits would lead around a gate."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def waiting(
 
 
 def moved(run: Drive, who: Principal, seconds: float | None, **more: Any) -> dict[str, Any]:
-    """The fields of an edit of the deadline of the only question."""
+    """Return the fields of an edit of the only question's deadline."""
     (interrupt,) = run.state.ledger.open.values()
     deadline = None if seconds is None else at(seconds)
     about = {"principal": who, "interrupt_id": interrupt.id, "moves": True, "deadline": deadline}

@@ -1,4 +1,4 @@
-"""How a run ends: what decides, what is stopped, what still runs, and which runs an eviction halts."""
+"""The end of a run: its reason, the code that is stopped or still runs, and evictions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from abeyance.core.outcome import Finished
 from abeyance.core.state import Ending, Limits
 from abeyance.core.visit import Failure
 
-# what decides
+# the reason
 
 
 def test_a_run_that_has_nothing_left_to_do_completes() -> None:
@@ -72,7 +72,7 @@ def test_the_patch_of_an_asking_visit_is_merged_or_a_secondary_error_at_the_end(
     assert "'nope'" in failure.message
 
 
-# what still runs
+# code that still runs
 
 
 def test_the_patch_of_a_stopped_visit_is_merged_at_the_end() -> None:

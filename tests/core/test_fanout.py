@@ -1,4 +1,4 @@
-"""One visit for each item of a list, and what they bring together again."""
+"""Fan-outs: one visit for each item of a list, and the join that gathers the items."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_every_item_is_a_visit_and_the_join_waits_for_all(count: int) -> None:
     assert run.running == ["c"]
     assert results(run) == [(number, "arrived") for number in range(count)]
     assert run.values.get("log", []) == list(range(count))
-    # One version for what each of them has changed.
+    # The patch of each item makes one version.
     assert (run.values.get("sum", 0), run.state.root.version) == (count, 1 + count)
     run.finish("c")
     assert run.status == "completed"
@@ -85,7 +85,7 @@ def test_items_that_are_not_json_or_cannot_be_merged_fail_the_run() -> None:
 
 
 def elsewhere(**kwargs: Any) -> GraphSpec:
-    """An item may end, or leave for `away`, which has no way to the join."""
+    """Return a graph in which an item may end, or leave for `away`, which has no way to the join."""
     return sending(
         FunctionNode(id="one", to=("away",), **kwargs),
         "away",
@@ -200,7 +200,7 @@ def test_an_item_with_two_branches_arrives_once_when_both_are_over() -> None:
     ("nodes", "ways"),
     [
         (("one",), []),
-        # An item could go round.
+        # An item could come back to `one`.
         ((FunctionNode(id="one", to=("fix",)), "fix"), [("fix", "one")]),
     ],
 )

@@ -1,4 +1,4 @@
-"""What the visits of items do, and fan-outs in fan-outs and in nested graphs."""
+"""The visits of items, and fan-outs in fan-outs and in nested graphs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from abeyance.core.spec import (
 )
 from abeyance.core.state import Limits
 
-# what items do
+# visits of items
 
 
 def test_an_item_goes_round_by_itself_within_its_own_bound() -> None:
@@ -116,7 +116,7 @@ def test_routes_are_asked_with_the_item_s_values() -> None:
     assert run.orders("l")[0].values == {"x": "B"}
 
 
-# beside the run's controls
+# pauses
 
 
 def test_a_goto_at_the_deadline_of_a_pause_withdraws_every_item() -> None:
@@ -244,7 +244,7 @@ def test_a_nested_graph_is_walked_in_every_item() -> None:
 def test_an_item_is_known_to_other_services_by_itself_whichever_comes_first(
     order: tuple[str, ...],
 ) -> None:
-    # After a rewind another may come first: its payment must not pass for that of the first before.
+    # After a rewind another item may come first: its payment must not pass for that of the item before.
     spec = sending(
         "one",
         "pay",

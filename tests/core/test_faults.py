@@ -1,4 +1,4 @@
-"""What an author is told about an impossible graph and its rules, before it runs."""
+"""The faults of an impossible graph and its rules, which its author is told before it runs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def of(
     name: str = "g",
     open_values: bool = False,
 ) -> GraphSpec:
-    """START leads to `a`, a function, and the rest is as a test says."""
+    """Return a graph whose START leads to the function `a`, and the rest is as a test says."""
     all_nodes: dict[str, Node] = {"a": FunctionNode(id="a")}
     all_nodes.update({node.id: node for node in nodes})
     return GraphSpec(
@@ -70,7 +70,7 @@ B = FunctionNode(id="b")
 AFTER = FunctionNode(id="after")
 
 
-# Every graph of the tests of the core has no fault, says the builder of them: these are not built by it.
+# `core_drive.graph` checks that its graphs have no fault. These graphs are not built by it.
 @pytest.mark.parametrize(
     "spec",
     [

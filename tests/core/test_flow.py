@@ -1,4 +1,4 @@
-"""The way through a graph, also where user code decides it."""
+"""The way through a graph, by its edges, its code and its routes."""
 
 from __future__ import annotations
 

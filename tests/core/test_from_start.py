@@ -1,4 +1,4 @@
-"""What only the start of a run sets, and the people whom it names."""
+"""Fields that only the start of a run sets, and the people whom they name."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def run_of(*nodes: Any, values: Mapping[str, Json] = NAMED, **about: Any) -> Dri
 
 
 def open_as(run: Drive, name: str = "ask") -> tuple[tuple[str, ...], dict[str, str]]:
-    """For whom a question is, and whom it bars."""
+    """Return for whom an open question is, and whom it bars."""
     entry = run.open(name)
     assert entry.terms is not None
     return entry.terms.assignees, dict(entry.barred)
@@ -105,7 +105,7 @@ def test_a_question_that_is_asked_anew_bars_whom_its_new_terms_bar() -> None:
     run.read_again()
 
     assert open_as(run)[1] == {"carol": "{requester}", "bob": "first"}
-    # The vote was on what the question showed before, so it bars nobody from another one either.
+    # The vote was on what the question showed before, so it bars nobody from another question.
     assert (run.open("ask").votes, run.open("last").barred) == ((), {})
     assert refusal_of(run, BOB).code is Code.SEPARATION_OF_DUTIES
 

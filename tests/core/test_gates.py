@@ -1,4 +1,4 @@
-"""What was shown is what runs, until the first code that an answer led to has begun."""
+"""A gate is asked again if what it showed changes before the first code behind it has begun."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ASKED = {
 
 
 def beside(asking: Any = None, **about: Any) -> Gated:
-    """A gate and what it leads to, and a branch beside it."""
+    """Start a run of a gate, `pay` behind it, and a branch beside them."""
     return Gated(forked((asking or approving(), "pay"), ("other",), **about))
 
 
@@ -49,7 +49,7 @@ def test_a_change_of_what_was_shown_has_it_asked_again_whoever_made_it(
             case "code":
                 run.finish("other", {"amount": 999})
             case "an editor" if comes == "before the answer":
-                # An open question is asked anew by an edit, and nothing else is asked again.
+                # An edit would show the change in the open question, and no gate would be asked again.
                 run.finish("other", {"amount": 999})
             case "an editor":
                 run.edit(BOSS, amount=999)
@@ -177,7 +177,7 @@ def test_several_gates_are_asked_again_from_the_first_that_showed_something_else
     run.says(APPROVER, "ask")
 
     assert run.ran_with("pay") == [(999, "B-8")]
-    # Those that led to the payment count, and no other.
+    # Only the answers that led to the payment count.
     reasons = [(each.name, each.settled_reason) for each in run.state.ledger.settled.values()]
     assert sorted(reasons, key=str) == sorted(
         [
@@ -229,7 +229,7 @@ def test_a_gate_that_is_asked_again_too_often_fails_the_run() -> None:
     assert run.error[0] == "max_visits"
 
 
-# once it has begun
+# once the code has begun
 
 
 @pytest.mark.parametrize("who", ["its own code", "another branch", "a person", "an editor"])
@@ -302,7 +302,7 @@ def test_a_loop_keeps_only_the_gate_of_its_latest_answer() -> None:
     assert run.status == "completed"
 
 
-# what has failed
+# failed code
 
 
 @pytest.mark.parametrize(("patch", "paid"), [({}, 250), ({"amount": 5}, 5)])
@@ -327,11 +327,11 @@ def test_nobody_needs_a_permission_because_of_an_answer_that_everybody_could_giv
     assert (run.running, run.state.spec.guarded_by) == (["pay"], ())
 
 
-# what code cannot read
+# answers that code cannot read
 
 
 def unreadable(field: str = "note", **about: Any) -> Gated:
-    """A run whose code cannot read the answer, which its question has written to a field."""
+    """Start a run whose gate writes its answer to a field, which the code behind it will not read."""
     return Gated(refund(approving(answer_to=field, **about), "check", "pay"))
 
 

@@ -37,7 +37,7 @@ from abeyance.core.spec import (
 
 
 def joined(*after: str | Node, **about: Any) -> GraphSpec:
-    """`pay` needs the gate's answer and `slow`; a third branch, `other`, has nothing to do with it."""
+    """Return a graph whose `pay` joins the gate and `slow`; `other` is a branch of its own."""
     names = [each if isinstance(each, str) else each.id for each in after]
     more = about.pop("more", ())
     asking = about.pop("asking", None) or approving()
@@ -257,7 +257,7 @@ INSIDE = approving(prompt="Refund {sum}?", answer_to="ok")
 
 
 def inside(*nodes: str | Node, output: Mapping[str, str], source: str = "amount") -> SubgraphNode:
-    """A nested graph of these nodes, one after another, which calls the amount a sum."""
+    """Return a nested graph of these nodes, one after another, which calls the amount a sum."""
     spec = chain(*nodes, fields={"sum": "last", "ok": "last"}, name="inner")
     return nested("sub", spec, input={"sum": source}, output=output)
 

@@ -14,7 +14,7 @@ from abeyance.errors import Code, Refusal
 
 
 def fanned(*nodes: str | Node) -> GraphSpec:
-    """`send` sends items to the nodes, one after another; `pay` gathers them, and `other` is beside."""
+    """Return a graph whose `send` sends items through the nodes to `pay`; `other` is a branch beside."""
     names = [node if isinstance(node, str) else node.id for node in nodes]
     send = FunctionNode(id="send", to=(names[0],))
     ways = [*itertools.pairwise(names), ([names[-1]], "pay")]
@@ -148,7 +148,7 @@ def test_one_restricted_gate_among_several_items_is_enough_to_reopen(
 
 
 def left_by_a_deadline() -> Gated:
-    """A run of two items, of which the first leaves the fan-out in a minute, behind its gate."""
+    """Start a run of two items. A deadline after the first one's gate takes it out in a minute."""
     late = remark("leave", field=None, timeout=60, on_timeout=GoTo(node="later"))
     spec = forked(
         (FunctionNode(id="send", to=("ask",)),),

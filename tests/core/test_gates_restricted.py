@@ -1,7 +1,7 @@
-"""After a change of course, what not everybody with a capability may approve, or not alone, is asked
-again also if its answer is used up.
+"""Restricted gates: those that not everybody with the capability may approve, or not alone.
 
-Somebody who has every capability could have approved any other gate, and so may change what it showed.
+After a change of course such a gate is asked again, even if its answer is used up. Any other gate could
+have been approved by the editor, who has every capability, so the editor may change what it showed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LARGE: dict[str, Json] = {"amount": 999}
 
 
 def allowed(terms: Terms | None, *, on_error: Any = None) -> Gated:
-    """A run whose payment has begun, after an approval by these terms."""
+    """Start a run whose payment has begun after an approval by these terms."""
     about = {} if on_error is None else {"on_error": on_error}
     pay = FunctionNode(id="pay", **about)
     run = Gated(

@@ -96,7 +96,7 @@ def test_a_grant_holds_until_its_end_while_its_maker_has_the_capability(
 
 
 def approving(*, remember: Remember | None = ALLOWED, shown: Json = CALL, **about: Any) -> Drive:
-    """A run whose agent wants to call `pay`, of which a yes may be remembered."""
+    """Start a run whose agent wants to call `pay`; a yes to this call may be remembered."""
     run = reviewing(SEND)
     asked = gated("c1", "send", reason=shown, requested_capability="pay", **about)
     assert asked.call is not None
@@ -113,7 +113,7 @@ def answered(run: Drive, answer: Json = YES, **about: Any) -> dict[str, Any]:
 
 
 def granted(run: Drive) -> Json:
-    """The grants that the run has published, as the records get them."""
+    """Return the grants that the run has published, as the records get them."""
     found = run.facts("approval.remembered")
     return [fact.audit and fact.audit["grant"] for fact in found]
 

@@ -28,7 +28,7 @@ OPS = Principal(subject="ops", capabilities=("runs:control",))
 
 
 def holding(answer: Json = YES, *, terms: Terms = HELD, **options: Any) -> Drive:
-    """A run whose question `ask` Ada has answered, with `work` behind it."""
+    """Start a run whose question `ask` Ada has answered, with `work` behind it."""
     run = Drive(chain(gate("ask", terms=terms, schema=APPROVAL, **options), "work"))
     run.says(ADA, "ask", answer)
     return run
@@ -262,7 +262,7 @@ def test_an_operator_who_takes_it_back_clears_all_votes() -> None:
     assert (run.open("ask").status, run.open("ask").votes) == ("open", ())
 
 
-# What happens to the run meanwhile
+# The run meanwhile
 
 
 def test_a_retry_asks_again_for_an_answer_that_was_held() -> None:

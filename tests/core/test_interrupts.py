@@ -1,4 +1,4 @@
-"""What a person is asked, what stays of it, and what becomes of it when what it shows changes."""
+"""Questions: their content and ids, their change with the values that they show, and their records."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_a_question_whose_answer_could_not_be_read_says_why_as_text() -> None:
 
 
 def asking_for(**options: Any) -> Drive:
-    """A run that waits for the answer to `ask`, and then for nothing."""
+    """Start a run that waits for the answer to `ask`, and then for nothing."""
     return Drive(chain(gate("ask", **options)))
 
 

@@ -1,4 +1,4 @@
-"""Where branches meet."""
+"""Joins: when a node starts at which branches meet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A control under a key: once, however often it comes, and whatever came in between."""
+"""A control with an idempotency key happens once, however often it comes and whatever came between."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_an_answer_under_a_key_comes_again_also_without_its_id() -> None:
 
     assert run.seen() == before
     assert called is not None
-    # A snapshot and the records keep this.
+    # Snapshots and records keep this, so it must not change.
     assert called.receipt == [
         {"interrupt_id": id_, "answered_by": "ada", "accepted_at": rfc3339(run.now)}
     ]
@@ -224,7 +224,7 @@ def test_the_receipt_of_a_cleared_queue_is_how_many_there_were() -> None:
 def test_a_call_from_before_a_deployment_is_known_again_after_it(
     call: events.Keyed, digest: str
 ) -> None:
-    # A snapshot and the records keep this.
+    # Snapshots and records keep this, so it must not change.
     assert idempotency.digest(call) == digest
     again = replace(call, now=T0 + timedelta(seconds=5), key="k")
     assert idempotency.digest(again) == digest

@@ -1,4 +1,4 @@
-"""What an answer gets: every row of the table of `respond`."""
+"""The receipt or the refusal that each kind of answer gets."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ CFO = Principal(subject="cfo", capabilities=("refunds:approve",))
 
 
 def asking(**options: Any) -> Drive:
-    """A run that waits for the answer to `ask`, and then for nothing."""
+    """Start a run that waits for the answer to `ask`, and then for nothing."""
     return Drive(chain(gate("ask", **options)))
 
 
 def refusal_of(run: Drive, answers: dict[str, Json], **fields: Any) -> Refusal:
-    """Why answers are refused, which a person is told too."""
+    """Return the refusal of answers, which has a message for people."""
     refusal = run.refused_response(answers, **fields)
     assert refusal.message
     return refusal
@@ -200,7 +200,7 @@ def test_a_missing_capability_is_named(principal: Principal, called: str) -> Non
     }
     assert refusal.message.startswith(f"{called} may not answer 'ask'")
     assert run.waiting == ["ask"]
-    # Nor what became of it.
+    # The refusal is the same once somebody else has answered.
     run.answer("ask", True, principal=CFO)
     assert refusal_of(run, {id_: True}, principal=principal).code is Code.CAPABILITY_REQUIRED
 
@@ -264,7 +264,7 @@ def test_an_answer_after_the_default_is_refused_with_the_default(default: Json) 
         }
 
 
-# no id
+# answers without an id
 
 
 def test_an_answer_without_an_id_means_the_only_open_interrupt() -> None:

@@ -186,7 +186,7 @@ def test_within_a_fan_out_the_values_of_the_item_are_shown_and_the_run_may_only_
     assert run.orders("two")[0].values == values
 
 
-# how an answer looks
+# the schema of an answer
 
 
 def schema(run: Drive) -> dict[str, Any]:
@@ -285,7 +285,7 @@ def test_rules_of_clips_are_asked_again_after_an_edit_and_keep_a_goto() -> None:
     run.finish("a", goto="d", fired=("k",))
     run.answer(AFTER, edit(1, x=5))
     assert run.decided == ["a"]
-    # Its routes may be newer than the run's graph, and do not count.
+    # The routes of the code may be newer than the run's graph, and do not count.
     run.finish("a", routed=("elsewhere",))
 
     assert run.running == ["d"]

@@ -1,4 +1,4 @@
-"""What a run begins with, events that no person causes, and what tells a run that was rewound."""
+"""The first state of a run, events that no person causes, and runs that were rewound."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def test_a_rewind_requires_the_capabilities_that_the_run_can_ask_for() -> None:
         policy.demand_by(controller, ["pay"], [], "rewind the run")
     assert refused.value.details["capabilities"] == ["pay"]
     with pytest.raises(Refusal):
-        # Who comes by Temporal itself is trusted, but not with an open question.
+        # A caller through Temporal itself is trusted, but not with an open question.
         policy.demand_by(TEMPORAL, ["pay"], ["pay"], "rewind the run")
 
     policy.demand_by(TEMPORAL, ["pay"], [], "rewind the run")

@@ -1,4 +1,4 @@
-"""Every event in every status: what it changes, that it is absorbed, or why it is refused."""
+"""Every event in every status: it changes the run, or is absorbed, or is refused."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from abeyance.core.state import Status, copied
 
 OUTSIDE = (Status.TERMINATED, Status.TIMED_OUT)
 STATUSES = [each for each in Status if each not in OUTSIDE]
-"""Those that a run knows of."""
+"""The statuses that the core sets."""
 BOSS = Principal(subject="boss", capabilities=("runs:control", "approve"))
 WORK = "graph:g;node:work"
 
 
 def in_status(status: Status) -> Drive:
-    """A run that was asked `first`, is at `work` beside the question `ask`, and has a message."""
+    """Return a run in a status; it had `first` answered, started `work`, asked `ask`, got a message."""
     return _in_status(status).copy()
 
 
@@ -72,8 +72,8 @@ def _in_status(status: Status) -> Drive:
 class Row:
     """An event and its cells, one for each of `STATUSES`.
 
-    `+` is that the run changes, `.` that it does not, `~` that it is over and only notes it, anything
-    else the code of a refusal.
+    `+`: the run changes. `.`: it does not change. `~`: it is over and only notes the event. Anything else
+    is the code of a refusal.
     """
 
     kind: type[events.Event]
@@ -116,12 +116,12 @@ def always(cell: str) -> str:
 
 
 def while_open(cell: str, then: str) -> str:
-    """The same while the run goes on, waits or is paused."""
+    """Return one cell for a run that goes on, waits or is paused, and then the others."""
     return f"{cell} " * 3 + then
 
 
 def edited(cell: str) -> str:
-    """Values are edited only while nothing runs, and never after the end has begun."""
+    """Return the cells of an edit of values: only while nothing runs, never after the end has begun."""
     return f"not_stopped {cell} not_stopped {OVER}"
 
 
@@ -157,9 +157,9 @@ def migrated(principal: Principal) -> Callable[[Drive], Mapping[str, Any]]:
 
 
 OVER = "not_running " * 5
-"""What changes only a run that has not begun to end."""
+"""The cells from `ending` on of an event that changes only a run that has not begun to end."""
 SETTLED = "withdrawn already_answered withdrawn withdrawn expired"
-"""What became of the question."""
+"""The cells from `ending` on of an answer, which say what became of the question."""
 MOVED = "withdrawn already_answered withdrawn withdrawn withdrawn"
 BY_ADA = {"actor": "ada"}
 PASSIVE = {
@@ -173,7 +173,7 @@ PASSIVE = {
     events.VisitBlocked,
     events.WorkerStarted,
 }
-"""What happens without anybody doing something."""
+"""Events that no person causes."""
 
 # fmt: off
 # statuses:                  run wait pause end | done fail cancelled halted
@@ -333,7 +333,7 @@ def test_an_event_changes_the_run_or_is_absorbed_or_is_refused(
         machine.check(after, event)
         assert written(after) == as_json
         effects = machine.advance(after, event)
-        # When a run was updated says nothing of what an event did to it, nor what only a retry reads.
+        # Neither the time of the update nor what only a retry reads says what an event did to the run.
         ending = before.ending if before.finished else after.ending
         shown = replace(after, updated_at=before.updated_at, ending=ending)
         assert (shown == before) == (cell == ".")

@@ -1,4 +1,4 @@
-"""Accepted means delivered or reported; a full box says so at once."""
+"""The mailbox: an accepted message is delivered or reported, and a full box refuses at once."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def message(
 
 
 def working(max_queue_size: int = 100) -> Drive:
-    """A run whose only node is at work."""
+    """Start a run whose only node is at work."""
     return Drive(chain("work"), limits=Limits(max_queue_size=max_queue_size))
 
 
 def take(run: Drive, most: int, visit: str = "graph:g;node:work") -> list[Json]:
-    """The ids of what a visit gets."""
+    """Return the ids of the messages that a visit takes."""
     before = len(run.facts("message.delivered"))
     known = run.state.visits.get(visit)
     run.feed(

@@ -1,4 +1,4 @@
-"""Which messages come in, who reads them, and when they are too old."""
+"""Messages: which ones a run accepts, which visit reads them, and when they expire."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from abeyance.errors import Code, Refusal
 
 
 def working(**limits: Any) -> Drive:
-    """A run whose first node is at work."""
+    """Start a run whose first node is at work."""
     return Drive(chain("work", "next"), limits=Limits(**limits))
 
 
@@ -26,7 +26,7 @@ def refused(run: Drive, **about: Any) -> Refusal:
     return run.refused(events.MessageSent, message=Message(**given))
 
 
-# What comes in
+# Accepted and refused
 
 
 @pytest.mark.parametrize("text", ["", " ", "\n\t "])
@@ -199,7 +199,7 @@ def test_a_target_that_does_not_exist_is_refused_with_those_that_do(target: str)
 
 
 def around(*nodes: FunctionNode) -> GraphSpec:
-    """A graph with another inside: work, outer (inner), next."""
+    """Return a graph with another inside: work, outer (inner), next."""
     inner = chain(*nodes)
     inner = GraphSpec(name="inner", fields=inner.fields, nodes=inner.nodes, edges=inner.edges)
     return chain("work", SubgraphNode(id="outer", graph=inner), "next")
@@ -233,7 +233,7 @@ def test_a_signal_that_comes_when_the_run_ends_is_noted(is_over: bool) -> None:
     assert fact.data["code"] == "not_running"
 
 
-# Who reads
+# Readers
 
 
 def test_a_visit_that_is_tried_again_takes_the_same_messages_in_the_same_order() -> None:
@@ -376,13 +376,13 @@ def test_clearing_reports_all_and_changes_nothing_else() -> None:
     run.wait(1)
     run.feed(events.MessagesCleared, actor="bob")
     assert run.last == ()
-    # They are known still.
+    # The run still knows their ids.
     run.send("m0")
     assert run.state.mailbox.queue == ()
     assert refused(run, message_id="m0", text="other").code is Code.MESSAGE_CONFLICT
 
 
-# How long
+# Expiry
 
 
 def test_a_message_that_is_not_read_in_time_is_reported() -> None:
@@ -405,7 +405,7 @@ def test_a_message_that_is_not_read_in_time_is_reported() -> None:
     assert run.state.next_deadline() is None
 
 
-# All of them
+# Conflicts
 
 
 BODIES: list[dict[str, Any]] = [

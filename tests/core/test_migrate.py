@@ -1,4 +1,4 @@
-"""A run moves to another version of its graph, or what has no place there is named."""
+"""A run moves to another version of its graph, or the refusal names what has no place there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run is migrated at rest, and what was under way goes along to another version of its graph."""
+"""A run is migrated at rest, and its visits, questions, messages and approvals go along."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Everything that a run says of its nodes has their new names after a migration."""
+"""After a migration everything in a run has the new names of its nodes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ APPROVE: dict[str, Any] = {"prompt": "Refund {x}?", "capability": "approve"}
 
 
 def items() -> Drive:
-    """Items of items: over, asking, approved, and at work."""
+    """Start a run with items of items: over, asking, approved, and at work."""
     code = FunctionNode(id="Code", to=("Collect", END), asks=("approve",))
     spec = graph(
         *(FunctionNode(id="Outer", to=("Inner",)), FunctionNode(id="Inner", to=("Ask",))),
@@ -62,7 +62,7 @@ def items() -> Drive:
 
 
 def joins() -> Drive:
-    """Approvals that joins have taken along, tokens that wait, and decisions of rules."""
+    """Start a run with approvals that joins have taken along, waiting tokens, and decisions of rules."""
     late = gate("Late", timeout=60, on_timeout=GoTo(node="End"))
     spec = graph(
         *(gate("Ask", **APPROVE), "Slow", "Pay", "Ship", late, gate("Now"), "Never"),
@@ -96,7 +96,7 @@ def joins() -> Drive:
 
 
 def inside() -> Drive:
-    """Agents and their calls, in a graph in a graph, with what was visited, answered, said and kept."""
+    """Start a run of agents and calls in nested graphs, with visits, answers, messages and memory."""
     talk = agent_node("Talk", name="talk", remembers=("output",), output={})
     desk = agent_node("Desk", tool("Tool"), agent_node("Help", talk, name="helper", output={}))
     inner = chain("First", gate("Sure", **APPROVE), desk, name="inner", fields={"x": "last"})
@@ -123,7 +123,7 @@ def inside() -> Drive:
 
 
 def calls(run: Drive, *each: tuple[str, str, str]) -> None:
-    """The oldest running model calls these nodes, under a name and with an id."""
+    """Have the oldest running model call these nodes, each under a name and with an id."""
     asks = question("approve", timeout=60.0, on_timeout=GoTo(node=END))
     sends = (
         Send(node=node, call=Call(tool=name, id=id_, interrupts=(asks,) * (name == "book")))
@@ -180,7 +180,7 @@ def test_everything_in_a_run_needs_its_place(
 
 
 def parts(state: RunState) -> Json:
-    """All that a run holds, without its graph, and what people have seen."""
+    """Return all that a run holds, but not its graph, and not what people have seen."""
     held = json.loads(written(state))
     del held["spec"]
     for entry in held["ledger"]["settled"].values():
@@ -191,7 +191,7 @@ def parts(state: RunState) -> Json:
 
 
 def test_a_question_bars_who_answers_another_one_under_its_new_name() -> None:
-    """The first is asked in its own graph, the second around it, the third in both."""
+    """`one` is asked in the question's own graph, `two` around it, `three` in both."""
     eyes = Terms(not_by=("one", "two", "three", "@starter"))
     asking = (gate("one"), gate("three"), gate("ask", terms=eyes))
     inner = graph(*asking, ways=[(START, each.id) for each in asking], name="inner")

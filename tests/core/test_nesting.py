@@ -1,4 +1,4 @@
-"""Graphs inside a graph: what goes in and comes out, and how they fail, wait and are ended."""
+"""Nested graphs: their inputs and outputs, and how they fail, wait and are ended."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def inner(*nodes: Any, **kwargs: Any) -> GraphSpec:
 
 
 def around(spec: GraphSpec, values: Mapping[str, Json] | None = None, **kwargs: Any) -> Drive:
-    """`n` is a graph, `after` comes after it."""
+    """Start a run whose node `n` is this graph; `after` comes after it."""
     return Drive(chain(nested("n", spec, **kwargs), "after", fields=FIELDS), values=values)
 
 
@@ -87,7 +87,7 @@ def test_routes_and_rules_of_the_outer_graph_look_at_what_came_out() -> None:
     assert (halted.status, halted.ending.reason) == ("halted", "9")
 
 
-# what goes in and what comes out
+# inputs and outputs
 
 
 def test_a_mapping_says_what_goes_in_and_what_comes_out() -> None:
@@ -341,7 +341,7 @@ def test_a_deadline_inside_leads_on_inside(on_timeout: Any) -> None:
     assert run.visit("deep").address == DEEP
 
 
-# beside controls
+# controls
 
 
 def test_a_goto_at_the_deadline_of_a_pause_leaves_every_nested_graph() -> None:

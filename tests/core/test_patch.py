@@ -1,4 +1,4 @@
-"""How what a visit changed is put to the values."""
+"""Patches: how the changes of a visit are merged into the values."""
 
 from collections.abc import Mapping
 from dataclasses import replace

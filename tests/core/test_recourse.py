@@ -28,7 +28,7 @@ WATCHED = FunctionNode(id="a", on_error=AskHuman())
 
 
 def failed(spec: GraphSpec | None = None, **kwargs: Any) -> Drive:
-    """`a` has failed, and a person is asked."""
+    """Return a run whose node `a` has failed, so that it asks a person."""
     run = Drive(spec or chain(WATCHED, "b"), **kwargs)
     run.fail("a", "no {x} left")
     return run

@@ -1,4 +1,4 @@
-"""Reminders and escalations of an open question: that each comes once, and when; and business time."""
+"""Reminders and escalations of an open question: each comes once, in its time. And business time."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ DIRECTORS = Escalation(after=24 * HOUR, to=("group:directors",), requested_capab
 
 
 def asking(timeout: Any = 48 * HOUR, **terms: Any) -> GraphSpec:
-    """A gate with terms, then `next`."""
+    """Return a graph of a gate with terms, then `next`."""
     ask = gate("ask", timeout=timeout)
     return chain(replace(ask, question=replace(ask.question, terms=Terms(**terms))), "next")
 
 
 def told(run: Drive) -> list[tuple[str, Any]]:
-    """The notices of the last step, with their moments."""
+    """Return the reminders and escalations of the last step, with their moments."""
     return [
         (fact.type.removeprefix("interrupt."), fact.data["at"])
         for fact in run.last
@@ -153,7 +153,7 @@ def test_an_edited_deadline_moves_the_reminders_before_it_that_have_not_come() -
 
     assert run.open("ask").reminders == (at(24 * HOUR), at(47 * HOUR), at(58 * HOUR))
     assert run.state.next_deadline() == at(47 * HOUR)
-    # What happens at the deadline moves nothing.
+    # An edit of what happens at the deadline moves no reminder.
     about = {"interrupt_id": run.open("ask").id, "moves": False, "on_timeout": Halt()}
     run.feed(events.DeadlineEdited, principal=BOSS, **about)
     assert run.open("ask").reminders == (at(24 * HOUR), at(47 * HOUR), at(58 * HOUR))
@@ -238,7 +238,7 @@ BERLIN = Calendar(name="DE-BY", timezone="Europe/Berlin", holidays=("2026-04-03"
 
 @pytest.fixture(autouse=True)
 def _far_away(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The machine is in Tokyo, which changes nothing."""
+    """Put the machine in Tokyo, which must change nothing."""
     monkeypatch.setenv("TZ", "JST-9")
     time.tzset()
     yield
@@ -248,7 +248,7 @@ def _far_away(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def _without_zones(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The machine has no data about time zones, as in a small image."""
+    """Take the data about time zones from the machine, as in a small image."""
     loaded = [name for name in sys.modules if name.startswith("tzdata.")]
     for module in ("tzdata", *loaded):
         monkeypatch.setitem(sys.modules, module, None)

@@ -1,4 +1,4 @@
-"""Doing again exactly what was approved: who may, and when it takes all approvals instead."""
+"""Retries of approved code: who may retry it unchanged, and when a retry takes all capabilities."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from abeyance.core.state import Limits
 from abeyance.errors import Refusal
 
 ON_CALL = Principal(subject="on call", capabilities=("runs:control", "runs:respond"))
-"""Who may stop and answer, and approve nothing."""
+"""Somebody who may control and answer runs, and approve nothing."""
 ONCE = FunctionNode(id="pay", retry=RetryPolicy(retries=0))
 RETRY = {"action": "retry"}
 
@@ -30,7 +30,7 @@ def paying(retries: int | None = 3, **about: Any) -> FunctionNode:
 
 
 def failed(*nodes: str | Node) -> Gated:
-    """A gate was answered, and what it allowed has failed."""
+    """Return a run whose gate was answered, and whose approved code has failed."""
     run = Gated(refund(approving(), *nodes, "notify"))
     run.says(APPROVER, "ask")
     run.fail("pay")
@@ -42,7 +42,7 @@ def refused(run: Gated, who: Principal) -> Refusal:
 
 
 def not_again(run: Gated, who: Principal = ON_CALL) -> list[str]:
-    """The capabilities that somebody lacks to retry the run."""
+    """Return the capabilities that somebody lacks to retry the run."""
     with pytest.raises(Refusal) as refusal:
         run.start_again(who)
     missing: list[str] = refusal.value.details["capabilities"]

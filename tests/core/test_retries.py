@@ -1,4 +1,4 @@
-"""Retries: how many, after which pauses, and what a visit keeps in the pause between two attempts."""
+"""Retries: their number and pauses, and what a visit keeps between two attempts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from abeyance.core.visit import Ready
 
 
 def pauses(policy: RetryPolicy, took: float = 0.0) -> Iterator[float]:
-    """The pauses until no attempt is left, if each takes so long."""
+    """Yield the pauses until no attempt is left, if each attempt takes so long."""
     attempts = Attempts().with_failed(took)
     while (pause := policy.pause_after(attempts)) is not None:
         yield pause
@@ -32,10 +32,10 @@ def pauses(policy: RetryPolicy, took: float = 0.0) -> Iterator[float]:
         (RetryPolicy(retries=8), [1, 2, 4, 8, 16, 32, 60, 60]),
         (RetryPolicy(first=0.5, factor=1, most=0.5), [0.5] * 3),
         (RetryPolicy(first=2, factor=3, most=300, retries=5), [2, 6, 18, 54, 162]),
-        # The next one would begin after the 15th second.
+        # The next attempt would begin after the 14th second.
         (RetryPolicy(retries=None, retry_for=14), [1, 2, 4]),
         (RetryPolicy(retries=None, retry_for=15), [1, 2, 4, 8]),
-        # Of two bounds the first that is reached counts.
+        # The bound that is reached first counts.
         (RetryPolicy(retries=2, retry_for=15), [1, 2]),
         (RetryPolicy(retries=9, retry_for=3), [1, 2]),
     ],
@@ -71,7 +71,7 @@ def test_attempts_that_were_lost_count_with_the_time_that_went_by() -> None:
 def test_the_span_begins_with_the_first_attempt_and_all_time_takes_of_it() -> None:
     patient = RetryPolicy(retries=None, retry_for=60)
     run = Drive(chain(FunctionNode(id="a", retry=patient)))
-    # The first one ran for 20 seconds, and the pause of one second takes longer.
+    # The first attempt ran for 20 seconds, and the pause of one second took 35.
     run.tick(20)
     run.retry("a", attempts=run.orders("a")[0].attempts.with_failed(20))
     run.tick(35)

@@ -147,7 +147,7 @@ def test_a_run_that_temporal_cancels_ends_in_the_history_in_which_it_is_cancelle
 
 
 def rich() -> Drive:
-    """A run with something in every corner of its state."""
+    """Return a run with something in every corner of its state."""
     run = Drive(
         graph(
             gate(

@@ -1,4 +1,4 @@
-"""What rules decide after a visit, and what they ask before it leads on."""
+"""Rules: their decisions after a visit, and their questions before the visit leads on."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from abeyance.core.spec import (
 )
 from abeyance.core.state import Limits
 
-# What fires
+# Conditions
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_a_visit_that_fails_asks_no_rule() -> None:
     assert run.ending.outcome == "failed"
 
 
-# What is decided
+# Decisions
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_a_run_that_ends_asks_no_rule() -> None:
     assert run.values == {"x": 1}
 
 
-# What is asked
+# Questions
 
 
 def test_a_rule_that_asks_holds_the_way_out_of_the_visit_that_fired_it() -> None:

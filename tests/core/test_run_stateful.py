@@ -1,4 +1,4 @@
-"""The promises, held against random graphs and whatever may happen to a run of them."""
+"""The core's promises, tested with random graphs and random events of their runs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ SOMEBODY = st.sampled_from([BOSS, BOSS, *PEOPLE])
 
 
 def guards_of(spec: GraphSpec) -> set[str]:
-    """Every capability that a graph can ask for."""
+    """Return every capability that a graph can ask for."""
     acts = [act for each in spec.rules for act in each.actions]
     questions = [act.question for act in acts if isinstance(act, Ask)]
     found: set[str] = set()
@@ -180,7 +180,7 @@ class Peopled(Watched):
         if not self.state.ledger.open:
             return
         id_ = data.draw(st.sampled_from(list(self.state.ledger.open)))
-        # Only who answers at the end of each example may keep a question from others.
+        # Only the boss, who answers at the end of each example, may keep a question from others.
         principal = BOSS if kind is events.Claimed else principal
         about: dict[str, Any] = {"principal": principal, "interrupt_id": id_}
         if kind is events.Claimed:
@@ -188,13 +188,13 @@ class Peopled(Watched):
         elif kind is events.Reassigned:
             about["to"] = (principal.subject,)
         if self.feed(kind, **about) is None:
-            # A claim never lets somebody answer who may not.
+            # A claim never lets a person answer who may not answer otherwise.
             entry = self.state.ledger.open[id_]
             is_claimed = entry.claim is not None and principal.may(entry.requested_capability)
             assert is_claimed is (kind is events.Claimed)
 
     def only_who_may(self, principal: Principal, refusal: Refusal | None) -> None:
-        """A change of course is refused, with all that is missing, to who may not approve everything."""
+        """Check that only people who may approve everything change the course, and what others lack."""
         if self.state.ending is None:
             asked = {each.requested_capability for each in self.state.ledger.open.values()}
             wanted = {"runs:control", *guards_of(self.state.spec), *filter(None, asked)}
@@ -227,7 +227,7 @@ class Runs(Peopled):
         self.end(Finished, visit=visit, patch={"log": ["late"]})
         after = replace(self.state, updated_at=before.updated_at)
         if before.ending is not None and after.ending is not None:
-            # What stopped code has come to is kept for a retry.
+            # The run keeps the outcome of stopped code for a retry.
             after = replace(after, ending=replace(after.ending, outcomes=before.ending.outcomes))
         assert after == before
 
@@ -321,7 +321,7 @@ class Runs(Peopled):
         assert not self.state.mailbox.queue
 
 
-# The same examples each time: a change is not held against what another had not met.
+# The same examples each time, so that a change fails only for what it has changed.
 Runs.TestCase.settings = settings(
     # Forty, and 160 in the profile `wide`.
     max_examples=settings().max_examples * 2 // 5,
@@ -333,8 +333,8 @@ TestRuns = Runs.TestCase
 
 
 class GatedRuns(Peopled):
-    """A run of a graph with gates: nothing begins behind one that nobody has answered for who may,
-    whatever people without its capability, and with it, do to the run.
+    """A run of a graph with gates: no code begins behind a gate before somebody with its capability has
+    answered it, whatever people with and without that capability do to the run.
     """
 
     @initialize(spec=gated_graphs(), values=VALUES, places=st.sampled_from([1, 50]))
@@ -347,7 +347,7 @@ class GatedRuns(Peopled):
         self.begin(spec, Limits(max_parallel_visits=places), values)
 
 
-# The same examples each time: a change is not held against what another had not met.
+# The same examples each time, so that a change fails only for what it has changed.
 GatedRuns.TestCase.settings = settings(
     # Twenty, and eighty in the profile `wide`.
     max_examples=settings().max_examples // 5,

@@ -1,4 +1,4 @@
-"""Which of the visits that are ready may start."""
+"""The schedule: which ready visits start, when, and with which input."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from abeyance.core.visit import Running
 def wide(
     count: int, *, limits: Limits | None = None, values: dict[str, Json] | None = None
 ) -> Drive:
-    """So many nodes side by side: n0, n1, ..."""
+    """Start a run of so many nodes side by side: n0, n1, ..."""
     names = [f"n{number}" for number in range(count)]
     spec = graph(*names, ways=[(START, name) for name in names])
     return Drive(spec, limits=limits, values=values)
@@ -363,7 +363,7 @@ def test_a_pause_now_stops_code_and_goes_on_with_it_as_the_same_visit_with_its_j
     run.tick(60)
     assert (run.running, run.ready) == ([], ["a"])
     run.resume()
-    # It is stopped before it begins, and so has none to tell.
+    # This time the code is stopped before it begins, so it reports no journal.
     run.pause(mode="now")
     run.stopped("a", None)
     run.resume()

@@ -1,4 +1,4 @@
-"""Rows and their indices, and what a fan-out costs because of them."""
+"""Tables: rows and their indices, which keep the cost of a fan-out's item constant."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_an_item_of_a_fan_out_costs_the_same_however_many_there_are(
 
 
 def _calls(count: int, each: Node, asks: bool, is_approved: bool) -> int:
-    """Run a fan-out to its end, and return how many functions that has called: it takes no clock."""
+    """Run a fan-out to its end, and return how many functions that called, which needs no clock."""
     calls = 0
 
     def called(frame: FrameType, event: str, argument: Any) -> None:

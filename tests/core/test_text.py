@@ -1,4 +1,4 @@
-"""Text that people and models read, and what a prompt may show of the values."""
+"""Text that people and models read, and the values that a prompt may show."""
 
 from __future__ import annotations
 

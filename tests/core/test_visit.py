@@ -1,4 +1,4 @@
-"""The states of a visit, what it leaves behind and leads to, and how it starts again."""
+"""Visits: their states, the ways that they lead on, and how they start again."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ ONCE = FunctionNode(id="pay", retry=RetryPolicy(retries=0))
 
 
 def needed_to_retry(run: Gated) -> list[str]:
-    """The capabilities that are missing to somebody who may only control runs."""
+    """Return the capabilities for a retry that somebody lacks who may only control runs."""
     refusal = run.refused_answer("error", {"action": "retry"}, principal=OPERATOR)
     missing: list[str] = refusal.details["capabilities"]
     return missing
@@ -216,7 +216,7 @@ def test_a_skipped_item_of_an_inner_fan_out_is_none_of_the_outer_one() -> None:
     )
     run.finish("one", sends=[("leaf", 1)])
     run.fail("leaf")
-    # The values of an item are nobody's to edit.
+    # Nobody may edit the values of an item.
     assert run.open("error").response_schema == {
         "type": "object",
         "properties": {"action": {"enum": ["retry", "skip", "fail"]}},

@@ -25,7 +25,7 @@ ADA, BOB, CAROL, DAN = (Principal(subject=name) for name in ("ada", "bob", "caro
 
 
 def voting(count: int = 2, *, veto: bool = True, **options: Any) -> Drive:
-    """A run that waits for the votes on `ask`, and then runs `work`."""
+    """Start a run that waits for the votes on `ask`, and then runs `work`."""
     quorum = Quorum(count=count, veto=veto, of=options.pop("of", ()))
     terms = Terms(quorum=quorum, hold=options.pop("hold", None))
     about = {"schema": APPROVAL, **options}
@@ -33,7 +33,7 @@ def voting(count: int = 2, *, veto: bool = True, **options: Any) -> Drive:
 
 
 def receipt_of(run: Drive, who: Principal, value: Json, **fields: Any) -> Receipt:
-    """Somebody answers `ask`; the receipt."""
+    """Answer `ask` for somebody, and return the receipt."""
     about = run.response({run.open("ask").id: value}, principal=who, **fields)
     (receipt,) = idempotency.receipts(run.state.ledger, Responded(now=run.now, **about))
     run.feed(Responded, **about)
@@ -41,7 +41,7 @@ def receipt_of(run: Drive, who: Principal, value: Json, **fields: Any) -> Receip
 
 
 def again(run: Drive, who: Principal, value: Json) -> Receipt:
-    """Somebody sends an answer to `ask` once more, which changes nothing."""
+    """Send somebody's answer to `ask` once more, which changes nothing, and return the receipt."""
     (id_,) = [*run.state.ledger.open, *run.state.ledger.settled]
     event = Responded(now=run.now, **run.response({id_: value}, principal=who))
     before = run.seen()
@@ -265,7 +265,7 @@ OTHER: Json = {"approved": True, "arguments": {"amount": 7}}
 
 
 def approving(count: int = 2, hold: float | None = None) -> Drive:
-    """A run whose agent wants to call `pay`, which so many people have to approve."""
+    """Start a run whose agent wants to call `pay`, which so many people have to approve."""
     run = reviewing()
     terms = Terms(quorum=Quorum(count=count), hold=hold)
     payload = {"digest": call_digest("pay", CALL["arguments"]), "account": "main"}

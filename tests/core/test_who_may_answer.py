@@ -1,4 +1,4 @@
-"""Who may answer a question: for whom it is, escalations, four eyes, and rules that nobody can fulfil."""
+"""Who may answer a question: assignees, escalations, four eyes, and rules that nobody can fulfil."""
 
 from __future__ import annotations
 
@@ -238,7 +238,7 @@ def beside() -> Drive:
 
 
 def deciding(**terms: Any) -> Drive:
-    """A run that asks `one`, and beside it `both`, whose answerers may not be that of `one`."""
+    """Start a run that asks `one`, and beside it `both`, which the answerer of `one` may not answer."""
     both = gate("both", schema={"type": "boolean"}, terms=Terms(not_by=("one",), **terms))
     return Drive(graph(gate("one"), both, ways=[(START, "one"), (START, "both")]))
 

@@ -1,4 +1,4 @@
-"""What an author may write to ask people, in milliseconds; and what becomes of wrong use."""
+"""Asking people from code, in milliseconds: what an author may write, and how wrong use fails."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def one_node(work: Callable[..., Any], **options: Any) -> Graph:
 
 
 async def failed(work: Callable[..., Any], **options: Any) -> str:
-    """What a run says that fails because of this node."""
+    """Return the error of a run that fails because of this node."""
     ended = await run(one_node(work, **options), answers={"q": 1})
     assert ended.status == "failed"
     error = ended.state.ending and ended.state.ending.error

@@ -1,4 +1,4 @@
-"""A visit that cannot run now keeps its work, is tried again, and is told to a test that waits for it."""
+"""A blocked visit keeps its work and is tried again, and the test that waits for it is told."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from abeyance.testing import InMemoryRun, run
 
 
 def exporting(timeout: str | None = None) -> Graph:
-    """A node that needs an optional package after a step, beside one that asks."""
+    """Return a graph of a node that needs an optional package after a step, beside a gate."""
     graph = Graph("exporting", state=State)
 
     @graph.node(retries=0)
@@ -116,7 +116,7 @@ def even(value: int) -> int:
 
 
 def doubling(type_: Any, *, is_nested: bool) -> Graph:
-    """A graph that asks for a number of a type, and doubles it."""
+    """Return a graph that asks for a number of a type, and doubles it."""
     percent: Any = (Annotated[int, type_], 0)
     share = create_model("Share", percent=percent)
     graph = Graph("asking", state=share)

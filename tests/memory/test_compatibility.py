@@ -1,4 +1,4 @@
-"""What of an open run's graph and values the code of today does not fit."""
+"""Parts of an open run's graph and values that do not fit the code of today."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def nothing() -> None:
 
 
 def graph_of(*nodes: str, state: type[BaseModel] = State, name: str = "g") -> Graph:
-    """These nodes one after another; those that begin with `ask` ask."""
+    """Return a graph of these nodes one after another; those that begin with `ask` ask."""
     graph = Graph(name, state=state)
     for node in nodes:
         if node.startswith("ask"):
@@ -52,7 +52,7 @@ async def started(graph: Graph) -> InMemoryRun:
 
 
 async def codes(before: Graph, after: Graph | None, *, everywhere: bool = False) -> list[str]:
-    """`node: code` of each block, of a run of one graph on the code of another."""
+    """Return `node: code` for each block of a run of one graph on the code of another."""
     run = await started(before)
     graphs = {} if after is None else {after.name: after}
     found = compare(run.state, graphs, everywhere=everywhere)
@@ -60,7 +60,7 @@ async def codes(before: Graph, after: Graph | None, *, everywhere: bool = False)
 
 
 def joined() -> Graph:
-    """A node behind a join at which a branch waits, and another that is behind the run."""
+    """Return a graph with a node behind a join at which a branch waits, and a node that has run."""
     graph = Graph("g", state=State)
     for node in ("left", "after", "other"):
         graph.node(name=node)(nothing)
@@ -89,7 +89,7 @@ def cleaning(*nodes: str) -> Graph:
 
 
 def outer(inner: Graph, *, state: type[BaseModel] = State, **options: Any) -> Graph:
-    """A graph that asks before it enters another one."""
+    """Return a graph that asks before it enters another one."""
     graph = Graph("g", state=state)
     graph.interrupt("ask", prompt="Well?")
     graph.subgraph("inside", inner, **options)
@@ -99,7 +99,7 @@ def outer(inner: Graph, *, state: type[BaseModel] = State, **options: Any) -> Gr
 
 
 def entered(inner: Graph) -> Graph:
-    """A graph that is in another one from its start."""
+    """Return a graph that enters another one at its start."""
     graph = Graph("g", state=State)
     graph.subgraph("inside", inner)
     graph.edge(START, "inside")

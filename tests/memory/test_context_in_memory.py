@@ -1,4 +1,4 @@
-"""What code does through its context besides asking: steps, links, files, messages, awaiting."""
+"""The context of code, besides asking: steps, links, files, messages, and what code must await."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def begun(graph: Graph) -> InMemoryRun:
 
 
 async def failed(work: Callable[..., Any]) -> str:
-    """What a run says that fails because of this node."""
+    """Return the error of a run that fails because of this node."""
     ended = await run(one_node(work))
     error = ended.state.ending and ended.state.ending.error
     assert error
@@ -125,7 +125,7 @@ async def test_a_question_of_another_visit_has_another_link() -> None:
     graph.route("work", lambda state: "work" if len(seen) < 5 else None, to=["work"])
     trial = await begun(graph)
     asked = [(await trial.interrupts())[0].id]
-    # Withdrawn, because the code asks for something else now, and asked anew.
+    # Each edit has the code ask something else, so its question is withdrawn and another one asked.
     for count in (1, 2):
         await trial.edit_values({"count": count})
         asked += [entry.id for entry in await trial.interrupts()]
@@ -198,7 +198,7 @@ async def test_a_long_node_takes_one_message_at_a_time() -> None:
     assert trial.values["log"] == ["one", "two", "three"]
 
 
-# What is awaited is done when it is awaited, and opens no gate before
+# Awaiting: a call does nothing and opens no gate before the code awaits it
 
 
 async def test_a_question_that_is_not_awaited_opens_no_gate() -> None:

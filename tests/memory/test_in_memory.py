@@ -16,7 +16,7 @@ from abeyance.views import Event, InterruptView
 
 
 def lines(events: list[Event]) -> list[str]:
-    """Type and last segment of the address."""
+    """Return the type of each event, with the last segment of its address."""
     return [
         event.type + (f" {event.address.split(';')[-1]}" if event.address else "")
         for event in events
@@ -42,7 +42,7 @@ async def test_a_run_with_a_scripted_answer_completes() -> None:
     ]
     assert (told[0].actor, told[5].actor) == ("temporal", "tester")
     assert told[1].address == "graph:gated;node:before"
-    # What was decided and about what is for those who may read it.
+    # An event tells neither the decision nor its subject, which only some people may read.
     text = "".join(event.model_dump_json() for event in told)
     assert ("31337" in text, '"approved"' in text) == (False, False)
 

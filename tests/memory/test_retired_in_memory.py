@@ -40,7 +40,7 @@ def clerk() -> Agent:
 
 
 def before() -> Graph:
-    """A graph that asks, and then passes through one node of each kind."""
+    """Return a graph that asks, and then passes through one node of each kind."""
     graph = Graph("expense", state=State)
     graph.interrupt("review", prompt="Pay?")
     graph.route("review", lambda state: "choose", to=["choose"], name="way")

@@ -25,7 +25,7 @@ def logs(name: str) -> Callable[[], dict[str, Any]]:
 
 
 def shop(**rules: tuple[Any, list[dict[str, Any]]]) -> Graph:
-    """work -> last, which leads on to a node that the verdict names, if it does."""
+    """Return a graph: work -> last, which leads to the node that the verdict names, if it names one."""
     graph = Graph("shop", state=State)
     for name in ("work", "last", "left", "right"):
         graph.node(name=name)(logs(name))
@@ -55,7 +55,7 @@ async def test_a_rule_with_a_mapping_changes_facts_in_its_turn_and_depends_on_no
         take=("?n <- (node-id (id work))", [{"kind": "retract", "pattern": "?n"}]),
         tell=({"node": "work"}, [tell]),
         act=("(told)", [LEFT]),
-        # Behind the one that acts, so it is too late.
+        # This rule comes after the rule that acts, so it is too late.
         calm=({"node": "work"}, [{"kind": "retract", "pattern": "(told)"}]),
         never=(AFTER_WORK + "(told)", [HALT]),
     )

@@ -1,4 +1,4 @@
-"""What people send as values: their types decide what is accepted, and write what is kept."""
+"""Values that people send: their types decide which ones a run accepts, and in which form it keeps them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from abeyance.testing import InMemoryRun, run
 _CASE = ("type_", "sent", "kept", "rejected")
 CASES = pytest.mark.parametrize(_CASE, SENT, ids=str)
 REWRITTEN = pytest.mark.parametrize(_CASE, [case for case in SENT if case[1] != case[2]], ids=str)
-"""Where the same types are asked elsewhere, those that write something else than was sent."""
+"""The cases whose type writes something else than was sent: enough where a type is asked again."""
 
 
 class Log(BaseModel):
@@ -26,12 +26,12 @@ class Log(BaseModel):
 
 
 def with_field(type_: Any) -> type[BaseModel]:
-    """The state of a graph with a field `it` of this type, that may have no value yet."""
+    """Return a state with a field `it` of this type, which may have no value yet."""
     return create_model("State", it=(type_ | None, None), said=(str, ""))
 
 
 def asking(type_: Any) -> Graph:
-    """A graph that asks for a field, shows it at a breakpoint, and writes it back from code."""
+    """Return a graph that asks for a field, shows it at a breakpoint, and writes it back from code."""
     graph = Graph("asking", state=with_field(type_), interrupt_before=["keep"])
     graph.interrupt("ask", prompt="What?", answer_to="it")
     graph.node(name="keep")(lambda state: {"it": state.it, "said": repr(state.it)})
@@ -121,7 +121,7 @@ async def test_values_are_edited_in_the_forms_that_their_types_accept(
 
 
 def gated(type_: Any, sent: Json, **options: Any) -> Graph:
-    """An agent whose model calls a tool once, with one argument of this type."""
+    """Return a graph whose agent calls a tool once, with one argument of this type."""
 
     async def use(it: Any) -> str:
         return f"used {it!r}"
@@ -146,7 +146,7 @@ def gated(type_: Any, sent: Json, **options: Any) -> Graph:
 async def test_an_approver_sends_the_arguments_as_shown_or_as_sent_and_none_that_the_tool_rejects(
     type_: Any, sent: Json, kept: Json, rejected: Json
 ) -> None:
-    # Who may not edit them may send them back.
+    # An approver who may not edit the arguments may still send them back.
     graph = gated(type_, sent, decisions=["approve", "reject"])
     for again in (kept, sent):
         trial = InMemoryRun(graph)

@@ -1,4 +1,4 @@
-"""What code knows of who has answered, in memory, where days take no time."""
+"""Code reads who has answered and voted, in memory, where days take no time."""
 
 from __future__ import annotations
 
