@@ -1,4 +1,4 @@
-"""Values that people send: their types decide which ones a run accepts, and in which form it keeps them."""
+"""Values that people send: their types decide what a run accepts, and in which form it is kept."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ CLERK = "graph:desk;node:clerk;agent:clerk"
 
 
 async def scheduled(site: Site, run_id: str) -> list[tuple[str, str]]:
-    """The activities so far: the name of each, and its summary."""
+    """Return the name and the summary of each activity so far."""
     converter = site.temporal.data_converter
     found = []
     for event in (await site.history(run_id)).events:

@@ -1,4 +1,4 @@
-"""An agent whose model is not there: the run lives, says what is wrong, and goes on when it is mended."""
+"""An agent whose model is down: the run says what is wrong, and goes on when the model is up again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from abeyance import Agent, tool, views
 
 
 async def blocked(site: Site, run_id: str, attempt: int = 1) -> views.RunView:
-    """The view, once it says that something cannot run, and that this was tried so often."""
+    """Return the view once it says that a visit is blocked and was tried so often."""
 
     async def found() -> views.RunView | None:
         view = await site.client.run(run_id).view()

@@ -18,7 +18,7 @@ CLERK = "graph:desk;node:clerk;agent:clerk"
 
 
 class Speaker:
-    """A model that streams two words, and in between waits to be let go on."""
+    """A model that streams two words, and in between waits for `go`."""
 
     def __init__(self) -> None:
         self.heard: list[list[str]] = []
@@ -35,7 +35,7 @@ class Speaker:
 
 
 async def kept(site: Site, run_id: str, agent: str = CLERK) -> list[ModelMessage]:
-    """The conversation of an agent, as the record of its ended run leads to it."""
+    """Return the conversation of an agent, to which the record of its ended run leads."""
     heads = (await site.client.run(run_id).result()).transcripts
     assert heads is not None
     return await transcript.read(site.blobs, heads[agent])

@@ -88,7 +88,7 @@ async def pushed_on_or_over(site: Site, run_id: str) -> None:
         await site.client.run(run_id).pause()
         await site.client.run(run_id).resume()
     except Refusal as over:
-        # The last answer lets it go on to its end.
+        # The last answer lets the run go on to its end.
         assert over.code is Code.NOT_RUNNING
 
 
@@ -112,7 +112,7 @@ async def test_a_model_that_speaks_at_the_hard_mark_is_asked_again_and_heard_onc
 
         async def is_asked_again() -> bool:
             nonlocal sent
-            # No more than there is room for: how long the model takes to hear of it is not in our hands.
+            # Send no more than the queue has room for: the model may take long to hear of the hand-over.
             if sent < 80:
                 text = commands.SteerMessage(message_id=f"m{sent}", text=f"hint {sent}.")
                 await site.client.run(run_id).send_message(text)

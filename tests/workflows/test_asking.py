@@ -21,7 +21,7 @@ async def test_a_step_after_a_sign_of_life_survives_a_failure(temporal: Temporal
     @graph.node
     async def slow(state: Log, ctx: Context) -> dict[str, Any]:
         await ctx.step("first", lambda: done.update(["first"]))
-        # Longer than it takes until the visit says that it lives, with the journal as it is then.
+        # Longer than the worker takes to send a heartbeat, with the journal as it is then.
         await asyncio.sleep(1.3)
         await ctx.step("second", lambda: done.update(["second"]))
         if ctx.attempt == 1:

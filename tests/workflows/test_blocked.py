@@ -1,4 +1,4 @@
-"""Visits that wait for a deploy or an operator: what is done is kept, and everybody sees the reason."""
+"""Visits that wait for a deploy or an operator: they keep their work, and everybody sees the reason."""
 
 from __future__ import annotations
 
@@ -18,19 +18,17 @@ from abeyance import START, Backoff, Context, Graph
 from abeyance.core.state import Limits
 from abeyance.filters import RunFilter
 
-"""For what starts a worker as a process: the other tests show what differs between the two ways."""
-
 _APP = "blocked_graphs:graphs"
 
 
 async def blocked_events(site: Site, run_id: str) -> list[tuple[str, str]]:
-    """What the events say of blocked visits: type and code."""
+    """Return the type and the code of each event about blocked visits."""
     found = await site.published(run_id, "node.blocked", "node.unblocked", "node.failed")
     return [(event.type, event.data["code"]) for event in found]
 
 
 def logged(caplog: pytest.LogCaptureFixture, run_id: str) -> list[str]:
-    """The codes of the lines that workers have logged about blocked visits of a run."""
+    """Return the codes that workers have logged about blocked visits of a run."""
     lines = [record.getMessage() for record in caplog.records]
     about = [line for line in lines if "| the visit is blocked: " in line and run_id in line]
     return [line.partition("code=")[2].split()[0] for line in about]
@@ -58,7 +56,7 @@ async def test_a_worker_without_an_extra_names_it_once_and_one_that_has_it_goes_
     with worker_process(address, _APP, first, variables=queue, imports=[tmp_path]):
         run_id = await site.start({"witness": str(witness)})
         waited = await site.client.run(run_id).wait(until=frozenset({"blocked"}), timeout=30)
-        # It has been blocked for longer than its timeout, and has no retries.
+        # The visit has been blocked for longer than its timeout, and has no retries.
         view = await site.until_blocked(run_id, attempt=3)
         await eventually(lambda: listed(site, blocked=True))
         assert await listed(site, blocked=False) == []
@@ -141,7 +139,7 @@ async def test_the_first_attempt_of_a_node_is_the_first_that_was_not_blocked(
 
 
 def closing(*, named: str) -> Graph:
-    """The node `work`, and then the finally node of this name."""
+    """Return a graph of the node `work`, and then a finally node of this name."""
     graph = Graph("closing", state=State)
     graph.node(name="work")(lambda state: {"log": ["worked"]})
     graph.node(name=named)(lambda state: {"log": ["archived"]})
@@ -154,7 +152,7 @@ async def test_a_finally_node_that_waits_for_its_code_is_logged_once_and_starts_
     temporal: TemporalClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     site = Site(temporal, closing(named="archive"))
-    # It is blocked for longer than it may take.
+    # The finally node is blocked for longer than it may take.
     run_id = await site.start(limits=Limits(finally_timeout=1))
     async with site.worker(closing(named="renamed")):
         await site.until_blocked(run_id, attempt=3)
@@ -163,7 +161,7 @@ async def test_a_finally_node_that_waits_for_its_code_is_logged_once_and_starts_
         await site.replays(run_id)
 
     page = await site.published(run_id)
-    # What ends the block and what ends the node may arrive in either order.
+    # The end of the block and the end of the node may arrive in either order.
     assert sorted(event.type for event in page if "archive" in (event.address or "")) == [
         "node.blocked",
         "node.finished",

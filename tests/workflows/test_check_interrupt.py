@@ -30,7 +30,7 @@ async def test_a_node_that_looks_for_messages_asks_its_run_only_when_there_are_s
 
     @graph.node
     async def look(state: dict[str, Any], ctx: Context) -> None:
-        # However long the message takes; and what is asked after it counts too.
+        # Look until the message has come, however long it takes, and 20 times after it.
         after = 0
         while after < 20:
             if (found := await ctx.check_interrupt()) is not None:
@@ -48,7 +48,7 @@ async def test_a_node_that_looks_for_messages_asks_its_run_only_when_there_are_s
         await site.ended(run_id)
 
     assert told == ["hello 1"]
-    # One to send it, one that took it, and some that came before it was known that it was the last.
+    # One update sent the message, one took it, and some came before the node knew that it was the last.
     assert counter.calls["update_workflow_execution"] <= 6
 
 

@@ -17,8 +17,8 @@ from abeyance.errors import Code
 from abeyance.temporal.workarounds.heartbeat import THROTTLE_SECONDS
 
 SOON = 15
-"""In seconds, far more than it takes: on a machine that is busy, a second may be long. Where nobody sees
-to it that code hears in time, it hears after 24 seconds at the earliest."""
+"""In seconds, far more than a stop takes: on a busy machine a second may be long. Without the worker's
+own throttle of heartbeats, code hears of a stop after 24 seconds at the earliest."""
 
 
 async def test_pause_now_stops_a_thread_in_order_and_what_it_returns_counts(

@@ -1,4 +1,4 @@
-"""What pausing and cancelling mean for code that runs: stopped, asked again, waiting, and told."""
+"""Code that waits while its run is paused: it goes on after a resume, or gets a helpful error."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def test_a_node_waits_while_its_run_is_paused_and_goes_on_when_it_is_resum
             await eventually(lambda: patient.told, seconds=0.5)
         await run.resume()
         await site.ended(run.run_id)
-        # This one is not paused, so its node waits for nothing.
+        # The second run is not paused, so its node does not wait.
         ended = await site.ended(await site.start())
     assert patient.told == [True, True]
     assert ended.values["log"] == ["waited"]

@@ -61,7 +61,7 @@ async def test_an_answer_handled_after_its_deadline_passed_in_an_outage_is_late(
     run_id = await site.start()
     async with site.worker():
         id_ = (await site.until(run_id, "awaiting-input")).interrupts[0].id
-        # The last that the worker does: it has gone before that.
+        # This is the last act of the worker, which has gone before the deadline.
         soon = commands.EditDeadline(interrupt_id=id_, timeout=2, principal=ANYBODY)
         await site.client.run(run_id).edit(soon)
     # No worker is up. The timer fires; nobody sees it. Then somebody answers, and a worker comes.

@@ -1,4 +1,4 @@
-"""What Temporal says when a call goes under: each becomes a repeat, a refusal, or "try again later"."""
+"""The errors of Temporal for a lost call: each becomes a repeat, a refusal, or "try again later"."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def rpc_error(status: RPCStatusCode) -> RPCError:
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """A run that waits, and a caller of it over a connection on which calls go under."""
+    """A run that waits, and its caller over a connection on which calls get lost."""
 
     site: Site
     mishaps: Mishaps

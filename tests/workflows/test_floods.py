@@ -23,7 +23,7 @@ def message(number: int, text: str = "hello") -> commands.SteerMessage:
 
 
 async def outcomes(send: Callable[[int], Awaitable[object]], count: int) -> Counter[str]:
-    """How many calls came to what, if 50 are under way at a time."""
+    """Make so many calls, 50 at a time, and count those that were accepted and refused."""
     results: Counter[str] = Counter()
     room = asyncio.Semaphore(50)
 
@@ -42,7 +42,7 @@ async def outcomes(send: Callable[[int], Awaitable[object]], count: int) -> Coun
 
 
 async def accepted(send: Callable[[], Awaitable[object]]) -> None:
-    """Send again while the queue is told to be full: a history is read once a second at most."""
+    """Send again while the queue is told to be full: the client reads a history once a second at most."""
     async with asyncio.timeout(60):
         while (await outcomes(lambda _: send(), 1))["refused"]:
             await asyncio.sleep(0.2)
@@ -56,17 +56,17 @@ async def test_a_run_whose_worker_is_away_takes_300_signals_of_a_kind_and_loses_
     run = site.client.run(run_id)
 
     sent = await outcomes(lambda number: run.signal_message(message(number)), 400)
-    # Those that were stored while the history was read may count twice until the next reading.
+    # Signals that Temporal stored while the client read the history may count twice until it reads again.
     assert 250 <= sent["accepted"] <= 300
     assert sent.total() == 400
-    # Whoever may steer cannot keep others from control.
+    # A flood of messages cannot keep others from controlling the run.
     await run.pause()
     await run.resume()
     async with site.worker():
         await site.until(run_id, "awaiting-input")
         assert await run.queue_depth() == sent["accepted"]
 
-        # What the run has processed does not count: the next reading of its history says so.
+        # Signals that the run has processed no longer count once the client has read its history again.
         await accepted(lambda: run.signal_message(message(1_000)))
         await run.respond(response={"approved": True}, principal=ANYBODY)
         view = await site.ended(run_id)
@@ -140,5 +140,5 @@ async def test_a_run_that_9000_signals_of_temporal_wait_for_drops_most_of_them_a
     assert view.status == "completed"
     refused = [each.data async for each in run.events() if each.type == "signal.refused"]
     dropped = [each["signal"] for each in refused if each["code"] == "queue_full"]
-    # Each kind is told once.
+    # The run reports each kind once.
     assert sorted(dropped) == ["pause", "resume", "steer"]

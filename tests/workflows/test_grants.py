@@ -26,7 +26,7 @@ CLERK = "graph:desk;node:clerk;agent:clerk"
 
 
 class Purse:
-    """A graph whose agent pays once in a run, of which approvals may be remembered."""
+    """A graph whose agent pays once in a run, and whose approvals may be remembered."""
 
     def __init__(self, *, remember: Remember = WEEK, **options: Any) -> None:
         self.paid: list[str] = []
@@ -55,7 +55,7 @@ class Purse:
 
 
 async def remembered(site: Site, where: str = "graph", **more: Any) -> str:
-    """A run in which Ada has her yes remembered, to its end."""
+    """Have Ada's yes remembered in a new run, wait for the end of the run, and return its id."""
     run_id = await site.start()
     question = await site.asked(run_id)
     answer = {"approved": True, "remember": {"for": "8h", "where": where, **more}}
@@ -65,7 +65,7 @@ async def remembered(site: Site, where: str = "graph", **more: Any) -> str:
 
 
 async def settled(site: Site) -> views.RunView:
-    """A new run, once it has ended or asks somebody."""
+    """Start a run, and return its view once it has ended or asks somebody."""
     return await site.until(await site.start(), "completed", "awaiting-input")
 
 

@@ -41,7 +41,7 @@ async def test_a_long_chain_is_handed_over_between_its_nodes_and_runs_each_once(
 
 
 def spread(count: int) -> Graph:
-    """A node spreads numbers, each is doubled by a visit, and all come together."""
+    """Return a graph whose node sends numbers, each of which a visit doubles."""
     graph = Graph("spread", state=State)
 
     @graph.node(to=["double"])
@@ -93,7 +93,7 @@ async def test_answers_controls_and_messages_at_once_over_many_hand_overs(
         async def answer_all() -> None:
             for number in range(8):
                 view = await site.until(run_id, "awaiting-input", "paused")
-                # A degraded view may still show the question before.
+                # A degraded view may still show the previous question.
                 while view.degraded or not view.interrupts:
                     view = await site.client.run(run_id).view()
                 await site.client.run(run_id).respond(
@@ -159,11 +159,11 @@ async def test_a_refusal_first_after_a_continue_as_new_forgets_nothing(
         handing_over = asyncio.create_task(first.result(follow_runs=False))
         while not handing_over.done():
             with suppress(RPCError):
-                # To this execution alone: in the next one nothing may come before what is refused.
+                # Signal this execution alone: in the next one nothing may come before the refused answer.
                 await first.signal("resume")
             await asyncio.wait([handing_over], timeout=0.05)
         assert isinstance(handing_over.exception(), WorkflowContinuedAsNewError)
-        # The server lets a history wait that begins so soon after another; an update does not wait.
+        # The server delays a history that begins so soon after another, but no update to it.
         with pytest.raises(Refusal):
             await site.client.run(run_id).respond({"nobody.0": 1}, principal=ANYBODY)
         history = await handle.fetch_history()
@@ -171,7 +171,7 @@ async def test_a_refusal_first_after_a_continue_as_new_forgets_nothing(
         await handle.signal("cancel")
         ended = await site.ended(run_id)
 
-        # Else what comes after it may wait forever, and a replay begins at another time.
+        # Otherwise later events may wait forever, and a replay begins at another time.
         assert EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED in types
         assert ended.status == "cancelled"
         await site.replays(run_id)

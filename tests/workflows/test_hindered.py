@@ -1,4 +1,4 @@
-"""A run that no worker can replay is blocked, for all who read it, with a remedy."""
+"""A run that no worker can replay is shown as blocked to all who read it, with a remedy."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def other_code(site: Site, code: type) -> Worker:
 
 
 async def begun_by_other_code(site: Site) -> str:
-    """A run that code of today cannot replay, and that has something to do."""
+    """Start a run that the code of today cannot replay and that has work to do, and return its id."""
     run_id = await site.start()
     async with other_code(site, Otherwise):
 
@@ -89,7 +89,7 @@ async def test_lists_readiness_and_doctor_tell_of_a_run_that_no_worker_can_repla
         await site.until(well, "awaiting-input")
 
         async def found_blocked() -> dict[str, list[str]]:
-            # A worker does it once a minute.
+            # A worker does this once a minute.
             await site.client.janitor.round()
             return await listed(blocked=True)
 

@@ -1,4 +1,4 @@
-"""What is asked or answered is large together: the run goes on, and tells what it can."""
+"""Questions or answers that are large together: the run goes on, and people can read it whole."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def test_the_answer_with_which_a_run_would_stand_still_is_refused(
     async with begun(temporal, graph) as (site, run):
 
         async def question(number: int) -> str:
-            """The id of the question with this number, as soon as it is open."""
+            """Return the id of the question with this number, as soon as it is open."""
 
             async def found() -> str | None:
                 asked = (await run.view()).interrupts
@@ -93,7 +93,7 @@ async def test_a_run_that_asks_more_than_temporal_could_return_is_read_whole_and
     graph.edge(START, "split")
     async with begun(temporal, graph, {"text": "x" * 200_000}) as (site, run):
         await site.until(run.run_id, "awaiting-input")
-        # What is read while the pause is carried out travels with that.
+        # Views that are read while the run is being paused must be whole, too.
         _, *others = await asyncio.gather(run.pause(), *(run.view() for _ in range(3)))
         paused = await run.view()
         listed = await run.interrupts()

@@ -1,4 +1,4 @@
-"""What a model says while it speaks: sent to whoever watches, and written down nowhere."""
+"""The text of a model while it speaks: sent to whoever watches, and written down nowhere."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TURN = "graph:desk;node:clerk;agent:clerk;node:model"
 
 
 class Speaker:
-    """The model of an agent. What it says waits until a turn asks for it."""
+    """The model of an agent. Its words wait until a turn asks for them."""
 
     def __init__(self) -> None:
         self._pieces: asyncio.Queue[str | None] = asyncio.Queue()
@@ -47,7 +47,7 @@ class Speaker:
 
     @property
     def model(self) -> Callable[[list[ModelMessage], AgentInfo], AsyncIterator[Any]]:
-        """The model, for agents."""
+        """Return the model, for agents."""
 
         async def speak(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[Any]:
             del messages, info
@@ -58,12 +58,12 @@ class Speaker:
         return speak
 
     def desk(self, **options: Any) -> Graph:
-        """A graph whose clerk this is."""
+        """Return a graph whose clerk has this model."""
         return desk(Agent("clerk", model=self.model, **options))
 
 
 class Listener:
-    """Reads what is sent to a watcher of a run, and keeps what models said."""
+    """Reads the feed of a watcher of a run, and keeps its events and the text of models."""
 
     def __init__(self, events: AsyncGenerator[views.Event | views.ModelDelta, None]) -> None:
         self.events: list[views.Event] = []
@@ -84,14 +84,14 @@ class Listener:
             self._moved.set()
 
     async def until(self, is_there: Callable[[Listener], bool], seconds: float = 30) -> None:
-        """Wait for something."""
+        """Wait until the condition holds."""
         async with asyncio.timeout(seconds):
             while not is_there(self):
                 self._moved.clear()
                 await self._moved.wait()
 
     async def hears(self, text: str, address: str = TURN, seconds: float = 30) -> None:
-        """Wait until the text so far is this one."""
+        """Wait until the text of a turn so far is this one."""
         await self.until(lambda it: it.texts.get(address) == text, seconds)
 
     async def close(self) -> None:
@@ -115,7 +115,7 @@ async def listening(feed: Feed, run_id: str) -> AsyncIterator[Listener]:
 
 
 async def pending_turn(temporal: TemporalClient, run_id: str) -> Any:
-    """The turn as the server describes it, None if it is not under way."""
+    """Return the turn as the server describes it, None if it is not under way."""
     description = await temporal.get_workflow_handle(run_id).describe()
     found = description.raw_description.pending_activities
     return next((each for each in found if each.activity_id == TURN), None)

@@ -1,4 +1,4 @@
-"""What a run does when a local call of it ends badly, it does again in a replay."""
+"""A run whose local call ends badly goes on, and does the same in a replay."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HANG, HANG_ONCE, FAIL, RUN = "hang", "hang once", "fail", "run"
 
 
 class Hindered(ClientInterceptor, Interceptor):
-    """The activities of one name on a worker: they do not return, they fail for good, or they run."""
+    """Hinders the activities of one name on a worker: they hang, they fail for good, or they run."""
 
     def __init__(self, name: str, how: str) -> None:
         self.name = name
@@ -31,7 +31,7 @@ class Hindered(ClientInterceptor, Interceptor):
         self.begun = 0
 
     def on(self, temporal: TemporalClient) -> TemporalClient:
-        """A connection whose worker has these."""
+        """Return a connection whose workers have this interceptor."""
         config = temporal.config()
         config["interceptors"] = [self]
         return TemporalClient(**config)
@@ -57,7 +57,7 @@ class Hindered(ClientInterceptor, Interceptor):
 
 
 def local() -> Graph:
-    """A local node, whose end others are told."""
+    """Return a graph of one local node."""
     graph = Graph("local", state=State)
     graph.node(name="quick", local=True, timeout="2s")(lambda state: {"log": ["quick"]})
     graph.edge(START, "quick")
@@ -72,7 +72,7 @@ def local() -> Graph:
         ),
         (Hindered(names.ANNOUNCE_ACTIVITY, FAIL), 1, "completed"),
         (Hindered("local.quick", FAIL), 1, "failed"),
-        # Temporal gives it more time than the node has, which is enforced inside.
+        # Temporal gives the call more time than the node has: the worker enforces the node's timeout.
         pytest.param(Hindered("local.quick", HANG_ONCE), 2, "completed", marks=pytest.mark.slow),
     ],
     ids=lambda value: f"{value.name} {value.how}" if isinstance(value, Hindered) else "",

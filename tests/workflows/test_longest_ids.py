@@ -1,4 +1,4 @@
-"""The longest ids that callers may choose, on a server that holds no more than a store over SQL does."""
+"""The longest ids that callers may choose, on a server with the limits of a store over SQL."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LONGEST, NAME = "i" * 200, "n" * 100
 
 
 def nested() -> Graph:
-    """Three graphs in one another, with the longest names, whose addresses are longer than any id."""
+    """Return a graph in three others, with the longest names: its addresses are longer than any id."""
     inner = Graph("inner")
 
     @inner.node(name=NAME)

@@ -30,7 +30,7 @@ def message(number: int, **about: Any) -> commands.SteerMessage:
 
 
 async def accepted(site: Site, run_id: str) -> int:
-    """How many updates the history of the run has."""
+    """Return how many accepted updates the history of the run has."""
     history = await site.history(run_id)
     return sum(event.event_type == _ACCEPTED for event in history.events)
 
@@ -68,7 +68,7 @@ async def test_messages_are_taken_once_in_order_and_the_rest_is_reported(
         assert (first, second, retried, nothing) == (["m0", "m1"], ["m2"], ["m0", "m1"], [])
         assert before == after
         for reported in (ended.undelivered, result.undelivered):
-            # What was taken in the node's name never reached its code, so nobody has read it.
+            # The test took these in the node's name: they never reached its code, which has read none.
             assert [left.message_id for left in reported] == ["m0", "m1", "m2", "m9"]
             assert {left.reason for left in reported} == {"completed"}
         assert ended.metrics is not None
@@ -95,7 +95,7 @@ async def test_a_message_to_a_run_that_completes_is_taken_or_reported_or_refused
         receipts: dict[str, str | None] = {}
 
         async def send(index: int) -> None:
-            # From before its first node to after its end, which one of them waits for.
+            # Send from before the run's first node to after its end, for which one call waits.
             if index == 7:
                 await site.ended(run_id)
             await asyncio.sleep(index * number % 13 * 0.004)

@@ -1,4 +1,4 @@
-"""What runs measure, read over HTTP from the worker, and what they count for their own view."""
+"""The metrics of runs, read over HTTP from the worker, and the counts in their own view."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from abeyance.temporal.workers import process_runtime
 
 
 class Measured(Site):
-    """A site whose workers tell Prometheus what they measure."""
+    """A site whose workers serve their metrics to Prometheus."""
 
     def __init__(self, temporal: TemporalClient, port: int, *graphs: Graph) -> None:
         super().__init__(temporal, *graphs)
@@ -42,7 +42,7 @@ async def measured(temporal: TemporalClient, *graphs: Graph) -> AsyncIterator[Me
 
 
 def stepping() -> Graph:
-    """A node that writes two steps down, and a gate."""
+    """Return a graph of a node with two steps, and a gate."""
     graph = Graph("stepping", state=State)
 
     @graph.node

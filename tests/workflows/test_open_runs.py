@@ -34,7 +34,7 @@ class Bounded(BaseModel):
 
 
 def loop(state: type[BaseModel] = Counted) -> Graph:
-    """Asks again and again, and counts."""
+    """Return a graph that asks again and again, and counts."""
     graph = Graph("loop", state=state)
     graph.interrupt("ask", prompt="Go on?")
     graph.node(name="count")(lambda state: {"number": state.number + 1})
@@ -47,7 +47,7 @@ def loop(state: type[BaseModel] = Counted) -> Graph:
 async def report(
     temporal: TemporalClient, site: Site, *graphs: Graph, open_runs: int, every: bool = False
 ) -> RunsReport:
-    """The report once visibility knows so many open runs."""
+    """Return the report once visibility knows so many open runs."""
 
     async def found() -> RunsReport | None:
         served = {graph.name: graph for graph in graphs}
@@ -88,7 +88,7 @@ async def test_a_run_that_no_worker_has_begun_counts_and_one_that_has_ended_does
         await site.ended(ended)
     waiting = await site.start()
 
-    # Visibility may still know the one that has ended, and not yet the other.
+    # Visibility may still list the ended run, and not yet the waiting one.
     async def is_only_the_waiting_one() -> bool:
         found = await report(temporal, site, open_runs=1)
         return [*found.blocks.values()] == [[waiting]]

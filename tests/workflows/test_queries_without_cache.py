@@ -32,7 +32,7 @@ def _said(id_: str) -> commands.SteerMessage:
 
 
 async def _cold(site: Site) -> list[str]:
-    """Runs that wait for an answer, and that no worker has in memory."""
+    """Start runs that wait for an answer and that no worker has in memory, and return their ids."""
     async with site.worker():
         run_ids = await asyncio.gather(*(site.start() for _ in range(_RUNS)))
         await asyncio.gather(*(site.until(run_id, "awaiting-input") for run_id in run_ids))
@@ -40,9 +40,9 @@ async def _cold(site: Site) -> list[str]:
 
 
 async def _asked_and_told(site: Site, run_ids: list[str]) -> None:
-    """Ask each run how it is; before a worker is there for that, leave it two messages.
+    """Query each run, and leave it two messages before a worker is there to answer.
 
-    The server may give a query to a worker ahead of a task that is pending: that one is refused.
+    The server may give a worker a query ahead of a pending workflow task: the worker refuses that query.
     """
     temporal, counter = counted(site.temporal)
     client = Client(temporal, task_queue=site.settings.task_queue, patience=40)
@@ -69,7 +69,7 @@ async def test_a_question_that_comes_before_what_came_after_it_leaves_a_history_
 ) -> None:
     caplog.set_level(logging.DEBUG, "abeyance.lookahead")
     failed = EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED
-    # Whether the question or the task comes to the worker first is the server's choice.
+    # The server chooses whether the query or the task comes to the worker first.
     for _ in range(_ROUNDS):
         site = Site(temporal, gates(2))
         run_ids = await _cold(site)
@@ -95,9 +95,9 @@ async def _goes_on(site: Site, run_id: str) -> None:
 
 
 async def _begun_elsewhere(site: Site, run_id: str) -> bytes | None:
-    """Ask the run how it is, leave it a message, and let a worker of another kind begin with that.
+    """Query the run, leave it a message, and let a worker of another kind begin the workflow task.
 
-    Returns the token of its task, or None where the server gave it the question instead.
+    Return the token of the task, or None if the server gave that worker the query instead.
     """
     temporal, counter = counted(site.temporal)
     handle = temporal.get_workflow_handle(run_id)
@@ -115,7 +115,7 @@ async def _begun_elsewhere(site: Site, run_id: str) -> bytes | None:
     async with site.worker():
         await asking
         await handle.signal("steer", _said("second"))
-        # The other worker is lost, and this one has its task.
+        # The other worker is lost: fail its task, so that the server gives the task to this worker.
         await temporal.workflow_service.respond_workflow_task_failed(
             RespondWorkflowTaskFailedRequest(
                 task_token=polled.task_token, namespace=temporal.namespace

@@ -1,4 +1,4 @@
-"""Reading a run: what was done to it before is there, and no worker has to be."""
+"""Reading a run: callers see what was done to it before, and no worker has to be up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run records, and what it does without a database."""
+"""The records of a run whose database is away: the run goes on, and they are written later."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ YES = {"approved": True}
 
 
 async def shown(site: Site, run_id: str, status: str = "awaiting-input") -> views.RunView:
-    """What operators see of a run of which nothing can be recorded, once it has this status."""
+    """Return what an operator sees of a run that cannot be recorded, once it has this status."""
     handle = site.temporal.get_workflow_handle(run_id)
 
     async def found() -> views.RunView | None:
@@ -36,7 +36,7 @@ async def shown(site: Site, run_id: str, status: str = "awaiting-input") -> view
 
 @pytest.fixture
 def foreign(tmp_path: Path) -> str:
-    """The URL of a database that has tables of something else."""
+    """Return the URL of a database that has tables of something else."""
     file = tmp_path / "foreign.db"
     with sqlite3.connect(file) as connection:
         connection.execute("CREATE TABLE other (id INTEGER)")
@@ -101,7 +101,7 @@ async def test_a_run_that_ends_without_a_result_while_the_database_is_away_can_b
     away = site.settings.model_copy(update={"database_url": foreign})
     site.settings, there = away, site.settings
     async with site.worker():
-        # A memo has no room for it as it is.
+        # A memo has room for these values only if they are deflated.
         run_id = await site.start({"text": "x" * 20_000})
         handle = temporal.get_workflow_handle(run_id)
         run = site.client.run(run_id)
@@ -114,7 +114,7 @@ async def test_a_run_that_ends_without_a_result_while_the_database_is_away_can_b
             await handle.result()
     site.settings = there
     async with site.worker():
-        # Who asks first has it recorded.
+        # The first caller that asks has the end recorded.
         await run.retry(principal=ANYBODY)
         if way == "cancelled":
             runs.append("cancelled")

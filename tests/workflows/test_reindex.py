@@ -39,7 +39,7 @@ def lose(site: Site) -> None:
 
 
 async def recorded(site: Site, *run_ids: str) -> dict[str, Any]:
-    """All that is recorded of runs."""
+    """Return all that is recorded of runs."""
     client = site.client
     found: dict[str, Any] = {}
     for run_id in run_ids:
@@ -52,7 +52,7 @@ async def recorded(site: Site, *run_ids: str) -> dict[str, Any]:
 
 
 def numbered(tx: Transaction, run_id: str) -> list[Any]:
-    """The events of a run, each as a row."""
+    """Return the events of a run, each as a row."""
     query = (
         select(events_table.c.number, events_table.c.type, events_table.c.at, events_table.c.data)
         .join(runs_table, events_table.c.run == runs_table.c.id)
@@ -109,7 +109,7 @@ async def test_the_records_of_a_lost_database_are_made_anew_from_histories(
 
 
 async def all_listed(site: Site, count: int) -> Any:
-    """Make the records, once Temporal lists so many runs."""
+    """Make the records anew, and return the outcome if Temporal lists so many runs, else None."""
     found = await reindex(site.temporal, site.client)
     return found if found.runs == count else None
 
@@ -188,7 +188,7 @@ async def test_a_rewind_and_what_it_has_discarded_are_made_anew(temporal: Tempor
 
 
 async def everything(site: Site, run_id: str) -> list[Any]:
-    """The events of a run, with those that were discarded."""
+    """Return the events of a run, with those that were discarded."""
     found = await site.client.records.read(of_run, run_id, discarded=True)
     return [(each.id, each.type, each.actor, each.rewound_by) for each in found]
 
@@ -244,7 +244,7 @@ async def test_a_reindex_takes_back_records_of_a_lost_task(
 
 
 def record_what_never_was(tx: Transaction, run_id: str, *, gate: InterruptView, task: str) -> None:
-    """Record an answer, as a worker does that dies before its workflow task is over."""
+    """Record an answer, like a worker that dies before its workflow task is over."""
     query = select(runs_table.c.origin, runs_table.c.batch, runs_table.c.told).where(
         runs_table.c.deployment == tx.deployment, runs_table.c.run_id == run_id
     )
@@ -267,7 +267,7 @@ def record_what_never_was(tx: Transaction, run_id: str, *, gate: InterruptView, 
 
 
 async def execution(site: Site, run_id: str) -> str:
-    """The execution in which a run is now."""
+    """Return the id of the execution in which a run is now."""
     described = await site.temporal.get_workflow_handle(run_id).describe()
     assert described.run_id is not None
     return described.run_id

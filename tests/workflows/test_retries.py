@@ -42,7 +42,7 @@ async def test_a_timeout_has_one_text_and_takes_its_time_in_a_plain_function_too
             "'work' took longer than its timeout of 1 s. No retries are left (retries=0)."
         )
         assert ended.ended_at is not None
-        # A server that cuts the attempt off does so after eleven seconds.
+        # The server would cut the attempt off after twelve seconds.
         assert ended.ended_at - ended.created_at < timedelta(seconds=10)
         if is_plain:
             await eventually(lambda: seen)

@@ -95,7 +95,7 @@ async def test_other_branches_of_an_open_run_lose_what_came_after_the_question(
         )
         assert {entry.id for entry in discarded} == {first.id, other.id, second.id}
 
-        # What is asked after the rewind has an id of its own.
+        # A question that is asked after the rewind has an id of its own.
         await run.respond(other.id, 4, principal=ANYBODY)
         await run.respond(first.id, 3, principal=ANYBODY)
         (now,) = await run.interrupts()
@@ -106,7 +106,7 @@ async def test_other_branches_of_an_open_run_lose_what_came_after_the_question(
         gone = await refused(run.rewind(to=second.id))
         assert gone.code is Code.UNKNOWN_INTERRUPT
 
-        # This one was asked in the task that took an answer, which is kept.
+        # The workflow task that asked this question took an answer too, which the rewind keeps.
         await run.respond(now.id, 6, principal=ANYBODY)
         await site.ended(run.run_id)
         await run.rewind(to=now.id)
@@ -117,7 +117,7 @@ async def test_other_branches_of_an_open_run_lose_what_came_after_the_question(
 async def test_a_run_that_was_ended_before_any_worker_had_it_begins_after_all(
     temporal: TemporalClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Nobody can read the rewind before a worker is up.
+    # No worker is up to record the rewind, so do not wait for that.
     monkeypatch.setattr(rewinds, "_POLLS", 1)
     site = Site(temporal, gated())
     run_id = await site.start()

@@ -1,4 +1,4 @@
-"""Which rewinds are refused, what a call does that is repeated, and values that are patched with it."""
+"""Rewinds that are refused, rewinds whose call is repeated, and rewinds that patch values."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from abeyance.views import InterruptView
 async def paid(
     temporal: TemporalClient,
 ) -> AsyncIterator[tuple[Site, TemporalRun, InterruptView]]:
-    """A run that has paid 3 and ended, and its answered question."""
+    """Yield a run that has paid 3 and ended, and its answered question."""
     graph = gated()
     site = Site(temporal, graph)
     async with site.worker():
@@ -161,7 +161,7 @@ async def test_a_rewind_to_the_start_sets_values_before_anything_runs(
         assert standing[:begun] == [("run.rewound", ANYBODY.subject), ("run.started", "local")]
         assert [type_ for type_, _ in standing].count("run.rewound") == 1
 
-        # What it did not get as far as is set as well.
+        # The caller can set the values once more while the run waits at its first question.
         await to_start(patch={"amount": 5})
         assert (await site.asked(run_id)).prompt == "Pay 5?"
         await site.answer(run_id, {"approved": True})
@@ -199,7 +199,7 @@ async def test_a_signal_that_comes_before_a_rewound_run_has_started_waits_for_it
     with pytest.MonkeyPatch.context() as patching:
         patching.setattr(rewinds, "_POLLS", 1)
         await run.rewind(to="start", patch={"amount": 4}, principal=ANYBODY)
-    # One that is refused is refused as any other.
+    # A signal that the run refuses is refused like any other.
     await run.pause(timeout=60, on_timeout="goto:END", principal=Principal(subject="eve"))
     await run.pause(reason="look first", principal=ANYBODY)
     async with site.worker():
@@ -248,7 +248,7 @@ async def test_a_run_at_which_nothing_has_happened_since_stays_as_it_is(
         await eventually(lambda: held.started)
         with locked():
             held.release.set()
-            # What the question's task told is written in a later one, since nobody could write it then.
+            # A later workflow task records the question's events, because nobody could write then.
             await eventually(partial(_is_recording, handle))
         question = await site.asked(run.run_id)
         await eventually(partial(_is_at_rest, handle))
@@ -271,7 +271,7 @@ async def _is_at_rest(handle: WorkflowHandle[Any, Any]) -> bool:
 
 @contextmanager
 def locked() -> Iterator[None]:
-    """Hold the database, so that nobody can record anything."""
+    """Lock the database, so that nobody can record anything."""
     file = os.environ["ABEYANCE_DATABASE_URL"].removeprefix("sqlite:///")
     with closing(sqlite3.connect(file, isolation_level=None, timeout=30)) as held:
         held.execute("BEGIN IMMEDIATE")

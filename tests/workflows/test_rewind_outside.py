@@ -1,6 +1,4 @@
-"""What meets a rewind from outside: the conversation of the run, who calls meanwhile, and resets of which
-nobody has heard.
-"""
+"""Rewinds and the outside: the conversation of the run, callers meanwhile, and unrecorded resets."""
 
 from __future__ import annotations
 
@@ -111,7 +109,7 @@ async def test_a_rewound_run_may_have_its_place_in_the_conversation_still(
 async def test_calls_before_a_worker_sees_the_rewind_meet_the_rewound_run(
     temporal: TemporalClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Nobody can read the rewind before a worker is up.
+    # No worker is up to record the rewind, so do not wait for that.
     monkeypatch.setattr(rewinds, "_POLLS", 1)
     async with begun(temporal, gated()) as (site, run):
         question = await site.answer(run.run_id, {"approved": True})
@@ -161,7 +159,7 @@ async def test_a_rewind_is_refused_until_a_worker_has_recorded_the_one_before(
     ("reason", "actor", "data"),
     [
         ("a bad deploy", "temporal", {"reason": "a bad deploy"}),
-        # The API was killed right after it had the run reset.
+        # The API was killed right after it had reset the run.
         (resets.reason(by="ada", to="q", key=None), "ada", {"to": "q"}),
     ],
     ids=["an operator's", "a killed API's"],

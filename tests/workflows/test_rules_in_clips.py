@@ -1,4 +1,4 @@
-"""Rules with CLIPS text on a real server: they are looked at where code runs, and replayed without it."""
+"""Rules with CLIPS text on a real server: they are evaluated where code runs, and not in a replay."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def test_rules_are_looked_at_after_code_and_after_an_answer_and_are_replay
 
     assert first.interrupts[0].name == asked
     assert (ended.status, ended.values["done"]) == ("completed", done)
-    # The workflow itself knows nothing of CLIPS: it is replayed by who could not evaluate the rules.
+    # The workflow itself uses no CLIPS: a worker that could not evaluate the rules can replay it.
     monkeypatch.setitem(sys.modules, "clips", None)
     await site.replays(run.run_id)
     markers = [

@@ -92,7 +92,7 @@ async def test_a_repeated_answer_gets_the_first_receipt_also_after_the_end(
         after = len((await site.history(run.run_id)).events)
         await run.respond({second: 0}, principal=ANYBODY)
         await site.ended(run.run_id)
-    # No worker any more: what was recorded answers.
+    # No worker is up any more, so the client answers from the records.
     (much_later,) = await run.respond({first: {"n": 1}}, principal=ANYBODY)
     other = await refused(run.respond({first: {"n": 2}}, principal=ANYBODY))
     unnamed = await refused(run.respond(response=1, principal=ANYBODY))

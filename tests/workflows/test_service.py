@@ -1,4 +1,4 @@
-"""Somebody polls is not somebody serves: what readiness, doctor and a check before a deploy say of it."""
+"""Workers that poll but cannot serve: what readiness, doctor and a check before a deploy say of them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def app(tmp_path: Path) -> Path:
 
 
 soon = partial(eventually, seconds=90)
-"""Processes start slowly where much else is done."""
+"""Waits longer: processes start slowly on a busy machine."""
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Runs as sessions, on a real server: how many may be active, and what goes when nobody cares."""
+"""Runs as sessions, on a real server: how many may be active, and which ones are evicted."""
 
 from __future__ import annotations
 

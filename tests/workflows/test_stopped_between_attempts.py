@@ -1,4 +1,4 @@
-"""What is left of a visit that the run stops just as an attempt at it has ended to be tried again."""
+"""The outcome of a visit that the run stops just as an attempt has ended and would be retried."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from abeyance.workflows.requests import StampChecker
 async def outcome(
     visit: VisitInput, details: list[Any], lost: wire.LostAttempts | None
 ) -> VisitOutcome:
-    """What the run takes the visit to have come to."""
+    """Return the outcome that the run assigns to the visit."""
     error = ActivityError(
         "Activity task failed",
         scheduled_event_id=1,
@@ -33,7 +33,7 @@ async def outcome(
     ended: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     ended.set_exception(error)
     handle: Any = ended
-    # It is asked only about a report, and none has come.
+    # `report_of` reads the stamps only for a report, and none has come.
     report = await report_of(
         RunningCode(visit, handle, lost=lost), StampChecker.__new__(StampChecker)
     )

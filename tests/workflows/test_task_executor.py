@@ -19,7 +19,7 @@ def _task(*, jobs: int = 1, **fields: int | bool) -> WorkflowActivation:
 
 
 def _where(task: WorkflowActivation) -> int:
-    """The thread that the task runs in, with a loop of its own, as a workflow has one."""
+    """Return the thread in which the task runs, with a loop of its own, as a workflow has one."""
     assert isinstance(task, WorkflowActivation)
     loop = asyncio.new_event_loop()
     try:

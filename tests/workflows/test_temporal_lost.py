@@ -1,4 +1,4 @@
-"""What is left when Temporal's database is lost and there is no backup of it."""
+"""Deployments whose Temporal lost its database, without a backup or with an old one."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ async def after(temporal: TemporalClient) -> AsyncIterator[After]:
             answer = {"approved": True, "remember": {"for": "8h", "where": "graph"}}
             await before.client.run(ended).respond(asked.id, answer, principal=ADA)
             await before.ended(ended)
-        # A yes to 5 covers no 500.
+        # A remembered yes to 5 does not cover 500.
         async with before.worker(graph(500)):
             open_ = await before.start(labels={"team": "blue"})
             question = await before.asked(open_)

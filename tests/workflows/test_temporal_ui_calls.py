@@ -1,6 +1,6 @@
 """Operating a run with Temporal's own tools: the `temporal` command sends what the UI's buttons send.
 
-Every command here stands in docs/how-to/operating.md, with what one sees.
+docs/how-to/operating.md has every command of these tests, with what an operator sees.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ async def test_a_question_that_asks_for_a_capability_is_refused_and_stays_open(
         assert refused.code == 1
         assert "'temporal' may not answer 'approve': it asks for the capability" in refused.errors
         assert "(type: capability_required" in refused.errors
-        # The text stands there once: what the error was made from would repeat it.
+        # The text is there once: the cause of the error would repeat it.
         assert refused.errors.count("may not answer") == 1
         assert (len(view.interrupts), after, ended.status) == (1, before, "completed")
 
@@ -187,7 +187,7 @@ async def test_cancel_ends_a_run_in_good_order(temporal: TemporalClient) -> None
             "ordered twice",
             "ada",
         )
-        # To Temporal this workflow did what it should, and has a result.
+        # To Temporal this workflow has completed, with a result.
         assert described.status is WorkflowExecutionStatus.COMPLETED
         assert described.search_attributes["AbeyanceStatus"] == ["cancelled"]
         assert late.code == 1
@@ -210,7 +210,7 @@ async def test_a_node_without_code_is_a_pending_activity_that_says_so(
             return bool(told == "code_missing" and "n1" in failure["message"])
 
         await eventually(is_blocked)
-    # Before a worker is there, to which it might go by itself in this moment.
+    # Reset it before a worker is up, to which it might go by itself at this moment.
     described = await operator.workflow("describe", run_id, "--output", "json")
     (pending,) = described.json["pendingActivities"]
     visit = ("--workflow-id", run_id, "--activity-id", pending["activityId"])

@@ -38,7 +38,7 @@ def shop() -> Graph:
 
 
 async def asked(site: Site, run_id: str, name: str) -> Any:
-    """The only open interrupt of the run, once it has this name."""
+    """Return the open interrupt of this name, once the run has asked it."""
 
     async def found() -> Any:
         view = await site.client.run(run_id).view()

@@ -1,4 +1,4 @@
-"""What Temporal itself shows of a run, and that it never grows beyond what the server bears."""
+"""The data of a run in Temporal itself, which never grows beyond what the server bears."""
 
 from __future__ import annotations
 
@@ -94,10 +94,10 @@ async def test_a_plain_node_costs_six_events_and_a_run_without_gates_few_more(
         await site.ended(run.run_id)
         events = (await site.history(run.run_id)).events
 
-        # 5 around the run, 6 for each node, the last status for operators, and what is recorded at the
-        # end: by 3 more, where the database is slow.
+        # 5 around the run, 6 for each node, 1 for the last status, and 1 for the recording at the end, or
+        # 3 more if the database is slow.
         assert len(events) <= 5 + 5 * 6 + 1 + 1 + 3
-        # Whoever starts a run records its beginning.
+        # The caller that starts a run records its beginning, so the run records only its end.
         markers = [
             each for each in events if each.event_type == EventType.EVENT_TYPE_MARKER_RECORDED
         ]

@@ -1,4 +1,4 @@
-"""Waiting for a run: told at once, by the server alone, and wherever the run goes meanwhile."""
+"""Waiting for a run: callers are told at once, from the records, wherever the run goes meanwhile."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def test_a_wait_for_a_question_returns_no_unrecorded_run(
     temporal: TemporalClient, tmp_path: Path
 ) -> None:
     site = Site(temporal, gated())
-    # Runs have recorded nothing there.
+    # No run has recorded anything there.
     behind = Client(
         temporal,
         task_queue=site.settings.task_queue,

@@ -1,8 +1,8 @@
 """The libraries still need our workarounds: a test that fails here names code that can go.
 
-What the SDK does to a query of a run that is not cached is shown by `test_queries_without_cache.py`,
-which fails if no query ever comes ahead of its task. What the SDK does changes with its version only, so
-what takes a server to show is in the slow lane.
+`test_queries_without_cache.py` covers queries of a run that is not cached, and fails if no query comes
+ahead of its task. The SDK's behaviour changes only with its version, so the tests that need a server
+are in the slow lane.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class WorksAtOnce:
 
 
 class Bench:
-    """A task queue with a client of the SDK's own converter, or of another one."""
+    """A task queue, and a client with the SDK's own converter or another one."""
 
     def __init__(
         self, temporal: TemporalClient, *interceptors: Interceptor, **converter: Any
@@ -303,7 +303,7 @@ async def test_the_sdk_holds_heartbeats_back(temporal: TemporalClient) -> None:
         activity.heartbeat(1)
         await eventually(is_first)
         activity.heartbeat(2)
-        # What another process would read now, were this one lost.
+        # Another process would read this now if this one were lost.
         stored.append(await details())
         return "done"
 
@@ -314,7 +314,7 @@ async def test_the_sdk_holds_heartbeats_back(temporal: TemporalClient) -> None:
 
 
 class Noting(StorageDriver):
-    """Keeps payloads, and whom they were stored for."""
+    """Keeps payloads, and the targets for which they were stored."""
 
     def __init__(self) -> None:
         self.payloads: list[Payload] = []
