@@ -331,7 +331,7 @@ def test_nobody_needs_a_permission_because_of_an_answer_that_everybody_could_giv
 
 
 def unreadable(field: str = "note", **about: Any) -> Gated:
-    """Start a run whose gate writes its answer to a field, which the code behind it will not read."""
+    """Start a run whose gate writes its answer to a field, which the code behind it cannot read."""
     return Gated(refund(approving(answer_to=field, **about), "check", "pay"))
 
 

@@ -1,4 +1,4 @@
-"""Reminders and escalations of an open question: each comes once, in its time. And business time."""
+"""Reminders and escalations of an open question: each comes once, in its time; and business time."""
 
 from __future__ import annotations
 

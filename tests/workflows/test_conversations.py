@@ -1,4 +1,4 @@
-"""Runs of one conversation, on a real server: who may start, and what reaches them all."""
+"""Runs of one conversation, on a real server: when a new run takes the place of an earlier one."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ async def test_a_refusal_first_after_a_continue_as_new_forgets_nothing(
                 await first.signal("resume")
             await asyncio.wait([handing_over], timeout=0.05)
         assert isinstance(handing_over.exception(), WorkflowContinuedAsNewError)
-        # The server delays a history that begins so soon after another, but no update to it.
+        # The server delays a history that begins so soon after another, but not an update to it.
         with pytest.raises(Refusal):
             await site.client.run(run_id).respond({"nobody.0": 1}, principal=ANYBODY)
         history = await handle.fetch_history()

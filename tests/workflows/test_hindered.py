@@ -28,7 +28,7 @@ class Otherwise:
 
 
 def other_code(site: Site, code: type) -> Worker:
-    """A worker of the site with other code of its runs."""
+    """Return a worker of the site with other code for its runs."""
     return Worker(
         site.temporal,
         task_queue=site.settings.task_queue,

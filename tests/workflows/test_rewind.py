@@ -1,4 +1,4 @@
-"""A run is as it was when a question was open, and what it did since is discarded."""
+"""A rewound run is as it was when a question was open, and its events since then are discarded."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ class State(BaseModel):
 
 
 def reviewed() -> Graph:
-    """work -> gate -> pay, where rules ask after the work and may send an answer to hold."""
+    """Return work -> gate -> pay, whose rules ask after the work and may lead an answer to hold."""
     graph = Graph("reviewed", state=State)
     graph.node(name="work")(lambda: {"verdict": "unsure"})
     graph.interrupt("gate", prompt="Pay {amount}?", answer_to="verdict")
