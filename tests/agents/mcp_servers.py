@@ -4,11 +4,11 @@
     python mcp_servers.py http FOLDER [--older] [--forgetful] [--stateless] [--token TOKEN] [--port PORT]
     python mcp_servers.py forks SOCKET
 
-What its tools did stands in the file `deeds` of the folder, one deed a line. Over HTTP it takes the
-port, or a free one, and prints it. `--forgetful`: after a new start, it does not take back a state that
-it gave before. `--older`: it speaks the protocols of 2025 and no newer one. `--stateless`: it keeps no
-sessions. The third way starts a server of the other two for each `mcp_launcher.py`. What stands in the
-file `status` of the folder is its answer to every request.
+The tools note what they did in the file `deeds` of the folder, one deed a line. Over HTTP, the server
+takes the given port, or a free one, and prints it. `--forgetful`: after a restart, the server rejects a
+state that it returned before. `--older`: the server speaks only the protocols of 2025. `--stateless`:
+the server keeps no sessions. The third form forks a server, started as in one of the first two, for
+each `mcp_launcher.py`. If the folder has a file `status`, the HTTP server answers with that status.
 """
 
 from __future__ import annotations
@@ -81,12 +81,12 @@ def server_of(  # noqa: PLR0915 - one tool after the other
 
     @server.tool()
     def who() -> int:
-        """The number of the process."""
+        """Return the number of the process."""
         return os.getpid()
 
     @server.tool()
     def variable(name: str) -> str:
-        """A variable of the environment, or where the process runs."""
+        """Return a variable of the environment, or the folder in which the process runs."""
         return str(Path.cwd()) if name == "PWD_OF_TEST" else os.environ.get(name, "not set")
 
     @server.tool()
@@ -120,7 +120,7 @@ def server_of(  # noqa: PLR0915 - one tool after the other
 
     @server.tool()
     async def stubborn(ctx: Context) -> str:
-        """Ask, and hear of nothing but an answer."""
+        """Ask, and ignore a cancellation."""
         with anyio.CancelScope(shield=True):
             answer = await ctx.elicit("Well?", Sure)
             deed("went on")
@@ -137,20 +137,20 @@ def server_of(  # noqa: PLR0915 - one tool after the other
 
     @server.tool()
     async def moody(ctx: Context) -> str:
-        """Ask in words that stand in a file."""
+        """Ask with the text of the file `words`."""
         words = (folder / "words").read_text(encoding="utf-8")
         answer = await ctx.elicit(words, Sure)
         return f"{words} {answer.action}"
 
     @server.tool()
     async def sign_in(ctx: Context) -> str:
-        """Send a person somewhere."""
+        """Ask a person to visit a page."""
         answer = await ctx.elicit_url("Sign in", "https://example.org/sign-in", "1")
         return answer.action
 
     @server.tool()
     async def gated() -> str:
-        """Want a person to have been somewhere before."""
+        """Refuse the call until a person has visited a page."""
         if not (folder / "been-there").exists():
             raise UrlElicitationRequiredError(
                 [
@@ -165,7 +165,7 @@ def server_of(  # noqa: PLR0915 - one tool after the other
 
     @server.tool()
     async def reserve(ctx: Context) -> str | InputRequiredResult:
-        """Act, ask two things at once, act; keeping what was done in the state."""
+        """Act, ask two things at once, and act again; the state says what was done."""
         answers = ctx.input_responses
         if answers is None:
             deed("reserved")
@@ -197,13 +197,13 @@ def server_of(  # noqa: PLR0915 - one tool after the other
 
     @server.tool()
     async def patient(ctx: Context) -> str | InputRequiredResult:
-        """Be asked three times until done."""
+        """Return three states without a question, and then the result."""
         count = int(ctx.request_state or "0")
         return "done" if count == 3 else InputRequiredResult(request_state=str(count + 1))
 
     @server.tool()
     async def declared(sure: Annotated[Sure, Resolve(question)]) -> str:
-        """Ask in the way of the library."""
+        """Ask by a parameter that the library resolves."""
         deed("declared")
         return f"sure: {sure.sure}"
 
@@ -215,12 +215,12 @@ def server_of(  # noqa: PLR0915 - one tool after the other
 
     @server.tool()
     def picture(size: int) -> Image:
-        """A picture of so many bytes."""
+        """Return a picture of so many bytes."""
         return Image(data=b"\x89PNG" + bytes(size - 4), format="png")
 
     @server.tool()
     def long(size: int) -> str:
-        """A text of so many bytes."""
+        """Return a text of so many bytes."""
         return "x" * size
 
     @server.tool()
@@ -231,7 +231,7 @@ def server_of(  # noqa: PLR0915 - one tool after the other
 
     @server.tool()
     async def grow() -> str:
-        """Offer one tool more."""
+        """Add a tool to the list."""
         server.add_tool(lambda: "new", name="grown", description="Was not there before.")
         return "grown"
 
@@ -310,7 +310,7 @@ def main(arguments: list[str]) -> None:
 if __name__ == "__main__":
     match sys.argv[1:]:
         case ["forks", path]:
-            # It lies in another folder, which only this way is told of.
+            # Only this form has the folder of `forked` on its import path.
             from forked import fork_for_each
 
             fork_for_each(Path(path), main)

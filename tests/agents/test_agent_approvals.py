@@ -1,4 +1,4 @@
-"""Calls that a person has to approve: nothing is run that nobody approved, and nothing twice."""
+"""Calls that need an approval: the agent makes no call without one, and none twice."""
 
 from __future__ import annotations
 

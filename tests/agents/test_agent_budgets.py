@@ -1,4 +1,4 @@
-"""Budgets of agents and runs: what counts, what a person is asked, and what an author may write."""
+"""Budgets of agents: what counts, what a person is asked, and what an author may declare."""
 
 from __future__ import annotations
 

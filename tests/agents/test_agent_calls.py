@@ -1,4 +1,4 @@
-"""The calls of one turn: side by side, each with its own result, and the model hears of all at once."""
+"""The calls of one turn run side by side; the model gets all their results at once."""
 
 from __future__ import annotations
 

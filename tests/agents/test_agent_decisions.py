@@ -1,4 +1,4 @@
-"""What an approver decides about a call beside yes and no: other arguments, or a result in its place."""
+"""An approver may change the arguments of a call, or give a result in its place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hooks of an agent in a run: what they ask, edit, cancel and deny, and that nothing fails open."""
+"""Hooks of an agent in a run ask, edit, cancel and deny; a hook that fails lets nothing through."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from abeyance import AfterToolCall, Agent, BeforeToolCall, Principal, ToolContex
 
 
 class Approval:
-    """Asks before each call, and trusts forever who says `t`."""
+    """Asks before each call until a person answers `t`."""
 
     name = "approval"
 
@@ -26,7 +26,7 @@ class Approval:
             event.cancel_tool = "the user said no"
 
 
-# What an agent remembers
+# The state of an agent
 
 
 async def test_the_next_call_sees_the_state_that_hooks_have_set() -> None:
@@ -106,7 +106,7 @@ async def test_the_event_of_a_calls_end_says_how_it_ended() -> None:
 
 
 class Broken:
-    """Raises when it is told what became of a call."""
+    """Raises after a tool call."""
 
     async def after_tool_call(self, event: AfterToolCall) -> None:
         message = "no connection"

@@ -1,4 +1,4 @@
-"""Hooks around the calls of agents: they ask, edit, cancel and look back as around those of tools."""
+"""Hooks treat the call of an agent like the call of a tool: they ask, edit, cancel and see the result."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ YES = {"approved": True}
 
 
 class Asking:
-    """Asks whether a call may be made, under a name, and does as it is told."""
+    """Asks for the capability `helpers` whether a call may be made, and does what the answer says."""
 
     async def before_tool_call(self, event: BeforeToolCall) -> None:
         answer = await event.interrupt("sure", reason=event.args, requested_capability="helpers")
@@ -32,7 +32,7 @@ class Marking:
 
 
 class Team:
-    """A clerk that calls a helper, in these calls."""
+    """A clerk that calls a helper with the given calls."""
 
     def __init__(self, *calls: Any, helped: Any = "helped", **options: Any) -> None:
         self.inner = Script(helped)

@@ -1,4 +1,4 @@
-"""What an agent is told first: a text, JSON, or the parts that a message may have."""
+"""The input of an agent: a text, JSON, or the parts that a message may have."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Case(BaseModel):
 async def asked(
     about: Any, *hosts: str, source: str | Callable[..., Any] = "about"
 ) -> tuple[InMemoryRun, Any]:
-    """The run of an agent, and what its model was told first."""
+    """Start the run of an agent; return it with the first prompt of the model."""
     script = Script("a pixel")
     graph = Graph("g", state=Case)
     graph.agent("look", Agent("clerk", model=script), input=source, output="answer")

@@ -117,7 +117,7 @@ async def test_a_call_that_asked_in_its_second_attempt_and_is_lost_then_is_asked
     good = visiting(delete, {}, approved=YES, journal=first.journal, answers=answers, kept=kept)
     assert (await ended(good)).result == {"content": "deleted"}
 
-    # A worker that died during the call of this has written down that it began, and no more.
+    # A worker that dies during this call has recorded only that the call began.
     lost = visiting(delete, {}, approved=YES, journal={"/begun": kept["/begun"]}, answers=answers)
     assert [each.question.name for each in (await ended(lost)).interrupts] == ["outcome.2"]
     assert len(begun) == 2

@@ -1,4 +1,4 @@
-"""Tools of an MCP server in the hands of an agent; what the server asks, a person is asked."""
+"""An agent uses the tools of an MCP server; a person gets the questions of the server."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ async def closed() -> AsyncIterator[None]:
 
 
 def outcomes(messages: Sequence[ModelMessage]) -> str:
-    """A turn that tells what came of the calls."""
+    """Return a turn that reports the outcome of each call."""
     return " | ".join(f"{part.outcome}: {part.content}" for part in returned(messages))
 
 
 def graph_of(server: McpServer, *calls: Call) -> Graph:
-    """A graph whose model makes these calls in its first turn."""
+    """Return a graph whose model makes these calls in its first turn."""
     return desk(Agent("clerk", model=Script(calls, outcomes), tools=[server]))
 
 

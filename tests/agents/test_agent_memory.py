@@ -1,4 +1,4 @@
-"""What another visit of an agent knows of the last, and what becomes of a conversation that was cut."""
+"""The memory of an agent: its next visit continues the conversation, also one that was cut."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ REMEMBERS: Any = "run"
 
 
 def looping(agent: Agent, rounds: int = 2, **about: Any) -> Graph:
-    """The agent is visited so many times."""
+    """Return a graph that visits the agent `rounds` times."""
     graph = Graph("g", state=Case, **about)
     graph.agent("review", agent, input=lambda state: f"round {state.rounds + 1}", output="report")
 

@@ -1,4 +1,4 @@
-"""An agent as a node of a graph, whose hooks may keep it from being run."""
+"""An agent as a node of a graph: its faults, and the nodes that its MCP servers become."""
 
 from __future__ import annotations
 

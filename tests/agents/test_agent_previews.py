@@ -1,4 +1,4 @@
-"""Previews: an approver sees what a call would do, and what was approved is what happens."""
+"""Previews show an approver what a call would do; a call with another effect is asked about anew."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EDIT = {"approved": True, "arguments": {"amount": 3}}
 
 
 class Purse(tool_calls.Purse):
-    """The tool `pay` with a preview of the balance, and what it has paid."""
+    """The tool `pay`, whose preview shows the balance, and the payments that it made."""
 
     def __init__(self, preview: Callable[..., Any] | None = None, **options: Any) -> None:
         self.balance = 100
@@ -116,7 +116,7 @@ async def test_an_edit_is_asked_anew_with_the_preview_of_the_edited_arguments() 
 
 
 def failing(*outcomes: Any) -> Callable[..., Any]:
-    """A preview that returns or raises one after another, and the last again and again."""
+    """Return a preview that returns or raises one outcome after another, and then repeats the last."""
     left = [*outcomes]
 
     async def preview(amount: int) -> Any:

@@ -1,4 +1,4 @@
-"""What holds for every conversation, whatever the model calls and people answer, and in which order."""
+"""Rules of every conversation, whatever the model calls and people answer, in any order."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ turns = st.lists(st.lists(st.sampled_from(KINDS), min_size=1, max_size=5), min_s
 
 
 class World:
-    """Tools of every kind, and a hook. `done` are the calls that had an effect."""
+    """Tools of every kind, and a hook. `done` lists the calls that had an effect."""
 
     def __init__(self) -> None:
         self.done: list[str] = []
@@ -105,7 +105,7 @@ async def test_every_call_runs_once_and_only_if_approved(
             refused.add(call_id)
         is_approval = entry.kind == "approval"
         await run.respond(entry.id, {"approved": is_yes} if is_approval else is_yes)
-        # Who was not answered waits on, with the same id, and the model is not asked meanwhile.
+        # The other questions stay open with the same ids, and the model is not asked meanwhile.
         assert others <= {each.id for each in await run.interrupts()}
         assert not others or len(script.seen) == before
         if execution == "sequential":

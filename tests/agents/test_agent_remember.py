@@ -1,4 +1,4 @@
-"""What an approver may remember of a yes: the declaration, the answer, and the calls that run unasked."""
+"""Approvals that a person may remember: the declaration, the answer, and the calls that run unasked."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ YES = {"approved": True, "remember": {"for": "8h", "where": "run"}}
 
 
 class Purse:
-    """The tool `pay`, of which approvals may be remembered, and what it has paid."""
+    """The tool `pay`, whose approvals may be remembered, and the payments that it made."""
 
     def __init__(self, remember: Remember | None = WEEK, **options: Any) -> None:
         self.paid: list[tuple[int, str]] = []

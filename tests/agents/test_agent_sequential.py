@@ -1,4 +1,4 @@
-"""An agent whose calls follow one another: each is looked at when its turn has come."""
+"""An agent whose calls run one after another: hooks and gates see a call when its turn comes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an agent remembers between its calls, and what of it a call has changed."""
+"""The state that an agent keeps between its calls, and the changes that a call makes to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""People who write to an agent, or stop it."""
+"""Messages that people send to an agent."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ async def ask(ctx: ToolContext, what: str) -> str:
 
 
 async def waiting(*turns: Any, **about: Any) -> tuple[InMemoryRun, Script]:
-    """An agent that waits for the answer to `colour` in its first turn."""
+    """Start an agent that waits in its first turn for the answer to `colour`."""
     script = Script(call("ask", "c1", what="colour"), *(turns or ("done",)))
     run = await started(Agent("clerk", model=script, tools=[ask]), **about)
     return run, script
@@ -45,7 +45,7 @@ async def test_messages_are_read_before_the_next_turn_in_order_and_say_who_wrote
     assert "use blue" in two
     assert three.count("<message") == 1
     assert three.startswith('<message from="eve" id="m3">')
-    # The result comes first: a provider takes nothing between a call and that.
+    # The result comes first: a provider accepts nothing between a call and its result.
     assert script.seen[-1][-1].parts[0].part_kind == "tool-return"
 
 

@@ -1,4 +1,4 @@
-"""The turns of a model: how an agent comes to its output, and what it may not come to."""
+"""The turns of a model: how an agent reaches its output, and what stops it."""
 
 from __future__ import annotations
 

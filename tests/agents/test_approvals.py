@@ -1,4 +1,4 @@
-"""Who is asked before a call is run, what binds the answer to the call, and what an answer means."""
+"""Approvals of calls: which calls need one, what binds the answer to the call, and what it means."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_people_see_arguments_in_the_order_of_their_author() -> None:
     assert [*shown] == [*foreign["properties"]] == ["to", "amount", "by"]
 
 
-# ---------------------------------------------------------------------------------------- who is asked
+# ------------------------------------------------------------------------- calls that need an approval
 
 
 async def test_a_predicate_says_which_calls_a_person_has_to_approve() -> None:
@@ -234,7 +234,7 @@ def test_an_answer_that_cannot_be_read_rejects(answer: Any) -> None:
     assert rejection(answer).endswith(": the answer to the approval cannot be read")
 
 
-# ------------------------------------------------------------------------------------- what became of it
+# -------------------------------------------------------------------------- the outcome of a lost call
 
 
 def test_a_person_says_what_became_of_a_call_that_was_lost() -> None:
