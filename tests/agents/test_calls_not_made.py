@@ -1,4 +1,4 @@
-"""After-hooks of calls that were not made, and what the model is told of those that nobody answered."""
+"""After-hooks see calls that were not made; the model reads when nobody answered in time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nothing that a hook does wrong lets a call through."""
+"""A hook that goes wrong lets no call through."""
 
 from __future__ import annotations
 

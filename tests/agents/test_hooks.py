@@ -1,4 +1,4 @@
-"""Hooks around a tool call: what they may change and ask."""
+"""Hooks around a tool call: the changes that they may make, and the questions that they may ask."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from abeyance.core.spec import Default
 
 
 class ApprovalHook:
-    """Asks once; `t` is trusted from then on."""
+    """Asks once, and not again after the answer `t`."""
 
     def __init__(self) -> None:
         self.runs = 0

@@ -1,4 +1,4 @@
-"""How a server is declared, and what is refused at once."""
+"""Declarations of MCP servers, and the mistakes that are refused at once."""
 
 from __future__ import annotations
 

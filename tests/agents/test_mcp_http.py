@@ -1,4 +1,4 @@
-"""Servers that are asked over HTTP, and those that keep nothing between two requests."""
+"""MCP servers over HTTP, also those that keep nothing between two requests."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def test_a_call_goes_on_where_it_stood_and_not_from_its_beginning(tmp_path
     assert [each.question.name for each in first.asked] == ["elicit", "elicit.2"]
     assert [each.question.prompt for each in first.asked] == ["Which seat?", "Which meal?"]
     await close_servers()
-    # Another process of the server, and nothing left of ours but what was saved.
+    # Another server process answers, and this process has nothing left but the saved state.
     saved = json.loads(json.dumps(first.state))
     with site(tmp_path) as remote:
         second = await _given_up(remote.server(), "reserve", People(elicit=SEAT), saved)
@@ -93,7 +93,7 @@ async def test_each_tool_is_called_in_the_protocol_in_which_it_asks(tmp_path: Pa
     with site(tmp_path) as remote:
         server = remote.server(connections=1)
         seats = await _given_up(server, "reserve", People())
-        # It has to try once, to find out that it cannot ask in the newest protocol.
+        # The client has to try once to learn that this tool cannot ask in the newest protocol.
         acted = await _given_up(server, "hasty", People())
         assert deeds(tmp_path) == ["reserved", "acted", "acted"]
         people = People(elicit=SEAT, elicit_2=MEAL)
@@ -101,7 +101,7 @@ async def test_each_tool_is_called_in_the_protocol_in_which_it_asks(tmp_path: Pa
         assert found.text == "{'seat': '7A'} {'meal': 'soup'}"
         await _given_up(server, "hasty", People())
         await close_servers()
-        # What was saved says so to a process that has not found out for itself.
+        # The saved state tells this to a process that has not learned it yet.
         found = await server.call("hasty", {}, ask=People(elicit=YES), saved=acted.state)
     assert found.text == "accept"
     assert deeds(tmp_path)[3:] == ["paid for reservation 7", "acted", "acted"]

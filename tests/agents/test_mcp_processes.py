@@ -1,4 +1,4 @@
-"""The processes that are started for servers of tools: how many, for how long, and what if one ends."""
+"""Processes of MCP servers: how many the worker starts, how long they live, and what if one ends."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ async def test_a_command_that_is_not_a_server_is_named(command: list[str], told:
 
 async def test_a_command_that_says_nothing_is_given_up(tmp_path: Path) -> None:
     file = tmp_path / "pid"
-    # What needs next to no time to begin.
+    # A shell starts in next to no time, so it writes its number before the client gives up.
     command = ["/bin/sh", "-c", 'echo $$ > "$0"; while read -r _; do :; done', str(file)]
     with pytest.raises(McpDown, match=r"did not answer within 2 s of connecting"):
         await McpServer(command=command, connect_timeout=2).list_tools()

@@ -1,4 +1,4 @@
-"""What people are asked for a server, and how a question is known again."""
+"""Questions of MCP servers to people, and how a repeated question is recognised."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def form_of(field: Any) -> dict[str, Any]:
 
 
 async def shown(form: dict[str, Any]) -> Elicitation:
-    """What a person is asked where a server asks for this form."""
+    """Return the question that a person gets for a server's form."""
     asked: list[Elicitation] = []
 
     async def ask(elicitation: Elicitation) -> Answer:

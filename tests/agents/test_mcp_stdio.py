@@ -1,4 +1,4 @@
-"""Servers that are started by a command and asked over standard input and output."""
+"""MCP servers that the worker starts by a command, over standard input and output."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def test_a_question_gives_the_call_up_and_the_answer_makes_it_again(tmp_pa
     found = await server.call("transfer", {"amount": 5}, ask=again, saved=caught.value.state)
     assert (found.text, found.is_error) == ("transferred", False)
     assert deeds(tmp_path) == ["transferred 5"]
-    # The server has dropped the first call, and said so: it need not be started anew.
+    # The server confirmed that it dropped the first call, so the worker need not restart it.
     assert await _who(server) == before
     assert pool_of(server).connections == 1
 

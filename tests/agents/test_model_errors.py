@@ -1,4 +1,4 @@
-"""What goes wrong with a request to a model, by what has to happen next."""
+"""Failures of requests to a model, sorted by what the worker has to do next."""
 
 import sys
 from collections.abc import Callable
@@ -101,7 +101,7 @@ async def test_a_missing_key_of_a_model_names_the_variable_to_set(
     )
 
 
-# What follows imports the packages of providers, each of which takes seconds.
+# These import the packages of providers, each of which takes seconds.
 def ask_anthropic() -> None:
     import anthropic
 
@@ -150,7 +150,7 @@ def test_failures_of_models_in_other_frameworks_are_classified() -> None:
     from google.genai import errors
 
     class GoneError(openai.APITimeoutError):
-        """What LangChain makes of an exception of a provider."""
+        """Stands for the class that LangChain derives from a provider's exception."""
 
     kinds = {
         GoneError(httpx2.Request("POST", "http://localhost")): ModelDown,

@@ -1,4 +1,4 @@
-"""Requests to models: what they are told, how they are stopped, and what is never fetched."""
+"""Requests to models: what they contain, how they are stopped, and what is never downloaded."""
 
 from __future__ import annotations
 
@@ -242,7 +242,7 @@ async def test_a_function_that_does_not_stream_can_be_stopped_too() -> None:
     [
         ("openai-chat:gpt-5", AudioUrl("https://media.example/a.mp3")),
         ("openai-chat:gpt-5", DocumentUrl("https://media.example/a.pdf")),
-        # Their packages take seconds to be imported.
+        # The packages of these providers take seconds to import.
         pytest.param(
             *("google:gemini-3-pro", ImageUrl("https://media.example/a.png?key=1")),
             marks=pytest.mark.slow,
@@ -262,7 +262,7 @@ async def test_media_that_a_provider_does_not_take_by_url_is_not_fetched(
 ) -> None:
     for provider in ("GOOGLE", "OPENAI", "ANTHROPIC"):
         monkeypatch.setenv(f"{provider}_API_KEY", "made-up")
-        # Nobody listens there: whatever is sent after all goes nowhere.
+        # Nobody listens at this address: a request that is sent by mistake goes nowhere.
         monkeypatch.setenv(f"{provider}_BASE_URL", "http://127.0.0.1:9")
     messages = [ModelRequest(parts=[UserPromptPart(["Look at this:", media])])]
 

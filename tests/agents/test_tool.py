@@ -1,4 +1,4 @@
-"""What a function has to be to be a tool, and what the model is told of it."""
+"""Functions that can be tools, and what the model is told of them."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ async def test_a_context_is_found_by_its_type_in_any_place() -> None:
     def one(n: int, c: Context) -> str:
         return c.run_id
 
-    # As where the import is for the type checker only.
+    # The author may import the type for the type checker only.
     @tool
     def two(n: int, c: unseen.ToolContext) -> str:  # type: ignore[name-defined]  # noqa: F821
         return str(c.call_id)

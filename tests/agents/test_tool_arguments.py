@@ -1,4 +1,4 @@
-"""What a model may send a tool, and what it is told when that does not fit."""
+"""Arguments that a model may send to a tool, and the error that it gets if they do not fit."""
 
 from __future__ import annotations
 

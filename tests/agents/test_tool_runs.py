@@ -1,4 +1,4 @@
-"""How a call is run, and what the model is told of what came out of it."""
+"""How a call of a tool runs, and what the model is told of the result."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ async def test_a_tool_in_a_thread_is_cancelled_cooperatively_at_its_timeout() ->
     told: queue.Queue[None] = queue.Queue()
     stopped: queue.Queue[bool] = queue.Queue()
 
-    # Long enough for a thread to begin.
+    # The timeout is long enough for a thread to begin.
     @tool(timeout=0.5)
     def hang(ctx: ToolContext) -> None:
         told.get(timeout=30)

@@ -1,4 +1,4 @@
-"""Pages of a transcript: their bounds, their cursors, and whose transcript is meant."""
+"""Pages of a transcript: their bounds, their cursors, and the choice among several transcripts."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_the_innermost_agent_around_an_address_is_meant() -> None:
     assert choose_address("r", heads, f"{AGENT};tool:b:1") == AGENT
     assert choose_address("r", heads, f"{inner};node:model:2") == inner
     assert choose_address("r", {AGENT: "1"}, None) == AGENT
-    # It has said nothing yet, and nobody else has either.
+    # The inner agent has no transcript yet, and the caller's is not taken in its place.
     with pytest.raises(Refusal) as caught:
         choose_address("r", {AGENT: "1"}, inner)
     assert caught.value.details["addresses"] == [AGENT]
