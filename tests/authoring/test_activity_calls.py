@@ -1,4 +1,4 @@
-"""When a visit ended: the same moment in the run and in every replay of it."""
+"""The end of a visit is the same moment in the run and in every replay of it."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ _VALUES: dict[Any, st.SearchStrategy[Any]] = {
     tuple[int, time]: st.tuples(_WHOLE, st.times()),
     date | None: st.none() | st.dates(),
 }
-"""What the types of answers that the documentation names can be."""
+"""Strategies for the values of each answer type that the documentation names."""
 
 
 @pytest.mark.parametrize("type_", _VALUES, ids=str)
@@ -146,7 +146,7 @@ _NAMESPACES = (builtins, dt, decimal, enum, typing, uuid)
 
 
 def named_types() -> set[Any]:
-    """The types that the documentation of answers names."""
+    """Return the types that the documentation of answers names."""
     _, _, answers = _PAGE.read_text("utf-8").partition("\n## Answers\n")
     names = re.findall(r"`(\w+)`", answers.partition("\n## ")[0])
     found = {getattr(module, name, None) for name in names for module in _NAMESPACES}
@@ -154,7 +154,7 @@ def named_types() -> set[Any]:
 
 
 def kinds_of(type_: Any) -> set[Any]:
-    """The types that a sample of this type stands for."""
+    """Return the types that a sample of this type stands for."""
     origin, parts = typing.get_origin(type_), typing.get_args(type_)
     if origin is Annotated:
         return {Annotated, *kinds_of(parts[0])}

@@ -1,4 +1,4 @@
-"""Finding the graphs that a process serves."""
+"""`load_graphs` finds the graphs that a process serves."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ broken.node(name="a")(lambda: None)
 
 @pytest.fixture(autouse=True)
 def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A module `shop_of_a_test` in the current folder, and one that imports what is not there."""
+    """Write a module `shop_of_a_test` into the current folder, and one that imports a missing module."""
     (tmp_path / "shop_of_a_test.py").write_text(SHOP)
     (tmp_path / "lame_shop_of_a_test.py").write_text("import no_such_module_anywhere")
     monkeypatch.chdir(tmp_path)
@@ -133,7 +133,7 @@ def test_a_folder_of_the_users_hides_no_installed_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "pydantic_settings.py").write_text("one = 5")
-    # Whether or not something else has imported it: it is looked for anew, and put back afterwards.
+    # The package is imported anew, even if other code has imported it, and restored afterwards.
     monkeypatch.setitem(sys.modules, "pydantic_settings", pydantic_settings)
     monkeypatch.delitem(sys.modules, "pydantic_settings")
 

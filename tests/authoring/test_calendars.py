@@ -1,4 +1,4 @@
-"""Calendars of questions: what authors write, and what the graph keeps of it."""
+"""Calendars of questions: how authors declare them, and what the graph keeps of them."""
 
 from __future__ import annotations
 

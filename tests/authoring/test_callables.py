@@ -1,4 +1,4 @@
-"""What is read off the functions that authors write."""
+"""Facts that are read off the functions of authors."""
 
 from __future__ import annotations
 

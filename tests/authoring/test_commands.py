@@ -1,4 +1,4 @@
-"""What people send, as events of the core."""
+"""Commands of people, as events of the core."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Being told of a condition that no values can meet, and of a `{field}` that no values have."""
+"""Faults: a condition that no values can meet, and a `{field}` that no values have."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ Claim.model_rebuild()
 
 
 def faults(*whens: dict[str, Any], state: Any = Claim) -> tuple[str, ...]:
-    """The faults of a graph with each condition on an edge, an `else` beside them, and rules of them."""
+    """Return the faults of a graph that has each condition on an edge and on a rule, beside an `else`."""
     graph = Graph("claim", state=state)
     graph.node(name="assess")(lambda: None)
     graph.edge(START, "assess")
@@ -223,7 +223,7 @@ SHOWN: dict[str, dict[str, Any]] = {
 
 @functools.cache
 def shown() -> tuple[str, ...]:
-    """The faults of a graph that asks each of these, as a node and as a rule."""
+    """Return the faults of a graph that asks each of these, as a node and as a rule."""
     graph = Graph("claim", state=Claim)
     graph.node(name="pay")(lambda: None)
     graph.edge(START, "pay")

@@ -1,4 +1,4 @@
-"""What a node's code may know, and a returned Goto."""
+"""The idempotency key that a node's code gets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a run is handed over to a new history, and what is handed over."""
+"""When a run is handed over to a new history."""
 
 from __future__ import annotations
 

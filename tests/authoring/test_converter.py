@@ -1,4 +1,4 @@
-"""How values travel through Temporal."""
+"""Values come back from Temporal as they were sent; the runs of a worker share what they can."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Temporal's UI shows to an operator: the run's current details."""
+"""The current details of a run, which Temporal's UI shows to an operator."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ HEAVY = (
 
 
 def kind(name: str) -> int:
-    """Constants before classes before functions and modules, each sorted."""
+    """Return the rank of a name: constants before classes before functions and modules."""
     return 0 if name.isupper() else 1 if name[0].isupper() else 2
 
 

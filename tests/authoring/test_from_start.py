@@ -1,4 +1,4 @@
-"""Declarations of what only the start of a run sets, and of the people whom it names."""
+"""Fields that only the start of a run sets, and the people whom they name."""
 
 from __future__ import annotations
 

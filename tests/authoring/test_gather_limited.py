@@ -1,4 +1,4 @@
-"""Doing the same to many, a few at a time."""
+"""`gather_limited` does the same work for many items, a few at a time."""
 
 from __future__ import annotations
 

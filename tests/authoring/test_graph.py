@@ -72,7 +72,7 @@ def graph_of(function: Callable[..., Any] = nothing, **options: Any) -> Graph:
 asking = partial(sample_graphs.asking, state=State)
 
 
-# What a declaration becomes
+# The spec of a declaration
 
 
 def test_a_graph_becomes_a_spec_that_reads_like_its_declaration() -> None:

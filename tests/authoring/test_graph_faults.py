@@ -1,4 +1,4 @@
-"""Being told everything that is wrong with a graph, at once."""
+"""An author is told all faults of a graph at once."""
 
 from __future__ import annotations
 

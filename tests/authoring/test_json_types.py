@@ -1,4 +1,4 @@
-"""What schemas can tell, before a run, of whether values fit where they go."""
+"""Schemas tell before a run whether values fit where they go."""
 
 from __future__ import annotations
 

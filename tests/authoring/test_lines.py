@@ -1,4 +1,4 @@
-"""The lines of an author's code that the faults of a graph name."""
+"""The faults of a graph name the lines of the author's code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the worker does where the SDK would tell a run of something before its task."""
+"""The worker withholds what the SDK would tell a run before the workflow task that it belongs to."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ EVICT = WorkflowActivationJob(remove_from_cache=RemoveFromCache())
 
 
 class Recording(WorkflowInstance):
-    """An instance of the SDK's that only notes what it is told."""
+    """An instance of the SDK that only notes the jobs it is given."""
 
     def __init__(self, *, writes: int = 0, fails: Failure | None = None) -> None:
         self.told: list[str | None] = []
@@ -92,7 +92,7 @@ def activation(
     size: int = 3000,
     replaying: bool = False,
 ) -> WorkflowActivation:
-    """Told so many seconds after noon, of a history of that many events and bytes."""
+    """Return an activation so many seconds after noon, with a history of that many events and bytes."""
     made = WorkflowActivation(
         jobs=jobs, history_length=length, history_size_bytes=size, is_replaying=replaying
     )
@@ -101,9 +101,9 @@ def activation(
 
 
 def told(*activations: WorkflowActivation, writes: int = 0) -> tuple[list[str | None], str]:
-    """What a run gets to know of these, one after another, and with what the last of them failed.
+    """Return the jobs that a run gets of these activations, in order, and the failure of the last one.
 
-    It writes to its memo that many times whenever it is told something.
+    The run writes to its memo `writes` times at each activation.
     """
     inner = Recording(writes=writes)
     run = InOrderWorkflowInstance(inner)
@@ -202,7 +202,7 @@ def test_a_task_is_done_anew_if_the_history_has_no_room_for_what_was_done_before
     jobs: tuple[WorkflowActivationJob, ...], came: int, writes: int
 ) -> None:
     begun = activation(SIGNAL, length=9, seconds=1, size=5000)
-    # The task before ended, the next was scheduled and began.
+    # Three more events: the previous task ended, and the next was scheduled and began.
     length = 9 + 3 + came
     lost = activation(*jobs, length=length, seconds=2, size=6000)
     kept = activation(*jobs, length=length + writes, seconds=2, size=6000)
@@ -284,5 +284,5 @@ def test_the_worker_logs_why_a_task_failed_although_the_failure_is_to_be_encrypt
     )
 
     assert caplog.messages == [f"run=r {line}"]
-    # What goes to Temporal stays as it is to be encrypted.
+    # The failure for Temporal stays as it was, so that it is still encrypted.
     assert completion.failed.failure == written

@@ -27,7 +27,7 @@ class Ledger(BaseModel):
 
 
 def graph_of(function: Callable[..., Any], *, state: Any = State, **options: Any) -> Graph:
-    """A graph whose node `a` is the function; `b` and `c` are there to be gone to."""
+    """Return a graph whose node `a` is the function, and may go to `b` and `c`."""
     graph = Graph("g", state=state)
     graph.node(name="a", **{"to": ["b", "c"], **options})(function)
     graph.node(name="b")(lambda: None)
@@ -43,7 +43,7 @@ def routed(*functions: Callable[..., Any], node: Callable[..., Any] = lambda: No
     return graph
 
 
-# What code returns
+# Return values
 
 
 async def both(state: State, ctx: Context) -> dict[str, Any]:
@@ -236,7 +236,7 @@ async def test_a_run_keeps_to_the_routes_of_its_own_graph() -> None:
     assert (await visit(graph, routes=())).route_targets == ()
 
 
-# What code raises
+# Errors
 
 
 async def test_a_fatal_error_fails_the_visit_for_good() -> None:
@@ -321,7 +321,7 @@ async def test_an_error_that_would_end_the_worker_fails_only_the_node(
             await visit(graph_of(function))
 
 
-# What is missing, and what does not fit
+# Missing code, and values that do not fit
 
 
 async def test_a_node_that_this_worker_does_not_have_is_missing() -> None:
@@ -351,7 +351,7 @@ async def test_values_that_todays_model_refuses_block_the_visit_before_its_code_
     assert ran == []
 
 
-# Being stopped
+# Stops
 
 
 async def test_a_coroutine_is_cancelled_at_its_await() -> None:

@@ -20,7 +20,7 @@ class State(BaseModel):
 
 
 def graph_of(function: Callable[..., Any]) -> Graph:
-    """A graph whose node `a` is the function; `b` is there to be gone to."""
+    """Return a graph whose node `a` is the function, and may go to `b`."""
     graph = Graph("g", state=State)
     graph.node(name="a", to=["b"])(function)
     graph.node(name="b")(lambda: None)

@@ -20,7 +20,7 @@ class State(BaseModel):
 
 
 class Thread:
-    """A node in a thread that goes on until it is let go or told to stop."""
+    """A node in a thread that runs until the test releases it or tells it to stop."""
 
     def __init__(self, *, stops_by: str) -> None:
         self.began = threading.Event()

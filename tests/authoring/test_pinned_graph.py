@@ -1,4 +1,4 @@
-"""A graph as it is pinned in a run: with the schema of its input only where answers may set fields."""
+"""The graph that is pinned in a run has the schema of the input only where answers may set fields."""
 
 from __future__ import annotations
 

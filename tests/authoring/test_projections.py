@@ -19,7 +19,7 @@ RUN = wire.StartRun(
 
 
 def asking() -> Drive:
-    """Three open questions, of which one has been answered, beside code that runs."""
+    """Return a run with three open questions and an answered one, beside code that runs."""
     run = Drive(
         graph(
             gate("ask", prompt="Pay {x}?", capability="pay", timeout=60),
@@ -88,12 +88,12 @@ def test_a_settled_interrupt_shows_who_answered_and_when() -> None:
 
 
 def test_all_that_is_asked_is_shown() -> None:
-    # A new field of a question has to be in the view; everything between the two copies by name.
+    # The view must have every new field of a question: the code between the two copies fields by name.
     asked = {entry.name for part in (InterruptSpec, Terms) for entry in fields(part)}
 
-    # Lengths of time are shown as moments, and a result that is too large is refused with its limit.
+    # The view shows lengths of time as moments. A refusal names the limit of a too large result.
     lengths = {"timeout", "remind", "escalate"}
-    # The worker alone knows the type that reads an answer, and whether its written form can differ.
+    # Only the worker knows the type that reads an answer, and whether its written form can differ.
     types = {"response_type", "rewrites"}
     hidden = {*lengths, *types, "max_result", "terms"}
     assert asked - views.InterruptView.model_fields.keys() == hidden

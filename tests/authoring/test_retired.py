@@ -1,4 +1,4 @@
-"""Keeping the code of a node that is no longer in the graph."""
+"""Retired nodes: the code of nodes that are no longer in the graph."""
 
 from __future__ import annotations
 

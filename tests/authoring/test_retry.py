@@ -18,7 +18,7 @@ def rpc_error(status: RPCStatusCode, message: str = "it failed") -> RPCError:
 
 
 class Server:
-    """Fails in the given ways, one call after the other, and answers from then on."""
+    """Fails with the given errors, one call after another, and answers from then on."""
 
     def __init__(self, *errors: BaseException) -> None:
         self.calls = 0

@@ -1,4 +1,4 @@
-"""What an answer may be: the schema of a response, and what misses it."""
+"""The schema of a response, and the faults of answers that do not fit it."""
 
 from __future__ import annotations
 

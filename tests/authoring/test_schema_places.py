@@ -1,4 +1,4 @@
-"""How many places a schema has, and which references it may have."""
+"""The number of places of a schema, and the references that it may have."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from abeyance.schemas.json_schema import loop_in, without_loops
 from abeyance.schemas.places import MAX_PLACES, places_of, work_of
 
 LATER = 4
-"""How many definitions a drawn schema has."""
+"""The number of definitions of a drawn schema."""
 _EXAMPLES = settings().max_examples // 8
-"""Of what takes long to draw."""
+"""The number of examples that take long to draw."""
 
 
 def parts(*references: str) -> st.SearchStrategy[Any]:
-    """Schemas that refer to these."""
+    """Return a strategy for schemas that may have these references."""
     leaf = st.sampled_from(
         [True, {}, {"type": "integer"}, *({"$ref": each} for each in references)]
     )
@@ -40,7 +40,7 @@ def parts(*references: str) -> st.SearchStrategy[Any]:
 
 @st.composite
 def expandable(draw: st.DrawFn) -> dict[str, Any]:
-    """A schema each of whose definitions refers to later ones alone."""
+    """Draw a schema each of whose definitions refers only to later ones."""
     named = {
         f"d{number}": draw(parts(*(f"#/$defs/d{later}" for later in range(number + 1, LATER))))
         for number in range(LATER)
@@ -49,7 +49,7 @@ def expandable(draw: st.DrawFn) -> dict[str, Any]:
 
 
 def expanded(schema: Any, root: Mapping[str, Any]) -> int:
-    """The places of a schema, counted as nobody should: each time anew."""
+    """Count the places of a schema in the slow way: anew for each reference."""
     if isinstance(schema, bool):
         return 1
     inner = [*schema.get("anyOf", []), *schema.get("allOf", [])]

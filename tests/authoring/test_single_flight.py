@@ -1,4 +1,4 @@
-"""Reads that are shared."""
+"""Callers who read at the same time share a read."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from abeyance.temporal.single_flight import SingleFlight
 
 
 async def settled() -> None:
-    """Let everything happen that can."""
+    """Let every task go on as far as it can."""
     for _ in range(20):
         await asyncio.sleep(0)
 
 
 class Source:
-    """Something that is read: every read is numbered, and ends when it is let go."""
+    """A source that numbers its reads; each read ends when the test lets it."""
 
     def __init__(self) -> None:
         self.reads: SingleFlight[int] = SingleFlight()
@@ -86,7 +86,7 @@ async def test_concurrent_callers_share_one_read() -> None:
     tasks = [await source.ask(), await source.ask()]
     source.doors[1].set_result(None)
     for _ in range(10):
-        # Callers who come in each moment between the end of one read and the beginning of the next.
+        # These callers come at each moment between the end of one read and the beginning of the next.
         tasks.append(asyncio.create_task(source.reads.read("r", source.fetch)))
         await asyncio.sleep(0)
     for number in (2, 3):

@@ -1,4 +1,4 @@
-"""What is sent to Temporal to start a run, and what is refused before."""
+"""The start of a run, as it is sent to Temporal, and the starts that are refused before."""
 
 from __future__ import annotations
 

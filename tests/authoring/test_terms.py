@@ -68,13 +68,13 @@ LOWERED = Terms(
 
 
 class Careless(BaseModel):
-    """Who says nothing has approved."""
+    """An answer that says nothing approves."""
 
     approved: bool = True
 
 
 class Careful(BaseModel):
-    """Who says nothing has rejected."""
+    """An answer that says nothing rejects."""
 
     approved: bool = False
     comment: str = ""

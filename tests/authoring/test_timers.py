@@ -1,4 +1,4 @@
-"""The timer of a run: one at a time, and never taken back in the task in which it may be set."""
+"""The timer of a run: there is one at a time, and a task that may set it never cancels it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def at(minute: int) -> datetime:
 
 
 class Bells:
-    """What an alarm has set, and whether that still waits."""
+    """The timers that an alarm has set, and which of them still wait."""
 
     def __init__(self) -> None:
         self._tasks: list[tuple[int, asyncio.Task[None]]] = []

@@ -1,4 +1,4 @@
-"""What crosses a process boundary: strict where somebody asks, lenient where we read our own."""
+"""Data that crosses a process boundary: requests are read strictly, our own records leniently."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def kinds(of: type[wire.Request] = wire.Request) -> list[type[wire.Request]]:
 
 def test_requests_refuse_half_a_character_in_every_field() -> None:
     given: list[Any] = [HALF, [HALF], [{"type": "text", "text": HALF}], {HALF: 1}, {"a": HALF}]
-    sent = [kind for kind in kinds() if kind is not wire.VisitBlocked]  # is of a worker
+    sent = [kind for kind in kinds() if kind is not wire.VisitBlocked]  # a worker sends it
     for kind in sent:
         for name, field in kind.model_fields.items():
             for value in given:

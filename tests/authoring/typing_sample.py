@@ -1,7 +1,7 @@
 """The authoring API as a user types it: `mypy --strict` has to accept all of it.
 
-Nothing runs this file but the type checker. What must not be accepted is marked `type: ignore` with its
-code, and a mark that is not needed is an error as well.
+Only the type checker reads this file. Code that it must reject is marked `type: ignore` with the code of
+the error; a mark that is not needed is an error as well.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class Careful:
         assert_type(await event.interrupt("why"), Any)
 
 
-# A decorated function is still what it was.
+# A decorated function keeps its type.
 paid: Callable[[Refund, Context], Coroutine[Any, Any, Mapping[str, object] | None]] = pay
 as_before: Callable[[Refund, Context], Goto] = escalated
 nothing: Callable[[], None] = tidy
