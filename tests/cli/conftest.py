@@ -1,4 +1,4 @@
-"""One stack for every test that only uses it, or kills what it starts again by itself."""
+"""One stack for all tests that only use it, or kill a part that it restarts by itself."""
 
 from collections.abc import Iterator
 from pathlib import Path

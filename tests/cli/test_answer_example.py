@@ -1,4 +1,4 @@
-"""The answer that a person is shown to edit: it should be one that is accepted."""
+"""The example answer that a person is shown to edit is one that the API accepts."""
 
 from __future__ import annotations
 

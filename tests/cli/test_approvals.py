@@ -17,7 +17,7 @@ OURS = ("approvals", "--outcome", "answered", "--graph", "sum")
 
 @pytest.fixture(scope="module")
 def settled(standing: Stack) -> list[str]:
-    """The ids of three questions that were answered with 10, 20 and 30, the newest first."""
+    """Answer three questions with 10, 20 and 30; return their ids, the newest first."""
     asked = [standing.start(f"reported-{number}", amount=number) for number in (1, 2, 3)]
     for number in (1, 2, 3):
         assert standing.answer(f"reported-{number}", 10 * number).status_code == 200
@@ -25,7 +25,7 @@ def settled(standing: Stack) -> list[str]:
 
 
 def report(terminal: Terminal, settled: list[str], *arguments: str) -> Any:
-    """The report since the first of them, once it has all."""
+    """Return the report once it lists the three questions."""
 
     def look() -> Any:
         found = terminal.told(*OURS, *arguments)

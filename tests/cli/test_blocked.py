@@ -1,4 +1,4 @@
-"""A blocked run as somebody sees it at a terminal: in each command, and where `abeyance dev` runs."""
+"""A blocked run at a terminal: in each command, and in the output of `abeyance dev`."""
 
 import uuid
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ REMEDY = "pip install 'abeyance[s3]'"
 
 @contextmanager
 def installed(standing: Stack) -> Iterator[None]:
-    """The package is there."""
+    """Let the node find its package for a while."""
     file = standing.place.folder / "installed"
     file.touch()
     try:
@@ -26,7 +26,7 @@ def installed(standing: Stack) -> Iterator[None]:
 
 @pytest.fixture
 def blocked(terminal: Terminal, standing: Stack) -> Iterator[str]:
-    """A run whose node lacks a package, until a file is there."""
+    """Start a run whose node lacks a package until a file is there."""
     run_id = f"blocked-{uuid.uuid4().hex[:8]}"
     values = '{"label": "export"}'
     code, out, _ = terminal.call("run", "sum", "--run-id", run_id, "--input", values, "--wait")

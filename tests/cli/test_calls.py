@@ -1,4 +1,4 @@
-"""The commands over HTTP: what they print, what they refuse, and with which exit code."""
+"""Commands over HTTP: their output, their refusals, and their exit codes."""
 
 import json
 import os
@@ -76,7 +76,7 @@ def test_to_wait_for_a_run_that_fails_shows_why_and_is_exit_code_one(terminal: T
 
 
 class Vanishing(Answering):
-    """An API that starts a run and then answers no more."""
+    """An API that starts a run and then stops answering."""
 
     def post(self) -> None:
         self.answer(201, {"run_id": "started-here", "status": "running"})
@@ -86,11 +86,11 @@ class Vanishing(Answering):
 
 
 class Interrupting(Vanishing):
-    """An API that starts a run, and at whose next request somebody presses Ctrl-C."""
+    """An API that starts a run, and presses Ctrl-C at the next request."""
 
     def get(self) -> None:
         os.kill(os.getpid(), signal.SIGINT)
-        # Until the caller has gone.
+        # Wait until the caller has gone.
         self.rfile.read(1)
 
 
@@ -107,7 +107,7 @@ def test_an_interrupted_wait_names_the_run_that_goes_on(
 
 
 class Naming(Answering):
-    """An API that tells its callers how they name themselves."""
+    """An API that returns the name that its caller gives."""
 
     def get(self) -> None:
         self.answer(200, {"named": self.headers["X-Abeyance-Principal"]})
@@ -214,7 +214,7 @@ def test_an_unusable_token_is_refused_and_not_shown(terminal: Terminal) -> None:
 
 def test_an_unreachable_api_is_named_with_a_remedy(terminal: Terminal, standing: Stack) -> None:
     terminal.set("ABEYANCE_URL", NOBODY)
-    # It would answer for nobody: what is on this machine is asked without a proxy.
+    # The proxy would answer in place of the API, but commands ask this machine without a proxy.
     terminal.set("HTTP_PROXY", standing.api)
 
     code, out, err = terminal.call("show", "any")
@@ -260,7 +260,7 @@ def test_setup_says_the_same_each_time_and_sets_the_retention(
 
 @pytest.fixture
 def foreign(tmp_path: Path) -> Path:
-    """A database of something else."""
+    """Return a database of another application."""
     file = tmp_path / "other.db"
     with closing(sqlite3.connect(file)) as other:
         other.execute("CREATE TABLE accounts (id INTEGER)")
@@ -280,7 +280,7 @@ def test_a_process_that_cannot_use_the_database_says_why_and_ends(
 
     assert (done.returncode, done.stdout) == (2, "")
     warning, fault = done.stderr.splitlines()
-    # Which processes elsewhere would need too.
+    # The worker warns because processes elsewhere would need these records too.
     assert f"the records are in the file {foreign}, and Temporal is at elsewhere:7233" in warning
     assert fault == (
         f"abeyance: ABEYANCE_DATABASE_URL: the database {foreign} has tables of something else: name a "
@@ -313,7 +313,7 @@ def test_a_worker_waits_for_a_temporal_that_is_not_there_and_says_so_once(place:
     ) as worker:
         assert worker.stderr is not None
         line = worker.stderr.readline()
-        # Longer than the pause between two tries.
+        # Two seconds are longer than the pause between two attempts.
         with pytest.raises(subprocess.TimeoutExpired):
             worker.wait(2)
         worker.terminate()

@@ -1,4 +1,4 @@
-"""`abeyance dev`: the whole stack stands, heals itself, and goes without a trace."""
+"""`abeyance dev`: the whole stack starts, heals itself, and leaves nothing behind."""
 
 import asyncio
 import json
@@ -54,7 +54,7 @@ main()
 
 
 def end_of(stack: Stack, *, seconds: float) -> int:
-    """The exit code, when the stack has ended and has left no process behind."""
+    """Return the exit code of the stack once it has ended, and assert that no process is left."""
     code = stack.process.wait(timeout=seconds)
     assert stack.processes() == {}
     return code
@@ -68,7 +68,7 @@ def test_dev_stops_quickly_and_its_next_start_finds_the_same_runs(
 
         killed.process.kill()
         killed.process.wait()
-        # It could not end its children. Their leash does.
+        # The killed stack could not end its children. Their leash does.
         until(lambda: not killed.processes(), "its children to end", seconds=5)
 
     with place.stack() as stack:
@@ -81,7 +81,7 @@ def test_dev_stops_quickly_and_its_next_start_finds_the_same_runs(
         assert end_of(stack, seconds=10) == 0
         assert stack.process.stdout is not None
         assert stack.process.stdout.read() == "", "it prints one line"
-        # A start that takes long on a busy machine says what it waits for.
+        # On a busy machine, a slow start says what it waits for.
         told = stack.errors.read_text().splitlines()
         assert [line for line in told if "still starting: " not in line] == []
 
@@ -92,7 +92,7 @@ def test_dev_with_postgres_finds_its_records_after_a_kill(
     file = place.folder / "data" / "postgres" / "data" / "postmaster.pid"
 
     def server() -> list[str]:
-        """The command of the server whose number the file has."""
+        """Return the command of the server whose process id is in the file."""
         return words_of(int(file.read_text().split()[0]))
 
     with place.stack("--postgres") as killed:
@@ -140,10 +140,10 @@ def test_a_killed_worker_is_soon_not_counted_any_more(standing: Stack) -> None:
 
     def is_regular() -> bool:
         heard.update(beats())
-        # A poll, and two heartbeats: from then on their distance is known.
+        # The worker has polled and sent two heartbeats: from now on their distance is known.
         return len(heard) > 2 and workers() == 1
 
-    # A worker that another test has killed before its first heartbeat counts for 70 seconds.
+    # A worker that another test killed before its first heartbeat counts for 70 seconds.
     until(is_regular, "one worker, which tells that it is up", seconds=90)
     standing.kill("worker")
 
@@ -180,7 +180,7 @@ def test_after_a_kill_of_the_api_another_serves_at_the_same_address(standing: St
 
 def test_a_stop_costs_a_function_that_cannot_be_stopped_no_attempt(place: Place) -> None:
     (place.folder / "sums.py").write_text(LASTS)
-    # A longer grace would not fit into the ten seconds.
+    # `dev` must not use this grace, which would not fit into the ten seconds.
     place.environment = {**place.environment, "ABEYANCE_SHUTDOWN_GRACE": "30s"}
     with place.stack() as stack:
         started = stack.http.post(f"{stack.api}/runs", json={"graph": "sum", "run_id": "lasts"})
@@ -228,7 +228,7 @@ def test_reload_loads_files_saved_while_the_stack_starts(place: Place) -> None:
     good = graphs.read_text()
     changed = good.replace("(state.answer or 0)", "(state.answer or 0) + 100")
     (place.folder / "changed.txt").write_text(changed)
-    # The worker that has loaded this finds another file at its next start.
+    # The worker that has loaded this file finds another one at its next start.
     graphs.write_text(f"{good}{SAVES_ITSELF}")
     with place.stack("--reload", IN_MEMORY) as stack:
         until(lambda: "sums.py changed" in stack.errors.read_text(), "the restart")
@@ -263,12 +263,12 @@ def test_parts_that_do_not_listen_are_killed_in_time(place: Place) -> None:
 
 
 def left_in(folder: Path) -> set[Path]:
-    """What is in a folder, beside the compiled modules that Python may write."""
+    """Return the entries of a folder, without the compiled modules that Python may write."""
     return {each for each in folder.iterdir() if each.name != "__pycache__"}
 
 
 def refused(place: Place, *arguments: str) -> str:
-    """What the command says when it refuses to start, having left nothing behind."""
+    """Return the error of `abeyance dev` when it refuses to start and leaves nothing behind."""
     before = left_in(place.folder)
     done = place.run("dev", *arguments)
     assert (done.returncode, done.stdout) == (2, "")
@@ -316,7 +316,7 @@ def test_dev_lists_every_fault_of_the_notifications_file(place: Place) -> None:
 
 
 def test_dev_without_a_server_binary_says_how_to_get_one(place: Place) -> None:
-    # The binary is looked for beside the interpreter, and on the path: nothing stands in this folder.
+    # The command looks for the binary beside the interpreter and on the path: both are this empty folder.
     empty = place.folder / "bin"
     empty.mkdir()
 

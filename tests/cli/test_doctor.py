@@ -20,7 +20,7 @@ from abeyance.views import UNREADABLE, InterruptView
 
 
 def examined(place: Place, **variables: Any) -> tuple[int, dict[str, tuple[str, str]]]:
-    """The exit code, and the status and the text of each check with its remedy."""
+    """Return the exit code, and of each check the status, and the text with its remedy."""
     made = place.call("doctor", "--json", **variables)
     found = json.loads(made.stdout)
     return made.returncode, {
@@ -38,7 +38,7 @@ def test_a_stack_in_good_order_passes_and_an_open_question_is_named(
         listed = httpx.get(f"{standing.api}/interrupts", params={"limit": 1_000}).json()["items"]
         return id_ in [entry["id"] for entry in listed]
 
-    # Where the database is slow, it has a question a moment after the run waits.
+    # A slow database lists the question a moment after the run begins to wait.
     until(is_counted, "the question in the inbox")
     records = standing.place.folder / "data/records.db"
     variables = {"TEMPORAL_ADDRESS": standing.temporal, "ABEYANCE_STORAGE": str(tmp_path / "blobs")}
@@ -46,7 +46,7 @@ def test_a_stack_in_good_order_passes_and_an_open_question_is_named(
     code, found = examined(standing.place, **variables)
 
     assert (code, {status for status, _ in found.values()}) == (0, {"ok"})
-    # The stack is shared, so there may be older ones.
+    # The tests share the stack, so older questions may be open.
     ((count, oldest),) = re.findall(
         r"^(\d+)\+?, the oldest (\S+) since ", found["open questions"][1]
     )

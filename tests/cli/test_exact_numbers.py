@@ -1,4 +1,4 @@
-"""A number reaches the API with all its digits, whatever argument of a command it stands in."""
+"""A number reaches the API with all its digits, in every argument of a command."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from abeyance.cli.main import commands
 DIGITS = "1234567890123456789.89"
 GIVEN = f'{{"it": [{DIGITS}, 12345678901234567890, 0.1, 1e-7, 12.50]}}'
 SENT = {"it": [DIGITS, 12345678901234567890, 0.1, 1e-7, 12.5]}
-"""A text is what a Decimal reads exactly; a float is sent as it is."""
+"""A number that a float would change is sent as text, which a Decimal reads; others stay numbers."""
 ASKED = "run-1.0123456789abcdef"
 TAKES_JSON = {
     "respond answer": (["respond", ASKED, "{}"], ["response"]),
@@ -40,7 +40,7 @@ TAKES_JSON = {
     "migrate patch": (["migrate", "run-1", "--patch", "{}"], ["patch"]),
     "rewind patch": (["rewind", "run-1", "--to", "entry:1", "--patch", "{}"], ["patch"]),
 }
-"""Each argument that takes JSON, by its command: how it is given, and where in the body it is sent."""
+"""Each argument that takes JSON, by its command: how a person gives it, and its place in the body."""
 
 
 class Refusing(Answering):
@@ -82,7 +82,7 @@ def test_a_number_is_sent_with_all_its_digits(
     arguments, place = TAKES_JSON[argument]
     file = tmp_path / "given.json"
     file.write_text(GIVEN)
-    # A grant is too short for a file.
+    # A grant is so short that the command does not read one from a file.
     for given in [GIVEN] if argument == "respond remember" else [GIVEN, f"@{file}", "-"]:
         terminal = Terminal(refusing, capsys, monkeypatch)
         terminal.call(*(each.replace("{}", given) for each in arguments), given=GIVEN)

@@ -1,4 +1,4 @@
-"""The table of exit codes, and that the documentation keeps up with the commands."""
+"""The table of exit codes; the documentation has every code and every command."""
 
 import json
 import re

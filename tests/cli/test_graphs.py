@@ -109,7 +109,7 @@ def test_graph_check_prints_the_faults_of_all_graphs(terminal: Terminal) -> None
     told = json.loads(out)
     assert {fault["graph"] for fault in told["faults"]} == {"faulty", "triage.yaml", "idle"}
     assert [graph["name"] for graph in told["sound"]] == ["sound", "drawn"]
-    # What the module prints goes where it does not spoil the JSON.
+    # The output of the module goes to standard error, where it does not spoil the JSON.
     assert err == "imported\n"
 
 
@@ -138,7 +138,7 @@ def test_faults_that_a_module_raises_itself_are_faults(terminal: Terminal) -> No
 def test_an_app_that_cannot_be_loaded_is_named_without_a_traceback(
     terminal: Terminal, app: str, told: str
 ) -> None:
-    # Each command loads graphs in the same way, and says so.
+    # All commands load graphs in the same way, with the same error.
     others = [("graph", "show"), ("worker", "--check")] if app.startswith("raising") else []
     for command in (("graph", "check"), *others):
         code, out, err = terminal.call(*command, app)
@@ -153,7 +153,7 @@ def test_an_app_that_cannot_be_loaded_is_named_without_a_traceback(
 def test_the_line_at_which_a_module_raised_is_named(terminal: Terminal) -> None:
     assert "raising.py, line 2)" in terminal.call("graph", "check", "raising:graph")[2]
     assert "garbled.py, line 1)" in terminal.call("graph", "check", "garbled:graph")[2]
-    # Where the author declares, not where we notice.
+    # The error names the line of the author's declaration, not a line of the package.
     for module in ("tooled", "voting", "serving", "loading"):
         assert f"{module}.py, line 3)" in terminal.call("graph", "check", f"{module}:graph")[2]
 

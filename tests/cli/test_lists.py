@@ -11,12 +11,12 @@ NAMES = ["listed-1", "listed-2", "listed-3"]
 
 @pytest.fixture(scope="module")
 def three(standing: Stack) -> list[str]:
-    """The ids of the questions of three runs, of which the first has ended."""
+    """Start three runs; return the ids of their questions."""
     return [standing.start(name, amount=number) for number, name in enumerate(NAMES)]
 
 
 def listed(terminal: Terminal, *arguments: str, names: list[str]) -> Any:
-    """The list, once it holds these runs and no other: visibility is a moment behind."""
+    """Return the list once it holds these runs and no other: visibility is a moment behind."""
 
     def look() -> Any:
         found = terminal.told("list", *arguments)
@@ -94,6 +94,6 @@ def test_the_inbox_is_narrowed_by_capability_and_deadline(
     terminal: Terminal, three: list[str]
 ) -> None:
     assert terminal.told("inbox", "--capability", "vaults:open")["items"] == []
-    # They have no deadline, so they come before none.
+    # The questions have no deadline, so no deadline of theirs comes before a moment.
     assert terminal.told("inbox", "--before", "30d")["items"] == []
     assert terminal.told("inbox", "--before", "2100-01-01T00:00Z")["items"] == []

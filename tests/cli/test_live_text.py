@@ -1,4 +1,4 @@
-"""What a model says while it speaks, in the terminals of those who watch."""
+"""Terminals show what a model says while it speaks."""
 
 from __future__ import annotations
 

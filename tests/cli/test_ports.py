@@ -1,4 +1,4 @@
-"""Which ports a stack takes."""
+"""The ports that a stack takes."""
 
 from __future__ import annotations
 

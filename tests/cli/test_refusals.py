@@ -1,4 +1,4 @@
-"""What commands refuse, each in one readable line: wrong usage, and what the API refuses."""
+"""Refusals of commands, each in one readable line: wrong usage, and refusals of the API."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ASKED = "refusing.0123456789abcdef"
 
 @pytest.fixture(scope="module")
 def waiting(standing: Stack) -> str:
-    """A run that waits for an answer, and is to be refused something."""
+    """Start a run that waits for an answer; commands about it are refused."""
     standing.start("refusing", amount=7)
     return "refusing"
 
@@ -112,7 +112,7 @@ def test_an_empty_filter_is_refused_and_is_not_left_out(terminal: Terminal, comm
 
     assert (code, out) == (3, ""), err
     option = command.rsplit(maxsplit=1)[-1]
-    # What is a cursor the records know.
+    # Only the records know what a cursor is: their message does not name the option.
     assert f"{option}: " in err or "is not a cursor of" in err
 
 
@@ -128,7 +128,7 @@ WRONG: list[tuple[list[str], str]] = [
     (["respond", "any", "--reject", "no", "--arguments", "{}"], "add --approve"),
     (["respond", "any", "--approve", "--arguments", "much"], "is not JSON"),
     (["respond", "any", '{"approved": false, "approved": true}'], "ANSWER: 'approved' has"),
-    # As Python reads bytes that are no text.
+    # Python turns bytes that are not text into this.
     (["respond", "any", "--reject", "\udcff"], "is not valid Unicode"),
     (["run"], "Missing argument 'GRAPH': see `abeyance run --help`"),
     (["run", "sum", "--input", "@nothing.json"], "nothing.json cannot be read"),

@@ -1,4 +1,4 @@
-"""`abeyance reindex`: how far it is, what it could not make, and an exit code for a pipeline."""
+"""`abeyance reindex` prints its progress and what it could not make; pipelines get an exit code."""
 
 import pytest
 from dev_stack import Place, Stack, until

@@ -1,4 +1,4 @@
-"""An answer by the id of a run is for one question, however often the command is repeated."""
+"""An answer by the id of a run goes to one question, however often the command is repeated."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NAMES = ("first", "second", "third")
 
 
 def questions() -> Graph:
-    """Three questions, one after the other, that take the same answer."""
+    """Return a graph of three questions, one after another, that take the same answer."""
     graph = Graph("questions")
     for name, before in zip(NAMES, (START, *NAMES), strict=False):
         graph.interrupt(name, prompt=f"The {name}?", response=bool)
@@ -28,13 +28,13 @@ def questions() -> Graph:
 
 
 async def respond(api: Api, *arguments: str, token: str | None = None) -> tuple[int, str, str]:
-    """The command by itself, as a script or a person repeats it."""
+    """Run the command as a script or a person repeats it."""
     variables = {} if token is None else {"ABEYANCE_TOKEN": token}
     return await called("respond", *arguments, ABEYANCE_URL=api.url, **variables)
 
 
 async def open_id(api: Api, run_id: str, name: str) -> str:
-    """The id of a question, once the run asks it."""
+    """Return the id of a question once the run asks it."""
     async with asyncio.timeout(30):
         while True:
             listed = (await api.http.get(f"/runs/{run_id}/interrupts")).json()["items"]

@@ -31,7 +31,7 @@ UNREAD = (
 BY = f"by ada at {AT}"
 
 RUNS: dict[str, tuple[dict[str, Any], list[str]]] = {
-    # Its reason is the message of its error, which is printed once.
+    # The reason of the run is the message of its error, which is printed once.
     "failed": (
         {**FAILED, "error": ERROR},
         ["r", "failed", f"g, started {AT}", "node_failed: no such account at graph:g;node:pay"],
@@ -60,7 +60,7 @@ RUNS: dict[str, tuple[dict[str, Any], list[str]]] = {
         {**RUN, "degraded": True, "interrupts": [ASKED]},
         [UNREAD, "Pay?"],
     ),
-    # The response of the API to a signal while the database is away.
+    # The API responds like this to a signal while the database is away.
     "that cannot be read": (
         {"run_id": "r"},
         [
@@ -144,7 +144,7 @@ QUESTIONS: dict[str, tuple[dict[str, Any], list[str]]] = {
 
 
 def holds(texts: list[str], expected: list[str]) -> bool:
-    """Whether these lines stand there, one after the other."""
+    """Return whether these lines stand there, one after another."""
     return any(texts[n : n + len(expected)] == expected for n in range(len(texts)))
 
 

@@ -61,7 +61,7 @@ def test_migrate_moves_one_run_or_all_of_a_graph(terminal: Terminal) -> None:
     assert (code, "obstacle" in out, "nothing was changed" in out) == (1, True, True)
     assert (refused[0], "cannot_migrate" in refused[2]) == (3, True)
 
-    # A name that no run has any more is none that is missing where all are migrated again.
+    # One run refuses to map a name that it lacks. With `--all`, the name may be gone: a repeat must work.
     mapped = ("--map", "formerly=total")
     one = terminal.call("migrate", run_id, *mapped)
     assert (one[0], "cannot_migrate" in one[2]) == (3, True)
@@ -75,9 +75,7 @@ def test_migrate_moves_one_run_or_all_of_a_graph(terminal: Terminal) -> None:
 
 
 class Partly(Answering):
-    """An API without a worker that can read the run `a`. The code of `c`, which is at the graph of today,
-    does not end.
-    """
+    """An API. No worker can read the run `a`; `c` has the graph of today, and its code does not end."""
 
     def get(self) -> None:
         self.answer(200, {"items": [{"run_id": each} for each in "abc"], "next_cursor": None})

@@ -1,4 +1,4 @@
-"""What the command line imports decides how fast it starts: under 0.4 s, which a clock cannot test."""
+"""The imports of the command line decide how fast it starts: in 0.4 s, which a clock cannot test."""
 
 import subprocess
 import sys
@@ -19,7 +19,7 @@ sys.exit(code)
 
 
 def imported(*lines: str) -> tuple[int, str, set[str]]:
-    """Run commands in one process; the worst exit code, what they print, and the modules they import."""
+    """Run commands in one process; return the worst exit code, the output, and the imported modules."""
     made = subprocess.run(
         [sys.executable, "-P", "-c", SCRIPT, *lines],
         capture_output=True,

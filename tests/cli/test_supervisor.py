@@ -1,4 +1,4 @@
-"""A program is started again when it dies, but not forever, and ends with whoever started it."""
+"""A program that dies is restarted, but not forever, and ends with the process that started it."""
 
 import asyncio
 import os
@@ -31,7 +31,7 @@ child.wait()
 
 
 def program(folder: Path, code: str, *, patience: float = 5, **fields: Any) -> Program:
-    """A program of a few lines of Python."""
+    """Return a program of a few lines of Python."""
     return Program(
         name=NAME,
         command=[sys.executable, "-c", code],

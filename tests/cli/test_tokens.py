@@ -1,4 +1,4 @@
-"""`abeyance token`: the file of hashed tokens, changed by many at a time and by nobody else."""
+"""`abeyance token` changes the file of hashed tokens, also from many processes at a time."""
 
 import json
 import stat
@@ -146,7 +146,7 @@ def test_token_commands_without_a_file_say_how_to_name_one(
 
 
 def test_processes_that_add_at_the_same_time_lose_no_token(file: Path) -> None:
-    # Without the command line, which takes longer to import than to add tokens.
+    # The command line takes longer to import than to add tokens, so each process calls the function.
     adds = (
         "import pathlib, sys; from abeyance.token_file import add_token\n"
         "for number in range(5): add_token(pathlib.Path(sys.argv[1]), sys.argv[2], [f'c{number}'])"

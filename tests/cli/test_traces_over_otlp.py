@@ -1,4 +1,4 @@
-"""Traces as a collector gets them: over OTLP, from the processes of a whole stack."""
+"""A collector gets the traces of a whole stack, over OTLP from all its processes."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ print("leaves", flush=True)
 leave(0)
 """
 LATER = "60000"
-"""In milliseconds: until then a process keeps its spans, unless it is told to stop."""
+"""In milliseconds: a process keeps its spans this long, unless it is told to stop."""
 
 
 class Collector:
-    """What answers where traces are sent, and keeps them."""
+    """A server that takes the traces that are sent to it, and keeps them."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -44,7 +44,7 @@ class Collector:
         self.spans: list[tuple[str, Span]] = []
 
     def take(self, path: str, body: bytes) -> None:
-        """Read one batch: each span is kept with the name of the service that made it."""
+        """Read one batch; keep each span with the name of the service that made it."""
         self.paths.add(path)
         for batch in ExportTraceServiceRequest.FromString(body).resource_spans:
             of = {entry.key: entry.value.string_value for entry in batch.resource.attributes}
@@ -52,7 +52,7 @@ class Collector:
                 self.spans += [(of["service.name"], span) for span in scope.spans]
 
     def traces(self, service: str, name: str) -> set[bytes]:
-        """The traces in which a service has a span of this name."""
+        """Return the traces in which a service has a span of this name."""
         return {span.trace_id for of, span in self.spans if (of, span.name) == (service, name)}
 
 
@@ -118,7 +118,7 @@ def test_a_collector_that(place: Place, listens: bool) -> None:
 
             assert stack.process.wait(timeout=15) == 0
             assert time.monotonic() - told_at < 10
-            # A slow machine is told that the stack is still starting.
+            # On a slow machine, the stack says that it is still starting.
             said = stack.errors.read_text().splitlines()
             assert [each for each in said if "still starting" not in each] == []
 
@@ -136,7 +136,7 @@ def test_a_process_that_leaves_gives_up_on_a_collector_that_never_answers(place:
             assert process.stdout is not None
             try:
                 assert process.stdout.readline() == "leaves\n"
-                # The exporter itself would go on for ten seconds, after which a container is killed.
+                # The exporter alone would go on for ten seconds, after which a container is killed.
                 assert process.wait(timeout=8) == 0
             finally:
                 process.kill()

@@ -13,7 +13,7 @@ from own_thread import Threaded, threaded
 from stack import new_id
 
 MUCH = {"task": "pay much"}
-"""What the model that never answers was asked, by any run."""
+"""The input at which the clerk asks before it pays."""
 WRITER = "graph:writers;node:write;agent:writer"
 
 
@@ -58,7 +58,7 @@ def test_a_transcript_reads_like_a_conversation(bank: Threaded, teller: Terminal
     assert "tokens in" in lines[4]
     assert "\nresult     transfer  call_2\n           sent 5000 to ada\n" in out
     assert "\nmessage    from local, message " in out
-    # Text of a run cannot repaint the terminal.
+    # The text of a run cannot repaint the terminal.
     assert "be �[2J quick" in out
 
 
@@ -133,5 +133,5 @@ def test_an_answer_that_does_not_fit_is_refused_and_the_question_stays(
 
 @pytest.fixture(scope="module")
 def refusing(bank: Threaded) -> str:
-    """What is asked by a run that nobody answers."""
+    """Return the id of a question that nobody answers."""
     return waiting(bank, "payments", **MUCH)[1]

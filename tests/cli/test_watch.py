@@ -1,4 +1,4 @@
-"""`abeyance events` and `abeyance watch`: following a run, also where what is between them breaks."""
+"""`abeyance events` and `abeyance watch` follow a run, even if the connection to the API breaks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WHOLE = [
 
 @contextmanager
 def begun(stack: Stack, *arguments: str, **variables: str) -> Iterator[subprocess.Popen[str]]:
-    """A command that goes on, with what it prints in a pipe."""
+    """Start a command in the background, with its output in a pipe."""
     with subprocess.Popen(
         command(*arguments),
         cwd=stack.place.folder,
@@ -48,7 +48,7 @@ def begun(stack: Stack, *arguments: str, **variables: str) -> Iterator[subproces
 
 
 def read_to(process: subprocess.Popen[str], word: str) -> list[str]:
-    """The lines that a command prints, up to one that holds a word."""
+    """Return the lines that a command prints, up to one with this word."""
     assert process.stdout is not None
     lines = []
     for line in process.stdout:
@@ -153,9 +153,9 @@ def event(number: int, type_: str, **data: Any) -> dict[str, Any]:
 
 
 class Stranger(Answering):
-    """Something between us and an API, which cuts streams off after each event.
+    """A server in place of the API, which cuts off each stream after one event.
 
-    `open_to` is how many streams it opens before it is away for good.
+    `open_to` is the number of streams that it opens before it goes away for good.
     """
 
     open_to = 0

@@ -94,7 +94,7 @@ def test_worker_check_prints_what_it_checked(terminal: Terminal) -> None:
 @pytest.mark.parametrize(
     "framework",
     [
-        # To import the others takes seconds.
+        # The other frameworks take seconds to import.
         pytest.param(name, marks=[] if name == "agent_framework" else [pytest.mark.slow])
         for name in FRAMEWORKS
     ],
@@ -157,7 +157,7 @@ def test_a_missing_key_of_a_model_is_a_warning(terminal: Terminal) -> None:
     assert "OPENAI_API_KEY" in err
 
 
-# The first is missing, and what imports it is imported anew.
+# The first module is missing; the others import it, so they are imported anew.
 OPENAI = ("openai", "pydantic_ai.models.openai", "pydantic_ai.providers.openai")
 
 
@@ -173,7 +173,7 @@ OPENAI = ("openai", "pydantic_ai.models.openai", "pydantic_ai.providers.openai")
             "any",
             "abeyance[otel]",
         ),
-        # Workers elsewhere have to read what agents say.
+        # Workers elsewhere have to read the transcripts of agents.
         ((), {"TEMPORAL_ADDRESS": "temporal.example.com:7233"}, "graph", "ABEYANCE_STORAGE"),
     ],
 )
