@@ -1,4 +1,4 @@
-"""What docs/how-to/agents.md says about the cost of a turn is what a real server writes down."""
+"""docs/how-to/agents.md states the cost of a turn as a real server records it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from temporalio.client import Client as TemporalClient
 
 from abeyance import START, Agent, Graph, tool
 
-_LONG = "word " * 2_000  # ten kilobytes, of which the history has none
+_LONG = "word " * 2_000  # ten kilobytes, which stay out of the history
 
 
 @tool
@@ -22,7 +22,7 @@ async def look(page: int) -> str:
 
 
 def working(name: str, *, turns: int, calls: int) -> Graph:
-    """An agent that takes so many turns, each with so many calls, before it answers."""
+    """Return an agent that takes so many turns, each with so many calls, before it answers."""
 
     def model(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         turn = sum(isinstance(each, ModelResponse) for each in messages)
@@ -39,7 +39,7 @@ def working(name: str, *, turns: int, calls: int) -> Graph:
 
 
 async def cost(site: Site, name: str) -> tuple[int, int]:
-    """The events and the bytes of a run's history."""
+    """Run a graph; return the events and the bytes of the run's history."""
     graph = site.graphs[name]
     run_id = await site.start({}, graph=graph)
     assert (await site.ended(run_id)).status == "completed"
@@ -48,7 +48,7 @@ async def cost(site: Site, name: str) -> tuple[int, int]:
 
 
 def told() -> tuple[int, int, int, int]:
-    """What the page says: events and kilobytes of a turn with one call, events of each further call."""
+    """Return the numbers of the page: events and KB of a turn with one call, events of a further call."""
     found = re.search(
         r"with one call adds (\d+) events and about (\d+) KB.* further call adds (\d+) to (\d+) events",
         " ".join(prose("how-to/agents.md").split()),

@@ -1,4 +1,4 @@
-"""docs/internals/architecture.md is the map of the package as it is."""
+"""docs/internals/architecture.md shows the package as it is."""
 
 from __future__ import annotations
 

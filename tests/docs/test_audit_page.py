@@ -1,4 +1,4 @@
-"""docs/how-to/audit.md is a session that works as it is told."""
+"""docs/how-to/audit.md is one session that works as written."""
 
 from __future__ import annotations
 

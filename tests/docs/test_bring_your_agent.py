@@ -36,11 +36,11 @@ MODELS = {
     "Agent(tools=[refund]": ("Agent(model=strands_model, tools=[refund]", strands_model),
     'model="gemini-flash-latest"': ("model=adk_model", google_adk_model),
 }
-"""What asks a model on the network, and what takes its turns from an office in its place."""
+"""Code that asks a model on the network, and the name and maker of the scripted model in its place."""
 
 
 def served(*pages: Block, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The graph of these blocks, one after another, with models that ask nobody on the network."""
+    """Return the graph of these blocks, in order, with models that ask nobody on the network."""
     module = types.ModuleType("served")
     for name in ("served", "my_agents"):
         monkeypatch.setitem(sys.modules, name, module)

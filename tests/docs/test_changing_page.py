@@ -1,4 +1,4 @@
-"""What docs/how-to/changing-a-graph.md says of a change happens to a waiting run, and is told before."""
+"""docs/how-to/changing-a-graph.md and the check both say what a change does to a waiting run."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def unasked() -> Graph:
 
 
 def chooses(target: str) -> Graph:
-    """`choose` goes to `pay`; in the graph of today, to another node."""
+    """Return a graph whose `choose` goes to `target`: `pay` in the older graph, another node today."""
 
     def choose(state: Any) -> Goto:
         return Goto(target)
@@ -179,7 +179,7 @@ LIKE_OTHERS = {
     "remove a route",
     "change the type of a field",
 }
-"""What comes to the same as another row: the slow lane tries these."""
+"""Rows with the same effect as another row: only the slow lane tries them."""
 
 
 def test_every_change_of_the_table_is_tried() -> None:

@@ -1,4 +1,4 @@
-"""Every command that a page shows is one, with options that it has."""
+"""The commands that pages show exist, and have the options that the pages show."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ALL = typer.main.get_command(commands)
 
 
 def shown(page: Path) -> list[str]:
-    """What a page tells to type: in blocks, after a prompt or none, and in the line."""
+    """Return the commands that a page tells the reader to type, in blocks and in sentences."""
     text = page.read_text(encoding="utf-8")
     blocks = re.findall(r"^```(?:console|sh)\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     typed = [

@@ -1,4 +1,4 @@
-"""What docs/concepts/comparison.md says of LangGraph is what LangGraph does, where it is installed."""
+"""docs/concepts/comparison.md describes LangGraph as it behaves, where it is installed."""
 
 from __future__ import annotations
 

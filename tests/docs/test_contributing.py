@@ -1,4 +1,4 @@
-"""CONTRIBUTING.md names what can be run, and the continuous integration runs all of it."""
+"""CONTRIBUTING.md names targets and files that exist; the continuous integration runs the checks."""
 
 from __future__ import annotations
 

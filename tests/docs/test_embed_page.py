@@ -1,4 +1,4 @@
-"""docs/how-to/embed.md is a service that works, with a test that passes; temporal-cloud.md can be set."""
+"""docs/how-to/embed.md is a working service with a test; temporal-cloud.md has the client's variables."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FILES = {block.options: block.text for block in blocks(PAGE, "python")}
 
 @pytest.fixture
 def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """The files of the page, and the service among them."""
+    """Write the files of the page, and return the service among them."""
     (tmp_path / "refunds.py").write_text(blocks("get-started.md", "python")[0].text)
     for title, text in FILES.items():
         (tmp_path / title.removeprefix('title="').removesuffix('"')).write_text(text)

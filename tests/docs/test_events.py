@@ -1,4 +1,4 @@
-"""What docs/reference/events.md tells of the feed is what the code can tell."""
+"""docs/reference/events.md lists the events of the feed as the code makes them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TABLE = {(type_, source): {*re.findall(r"`(\w+)`", data)} for type_, source, da
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 _NODE, _TOOL = "graph:g;node:draft:1", "graph:g;node:assist:1;agent:clerk;tool:book:c1"
 
-# What publishes for others, with the place of the type among its arguments; after those it calls.
+# Functions that publish, each after those that it calls, with the position of the type argument.
 _PUBLISHING = {"publish": 0, "publish_about": 1, "publish_vote": 1, "_publish_edit": 1}
 
 
@@ -37,7 +37,7 @@ def calls_in(tree: ast.AST, name: str) -> Iterator[ast.Call]:
 
 
 def keys_in(node: ast.expr) -> set[str]:
-    """The keys of every mapping that is written out in an expression."""
+    """Return the keys of every mapping that is written out in an expression."""
     return {
         str(ast.literal_eval(key))
         for each in ast.walk(node)
@@ -48,7 +48,7 @@ def keys_in(node: ast.expr) -> set[str]:
 
 
 def fields_of(call: ast.Call, function: ast.FunctionDef) -> set[str]:
-    """The keyword arguments of a call that publishes that are data, also of a mapping made before."""
+    """Return the data among the keywords of a publishing call, also of a mapping made before it."""
     made = {
         ast.unparse(target): node.value
         for node in ast.walk(function)
@@ -65,9 +65,9 @@ def fields_of(call: ast.Call, function: ast.FunctionDef) -> set[str]:
 
 
 def facts() -> Mapping[tuple[str, str], set[str]]:
-    """What the core publishes: the type among the arguments of `publish`, and its keyword arguments.
+    """Return the facts that the core publishes, by their type, with the names of their data.
 
-    A function that is given the type adds data of its own to that of its callers.
+    A function that gets the type from its callers adds its own data to theirs.
     """
     told: dict[tuple[str, str], set[str]] = {}
     functions = [
@@ -90,7 +90,7 @@ def facts() -> Mapping[tuple[str, str], set[str]]:
 
 
 def of_steps() -> Mapping[tuple[str, str], set[str]]:
-    """What is recorded of the start of a run, of its code, and of its end."""
+    """Return the steps that are recorded of a run's start, of its code, and of its end."""
     start = wire.StartRun(run_id="r", started_by="ada", sent_by="svc")
     turn = {"finish_reason": "stop", "calls": [], "model": "m", "turn": 1, "usage": None}
     granted = {"grant": "g", "by": "ada", "tool": "book", "call": "c1", "capability": None}
@@ -119,7 +119,7 @@ def of_steps() -> Mapping[tuple[str, str], set[str]]:
 
 def test_the_table_lists_exactly_the_events_with_source_and_data() -> None:
     assert len(_ROWS) == len(_TABLE), "a type stands there twice"
-    # Whoever writes the records reads it from Temporal.
+    # The writer of the records reads this event from Temporal.
     rewound = {("run.rewound", "step"): {"to", "kept", "reason"}}
     assert {**facts(), **of_steps(), **rewound} == _TABLE
 
@@ -139,5 +139,5 @@ def test_a_rule_for_notifications_may_name_every_fact_but_its_own_and_every_end(
     types = {type_ for type_, source in _TABLE if source == "fact"}
 
     assert types - {*EVENTS} == {"notification.failed"}
-    # What Temporal ends announces nothing.
+    # An end that Temporal makes announces nothing.
     assert views.TERMINAL_EVENTS - {*ENDS} == {"run.terminated", "run.timed_out"}

@@ -1,4 +1,4 @@
-"""docs/how-to/http.md has every call of the API, with a body that it takes and an answer of it."""
+"""docs/how-to/http.md shows every call of the API, with a valid body and a valid answer."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def document() -> dict[str, Any]:
 
 
 def partial(schema: Any) -> Any:
-    """A schema by which fields may be missing, but none be unknown."""
+    """Return a schema by which fields may be missing, but none may be unknown."""
     match schema:
         case {"properties": dict(properties), **rest}:
             rest.pop("required", None)
@@ -96,7 +96,7 @@ def test_the_parameters_of_an_address_are_those_that_the_call_takes(
     for name, values in parse_qs(curl.line.partition("?")[2]).items():
         schema = schemas[name]
         given = values if schema.get("type") == "array" else values[0]
-        # In an address a number is text.
+        # A number in an address is text.
         typed = int(values[0]) if values[0].isdigit() and schema.get("type") == "integer" else given
         jsonschema_rs.validator_for(schema, validate_formats=True).validate(typed)
 

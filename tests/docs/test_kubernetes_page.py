@@ -1,4 +1,4 @@
-"""docs/how-to/kubernetes.md: its values make a deployment, and what it names is there."""
+"""docs/how-to/kubernetes.md: its values make a deployment, and everything that it names exists."""
 
 from __future__ import annotations
 

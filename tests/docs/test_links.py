@@ -22,14 +22,14 @@ _PAGES = sorted(path for name in {*_TRACKED} if (path := _ROOT / name).exists())
 
 
 def prose(page: Path) -> str:
-    """A page without its blocks of code."""
+    """Return a page without its blocks of code."""
     return re.sub(
         r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE
     )
 
 
 def anchors(page: Path) -> set[str]:
-    """What a heading is called in a link: its words, small and joined by dashes."""
+    """Return the names of headings in links: their words in lower case, joined by dashes."""
     headings = re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 

@@ -1,4 +1,4 @@
-"""docs/reference/metrics.md lists the metrics that there are."""
+"""docs/reference/metrics.md lists the metrics of the code."""
 
 from __future__ import annotations
 

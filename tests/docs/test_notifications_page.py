@@ -1,4 +1,4 @@
-"""What docs/how-to/notifications.md shows is what happens. Its file is read in tests/notifications."""
+"""docs/how-to/notifications.md shows examples that work. tests/notifications reads its file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What docs/how-to/operating.md tells an operator to type is what a run understands."""
+"""docs/how-to/operating.md tells operators commands that a run understands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What docs/how-to/interrupts.md, control.md, agents.md and coming-from.md show is what happens."""
+"""The pages in `PAGES` show examples that work, and name calls, commands and names that exist."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def test_an_example_does_what_it_asserts(
     try:
         await perform(block, module.__dict__)
     finally:
-        # A server that an example has started ends with it.
+        # A server that an example started ends with it.
         await close_servers()
 
 
@@ -68,7 +68,7 @@ async def test_a_file_is_a_graph_that_asks_when_it_is_started_as_the_page_says(
 ) -> None:
     module = types.ModuleType("served")
     monkeypatch.setitem(sys.modules, "served", module)
-    # The model that calls every tool once, and asks nobody on the network.
+    # The model `test` calls every tool once, and asks nobody on the network.
     text = block.text.replace('"openai:gpt-5"', '"test"').replace("> 1000", ">= 0")
     exec(compile(text, block.page, "exec", dont_inherit=True), module.__dict__)
     graph = module.__dict__["graph"]
@@ -85,7 +85,7 @@ async def test_a_file_is_a_graph_that_asks_when_it_is_started_as_the_page_says(
 
 
 def ours(page: str) -> str:
-    """What a page says of this project: of the tables that compare, not the first column."""
+    """Return what a page says of this project: of tables that compare, all but the first column."""
     text = prose(page)
     return text if page != "how-to/coming-from.md" else re.sub(r"(?m)^\| .*? \| ", "| ", text)
 
@@ -96,7 +96,7 @@ def document() -> dict[str, Any]:
 
 
 def fields(document: dict[str, Any], call: dict[str, Any]) -> set[str]:
-    """The fields of a call's body."""
+    """Return the fields of a call's body."""
     body = json.dumps(call["requestBody"]["content"]["application/json"]["schema"])
     names = re.findall(r"#/components/schemas/(\w+)", body)
     schemas = [document["components"]["schemas"][name] for name in names]
@@ -128,7 +128,7 @@ def test_a_refusal_has_the_status_that_the_page_says(page: str) -> None:
 
 
 def commands(page: str) -> Iterator[str]:
-    """The commands in a page's sentences and tables."""
+    """Yield the commands in a page's sentences and tables."""
     yield from re.findall(r"`(abeyance [a-z][^`]*)`", prose(page))
 
 

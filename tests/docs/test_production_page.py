@@ -1,4 +1,4 @@
-"""What docs/how-to/production.md tells an operator to do works, and settings.md has every setting."""
+"""docs/how-to/production.md has steps that work, and settings.md has every setting."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ROW = re.compile(r"^\| `ABEYANCE_([A-Z_]+)` \| (?:`([^`]+)`)? ?\| ", re.MULTILI
 
 
 def as_written(default: Any) -> str:
-    """A default as one would write it into the environment; none is nothing."""
+    """Return a default as an operator would write it into the environment; no default is nothing."""
     match default:
         case None | ():
             return ""

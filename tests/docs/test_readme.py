@@ -1,4 +1,4 @@
-"""What the README shows is what happens, and what promises.md says is proven where it says."""
+"""The examples of the README work, and the tests that promises.md names exist."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ START_PAGE = "get-started.md"
 def graph_of(source: str, **names: Any) -> Graph:
     module = types.ModuleType("refunds")
     module.__dict__.update(names)
-    # Its annotations are looked up there.
+    # Python looks up the annotations of the graph's code there.
     sys.modules["refunds"] = module
     exec(compile(source, "README.md", "exec", dont_inherit=True), module.__dict__)
     found: Graph = module.__dict__["graph"]
@@ -63,7 +63,7 @@ def place(tmp_path: Path) -> Place:
 
 @contextmanager
 def serving(place: Place, line: str) -> Iterator[str]:
-    """The stack that a line of the README starts, on free ports; where its API is."""
+    """Run the stack that a line of the README starts, on free ports; yield the address of its API."""
     words = shlex.split(line)
     assert words[0] == "abeyance"
     with (place.folder / "stack.txt").open("wb") as log:
@@ -85,7 +85,7 @@ def serving(place: Place, line: str) -> Iterator[str]:
             process.terminate()
             assert process.wait(timeout=15) == 0
         finally:
-            # Its children end with it.
+            # The children of the stack end with it.
             process.kill()
 
 
@@ -128,7 +128,7 @@ async def test_the_smallest_agent_asks_about_a_large_refund_and_takes_another_am
 async def test_an_agent_of_another_framework_asks_before_it_acts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # Each process of a run of all tests imports this module: the SDK takes a third of a second.
+    # Every test process imports this module, and the SDK takes a third of a second to import.
     import agents
 
     @agents.function_tool(needs_approval=True)
@@ -185,7 +185,7 @@ def test_its_commands_start_answer_and_watch_a_run(place: Place) -> None:
 
         for words in map(shlex.split, SESSION.splitlines()):
             if words == ["abeyance", "inbox"]:
-                # It is a moment behind.
+                # The inbox is a moment behind.
                 until(lists, "the question to be listed")
             said.append(say(*words))
 

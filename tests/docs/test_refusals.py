@@ -1,4 +1,4 @@
-"""docs/reference/refusals.md knows every code that can be met, with its status."""
+"""docs/reference/refusals.md has every code that a caller can meet, with its status."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _REFUSALS, _FAILURES = read("reference/refusals.md").split("\n## ", maxsplit=1)
 
 
 def named(pattern: str) -> set[str]:
-    """What our code names, apart from the list of the codes itself."""
+    """Return the names that our code uses, apart from the list of the codes itself."""
     return {
         name
         for folder in ("abeyance", "activities", "api", "workflows")

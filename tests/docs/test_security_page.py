@@ -1,4 +1,4 @@
-"""docs/concepts/security.md names the capability of every call, and the API asks for just that one."""
+"""docs/concepts/security.md names the capability of every call, and the API requires just that one."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _UNDESCRIBED = {
     "POST /codec/encode",
     "POST /mcp",
 }
-"""What the OpenAPI document leaves out: the document itself, pages, and protocols that have their own."""
+"""Calls that the OpenAPI document leaves out: the document, pages, and protocols with their own."""
 _OF_THE_RUN = "guarded_by"
 _TOKEN = "nobodys"
 _NO_API = {"abeyance dev", "abeyance graph check"}
@@ -44,7 +44,7 @@ _NO_API = {"abeyance dev", "abeyance graph check"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A call of the table, and what it takes of every caller."""
+    """A call of the table, and what it requires of every caller."""
 
     call: str
     takes: tuple[str, ...]
@@ -67,7 +67,7 @@ _ROWS = [*rows()]
 
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
-    """Everything on, and a token that allows nothing."""
+    """Return settings with everything on, and a token that allows nothing."""
     tokens = tmp_path_factory.mktemp("tokens") / "tokens.json"
     hashed = hashlib.sha256(_TOKEN.encode()).hexdigest()
     grant = {"subject": "nobody", "sha256": hashed, "capabilities": []}
@@ -78,19 +78,19 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
 
 @pytest_asyncio.fixture(scope="module")
 async def app(settings: Settings) -> FastAPI:
-    # The way to Temporal leads nowhere: what is tried here is refused before anybody goes it.
+    # Nobody listens at this address: the API refuses these calls before it asks Temporal.
     temporal = await TemporalClient.connect("127.0.0.1:1", lazy=True)
     return create_app(settings, {}, Client(temporal))
 
 
 @pytest.fixture(scope="module")
 def lonely(settings: Settings) -> FastAPI:
-    """A service that has not found its Temporal."""
+    """Return a service that has not found its Temporal."""
     return create_app(settings, {})
 
 
 def described(app: FastAPI) -> dict[str, dict[str, Any]]:
-    """The calls of the OpenAPI document."""
+    """Return the calls of the OpenAPI document."""
     return {
         f"{method.upper()} {path}": call
         for path, calls in app.openapi()["paths"].items()
@@ -99,7 +99,7 @@ def described(app: FastAPI) -> dict[str, dict[str, Any]]:
 
 
 def example_of(app: FastAPI, call: str) -> Any:
-    """A body that the call needs, from the document; None where it needs none."""
+    """Return a body that the call needs, from the document; None if it needs none."""
     document = app.openapi()
     body = described(app).get(call, {}).get("requestBody", {})
     if not body.get("required"):
@@ -113,7 +113,7 @@ def example_of(app: FastAPI, call: str) -> Any:
 
 
 async def asked(app: FastAPI, call: str, *, token: str | None = None) -> httpx.Response:
-    """What a call is answered."""
+    """Make a call, and return its answer."""
     method, path = call.split()
     path = path.replace("{interrupt_id}", "refund-4711.b276f6238dab3ba5")
     path = re.sub(r"\{\w+\}", "refund-4711", path)
@@ -151,7 +151,7 @@ async def test_a_caller_without_a_token_is_refused(app: FastAPI, row: Row) -> No
 async def test_calls_without_capabilities_need_no_token(lonely: FastAPI, row: Row) -> None:
     answer = await asked(lonely, row.call)
 
-    # That Temporal is not there is told to everybody.
+    # Everybody may learn that Temporal is not there.
     assert answer.status_code == 503 if row.call == "GET /readyz" else answer.status_code < 400
 
 

@@ -1,4 +1,4 @@
-"""The site: every page has its place, the HTTP reference is the API's, nothing is loaded from afar."""
+"""The site: every page has its place, the HTTP reference is the API's, and no page loads from afar."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MADE = "reference/http.md"
 
 
 def pages_of(nav: Any) -> Iterator[str]:
-    """The pages that a part of the navigation names."""
+    """Yield the pages that a part of the navigation names."""
     match nav:
         case str():
             yield nav

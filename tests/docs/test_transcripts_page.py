@@ -1,4 +1,4 @@
-"""docs/how-to/transcripts.md knows every field of an item, and shows a transcript as it is printed."""
+"""docs/how-to/transcripts.md has every field of an item, and shows a transcript as it is printed."""
 
 from __future__ import annotations
 

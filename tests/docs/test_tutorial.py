@@ -1,4 +1,4 @@
-"""What the first pages show happens, read from top to bottom: each page is one session with its files."""
+"""The first pages work from top to bottom: each page is one session with its files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PAGES = [
 
 
 def file_of(block: Block) -> str | None:
-    """The file that a block is to be saved as; None if it is typed."""
+    """Return the file that a block is to be saved as; None if the reader types it."""
     return block.options.removeprefix('title="').removesuffix('"') or None
 
 
