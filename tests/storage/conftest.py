@@ -6,5 +6,5 @@ from sealed_site import a_key
 
 @pytest.fixture
 def keys() -> str:
-    """A setting with one key, which nobody else has."""
+    """Return a setting with one key, which no other test has."""
     return a_key("first")

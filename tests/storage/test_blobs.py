@@ -1,4 +1,4 @@
-"""Blobs: what was put is read, or it is said why not. A folder and memory behave alike."""
+"""Blobs are read as they were written, or the error says why not; folder and memory behave alike."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def test_the_same_bytes_of_a_run_are_kept_once_and_those_of_runs_apart(blo
 
 async def test_a_runs_blobs_are_deleted_and_no_others(blobs: Blobs) -> None:
     gone = [await blobs.put("Run-1", data) for data in (b"one", b"two")]
-    # What a file system may take for the same name.
+    # A file system may take these names for the same name.
     kept = [await blobs.put(run_id, b"one") for run_id in ("run-1", "Run-11", "Run_1", "Run 1")]
 
     assert await blobs.delete_run("Run-1") == 2

@@ -1,4 +1,4 @@
-"""The calls by which Temporal's UI and command line make payloads readable."""
+"""The codec, by which Temporal's UI and command line make payloads readable."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def api(
 
 
 async def as_temporal_has(api: Api, *values: Any) -> dict[str, Any]:
-    """Values as the UI gets them from Temporal's server."""
+    """Return values as the UI gets them from Temporal's server."""
     converter = api.app.state.backend.connection.client.temporal.data_converter
     found: dict[str, Any] = MessageToDict(Payloads(payloads=await converter.encode(values)))
     return found

@@ -1,4 +1,4 @@
-"""Deleting what is kept of a run: by its end at the earliest, and by a command."""
+"""The blobs of a run are deleted with the run, after its end at the earliest."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ async def test_blobs_of_signals_are_bounded_and_erased_with_the_run(
     for number in range(12):
         with suppress(Refusal):
             await run.steer(f"{number}{LARGE * 3}", message_id=f"m{number}")
-    # Each has 90 kB, and no worker takes them.
+    # Each message has 90 kB, and no worker takes it.
     assert len(files(tmp_path)) - before == 11
     async with site.worker():
         view = await site.until(run_id, "awaiting-input")
         assert (view.queue_depth, len(view.rejected)) == (2, 9)
         await run.respond(response=True, principal=ANYBODY)
         await site.ended(run_id)
-        # A replay still reads what was rejected.
+        # A replay still reads the rejected messages.
         assert len(files(tmp_path)) - before >= 11
 
         async def is_erased() -> bool:

@@ -1,4 +1,4 @@
-"""`abeyance dev` keeps what is large below its data directory, and shows it in Temporal's UI."""
+"""`abeyance dev` keeps large values below its data directory, and shows them in Temporal's UI."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ def test_a_large_value_is_kept_beside_the_data_and_found_by_the_next_start(place
         stop(stack)
     kept = [path for path in (place.folder / ".abeyance/blobs").rglob("*") if path.is_file()]
     assert any(LARGE.encode() in path.read_bytes() for path in kept)
-    # Where a process finds it that is started in this folder without being told.
+    # A process that starts in this folder finds the records here without a setting.
     records = place.folder / ".abeyance/records.db"
     assert records.stat().st_mode & 0o777 == 0o600
 
     with place.stack("--ui", data=".abeyance") as stack:
         assert stack.answer("large", 3).status_code == 200
         assert stack.view("large", "completed")["result"]["label"] == LARGE
-        # Who only looks in from the same folder need not be told where it is kept.
+        # A client that starts in the same folder finds the storage without a setting.
         done = place.python("-c", WATCH, stack.temporal)
         assert (done.stdout, done.stderr) == (f"{len(LARGE)}\n", "")
 

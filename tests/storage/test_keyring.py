@@ -1,4 +1,4 @@
-"""Keys: what one sealed the same one opens, and whatever else happens names the key."""
+"""A key opens what it sealed; if that fails for any reason, the error names the key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Storage that is away, and keys that one worker lacks: what runs waits, and nothing is done twice."""
+"""Runs wait while the storage is away or a worker lacks a key, and nothing is done twice."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ STEPPED = LARGE[:50_000]
 
 
 class Cellar:
-    """A folder for blobs whose door can be shut: nothing goes in, and nothing comes out."""
+    """A folder for blobs whose door can be shut: then no blob goes in or comes out."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "cellar"
@@ -43,7 +43,7 @@ class Cellar:
         self._aside.mkdir()
         self.folder.symlink_to(self._aside)
 
-    # Both in one step: who writes all the time would make a folder in between.
+    # Each replaces the folder in one step: a process that writes meanwhile would make one.
     def shut(self) -> None:
         self._next.write_text("the door", encoding="utf-8")
         self._next.replace(self.folder)
@@ -53,7 +53,7 @@ class Cellar:
         self._next.replace(self.folder)
 
     def site(self, temporal: TemporalClient, work: Callable[..., Any]) -> Site:
-        """A site that keeps here what is large, and whose only node is tried once."""
+        """Return a site that keeps large values here, and whose only node has no retry."""
         stored = connected(temporal, Settings(storage=str(self.folder)))
         return Site(stored, one_node(work, retries=0))
 
@@ -67,7 +67,7 @@ AWAY = [("node.blocked", "storage_unavailable"), ("node.unblocked", "storage_una
 
 
 async def blocked_events(site: Site, run_id: str) -> list[tuple[str, Any]]:
-    """What the events say of blocked visits: type and code."""
+    """Return the type and the code of each event about a blocked visit."""
     found = await site.published(run_id, "node.blocked", "node.unblocked")
     return [(event.type, event.data["code"]) for event in found]
 
@@ -77,7 +77,7 @@ one_node = partial(alone, state=State)
 
 @asynccontextmanager
 async def only_workflows(site: Site) -> AsyncIterator[None]:
-    """A worker that records and carries out no visits, so that they wait for another one."""
+    """Run a worker that records but carries out no visits, so that they wait for another worker."""
     async with Worker(
         site.temporal,
         task_queue=site.settings.task_queue,
@@ -97,7 +97,7 @@ async def only_workflows(site: Site) -> AsyncIterator[None]:
 
 
 async def pending(site: Site, run_id: str, attempt: int) -> bool:
-    """Whether the only visit that is under way has come to this attempt."""
+    """Return whether the only visit under way has come to this attempt."""
     described = await site.temporal.get_workflow_handle(run_id).describe()
     return any(each.attempt >= attempt for each in described.raw_description.pending_activities)
 
@@ -105,7 +105,7 @@ async def pending(site: Site, run_id: str, attempt: int) -> bool:
 def two_sites(
     temporal: TemporalClient, what: str, folder: Path, keys: str, graph: Graph
 ) -> tuple[Site, Site]:
-    """A site with storage and a key, and one beside it whose worker lacks one of them."""
+    """Return a site with storage and a key, and a second one whose worker lacks one of them."""
     settings = Settings(
         storage=str(folder / "blobs"), encryption_keys=keys, encryption_required=what == "key"
     )
@@ -121,7 +121,7 @@ def two_sites(
 @pytest.mark.parametrize(
     ("what", "expected"),
     [
-        # The message is encrypted too, with a key that this process lacks.
+        # The worker's message is encrypted too, with a key that this process lacks.
         (
             "key",
             ("key_missing", "the message cannot be read: this is encrypted with the key 'other'"),
@@ -143,7 +143,7 @@ async def test_a_visit_that_a_worker_cannot_read_costs_no_attempt(
 
     async def work(state: State, ctx: Context) -> dict[str, Any]:
         blocked = (await site.client.run(ctx.run_id).view()).blocked
-        # That no worker could go on with the run is said until one has.
+        # The view says that no worker could continue the run until a worker has done so.
         made.append([why for why in blocked if why.address])
         return {"log": ["done"]}
 
@@ -157,14 +157,14 @@ async def test_a_visit_that_a_worker_cannot_read_costs_no_attempt(
     async with site.worker():
         ended = await site.ended(run_id)
 
-    # The worker may not be able to read the run either, which comes first.
+    # If the worker cannot read the run either, the view says that first.
     *_, why = view.blocked
     assert why.code == code
     assert why.message.startswith(message)
     assert ended.status == "completed", ended.error
-    # Nothing blocks it once a worker can read it.
+    # Nothing blocks the visit once a worker can read it.
     assert made == [[]]
-    # A worker without the key cannot tell the run either.
+    # A worker without the key cannot signal the run either.
     assert await blocked_events(site, run_id) == ([] if what == "key" else AWAY)
 
 
@@ -172,7 +172,7 @@ async def test_a_run_that_its_worker_cannot_read_says_so_although_the_worker_can
     temporal: TemporalClient, tmp_path: Path, keys: str
 ) -> None:
     site, poor = two_sites(temporal, "key", tmp_path, keys, letters())
-    # A task that is lost with a worker that leaves would hide what the next one cannot say.
+    # If a worker left within a task, the lost task would hide why the next worker fails.
     async with poor.worker():
         run_id = await site.start()
         (why,) = (await site.until_blocked(run_id, attempt=0)).blocked
@@ -206,10 +206,10 @@ async def test_steps_that_a_worker_cannot_read_are_kept_for_one_that_can(
         await stepped.wait()
     await eventually(lambda: pending(site, run_id, 2))
     async with poor.worker():
-        # An attempt that counted would have been the last.
+        # If the attempts of this worker counted, none would be left.
         await eventually(lambda: pending(site, run_id, 3), seconds=30)
     async with site.worker():
-        # Each worker that starts does this, and it must not lose the steps.
+        # Each worker does this when it starts, and must not lose the steps.
         await site.client.waking.wake()
         ended = await site.ended(run_id)
 
@@ -299,7 +299,7 @@ async def test_a_visit_with_large_steps_goes_on_while_the_storage_is_away(
         await ctx.step("fetch", fetch)
         if len(attempts) == 1:
             cellar.shut()
-            # Long enough for two signs of life, each of which carries what the step came to.
+            # Long enough for two heartbeats, each of which carries the result of the step.
             await asyncio.sleep(2.5)
             cellar.open()
             raise RuntimeError("once more")

@@ -1,4 +1,4 @@
-"""What docs/how-to/storage.md says is what there is."""
+"""docs/how-to/storage.md is right about its numbers, its key and its command."""
 
 from __future__ import annotations
 

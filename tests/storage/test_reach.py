@@ -1,4 +1,4 @@
-"""A folder is refused where others could not read what is kept in it."""
+"""A folder as storage is refused if other processes could not read it."""
 
 from __future__ import annotations
 

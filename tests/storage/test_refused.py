@@ -1,4 +1,4 @@
-"""What is not encrypted, though it has to be: none of it is taken, and none of it ends a run."""
+"""Payloads that must be encrypted and are not: each is refused, and none ends a run."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def converter() -> DataConverter:
 
 
 async def read(converter: DataConverter, failure: Failure) -> BaseException:
-    """What an error the SDK makes of a failure, inside of one that says which activity it was."""
+    """Return the error that the SDK makes of a failure, inside the failure of an activity."""
     around = Failure(message="Activity task failed", cause=failure)
     around.activity_failure_info.SetInParent()
     cause = (await converter.decode_failure(around)).__cause__

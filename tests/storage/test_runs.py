@@ -1,4 +1,4 @@
-"""Runs whose payloads are encrypted, or kept in storage: everything that reads them reads them right."""
+"""Runs whose payloads are encrypted or kept in storage: every reader gets the right values."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from abeyance.settings import Settings
 from abeyance.storage.blobs import FolderBlobs
 
 SMALL = Limits(continue_as_new_after=14)
-# Either one alone is tried in the slow lane.
+# The slow lane tries each of the two alone.
 WAYS = [
     pytest.param("stored", marks=pytest.mark.slow),
     pytest.param("encrypted", marks=pytest.mark.slow),
@@ -36,7 +36,7 @@ WAYS = [
 
 
 def broken() -> Graph:
-    """A node that fails for good, saying what nobody else should read."""
+    """Return a graph whose node fails for good, with a secret in its message."""
     graph = Graph("broken", state=State)
 
     @graph.node
@@ -85,7 +85,7 @@ async def test_a_run_with_a_large_value_a_question_and_hand_overs_is_read_right_
         )
         ended = await site.ended(run_id)
         await replays(site, run_id)
-    # No worker from here on.
+    # No worker is up from here on.
     view = await site.client.run(run_id).view()
     record = await site.client.run(run_id).result()
     events = await site.published(run_id)
@@ -118,7 +118,7 @@ async def test_a_run_with_a_large_value_a_question_and_hand_overs_is_read_right_
     kept = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     assert (SECRET.encode() in kept) == (way == "stored")
     assert (kept == b"") == (way == "encrypted")
-    # What it came to is recorded.
+    # The records have the result, so it outlives the blobs.
     await FolderBlobs(tmp_path).delete_run(run_id)
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
     assert (await site.client.run(run_id).result()).values == ended.values
@@ -159,7 +159,7 @@ async def test_the_memo_of_a_cancelled_run_is_read(
     async with site.worker():
         run_id = await site.start({"given": given})
         await site.until(run_id, "awaiting-input")
-        # As Temporal's own tools do it, which leaves no result.
+        # Temporal's own tools cancel a run like this, which leaves no result.
         await site.temporal.get_workflow_handle(run_id).cancel()
         await site.ended(run_id)
     record = await site.client.run(run_id).result()
@@ -190,7 +190,7 @@ async def test_keys_are_rotated_while_a_run_waits(
 
         assert ended.values["log"] == LOGGED
         await replays(site, run_id)
-    # Who has only the new key reads what that has sealed, such as how it ended.
+    # A client that has only the new key reads what this key has sealed, such as the result.
     late = Site(connected(temporal, settings_for("required", tmp_path, second)), beside=before)
     assert (await late.client.run(run_id).view()).values == ended.values
 
@@ -215,7 +215,7 @@ async def test_an_unchanged_large_value_is_kept_once_however_often_it_travels(
 
     assert ended.values["log"] == [str(len(LARGE))] * 6
     sizes = [path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()]
-    # Its input, the values of each order (which differ by a line of the log), the end.
+    # The input, the values of each order (which differ by a line of the log), and the end.
     assert sum(size > 150_000 for size in sizes) <= 10
     history = (await site.history(run_id)).to_json()
     assert len(gzip.compress(history.encode())) < 30_000
@@ -246,7 +246,7 @@ async def test_a_refused_call_leaves_nothing_in_the_storage(
         assert {each.code for each in refused} == {Code.QUEUE_FULL}
         assert (len(refused), stored() - before) == (25, 5)
 
-        # A message that is refused may be sent again, and one that was accepted.
+        # A caller may send a message again, whether it was refused or accepted.
         first = next(n for n, each in enumerate(results) if isinstance(each, views.MessageReceipt))
         assert (await send(first)).duplicate
         await run.clear_messages()

@@ -1,4 +1,4 @@
-"""What a retry needs of a run is kept where its large and secret values are."""
+"""The snapshot for a retry is kept where the large and secret values of the run are."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from abeyance.storage.blobs import FolderBlobs
 @pytest.mark.parametrize(
     "way",
     [
-        # Others than the strictest are tried in the slow lane.
+        # The slow lane tries all ways but the strictest.
         pytest.param("stored", marks=pytest.mark.slow),
         pytest.param("encrypted", marks=pytest.mark.slow),
         "required",
@@ -49,7 +49,7 @@ async def test_a_large_and_secret_run_is_retried(
         handle = site.temporal.get_workflow_handle(run_id)
         history = (await handle.fetch_history()).to_json()
 
-    # Without a worker, of which it asks nothing.
+    # No worker is up: this refusal needs none.
     with pytest.raises(Refusal, match="The run completed, so there is nothing to retry"):
         await run.retry(principal=ANYBODY)
     assert again.id == asked.id

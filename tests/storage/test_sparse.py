@@ -1,4 +1,4 @@
-"""Records are written without what has its default, and read as they were."""
+"""Records are written without default values, and read back as they were."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transcripts where everything is encrypted and kept in storage: read by whoever has the key."""
+"""Transcripts that are encrypted and kept in storage: whoever has the key can read them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from abeyance.storage.backends import ConfiguredBlobs
 
 
 def reader(site: Site, settings: Settings) -> Client:
-    """A client that does not wait long for a worker."""
+    """Return a client that does not wait long for a worker."""
     return Client(
         site.temporal,
         task_queue=site.settings.task_queue,

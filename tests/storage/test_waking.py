@@ -1,4 +1,4 @@
-"""A worker with the key has tried again at once what one without it failed to read."""
+"""A worker with the key retries at once what a worker without the key failed to read."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from abeyance.settings import Settings
 
 _AT_ONCE = 5.0
 _LONG = timedelta(seconds=8)
-"""How long both would still have to wait, at least."""
+"""The time that both have to be away from their next attempt, at least."""
 
 
 async def described(site: Site, run_id: str) -> DescribeWorkflowExecutionResponse:
@@ -42,15 +42,15 @@ async def described(site: Site, run_id: str) -> DescribeWorkflowExecutionRespons
 
 
 def task_ends(raw: DescribeWorkflowExecutionResponse) -> datetime:
-    """When the workflow task times out that nobody answers."""
+    """Return when the workflow task times out if nobody answers it."""
     task = raw.pending_workflow_task
-    # After three seconds here. From the fourth attempt on Temporal adds five, ten, ...
+    # A task times out after three seconds here. From the fourth attempt on, Temporal adds 5, 10, ... s.
     lasts = timedelta(seconds=3 + 5 * 2 ** max(0, task.attempt - 4) * (task.attempt > 3))
     return task.started_time.ToDatetime(UTC) + lasts
 
 
 async def both_wait_long(site: Site, run_id: str) -> bool:
-    """Whether neither the activity nor the workflow task will be tried again for long."""
+    """Return whether Temporal retries neither the activity nor the workflow task for long."""
     raw = await described(site, run_id)
     (activity,) = raw.pending_activities
     due = min(activity.next_attempt_schedule_time.ToDatetime(UTC), task_ends(raw))
@@ -77,7 +77,7 @@ async def test_a_worker_with_the_key_that_starts_waits_for_no_retry_of_temporal(
         run_id = await site.start({"witness": str(witness)})
         await site.until_blocked(run_id)
     async with poor.worker():
-        # What it cannot read are the activity, and the workflow task of its report.
+        # The poor worker cannot read the activity, nor the workflow task with its report.
         await eventually(lambda: both_wait_long(site, run_id), seconds=60)
     variables = {"ABEYANCE_TASK_QUEUE": site.settings.task_queue, "ABEYANCE_ENCRYPTION_KEYS": keys}
     log = tmp_path / "worker.log"
@@ -86,7 +86,7 @@ async def test_a_worker_with_the_key_that_starts_waits_for_no_retry_of_temporal(
         async with asyncio.timeout(_AT_ONCE):
             ended = await site.ended(run_id)
     assert ended.status == "completed", ended.error
-    # The records of that worker are sealed, and this process has no keys for them.
+    # The worker process sealed its records, and this process has no keys for them.
     result = await site.temporal.get_workflow_handle(run_id).result()
     assert result["values"]["exported"] == 10
     assert witness.read_text() == "collected\n"
@@ -100,7 +100,7 @@ async def test_a_run_whose_first_task_was_lost_is_woken_too(
     other = Settings(encryption_keys=keys.replace("first", "other"))
     poor = Site(connected(temporal, other), working(), beside=site)
     run_id = await site.start()
-    # Temporal writes down how the first attempt ended alone: this one is taken, and never answered.
+    # Temporal records only how the first attempt ended: this poll takes that attempt and never answers.
     queue = TaskQueue(name=site.settings.task_queue)
     poll = PollWorkflowTaskQueueRequest(namespace=temporal.namespace, task_queue=queue)
     assert (await temporal.workflow_service.poll_workflow_task_queue(poll)).attempt == 1
@@ -120,7 +120,7 @@ async def test_a_run_whose_first_task_was_lost_is_woken_too(
 
 
 async def blocks(site: Site, run_id: str) -> list[str | None]:
-    """Where a missing key is shown: None is the run as a whole, which cannot read a worker's report."""
+    """Return where a key is missing; None is the run itself, which cannot read a worker's report."""
     blocked = (await site.client.run(run_id).view()).blocked
     assert {each.code for each in blocked} == {"key_missing"}
     return [each.address for each in blocked]
@@ -144,7 +144,7 @@ async def test_a_visit_whose_blocker_temporal_forgot_is_woken_too(
     async with poor.worker():
         await eventually(lambda: waits_long(site, run_id), seconds=60)
         assert await blocks(site, run_id) == [None, "graph:chained;node:one"]
-    # The next attempt is lost with its worker: it is taken, and never answered.
+    # The next attempt is lost with its worker: this poll takes it and never answers.
     queue = TaskQueue(name=site.settings.task_queue)
     poll = PollActivityTaskQueueRequest(namespace=temporal.namespace, task_queue=queue)
     await temporal.workflow_service.poll_activity_task_queue(poll)
@@ -175,7 +175,7 @@ async def test_an_activity_that_a_worker_paused_to_wake_it_is_resumed_by_the_nex
         run_id = await site.start()
         await eventually(lambda: begun)
     activity = (await described(site, run_id)).pending_activities[0].activity_id
-    # As a worker leaves it that is killed between its two calls.
+    # A worker that is killed between its two calls leaves the activity like this.
     request = PauseActivityRequest(
         namespace=temporal.namespace,
         execution=WorkflowExecution(workflow_id=run_id),
@@ -194,7 +194,7 @@ async def test_an_activity_that_a_worker_paused_to_wake_it_is_resumed_by_the_nex
 
 
 def working(name: str = "work", *, last: str | None = None) -> Graph:
-    """A graph with a node of this name, and a `finally` node of the name `last`."""
+    """Return a graph with a node of this name, and with a `finally` node `last` if it has a name."""
     graph = Graph("working" if last is None else "closing", state=State)
     graph.node(name=name)(lambda state: {"log": [name]})
     graph.edge(START, name)
@@ -205,7 +205,7 @@ def working(name: str = "work", *, last: str | None = None) -> Graph:
 
 
 def paying(*, has_tool: bool = True) -> Graph:
-    """An agent with one tool, which needs an approval. The worker may lack it."""
+    """Return an agent with one tool, which needs an approval. A worker may lack the tool."""
 
     @tool(approve=True)
     async def pay(amount: int) -> str:
@@ -216,7 +216,7 @@ def paying(*, has_tool: bool = True) -> Graph:
 
 
 async def waits_long(site: Site, run_id: str) -> bool:
-    """Whether its one activity will not be tried again for several seconds."""
+    """Return whether Temporal does not retry the run's only activity for several seconds."""
     pending = (await described(site, run_id)).pending_activities
     soon = datetime.now(UTC) + timedelta(seconds=6)
     return len(pending) == 1 and pending[0].next_attempt_schedule_time.ToDatetime(UTC) > soon
