@@ -1,4 +1,4 @@
-"""Agents of other frameworks, in memory: one table for all of them."""
+"""Agents of other frameworks in memory: one table for all of them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def make(request: pytest.FixtureRequest) -> Make:
 
 
 async def ids(run: InMemoryRun) -> dict[str, str]:
-    """The open questions: the id of each, by the last part of its address."""
+    """Return the id of each open question, by the last part of its address."""
     return {each.address.rsplit(":", 1)[-1]: each.id for each in await run.interrupts()}
 
 
@@ -142,7 +142,7 @@ async def test_a_message_reaches_the_next_turn_after_the_results_and_says_who_wr
     assert 'from="ada"' in heard[-1]
     assert "paid 1" in "\n".join(heard[:-1])
 
-    # The turns after it still know of it, once.
+    # The later turns still know the message, and know it once.
     await run.respond((await ids(run))["b1"], YES)
     assert sum("Be quick." in text for text in office.heard) == 1
     assert run.status == "completed"

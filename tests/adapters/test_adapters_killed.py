@@ -1,4 +1,4 @@
-"""kill -9 around the turns and calls of agents of other frameworks: nothing that ended runs again."""
+"""kill -9 around turns and calls of other frameworks' agents: nothing that ended runs again."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Kill
 async def test_finished_turns_and_calls_do_not_run_again_after_a_kill(
     server: KillableServer, tmp_path: Path, framework: str, dies_at: str
 ) -> None:
-    # The model is asked again, because nothing has seen what it said. What was approved is attempted
-    # once: somebody says what came of it.
+    # The worker asks the model again, because nothing has seen its response. An approved call is
+    # attempted once: a person says what came of it.
     in_call = dies_at == "pay 3"
     again, kinds = ([], ["approval", "outcome"]) if in_call else ([dies_at], ["approval"])
     file = tmp_path / "lines"

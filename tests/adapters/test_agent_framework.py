@@ -1,6 +1,6 @@
-"""What only the Agent Framework has: clients that are made of layers.
+"""Clients that are made of layers, which only the Agent Framework has.
 
-Each process of a run of all tests imports this module, and only one of them needs the framework.
+Every test process imports this module, but only one needs the framework: the tests import it themselves.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a framework puts before a call comes before Abeyance: one table for all frameworks and places."""
+"""The hooks of a framework come before Abeyance: one table for all frameworks and places of hooks."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What only LangGraph has: graphs without a model, `interrupt()` anywhere, and approvals per call.
+"""Features that only LangGraph has: graphs without a model, `interrupt()` anywhere, approvals per call.
 
-Each process of a run of all tests imports this module, and only one of them needs LangGraph.
+Every test process imports this module, but only one needs LangGraph: the tests import it themselves.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def asks(name: str) -> Any:
 
 
 def offering(node: Any, result: Any) -> Any:
-    """An agent that is a graph of one node."""
+    """Return an agent that is a graph of one node."""
     from langgraph.graph import START, StateGraph
 
     from abeyance.adapters.langgraph import langgraph_agent

@@ -1,4 +1,4 @@
-"""What the first turn of an agent loads: a worker's loop that it holds for long sends no heartbeats."""
+"""Frameworks load before an agent's first turn: a worker with a blocked loop sends no heartbeats."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ print(len(set(sys.modules) - before))
 
 
 def loaded_in_a_turn(program: str, *arguments: str) -> int:
-    """How many modules a program says that its first turn has loaded."""
+    """Run a program; return the number of modules that its first turn has loaded."""
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", program, *arguments],
         capture_output=True,

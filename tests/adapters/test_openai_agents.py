@@ -1,6 +1,6 @@
-"""What only the OpenAI Agents SDK has: hand-offs and MCP servers inside a turn.
+"""Features that only the OpenAI Agents SDK has: hand-offs and MCP servers inside a turn.
 
-Each process of a run of all tests imports this module, and only one of them needs the SDK.
+Every test process imports this module, but only one needs the SDK: the tests import it themselves.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Secret:
-    """What no serialiser knows."""
+    """A value that no serialiser knows."""
 
 
 async def test_a_state_that_cannot_be_stored_is_named() -> None:
@@ -82,7 +82,7 @@ async def test_a_worker_without_a_key_of_the_provider_is_blocked(
 
 
 def library(office: Office) -> MCPServer:
-    """A server of MCP with one tool."""
+    """Return an MCP server with one tool."""
     from agents.mcp import MCPServer
     from mcp.types import CallToolResult, TextContent, Tool
 

@@ -1,4 +1,4 @@
-"""The framework itself judges the arguments of its tools: what it takes alone, it takes as a node."""
+"""The framework judges the arguments of its tools, in a node as it does alone."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ TYPED: dict[str, tuple[Any, list[Any]]] = {
     "Decimal": (Decimal, ["12.50", 12.5, "12345678901234567.89", "much"]),
     "UUID": (UUID, ["6ba7b8109dad11d180b400c04fd430c8", "none"]),
 }
-"""By type: what models send of it."""
+"""The values that models send, by type."""
 
 
 def office_for(type_: Any, given: list[Any]) -> Office:
-    """An office whose payments take one argument of a type, where each of these is sent once."""
+    """Return an office that pays with one argument of a type; its model sends each value once."""
 
     class Typed(Office):
         def pay(self, x: Any) -> str:
@@ -89,7 +89,7 @@ async def test_a_framework_reads_what_models_write_of_a_type_as_it_does_alone(
     assert sorted(ours.lines) == sorted(alone.lines)
     assert run.status == "completed"
     if framework == "agent_framework":
-        # Alone, it tells its model no more than that the arguments do not fit.
+        # Alone, the framework tells its model only that the arguments do not fit.
         assert str(ours.heard).count("because its arguments do not fit") == str(alone.heard).count(
             "Error: "
         )
@@ -116,9 +116,9 @@ WORDS = {
     "pydantic_ai": "Input should be a valid integer",
     "strands": "Input should be a valid integer",
 }
-"""What each framework says of `seven`. ADK judges no plain values."""
+"""The words of each framework about `seven`. ADK does not judge plain values."""
 AT_ONCE = {"agent_framework", "pydantic_ai"}
-"""Their validation is at hand where an answer is accepted."""
+"""These frameworks validate when an answer is accepted."""
 
 
 @pytest.mark.parametrize("framework", sorted(FRAMEWORKS.keys() & WORDS.keys()))

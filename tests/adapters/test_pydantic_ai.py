@@ -1,4 +1,4 @@
-"""What only Pydantic AI has: toolsets that list their tools while they run, and deferred calls."""
+"""Features that only Pydantic AI has: toolsets that list their tools while they run, deferred calls."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from abeyance.testing import InMemoryRun
 
 
 class Secret:
-    """What no serialiser knows."""
+    """A value that no serialiser knows."""
 
 
 async def test_a_state_that_cannot_be_stored_is_named() -> None:
@@ -39,7 +39,7 @@ async def test_a_state_that_cannot_be_stored_is_named() -> None:
 
 
 async def told_of(result: Any) -> str:
-    """What a model reads of the result of a tool."""
+    """Return what a model reads of the result of a tool."""
 
     def model(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         (last,) = messages[-1].parts

@@ -1,4 +1,4 @@
-"""What only Strands has: interventions that ask, and interrupts of hooks and of tools."""
+"""Features that only Strands has: interventions that ask, and interrupts of hooks and of tools."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The chart and the plain manifests: valid Kubernetes, guarded, and a line for each wrong value."""
+"""The chart and the plain manifests are valid and guarded, and each wrong value gets a line."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _VARIANTS: dict[str, dict[str, Any]] = {
 
 
 def with_(changes: dict[str, Any]) -> dict[str, Any]:
-    """The values of the plain manifests, changed."""
+    """Return the values of the plain manifests with changes."""
 
     def merge(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
         for key, value in changes.items():
@@ -66,7 +66,7 @@ def with_(changes: dict[str, Any]) -> dict[str, Any]:
 
 
 def made(**changes: Any) -> dict[str, Manifest]:
-    """The objects that Helm makes, as `Kind/name`."""
+    """Return the objects that Helm makes, by `Kind/name`."""
     texts = [text for name, text in _rendered(json.dumps(changes)) if name.endswith(".yaml")]
     return {name: each for text in texts for name, each in manifests(text).items()}
 
@@ -77,7 +77,7 @@ def _rendered(changes: str) -> list[tuple[str, str]]:
 
 
 def refused(**changes: Any) -> list[str]:
-    """What Helm says instead of rendering, a line for each fault."""
+    """Return the lines in which Helm refuses to render, one for each fault."""
     with pytest.raises(helm.HelmError) as error:
         made(**changes)
     return str(error.value).splitlines()
@@ -93,7 +93,7 @@ def containers(manifest: Manifest) -> list[Manifest]:
 
 
 def environment(container: Manifest) -> dict[str, str]:
-    """The variables of a container; those of a Secret have the name of the Secret."""
+    """Return the variables of a container; a variable of a Secret has the name of the Secret as value."""
     return {
         each["name"]: each["value"]
         if "value" in each
@@ -121,7 +121,7 @@ def test_the_objects_of_the_chart_are_valid_in_current_kubernetes(
 
 @functools.cache
 def validate(manifest: str) -> None:
-    """Most objects are the same in every variant."""
+    """Validate a manifest, and only once: most objects are the same in every variant."""
     kubernetes.validate(json.loads(manifest), kubernetes.latest_version(), strict=True)
 
 
@@ -199,7 +199,7 @@ def test_a_worker_is_not_killed_before_it_has_ended_by_itself(grace: int) -> Non
     ]
     given = environment(containers(worker)[0])["ABEYANCE_SHUTDOWN_GRACE"]
 
-    # What docs/how-to/production.md promises of a worker that stops.
+    # docs/how-to/production.md promises this of a worker that stops.
     assert pod(worker)["terminationGracePeriodSeconds"] >= seconds(given) + 15
 
 
@@ -263,7 +263,7 @@ def test_a_rollout_waits_for_the_setup_job() -> None:
     ]
     when = job["metadata"]["annotations"]["helm.sh/hook"].split(",")
     assert {*when} == {"pre-install", "pre-upgrade", "pre-rollback"}
-    # Every code ends the job at once but that of a service that is away, which may come back.
+    # Each exit code ends the job at once, except that of a service that is away and may come back.
     (rule,) = job["spec"]["podFailurePolicy"]["rules"]
     assert rule == {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [1, 2, 3]}}
     assert {each["terminationMessagePolicy"] for each in containers(job)} == {
@@ -304,7 +304,7 @@ def test_workers_are_added_while_tasks_of_their_build_wait() -> None:
     assert (spec["minReplicaCount"], spec["maxReplicaCount"]) == (2, 20)
     (trigger,) = spec["triggers"]
     assert trigger["authenticationRef"] == {"name": "temporal"}
-    # KEDA takes texts only.
+    # KEDA takes only texts.
     assert trigger["metadata"] == {
         "endpoint": "temporal-frontend.temporal.svc:7233",
         "namespace": "default",
@@ -351,7 +351,7 @@ def test_nobody_reaches_a_pod_but_through_the_port_that_is_there_for_them() -> N
         (rule,) = policies[f"NetworkPolicy/abeyance-{name}"]["ingress"]
         assert rule["ports"] == [{"port": port, "protocol": "TCP"}]
         assert len(rule["from"]) == 1
-    # Without anybody named for them, metrics are for nobody.
+    # If the values name nobody for the metrics, nobody reaches them.
     assert "NetworkPolicy/abeyance-worker" not in made()
 
 

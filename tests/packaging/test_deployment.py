@@ -1,4 +1,4 @@
-"""The files for production: pinned, guarded, and without a secret of their own."""
+"""The files for production are pinned and guarded, and contain no secret."""
 
 import re
 import tomllib
@@ -20,7 +20,7 @@ WITHOUT_A_PROGRAM_TO_CHECK_WITH = {"collector"}
 
 PINNED = re.compile(r"[a-z0-9./-]+:v?\d+\.\d+\.\d+(-[a-z0-9.-]+)?|postgres:\d+\.\d+-[a-z]+")
 OVERRIDDEN = re.compile(r"\$\{([A-Z_]+_IMAGE):-([^}]+)\}")
-# They write their configuration when they start.
+# These services write their configuration when they start.
 WRITES_WHERE_IT_STANDS = {"temporal", "temporal-ui"}
 HASHED = re.compile(
     r"^([A-Za-z0-9._-]+)==([^ ]+) \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", re.MULTILINE
@@ -126,7 +126,7 @@ def test_build_requirements_are_pinned_with_hashes() -> None:
 
 
 def locked(file: str) -> dict[str, str]:
-    """The versions that a list with hashes names; there is nothing else in it."""
+    """Return the versions that a list with hashes names; the list has nothing else in it."""
     text = read(f"deploy/{file}")
     assert HASHED.sub("", re.sub("^#.*\n", "", text, flags=re.MULTILINE)) == ""
     return {canonical(name): version for name, version, _ in HASHED.findall(text)}
@@ -257,7 +257,7 @@ def test_a_worker_is_not_killed_while_it_lets_its_nodes_go_on() -> None:
     worker = SERVICES["worker"]
     grace = seconds(worker["environment"]["ABEYANCE_SHUTDOWN_GRACE"])
 
-    # What docs/how-to/production.md promises of a worker that stops.
+    # docs/how-to/production.md promises this of a worker that stops.
     assert seconds(worker["stop_grace_period"]) >= grace + 15
 
 

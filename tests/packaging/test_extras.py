@@ -1,4 +1,4 @@
-"""Each extra can be installed beside the base, alone, in versions that are not years old."""
+"""Each extra resolves alone, and two frameworks pass the adapters' tests in their own environments."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The image, built from the Dockerfile and run as in production: another user than root, a read-only file
-system, no capability. One build serves all tests: run `make image`.
+"""The image is built from the Dockerfile and runs as in production: with a user other than root, on a
+read-only file system, with no capability. One build serves all tests: run `make image`.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Place:
     mounts: dict[Path, str]
 
     async def run(self, *arguments: str, image: str | None = None, **variables: str | None) -> Said:
-        """A command of the image, run to its end. A variable that is None is left out."""
+        """Run a command of the image to its end. A variable that is None is left out."""
         return await asyncio.to_thread(
             self.image.run,
             *arguments,
@@ -109,7 +109,7 @@ def cluster(image: Image) -> Iterator[Cluster]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def bare_temporal(image: Image) -> AsyncIterator[str]:
-    """Where a Temporal is that nobody has prepared."""
+    """Yield the address of a Temporal that nobody has prepared."""
     async with await WorkflowEnvironment.start_local(
         dev_server_existing_path=BINARY,
         dev_server_startup_timeout=UP_WITHIN,
@@ -147,7 +147,7 @@ async def test_all_processes_run_confined_from_the_image_and_stop(
     assert ": created" in first.out
     assert ": up to date" in again.out
     token = add_token(tmp_path / "tokens.json", "ada", ["*"])
-    # Whom the image runs as has to read it.
+    # The user of the image has to read the file.
     (tmp_path / "tokens.json").chmod(0o644)
     (tmp_path / "notifications.yaml").write_text(json.dumps(in_slack()))
     place.mounts[tmp_path / "tokens.json"] = "/run/secrets/tokens"
@@ -214,7 +214,7 @@ async def until_up(http: httpx.AsyncClient, slack: FakeSlack, containers: list[C
 
 
 async def is_answered(http: httpx.AsyncClient, slack: FakeSlack) -> None:
-    """Start a run, which asks in Slack too, and answer it there and over HTTP."""
+    """Start a run that asks in Slack too, answer it over HTTP, and see the answer in Slack."""
     body = {"graph": "refund", "input": {"amount": 250}, "run_id": "refund-A-7"}
     assert (await http.post("/runs", json=body)).status_code == httpx.codes.CREATED
     message = await slack.only_message()

@@ -1,4 +1,4 @@
-"""A release is built twice the same of a commit that is ready; its tag stays if it can be verified."""
+"""A commit that is ready is built twice with the same bytes; its tag stays if it can be verified."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def git(checkout: Path, *arguments: str) -> str:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A clone whose changelog is ready for a release."""
+    """Return a clone whose changelog is ready for a release."""
     clone = tmp_path / "clone"
     git(tmp_path, "clone", "--quiet", "--no-tags", str(ROOT), str(clone))
-    # What is not committed yet is tried, too.
+    # The tests also try a `release.py` that is not committed yet.
     (clone / "deploy" / "release.py").write_bytes((ROOT / "deploy" / "release.py").read_bytes())
     changes = clone / "CHANGELOG.md"
     changes.write_text(changes.read_text().replace("## Unreleased", "## 0.1.0 (2027-01-31)"))

@@ -1,6 +1,6 @@
-"""The wheel, in an environment of its own, beside a package that owns the name `workflows`.
+"""The wheel in its own environment, beside a package that owns the name `workflows`.
 
-One build serves all tests, and one environment all but those of the README: run `pytest tests/packaging`.
+All tests share one build, and all but those of the README one environment: run `pytest tests/packaging`.
 """
 
 import json
@@ -50,7 +50,7 @@ def tried(*command: str | Path, cwd: Path, **variables: str) -> subprocess.Compl
 
 
 def clean(**variables: str) -> dict[str, str]:
-    """The variables of a user who has set none of ours."""
+    """Return the variables of a user who has set none of ours."""
     ours = ("ABEYANCE_", "PYTHON", "TEMPORAL_")
     return {
         name: value for name, value in os.environ.items() if not name.startswith(ours)
@@ -65,7 +65,7 @@ def run(*command: str | Path, cwd: Path, **variables: str) -> str:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    # From a copy, so that the build leaves nothing in the checkout.
+    # The build works on a copy, so that it leaves nothing in the checkout.
     source = tmp_path_factory.mktemp("source")
     for name in ("LICENSE", "README.md", "pyproject.toml"):
         shutil.copy(ROOT / name, source)
@@ -80,14 +80,14 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
 
 @pytest.fixture(scope="module")
 def scripts(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the programs of an environment that has the wheel and its neighbour."""
+    """Return the folder of the programs of an environment that has the wheel and its neighbour."""
     home = tmp_path_factory.mktemp("environment")
-    # The pip that runs the tests serves the new environment too: it need not get one of its own.
+    # The pip that runs the tests also serves the new environment, which needs none of its own.
     venv.create(home, with_pip=False, symlinks=True)
     folder = home / ("Scripts" if os.name == "nt" else "bin")
     pip = (sys.executable, "-m", "pip", "--python", folder / "python")
     install = (*pip, "install", "--no-compile")
-    # As the image does it.
+    # The image installs its requirements in the same way.
     requirements = ROOT / "deploy" / "requirements.txt"
     hashed = ("--no-deps", "--require-hashes", "--only-binary", ":all:")
     run(*install, *hashed, "-r", requirements, cwd=home)
@@ -168,7 +168,7 @@ def blocks(language: str) -> list[str]:
 
 
 class Reader:
-    """Somebody who has Python, the wheel and the README, and types what it says in a folder."""
+    """A reader who has Python, the wheel and the README, and types what it says in a folder."""
 
     def __init__(self, folder: Path, wheel: Path) -> None:
         self.folder = folder / "work"
@@ -178,7 +178,7 @@ class Reader:
         venv.create(folder / "environment", with_pip=False, symlinks=True)
 
     def install(self, line: str) -> None:
-        """What a line says to install of this package, as the wheel has it."""
+        """Install what a line says of this package, from the wheel."""
         command, verb, what = shlex.split(line)
         extras = what.removeprefix("abeyance")
         assert (command, verb, f"abeyance{extras}") == ("pip", "install", what)
@@ -187,11 +187,11 @@ class Reader:
         run(*pip, "install", "--quiet", "--no-compile", *wanted, cwd=self.folder)
 
     def type(self, line: str, **variables: str) -> str:
-        """What a command says, which has to succeed."""
+        """Run a command that has to succeed; return its output."""
         return run(*self._words(line), cwd=self.folder, **variables)
 
     def is_refused(self, line: str) -> str:
-        """The error of a command that has to fail."""
+        """Run a command that has to fail; return its error."""
         done = tried(*self._words(line), cwd=self.folder)
         assert done.returncode == 2, done
         return done.stderr
@@ -201,7 +201,7 @@ class Reader:
 
     @contextmanager
     def serving(self, line: str) -> Iterator[str]:
-        """Where the API is of the stack that a line starts, here on free ports."""
+        """Run the stack that a line starts, on free ports; yield the address of its API."""
         with (
             (self.folder / "stack.txt").open("wb") as log,
             subprocess.Popen(
@@ -246,7 +246,7 @@ def test_the_readme_is_true_from_its_first_line_to_its_last_with_the_wheel_alone
 
         for line in session.splitlines():
             if line == "abeyance inbox":
-                # It is a moment behind.
+                # The inbox is a moment behind.
                 until(is_listed, "the question to be listed")
             said.append(reader.type(line, ABEYANCE_URL=url))
     assert "paid 250 for order A-7" in said[-1]
