@@ -1,4 +1,4 @@
-"""What rules assert and retract, within one evaluation."""
+"""Rules assert and retract facts within one evaluation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a condition that is CLIPS text holds."""
+"""Conditions in CLIPS text, and the values for which they hold."""
 
 from __future__ import annotations
 

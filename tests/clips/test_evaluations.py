@@ -1,4 +1,4 @@
-"""Evaluating many times, in many threads, and without the library."""
+"""Many evaluations, in many threads, and without the library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong with the CLIPS text of a rule is told before a run meets it."""
+"""Faults in the CLIPS text of a rule are told before a run meets them."""
 
 from __future__ import annotations
 

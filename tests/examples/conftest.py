@@ -1,7 +1,7 @@
-"""Makes `examples` importable.
+"""Make `examples` importable.
 
-It stands at the top of the checkout, which is on no import path: `workflows`, `activities` and
-`api` would become importable with it.
+The top of the checkout is on no import path, because `workflows`, `activities` and `api` would then be
+importable too.
 """
 
 import importlib.util

@@ -1,4 +1,4 @@
-"""One agent and one person: each example is driven as a person would, to its end."""
+"""One agent and one person: each test drives an example to its end as a person would."""
 
 import json
 import re

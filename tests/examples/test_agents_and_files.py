@@ -1,4 +1,4 @@
-"""Real files are deleted when a person has agreed, and never one outside the folder."""
+"""The agent deletes real files after a person has agreed, and never one outside the folder."""
 
 import os
 import time
@@ -19,7 +19,7 @@ LONG_AGO = time.time() - 30 * 86_400
 
 @pytest.fixture
 def litter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with two old logs, one of today, and what is nobody's business."""
+    """Return a folder with two old logs, one of today and a note, and put a secret outside of it."""
     folder = tmp_path / "litter"
     folder.mkdir()
     for name in ("a.log", "b.log", "notes.txt"):
@@ -36,7 +36,7 @@ def left(folder: Path) -> list[str]:
 
 
 async def answered(graph: Graph, answers: Sequence[Any]) -> tuple[InMemoryRun, list[str]]:
-    """A run whose questions are answered one by one, and what was asked."""
+    """Answer the questions of a run one by one; return the run and its prompts."""
     run, prompts = InMemoryRun(graph), []
     await run.start()
     for answer in answers:

@@ -1,4 +1,4 @@
-"""Several agents and one person: what is asked deep below is answered at the root."""
+"""Several agents and one person: a question of a nested agent is answered at the root."""
 
 import subprocess
 import sys
@@ -31,7 +31,7 @@ async def test_a_question_of_a_nested_agent_opens_at_the_root() -> None:
         "graph:supervisor;node:serve;agent:supervisor;tool:cashier:call_2;"
         "agent:cashier;tool:transfer:call_1"
     )
-    # The other agent did not wait for it.
+    # The other agent did not wait for the answer.
     finished = [
         event.address async for event in run.events(follow=False) if event.type == "tool.finished"
     ]
@@ -64,7 +64,7 @@ async def test_several_questions_are_one_interrupt_and_none_of_them_may_be_left_
         "period: Which months is it about?",
         "reader: Who is going to read it?",
     ]
-    # What was called beside the questions is done already.
+    # The call beside the questions is done already.
     finished = [e.address async for e in run.events(follow=False) if e.type == "tool.finished"]
     assert any("tool:write_todos" in str(address) for address in finished)
 
@@ -136,7 +136,7 @@ def test_every_example_runs_with_another_model(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     lines = [line.split() for line in done.stdout.splitlines()]
     assert len(lines) == 10
-    # That model makes up plans which do not fit, again and again; the rest it can do.
+    # The model `test` makes up plans that do not fit, again and again; it can do the rest.
     failed = {name for name, status, *_ in lines if status not in {"awaiting-input", "completed"}}
     assert failed == {"plan_execute_replan", "supervised_planning"}
     assert {model for _, _, *models in lines for model in models} == {"test"}

@@ -21,7 +21,7 @@ def written(place: Place) -> dict[str, Path]:
 
 
 def processes_in(place: Place) -> list[int]:
-    """What still runs of whatever was started with this place's temporary folder."""
+    """Return the processes that still run of those started with this place's temporary folder."""
     mark = f"--db-filename {place.folder}"
     return [pid for pid, words in living() if mark in " ".join(words)]
 
@@ -34,7 +34,7 @@ def place(tmp_path: Path) -> Place:
 
 @pytest.mark.parametrize("answer", ["approve", "reject"])
 def test_the_demo_ends_as_answered(place: Place, answer: str) -> None:
-    # One of the two with Temporal's UI, whose address is told then and only then.
+    # Only one of the two demos has Temporal's UI, and only that one prints the UI's address.
     ui = ["--ui"] if answer == "approve" else []
     done = place.python(
         *DEMO,

@@ -1,4 +1,4 @@
-"""The payment run reads real files and finds what needs a person."""
+"""The payment run reads real files and finds the invoices that need a person."""
 
 import shutil
 from collections.abc import Callable
@@ -27,7 +27,6 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def edit(folder: Path) -> Edit:
-    # Replaces a text wherever it stands in a file.
     def replace(file: str, old: str, new: str) -> None:
         text = (folder / file).read_text("utf-8")
         assert old in text
@@ -199,7 +198,7 @@ def test_the_question_names_the_sum_the_odd_ones_and_what_is_held_back(folder: P
     assert "06-atelier.xml" in held
 
 
-# The graph holds together, and sends each run the right way.
+# The graph sends each run the right way.
 
 RUN = PaymentRun(folder="in", out="out")
 

@@ -1,4 +1,4 @@
-"""The payment run pays once, in a file that a bank reads, and writes down the rest."""
+"""The payment run pays once, in a file that a bank reads, and lists the invoices that it holds back."""
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -20,7 +20,7 @@ NS = {"p": pain.NAMESPACE}
 
 @pytest.fixture
 def run(tmp_path: Path) -> PaymentRun:
-    """The sample, read and checked, into an output folder that is not there yet."""
+    """Return the sample, read and checked, with an output folder that does not exist yet."""
     company = inbox.read_company(SAMPLE)
     invoices, unreadable = inbox.read_invoices(SAMPLE)
     suppliers = inbox.read_suppliers(SAMPLE)

@@ -1,4 +1,4 @@
-"""The payout: two of three managers, not the submitter, reminded after a day, a director after two."""
+"""The payout: two of three managers, not the submitter; a reminder after a day, a director after two."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TUESDAY = datetime(2026, 6, 9, 13, tzinfo=UTC)
 
 @pytest.fixture
 async def run() -> InMemoryRun:
-    """Carol has submitted a payout on a Friday."""
+    """Start a payout that Carol submits on a Friday."""
     made = InMemoryRun(
         graph, {"payee": "the printer", "amount": 900}, started_by="carol", now=FRIDAY
     )

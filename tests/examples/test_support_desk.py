@@ -1,4 +1,4 @@
-"""The support desk: money is paid back when a person agrees, or has agreed to such refunds before."""
+"""The support desk pays money back if a person agrees, or has agreed to such refunds before."""
 
 from __future__ import annotations
 

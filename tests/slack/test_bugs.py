@@ -1,4 +1,4 @@
-"""What `abeyance slack` does about what it cannot handle: it says so, and goes on."""
+"""`abeyance slack` says what it cannot handle, and goes on."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def test_a_question_that_cannot_be_posted_does_not_stop_others(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     site, file = Site(temporal, gated()), in_slack("#refunds", "#late")
-    # A message without a name of its own.
+    # Slack's reply has no name of the message.
     slack.replies["chat.postMessage"] = [{"ok": True}]
     async with site.worker():
         async with slack.desk(site, file, tmp_path):

@@ -1,4 +1,4 @@
-"""A question as a message, a form of its answer, and what was entered in it."""
+"""A question as a message, the form of its answer, and the values that a person entered in it."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_a_question_has_the_buttons_that_can_answer_it(
 
 
 def filled(view: views.InterruptView, decision: Decision, **entered: str | None) -> Any:
-    """What is read of a form, in which some fields were changed."""
+    """Return what is read of a form in which a person changed some fields."""
     state = {}
     for block in forms.modal(view, decision, {})["blocks"]:
         if block["type"] != "input":

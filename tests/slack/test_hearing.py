@@ -1,4 +1,4 @@
-"""Signed requests: what is taken, and how the rest is refused."""
+"""Signed requests: which are taken, and how the others are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`abeyance slack` as a process of its own, killed; and presses while Temporal is away."""
+"""The process of `abeyance slack` is killed; people press buttons while Temporal is away."""
 
 from __future__ import annotations
 

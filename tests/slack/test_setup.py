@@ -1,4 +1,4 @@
-"""What Slack lacks of what the rules need is said when `abeyance slack` starts, and by the doctor."""
+"""`abeyance slack` and the doctor say what Slack lacks for the rules."""
 
 from __future__ import annotations
 

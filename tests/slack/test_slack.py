@@ -1,4 +1,4 @@
-"""`abeyance slack` over a real Temporal server, and a Slack of our own."""
+"""`abeyance slack` with a real Temporal server and a fake Slack."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ async def test_a_question_is_in_slack_within_two_seconds_of_its_run(
     async with site.worker(), slack.desk(site, in_slack(), tmp_path):
         first = await site.start()
         await eventually(lambda: slack.posted)
-        # Now all that is loaded once is there.
+        # Now everything is loaded that is loaded only once.
         second = await site.start()
         await eventually(lambda: len(slack.posted) == 2)
         (entry,) = await site.client.run(second).interrupts()
@@ -96,7 +96,7 @@ async def test_a_question_is_in_slack_within_two_seconds_of_its_run(
 
     took = slack.posted[1].posted_at - entry.created_at.timestamp()
     print(f"in Slack after {took:.2f} s")
-    # On an idle machine within two seconds: what waits for a tick of some seconds would fail.
+    # An idle machine takes at most two seconds. Code that waits for a tick of some seconds would fail.
     assert took < 4
 
 
@@ -172,7 +172,7 @@ def account() -> Graph:
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A Slack that lets a form wait for longer than three seconds: the machine may be busy."""
+    """Let Slack wait for a form for longer than three seconds: the machine may be busy."""
     monkeypatch.setattr(presses, "_ACKNOWLEDGED_WITHIN", 15.0)
     monkeypatch.setattr(hearing, "_SECONDS", 18.0)
 
@@ -198,7 +198,7 @@ async def test_a_form_asks_for_the_fields_of_an_answer_and_says_what_is_wrong(
         *("prompt", "field:iban", "field:level", "field:kind", "note")
     ]
     assert wrong == {"response_action": "errors", "errors": {"field:kind": "This is needed."}}
-    # The form does not know how long it is to be: the run does.
+    # The form does not know the minimum length; the run does.
     assert "iban" in refused["errors"]["field:iban"]
     assert right is None
     assert ended.values["answer"] == {"iban": "DE12", "level": 2, "kind": "giro"}
@@ -261,7 +261,7 @@ async def test_an_unknown_member_is_refused(
     }
     presses = {
         "U0MALLORY": "this service does not know who you are",
-        # They have the mail of ada, in a workspace of their own.
+        # U0EVE has Ada's mail address, but in another workspace.
         "U0EVE": "this service does not know who you are",
         "U0BOB": "refunds:approve",
         "U0CAROL": "this question is not asked any more",
@@ -298,7 +298,7 @@ async def test_a_press_that_comes_twice_counts_once(
         await eventually(lambda: "*Approved by <@U0BOB>*" in message.text)
         voted = await site.events(run_id, "interrupt.voted")
 
-    # Of ada, and of bob.
+    # One vote is Ada's, the other one Bob's.
     assert len(voted) == 2
     assert "Approved by <@U0ADA>; Approved by <@U0BOB>" in message.text
 
@@ -373,7 +373,7 @@ async def test_the_second_process_posts_once_the_first_stops(
     async with site.worker(), slack.desk(site, in_slack(), tmp_path):
         async with slack.desk(site, in_slack(), tmp_path):
             run_id, message = await asked(site, slack)
-        # Whichever of them it was that has stopped now.
+        # The inner process has stopped now, whichever of the two posted the message.
         await site.client.run(run_id).respond(response=True, principal=ANYBODY)
         await eventually(lambda: "Approved by" in message.text)
 
@@ -410,7 +410,7 @@ async def test_a_running_process_takes_over_from_one_that_died(
     async with site.worker(), slack.desk(site, in_slack(), tmp_path):
         run_id = await site.start()
         await site.until(run_id, "awaiting-input")
-        # That one has ended before it had read anything.
+        # The other process ends before it has read anything.
         await records.write(slack_messages.let_go, "slack", "another")
         message = await slack.only_message()
 

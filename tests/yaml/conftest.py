@@ -14,8 +14,8 @@ from abeyance import Graph, GraphError, load
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder, with a module `triage_nodes`, one that cannot be imported, and documents of
-    graphs that may be nested in others.
+    """Return the current folder, with a module `triage_nodes`, one that cannot be imported, and documents
+    of graphs that may be nested in others.
     """
     (tmp_path / "triage_nodes.py").write_text(NODES)
     (tmp_path / "lame_nodes.py").write_text("\nraise RuntimeError('out of order')\n")
@@ -32,7 +32,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def loaded(folder: Path) -> Load:
-    """Loads a document that is given as text."""
+    """Return a function that loads a document from its text."""
 
     def load_text(text: str, name: str = "triage.yaml") -> Graph:
         path = folder / name
@@ -44,7 +44,7 @@ def loaded(folder: Path) -> Load:
 
 @pytest.fixture
 def faults(loaded: Load) -> Faults:
-    """What is told of a document that cannot be loaded."""
+    """Return a function that lists the faults of a document that cannot be loaded."""
 
     def told(text: str) -> list[str]:
         with pytest.raises(GraphError) as caught:

@@ -1,4 +1,4 @@
-"""What a process serves may be written in YAML."""
+"""A process may serve graphs that are written in YAML."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an author is told about a document that cannot be loaded: everything, each with its line."""
+"""The faults of a document that cannot be loaded: all of them, each with its line."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ rules:
 def test_consequences_of_an_unreadable_part_are_not_faults(faults: Faults) -> None:
     told = faults(UNREADABLE)
 
-    # Not that the gate has no prompt and no timeout, and is unreachable.
+    # No fault says that the gate has no prompt and no timeout, and is unreachable.
     expected = [
         "line 3: 'kind' should be interrupt, graph, or module:function, not 'no_such_code'",
         "line 3: 'colour' is not a key here",

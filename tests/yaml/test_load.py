@@ -1,4 +1,4 @@
-"""A document is the graph that Python would have declared."""
+"""A document becomes the graph that the same declaration in Python becomes."""
 
 from __future__ import annotations
 
@@ -261,7 +261,7 @@ def test_a_deadline_may_go_to_a_node_and_an_answer_have_a_schema(loaded: Load) -
     assert spec.successors("ask") == {"b"}
 
 
-# What people are asked besides
+# Breakpoints
 
 
 def test_breakpoints_can_be_written_in_yaml(loaded: Load) -> None:
@@ -340,9 +340,6 @@ def test_documents_that_contain_each_other_are_refused(folder: Path) -> None:
     assert caught.value.faults == (
         "line 2: in 'b.yaml', line 2: 'a.yaml' contains this document: remove the cycle",
     )
-
-
-# Rules
 
 
 # The text

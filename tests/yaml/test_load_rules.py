@@ -1,4 +1,4 @@
-"""Rules in YAML, and what scalars mean."""
+"""Rules in YAML, and the meaning of scalars."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What docs/how-to/yaml.md shows is what happens."""
+"""docs/how-to/yaml.md shows examples that work, and names every key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules that are declared in Python have the shape that they have in YAML."""
+"""Rules have the same shape in Python as in YAML."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The published JSON Schema says what the loader says."""
+"""The published JSON Schema accepts and refuses the same documents as the loader."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def read(text: str) -> dict[str, Any]:
 
 
 def forms(value: Any, place: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
-    """The places of a document at which only certain keys may stand."""
+    """Yield the places of a document at which only certain keys may stand."""
     if isinstance(value, dict):
         if not free(place):
             yield place
@@ -82,7 +82,7 @@ def forms(value: Any, place: tuple[str | int, ...] = ()) -> Iterator[tuple[str |
 
 
 def free(place: tuple[str | int, ...]) -> bool:
-    """Whether an author's own keys stand here: fields, values of the run, schemas, payloads."""
+    """Return whether an author's own keys stand here: fields, values of the run, schemas, payloads."""
     own = {
         "state",
         "when",
