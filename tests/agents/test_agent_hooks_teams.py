@@ -15,7 +15,7 @@ YES = {"approved": True}
 
 
 class Asking:
-    """Asks for the capability `helpers` whether a call may be made, and does what the answer says."""
+    """Asks people with the capability `helpers` about each call, and does what they answer."""
 
     async def before_tool_call(self, event: BeforeToolCall) -> None:
         answer = await event.interrupt("sure", reason=event.args, requested_capability="helpers")

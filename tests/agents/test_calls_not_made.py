@@ -1,4 +1,4 @@
-"""After-hooks see calls that were not made; the model reads when nobody answered in time."""
+"""After-hooks see calls that were not made; the model is told if nobody answered in time."""
 
 from __future__ import annotations
 

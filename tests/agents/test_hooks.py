@@ -16,7 +16,7 @@ from abeyance.core.spec import Default
 
 
 class ApprovalHook:
-    """Asks once, and not again after the answer `t`."""
+    """Asks about each call, until a person answers `t`."""
 
     def __init__(self) -> None:
         self.runs = 0

@@ -1,4 +1,4 @@
-"""Facts that are read off the functions of authors."""
+"""The code and the signature of an author's function tell what the function reads and takes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values come back from Temporal as they were sent; the runs of a worker share what they can."""
+"""Values come back from Temporal as they were sent; a worker's runs share type adapters and graphs."""
 
 from __future__ import annotations
 

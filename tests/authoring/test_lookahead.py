@@ -1,4 +1,4 @@
-"""The worker withholds what the SDK would tell a run before the workflow task that it belongs to."""
+"""The worker withholds jobs that the SDK would pass to a run before their workflow task."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def test_a_settled_interrupt_shows_who_answered_and_when() -> None:
 
 
 def test_all_that_is_asked_is_shown() -> None:
-    # The view must have every new field of a question: the code between the two copies fields by name.
+    # The view must have every new field of a question: the code in between copies fields by name.
     asked = {entry.name for part in (InterruptSpec, Terms) for entry in fields(part)}
 
     # The view shows lengths of time as moments. A refusal names the limit of a too large result.

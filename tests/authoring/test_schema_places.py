@@ -17,7 +17,7 @@ from abeyance.schemas.places import MAX_PLACES, places_of, work_of
 LATER = 4
 """The number of definitions of a drawn schema."""
 _EXAMPLES = settings().max_examples // 8
-"""The number of examples that take long to draw."""
+"""The number of examples of schemas, which take long to draw."""
 
 
 def parts(*references: str) -> st.SearchStrategy[Any]:

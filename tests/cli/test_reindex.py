@@ -1,4 +1,4 @@
-"""`abeyance reindex` prints its progress and what it could not make; pipelines get an exit code."""
+"""`abeyance reindex` prints its progress and each run without records; pipelines get an exit code."""
 
 import pytest
 from dev_stack import Place, Stack, until

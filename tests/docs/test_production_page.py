@@ -21,7 +21,7 @@ _ROW = re.compile(r"^\| `ABEYANCE_([A-Z_]+)` \| (?:`([^`]+)`)? ?\| ", re.MULTILI
 
 
 def as_written(default: Any) -> str:
-    """Return a default as an operator would write it into the environment; no default is nothing."""
+    """Return a default as an operator would write it into the environment; None is an empty text."""
     match default:
         case None | ():
             return ""

@@ -43,7 +43,7 @@ class Cellar:
         self._aside.mkdir()
         self.folder.symlink_to(self._aside)
 
-    # Each replaces the folder in one step: a process that writes meanwhile would make one.
+    # Each replaces the folder in one step: between two steps, a writing worker would make a new folder.
     def shut(self) -> None:
         self._next.write_text("the door", encoding="utf-8")
         self._next.replace(self.folder)
