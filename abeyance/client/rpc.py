@@ -224,7 +224,7 @@ class WorkflowRpc:
         until = time.monotonic() + (_CAUGHT_UP if seconds is None else seconds)
         tasks: set[datetime] = set()
         awaited, has_worker = 1, False
-        async for pause in attempts(0.01, 0.1):
+        async for pause in attempts(0.003, 0.1):
             if described.task is None:
                 return described, True
             scheduled, is_begun = described.task
