@@ -77,8 +77,8 @@ function approvalCard(question) {
     parts.push(element("details", {}, element("summary", {}, "Answer in place of the call"), labelled(result, "Result that the agent reads (text or JSON)"), button("Send this result", () => parts.send("respond"))));
     ways.push({label: null, kind: "respond", read: () => ({approved: false, result: textOrJson(result.value)})});
   }
-  // What `*` may is not remembered.
-  const isOwn = !me.capabilities.includes("*") || me.capabilities.includes(question.requested_capability);
+  // By a personal link nothing is remembered, and neither is what `*` may.
+  const isOwn = me && (!me.capabilities.includes("*") || me.capabilities.includes(question.requested_capability));
   if (question.remember && isOwn && !question.isShared && decisions.has("approve")) {
     const {element: chosen, read} = remembering(question.remember, () => parts.send("remember"));
     parts.push(chosen);

@@ -24,7 +24,7 @@ async function send(answer) {
 }
 
 function open(question) {
-  let way = card({...question, remember: null});
+  let way = card(question);
   const note = element("input", {id: "note", autocomplete: "off", maxlength: 2000});
   const raw = element("input", {type: "checkbox"});
   const place = element("div");
@@ -61,7 +61,7 @@ function open(question) {
 
   raw.addEventListener("change", () => {
     const json = raw.checked ? jsonForm() : null;
-    way = json ? {parts: [json.element], show: json.show, ways: [{label: "Send answer", kind: "answer", read: json.read}]} : card({...question, remember: null});
+    way = json ? {parts: [json.element], show: json.show, ways: [{label: "Send answer", kind: "answer", read: json.read}]} : card(question);
     draw();
   });
   form.addEventListener("submit", (event) => {

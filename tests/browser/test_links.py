@@ -14,11 +14,12 @@ import httpx
 import pytest
 from inbox_page import Page, browser
 from sample_graphs import State
+from scripted_agents import Script, answered, desk
 from stack import PLAIN, app_for, served
 from temporal_site import Site
 from temporalio.client import Client as TemporalClient
 
-from abeyance import START, Graph, Principal
+from abeyance import START, Agent, Graph, Principal, tool
 from abeyance.notifications.links import PersonalLink
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
@@ -33,7 +34,16 @@ people: {ada: {}}
 """
 
 
+@tool(approve=True, assignees=["ada"])
+async def refund(amount: int) -> str:
+    """Pay money back."""
+    return f"paid {amount}"
+
+
 def asking(response: Any, **terms: Any) -> Graph:
+    if response is refund:
+        said = Script([("refund", {"amount": 480})], answered)
+        return desk(Agent("clerk", model=said, tools=[refund]))
     graph = Graph("asking", state=State)
     reason = {"amount": 480, "order": "A-7"}
     graph.interrupt(
@@ -122,6 +132,22 @@ async def test_somebody_answers_by_a_link_and_sees_that_when_it_is_opened_again(
         answered = await link.answered()
 
     assert (answered["answer"], answered["answered_by"]) == (typed or True, "ada")
+
+
+async def test_a_call_is_changed_and_approved_by_a_link(
+    temporal: TemporalClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def look(page: Page) -> None:
+        page.press("Edit")
+        page.field("Amount").send_keys("0")
+        page.press("Approve")
+        page.says("#status", "Your answer was accepted.")
+
+    async with linked(temporal, tmp_path, monkeypatch, refund) as link:
+        await link.seen(look)
+        ended = await link.answered()
+
+    assert ended["answer"] == {"approved": True, "arguments": {"amount": 4800}}
 
 
 async def test_a_link_that_was_used_in_another_window_answers_nothing_more(
