@@ -1,7 +1,7 @@
 // How a question is decided: the fields of its card, and the buttons with the answers that they give.
 
 import {me} from "./api.js";
-import {Fault, formFor} from "./form.js";
+import {Fault, formFor, isYesOrNo} from "./form.js";
 import {isObject, parse, same} from "./json.js";
 import {button, difference, duration, element, icon, shownValue, visible} from "./markup.js";
 
@@ -18,15 +18,16 @@ export function card(question) {
   if (question.kind === "static") return breakpointCard(question);
   const root = schema && typeof schema === "object" ? schema : {};
   if (root.type === "boolean") return yesOrNo(root.title ?? null, (value) => value, []);
-  if (root.type === "object" && root.properties?.approved) return gateCard(question, root);
+  if (root.type === "object" && isYesOrNo(root.properties?.approved, root)) return gateCard(question, root);
   const form = formFor(root, {label: "Answer", start: startOf(question), isPatch: question.kind === "error"});
   return {parts: [form.element], show: form.show, ways: [{label: "Send answer", kind: "answer", read: form.read}], read: form.read};
 }
 
-// An author may show values under the names of the answer's fields, to be edited.
-function startOf(question) {
-  const payload = question.payload;
-  return isObject(payload) && !isDigestOnly(payload) ? payload : undefined;
+// An author may show values under the names of the answer's fields, to be edited. What others have approved so far
+// counts over them: who changes nothing agrees.
+function startOf({payload, votes}) {
+  const approved = (votes ?? []).map(({answer}) => answer).find((answer) => answer?.approved === true);
+  return isObject(payload) && !isDigestOnly(payload) ? {...payload, ...approved} : approved;
 }
 
 function yesOrNo(hint, made, parts) {

@@ -189,6 +189,9 @@ function plain(schema, root) {
   return {schema: found, nullable};
 }
 
+/** Return whether a part of a schema is a yes or a no. */
+export const isYesOrNo = (part, root) => plain(part, root).schema.type === "boolean";
+
 const isNull = (schema) => schema?.type === "null" || (schema && "const" in schema && schema.const === null);
 const without = (found, ...names) => Object.fromEntries(Object.entries(found).filter(([name]) => !names.includes(name)));
 

@@ -83,7 +83,7 @@ const isEqual = (one, other) => same([one.kind, one.response_schema], [other.kin
 
 // Each call has its own arguments, so those of many are approved as they are.
 function sharedCard(question) {
-  if (question.kind !== "approval") return card({...question, payload: null});
+  if (question.kind !== "approval") return card({...question, payload: null, votes: null});
   const decisions = (question.decisions ?? ["approve", "reject"]).filter((each) => each === "approve" || each === "reject");
   return card({...question, decisions, isShared: true});
 }

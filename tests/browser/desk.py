@@ -297,6 +297,17 @@ granting.interrupt(
 granting.edge(START, "decide")
 
 
+class Count(BaseModel):
+    """How many of several were approved."""
+
+    approved: int
+
+
+counting = Graph("counting", state=Matter)
+counting.interrupt("decide", prompt="{prompt}", response=Count)
+counting.edge(START, "decide")
+
+
 class Sender(BaseModel):
     """The sender of a parcel."""
 
@@ -338,6 +349,7 @@ linked.edge(START, "decide")
 graph = [
     paying,
     granting,
+    counting,
     breaking,
     posting,
     linked,

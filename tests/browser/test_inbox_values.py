@@ -292,6 +292,26 @@ def test_a_vote_for_something_else_asks_those_again_who_have_voted(
     assert answer_to(running.api, id_) == {"approved": True, "amount": 200}
 
 
+def test_who_changes_nothing_agrees_with_the_votes_before(page: Page, running: Stack) -> None:
+    id_ = question_of(running.api, asked(running.api, "Grant it?", graph="granting"))
+    respond(running.api, id_, "bob", {"approved": True, "amount": 200})
+    page.open("Grant it?")
+    page.press("Approve")
+    page.says("article", "You approved")
+    assert answer_to(running.api, id_) == {"approved": True, "amount": 200}
+
+
+def test_an_answer_in_which_something_was_approved_is_no_yes_or_no(
+    page: Page, running: Stack
+) -> None:
+    id_ = question_of(running.api, asked(running.api, "Which?", graph="counting"))
+    page.open("Which?")
+    page.field("Approved").send_keys("3")
+    page.press("Send answer")
+    page.says("article", "You answered")
+    assert answer_to(running.api, id_) == {"approved": 3}
+
+
 @pytest.mark.parametrize(
     ("payee", "ref"),
     [

@@ -30,6 +30,12 @@ ALLOWED = {
     "same": ["order"],
     "below": {"amount": 200},
 }
+GRANT = {
+    "type": "object",
+    "properties": {"approved": {"type": "boolean"}, "amount": {"type": "integer", "default": 90}},
+    "required": ["approved"],
+}
+YES = {"by": "bob", "at": NOON, "answer": {"approved": True, "amount": 200}, "answer_sha256": ""}
 CALL = {"order": "A-7", "amount": "480.10", "kind": "b", "big": 2**60, "hidden": [1]}
 
 
@@ -101,6 +107,10 @@ def fields(**properties: Any) -> dict[str, Any]:
             ),
             ["Approve...", "Reject", "Open"],
         ),
+        (question(response_schema=GRANT), ["Approve", "Reject", "Open"]),
+        (question(response_schema=GRANT, payload={"amount": 4}), ["Approve...", "Reject", "Open"]),
+        (question(response_schema=GRANT, votes=[YES]), ["Approve...", "Reject", "Open"]),
+        (question(response_schema=fields(approved={"type": "integer"})), ["Answer", "Open"]),
         (question(kind="static"), ["Open"]),
         (question(status="held"), ["Open"]),
         (question(status="answered"), []),
@@ -133,6 +143,13 @@ def filled(view: views.InterruptView, decision: Decision, **entered: str | None)
 
 def test_a_form_that_nobody_has_touched_gives_the_arguments_back_exactly() -> None:
     assert filled(approval(), "edit") == Answer(answer={"approved": True, "arguments": CALL})
+
+
+def test_a_yes_is_to_what_the_question_shows_and_others_have_approved() -> None:
+    shown = question(response_schema=GRANT, payload={"amount": 4, "shop": 1})
+    assert filled(shown, "approve") == Answer(answer={"approved": True, "amount": 4})
+    voted = question(response_schema=GRANT, votes=[YES])
+    assert filled(voted, "approve") == Answer(answer={"approved": True, "amount": 200})
 
 
 def test_an_entered_value_is_read_by_the_type_of_its_field() -> None:

@@ -86,7 +86,7 @@ def is_plain_yes(question: views.InterruptView) -> bool:
         return False
     if _is_call(question):
         return "approve" in _allowed(question)
-    return _is_boolean(schema) or (_is_gate(schema) and not _rest_of(schema)["required"])
+    return _is_boolean(schema) or (_is_gate(schema) and not _has_more_to_say(question))
 
 
 def plain_yes(question: views.InterruptView) -> Json:
@@ -119,10 +119,10 @@ def fields(question: views.InterruptView, decision: Decision) -> list[Field] | N
         return [] if decision == "reject" else None
     if _is_gate(schema):
         rest = _rest_of(schema)
-        if decision == "approve" and rest["required"]:
-            return _fields(rest, schema, question.payload)
+        if decision == "approve" and _has_more_to_say(question):
+            return _fields(rest, schema, _shown(question))
         if decision == "reject":
-            found = _fields(rest, schema, question.payload)
+            found = _fields(rest, schema, _shown(question))
             return [] if found is None and not rest["required"] else found
         return None
     if decision != "answer":
@@ -436,7 +436,23 @@ def _is_boolean(schema: Mapping[str, Any]) -> bool:
 
 def _is_gate(schema: Mapping[str, Any]) -> bool:
     properties = schema.get("properties")
-    return isinstance(properties, Mapping) and "approved" in properties
+    approved = properties.get("approved") if isinstance(properties, Mapping) else None
+    return _is_boolean(without_null(approved, schema)[0])
+
+
+def _has_more_to_say(question: views.InterruptView) -> bool:
+    """Return whether a yes to a gate has more fields to fill in, or to look at."""
+    rest = _rest_of(_schema(question))
+    return bool(rest["required"] or _shown(question).keys() & rest["properties"].keys())
+
+
+def _shown(question: views.InterruptView) -> dict[str, Json]:
+    """Return the values that the question shows under the names of its fields, and those that others
+    have approved so far.
+    """
+    approved = [vote.answer for vote in question.votes if vote.is_yes]
+    said = [question.payload, *approved[:1]]
+    return {k: v for each in said if isinstance(each, Mapping) for k, v in each.items()}
 
 
 def _rest_of(schema: Mapping[str, Any]) -> dict[str, Any]:
