@@ -14,7 +14,7 @@ from abeyance.errors import SettingsError
 from abeyance.util import without_none
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from abeyance.http import Connection
 
@@ -87,7 +87,7 @@ def approvals(
     given |= {"graph": graph, "outcome": outcome, "fields": fields, "sum": sums}
     most = None if as_csv or all_ else limit
     report = with_api(lambda api: _read(api, without_none(**given), cursor, most))
-    picked = [name for each in fields or [] for name in each.split(",")]
+    picked = _names(fields or ())
     if as_json:
         typer.echo(json.dumps(report))
         return
@@ -107,7 +107,7 @@ async def _read(
     api: Connection, query: dict[str, Any], cursor: str | None, most: int | None
 ) -> dict[str, Any]:
     """Read the pages of the report up to the limit, as one."""
-    picked = {name for each in query.get("fields", ()) for name in each.split(",")}
+    picked = {*_names(query.get("fields", ()))}
     items: list[Any] = []
     whole: dict[str, Any] = {}
     while True:
@@ -127,6 +127,11 @@ async def _read(
         }
         if cursor is None or (most is not None and len(items) >= most):
             return whole
+
+
+def _names(fields: Iterable[str]) -> list[str]:
+    """Return the fields as the report names them: they may be written in one text, after commas."""
+    return [name.strip() for each in fields for name in each.split(",")]
 
 
 def _print_csv(report: Mapping[str, Any], fields: list[str]) -> None:

@@ -93,7 +93,10 @@ async function more(asked) {
     // Meanwhile another report was asked for.
     if (own !== turn) return;
     rows = [...rows, ...page.items];
-    report = {...page, sums: report?.sums ?? page.sums, partial: page.partial || Boolean(report?.partial)};
+    // A row of another page may have what none of this one has. Of sums only the first page says so.
+    const picked = (asked.get("fields") ?? "").split(",");
+    const unknown = (report ?? page).unknown_fields.filter((each) => page.unknown_fields.includes(each) || !picked.includes(each));
+    report = {...page, unknown_fields: unknown, sums: report?.sums ?? page.sums, partial: page.partial || Boolean(report?.partial)};
     draw(asked);
   } catch (error) {
     fail(error);

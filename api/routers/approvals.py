@@ -56,7 +56,8 @@ class ApprovalsQuery(lists.ApprovalsPage):
 
     format: Literal["json", "csv"] = Field(
         default="json",
-        description="`csv`: all rows from the `cursor` on, at most 100,000, as RFC 4180 has them.",
+        description=f"`csv`: all rows from the `cursor` on, at most {approvals.MOST_ADDED:,}, as RFC "
+        "4180 has them.",
     )
 
 

@@ -6,7 +6,9 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
+import httpx
 import pytest
+from dev_stack import Stack, until
 from inbox_page import Page, asked, browser, ended, question_of, respond, stack
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
@@ -41,6 +43,28 @@ def test_the_report_shows_what_was_settled_with_columns_that_one_picks_and_their
         page.one("[name=fields]").send_keys("..")
         page.press("Show")
         page.says("[role=alert]", "reason.iban..")
+
+
+def test_a_column_that_only_the_first_rows_have_is_not_called_unknown(
+    page: Page, running: Stack
+) -> None:
+    body = {"graph": "many", "input": {"prompt": "One of many", "count": 60}}
+    run_id = httpx.post(f"{running.api}/runs", json=body).json()["run_id"]
+    path = f"{running.api}/runs/{run_id}"
+    until(lambda: len(httpx.get(f"{path}/interrupts").json()["items"]) == 60, "60 questions")  # noqa: PLR2004
+    answers = {each["id"]: True for each in httpx.get(f"{path}/interrupts").json()["items"]}
+    httpx.post(f"{path}/respond", json={"responses": answers}).raise_for_status()
+    ended(running.api, run_id)
+    run_id = asked(running.api, "Move", graph="moving")
+    respond(running.api, question_of(running.api, run_id), "ada", {"approved": True})
+    ended(running.api, run_id)
+
+    page.driver.get(f"{running.api}/inbox/approvals?fields=reason.arguments.note,payload.x")
+    page.says(".warning", "No row here has payload.x.")
+    page.press("Show more")
+    until(lambda: len(page.all("tbody tr")) > 60, "more rows")  # noqa: PLR2004
+
+    assert page.texts(".warning") == ["No row here has payload.x."]
 
 
 def test_a_time_is_chosen_by_its_name_and_is_of_the_readers_own_zone(tmp_path: Path) -> None:

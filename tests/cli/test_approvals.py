@@ -40,7 +40,7 @@ def test_the_report_is_a_table_with_columns_and_sums(
 ) -> None:
     found = report(terminal, settled, "--fields", "answer", "--sum", "answer", "--all")
     oldest = found["items"][2]["at"]
-    picked = ("--from", oldest, "--fields", "answer,payload.order", "--sum", "answer")
+    picked = ("--from", oldest, "--fields", "answer, payload.order", "--sum", "answer")
 
     code, out, err = terminal.call(*OURS, *picked, "--sum", "payload.cost", "--limit", "2")
     head, first, second, rows, total, _ = out.splitlines()
