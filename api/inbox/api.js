@@ -1,7 +1,9 @@
 // Calls of the API. The session's cookie says who calls; a service without authentication takes a name.
 
 import {parse, write} from "./json.js";
-import {visible} from "./markup.js";
+import {setClock, visible} from "./markup.js";
+
+export {serviceTime} from "./markup.js";
 
 const HEARTBEAT_MS = 60_000;
 
@@ -38,7 +40,7 @@ export async function call(path, {method, body, key} = {}) {
   }
   const response = await fetch(path, options);
   const told = Date.parse(response.headers.get("Date"));
-  if (told) ahead = told - Date.now();
+  if (told) setClock(told);
   const content = response.status === 204 ? {} : await read(response);
   if (response.ok) return content;
   throw new Problem(response.status, content);
@@ -52,11 +54,6 @@ export async function read(response) {
     return {};
   }
 }
-
-let ahead = 0;
-
-/** Return the time of the service, in milliseconds: the clock of this machine may be wrong. */
-export const serviceTime = () => Date.now() + ahead;
 
 /** Find out who the caller is. Throws a Problem with status 401 if they have to sign in. */
 export async function identify() {

@@ -4,7 +4,7 @@ import {call, listen, may, me, Problem, problemText, serviceTime, signInAddress}
 import {readDecided} from "./decided.js";
 import {help, listenToKeys} from "./keyboard.js";
 import {choices, chosen, entry, equals, topic} from "./list.js";
-import {at, badge, button, difference, element, icon, promptLine, redraw, visible} from "./markup.js";
+import {at, badge, button, difference, dueTime, element, icon, promptLine, redraw, visible} from "./markup.js";
 import {same} from "./json.js";
 import {askedAgain, questionPage} from "./question.js";
 import {begin, say} from "./shell.js";
@@ -23,8 +23,8 @@ const LAG_MS = 10_000;
 // Of more changes at once the whole list is read. The service takes so many ids.
 const MOST_CHANGED = 100;
 const IDS = 20;
-// What ends without an event: a claim, and what may be read or answered by a delegation, for example.
-const CLAIMS_MS = 60_000;
+// What ends without an event: a claim, and what may be read or answered by a delegation, for example. And time passes.
+const MINUTE_MS = 60_000;
 const WHOLE_MS = 900_000;
 const SETTLED = ["interrupt.answered", "interrupt.expired", "interrupt.cancelled"];
 const ENDED = ["run.completed", "run.halted", "run.cancelled", "run.terminated", "run.timed_out", "run.failed"];
@@ -95,7 +95,7 @@ async function start() {
   });
   setInterval(() => isWatched() && !streams && refresh(), REFRESH_MS);
   setInterval(() => isWatched() && refresh(), WHOLE_MS);
-  setInterval(() => isWatched() && readEndedClaims(), CLAIMS_MS);
+  setInterval(() => isWatched() && passTime(), MINUTE_MS);
 }
 
 // At first the reader's own, if there are any.
@@ -232,7 +232,9 @@ function heard({data: {type, run_id: run, data}}) {
   }, SOON_MS + 3 * readFor);
 }
 
-function readEndedClaims() {
+function passTime() {
+  draw();
+  for (const each of at("question").querySelectorAll(".badges time")) each.replaceWith(dueTime(each.dateTime));
   const ended = [...lists.open, ...lists.held].filter(({claim}) => claim && Date.parse(claim.until) <= serviceTime());
   ended.forEach(({id, status}) => changed.set(id, status));
   if (ended.length) readChanges();
@@ -305,8 +307,8 @@ function draw() {
 }
 
 const places = () => [...document.querySelectorAll("#questions a")];
-const fingerprint = ({id, digest, status, deadline, claim, missing, may_answer, outcome, prompt}) =>
-  [id, digest, status, deadline, claim, missing, may_answer, outcome, outcome && prompt];
+const fingerprint = ({id, digest, status, deadline, claim, missing, may_answer, assignees, outcome, prompt}) =>
+  [id, digest, status, deadline, claim, missing, may_answer, assignees, outcome, outcome && prompt];
 
 const isFiltered = () => Object.entries(criteria).some(([name, value]) => value && !["order", "isGrouped"].includes(name));
 

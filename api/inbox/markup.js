@@ -26,6 +26,16 @@ const UNSEEN = new RegExp(
   "gu",
 );
 
+let ahead = 0;
+
+/** Return the time of the service, in milliseconds: the clock of this machine may be wrong. */
+export const serviceTime = () => Date.now() + ahead;
+
+/** Set the clock by the time that the service has now. */
+export function setClock(time) {
+  ahead = time - Date.now();
+}
+
 export const at = (id) => document.getElementById(id);
 
 /** Return the text with invisible characters replaced by code points, such as <U+202E>. */
@@ -139,7 +149,7 @@ export function dayTime(day, {isEnd = false} = {}) {
 
 /** Return how far away a time is, such as "in 2 hours". */
 export function distance(text) {
-  const left = Date.parse(text) - Date.now();
+  const left = Date.parse(text) - serviceTime();
   if (Math.abs(left) < MINUTE_MS / 2) return "now";
   const [unit, size] = SIZES.find(([, ms]) => Math.abs(left) >= ms) ?? SIZES[2];
   return new Intl.RelativeTimeFormat("en", {numeric: "auto"}).format(Math.round(left / size), unit);
@@ -154,7 +164,7 @@ export function duration(seconds) {
 
 /** Create the time at which a question is due. */
 export function dueTime(text) {
-  const left = Date.parse(text) - Date.now();
+  const left = Date.parse(text) - serviceTime();
   const isLate = left < 0;
   const attributes = {datetime: text, title: clock(text), class: isLate ? "late" : left < SOON_MS ? "soon" : null};
   return element("time", attributes, isLate ? icon("alarm-clock") : null, isLate ? `was due ${distance(text)}` : `due ${distance(text)}`);

@@ -1,7 +1,7 @@
 // Who asks a question, and what the reader is to it: whether they may answer it, have claimed it, or it is for them.
 
 import {me} from "./api.js";
-import {clock} from "./markup.js";
+import {clock, serviceTime} from "./markup.js";
 
 /** Return whether the reader is one of some subjects and groups. */
 export function isAmong(names) {
@@ -18,7 +18,7 @@ export const isClaimedByMe = (question) => claimants(question).includes(me?.subj
 
 /** Return whether a question is the reader's: claimed by them, or for them by name or group. */
 export function isMine(question) {
-  const escalated = (question.escalations ?? []).filter(({at}) => Date.parse(at) <= Date.now()).flatMap(({to}) => to ?? []);
+  const escalated = (question.escalations ?? []).filter(({at}) => Date.parse(at) <= serviceTime()).flatMap(({to}) => to ?? []);
   return isClaimedByMe(question) || isAmong([...(question.assignees ?? []), ...escalated, ...(question.quorum?.of ?? [])]);
 }
 

@@ -32,6 +32,14 @@ READ: Final = """
 const asked = performance.getEntriesByType("resource").filter(({name}) => /[/]interrupts[/?]/.test(name));
 return asked.map(({name}) => name).filter((name) => !name.includes("status="));
 """
+# The clock of the machine is two hours ahead, and a minute is over within a second.
+CLOCK: Final = """
+let ahead = 120;
+const [now, setEach] = [Date.now, setInterval];
+Date.now = () => now() + ahead * 60_000;
+setInterval = (act, time) => setEach(act, time === 60_000 ? 1_000 : time);
+pass = (minutes) => { ahead += minutes; };
+"""
 ENTER: Final = "\ue007"
 ESCAPE: Final = "\ue00c"
 
@@ -310,6 +318,30 @@ def test_a_question_is_claimed_released_and_given_to_somebody_else(
     page.says("article", "You gave the question to bob, group:finance.")
     page.says("article dd", "bob, group:finance")
     assert [each["assignees"] for each in listed(running.api)] == [["bob", "group:finance"]]
+
+
+def test_times_are_those_of_the_service_and_pass(page: Page, running: Stack) -> None:
+    asked(running.api, "Hurry?", graph="urgent")
+    about = {"source": CLOCK}
+    script = page.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", about)
+    try:
+        page.driver.refresh()
+        page.open("Hurry?")
+        page.says("#questions time", "due in 60 minutes")
+        page.says("article .badges time", "due in 60 minutes")
+        page.driver.execute_script("pass(30)")
+        page.says("#questions time", "due in 30 minutes")
+        page.says("article .badges time", "due in 30 minutes")
+    finally:
+        page.driver.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", script)
+
+
+def test_the_list_says_at_once_to_whom_somebody_gave_a_question(page: Page, running: Stack) -> None:
+    id_ = question_of(running.api, asked(running.api, "Whose?", graph="apart"))
+    page.says("#questions .people", "for bob")
+    body = {"to": ["carol"]}
+    httpx.post(f"{running.api}/interrupts/{id_}/reassign", json=body).raise_for_status()
+    until(lambda: "for carol" in page.texts("#questions .people")[0], "carol", seconds=8)
 
 
 def test_a_question_for_others_says_so_instead_of_a_form(page: Page, running: Stack) -> None:
