@@ -43,7 +43,7 @@ function decisionOf(row) {
   };
 }
 
-const changesOf = ({answer, fields}) => (isObject(answer?.arguments) ? changesInWords(fields["reason.arguments"], answer.arguments) : "");
+const changesOf = ({answer, fields}) => (isObject(fields["reason.arguments"]) && isObject(answer?.arguments) ? changesInWords(fields["reason.arguments"], answer.arguments) : "");
 const listOf = (values) => Object.entries(values).map(([name, value]) => `${name} ${inWords(value)}`).join(", ");
 
 function verb(row) {

@@ -365,7 +365,7 @@ async function submit(question, way, card, {note, maker, problem, footer, after,
     problem.textContent = visible(showFaults(error).join("\n"));
     return;
   }
-  const changes = response?.arguments ? difference(question.reason.arguments, response.arguments) : null;
+  const changes = isCall(question) && response?.arguments ? difference(question.reason.arguments, response.arguments) : null;
   const body = [element("p", {}, headline(question)), changes, element("p", {class: "quiet"}, final(question))];
   if (isKey && !(await confirmed({title: `${way.label}?`, body: body.filter(Boolean), label: way.label, kind: way.kind === "reject" ? "reject" : "send"}))) return;
   const controls = [...footer.querySelectorAll("button")];
@@ -422,7 +422,7 @@ export function decided(question, kind, response, receipt) {
     text = `You let the run go on${changes ? ` with ${changes}` : ""}, ${time}.`;
   } else if (kind === "answer") text = `You answered ${subject} with ${inWords(response)}, ${time}.`;
   else {
-    const changes = response?.arguments ? ` with ${changesInWords(question.reason.arguments, response.arguments)}` : "";
+    const changes = isCall(question) && response?.arguments ? ` with ${changesInWords(question.reason.arguments, response.arguments)}` : "";
     const result = kind === "respond" ? `: the agent reads ${inWords(response.result)}` : "";
     text = `You ${DECIDED[kind]} ${subject}${changes}${result}, ${time}.`;
   }

@@ -308,6 +308,18 @@ counting.interrupt("decide", prompt="{prompt}", response=Count)
 counting.edge(START, "decide")
 
 
+class Opinion(BaseModel):
+    """A decision, and what speaks for it."""
+
+    approved: bool
+    arguments: str = ""
+
+
+arguing = Graph("arguing", state=Matter)
+arguing.interrupt("decide", prompt="{prompt}", response=Opinion)
+arguing.edge(START, "decide")
+
+
 class Sender(BaseModel):
     """The sender of a parcel."""
 
@@ -350,6 +362,7 @@ graph = [
     paying,
     granting,
     counting,
+    arguing,
     breaking,
     posting,
     linked,

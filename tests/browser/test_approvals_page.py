@@ -51,7 +51,7 @@ def test_a_column_that_only_the_first_rows_have_is_not_called_unknown(
     body = {"graph": "many", "input": {"prompt": "One of many", "count": 60}}
     run_id = httpx.post(f"{running.api}/runs", json=body).json()["run_id"]
     path = f"{running.api}/runs/{run_id}"
-    until(lambda: len(httpx.get(f"{path}/interrupts").json()["items"]) == 60, "60 questions")  # noqa: PLR2004
+    until(lambda: len(httpx.get(f"{path}/interrupts").json()["items"]) == 60, "60 questions")
     answers = {each["id"]: True for each in httpx.get(f"{path}/interrupts").json()["items"]}
     httpx.post(f"{path}/respond", json={"responses": answers}).raise_for_status()
     ended(running.api, run_id)
@@ -62,7 +62,7 @@ def test_a_column_that_only_the_first_rows_have_is_not_called_unknown(
     page.driver.get(f"{running.api}/inbox/approvals?fields=reason.arguments.note,payload.x")
     page.says(".warning", "No row here has payload.x.")
     page.press("Show more")
-    until(lambda: len(page.all("tbody tr")) > 60, "more rows")  # noqa: PLR2004
+    until(lambda: len(page.all("tbody tr")) > 60, "more rows")
 
     assert page.texts(".warning") == ["No row here has payload.x."]
 

@@ -301,6 +301,17 @@ def test_who_changes_nothing_agrees_with_the_votes_before(page: Page, running: S
     assert answer_to(running.api, id_) == {"approved": True, "amount": 200}
 
 
+def test_an_authors_own_answer_may_have_the_fields_of_one_to_a_call(
+    page: Page, running: Stack
+) -> None:
+    id_ = question_of(running.api, asked(running.api, "Argue?", graph="arguing"))
+    page.open("Argue?")
+    page.field("Arguments").send_keys("for")
+    page.press("Approve")
+    page.says("article", "You approved")
+    assert answer_to(running.api, id_) == {"approved": True, "arguments": "for"}
+
+
 def test_an_answer_in_which_something_was_approved_is_no_yes_or_no(
     page: Page, running: Stack
 ) -> None:

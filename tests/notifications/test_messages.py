@@ -100,6 +100,12 @@ def test_people_read_what_is_asked_until_when_and_where() -> None:
     ]
 
 
+def test_a_channel_is_not_told_that_a_question_is_its_own() -> None:
+    assert text_of(moment(event="interrupt.reassigned"), url=URL).title == (
+        "Reassigned: refund asks: approve"
+    )
+
+
 def test_people_read_why_a_run_failed() -> None:
     failed = moment(
         "run.failed", data={"reason": None, "code": "node_failed", "message": "no money"}

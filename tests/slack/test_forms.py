@@ -236,6 +236,13 @@ def test_a_schema_without_fields_has_one_field_for_the_answer() -> None:
     )
 
 
+@pytest.mark.parametrize("field", ["arguments", "result", "remember"])
+def test_an_authors_own_answer_is_not_taken_for_that_to_a_call(field: str) -> None:
+    answer = {"approved": True, field: "x"}
+    settled = question(status="answered", answer=answer, answered_by="ada")
+    assert blocks.status(settled, str) == ["*Approved by ada*"]
+
+
 def test_a_runs_texts_mention_nobody_and_fit_slacks_limits() -> None:
     evil = "<!channel> <@U0ADA> *bold* \u202e " * 1_000
     reason = {f"field {number} {evil}": evil for number in range(30)}

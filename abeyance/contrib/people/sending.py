@@ -49,7 +49,7 @@ _TITLES: Final = {
     "interrupt.opened": "{graph} asks: {name}",
     "interrupt.reminded": "Reminder: {graph} asks: {name}",
     "interrupt.escalated": "Escalated: {graph} asks: {name}",
-    "interrupt.reassigned": "Assigned to you: {graph} asks: {name}",
+    "interrupt.reassigned": "Reassigned: {graph} asks: {name}",
     "run.failed": "{graph} failed: {run_id}",
     "run.halted": "{graph} was halted: {run_id}",
 }

@@ -81,22 +81,27 @@ def status(question: views.InterruptView, mention: Mention) -> list[str]:
             return ["*Answered by its default, at its deadline.*"]
         case "answered":
             again = "" if question.settled_reason is None else f": {question.settled_reason}"
-            lines = [f"*{_outcome(question.answer)}{by}{again}*{note}"]
+            lines = [f"*{_outcome(question)}{by}{again}*{note}"]
             return [*_votes(question, mention), *lines] if question.quorum else lines
         case other:
             return [f"*{_WITHDRAWN.get(other, escape(other))}*"]
 
 
-def _outcome(answer: Json) -> str:
-    approved = answer.get("approved") if isinstance(answer, Mapping) else answer
+def _outcome(question: views.InterruptView) -> str:
+    answer = question.answer
+    said = answer if isinstance(answer, Mapping) else {}
+    approved = said.get("approved") if said else answer
     if not isinstance(approved, bool):
         return "Answered"
-    if isinstance(answer, Mapping) and "result" in answer:
+    # An author's own answer may have fields of these names.
+    about_call = said if question.kind == "approval" else {}
+    if "result" in about_call:
         return "Answered in place of the call"
-    if isinstance(answer, Mapping) and "remember" in answer:
+    if "remember" in about_call:
         return "Approved, and the next ones"
-    edited = isinstance(answer, Mapping) and "arguments" in answer
-    return ("Approved with changes" if edited else "Approved") if approved else "Rejected"
+    if not approved:
+        return "Rejected"
+    return "Approved with changes" if "arguments" in about_call else "Approved"
 
 
 def _votes(question: views.InterruptView, mention: Mention) -> list[str]:
