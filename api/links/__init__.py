@@ -255,10 +255,14 @@ def _page(token: str, link: PersonalLink, question: views.InterruptView) -> Resp
         "Answer until": question.deadline and f"{question.deadline:%Y-%m-%d %H:%M} UTC",
         "You are": link.person,
     }
+    contents = {
+        "Reason": question.reason,
+        "What would happen": question.preview,
+        "Details": question.payload,
+        "Votes": {vote.by: vote.answer for vote in question.votes} or None,
+    }
     details = "".join(
-        f"<h2>{title}</h2>{_value(value)}"
-        for title, value in {"Reason": question.reason, "Details": question.payload}.items()
-        if value is not None
+        f"<h2>{title}</h2>{_value(value)}" for title, value in contents.items() if value is not None
     )
     if files := _files(question):
         details += f"<h2>Files</h2>{''.join(_file(token, each) for each in files)}"

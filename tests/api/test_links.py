@@ -216,10 +216,12 @@ async def test_the_repeat_of_a_vote_that_changed_what_is_asked_gets_its_receipt(
         question = await asked(site)
         more, less = ({"response": {"approved": True, "amount": each}} for each in (9, 5))
         await api.http.post(link(question, "eve"), json=more)
+        page = await api.http.get(link(question))
         revised, again = [await api.http.post(link(question), json=less) for _ in range(2)]
         stale = await api.http.post(link(question, "eve"), json=more)
         opened = await api.http.get(link(question), headers=JSON)
 
+    assert "<h2>Votes</h2><dl><div><dt>eve</dt>" in page.text
     (receipt,) = revised.json()["receipts"]
     assert again.json()["receipts"] == [{**receipt, "replayed": True}]
     for void_now in (stale, opened):

@@ -34,7 +34,12 @@ people: {ada: {}}
 """
 
 
-@tool(approve=True, assignees=["ada"])
+async def would_pay(amount: int) -> dict[str, Any]:
+    """Say what a refund would do."""
+    return {"summary": f"{500 - amount} are left"}
+
+
+@tool(approve=True, assignees=["ada"], preview=would_pay)
 async def refund(amount: int) -> str:
     """Pay money back."""
     return f"paid {amount}"
@@ -134,12 +139,12 @@ async def test_somebody_answers_by_a_link_and_sees_that_when_it_is_opened_again(
     assert (answered["answer"], answered["answered_by"]) == (typed or True, "ada")
 
 
-async def test_a_call_is_changed_and_approved_by_a_link(
+async def test_a_call_is_approved_by_a_link_with_its_preview(
     temporal: TemporalClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def look(page: Page) -> None:
+        page.says("main", "20 are left")
         page.press("Edit")
-        page.field("Amount").send_keys("0")
         page.press("Approve")
         page.says("#status", "Your answer was accepted.")
 
@@ -147,7 +152,7 @@ async def test_a_call_is_changed_and_approved_by_a_link(
         await link.seen(look)
         ended = await link.answered()
 
-    assert ended["answer"] == {"approved": True, "arguments": {"amount": 4800}}
+    assert ended["answer"] == {"approved": True}
 
 
 async def test_a_link_that_was_used_in_another_window_answers_nothing_more(
