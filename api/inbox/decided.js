@@ -8,6 +8,8 @@ import {changesInWords, inWords} from "./markup.js";
 const DAY_MS = 86_400_000;
 const PAGE = 200;
 const MOST_PAGES = 10;
+/** How many decisions are read at most. */
+export const MOST = PAGE * MOST_PAGES;
 const OUTCOMES = ["approved", "rejected", "answered", "expired"];
 
 /** Yield the decisions of the last days as questions with an `outcome`, each time with more of them. */

@@ -1,7 +1,7 @@
 // The inbox: the list of questions, one question in detail, and the keyboard.
 
 import {call, listen, may, me, Problem, problemText, serviceTime, signInAddress} from "./api.js";
-import {readDecided} from "./decided.js";
+import {MOST, readDecided} from "./decided.js";
 import {help, listenToKeys} from "./keyboard.js";
 import {choices, chosen, entry, equals, topic} from "./list.js";
 import {at, badge, button, difference, dueTime, element, icon, promptLine, redraw, visible} from "./markup.js";
@@ -297,6 +297,7 @@ function draw() {
     }))));
   }
   if (!parts.length) parts.push(element("p", {class: "quiet empty"}, icon(isFiltered() ? "search" : "circle-check"), nothing(), isFiltered() ? element("p", {}, button("Clear the filters", clearFilters)) : null));
+  if (tab === "decided" && lists.decided.length >= MOST) parts.push(element("p", {class: "quiet"}, `These are of the newest ${MOST}: `, element("a", {href: "/inbox/approvals"}, "the report has all")));
   if (questions.length && !performance.getEntriesByName("first questions").length) performance.mark("first questions");
   const isKept = redraw(at("questions"), ...parts);
   // The question is gone: go on with the one in its place.

@@ -40,6 +40,17 @@ Date.now = () => now() + ahead * 60_000;
 setInterval = (act, time) => setEach(act, time === 60_000 ? 1_000 : time);
 pass = (minutes) => { ahead += minutes; };
 """
+# One decision is 200, and there is always a next page.
+DECISIONS: Final = """
+const real = fetch;
+fetch = async (path, options) => {
+  const answer = await real(path.replace(/&cursor=[^&]*/, ""), options);
+  if (!path.startsWith("/approvals")) return answer;
+  const {items: [first], ...others} = await answer.json();
+  const items = Array.from({length: 200}, (_, number) => ({...first, id: `${first.id}${number}`}));
+  return new Response(JSON.stringify({...others, items, next_cursor: "next"}));
+};
+"""
 ENTER: Final = "\ue007"
 ESCAPE: Final = "\ue00c"
 
@@ -336,6 +347,16 @@ def test_times_are_those_of_the_service_and_pass(page: Page, running: Stack) -> 
         page.driver.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", script)
 
 
+def test_decisions_that_are_too_many_to_list_are_said_to_be_more(
+    page: Page, running: Stack
+) -> None:
+    id_ = question_of(running.api, asked(running.api, "Settle?", graph="plain"))
+    respond(running.api, id_, "ada", answer=True)
+    page.driver.execute_script(DECISIONS)
+    page.press("Decided")
+    page.says("#questions p", "These are of the newest 2000: the report has all")
+
+
 def test_the_list_says_at_once_to_whom_somebody_gave_a_question(page: Page, running: Stack) -> None:
     id_ = question_of(running.api, asked(running.api, "Whose?", graph="apart"))
     page.says("#questions .people", "for bob")
@@ -392,6 +413,7 @@ def test_on_a_phone_there_is_the_list_or_the_question(page: Page, running: Stack
     page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", narrow)
     try:
         page.says("#questions a", "averylongword")
+        assert page.one("#questions [aria-label='high priority']").is_displayed()
         assert not page.scrolls_sideways()
         assert page.one("#list").is_displayed()
         for prompt in ("averylongword", "Refund 5000"):
