@@ -40,6 +40,7 @@ from abeyance.errors import Refusal, Unreadable
 from abeyance.history import resets
 from abeyance.history.description import decoded
 from abeyance.history.reading import CLOSING_EVENTS, events_of
+from abeyance.records import removing
 from abeyance.records import runs as runs_
 from abeyance.records.batch import Batch, Written
 from abeyance.records.writing import fill, take_back
@@ -114,7 +115,10 @@ async def reindex(
             await histories.take_back(ids, is_restored=is_restored)
         await client.janitor.begun(run_id)
         await client.janitor.settle(executions[-1])
+        # A backup of Temporal has it again.
+        await client.records.write(removing.resume, run_id)
         progress(done, len(rows))
+    await client.erasures.round()
     if not run_ids:
         recorded = await client.records.read(runs_.open_ids)
         missing = [run_id for run_id in recorded if run_id not in rows]

@@ -90,6 +90,12 @@ def finish(tx: Transaction, done: Erasure) -> None:
     tx.connection.execute(mark.values(is_done=True))
 
 
+def resume(tx: Transaction, run_id: str) -> None:
+    """Write that the erasure of an id, if there is one, is not complete: Temporal has the run."""
+    key = (erased.c.deployment == tx.deployment, erased.c.run_id == run_id)
+    tx.connection.execute(update(erased).where(*key).values(is_done=False))
+
+
 def unfinished(tx: Transaction) -> list[Erasure]:
     """Return some erasures that are not complete, the oldest first."""
     query = (

@@ -19,6 +19,7 @@ from scripted_agents import Script, desk, told
 from temporal_site import ANYBODY, eventually, real_server, refused
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client as TemporalClient
+from temporalio.service import RPCError
 
 from abeyance import Agent, Graph, Principal, Remember, tool
 from abeyance.cli.doctor import examine
@@ -96,6 +97,10 @@ async def after(temporal: TemporalClient) -> AsyncIterator[After]:
 async def id_of(temporal: TemporalClient) -> str:
     request = DescribeNamespaceRequest(namespace=temporal.namespace)
     return str((await temporal.workflow_service.describe_namespace(request)).namespace_info.id)
+
+
+async def is_erased(site: AuditedSite, run_id: str) -> bool:
+    return await site.client.runs.erase(run_id) == "erased"
 
 
 async def adopted(after: After) -> Any:
@@ -210,7 +215,7 @@ async def test_reindex_ends_no_open_run_that_temporal_has(temporal: TemporalClie
         assert (await site.client.run(run_id).view()).status == "awaiting-input"
 
 
-async def test_runs_are_as_a_backup_of_temporal_has_them_and_later_ones_are_lost(
+async def test_after_a_backup_later_runs_are_lost_and_erased_ones_stay_erased(
     tmp_path: Path,
 ) -> None:
     data, backup = tmp_path / "data", tmp_path / "backup"
@@ -225,6 +230,8 @@ async def test_runs_are_as_a_backup_of_temporal_has_them_and_later_ones_are_lost
         async with before.worker():
             run_id = await before.start()
             asked = await before.asked(run_id)
+            erased = await before.start()
+            private = await before.asked(erased)
         server.kill()
         shutil.copytree(data, backup)
         server.start()
@@ -234,6 +241,11 @@ async def test_runs_are_as_a_backup_of_temporal_has_them_and_later_ones_are_lost
             await beyond.ended(run_id)
             later = await beyond.start()
             await beyond.until(later, "awaiting-input")
+            await beyond.client.run(erased).respond(
+                private.id, {"approved": True}, principal=ANYBODY
+            )
+            await beyond.ended(erased)
+            await eventually(lambda: is_erased(beyond, erased))
         server.kill()
         shutil.rmtree(data)
         shutil.copytree(backup, data)
@@ -242,11 +254,15 @@ async def test_runs_are_as_a_backup_of_temporal_has_them_and_later_ones_are_lost
 
         async def is_listed() -> Any:
             found = await reindex(restored.temporal, restored.client, is_restored=True)
-            return found if found.runs else None
+            return found if found.runs == 2 else None
 
         found = await eventually(is_listed)
 
-        assert (found.runs, found.failures) == (1, {})
+        assert (found.runs, found.failures) == (2, {})
+        # The backup has it as an open run, with all that it had.
+        with pytest.raises(RPCError):
+            await restored.temporal.get_workflow_handle(erased).describe()
+        assert await code_of(restored.client.run(erased).view()) is Code.ERASED
         view = await restored.client.records.read(records_of_runs.run, later)
         assert view is not None
         assert (view.status, view.reason) == ("terminated", LOST)
