@@ -227,6 +227,7 @@ def _postgres(url: str, *, is_patient: bool) -> Engine:
     defaults = {
         "connect_timeout": str(_CONNECT_SECONDS),
         "application_name": "abeyance",
+        "client_encoding": "utf8",
         "tcp_user_timeout": str(_STATEMENT_SECONDS * 1000),
         "options": options,
     }

@@ -36,10 +36,14 @@ class Standing(StrEnum):
     CURRENT = "current"
     NEWER = "newer"
     FOREIGN = "foreign"
+    ENCODED = "encoded"
 
 
 def standing(connection: Connection) -> Standing:
     """Return how a database relates to this release."""
+    is_postgres = connection.dialect.name == "postgresql"
+    if is_postgres and connection.scalar(text("SHOW server_encoding")) != "UTF8":
+        return Standing.ENCODED
     tables = {*inspect(connection).get_table_names()}
     if not tables:
         return Standing.EMPTY
@@ -64,6 +68,11 @@ def refuse(found: Standing, place: str) -> None:
             problem = "was made by a newer release: install that release, or a later one"
         case Standing.FOREIGN:
             problem = "has tables of something else: name a database that only Abeyance uses"
+        case Standing.ENCODED:
+            problem = (
+                "cannot hold every text: create one with "
+                "`createdb --encoding UTF8 --template template0 NAME`"
+            )
     raise SettingsError(f"ABEYANCE_DATABASE_URL: the database {place} {problem}")
 
 

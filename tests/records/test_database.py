@@ -205,6 +205,19 @@ def test_a_database_of_something_else_is_left_alone(empty: str, made: list[str])
     assert tables(empty) == before
 
 
+@pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1"])
+def test_a_database_that_cannot_hold_every_text_is_refused(cluster: Cluster, encoding: str) -> None:
+    name = encoding.lower()
+    as_ = f"ENCODING '{encoding}' LOCALE 'C' LOCALE_PROVIDER libc TEMPLATE template0"
+    cluster.execute(f"CREATE DATABASE {name} {as_}")
+
+    assert said(cluster.url(name)).endswith("createdb --encoding UTF8 --template template0 NAME`")
+    with pytest.raises(SettingsError, match="cannot hold every text"):
+        set_up(cluster.url(name))
+    made = "SELECT count(*) FROM pg_tables WHERE schemaname = 'public'"
+    assert cluster.execute(made, database=name) == [(0,)]
+
+
 @pytest.fixture
 def next_release(tmp_path: Path) -> Path:
     """The migrations of a release that replaces a table to which others refer."""
