@@ -194,21 +194,26 @@ def _parsed(path: Path, content: bytes) -> tuple[Grant, ...]:
             f"the tokens file {path} is not a list of "
             f'{{"subject": ..., "sha256": ..., "capabilities": [...]}}: {faults}'
         ) from error
+    _check(path, grants)
+    return grants
+
+
+def _check(path: Path, grants: Sequence[Grant]) -> None:
+    """Raise SettingsError if an API would not take a file with these entries."""
     if reserved := sorted({each.subject for each in grants if is_reserved(each.subject)}):
         raise SettingsError(
             f"the tokens file {path} has the reserved subject {reserved[0]!r}: choose another"
         )
     if alike := _alike({each.subject for each in grants}):
         raise SettingsError(
-            f"the tokens file {path} has the subjects {alike[0]!r} and {alike[1]!r}: people read them "
-            "as the same, but they count as two. Use one of them"
+            f"the tokens file {path} cannot have both subjects {alike[0]!r} and {alike[1]!r}: people "
+            "read them as the same, but they count as two. Use one of them"
         )
     counts = Counter(grant.sha256.lower() for grant in grants)
     if repeated := [digest for digest, count in counts.items() if count > 1]:
         raise SettingsError(
             f"the tokens file {path} has the token hash {repeated[0][:12]}... twice: remove one"
         )
-    return grants
 
 
 def _alike(subjects: Iterable[str]) -> tuple[str, str] | None:
@@ -233,11 +238,10 @@ def _change(path: Path, change: Callable[[tuple[Grant, ...]], tuple[Grant, ...]]
             fcntl.flock(folder, fcntl.LOCK_EX)
             owner = path.stat() if path.exists() else None
             grants = () if owner is None else _parsed(path, path.read_bytes())
-            _replace(
-                path,
-                _GRANTS.dump_json(change(grants), indent=2, exclude_defaults=True) + b"\n",
-                owner,
-            )
+            changed = change(grants)
+            _check(path, changed)
+            content = _GRANTS.dump_json(changed, indent=2, exclude_defaults=True)
+            _replace(path, content + b"\n", owner)
         finally:
             os.close(folder)
     except OSError as error:

@@ -107,6 +107,7 @@ def test_revoke_removes_one_token_of_a_person_by_its_hash(
         (["add", "timeout", "--can", "x"], "reserved"),
         (["add", "group:finance", "--can", "x"], "reserved"),
         (["add", " ", "--can", "x"], "not a subject"),
+        (["add", "Ada", "--can", "x"], "cannot have both subjects 'Ada' and 'ada'"),
         (["add", "eve", "--can", ","], "no capability"),
         (["add", "eve", "--can", "a\tb"], "not a capability"),
         (["add", "eve", "--can", "x", "--group", "a\tb"], "not a group"),
