@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import io
 import json
 import os
@@ -440,16 +441,22 @@ def _check_records(settings: Settings, *, are_needed: bool = False) -> None:
 
 def main() -> None:
     """Run the command line and exit."""
-    for name in ("stdout", "stderr"):
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         # Python has no stream for one that is closed (`>&-`).
         if getattr(sys, name) is None:
-            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115
+    # A prompt may hold characters that the terminal cannot encode: print them as JSON escapes them.
+    codecs.register_error("json", _escaped)
     for stream in (sys.stdout, sys.stderr):
-        # A prompt may hold characters that the terminal cannot encode: print a question mark instead.
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")
+            stream.reconfigure(errors="json")
     code = run()
     leave(code)
+
+
+def _escaped(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeEncodeError)  # noqa: S101  (nothing is decoded)
+    return json.dumps(error.object[error.start : error.end])[1:-1], error.end
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

@@ -1,6 +1,7 @@
 """The table of exit codes; the documentation has every code and every command."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -81,6 +82,32 @@ def test_a_full_output_is_an_error_and_a_closed_one_is_not() -> None:
     full = "abeyance: the output cannot be written (No space left on device)\n"
     assert done("> /dev/full") == (1, full)
     assert done(">&-") == (0, "")
+
+
+def test_a_closed_input_is_an_empty_one() -> None:
+    source = f"{sys.executable} -m abeyance run refund --input - <&-"
+    done = subprocess.run(["sh", "-c", source], capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert done.stderr.startswith("abeyance: --input: '' is not JSON")
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-8"])
+def test_json_keeps_its_meaning_whatever_the_terminal_can_encode(encoding: str) -> None:
+    source = (
+        "import typer\n"
+        "from abeyance.cli import main\n"
+        "main.run = lambda: typer.echo('\"Gr\u00f6\u00dfe \u6c34 \U0001f600\"') or 0\n"
+        "main.main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", source],
+        capture_output=True,
+        env={**os.environ, "PYTHONIOENCODING": encoding},
+        check=True,
+    )
+
+    assert json.loads(done.stdout.decode(encoding)) == "Gr\u00f6\u00dfe \u6c34 \U0001f600"
 
 
 def test_tables_are_plain_if_rich_is_not_installed(place: Place) -> None:
