@@ -82,6 +82,11 @@ async def check_process(settings: Settings, graphs: Mapping[str, Graph]) -> Proc
     if agents:
         # Raises if agents have no place for their transcripts.
         blobs_of(settings)
+    if settings.has_authentication:
+        from abeyance.api.app import create_app  # noqa: PLC0415  (FastAPI takes long to load)
+
+        # An API with these settings raises what is wrong with its tokens, issuers and hosts.
+        create_app(settings, graphs)
     notifications = load_notifications(settings)
     exporters = tracing.check()
     models = {

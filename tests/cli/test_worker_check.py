@@ -92,6 +92,24 @@ def test_worker_check_prints_what_it_checked(terminal: Terminal) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("ABEYANCE_JWT_ISSUER", "https://login.example.com", "ABEYANCE_JWT_AUDIENCE and"),
+        ("ABEYANCE_OIDC_ISSUER", "https://login.example.com", "ABEYANCE_OIDC_CLIENT_ID must be"),
+        ("ABEYANCE_TOKENS_FILE", "no.json", "the tokens file no.json cannot be read"),
+    ],
+)
+def test_worker_check_fails_where_an_api_with_these_settings_would_not_start(
+    terminal: Terminal, name: str, value: str, said: str
+) -> None:
+    terminal.set("OPENAI_API_KEY", "made-up")
+    terminal.set(name, value)
+    code, _, err = terminal.call("worker", "checked_graphs:graph", "--check")
+
+    assert (code, said in err) == (2, True), err
+
+
+@pytest.mark.parametrize(
     "framework",
     [
         # The other frameworks take seconds to import.

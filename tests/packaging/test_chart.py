@@ -283,15 +283,33 @@ def test_the_workers_of_a_build_stay_when_the_next_one_is_rolled_out(versioning:
         made(
             image={"tag": tag}, worker={"versioning": versioning, "autoscaling": {"enabled": True}}
         )
-        for tag in ("v1.0", "v1.1")
+        for tag in ("v1.0", "2f81c9d")
     )
+    (name,) = [each for each in one if each.startswith("Deployment/abeyance-worker-v1-0-")]
 
-    assert {"Deployment/abeyance-worker-v1-0", "ScaledObject/abeyance-worker-v1-0"} <= {*one}
-    assert {"Deployment/abeyance-worker-v1-1", "ScaledObject/abeyance-worker-v1-1"} <= {*other}
-    deployment = one["Deployment/abeyance-worker-v1-0"]
+    assert name.replace("Deployment", "ScaledObject") in one
+    assert {"Deployment/abeyance-worker-2f81c9d", "ScaledObject/abeyance-worker-2f81c9d"} <= {
+        *other
+    }
+    deployment = one[name]
     assert deployment["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
     assert deployment["spec"]["selector"]["matchLabels"]["abeyance/build"] == "v1.0"
     assert environment(containers(deployment)[0])["ABEYANCE_BUILD_ID"] == "v1.0"
+
+
+def test_no_two_builds_share_a_deployment() -> None:
+    long = f"2026-12-01-{'branch-' * 6}"
+    tags = ["v1.0", "v1-0", "V1-0", "v1_0", f"{long}1", f"{long}2"]
+    names = [
+        name.partition("/")[2]
+        for tag in tags
+        for name in made(image={"tag": tag})
+        if name.startswith("Deployment/abeyance-worker")
+    ]
+
+    assert len({*names}) == len(tags)
+    # Its autoscaler has the name as a label.
+    assert max(map(len, names)) <= 63
 
 
 def test_workers_are_added_while_tasks_of_their_build_wait() -> None:
@@ -382,6 +400,15 @@ _OIDC = {"ABEYANCE_OIDC_ISSUER": "https://login.example.com"}
         ({"settings": {"PGPASSWORD": "x"}}, "settings.PGPASSWORD is a secret"),
         ({"settings": {"OPENAI_API_KEY": "x"}}, "OPENAI_API_KEY is among settings and among"),
         ({"settings": {"ABEYANCE_APP": "x"}}, "settings.ABEYANCE_APP is set by the value app"),
+        (
+            {"secret": {"keys": ["PGPASSWORD", "ABEYANCE_DATABASE_URL"]}},
+            "ABEYANCE_DATABASE_URL is among the keys of the Secret, and is set by the value database.url",
+        ),
+        (
+            {"secret": {"keys": ["PGPASSWORD", "ABEYANCE_SLACK_BOT_TOKEN"]}},
+            "ABEYANCE_SLACK_BOT_TOKEN is a key of slack.secret",
+        ),
+        ({"database": {"url": "postgresql://host/name?password=b"}}, "database.url has a password"),
         ({"worker": {"secretKeys": ["PGPASSWORD"]}}, "PGPASSWORD is among secret.keys and"),
         ({"taskQueue": "a.b"}, "taskQueue a.b names the worker deployment"),
         (
@@ -403,6 +430,32 @@ def test_a_missing_or_contradictory_value_is_refused_in_one_line(
     _, fault = refused(**changes)
 
     assert line in fault
+
+
+@pytest.mark.parametrize("release", ["a.b", "1st"])
+def test_a_release_that_can_name_no_service_is_refused(release: str) -> None:
+    with pytest.raises(helm.HelmError, match=f"the release {release} names a Service"):
+        rendered(example(), release=release)
+
+
+def test_a_number_reaches_its_process_as_it_was_written() -> None:
+    objects = made(
+        settings={"ABEYANCE_MAX_BODY_SIZE": 10_000_000, "ABEYANCE_MCP": "all"},
+        worker={"shutdownGrace": 1_000_000, "versioning": "off"},
+    )
+    given = environment(containers(objects["Deployment/abeyance-worker"])[0])
+
+    assert given["ABEYANCE_MAX_BODY_SIZE"] == "10000000"
+    assert given["ABEYANCE_MCP"] == "all"
+    assert given["ABEYANCE_SHUTDOWN_GRACE"] == "1000000"
+
+
+def test_the_setup_job_checks_who_may_call_with_the_settings_of_the_api() -> None:
+    objects = made()
+    (api,) = containers(objects["Deployment/abeyance-api"])
+    check, *_ = containers(objects["Job/abeyance-setup"])
+
+    assert environment(api).items() <= environment(check).items()
 
 
 def test_all_faults_of_the_values_are_listed() -> None:

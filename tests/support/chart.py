@@ -30,12 +30,12 @@ def example() -> Values:
     return found
 
 
-def rendered(values: Mapping[str, Any]) -> dict[str, str]:
+def rendered(values: Mapping[str, Any], *, release: str = RELEASE) -> dict[str, str]:
     """Return Helm's output for each template. Raises Helm's errors."""
     import helm_python
 
     with helm_python.Chart.load(CHART) as chart:
-        made: dict[str, str] = chart.render(dict(values), name=RELEASE, namespace=RELEASE)
+        made: dict[str, str] = chart.render(dict(values), name=release, namespace=RELEASE)
     return {name.removeprefix("abeyance/templates/"): text for name, text in made.items()}
 
 

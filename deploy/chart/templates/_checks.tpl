@@ -5,13 +5,16 @@
 {{- range $name, $value := dict "image.repository" $v.image.repository "image.tag" $v.image.tag "app" $v.app "temporal.address" $v.temporal.address "database.url" $v.database.url "secret.name" $v.secret.name "serviceAccountName" $v.serviceAccountName -}}
 {{- if not $value -}}{{- $faults = append $faults (printf "%s is not set" $name) -}}{{- end -}}
 {{- end -}}
+{{- if not (regexMatch "^[a-z][a-z0-9-]*$" .Release.Name) -}}
+{{- $faults = append $faults (printf "the release %s names a Service: begin with a letter, and use small letters, digits and - only" .Release.Name) -}}
+{{- end -}}
 {{- if eq $v.image.tag "latest" -}}
 {{- $faults = append $faults "image.tag is latest, which moves: name the build, such as a commit" -}}
 {{- end -}}
 {{- if and $v.database.url (not (hasPrefix "postgresql://" $v.database.url)) -}}
 {{- $faults = append $faults "database.url is not a postgresql://user@host/name: other pods do not see a file of SQLite" -}}
 {{- end -}}
-{{- if regexMatch "^[a-z]+://[^/@]*:[^/@]*@" $v.database.url -}}
+{{- if regexMatch "^[a-z]+://[^@?]*:[^@]*@|[?&]password=" $v.database.url -}}
 {{- $faults = append $faults "database.url has a password: bring it as PGPASSWORD among secret.keys" -}}
 {{- end -}}
 {{- if and $v.storage.url $v.storage.claim -}}
@@ -26,6 +29,7 @@
 {{- if and $v.settings.ABEYANCE_OIDC_ISSUER (not (has "ABEYANCE_SIGNIN_KEYS" $v.secret.keys)) -}}
 {{- $faults = append $faults "people sign in at ABEYANCE_OIDC_ISSUER, and each API would seal sessions with a key of its own: add ABEYANCE_SIGNIN_KEYS to secret.keys" -}}
 {{- end -}}
+{{- $owned := include "abeyance.owned" $ | fromJson -}}
 {{- $brought := concat $v.secret.keys $v.worker.secretKeys -}}
 {{- $secrets := list "ABEYANCE_AUDIT_KEY" "ABEYANCE_ENCRYPTION_KEYS" "ABEYANCE_OIDC_CLIENT_SECRET" "ABEYANCE_SIGNIN_KEYS" "ABEYANCE_SLACK_APP_TOKEN" "ABEYANCE_SLACK_BOT_TOKEN" "ABEYANCE_SLACK_SIGNING_SECRET" "ABEYANCE_TOKEN" "PGPASSWORD" "TEMPORAL_API_KEY" -}}
 {{- range $name, $value := $v.settings -}}
@@ -33,8 +37,15 @@
 {{- $faults = append $faults (printf "settings.%s is a secret: add it to secret.keys" $name) -}}
 {{- else if has $name $brought -}}
 {{- $faults = append $faults (printf "%s is among settings and among the keys of the Secret: use one" $name) -}}
-{{- else if hasKey (include "abeyance.owned" $ | fromJson) $name -}}
-{{- $faults = append $faults (printf "settings.%s is set by the value %s" $name (get (include "abeyance.owned" $ | fromJson) $name)) -}}
+{{- else if hasKey $owned $name -}}
+{{- $faults = append $faults (printf "settings.%s is set by the value %s" $name (get $owned $name)) -}}
+{{- end -}}
+{{- end -}}
+{{- range $name := $brought -}}
+{{- if hasKey $owned $name -}}
+{{- $faults = append $faults (printf "%s is among the keys of the Secret, and is set by the value %s" $name (get $owned $name)) -}}
+{{- else if and $v.slack.enabled (hasPrefix "ABEYANCE_SLACK_" $name) -}}
+{{- $faults = append $faults (printf "%s is a key of slack.secret, which only the process of Slack gets" $name) -}}
 {{- end -}}
 {{- end -}}
 {{- range $name := $v.worker.secretKeys -}}

@@ -5,12 +5,19 @@ app.kubernetes.io/instance: {{ .root.Release.Name }}
 app.kubernetes.io/component: {{ .component }}
 {{- end -}}
 
-{{/* The Deployment of workers of the current build; each build has its own if Temporal tells them apart. */}}
+{{/* The Deployment of workers of the current build; each build has its own if Temporal tells them apart. A tag that
+     cannot be a name as it is has its hash there, so that no two builds share one. */}}
 {{- define "abeyance.worker" -}}
 {{- if eq .Values.worker.versioning "off" -}}
 {{ .Release.Name }}-worker
 {{- else -}}
-{{ printf "%s-worker-%s" .Release.Name (.Values.image.tag | lower | replace "." "-" | replace "_" "-") | trunc 63 | trimSuffix "-" }}
+{{- $tag := .Values.image.tag -}}
+{{- $name := printf "%s-worker-%s" .Release.Name ($tag | lower | replace "." "-" | replace "_" "-") -}}
+{{- if or (gt (len $name) 63) (not (hasSuffix $tag $name)) -}}
+{{ $name | trunc 54 | trimSuffix "-" }}-{{ sha256sum $tag | trunc 8 }}
+{{- else -}}
+{{ $name }}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 
@@ -92,12 +99,12 @@ env:
   {{- if $isWorker }}
   - {name: ABEYANCE_BUILD_ID, value: {{ $v.image.tag | quote }}}
   - {name: ABEYANCE_VERSIONING, value: {{ $v.worker.versioning | quote }}}
-  - {name: ABEYANCE_SHUTDOWN_GRACE, value: {{ $v.worker.shutdownGrace | quote }}}
+  - {name: ABEYANCE_SHUTDOWN_GRACE, value: {{ int64 $v.worker.shutdownGrace | quote }}}
   {{- end }}
   {{- if eq .component "worker" }}
   - {name: ABEYANCE_METRICS_ADDRESS, value: "0.0.0.0:9000"}
   {{- end }}
-  {{- if eq .component "api" }}
+  {{- if has .component (list "api" "setup") }}
   - name: ABEYANCE_ALLOWED_HOSTS
     value: {{ concat (list (printf "%s-api" .root.Release.Name) (printf "%s-api.%s" .root.Release.Name .root.Release.Namespace) (printf "%s-api.%s.svc" .root.Release.Name .root.Release.Namespace) (printf "%s-api.%s.svc.cluster.local" .root.Release.Name .root.Release.Namespace)) $v.api.hosts | join "," | quote }}
   {{- end }}
@@ -106,7 +113,7 @@ env:
   - {name: ABEYANCE_TOKENS_FILE, value: /run/secrets/tokens/tokens.json}
   {{- end }}
   {{- range $name, $value := $v.settings }}
-  - {name: {{ $name }}, value: {{ $value | toString | quote }}}
+  - {name: {{ $name }}, value: {{ ternary $value (toJson $value) (kindIs "string" $value) | quote }}}
   {{- end }}
   {{- $secret := $v.secret.name }}
   {{- range concat $v.secret.keys (ternary $v.worker.secretKeys list $isWorker) }}
