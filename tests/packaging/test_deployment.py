@@ -53,6 +53,12 @@ def test_every_image_is_pinned_to_a_version_and_may_be_pinned_to_a_digest(name: 
     assert match[1] in (ROOT / "docs" / "how-to" / "production.md").read_text()
 
 
+def test_worker_and_api_read_the_same_tokens() -> None:
+    for name in ("worker", "api"):
+        assert SERVICES[name]["environment"]["ABEYANCE_TOKENS_FILE"] == "/run/secrets/tokens"
+        assert SERVICES[name]["secrets"] == ["tokens"]
+
+
 @pytest.mark.parametrize("name", SERVICES)
 def test_services_are_unprivileged_and_mostly_read_only(name: str) -> None:
     service = SERVICES[name]
