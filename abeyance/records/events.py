@@ -140,6 +140,8 @@ def part_of_run(
     if found is None:
         return None
     latest, ended_at = found
+    # A later number may be greater than any that the column can hold.
+    after = min(after, latest)
     rows = _rows(tx, run_id, after=after, beyond=beyond, limit=limit, discarded=discarded)
     return Part(
         items=[_event(tx.documents, run_id, row) for row in rows],

@@ -47,6 +47,14 @@ def test_the_events_of_a_run_are_read_on_after_a_number(recorded: Recorded) -> N
     assert recorded.read(events.of_run, "none") == []
 
 
+@pytest.mark.parametrize("after", [2, 999_999_999_999])
+def test_after_a_number_that_no_event_has_comes_nothing(recorded: Recorded, after: int) -> None:
+    happened(recorded, "a", fact(1, "run.started"))
+
+    part = recorded.read(events.part_of_run, "a", after=after)
+    assert (part.items, part.newest, part.is_last) == ([], 1, True)
+
+
 def test_a_run_that_has_the_id_of_an_older_one_has_its_own_events(recorded: Recorded) -> None:
     recorded.write(
         batch(run_view("a"), origin="first", facts=[fact(1, "run.started"), fact(2, "run.failed")]),
