@@ -249,6 +249,13 @@ async def _run_code(graph: Graph, context: Context, deciders: Deciders) -> Visit
     finished = _parse_result(visit_input.node, returned)
     if isinstance(finished, Failed):
         return finished
+    if finished.sends == () and returned is not finished and not _may_send(graph, visit_input):
+        # The run would end without the nodes behind it, as if all were well.
+        return _failed(
+            FailureCode.UNKNOWN_NODE,
+            f"the node {visit_input.node!r} returned an empty list of Send, and declares no targets: "
+            "name them with to=[...], or return None to follow the edges",
+        )
     try:
         patch = graph.states.patch(finished.patch)
         after = merged(graph.build(), visit_input.values, patch)
@@ -284,6 +291,12 @@ def _unknown(graph: Graph, visit_input: VisitInput, finished: Finished) -> set[s
     if finished.sends is not None:
         allowed -= {END}
     return unknown_targets(graph.build(), visit_input.node, finished) - allowed
+
+
+def _may_send(graph: Graph, visit_input: VisitInput) -> bool:
+    """Return whether the code of a node may return Sends, by its own graph or by that of the run."""
+    spec, node = graph.build(), visit_input.node
+    return bool(spec.declared_by(node) or {*visit_input.targets} - {*spec.routed_from(node)})
 
 
 def _unpinned(graph: Graph, visit_input: VisitInput, chosen: Sequence[str]) -> tuple[str, ...]:

@@ -221,6 +221,21 @@ async def test_routes_are_asked_alone_after_an_interrupt() -> None:
     assert await visit(graph, {"amount": 1}, kind="routes") == Finished(route_targets=("b",))
 
 
+@pytest.mark.parametrize("returned", [[], (), Goto([], {"amount": 1})])
+async def test_an_empty_list_is_an_answer_only_of_a_node_that_may_send(returned: Any) -> None:
+    graph = Graph("g", state=State)
+    graph.node(name="a")(lambda: returned)
+    graph.node(name="b")(lambda: None)
+    graph.edge(START, "a")
+    graph.route("a", lambda _: "b", to=["b"])
+
+    outcome = await visit(graph, targets=("b",))
+    assert (outcome.kind, outcome.code) == ("failed", "unknown_node")
+    assert "an empty list of Send, and declares no targets" in outcome.message
+    earlier = await visit(graph, targets=("b", "earlier"))
+    assert (earlier.kind, earlier.sends) == ("finished", ())
+
+
 @pytest.mark.parametrize("chosen", [5, ["b", 5], {"b": 1}, True, b"b"])
 async def test_a_route_that_returns_no_name_fails_the_visit(chosen: Any) -> None:
     outcome = await visit(routed(lambda state: chosen))
