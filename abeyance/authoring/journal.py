@@ -34,6 +34,8 @@ _MOST_EVENTS: Final = 1_000
 _MOST_EVENT_BYTES: Final = 200_000
 _LONGEST_NAME: Final = 100
 """The longest name of an event, in characters."""
+_MARKER: Final = "/"
+"""The prefix that keeps markers apart from the author's steps."""
 
 
 class Journal:
@@ -63,6 +65,11 @@ class Journal:
     ) -> Any:
         """Return the recorded result of a step, or call the function and record its result."""
         self.require_durable(f"run the step {name!r}")
+        if not isinstance(name, str) or name[:1] in ("", _MARKER) or why_not_json(name):
+            raise Fatal(
+                f"the name {name!r} of a step is invalid: use a string that is not empty and does not "
+                f"begin with {_MARKER!r}, such as 'charge-1'"
+            )
         if name in self._begun:
             raise Fatal(
                 f"the step {name!r} runs twice in one visit: give each step a unique name, such as "
@@ -90,16 +97,16 @@ class Journal:
                 self.steps = steps
 
     async def persist_marker(self, name: str, value: Json) -> None:
-        """Persist a marker now. The prefix `/` keeps it apart from the author's steps."""
-        await self._persist(f"/{name}", value)
+        """Persist a marker now."""
+        await self._persist(f"{_MARKER}{name}", value)
 
     def set_marker(self, name: str, value: Json) -> None:
         """Set a marker that is persisted with the visit's outcome, for the next re-entry."""
-        self.steps[f"/{name}"] = value
+        self.steps[f"{_MARKER}{name}"] = value
 
     def get_marker(self, name: str) -> Json:
         """Return the marker that this or an earlier attempt set; None if there is none."""
-        return self.steps.get(f"/{name}")
+        return self.steps.get(f"{_MARKER}{name}")
 
     def ask(self, key: str) -> None:
         """Record that a question is asked in this pass. Raise Fatal if it was asked before."""

@@ -79,6 +79,14 @@ async def test_a_step_of_what_is_not_json_fails_and_names_itself() -> None:
     assert said in await failed(work)
 
 
+@pytest.mark.parametrize("name", [1, None, "", "/made", "\ud800"])
+async def test_the_name_of_a_step_is_a_text_that_is_no_marker(name: Any) -> None:
+    async def work(state: State, ctx: Context) -> None:
+        await ctx.step(name, lambda: 1)
+
+    assert "of a step is invalid" in await failed(work)
+
+
 async def test_a_retry_goes_on_behind_the_finished_steps() -> None:
     done: Counter[str] = Counter()
 
