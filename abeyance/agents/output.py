@@ -21,7 +21,8 @@ from pydantic_core import to_json
 
 from abeyance.agents.model_errors import ModelRefused
 from abeyance.agents.model_request import ToolSpec
-from abeyance.core.json import Json, why_not_json
+from abeyance.core.json import Json
+from abeyance.schemas.answer_types import dumped, new_adapter
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelRequest, ModelResponse, ToolCallPart
@@ -81,7 +82,7 @@ class OutputType:
         if declared is None or declared is str:
             return
         try:
-            self._adapter = TypeAdapter(declared)
+            self._adapter = new_adapter(declared)
             schema = self._adapter.json_schema()
         except PydanticUserError as error:
             raise TypeError(
@@ -121,14 +122,12 @@ class OutputType:
         faults: dict[str, tuple[str, ...]] = {}
         for call in calls:
             try:
-                value = self._value(adapter, call)
+                return Output(value=self._value(adapter, call))
             except ValidationError as error:
                 faults[call.tool_call_id] = tuple(_validation_faults(error))
-                continue
-            # Pydantic accepts NaN and infinities, which are not JSON.
-            if (fault := why_not_json(value)) is None:
-                return Output(value=value)
-            faults[call.tool_call_id] = (fault,)
+            except ValueError as error:
+                # Pydantic accepts NaN and infinities, which are not JSON.
+                faults[call.tool_call_id] = (str(error),)
         return _invalid_result(calls, faults)
 
     def _value(self, adapter: TypeAdapter[Any], call: ToolCallPart) -> Json:
@@ -138,7 +137,7 @@ class OutputType:
             value = adapter.validate_json(to_json(arguments.get(_RESULT_FIELD)))
         else:
             value = adapter.validate_json(text or "{}")
-        return adapter.dump_python(value, mode="json")
+        return dumped(adapter, value)
 
 
 _ARGUMENTS: Final = TypeAdapter(dict[str, Any])

@@ -32,6 +32,7 @@ from abeyance.core.text import truncate
 from abeyance.errors import Fatal
 from abeyance.schemas.answer_types import refuse_unsteady
 from abeyance.schemas.json_schema import faults_of, schema_of
+from abeyance.schemas.json_types import in_one_order
 
 _MAX_BYTES: Final = 500_000
 """The most bytes of the arguments, which are copied several times with their call."""
@@ -65,7 +66,7 @@ class TypedArguments:
         typed = self._typed(tool, _text(tool, arguments))
         try:
             dumped = self.adapter.dump_python(typed, mode="json", by_alias=True, round_trip=True)
-            checked = _require_json(tool, dumped)
+            checked = _require_json(tool, in_one_order(dumped, typed))
             refuse_unsteady(self.adapter, typed, checked)
         except (PydanticSerializationError, ValueError) as error:
             raise Fatal(

@@ -21,7 +21,7 @@ from pydantic_core import PydanticSerializationError
 
 from abeyance.core.json import Json, canonical, why_not_json
 from abeyance.core.text import truncate
-from abeyance.schemas.json_types import CONFIG
+from abeyance.schemas.json_types import CONFIG, in_one_order
 from abeyance.wire import refuse_too_deep
 
 _VERBATIM: Final = frozenset({"any", "none", "bool", "int", "float", "literal", "enum"})
@@ -83,13 +83,13 @@ def dumped(writer: TypeAdapter[Any], value: Any) -> Json:
     try:
         made: Json = writer.dump_python(value, mode="json", by_alias=True, round_trip=True)
         refuse_too_deep(made)
+        made = in_one_order(made, value)
         fault = why_not_json(made)
     except (PydanticSerializationError, TypeError, RecursionError) as error:
         raise ValueError(str(error)) from error
     if fault is not None:
         raise ValueError(fault)
-    # The order of a set differs between processes, and values are compared.
-    return sorted(made, key=canonical) if isinstance(value, set | frozenset) else made
+    return made
 
 
 def refuse_unsteady(writer: TypeAdapter[Any], value: Any, made: Json) -> None:
@@ -107,7 +107,6 @@ def refuse_unsteady(writer: TypeAdapter[Any], value: Any, made: Json) -> None:
             f"its type writes {_shown(made)}, and does not read that: {why}"
         ) from error
     again = dumped(writer, read_again)
-    # The order of a set may differ.
     if again != made and read_again != value:
         raise ValueError(f"its type writes {_shown(made)}, and reads that as {_shown(again)}")
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import is_dataclass
 from typing import Any, Final, TypeAlias
 
-from pydantic import ConfigDict, TypeAdapter
+from pydantic import BaseModel, ConfigDict, RootModel, TypeAdapter
 
 from abeyance.core.items import kind_of
-from abeyance.core.json import Json, why_not_json
+from abeyance.core.json import Json, canonical, why_not_json
 
 # Otherwise pydantic silently writes NaN as null.
 CONFIG: Final = ConfigDict(ser_json_inf_nan="constants")
@@ -21,10 +22,35 @@ def to_json(value: Any) -> Json:
 
     Raise ValueError if there is none.
     """
-    converted: Json = json.loads(ANY.dump_json(value, by_alias=True))
+    converted = in_one_order(json.loads(ANY.dump_json(value, by_alias=True)), value)
     if (fault := why_not_json(converted)) is not None:
         raise ValueError(fault)
     return converted
+
+
+def in_one_order(made: Json, value: Any) -> Json:
+    """Return the JSON made of a value, with the items of each set sorted: their order differs between
+    processes, and JSON is compared.
+    """
+    match made, value:
+        case _, RootModel():
+            return in_one_order(made, value.root)
+        case list(), set() | frozenset() if len(made) == len(value):
+            return sorted(map(in_one_order, made, value), key=canonical)
+        case list(), list() | tuple() if len(made) == len(value):
+            return [*map(in_one_order, made, value)]
+        case dict(), Mapping() if len(made) == len(value):
+            parts = zip(made.items(), value.values(), strict=True)
+            return {name: in_one_order(part, of) for (name, part), of in parts}
+        case dict(), _ if isinstance(value, BaseModel) or is_dataclass(value):
+            fields = getattr(value, "__pydantic_fields__", {})
+            own = {each.serialization_alias or name: name for name, each in fields.items()}
+            return {
+                name: in_one_order(part, getattr(value, str(own.get(name, name)), None))
+                for name, part in made.items()
+            }
+        case _:
+            return made
 
 
 Kinds: TypeAlias = frozenset[str]

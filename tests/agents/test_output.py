@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 from datetime import date
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import pytest
-from pydantic import BaseModel, Field, JsonValue, TypeAdapter
+from pydantic import BaseModel, Field, JsonValue, PlainSerializer, TypeAdapter, computed_field
 from pydantic_ai.messages import (
     FinishReason,
     ModelMessagesTypeAdapter,
@@ -97,6 +97,33 @@ def test_an_output_may_hold_its_own_kind() -> None:
     assert kind.tool.parameters["type"] == "object"
     assert "Tree" in kind.tool.parameters["$defs"]
     assert kind.read(responded(final({"result": value}))) == Output(value=value)
+
+
+class Strict(BaseModel, extra="forbid"):
+    kind: str = Field(alias="class")
+    tags: set[int] = set()
+
+    @computed_field
+    def length(self) -> int:
+        return len(self.kind)
+
+
+def test_an_output_is_what_its_type_reads_again() -> None:
+    kind = OutputType(Strict)
+
+    reading = kind.read(responded(final({"class": "high", "tags": [8, 0]})))
+    assert reading == Output(value={"class": "high", "tags": [0, 8]})
+    assert Strict.model_validate(reading.value)
+
+
+def test_an_output_that_its_type_cannot_write_is_corrected() -> None:
+    def refuse(value: int) -> int:
+        raise ValueError(f"{value} is not written")
+
+    kind = OutputType(Annotated[int, PlainSerializer(refuse)])
+    reading = kind.read(responded(final({"result": 1})))
+    assert isinstance(reading, Correction)
+    assert "1 is not written" in reading.faults[0]
 
 
 def test_a_number_that_no_json_knows_is_corrected() -> None:

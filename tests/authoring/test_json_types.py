@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 from enum import Enum
@@ -9,12 +11,14 @@ from typing import Annotated, Any
 
 import pytest
 from graph_faults import unplaced
-from pydantic import BaseModel
+from pydantic import BaseModel, Field, PlainSerializer, RootModel
 
-from abeyance import START, Agent, Graph, append
-from abeyance.core.json import Json
+from abeyance import START, Agent, Graph, append, tool
+from abeyance.core.json import Json, canonical
+from abeyance.schemas import answer_types
+from abeyance.schemas.answer_types import dumped
 from abeyance.schemas.json_schema import schema_of
-from abeyance.schemas.json_types import kinds, misfit
+from abeyance.schemas.json_types import kinds, misfit, to_json
 
 
 class Colour(Enum):
@@ -53,6 +57,54 @@ def test_the_kinds_of_json_that_a_type_lets_through(given: Any, found: set[str])
 def test_an_empty_schema_allows_every_type(schema: Json) -> None:
     assert len(kinds(schema)) == 7
     assert kinds({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}}) == kinds(schema)
+
+
+class Tagged(BaseModel):
+    numbers: set[int] = Field(alias="ns")
+    below: dict[str, list[Tagged]] = {}
+
+
+@dataclass
+class Pair:
+    numbers: frozenset[int]
+    anything: Any = None
+
+
+def in_both_orders(made: Callable[[list[int]], Any]) -> tuple[Any, Any]:
+    """Return what is made of the same numbers, which sets of Python keep in the order they came in."""
+    assert str({8, 0}) != str({0, 8})
+    return made([0, 8]), made([8, 0])
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda ns: {"a": [set(ns), (1, frozenset(ns))]},
+        lambda ns: Tagged(ns=set(ns), below={"b": [Tagged(ns=set(ns))]}),
+        lambda ns: Pair(frozenset(ns), anything=Tagged(ns=set(ns))),
+        lambda ns: RootModel[list[set[int]]]([set(ns)]),
+    ],
+)
+def test_sets_are_written_in_one_order_at_every_depth(made: Callable[[list[int]], Any]) -> None:
+    one, other = in_both_orders(made)
+    assert one == other
+    assert canonical(to_json(one)) == canonical(to_json(other))
+
+    writer = answer_types.adapter(type(one))
+    assert canonical(dumped(writer, one)) == canonical(dumped(writer, other))
+
+
+def test_the_arguments_of_a_call_have_their_sets_in_one_order() -> None:
+    @tool
+    def count(numbers: set[int], pair: Pair) -> None: ...
+
+    one, other = in_both_orders(lambda ns: count.read({"numbers": ns, "pair": {"numbers": ns}}))
+    assert canonical(one) == canonical(other)
+
+
+def test_what_a_serializer_makes_of_a_set_is_kept() -> None:
+    joined = Annotated[set[str], PlainSerializer(lambda it: [" ".join(sorted(it))])]
+    assert dumped(answer_types.adapter(joined), {"b", "a"}) == ["a b"]
 
 
 def test_a_type_mismatch_is_described_in_words() -> None:
