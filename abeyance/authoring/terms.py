@@ -111,7 +111,13 @@ class TermsForm(Form):
         ]
         | None
     ) = Field(None, description="after opening, or with a minus before the deadline")
-    escalate: Sequence[Escalation] | None = Field(None, description="who may answer too, from when")
+    escalate: (
+        Annotated[
+            Annotated[Escalation, Tag("mapping")] | Annotated[Sequence[Escalation], Tag("list")],
+            by_sort("{after, to, requested_capability}, or a list of them"),
+        ]
+        | None
+    ) = Field(None, description="who may answer too, from when")
     calendar: (
         Annotated[
             Text | Annotated[Calendar, Tag("mapping")],
@@ -157,8 +163,6 @@ def terms_of(
     chosen = core.DECISIONS if decisions is None else decisions_of(decisions, label, errors)
     if not given and chosen == core.DECISIONS and max_result == core.MAX_RESULT:
         return None
-    if "escalate" in given:
-        given["escalate"] = _listed(given["escalate"])
     form, wrong = _read(given, label, errors)
     terms = _lowered(form, label, errors, fills=fills)
     if "calendar" in wrong:
@@ -201,7 +205,7 @@ def _lowered(form: TermsForm, label: str, errors: DeclarationErrors, *, fills: b
         risk=form.risk,
         remind=tuple(map(span, _listed(form.remind))),
         escalate=tuple(
-            _escalation(each, f"{label}, escalate=", errors) for each in form.escalate or ()
+            _escalation(each, f"{label}, escalate=", errors) for each in _listed(form.escalate)
         ),
         calendar=_calendar(form.calendar, label, errors),
         quorum=quorum,

@@ -90,7 +90,7 @@ class Written:
 Text: TypeAlias = Annotated[str, Tag("text")]
 Reference: TypeAlias = Annotated[str, Written(REFERENCE, "module:name"), Tag("text")]
 Names: TypeAlias = Annotated[
-    Text | Annotated[list[str], Tag("list")], by_sort("the name of a node, or a list of names")
+    Text | Annotated[list[str], Tag("list")], by_sort("a name, or a list of names")
 ]
 
 

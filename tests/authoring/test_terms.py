@@ -180,7 +180,7 @@ def test_a_question_that_names_no_terms_has_none() -> None:
             {"not_by": ["@start"]},
             "not_by=: '@start' is not a rule: write '@starter', or the name of a",
         ),
-        ({"escalate": "2d"}, "escalate= should be a mapping, not '2d'"),
+        ({"escalate": "2d"}, "escalate= should be {after, to, requested_capability}, or a list of"),
         ({"escalate": Escalation(after="2d")}, "names nobody: set to= or requested_capability="),
         ({"quorum": 0}, "quorum= should be greater than or equal to 1, not 0"),
         ({"quorum": "2"}, "quorum= should be a number, or {count, of, veto}, not '2'"),

@@ -247,6 +247,25 @@ def test_the_options_of_an_interrupt_are_those_of_an_interrupt_in_python(
     assert spec == graph.build()
 
 
+@pytest.mark.parametrize(
+    ("option", "one"),
+    [
+        ("assignees", "ada"),
+        ("not_by", "'@starter'"),
+        ("remind", "1h"),
+        ("escalate", "{after: 1h, to: bob}"),
+    ],
+)
+def test_what_may_be_several_may_be_one_without_a_list(loaded: Load, option: str, one: str) -> None:
+    def terms(written: str) -> Any:
+        gate = f"{{id: gate, kind: interrupt, config: {{prompt: P, {option}: {written}}}}}"
+        (question,) = loaded(f"nodes: [{gate}]\n").build().questions
+        return question.terms
+
+    assert getattr(terms(one), option)
+    assert terms(one) == terms(f"[{one}]")
+
+
 def test_a_deadline_may_go_to_a_node_and_an_answer_have_a_schema(loaded: Load) -> None:
     spec = nodes_only(
         loaded,
