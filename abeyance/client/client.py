@@ -14,7 +14,6 @@ from abeyance.authoring.graph import Graph
 from abeyance.client.claims import Claims
 from abeyance.client.conversations import Conversations
 from abeyance.client.delegations import Delegations
-from abeyance.client.deployment import Deployment
 from abeyance.client.erasures import Erasures
 from abeyance.client.eviction import Capacity, Evictions
 from abeyance.client.feed import Feed
@@ -61,7 +60,7 @@ class Client:
 
     The parts are `runs` (start, list, session, evict, erase), `inbox` (list), `conversations`,
     `delegations` and `grants`; `run` returns the handle of one run, `events` the events of all runs,
-    `approvals` a page of the report.
+    `approvals` a page of the report. The other attributes are for its own parts, and for workers.
     """
 
     def __init__(
@@ -77,45 +76,38 @@ class Client:
     ) -> None:
         self.temporal = temporal
         self.task_queue = task_queue
-        blobs = MemoryBlobs() if blobs is None else blobs
+        self.blobs = MemoryBlobs() if blobs is None else blobs
+        self.signing_key = signing_key
         self.records = Records(temporal, task_queue, records, patience=patience)
         deleted = DeletedRuns(partial(self.records.read, removing.standing))
-        line = WorkflowRpc(temporal, task_queue, deleted, patience=patience)
-        listing = Listing(temporal, task_queue, patience=patience)
-        evictions = Evictions(line, self.records)
-        self.janitor = Janitor(line, listing, self.records)
-        line.ended, line.gone = self.janitor.found, self.janitor.missed
-        claims = Claims(line, self.records, self.janitor.settle)
-        self.feed = Feed(self.records, line)
-        self._deployment = Deployment(
-            line=line,
-            listing=listing,
-            records=self.records,
-            claims=claims,
-            delegations=Delegations(self.records),
-            grants=Grants(self.records),
-            executions=Executions(
-                line,
-                claims,
-                Capacity(self.records, evictions.for_another),
-                self.records,
-                _NOTHING if notifications is None else notifications.events_of,
-            ),
-            blobs=blobs,
-            feed=self.feed,
-            signing_key=signing_key,
-            janitor=self.janitor,
-            erasures=Erasures(line, listing, blobs, records=self.records, signing_key=signing_key),
+        self.line = WorkflowRpc(temporal, task_queue, deleted, patience=patience)
+        self.listing = Listing(temporal, task_queue, patience=patience)
+        self.janitor = Janitor(self.line, self.listing, self.records)
+        self.line.ended, self.line.gone = self.janitor.found, self.janitor.missed
+        self.feed = Feed(self.records, self.line)
+        self.claims = Claims(self.line, self.records, self.janitor.settle)
+        evictions = Evictions(self.line, self.records)
+        self.executions = Executions(
+            self.line,
+            self.claims,
+            Capacity(self.records, evictions.for_another),
+            self.records,
+            _NOTHING if notifications is None else notifications.events_of,
         )
-        self.erasures = self._deployment.erasures
-        self.conversations = Conversations(self._deployment)
-        self.delegations = self._deployment.delegations
-        self.grants = self._deployment.grants
-        self.runs = Runs(self._deployment, evictions)
+        self.erasures = Erasures(
+            self.line, self.listing, self.blobs, records=self.records, signing_key=signing_key
+        )
+        self.delegations = Delegations(self.records)
+        self.grants = Grants(self.records)
+        self.conversations = Conversations(self)
+        self.runs = Runs(self, evictions)
         self.inbox = Inbox(self.records)
         self.stream = Stream(self.records)
         self.waking = Waking(
-            line, listing, self.records, lambda run_id: self._found(run_id).worker_started()
+            self.line,
+            self.listing,
+            self.records,
+            lambda run_id: self._found(run_id).worker_started(),
         )
 
     @classmethod
@@ -152,11 +144,11 @@ class Client:
 
         Raises `invalid_run_id`.
         """
-        return TemporalRun(self._deployment, checked_run_id(run_id), graph)
+        return TemporalRun(self, checked_run_id(run_id), graph)
 
     def _found(self, run_id: str) -> TemporalRun:
         # A caller that starts a workflow through Temporal can give it any id.
-        return TemporalRun(self._deployment, run_id)
+        return TemporalRun(self, run_id)
 
     async def events(
         self,

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, Unpack
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from abeyance import commands
-from abeyance.client.deployment import Deployment
 from abeyance.client.run import TemporalRun
 from abeyance.core.policy import ALL_RUNS, TEMPORAL, Principal, ReadRights
 from abeyance.errors import Code, Refusal
@@ -17,6 +16,9 @@ from abeyance.records import runs
 from abeyance.records.claims import EXCLUSIVE
 from abeyance.util import gather_limited
 
+if TYPE_CHECKING:
+    from abeyance.client.client import Client
+
 _MAX_LISTED: Final = 20
 _GONE: Final = DELETED | {Code.NOT_RUNNING}
 
@@ -24,8 +26,8 @@ _GONE: Final = DELETED | {Code.NOT_RUNNING}
 class Conversations(ConversationsHandle):
     """The conversations of one deployment."""
 
-    def __init__(self, deployment: Deployment) -> None:
-        self._deployment = deployment
+    def __init__(self, client: Client) -> None:
+        self._client = client
 
     async def runs(
         self,
@@ -40,7 +42,7 @@ class Conversations(ConversationsHandle):
         Runs that were started a moment ago are included. No worker has to be up. Raises `invalid_body`.
         """
         order_of(commands.OfConversation, {"conversation_id": conversation_id})
-        return await self._deployment.records.read(
+        return await self._client.records.read(
             runs.of_conversation, conversation_id, session_type=session_type, reads=reads
         )
 
@@ -65,7 +67,7 @@ class Conversations(ConversationsHandle):
 
         async def reached(run_id: str) -> bool:
             try:
-                await TemporalRun(self._deployment, run_id).control(order)
+                await TemporalRun(self._client, run_id).control(order)
             except Refusal as refusal:
                 if refusal.code not in _GONE:
                     raise
@@ -106,7 +108,7 @@ class Conversations(ConversationsHandle):
                 actual=len(agents),
             )
         try:
-            sent = await TemporalRun(self._deployment, agents[0]).signal_message(message)
+            sent = await TemporalRun(self._client, agents[0]).signal_message(message)
             return Steered(run_id=agents[0], message_id=sent)
         except Refusal as refusal:
             if refusal.code not in _GONE:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, suppress
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from abeyance import commands, views
 from abeyance.agents import transcript_pages
 from abeyance.agents.tool_results import load
 from abeyance.agents.transcript_pages import MAX_ITEMS
 from abeyance.agents.transcript_view import TranscriptItem
-from abeyance.client.deployment import Deployment
 from abeyance.core.json import Json
 from abeyance.core.policy import Principal
 from abeyance.core.state import Status
@@ -27,6 +26,9 @@ from abeyance.snapshot import Snapshot
 from abeyance.storage import run_files
 from abeyance.storage.run_files import RunFile
 
+if TYPE_CHECKING:
+    from abeyance.client.client import Client
+
 _PAGE: Final = 1_000
 _LOOK_AGAIN: Final = 1.0
 """In seconds: a caller that waits also polls, because a status without an event wakes nobody."""
@@ -36,9 +38,9 @@ _ASK_TEMPORAL: Final = 5.0
 class RunReader(CommandedRun):
     """The reading half of a run's handle."""
 
-    def __init__(self, deployment: Deployment, run_id: str) -> None:
-        self._deployment = deployment
-        self._line = deployment.line
+    def __init__(self, client: Client, run_id: str) -> None:
+        self._client = client
+        self._line = client.line
         self._run_id = run_id
 
     @property
@@ -66,10 +68,8 @@ class RunReader(CommandedRun):
 
     async def _view(self, described: RunDescription, *, is_current: bool) -> views.RunView:
         if not described.is_running:
-            await self._deployment.janitor.settle(described.info)
-        recorded = await self._deployment.records.read(
-            runs.run, self.run_id, origin=described.origin
-        )
+            await self._client.janitor.settle(described.info)
+        recorded = await self._client.records.read(runs.run, self.run_id, origin=described.origin)
         shown = _shown(described, recorded)
         if not is_current or described.is_being_recorded:
             shown = shown.model_copy(update={"degraded": True})
@@ -89,14 +89,14 @@ class RunReader(CommandedRun):
             return (await self._kept(refusal)).labels
         if described.unreadable is None:
             return described.labels
-        recorded = await self._deployment.records.read(runs.run, self.run_id)
+        recorded = await self._client.records.read(runs.run, self.run_id)
         return {} if recorded is None else recorded.labels
 
     async def _kept(self, refusal: Refusal) -> views.RunView:
         """Return the recorded view of a run that Temporal has deleted; raise any other refusal."""
         if refusal.code is not Code.GONE:
             raise refusal
-        view = await self._deployment.records.read(runs.run, self.run_id)
+        view = await self._client.records.read(runs.run, self.run_id)
         if view is None:
             # The run was erased meanwhile.
             raise await self._line.deleted.refusal(self.run_id)
@@ -127,7 +127,7 @@ class RunReader(CommandedRun):
         """Return a run's interrupts of one status, or of `all`, the open ones first. Raises as `view`."""
         order_of(commands.Interrupts, {"status": status})
         origin = await self._origin()
-        return await self._deployment.records.read(
+        return await self._client.records.read(
             questions.of_run, self.run_id, status=status, origin=origin
         )
 
@@ -142,7 +142,7 @@ class RunReader(CommandedRun):
             await self._kept(refusal)
             return None
         if not described.is_running:
-            await self._deployment.janitor.settle(described.info)
+            await self._client.janitor.settle(described.info)
         return described.origin
 
     async def discarded(self, *, status: str = "open") -> list[views.InterruptView]:
@@ -152,14 +152,14 @@ class RunReader(CommandedRun):
         """
         order_of(commands.Interrupts, {"status": status})
         await self._line.admit(self.run_id)
-        return await self._deployment.records.read(
+        return await self._client.records.read(
             questions.of_run, self.run_id, status=status, discarded=True
         )
 
     async def interrupt(self, interrupt_id: str) -> views.InterruptView | None:
         order_of(commands.WhichInterrupt, {"interrupt_id": interrupt_id})
         origin = await self._origin()
-        return await self._deployment.records.read(
+        return await self._client.records.read(
             questions.question, self.run_id, interrupt_id, origin=origin
         )
 
@@ -172,7 +172,7 @@ class RunReader(CommandedRun):
         `invalid_body` for a text that is not an id, `gone` for one that the records do not have, and
         Unavailable. No worker has to be up.
         """
-        feed = self._deployment.feed
+        feed = self._client.feed
         if follow:
             async with aclosing(await feed.opened(self.run_id, after)) as events:
                 async for event in events:
@@ -194,7 +194,7 @@ class RunReader(CommandedRun):
             await self._line.described(self.run_id)
         except Refusal as refusal:
             await self._kept(refusal)
-        return await run_files.load(self._deployment.blobs, self.run_id, file)
+        return await run_files.load(self._client.blobs, self.run_id, file)
 
     async def file(self, file: Mapping[str, str] | str) -> bytes:
         """Return the bytes of a file that the run has stored. Raises as `run_file`."""
@@ -208,11 +208,11 @@ class RunReader(CommandedRun):
         left out, unless the reader has `admin`; None reads all. No worker has to be up, and Temporal need
         not have the run any more. Raises the refusals `unknown_run` and `erased`, and Unavailable.
         """
-        contents = await self._deployment.records.read(audit.contents, self.run_id)
+        contents = await self._client.records.read(audit.contents, self.run_id)
         if not contents:
             await self._line.described(self.run_id)
             raise Unavailable(f"nothing is recorded of the run {self.run_id!r} yet")
-        key = self._deployment.signing_key
+        key = self._client.signing_key
         # A long audit takes seconds.
         return await asyncio.to_thread(audit_chain.written, contents, reader=reader, key=key)
 
@@ -225,14 +225,12 @@ class RunReader(CommandedRun):
         return (await self._extras(described)).messages if described.is_running else []
 
     async def _extras(self, described: RunDescription) -> Extras:
-        return await self._deployment.records.read(
-            runs.extras, self.run_id, origin=described.origin
-        )
+        return await self._client.records.read(runs.extras, self.run_id, origin=described.origin)
 
     async def _ended(self, described: RunDescription) -> EndedRun:
         """Return the record of an ended run. Raises RecordsUnavailable if its end is not recorded."""
-        await self._deployment.janitor.settle(described.info)
-        found = await self._deployment.records.read(
+        await self._client.janitor.settle(described.info)
+        found = await self._client.records.read(
             runs.ended, self.run_id, execution=described.execution, origin=described.origin
         )
         if found is None:
@@ -258,7 +256,7 @@ class RunReader(CommandedRun):
                 f"the records do not have what a retry of the run {self.run_id!r} needs: `abeyance "
                 "reindex` makes it anew"
             )
-        batch, latest = await self._deployment.records.read(runs.latest_numbers, self.run_id)
+        batch, latest = await self._client.records.read(runs.latest_numbers, self.run_id)
         recorded = {"batch": batch, "facts": latest, "told": 0, "unrecorded": (), "rewound": None}
         return snapshot.model_copy(update={"start": snapshot.start.model_copy(update=recorded)})
 
@@ -295,7 +293,7 @@ class RunReader(CommandedRun):
         """
         described = await self._line.caught_up(self.run_id)
         return await transcript_pages.page(
-            self._deployment.blobs,
+            self._client.blobs,
             self.run_id,
             (await self._extras(described)).transcripts,
             address=address,
@@ -317,7 +315,7 @@ class RunReader(CommandedRun):
     async def transcripts(self) -> dict[str, list[TranscriptItem]]:
         """Return the transcripts of all agents, by their addresses. Raises as `transcript_page`."""
         found = await self._extras(await self._line.caught_up(self.run_id))
-        blobs = self._deployment.blobs
+        blobs = self._client.blobs
         return {
             address: await transcript_pages.read_items(blobs, head)
             for address, head in found.transcripts.items()
@@ -330,7 +328,7 @@ class RunReader(CommandedRun):
         Raises as `view`.
         """
         found = await self._extras(await self._line.caught_up(self.run_id))
-        blobs = self._deployment.blobs
+        blobs = self._client.blobs
         return {
             agent: {call_id: await load(blobs, result) for call_id, result in results.items()}
             for agent, results in found.results.items()
@@ -346,7 +344,7 @@ class RunReader(CommandedRun):
             described = await self._line.described(self.run_id)
         except Refusal as refusal:
             await self._kept(refusal)
-            kept = await self._deployment.records.read(runs.ended, self.run_id)
+            kept = await self._client.records.read(runs.ended, self.run_id)
             if kept is None:
                 raise
             return kept.record
@@ -374,14 +372,14 @@ class RunReader(CommandedRun):
         until, timeout = awaited(until, timeout)
         clock = asyncio.get_running_loop().time
         end, looked = clock() + timeout, clock()
-        following = self._deployment.records.following
+        following = self._client.records.following
         ends = until | ENDINGS
         with suppress(Refusal), following.changes(self.run_id, until=ends) as changes:
             await self._line.admit(self.run_id)
             while (left := end - clock()) > 0:
                 statuses = await changes.next(min(left, _LOOK_AGAIN))
                 if not statuses:
-                    statuses = await self._deployment.records.read(runs.statuses, self.run_id)
+                    statuses = await self._client.records.read(runs.statuses, self.run_id)
                 # Only Temporal may know yet that the run was ended from outside.
                 if not statuses or statuses & ends or clock() - looked > _ASK_TEMPORAL:
                     looked, view = clock(), await self._looked_at(is_new=is_new)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import ResetReapplyExcludeType, ResetReapplyType
@@ -17,7 +17,6 @@ from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.converter import DataConverter
 
 from abeyance import views, wire
-from abeyance.client.deployment import Deployment
 from abeyance.client.eviction import Room
 from abeyance.commands import REWIND_TO_START
 from abeyance.core import edits, idempotency, replies
@@ -33,6 +32,9 @@ from abeyance.records import discards
 from abeyance.records.claims import Claim
 from abeyance.storage.converter import of_run
 from abeyance.temporal.retry import NotFound, retry_until
+
+if TYPE_CHECKING:
+    from abeyance.client.client import Client
 
 _POLL: Final = 0.05
 _POLLS: Final = 100
@@ -57,24 +59,22 @@ class Plan:
     event: int | None
 
 
-async def planned(
-    deployment: Deployment, run_id: str, to: str, *, patch: Mapping[str, Json]
-) -> Plan:
+async def planned(client: Client, run_id: str, to: str, *, patch: Mapping[str, Json]) -> Plan:
     """Plan the rewind of a run to a question, or to its start. `patch` are values that it sets.
 
     Raises `unknown_run`, `unknown_interrupt`, `gone` if Temporal does not have the history any more, the
     refusals of the patch, `not_stopped` for a patch where code begins again at once, and Unavailable.
     """
-    records, keeps = deployment.records, False
+    records, keeps = client.records, False
     # A rewind that the description lacks comes into the records only after this read.
     before = await records.read(discards.standing, run_id)
-    described = await deployment.line.described(run_id)
+    described = await client.line.described(run_id)
     if before is not None and described.is_running:
         # A run that has ended since its rewind may never record it.
-        before = await _once_recorded(deployment, run_id, described.execution, before)
+        before = await _once_recorded(client, run_id, described.execution, before)
     if to == REWIND_TO_START:
-        execution = tasks = (await _row(deployment, run_id)).origin
-        history = await _history(deployment, run_id, execution)
+        execution = tasks = (await _row(client, run_id)).origin
+        history = await _history(client, run_id, execution)
         found: Point | Continued | None = resets.beginning(history)
     else:
         asked = await records.read(discards.asked_in, run_id, to)
@@ -83,12 +83,12 @@ async def planned(
         if not asked.has_waited:
             raise resets.no_point(to, "it was settled as soon as it was asked")
         tasks, (execution, _, length) = asked.task, asked.task.partition("/")
-        history = await _history(deployment, run_id, execution)
+        history = await _history(client, run_id, execution)
         found = resets.point(history, int(length), to, by_deadline=asked.by_deadline)
         keeps = isinstance(found, Point) and found.keeps_task
     if isinstance(found, Continued):
         execution = tasks = found.execution
-        history = await _history(deployment, run_id, execution)
+        history = await _history(client, run_id, execution)
         found = resets.beginning(history)
     view = views.Rewind(run_id=run_id, to=to)
     under_way: Sequence[str] = ()
@@ -107,9 +107,7 @@ async def planned(
             raise Unavailable(
                 f"no worker has begun the run {run_id!r}: start one, and repeat the call"
             )
-        await _refuse_at_start(
-            of_run(deployment.line.temporal.data_converter, run_id), history, patch
-        )
+        await _refuse_at_start(of_run(client.line.temporal.data_converter, run_id), history, patch)
     elif patch and under_way:
         raise Refusal(
             Code.NOT_STOPPED,
@@ -127,18 +125,18 @@ async def planned(
 
 
 async def _once_recorded(
-    deployment: Deployment, run_id: str, execution: str, standing: discards.Standing
+    client: Client, run_id: str, execution: str, standing: discards.Standing
 ) -> discards.Standing:
     """Wait a moment until the latest rewind of a run is recorded, and return how the run stands then.
 
     Before that, the records have what the rewind has discarded. Raises Unavailable.
     """
-    latest = _latest(await _history(deployment, run_id, execution))
+    latest = _latest(await _history(client, run_id, execution))
     for _ in range(_POLLS):
         if latest is None or latest.time == standing.rewound_at:
             return standing
         await asyncio.sleep(_POLL)
-        standing = await _row(deployment, run_id)
+        standing = await _row(client, run_id)
     raise Unavailable(
         f"the run {run_id!r} was rewound, and no worker has recorded that yet: start one, and repeat the "
         "call"
@@ -153,13 +151,13 @@ async def _refuse_at_start(
     edits.refuse_patch(spec, values[f"graph:{spec.name}"], patch)
 
 
-async def refuse(deployment: Deployment, plan: Plan) -> None:
+async def refuse(client: Client, plan: Plan) -> None:
     """Raise `not_running` for a run that is ending, and `natively_paused`."""
     run_id = plan.view.run_id
     if not plan.described.is_running:
         return
-    await deployment.line.refuse_natively_paused(run_id)
-    if (await _row(deployment, run_id)).status == Status.ENDING:
+    await client.line.refuse_natively_paused(run_id)
+    if (await _row(client, run_id)).status == Status.ENDING:
         raise Refusal(
             Code.NOT_RUNNING,
             "The run is ending, so it cannot be rewound now: repeat the call when it has ended.",
@@ -167,19 +165,19 @@ async def refuse(deployment: Deployment, plan: Plan) -> None:
         )
 
 
-async def was_done(deployment: Deployment, run_id: str, mark: str | None, key: str | None) -> bool:
+async def was_done(client: Client, run_id: str, mark: str | None, key: str | None) -> bool:
     """Return whether the latest rewind of a run was the call with this mark and key.
 
     Raises `idempotency_conflict` if it was another call with the key.
     """
     if mark is None or key is None:
         return False
-    history = await _history(deployment, run_id, "")
+    history = await _history(client, run_id, "")
     told = _latest(history)
-    if told is None and (await _row(deployment, run_id)).rewound_by is not None:
+    if told is None and (await _row(client, run_id)).rewound_by is not None:
         # The run may have been continued as new since.
         while told is None and (before := _begun(history).continued_execution_run_id):
-            history = await _history(deployment, run_id, before)
+            history = await _history(client, run_id, before)
             told = _latest(history)
     given = None if told is None else told.data.get("key")
     if given is None or given.partition(".")[0] != mark.partition(".")[0]:
@@ -190,7 +188,7 @@ async def was_done(deployment: Deployment, run_id: str, mark: str | None, key: s
 
 
 async def carry_out(
-    deployment: Deployment,
+    client: Client,
     plan: Plan,
     patch: Mapping[str, Json],
     *,
@@ -204,14 +202,14 @@ async def carry_out(
     An ended run takes its place among the active runs and in its conversation again. Raises
     `conversation_busy`, `too_many_runs`, `gone`, and Unavailable.
     """
-    described, run_id, line = plan.described, plan.view.run_id, deployment.line
+    described, run_id, line = plan.described, plan.view.run_id, client.line
     if plan.event is None:
         return True
     converter = of_run(line.temporal.data_converter, run_id)
     start = await _start(converter, plan.history)
     if not described.is_running:
-        await deployment.executions.capacity.make_room(run_id, room)
-        await _claim(deployment, start)
+        await client.executions.capacity.make_room(run_id, room)
+        await _claim(client, start)
     request = ResetWorkflowExecutionRequest(
         namespace=line.temporal.namespace,
         workflow_execution=WorkflowExecution(workflow_id=run_id, run_id=plan.execution),
@@ -232,10 +230,10 @@ async def carry_out(
     service = line.temporal.workflow_service
     send = partial(service.reset_workflow_execution, request, timeout=RPC)
     try:
-        async with deployment.erasures.none_of(run_id):
+        async with client.erasures.none_of(run_id):
             if (await line.described(run_id)).execution != described.execution:
                 # Temporal would go back to a history that the rewind of another caller has discarded.
-                if await _is_told(deployment, plan):
+                if await _is_told(client, plan):
                     return False
                 raise Unavailable(
                     f"the run {run_id!r} was rewound, or continued as new, while its rewind was planned: "
@@ -245,26 +243,26 @@ async def carry_out(
     except (NotFound, Refusal) as error:
         # If the outcome of the reset is unknown, the claim stays: without a run it expires.
         if not described.is_running and start.claim is not None:
-            await deployment.claims.release([start.claim])
+            await client.claims.release([start.claim])
         if isinstance(error, NotFound):
             raise _gone(run_id) from None
         raise
     # The run has another execution now, and may have another chain of them.
     await line.cached_run(run_id, anew=True)
-    await _is_told(deployment, plan)
+    await _is_told(client, plan)
     return True
 
 
-async def _is_told(deployment: Deployment, plan: Plan) -> bool:
+async def _is_told(client: Client, plan: Plan) -> bool:
     """Wait a moment until people can read that the run was rewound; return whether they can."""
     for _ in range(_POLLS):
-        if (await _row(deployment, plan.view.run_id)).rewound_by != plan.rewound_by:
+        if (await _row(client, plan.view.run_id)).rewound_by != plan.rewound_by:
             return True
         await asyncio.sleep(_POLL)
     return False
 
 
-async def _claim(deployment: Deployment, start: wire.StartRun) -> None:
+async def _claim(client: Client, start: wire.StartRun) -> None:
     # At its end a run gives back the claim that it has started with, so take it again by its token.
     if start.conversation_id is not None and start.claim is not None:
         claim = Claim(
@@ -274,11 +272,11 @@ async def _claim(deployment: Deployment, start: wire.StartRun) -> None:
             allow_concurrent=start.allow_concurrent,
             claimed_at=datetime.now(UTC),
         )
-        await deployment.claims.claim(start.conversation_id, claim)
+        await client.claims.claim(start.conversation_id, claim)
 
 
-async def _row(deployment: Deployment, run_id: str) -> discards.Standing:
-    found = await deployment.records.read(discards.standing, run_id)
+async def _row(client: Client, run_id: str) -> discards.Standing:
+    found = await client.records.read(discards.standing, run_id)
     if found is None:
         raise Unavailable(f"the records do not have the run {run_id!r} yet: repeat the call")
     return found
@@ -299,8 +297,8 @@ def _latest(history: Sequence[HistoryEvent]) -> ResetReason | None:
     return next(reversed([*resets.reset_reasons(history)]), None)
 
 
-async def _history(deployment: Deployment, run_id: str, execution: str) -> Sequence[HistoryEvent]:
-    line = deployment.line
+async def _history(client: Client, run_id: str, execution: str) -> Sequence[HistoryEvent]:
+    line = client.line
     read = partial(events_of, line.temporal, line.task_queue, patience=line.patience)
     try:
         return await read(run_id, execution)

@@ -15,14 +15,13 @@ import uuid
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from temporalio.exceptions import ApplicationError
 
 from abeyance import commands, names, views, wire
 from abeyance.authoring.graph import Graph
 from abeyance.client import rewinds
-from abeyance.client.deployment import Deployment
 from abeyance.client.eviction import UNBOUNDED, Room
 from abeyance.client.reader import RunReader
 from abeyance.client.start import StartPlan, retry_marks
@@ -41,6 +40,9 @@ from abeyance.records import events, outside
 from abeyance.runtime import retries
 from abeyance.schemas.state_model import ValuesError
 from abeyance.storage.converter import is_all_sealed
+
+if TYPE_CHECKING:
+    from abeyance.client.client import Client
 
 R = TypeVar("R", views.Receipts, views.MessageReceipt, views.Cleared, views.Migration)
 
@@ -70,8 +72,8 @@ class TemporalRun(RunReader):
 
     caller = TEMPORAL
 
-    def __init__(self, deployment: Deployment, run_id: str, graph: Graph | None = None) -> None:
-        super().__init__(deployment, run_id)
+    def __init__(self, client: Client, run_id: str, graph: Graph | None = None) -> None:
+        super().__init__(client, run_id)
         self._graph = graph
 
     async def was_started_by(self, request: str) -> bool:
@@ -85,10 +87,10 @@ class TemporalRun(RunReader):
         self, order: commands.Respond, *, as_delegate: bool = True
     ) -> list[ledger.Receipt]:
         """Answer interrupts by a command; with `as_delegate` also on behalf of others."""
-        order = await self._deployment.grants.counted(order)
+        order = await self._client.grants.counted(order)
         if not as_delegate:
             return await self._answer(order)
-        return await self._deployment.delegations.with_standing(order, self._answer, self.labels)
+        return await self._client.delegations.with_standing(order, self._answer, self.labels)
 
     async def _answer(self, order: commands.Respond) -> list[ledger.Receipt]:
         if order.key is None and is_all_sealed(self._line.temporal.data_converter):
@@ -141,7 +143,7 @@ class TemporalRun(RunReader):
     async def present(self) -> int | None:
         """Return the number of the latest event that is recorded, None if the records are away."""
         try:
-            part = await self._deployment.records.read(events.part_of_run, self.run_id, limit=1)
+            part = await self._client.records.read(events.part_of_run, self.run_id, limit=1)
         except RecordsUnavailable:
             return None
         return 0 if part is None else part.newest
@@ -165,7 +167,7 @@ class TemporalRun(RunReader):
                 )
             await asyncio.sleep(_RECORDED_POLL)
             described = await self._line.described(self.run_id)
-        for event in await self._deployment.records.read(events.of_run, self.run_id, after=since):
+        for event in await self._client.records.read(events.of_run, self.run_id, after=since):
             if event.type in _REFUSED and about.items() <= event.data.items():
                 raise Refusal(Code(event.data["code"]), event.data["reason"])
         return True
@@ -189,7 +191,7 @@ class TemporalRun(RunReader):
 
     async def edit(self, order: commands.Edit) -> None:
         if isinstance(order, commands.Claim):
-            await self._deployment.delegations.with_standing(order, self._edit, self.labels)
+            await self._client.delegations.with_standing(order, self._edit, self.labels)
         else:
             await self._edit(order)
 
@@ -261,8 +263,8 @@ class TemporalRun(RunReader):
                 }
             ),
         )
-        async with self._deployment.erasures.none_of(self.run_id):
-            await self._deployment.executions.again(plan, described, mark, room)
+        async with self._client.erasures.none_of(self.run_id):
+            await self._client.executions.again(plan, described, mark, room)
 
     async def rewind_by(
         self,
@@ -278,7 +280,7 @@ class TemporalRun(RunReader):
                 principal, policy.READ, doing="try a rewind of the run", why="It reads the run."
             )
             patch = await self._rewinding_patch(order)
-            plan = await rewinds.planned(self._deployment, self.run_id, order.to, patch=patch)
+            plan = await rewinds.planned(self._client, self.run_id, order.to, patch=patch)
             return plan.view.model_copy(update={"dry_run": True})
         asked = [entry.requested_capability for entry in await self.interrupts()]
         guards = await self.guarded_by(anew=True)
@@ -287,11 +289,11 @@ class TemporalRun(RunReader):
         patch = await self._rewinding_patch(order)
         done = views.Rewind(run_id=self.run_id, to=order.to)
         by = principal.subject
-        while not await rewinds.was_done(self._deployment, self.run_id, mark, key):
-            plan = await rewinds.planned(self._deployment, self.run_id, order.to, patch=patch)
-            await rewinds.refuse(self._deployment, plan)
+        while not await rewinds.was_done(self._client, self.run_id, mark, key):
+            plan = await rewinds.planned(self._client, self.run_id, order.to, patch=patch)
+            await rewinds.refuse(self._client, plan)
             first = patch if order.to == commands.REWIND_TO_START else {}
-            if await rewinds.carry_out(self._deployment, plan, first, by=by, mark=mark, room=room):
+            if await rewinds.carry_out(self._client, plan, first, by=by, mark=mark, room=room):
                 done = plan.view
                 break
         if patch and order.to != commands.REWIND_TO_START:
@@ -363,7 +365,7 @@ class TemporalRun(RunReader):
         try:
             await self._line.signal(self.run_id, "notification_failed", failed)
         except RunEnded:
-            await self._deployment.records.write(outside.undelivered, self.run_id, failed, at=at)
+            await self._client.records.write(outside.undelivered, self.run_id, failed, at=at)
 
     async def send_message(self, message: commands.SteerMessage) -> views.MessageReceipt:
         """Send a message by a command. The same message again (by its id) is a duplicate."""

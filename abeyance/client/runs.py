@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import BaseModel
 from temporalio.common import WorkflowIDReusePolicy
@@ -16,7 +16,6 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 
 from abeyance import views, wire
 from abeyance.authoring.graph import Graph
-from abeyance.client.deployment import Deployment
 from abeyance.client.eviction import Evictions, Policy, Room
 from abeyance.client.run import TemporalRun
 from abeyance.client.start import StartPlan
@@ -34,6 +33,9 @@ from abeyance.records.cursors import Page
 from abeyance.records.runs import ActiveRun
 from abeyance.util import require_in_order
 
+if TYPE_CHECKING:
+    from abeyance.client.client import Client
+
 _LOCAL: Final = Principal(subject="local")
 _GONE: Final = DELETED | {Code.NOT_RUNNING}
 _REASON_CHARS: Final = 500
@@ -42,11 +44,11 @@ _REASON_CHARS: Final = 500
 class Runs:
     """The runs of one deployment."""
 
-    def __init__(self, deployment: Deployment, evictions: Evictions) -> None:
-        self._erasures = deployment.erasures
-        self._deployment = deployment
-        self._line = deployment.line
-        self._executions = deployment.executions
+    def __init__(self, client: Client, evictions: Evictions) -> None:
+        self._erasures = client.erasures
+        self._client = client
+        self._line = client.line
+        self._executions = client.executions
         self._evictions = evictions
 
     async def start(
@@ -116,7 +118,7 @@ class Runs:
         if wait:
             # Even if the records are away, the run has started.
             with suppress(RecordsUnavailable):
-                run = TemporalRun(self._deployment, started.run_id)
+                run = TemporalRun(self._client, started.run_id)
                 view = await run.wait(
                     until=until, timeout=deadline - clock(), is_new=started.created
                 )
@@ -184,12 +186,12 @@ class Runs:
 
     async def active(self) -> list[ActiveRun]:
         """Return the open runs that are not ending, the most recently active first."""
-        return [*reversed(await self._deployment.records.read(runs.by_activity))]
+        return [*reversed(await self._client.records.read(runs.by_activity))]
 
     async def unregister(self, run_id: str, *, reason: str | None = None) -> bool:
         """Cancel a run, if it is running, and return whether it was."""
         try:
-            await TemporalRun(self._deployment, run_id).cancel(reason, principal=_LOCAL)
+            await TemporalRun(self._client, run_id).cancel(reason, principal=_LOCAL)
         except Refusal as refusal:
             if refusal.code not in _GONE:
                 raise
@@ -272,10 +274,10 @@ class Runs:
         filters = filters or RunFilter()
         order = check_page(lists.RunsPage, filters, cursor=cursor, limit=limit)
         require_in_order(order.since, order.until)
-        return await self._deployment.records.read(
+        return await self._client.records.read(
             runs.page, lists.narrowed(filters, order), cursor=cursor, limit=order.most
         )
 
     async def count_of_others(self) -> int:
         """Return how many runs of other deployments the client's credentials can see in the namespace."""
-        return await self._deployment.listing.count_of_others()
+        return await self._client.listing.count_of_others()

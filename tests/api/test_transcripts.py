@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -163,15 +162,15 @@ async def test_a_transcript_in_another_storage_is_unavailable(
     temporal: TemporalClient, agents: Api, bank: Site
 ) -> None:
     run_id, _ = await agents.waiting("payments", MUCH)
-    kept = bank.client._deployment
-    bank.client._deployment = replace(kept, blobs=MemoryBlobs())
+    kept = bank.client.blobs
+    bank.client.blobs = MemoryBlobs()
     try:
         from abeyance.agents import transcript
 
         transcript.forget()
         found = await refused(agents, run_id, 503, "unavailable")
     finally:
-        bank.client._deployment = kept
+        bank.client.blobs = kept
 
     assert "ABEYANCE_STORAGE" in found["detail"]
     assert roles(await read(agents, run_id)) == ["user", "assistant"]

@@ -67,7 +67,7 @@ async def test_an_open_run_has_an_audit_up_to_now_without_a_worker(
     async with site.worker():
         run_id = await site.start()
         await site.until(run_id, "awaiting-input")
-    site.client._deployment.line.patience = 2
+    site.client.line.patience = 2
     lines = await site.audit(run_id)
 
     assert lines[-1]["type"] == "open"

@@ -314,9 +314,7 @@ async def test_an_id_that_has_passed_to_another_deployment_leads_to_no_run_of_th
             limits=Limits(),
             started_by="eve",
         )
-        await theirs.client._deployment.executions.send(
-            launch, WorkflowIDReusePolicy.ALLOW_DUPLICATE
-        )
+        await theirs.client.executions.send(launch, WorkflowIDReusePolicy.ALLOW_DUPLICATE)
         asked = (await theirs.until(run_id, "awaiting-input")).interrupts[0]
         before = await theirs.history(run_id)
         order = commands.Respond(responses={asked.id: YES}, principal=ANYBODY)

@@ -146,7 +146,7 @@ async def test_a_run_from_before_the_setting_stands_still_under_it_and_is_not_lo
     async with before.worker():
         run_id, _ = await asking(before)
     async with strict.worker():
-        await before.client._deployment.line.signal(run_id, "pause", commands.Pause())
+        await before.client.line.signal(run_id, "pause", commands.Pause())
 
         async def failed() -> list[str]:
             return [

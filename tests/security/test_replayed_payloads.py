@@ -65,7 +65,7 @@ async def test_an_answer_that_was_held_back_answers_no_other_question(
     """An intruder can take a worker's task from the queue, and hand it on later."""
     run_id, _ = await asking(site)
     order = commands.Respond(response="yes", principal=ANYBODY)
-    line = site.client._deployment.line
+    line = site.client.line
     bound = await site.client.run(run_id)._bound(order)
     late = line.stamped("respond", bound, await line.admit(run_id))
     (held_back,) = await of_run(site.temporal.data_converter, run_id).encode([late])

@@ -87,7 +87,7 @@ class AuditedSite(Site):
 
         async def is_gone() -> bool:
             try:
-                await self.client._deployment.line.described(run_id)
+                await self.client.line.described(run_id)
             except Refusal as refusal:
                 return refusal.code in DELETED
             return False

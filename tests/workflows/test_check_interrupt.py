@@ -76,7 +76,7 @@ async def test_a_message_whose_taking_was_not_answered_is_taken_by_asking_again(
                 await post.take(0)
             mishaps.was_done = False
             mishaps._coming.clear()
-            client._deployment.line.patience = 30
+            client.line.patience = 30
             return [await post.take(0), await post.take(1)]
 
         first, second = await ActivityEnvironment().run(looked)

@@ -31,7 +31,7 @@ async def test_a_claim_without_a_run_holds_for_a_minute_and_no_longer(
             token=uuid.uuid4().hex,
             claimed_at=datetime.now(UTC),
         )
-        await site.client._deployment.claims.claim(talk, crashed)
+        await site.client.claims.claim(talk, crashed)
         assert await site.client.conversations.interrupt(talk) == []
         refusal = await refused(site.start(conversation_id=talk))
         assert refusal.details["run_id"] == crashed.run_id
