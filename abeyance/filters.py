@@ -100,14 +100,6 @@ class EventFilter:
     def __post_init__(self) -> None:
         _take_one_name(self, types=tuple, capabilities=tuple)
 
-    def selects(self, type_: str, graph: str, capability: str | None) -> bool:
-        """Return whether an event passes the filter."""
-        return (
-            self.graph in (None, graph)
-            and _is_among(self.types, type_)
-            and (not self.capabilities or _is_among(self.capabilities, capability))
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalsFilter:
@@ -137,10 +129,3 @@ def _take_one_name(filters: object, **kinds: type[tuple[str, ...] | frozenset[st
     for field, kind in kinds.items():
         if isinstance(name := getattr(filters, field), str):
             object.__setattr__(filters, field, kind((name,)))
-
-
-def _is_among(selected: tuple[str, ...], name: str | None) -> bool:
-    return not selected or any(
-        name is not None and (name.startswith(each[:-1]) if each.endswith("*") else name == each)
-        for each in selected
-    )

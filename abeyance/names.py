@@ -35,7 +35,6 @@ REPORTED_PROBLEMS = "TemporalReportedProblems"
 MEMO_START = "start"
 MEMO_UNREAD = "unread"
 MEMO_UNRECORDED = "unrecorded"
-MEMO_QUEUE = "task_queue"
 MEMO_MOMENT = "moment"
 MEMO_UNDELIVERED = "undelivered"
 """Keys of the memo of a run. The last two are keys of the memo of a notification: its moment, and the

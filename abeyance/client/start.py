@@ -316,12 +316,11 @@ class Executions:
         if is_all_sealed(self._line.temporal.data_converter):
             plan = plan.stamped()
         run_id = plan.start.run_id
-        memo = {**plan.memo, names.MEMO_QUEUE: self._line.task_queue}
         options: dict[str, Any] = {
             "args": plan.arguments,
             "id": run_id,
             "task_queue": self._line.task_queue,
-            "memo": memo,
+            "memo": plan.memo,
             "search_attributes": plan.search_attributes,
             "static_summary": plan.summary,
             "id_reuse_policy": policy,

@@ -21,10 +21,3 @@ from abeyance import EventFilter, InboxFilter, RunFilter
 )
 def test_a_plain_string_is_one_name(filters: Any, field: str) -> None:
     assert filters(**{field: "pay"}) == filters(**{field: type(getattr(filters(), field))(["pay"])})
-
-
-def test_a_plain_string_selects_events_of_its_type_alone() -> None:
-    opened = EventFilter(types="interrupt.o*")  # type: ignore[arg-type]
-
-    assert opened.selects("interrupt.opened", "any", None)
-    assert not opened.selects("run.started", "any", None)

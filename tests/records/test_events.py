@@ -65,6 +65,22 @@ def test_a_run_that_has_the_id_of_an_older_one_has_its_own_events(recorded: Reco
     assert types(recorded) == ["run.started", "run.failed", "run.started"]
 
 
+def selects(filters: EventFilter, type_: str, graph: str, capability: str | None) -> bool:
+    """Return whether an event should pass the filter."""
+
+    def is_among(names: tuple[str, ...], name: str | None) -> bool:
+        return not names or any(
+            name is not None and (name.startswith(each[:-1]) if each[-1] == "*" else name == each)
+            for each in names
+        )
+
+    return (
+        filters.graph in (None, graph)
+        and is_among(filters.types, type_)
+        and is_among(filters.capabilities, capability)
+    )
+
+
 def test_the_events_of_all_runs_are_filtered(recorded: Recorded) -> None:
     happened(
         recorded,
@@ -99,11 +115,10 @@ def test_the_events_of_all_runs_are_filtered(recorded: Recorded) -> None:
     everything = recorded.read(events.of_all, EventFilter()).items
     capabilities = [None, "refunds:approve", "refunds:approve", None, "refund", "pay"]
     for about in filters:
-        selects = EventFilter(**about).selects
         expected = [
             event.type
             for event, capability in zip(everything, capabilities, strict=True)
-            if selects(event.type, event.graph, capability)
+            if selects(EventFilter(**about), event.type, event.graph, capability)
         ]
         assert (about, types(recorded, **about)) == (about, expected)
     assert len(types(recorded, reads=ReadRights.of({"tenant": ["acme"]}))) == 3
