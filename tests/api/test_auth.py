@@ -87,21 +87,6 @@ async def test_a_caller_without_a_valid_token_is_refused(
     problem(read, 404, "unknown_run")
 
 
-async def test_to_see_the_run_with_the_receipts_takes_the_right_to_read(
-    api: Api, standing: tuple[str, str]
-) -> None:
-    _, gate = standing
-    headers = {CAPABILITIES: "runs:respond"}
-    refused = await api.http.post(
-        f"/interrupts/{gate}/respond?view=true",
-        json={"response": {"approved": True}},
-        headers=headers,
-    )
-
-    assert problem(refused, 403, "capability_required")["capability"] == "runs:read"
-    assert (await api.interrupt(gate))["status"] == "open"
-
-
 @pytest.mark.parametrize(
     ("header", "text"),
     [

@@ -66,11 +66,15 @@ async def test_a_refusal_is_read_across_a_hand_over_and_another_one_is_not(
     site = Site(temporal, gates(2))
     async with site.worker(), served(app_for(site)) as api:
         run_id, (first, _) = await api.waiting("gates", limits={"continue_as_new_after": 3})
-        run, before = site.client.run(run_id), (await site.history(run_id)).run_id
+        run = site.client.run(run_id)
+
+        async def has_rotated() -> bool:
+            return await site.executions(run_id) > 1
+
         since = await run.present()
         assert since is not None
         await api.http.post(f"/interrupts/{first}/respond", json={"response": 1})
-        await eventually(lambda: _is_other(site, run_id, before))
+        await eventually(has_rotated)
         await run.pause(timeout=3600, on_timeout="goto:nowhere")
         with pytest.raises(Refusal) as refused:
             await run.is_processed(since, {"signal": "pause"}, seconds=10)
@@ -80,10 +84,6 @@ async def test_a_refusal_is_read_across_a_hand_over_and_another_one_is_not(
         assert await run.is_processed(now, {"signal": "pause"}, seconds=10)
 
     assert refused.value.code is Code.UNKNOWN_NODE
-
-
-async def _is_other(site: Site, run_id: str, execution: str) -> bool:
-    return (await site.history(run_id)).run_id != execution
 
 
 async def test_waiting_for_a_run_without_a_worker_returns_it_as_it_is(

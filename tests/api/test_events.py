@@ -13,7 +13,7 @@ import httpx
 import pytest
 from sample_graphs import gated
 from stack import Api, app_for, new_id, problem, served, stream_events, streaming
-from temporal_site import Site, eventually
+from temporal_site import Site
 from temporalio.client import Client as TemporalClient
 
 from abeyance import views
@@ -29,24 +29,6 @@ async def page(api: Api, run_id: str, **query: Any) -> dict[str, Any]:
     assert response.status_code == 200, response.text
     found: dict[str, Any] = response.json()
     return found
-
-
-async def test_a_stream_tells_what_was_and_what_comes_and_ends_with_the_run(
-    api: Api, site: Site
-) -> None:
-    run_id, (gate,) = await api.waiting("gated")
-    types: list[str] = []
-    async with streaming(api, f"/runs/{run_id}/events") as events:
-        async for event in events:
-            assert event["run_id"] == run_id
-            types.append(event["type"])
-            if event["type"] == "interrupt.opened":
-                await api.http.post(f"/interrupts/{gate}/respond", json={"response": YES})
-
-    assert types[0] == "run.started"
-    assert types.index("interrupt.opened") < types.index("interrupt.answered")
-    assert types[-1] == "run.completed"
-    await eventually(lambda: run_id not in site.client.records.following.followed)
 
 
 async def test_an_ended_run_is_read_from_any_place_by_pages_or_as_a_stream_as_its_reader_says(

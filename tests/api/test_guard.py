@@ -205,15 +205,6 @@ async def test_a_body_that_is_not_json_is_malformed(api: Api, body: bytes, told:
     assert told in problem(response, 400, "malformed_body")["detail"]
 
 
-@pytest.mark.parametrize("deep", ["[" * 63 + "]" * 63, '"' + "[{" * 100 + '\\""'])
-async def test_brackets_count_only_where_they_nest_too_deep(api: Api, deep: str) -> None:
-    _, (gate, _) = await api.waiting("gates")
-    body = f'{{"response": {deep}}}'
-    response = await api.http.post(f"/interrupts/{gate}/respond", content=body, headers=TYPED)
-
-    assert response.status_code == 200, response.text
-
-
 async def test_text_of_every_script_passes_through_unharmed(api: Api) -> None:
     _, (gate, _) = await api.waiting("gates")
     answer = "größer \U0001f600 \u0000 \u2028 漢字"
@@ -224,10 +215,9 @@ async def test_text_of_every_script_passes_through_unharmed(api: Api) -> None:
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-@pytest.mark.parametrize("size", [1_000_001, 3_000_000])
-async def test_a_too_large_body_is_refused_with_the_limit(
-    api: Api, size: int, chunked: bool
-) -> None:
+async def test_a_too_large_body_is_refused_with_the_limit(api: Api, chunked: bool) -> None:
+    size = 3_000_000
+
     async def chunks() -> AsyncIterator[bytes]:
         for start in range(0, size, 50_000):
             yield b" " * min(50_000, size - start)

@@ -76,10 +76,12 @@ async def asked(site: Site, **options: Any) -> views.InterruptView:
     return question
 
 
-def link(question: views.InterruptView, person: str = "ada", **changes: Any) -> str:
-    made = PersonalLink.of(
-        {**question.model_dump(mode="json"), **changes}, person, now=datetime.now(UTC)
-    )
+def link(
+    question: views.InterruptView, person: str = "ada", *, days: int = 0, **changes: Any
+) -> str:
+    """Return the path of a link that was made so many days ago."""
+    made_at = datetime.now(UTC) - timedelta(days=days)
+    made = PersonalLink.of({**question.model_dump(mode="json"), **changes}, person, now=made_at)
     return f"/links/{made.token(KEY)}"
 
 
@@ -339,13 +341,14 @@ async def test_a_link_lasts_as_long_as_its_question_whose_deadline_was_moved(
 ) -> None:
     question = await asked(site)
     # A link to a question without a deadline is too old after seven days.
-    long_ago = datetime.now(UTC) - timedelta(days=8)
-    made = PersonalLink.of(question.model_dump(mode="json"), "ada", now=long_ago)
+    old = link(question, days=8)
     run = site.client.run(question.run_id)
     moved = datetime.now(UTC) + timedelta(days=30)
 
+    await run.edit_deadline(question.id, deadline=None, principal=ANYBODY)
+    assert await void(api, old) == "is too old"
     await run.edit_deadline(question.id, deadline=moved, principal=ANYBODY)
-    opened = await api.http.get(f"/links/{made.token(KEY)}", headers=JSON)
+    opened = await api.http.get(old, headers=JSON)
 
     assert opened.status_code == 200
     assert datetime.fromisoformat(opened.json()["deadline"]) == moved

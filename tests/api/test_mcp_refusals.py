@@ -14,7 +14,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_clients import connected, text_of, yes
 from sample_graphs import gated
 from scraped import Scraped
-from stack import Api, app_for, problem, served
+from stack import Api, app_for, served
 from temporal_site import Site
 from temporalio.client import Client as TemporalClient
 
@@ -285,24 +285,12 @@ async def test_read_rights_bound_what_a_caller_starts_finds_and_answers(
     assert refused.structured_content["code"] == "unknown_interrupt"
 
 
-async def test_pages_of_named_origins_may_call_it_with_a_token(
-    locked: Api, of_team: dict[str, dict[str, str]]
-) -> None:
+async def test_pages_of_named_origins_may_send_the_headers_of_mcp(locked: Api) -> None:
     page = {"Origin": CHAT, "Sec-Fetch-Site": "cross-site"}
     asked = await locked.http.options("/mcp", headers=page)
-    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
-    accept = {"Accept": "application/json, text/event-stream"}
-    async with locked.http.stream(
-        "POST", "/mcp", json=body, headers={**page, **of_team["support"], **accept}
-    ) as answer:
-        text = (await answer.aread()).decode()
-    other = await locked.http.post("/mcp", json=body, headers={**page, "Origin": "https://evil"})
 
     allowed = asked.headers["access-control-allow-headers"]
     assert {"mcp-protocol-version", "mcp-method", "mcp-name"} <= {*allowed.split(", ")}
-    assert answer.headers["access-control-allow-origin"] == CHAT
-    assert '"ask_human"' in text
-    problem(other, 403, "foreign_origin")
 
 
 async def test_calls_are_counted_as_the_operations_that_they_are(site: Site) -> None:

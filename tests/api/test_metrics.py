@@ -161,14 +161,8 @@ def test_every_call_that_changes_something_is_an_operation() -> None:
 @pytest.mark.parametrize(
     ("method", "path", "operation"),
     [
-        ("POST", "/runs/a/steer", "message"),
-        ("POST", "/conversations/c/steer", "message"),
         ("POST", "/conversations/team/7/pause", "pause"),
-        ("POST", "/runs/a/pause-and-send", "pause-and-send"),
-        ("DELETE", "/runs/a/messages", "clear"),
-        ("DELETE", "/runs/a", "erase"),
         ("GET", "/runs/a/messages", None),
-        ("PATCH", "/runs/a/values", "edit"),
         ("POST", "/batch/pause", "batch"),
         ("POST", "/runs/a/b/pause", None),
     ],

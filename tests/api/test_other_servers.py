@@ -20,8 +20,6 @@ async def first(client: HttpClient) -> Any:
 
 CALLS: dict[str, Callable[[HttpClient], Awaitable[Any]]] = {
     "list": lambda client: client.runs.list(),
-    "view": lambda client: client.run("any").view(),
-    "respond": lambda client: client.run("any").respond(response=1),
     "follow": first,
 }
 

@@ -61,21 +61,11 @@ async def test_a_request_with_many_faults_lists_the_first(api: Api) -> None:
     assert [each["pointer"] for each in found["errors"]] == [f"/field{n}" for n in range(20)]
 
 
-@pytest.mark.parametrize(
-    ("path", "allowed"),
-    [
-        ("/graphs", "GET, HEAD"),
-        ("/runs", "GET, HEAD, POST"),
-        ("/interrupts/refund-4711.0", "GET, HEAD, PATCH"),
-    ],
-)
-async def test_a_refused_method_lists_the_allowed_methods(
-    api: Api, path: str, allowed: str
-) -> None:
-    response = await api.http.delete(path, headers={"X-Abeyance-Request": "1"})
+async def test_a_refused_method_lists_the_allowed_methods(api: Api) -> None:
+    response = await api.http.delete("/runs", headers={"X-Abeyance-Request": "1"})
 
-    assert allowed in problem(response, 405, "method_not_allowed")["detail"]
-    assert response.headers["allow"] == allowed
+    assert "GET, HEAD, POST" in problem(response, 405, "method_not_allowed")["detail"]
+    assert response.headers["allow"] == "GET, HEAD, POST"
 
 
 @pytest.mark.parametrize(

@@ -230,20 +230,20 @@ async def test_a_page_of_another_site_can_do_nothing_with_the_session(
     site: Site, file: Path, token: str
 ) -> None:
     body = json.dumps({"graph": "gated", "input": {}})
+    foreign, other_type = (403, "foreign_origin"), (415, "unsupported_media_type")
     attempts = [
-        ({"Origin": "https://evil.example"}, "foreign_origin"),
-        ({"Origin": "null"}, "foreign_origin"),
-        ({"Sec-Fetch-Site": "cross-site"}, "foreign_origin"),
-        ({"Content-Type": "text/plain"}, "unsupported_media_type"),
-        ({"Content-Type": "application/x-www-form-urlencoded"}, "unsupported_media_type"),
+        ({"Origin": "https://evil.example"}, foreign),
+        ({"Origin": "null"}, foreign),
+        ({"Sec-Fetch-Site": "cross-site"}, foreign),
+        ({"Content-Type": "text/plain"}, other_type),
+        ({"Content-Type": "application/x-www-form-urlencoded"}, other_type),
     ]
     async with served(app_for(site, tokens_file=file)) as api, browser(api) as http:
         await sign_in(http, token)
         for path in ("/runs", "/signin", "/signout"):
-            for headers, code in attempts:
+            for headers, (status, code) in attempts:
                 sent = {"Content-Type": "application/json", **headers}
-                refused = await http.post(path, content=body, headers=sent)
-                problem(refused, refused.status_code, code)
+                problem(await http.post(path, content=body, headers=sent), status, code)
         assert (await http.get("/me")).json()["subject"] == "ada"
 
 
