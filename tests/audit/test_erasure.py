@@ -309,17 +309,6 @@ async def test_an_erasure_is_hidden_from_callers_who_may_not_see_the_run(
         problem(await api.http.post("/runs", json=new, headers=headers), 409, "run_exists")
 
 
-async def test_runs_of_others_are_not_erased(temporal: TemporalClient) -> None:
-    site, other = (AuditedSite(temporal, gated()) for _ in "12")
-    async with site.worker():
-        run_id = await answered(site)
-    with pytest.raises(Refusal) as refused:
-        await other.client.runs.erase(run_id)
-
-    assert refused.value.code is Code.UNKNOWN_RUN
-    assert (await site.client.run(run_id).view()).status == "completed"
-
-
 async def test_nobody_has_the_id_of_a_run_whose_blobs_are_being_deleted(
     temporal: TemporalClient,
 ) -> None:

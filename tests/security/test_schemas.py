@@ -217,18 +217,8 @@ WORST: dict[str, tuple[Any, Any]] = {
     "combinations": ({"items": doubled(10, False), **doubled(10, False)}, ["x"] * 2_400),
     "alternatives": ({"items": {"anyOf": [{"const": n} for n in range(3_300)]}}, ["x"] * 2_000),
     "misses to list": ({"items": {"required": [f"a{n}" for n in range(150)]}}, [{}] * 320),
-    "alternatives to list": ({"items": {"anyOf": [{"const": n} for n in range(50)]}}, ["x"] * 480),
-    "equal lists": ({"items": {"enum": [[0] * 60 + [n] for n in range(150)]}}, [[0] * 61] * 5_000),
     "unique items": ({"uniqueItems": True}, [[n] for n in range(150_000)]),
     "contains": ({"items": {"contains": {"contains": {"const": 5}}}}, [[[1] * 30] * 30] * 350),
-    "many names": (
-        {"patternProperties": {f"^a{n}[0-9]+$": {"type": "integer"} for n in range(3_000)}},
-        {f"b{n}": 1 for n in range(500)},
-    ),
-    "names, again and again": (
-        doubled(10, {"patternProperties": {"^x": True}}, "allOf"),
-        {str(n): 1 for n in range(90_000)},
-    ),
     "a text, again and again": (doubled(10, {"maxLength": 5}), "é" * 490_000),
     "many names, a text": (doubled(10, {"pattern": "^é"}, "allOf"), ["é" * 100_000] * 4),
     "heavy names": (
@@ -244,14 +234,7 @@ WORST: dict[str, tuple[Any, Any]] = {
 }
 
 
-LIKE_OTHERS = {"alternatives to list", "equal lists", "many names", "names, again and again"}
-"""Cases that take a second or two each, and resemble one of the others."""
-
-
-@pytest.mark.parametrize(
-    "case",
-    [pytest.param(each, marks=[pytest.mark.slow] if each in LIKE_OTHERS else []) for each in WORST],
-)
+@pytest.mark.parametrize("case", WORST)
 def test_validating_any_answer_takes_a_bounded_time(case: str) -> None:
     asked, answer = WORST[case]
     schema = schema_of(asked)
