@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,7 +19,7 @@ from stack import PLAIN, app_for, served
 from temporal_site import Site
 from temporalio.client import Client as TemporalClient
 
-from abeyance import START, Agent, Graph, Principal, tool
+from abeyance import START, Agent, Graph, tool
 from abeyance.notifications.links import PersonalLink
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
@@ -27,7 +27,6 @@ pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
 T = TypeVar("T")
 
 KEY = "k" * 40
-BOB = Principal(subject="bob", capabilities=("*",))
 FILE = """\
 links: {base: "https://abeyance.example.com", key_env: LINK_KEY}
 people: {ada: {}}
@@ -68,16 +67,17 @@ class Linked:
     question: Mapping[str, Any]
     folder: Path
 
-    def path(self, *, age: timedelta = timedelta()) -> str:
-        made = PersonalLink.of(self.question, "ada", now=datetime.now(UTC) - age)
+    @property
+    def path(self) -> str:
+        made = PersonalLink.of(self.question, "ada", now=datetime.now(UTC))
         return f"/links/{made.token(KEY.encode())}"
 
-    async def seen(self, look: Callable[[Page], T], *, age: timedelta = timedelta()) -> T:
+    async def seen(self, look: Callable[[Page], T]) -> T:
         """Follow the link in a browser, and return what `look` does. The browser may log no fault."""
 
         def drive() -> T:
             with browser(self.folder / "profile") as driver:
-                return look(Page(driver, self.api, self.path(age=age)))
+                return look(Page(driver, self.api, self.path))
 
         return await asyncio.to_thread(drive)
 
@@ -173,37 +173,3 @@ async def test_a_link_that_was_used_in_another_window_answers_nothing_more(
         answered = await link.answered()
 
     assert answered["answer"] is True
-
-
-async def _too_old(_: Linked) -> timedelta:
-    return timedelta(days=8)
-
-
-async def _answered_by_another(link: Linked) -> timedelta:
-    await link.site.client.run(link.run_id).respond(response=False, principal=BOB)
-    await link.site.ended(link.run_id)
-    return timedelta()
-
-
-@pytest.mark.parametrize(
-    ("happens", "said"),
-    [
-        (_too_old, "This link is too old"),
-        (_answered_by_another, "somebody else has answered"),
-    ],
-)
-async def test_a_link_that_is_void_says_why_and_offers_to_sign_in(
-    temporal: TemporalClient,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    happens: Any,
-    said: str,
-) -> None:
-    def look(page: Page) -> None:
-        page.says(".prompt", said)
-        assert "Pay?" not in page.one("body").text
-        assert page.all("form button") == []
-        assert "/signin?next=" in page.one("main a").get_attribute("href")
-
-    async with linked(temporal, tmp_path, monkeypatch, bool) as link:
-        await link.seen(look, age=await happens(link))

@@ -51,10 +51,6 @@ def test_a_refused_start_lists_twenty_active_runs_each_once() -> None:
     assert refused.value.details["runs"] == names[:20]
 
 
-def test_an_agent_may_start_beside_other_session_types() -> None:
-    ask(claim("one"), claim("helper", session_type="helper"))
-
-
 def test_an_id_that_is_used_again_does_not_stand_in_its_own_way() -> None:
     ask(claim("one", token="second"), claim("one", token="first"))
 

@@ -140,22 +140,6 @@ def test_the_report_has_each_answer_to_a_question_that_is_asked_again(recorded: 
     assert (now.status, now.rewound_by) == ("open", None)
 
 
-def test_events_are_numbered_after_those_that_were_discarded(recorded: Recorded) -> None:
-    run_once(recorded)
-    first = batch(
-        4, question("r", "q"), after=1, types=["run.paused"], before=2, rewound=rewound(2)
-    )
-
-    assert written(recorded, first).shift == 5
-    recorded.write(batch(5, after=4, types=["run.resumed"], before=8))
-
-    assert events(recorded)[2:] == [
-        (7, "run.rewound", None),
-        (8, "run.paused", None),
-        (9, "run.resumed", None),
-    ]
-
-
 def test_events_from_before_the_point_that_were_not_recorded_then_keep_their_numbers(
     recorded: Recorded,
 ) -> None:
