@@ -260,8 +260,6 @@ def test_the_named_one_of_two_agents_reads_a_message() -> None:
 
 
 def test_a_message_to_an_unknown_agent_is_refused_with_the_known_names() -> None:
-    from abeyance.core import events
-
     run = reviewing(helper())
     message = events.Message(message_id="m1", text="x", sender="ada", target="expert")
     refusal = run.refused(events.MessageSent, message=message)

@@ -116,8 +116,8 @@ def test_a_question_or_a_state_that_is_not_json_fails_the_visit(what: str) -> No
 # when the code goes on
 
 
-@pytest.mark.parametrize("value", [None, False, 0, "", [], {}])
-def test_any_json_is_an_answer_and_re_enters_the_code_with_what_it_kept(value: Any) -> None:
+@pytest.mark.parametrize("value", [None, False])
+def test_null_and_false_are_answers_and_re_enters_the_code_with_what_it_kept(value: Any) -> None:
     run = asking("plan", journal={"step": 1}, user_state={"cursor": 7})
     run.answer("plan", value)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from core_askers import ROOT
-from core_drive import T0, Drive, chain, gate, graph, nested
+from core_drive import T0, Drive, chain, gate, graph
 
 from abeyance.core import events
 from abeyance.core.outcome import Blocked, Finished, Send, Stopped
@@ -197,12 +197,3 @@ def test_routes_that_chose_a_node_of_newer_code_run_again_until_they_choose_anot
         ("node.unblocked", "target_unknown"),
     ]
     assert len(run.orders("work")) == 1
-
-
-@pytest.mark.parametrize("place", ["rule", "nested"])
-def test_a_target_that_no_code_declares_fails_the_visit(place: str) -> None:
-    inner = graph(FunctionNode(id="work", to=("a",), asks=()), "a", ways=[(START, "work")])
-    run = Drive(chain(nested("n", inner)) if place == "nested" else inner)
-    run.finish("work", goto="nowhere")
-    assert run.status == "failed"
-    assert run.error[0] == "unknown_node"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import permutations
 from typing import Any
 
 import pytest
@@ -74,7 +73,7 @@ def test_a_question_of_code_with_the_name_of_an_approval_rejects_nothing() -> No
     assert len(run.orders("pay")) == 2
 
 
-@pytest.mark.parametrize("order", list(permutations(["c1", "c2", "c3"])))
+@pytest.mark.parametrize("order", [("c1", "c2", "c3"), ("c3", "c1", "c2")])
 def test_calls_are_answered_in_any_order_and_their_results_stand_in_that_of_the_calls(
     order: tuple[str, ...],
 ) -> None:

@@ -403,27 +403,3 @@ def test_a_message_that_is_not_read_in_time_is_reported() -> None:
     assert run.take("work", 2) == ["taken"]
     assert [left.reason for left in run.state.mailbox.undelivered] == ["expired", "expired"]
     assert run.state.next_deadline() is None
-
-
-# Conflicts
-
-
-BODIES: list[dict[str, Any]] = [
-    {"parts": ({"type": "text", "text": "x"},)},
-    {"action": "sing"},
-    {"params": {"a": 1}},
-    {"target": "next"},
-    {"ttl": 5.0},
-    {"priority": "high"},
-    {"metadata": {"a": 1}},
-]
-
-
-@pytest.mark.parametrize("about", BODIES)
-def test_everything_but_who_sends_it_makes_a_message_another(about: dict[str, Any]) -> None:
-    run = working()
-    run.send("m")
-
-    assert refused(run, **about).code is Code.MESSAGE_CONFLICT
-    run.send("m", sender="bob", capabilities=("approve",))
-    assert len(run.state.mailbox.queue) == 1
