@@ -94,44 +94,12 @@ async def test_code_that_changes_what_it_is_given_does_not_change_the_run() -> N
     assert ended.values["log"] == ["before"]
 
 
-async def test_three_days_later_is_one_line() -> None:
-    trial = testing.InMemoryRun(gated(timeout="5d", on_timeout="goto:late"))
-    await trial.start()
-    await trial.advance("3d")
-    assert trial.status == "awaiting-input"
-    await trial.advance("2d")
-
-    assert trial.status == "completed"
-    assert trial.values["log"] == ["before", "late"]
-
-
 async def test_a_run_waits_where_no_answer_is_given() -> None:
     waiting = await testing.run(gates(2), answers={"gate1": 1})
 
     assert waiting.status == "awaiting-input"
     assert [entry.name for entry in await waiting.interrupts()] == ["gate0"]
     assert waiting.values["log"] == ["done1 1"]
-
-
-async def test_a_flaky_node_is_tried_again_and_a_hopeless_one_fails_the_run() -> None:
-    attempts: list[int] = []
-    graph = Graph("flaky", state=State)
-
-    @graph.node(retries=2)
-    async def flaky(state: State, ctx: Context) -> dict[str, Any]:
-        attempts.append(ctx.attempt)
-        if state.amount or ctx.attempt < 3:
-            raise ConnectionError("not yet")
-        return {"log": ["done"]}
-
-    graph.edge(START, "flaky")
-    well = await testing.run(graph)
-    ill = await testing.run(graph, {"amount": 1})
-
-    assert well.values["log"] == ["done"]
-    assert ill.status == "failed"
-    assert ill.reason == "ConnectionError: not yet"
-    assert attempts == [1, 2, 3, 1, 2, 3]
 
 
 @pytest.mark.parametrize("is_plain", [False, True])

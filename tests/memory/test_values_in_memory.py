@@ -99,7 +99,7 @@ async def test_code_that_asks_gets_what_its_type_accepts_and_nobody_can_answer_w
     assert trial.values["said"].startswith("True ")
 
 
-@CASES
+@REWRITTEN
 async def test_values_are_edited_in_the_forms_that_their_types_accept(
     type_: Any, sent: Json, kept: Json, rejected: Json
 ) -> None:
@@ -142,7 +142,7 @@ def gated(type_: Any, sent: Json, **options: Any) -> Graph:
     return graph
 
 
-@CASES
+@REWRITTEN
 async def test_an_approver_sends_the_arguments_as_shown_or_as_sent_and_none_that_the_tool_rejects(
     type_: Any, sent: Json, kept: Json, rejected: Json
 ) -> None:

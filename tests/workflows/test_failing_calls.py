@@ -63,10 +63,8 @@ async def asked(temporal: TemporalClient) -> AsyncIterator[Asked]:
     [
         pytest.param(LOST, False, id="lost before it was done"),
         pytest.param(LOST, True, id="lost"),
-        pytest.param(CUT_OFF, True, id="cut off"),
         pytest.param(GONE, True, id="gone"),
         pytest.param(rpc_error(RPCStatusCode.INTERNAL), True, id="internal"),
-        pytest.param(rpc_error(RPCStatusCode.UNAVAILABLE), True, id="unavailable"),
     ],
 )
 async def test_an_update_that_went_under_is_sent_again_and_has_one_effect(

@@ -136,16 +136,17 @@ async def test_the_doctor_names_the_lost_namespace_and_the_command_adopts_it(
     assert "lost namespace" not in [each.check async for each in examine(load_settings())]
 
 
-async def test_ended_runs_are_known_again_after_adopting_lost_records(
+async def test_after_adopting_lost_records_ended_runs_are_known_again_and_open_runs_are_lost(
     after: After,
 ) -> None:
     client = after.site.client
+    run = client.run(after.open)
     known = [(each.namespace, each.runs) for each in await client.records.adoptable()]
     assert known == [(after.namespace, 2)]
     assert await code_of(client.run(after.ended).view()) is Code.UNKNOWN_RUN
     assert await client.runs.list() == ([], None)
 
-    await adopted(after)
+    found = await adopted(after)
 
     assert (await client.run(after.ended).view()).status == "completed"
     assert (await client.run(after.ended).result()).values["report"] is not None
@@ -155,13 +156,7 @@ async def test_ended_runs_are_known_again_after_adopting_lost_records(
     assert [each.id for each in await client.delegations.list(ADA)] == [after.delegation]
     assert await client.records.adoptable() == []
 
-
-async def test_open_runs_are_lost_and_lists_answers_and_audits_say_so(after: After) -> None:
-    client = after.site.client
-    run = client.run(after.open)
-
-    found = await adopted(after)
-
+    # Lists, answers and audits say that the open run is lost.
     assert (found.runs, found.lost, found.failures) == (0, 1, {})
     runs, _ = await client.runs.list()
     listed = {each.run_id: each.status for each in runs}

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from sample_graphs import State, asking, chain, gated
+from sample_graphs import State, chain, gated
 from temporal_site import ANYBODY, Site, begun, eventually
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client as TemporalClient
@@ -15,7 +15,6 @@ from temporalio.client import Client as TemporalClient
 from abeyance import END, START, Graph
 from abeyance.filters import RunFilter
 
-_MEMO_BYTES = 64_000
 COMPLETED = frozenset({"completed"})
 
 
@@ -74,17 +73,6 @@ async def test_five_hundred_visits_with_sixty_kilobytes_of_values(temporal: Temp
 
         assert ended.status == "completed"
         assert [ended.values[f"size{number}"] for number in range(500)] == [60_000] * 500
-
-
-async def test_a_prompt_as_long_as_a_book_does_not_end_the_run(temporal: TemporalClient) -> None:
-    graph = asking(prompt="{book}", requested_capability="c" * 3_000)
-    async with begun(temporal, graph, {"book": "\u00e9" * 200_000}) as (site, run):
-        waiting = await site.until(run.run_id, "awaiting-input")
-        described = await temporal.get_workflow_handle(run.run_id).describe()
-        memo = described.raw_description.workflow_execution_info.memo
-
-        assert len(waiting.interrupts[0].prompt) == 10_000
-        assert memo.ByteSize() < _MEMO_BYTES
 
 
 async def test_a_plain_node_costs_six_events_and_a_run_without_gates_few_more(
