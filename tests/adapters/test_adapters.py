@@ -177,9 +177,7 @@ def test_a_rule_about_the_approval_of_a_tool_that_asks_nobody_is_refused(make: M
         make(Office("Done."), tools={"look": {"approve": True, **rule}})
 
 
-@pytest.mark.parametrize(
-    "given", [None, 5, "clerk", lambda: None], ids=["none", "number", "text", "function"]
-)
+@pytest.mark.parametrize("given", ["clerk", lambda: None], ids=["text", "function"])
 @pytest.mark.parametrize(
     ("module", "adapter"),
     [

@@ -12,11 +12,9 @@ from mcp_site import deeds, started
 from pydantic_ai.messages import ModelMessage
 from scripted_agents import Call, Script, desk, returned
 
-from abeyance import Agent, Graph, McpServer, Principal, testing
+from abeyance import Agent, Graph, McpServer, testing
 from abeyance.agents.tool import close_servers
 from abeyance.errors import Blocked, BlockedCode
-
-ADA = Principal(subject="ada", capabilities=("sum",))
 
 
 @pytest.fixture(autouse=True)
@@ -65,10 +63,7 @@ async def test_the_server_judges_the_arguments_of_its_tools(tmp_path: Path) -> N
         "failed: Error executing tool add: .*Field required": [("add", {})],
         "success: 2026-01-31 10:00:00 True 0:00:00": [("book", {"at": AT})],
         "success: .* False 0:01:00": [("book", {"at": AT, "sure": "no", "spell": 60})],
-        "success: .* False 1:00:00": [("book", {"at": AT, "sure": 0, "spell": "PT1H"})],
         "failed: .*should not have timezone info": [("book", {"at": f"{AT}Z"})],
-        "failed: .*valid boolean": [("book", {"at": AT, "sure": "perhaps"})],
-        "failed: .*valid timedelta": [("book", {"at": AT, "spell": "an hour"})],
     }
     given = [(told, *each) for told, every in said.items() for each in every]
     server = started(tmp_path, tools=["add", "book"], approve=True)

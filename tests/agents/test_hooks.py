@@ -10,7 +10,6 @@ from hooked_calls import Named, call, keys, pay
 
 from abeyance.agents.hook_runner import processes, run_hooks
 from abeyance.agents.hooks import AfterToolCall, BeforeToolCall, hook_faults, listens
-from abeyance.agents.state import AgentState
 from abeyance.agents.tool_errors import CallError
 from abeyance.core.spec import Default
 
@@ -52,15 +51,6 @@ async def test_a_hook_asks_is_run_again_with_the_answer_and_may_cancel() -> None
     allowed = await run_hooks([hook], call(), {"ApprovalHook/approval": "y"})
     assert (keys(allowed), allowed.cancelled, allowed.denied) == ([], None, None)
     assert hook.runs == 3
-
-
-async def test_trust_that_is_kept_in_the_agents_state_gates_no_later_call() -> None:
-    hook = ApprovalHook()
-    first = await run_hooks([hook], call(), {"ApprovalHook/approval": "t"})
-    later = call(agent_state=AgentState(first.event.agent_state.changes()))
-
-    assert first.event.agent_state.changes() == {"trust": "t"}
-    assert keys(await run_hooks([hook], later)) == []
 
 
 async def test_all_hooks_run_and_what_they_ask_is_listed_together() -> None:

@@ -38,9 +38,6 @@ def well(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         (425, {}, ModelDown, "tries again"),
         (429, {}, ModelDown, "tries again"),
         (500, {}, ModelDown, "tries again"),
-        (503, {}, ModelDown, "tries again"),
-        (529, {}, ModelDown, "tries again"),
-        (401, {}, ModelUnusable, "rejected its key"),
         (
             401,
             {"error": {"message": "Incorrect API key provided."}},
