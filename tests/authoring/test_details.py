@@ -134,12 +134,8 @@ def test_the_details_stay_short_and_say_that_there_is_more() -> None:
     "prompt",
     [
         "`code`",
-        "``` fence ```",
         "[link](https://example.com) ![image](https://example.com/a.png)",
-        "<script>alert(1)</script><img src=x>",
         "# title\n\n- item\n\n| a |\n|---|",
-        "**bold** _em_ ~~gone~~ https://example.com",
-        "\\`escaped\\`",
         "a\u2028b\u2029c\x0bd\x85e\r\nf",
         "\x1b[31mred\x00",
         "paid to \u202eecila\u202c \u2066x\u2069",

@@ -17,7 +17,6 @@ from abeyance import (
     FromStart,
     Graph,
     Quorum,
-    Refusal,
     append,
     testing,
     tool,
@@ -145,19 +144,3 @@ def test_a_nested_graph_has_it_from_such_a_field_alone(mapped: dict[str, str] | 
     outer.subgraph("inner", inner, input={"requester": "requester"})
     outer.edge(START, "inner")
     assert outer.build()
-
-
-async def test_a_patch_in_place_of_a_failed_node_does_not_change_it() -> None:
-    graph = Graph("g", state=State)
-
-    @graph.node(retries=0, on_error="interrupt")
-    def work(state: State) -> None:
-        raise LookupError
-
-    graph.edge(START, "work")
-    run = await testing.run(graph)
-    with pytest.raises(Refusal) as refused:
-        await run.respond("error", {"action": "skip", "patch": {"number": 7, "note": "x"}})
-    assert refused.value.code == "read_only_field"
-    await run.respond("error", {"action": "skip", "patch": {"number": 0, "note": "x"}})
-    assert run.values["note"] == "x"

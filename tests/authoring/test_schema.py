@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from uuid import UUID
 
 import pytest
-from pydantic import UUID4, BaseModel, Field, HttpUrl, JsonValue, ValidationError, condecimal
+from pydantic import UUID4, BaseModel, Field, HttpUrl, ValidationError, condecimal
 
 from abeyance.core.json import Json
 from abeyance.schemas.answer_types import written_answer
@@ -81,8 +81,6 @@ def test_faults_against_a_union_are_those_of_the_likely_member(
         (Literal["yes", "no"], ["yes"], ["maybe", None, True]),
         (bool, [True, False], [0, 1, None, "true", ""]),
         (int, [0, 1, 1.0, 10**400], [1.5, "1", True, None]),
-        (str, ["", "a"], [None, 0, False]),
-        (float, [0, 1.5], ["1.5", None]),
         (
             dict[int, str],
             [{}, {"1": "a", "-2": "b"}],
@@ -96,12 +94,8 @@ def test_faults_against_a_union_are_those_of_the_likely_member(
         (condecimal(ge=0, decimal_places=2), [0, 19.99, "19.99"], [-1, 0.001, "-5", "much"]),
         (condecimal(decimal_places=2), [0.07, "0.07", "-1"], [0.001, "0.001", "much"]),
         (condecimal(max_digits=4, decimal_places=2), [99.99, "-99.99"], [100, 0.001, "much"]),
-        (list[int], [[], [1, 2]], [[1, "2"], {}, None]),
-        (dict[str, bool], [{}, {"a": False}], [{"a": 0}, []]),
         (str | None, [None, "", "a"], [0, False]),
         (type(None), [None], [False, 0, ""]),
-        (JsonValue, [None, False, {"a": [1]}], []),
-        (Any, [None, 0], []),
         (datetime, ["2026-03-02T09:00:00Z"], ["tomorrow", 5]),
         ({"type": "string", "format": "email"}, ["a@example.com", "a"], [1]),
         ({"type": "string", "format": "unheard of"}, ["anything"], [1]),

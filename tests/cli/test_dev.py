@@ -117,15 +117,6 @@ def test_dev_with_postgres_finds_its_records_after_a_kill(
         assert not file.exists(), "it was not stopped in order"
 
 
-def test_after_a_kill_of_the_worker_an_answer_finishes_the_run(standing: Stack) -> None:
-    standing.start("worker-killed", amount=1)
-
-    standing.kill("worker")
-
-    assert standing.answer("worker-killed", 5).status_code == 200
-    assert standing.view("worker-killed", "completed")["result"]["amount"] == 7
-
-
 def test_a_killed_worker_is_soon_not_counted_any_more(standing: Stack) -> None:
     def workers() -> int:
         return int(httpx.get(f"{standing.api}/readyz", timeout=30).json()["workers"])
@@ -160,22 +151,6 @@ def test_after_a_kill_of_the_server_an_answer_finishes_the_run(standing: Stack) 
     assert [entry["id"] for entry in asked] == [question]
     assert standing.answer("server-killed", 1).status_code == 200
     assert standing.view("server-killed", "completed")["result"]["amount"] == 5
-
-
-def test_after_a_kill_of_the_api_another_serves_at_the_same_address(standing: Stack) -> None:
-    standing.start("api-killed")
-
-    standing.kill("api")
-
-    def is_ready() -> bool:
-        try:
-            return httpx.get(f"{standing.api}/readyz").is_success
-        except httpx.TransportError:
-            return False
-
-    until(is_ready, "the API to be back")
-    assert standing.view("api-killed", "awaiting-input")["values"]["amount"] == 2
-    assert "the API was killed (SIGKILL); it is being restarted" in standing.errors.read_text()
 
 
 def test_a_stop_costs_a_function_that_cannot_be_stopped_no_attempt(place: Place) -> None:

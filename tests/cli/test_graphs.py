@@ -95,9 +95,11 @@ def test_a_sound_graph_is_exit_code_zero(terminal: Terminal) -> None:
 
 
 def test_faults_of_a_graph_in_python_name_their_lines(terminal: Terminal) -> None:
-    told = json.loads(terminal.call("graph", "check", "building:faulty", "--json")[1])["faults"]
+    code, out, _ = terminal.call("graph", "check", "building:faulty", "--json")
+    told = json.loads(out)["faults"]
 
     number = MODULE.splitlines().index('faulty.edge("x", "y")') + 1
+    assert code == 1
     assert [fault["line"] for fault in told if "the edge from" in fault["message"]] == [number] * 2
     assert f"(building.py, line {number})" in terminal.call("graph", "check", "building:faulty")[1]
 
@@ -113,13 +115,6 @@ def test_graph_check_prints_the_faults_of_all_graphs(terminal: Terminal) -> None
     assert err == "imported\n"
 
 
-def test_faults_that_a_module_raises_itself_are_faults(terminal: Terminal) -> None:
-    code, out, _ = terminal.call("graph", "check", "building:faulty")
-
-    assert code == 1
-    assert "faulty: the edge from 'x' to 'y' starts at an unknown node 'x'" in out
-
-
 @pytest.mark.parametrize(
     ("app", "told"),
     [
@@ -128,11 +123,6 @@ def test_faults_that_a_module_raises_itself_are_faults(terminal: Terminal) -> No
         ("garbled:graph", "SyntaxError: "),
         ("voting:graph", "Quorum, argument 1 should be greater than or equal to 1, not 0 ("),
         ("recursing:graph", "RecursionError: "),
-        ("lacking:graph", "No module named 'no_such_module_anywhere'"),
-        ("charted:nothing", "has no attribute 'nothing'"),
-        ("no_such_module_anywhere:graph", "cannot be imported"),
-        ("absent.yaml", "No such file or directory"),
-        ("./charted.py", "does not name graphs"),
     ],
 )
 def test_an_app_that_cannot_be_loaded_is_named_without_a_traceback(

@@ -62,6 +62,7 @@ async def test_a_program_that_dies_six_times_in_a_minute_is_given_up_with_its_la
             await never()
 
     assert (tmp_path / "starts").read_text() == "x" * 6
+    assert sum("; it is being restarted" in text for text in announced) == 5
     assert sum("is running again" in text for text in announced) == 5
 
 

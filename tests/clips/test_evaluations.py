@@ -19,21 +19,6 @@ RULES = [
     ClipsRule(id="third", when='(a (value "0"))'),
 ]
 
-MISSING = """
-import sys
-sys.modules["clips"] = None
-from abeyance.contrib.clips.engine import ClipsRule, evaluate, faults_of
-from abeyance.authoring.routers import RouterMissing
-rules = [ClipsRule(id="r1", when="(a)")]
-assert evaluate([], node="work", values={}) == ()
-(fault,) = faults_of(rules)
-try:
-    evaluate(rules, node="work", values={})
-except RouterMissing as error:
-    assert str(error) == fault
-    print(fault)
-"""
-
 BUILT = """
 import sys
 sys.modules["clips"] = None
@@ -87,12 +72,6 @@ def output_of(program: str) -> str:
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=50, check=True
     )
     return ran.stdout.strip()
-
-
-def test_a_missing_library_names_the_rule_and_what_to_install() -> None:
-    assert output_of(MISSING) == (
-        "the rule 'r1' has CLIPS text as its condition: pip install 'abeyance[rules]'"
-    )
 
 
 def test_a_missing_library_is_a_fault_only_of_rules_that_need_it() -> None:

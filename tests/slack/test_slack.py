@@ -80,7 +80,7 @@ async def test_a_question_is_posted_and_one_press_answers_it(
     assert not message.buttons
 
 
-async def test_a_question_is_in_slack_within_two_seconds_of_its_run(
+async def test_a_question_is_in_slack_soon_after_it_is_asked(
     temporal: TemporalClient, slack: FakeSlack, tmp_path: Path
 ) -> None:
     site = Site(temporal, refund())

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from yaml_documents import Faults, Load
+from yaml_documents import Faults
 
 from abeyance import GraphError, load
 
@@ -280,24 +280,6 @@ def test_a_faulty_file_has_exactly_its_fault_with_its_line(faults: Faults, fault
     assert faults(ONE_FAULT[fault]) == [fault]
 
 
-def test_clips_text_that_never_matches_is_a_fault_with_its_line(
-    faults: Faults,
-) -> None:
-    (told,) = faults(
-        "nodes: [{id: a, kind: 'triage_nodes:nothing'}]\n"
-        "rules:\n"
-        "  - id: r\n"
-        "    when: (risk (value high))\n"
-        "    then: [{kind: halt}]\n"
-    )
-
-    assert told == (
-        "line 3: the rule 'r': CLIPS says: A literal restriction value found in CE #1 does not match the "
-        "allowed types for slot 'value'. (values are strings such as \"3\": make a number of one with "
-        "(string-to-field ?x))"
-    )
-
-
 def test_clips_text_without_the_extra_is_a_fault_with_its_line(
     faults: Faults, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -392,15 +374,6 @@ def test_a_file_that_is_not_text_is_refused_with_the_line(folder: Path) -> None:
 def test_a_file_that_is_not_there_is_an_os_error(folder: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"missing\.yaml"):
         load("missing.yaml")
-
-
-def test_the_error_names_the_file_and_counts(loaded: Load) -> None:
-    with pytest.raises(GraphError) as caught:
-        loaded("nodes: 5\nid: 6")
-
-    first, *listed = str(caught.value).splitlines()
-    assert first.endswith("triage.yaml' has 2 errors:")
-    assert [line.split(": ")[0] for line in listed] == ["  1. line 1", "  2. line 2"]
 
 
 NAMED = """\

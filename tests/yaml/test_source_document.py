@@ -57,9 +57,3 @@ async def test_the_source_document_halts_at_its_timeout(loaded: Load) -> None:
     ended = await testing.run(loaded(DOCUMENT), {"record_id": "R-7"})
 
     assert (ended.status, ended.reason) == ("halted", "interrupt-timeout")
-
-
-def test_the_source_document_is_named_after_its_file(loaded: Load) -> None:
-    spec = loaded(DOCUMENT).build()
-
-    assert (spec.name, spec.open_values, spec.rules) == ("triage", True, ())
