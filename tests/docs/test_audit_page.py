@@ -83,20 +83,3 @@ def test_the_commands_of_the_page_are_one_session(tmp_path: Path) -> None:
 def test_the_page_names_the_types_of_the_last_lines() -> None:
     for type_ in LAST:
         assert f"`{type_}`" in prose(PAGE)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        ([], "give one of RUN, --verify FILE and --public-key"),
-        (["r", "--public-key"], "give one of RUN, --verify FILE and --public-key"),
-        (["r", "--key", "x"], "--key is for --verify FILE"),
-        (["--verify", "none"], "--verify: none cannot be read"),
-        (["--verify", "none", "--key", "x"], "--key: the public key is not base64"),
-        (["--public-key"], "ABEYANCE_AUDIT_KEY is not set"),
-    ],
-)
-def test_audit_refuses_wrong_arguments(tmp_path: Path, arguments: list[str], told: str) -> None:
-    done = Place(tmp_path).call("audit", *arguments)
-
-    assert (done.returncode, told in done.stderr) == (2, True), done.stderr

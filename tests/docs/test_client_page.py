@@ -36,7 +36,7 @@ async def test_the_page_is_one_session(
     sys.modules.pop("refunds", None)
 
 
-def test_the_page_names_every_method_of_a_run() -> None:
+def test_the_page_names_the_methods_of_a_run_that_most_programs_need() -> None:
     methods = {name for name in vars(abeyance.RunHandle) if not name.startswith("_")}
     named = {*re.findall(r"\b(\w+)\b", read(PAGE))}
 

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import re
-import shlex
-import subprocess
 import sys
 import types
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from dev_stack import ANY_PORTS, Place, command, until
+from dev_stack import Place
 from foreign_office import Office, openai_model
 from pages import blocks as blocks_of
 from pages import read
@@ -59,51 +55,6 @@ def graph_of(source: str, **names: Any) -> Graph:
 def place(tmp_path: Path) -> Place:
     (tmp_path / "refunds.py").write_text(GRAPH)
     return Place(tmp_path)
-
-
-@contextmanager
-def serving(place: Place, line: str) -> Iterator[str]:
-    """Run the stack that a line of the README starts, on free ports; yield the address of its API."""
-    words = shlex.split(line)
-    assert words[0] == "abeyance"
-    with (place.folder / "stack.txt").open("wb") as log:
-        process = subprocess.Popen(
-            command(*words[1:], *ANY_PORTS, "--data-dir", "data"),
-            cwd=place.folder,
-            env=dict(place.environment),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-        )
-    with process:
-        assert process.stdout is not None
-        try:
-            said = process.stdout.readline()
-            assert "API " in said, (place.folder / "stack.txt").read_text()
-            yield said.split("API ")[1].split(",")[0]
-            process.terminate()
-            assert process.wait(timeout=15) == 0
-        finally:
-            # The children of the stack end with it.
-            process.kill()
-
-
-async def test_the_smallest_graph_asks_and_pays(temporal: TemporalClient) -> None:
-    site = Site(temporal, graph_of(GRAPH))
-    async with site.worker():
-        wanted, unwanted = [
-            await site.start({"order_id": id_, "amount": 250}) for id_ in ("A-7", "A-8")
-        ]
-        waiting = await site.until(wanted, "awaiting-input")
-        await site.client.run(wanted).respond(response=True, principal=_CLERK)
-        await site.until(unwanted, "awaiting-input")
-        await site.client.run(unwanted).respond(response=False, principal=_CLERK)
-        paid, refused = await site.ended(wanted), await site.ended(unwanted)
-
-    assert waiting.interrupts[0].prompt == "Refund 250 for A-7?"
-    assert paid.values["receipt"] == "paid 250 for order A-7"
-    assert (refused.status, refused.values["receipt"]) == ("completed", None)
 
 
 async def test_the_smallest_agent_asks_about_a_large_refund_and_takes_another_amount() -> None:
@@ -166,35 +117,6 @@ async def test_a_run_that_waits_goes_on_by_the_graph_it_was_started_with(
         ended = await site.ended(run_id)
 
     assert (ended.status, ended.values["receipt"]) == ("completed", "paid 250 for order A-7")
-
-
-@pytest.mark.slow
-def test_its_commands_start_answer_and_watch_a_run(place: Place) -> None:
-    said = []
-    (line,) = SERVE.splitlines()
-    with serving(place, line) as url:
-
-        def say(*words: str) -> str:
-            assert words[0] == "abeyance"
-            done = place.run(*words[1:], ABEYANCE_URL=url)
-            assert (done.returncode, done.stderr) == (0, ""), words
-            return done.stdout
-
-        def lists() -> bool:
-            return "Refund 250 for A-7?" in say("abeyance", "inbox")
-
-        for words in map(shlex.split, SESSION.splitlines()):
-            if words == ["abeyance", "inbox"]:
-                # The inbox is a moment behind.
-                until(lists, "the question to be listed")
-            said.append(say(*words))
-
-    run, inbox, show, respond, result = said
-    assert "awaiting-input" in run
-    assert "Refund 250 for A-7?" in inbox
-    assert "abeyance respond refund-A-7" in show
-    assert "answered" in respond
-    assert "paid 250 for order A-7" in result
 
 
 def test_its_test_of_the_graph_passes_without_a_server(place: Place) -> None:

@@ -235,13 +235,6 @@ def test_every_file_that_is_mounted_exists() -> None:
     assert all((ROOT / file).exists() for file in files)
 
 
-@pytest.mark.parametrize(
-    "file", ["collector.yaml", "prometheus.yaml", "temporal/dynamic-config.yaml"]
-)
-def test_every_configuration_is_a_mapping(file: str) -> None:
-    assert isinstance(yaml.safe_load((ROOT / "deploy" / file).read_text()), dict)
-
-
 def test_prometheus_asks_only_services_that_exist() -> None:
     jobs = yaml.safe_load((ROOT / "deploy" / "prometheus.yaml").read_text())["scrape_configs"]
     asked = {name for job in jobs for found in job["dns_sd_configs"] for name in found["names"]}

@@ -143,12 +143,6 @@ def test_the_installed_package_and_its_neighbour_keep_their_own_names(scripts: P
     assert found["shadows"] == []
 
 
-def test_the_console_script_explains_itself(scripts: Path) -> None:
-    said = run(scripts / "abeyance", "--help", cwd=scripts)
-
-    assert "Usage" in said
-
-
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 LETTERS = """\
 from agents import Agent, function_tool

@@ -28,7 +28,6 @@ T = TypeVar("T")
 # Building all commands takes six times as long as running one, so a process builds them once.
 _BUILT: Final = cache(typer.main.get_command)
 
-ROOT: Final = Path(__file__).resolve().parents[2]
 ANY_PORTS: Final = ("--api-port", "0", "--temporal-port", "0", "--ui-port", "0")
 _MARK: Final = "TEST_STACK"
 """A variable that every process of a stack inherits, so that tests find them whatever their parent is."""
