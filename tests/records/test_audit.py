@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 import pytest
@@ -124,3 +125,19 @@ def test_a_batch_that_comes_after_the_erasure_of_its_run_brings_nothing_back(
     # Somebody has used the id again while the database was away.
     recorded.write(batch(run_view("a", minute=6), origin="second"))
     assert recorded.read(removing.standing, "a") == "kept"
+
+
+def test_a_run_is_erased_by_one_caller_at_a_time_and_written_by_nobody_meanwhile(
+    recorded: Recorded,
+) -> None:
+    erasure = removing.Erasure(run_id="a", at=at(5), is_done=False)
+    with ThreadPoolExecutor(2) as beside:
+        with recorded.database.writing() as connection:
+            removing.bury(recorded.transaction(connection), erasure, str)
+            again = beside.submit(recorded.change, removing.bury, erasure, str)
+            late = beside.submit(recorded.write, batch(run_view("a"), number=1))
+            assert len(wait([again, late], timeout=0.3).not_done) == 2
+        again.result(30)
+        late.result(30)
+
+    assert recorded.read(removing.standing, "a") == "erased"
