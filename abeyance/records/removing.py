@@ -10,7 +10,7 @@ from typing import Final, Literal, TypeAlias
 from sqlalchemy import delete, exists, insert, select, update
 
 from abeyance.records.documents import Transaction
-from abeyance.records.engines import lock
+from abeyance.records.engines import lock_positions
 from abeyance.records.tables import erased, grant_uses, micros, moment, runs
 
 Standing: TypeAlias = Literal["kept", "erased", "unknown"]
@@ -63,7 +63,7 @@ def bury(tx: Transaction, erasure: Erasure, tombstone: Callable[[Sequence[str]],
     which `tombstone` makes from the first executions of these runs.
     """
     # Others may erase the run as well, or write a batch of it, which looks for the tombstone.
-    lock(tx.connection)
+    lock_positions(tx.connection)
     own = (
         runs.c.deployment == tx.deployment,
         runs.c.run_id == erasure.run_id,

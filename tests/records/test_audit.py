@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
 import pytest
@@ -134,8 +134,8 @@ def test_a_run_is_erased_by_one_caller_at_a_time_and_written_by_nobody_meanwhile
     with ThreadPoolExecutor(2) as beside:
         with recorded.database.writing() as connection:
             removing.bury(recorded.transaction(connection), erasure, str)
-            again = beside.submit(recorded.change, removing.bury, erasure, str)
-            late = beside.submit(recorded.write, batch(run_view("a"), number=1))
+            again: Future[Any] = beside.submit(recorded.change, removing.bury, erasure, str)
+            late: Future[Any] = beside.submit(recorded.write, batch(run_view("a"), number=1))
             assert len(wait([again, late], timeout=0.3).not_done) == 2
         again.result(30)
         late.result(30)

@@ -52,6 +52,7 @@ def test_after_a_number_that_no_event_has_comes_nothing(recorded: Recorded, afte
     happened(recorded, "a", fact(1, "run.started"))
 
     part = recorded.read(events.part_of_run, "a", after=after)
+    assert part is not None
     assert (part.items, part.newest, part.is_last) == ([], 1, True)
 
 
