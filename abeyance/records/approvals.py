@@ -15,7 +15,6 @@ from itertools import chain, zip_longest
 from typing import Any, Final, TypeAlias
 
 from sqlalchemy import (
-    JSON,
     BigInteger,
     Column,
     ColumnElement,
@@ -30,6 +29,7 @@ from sqlalchemy import (
     select,
     tuple_,
 )
+from sqlalchemy.dialects.postgresql import JSONB
 
 from abeyance.core.delegations import ADMIN
 from abeyance.core.json import Json
@@ -59,7 +59,7 @@ _GRANTED: Final = "granted"
 _NAMES: Final = re.compile(r"[^\W\d][\w-]*(\.[^\W\d][\w-]*)*")
 """A path of plain names, which means the same to SQLite."""
 _PICKS_SINCE: Final = {"sqlite": (3, 38), "postgresql": (16,)}
-"""The versions since which a database returns a part of a document as it is written there."""
+"""The versions since which a database returns a part of a document with all digits of its numbers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +93,7 @@ _QUESTION: Final = _Kind(
     documents=(questions.c.shown, questions.c.view),
     standing=STANDS & or_(questions.c.outcome != "withdrawn", questions.c.status != "answered"),
 )
+_VIEW: Final = questions.c.view
 _CALL: Final = _Kind(
     rank=0,
     at=events.c.at,
@@ -228,18 +229,12 @@ class _Found:
         count, nowhere = 0, {*paths}
         for kind, own in self._kinds.values():
             query = self._select(kind, own, with_answers=with_answers).where(kind.standing)
-            dialect = self._tx.connection.dialect.name
-            columns = [
-                kind.capability.label("capability"),
-                *_documents(kind, dialect if can_pick else None, with_answers=with_answers),
-                *(_picked(kind, path, dialect) for path in paths if can_pick),
-            ]
             if can_pick:
-                # Rows with the same values come as one.
-                query = query.with_only_columns(func.count().label("times"), *columns)
-                query = query.group_by(*columns)
+                query = _grouped(query, kind, paths, self._tx.connection.dialect.name)
             else:
-                query = query.with_only_columns(literal(1).label("times"), *columns)
+                documents = [each for each in kind.documents if with_answers or each is not _VIEW]
+                capability = kind.capability.label("capability")
+                query = query.with_only_columns(literal(1).label("times"), capability, *documents)
             chunks = self._tx.connection.execute(query.execution_options(yield_per=_CHUNK))
             for row in chain.from_iterable(chunks.partitions()):
                 count += row.times
@@ -371,38 +366,49 @@ def _can_pick(tx: Transaction, paths: Sequence[str]) -> bool:
     return version >= _PICKS_SINCE[dialect.name] and all(map(_NAMES.fullmatch, paths))
 
 
-def _documents(
-    kind: _Kind, dialect: str | None, *, with_answers: bool
-) -> Iterator[ColumnElement[Any]]:
-    """Yield the documents that a sum has to read here: all, or those that this database cannot read."""
-    for document in kind.documents:
-        if with_answers or document is not questions.c.view:
-            unread = (
-                document if dialect is None else case((~_is_plain(document, dialect), document))
-            )
-            yield unread.label(document.name)
+def _grouped(query: Select[Any], kind: _Kind, paths: Sequence[str], dialect: str) -> Select[Any]:
+    """Return the query of the texts at paths, in which rows with the same ones come as one, and of the
+    documents that the database cannot read.
+    """
+    found = {path: _document(kind, path) for path in paths}
+    documents = [*dict.fromkeys((*kind.documents[:1], *found.values()))]
+    parsed = (_parsed(each, dialect).label(f"{each.name}_parsed") for each in documents)
+    capability = kind.capability.label("capability")
+    inner = query.with_only_columns(capability, *documents, *parsed)
+    # PostgreSQL would see through a subquery without this, and parse a document again for each path.
+    rows = (inner if dialect == "sqlite" else inner.offset(0)).subquery()
+    columns = [
+        rows.c.capability,
+        *(
+            case((rows.c[f"{each.name}_parsed"].is_(None), rows.c[each.name])).label(each.name)
+            for each in documents
+        ),
+        *(
+            _picked(rows.c[f"{each.name}_parsed"], kind, path, dialect)
+            for path, each in found.items()
+        ),
+    ]
+    return select(func.count().label("times"), *columns).group_by(*columns)
 
 
-def _is_plain(document: Column[Any], dialect: str) -> ColumnElement[bool]:
-    """Return the condition that a database can read a document: no seal, and no half of a character."""
+def _document(kind: _Kind, path: str) -> Column[Any]:
+    return _VIEW if kind is _QUESTION and _is_of_answer(path) else kind.documents[0]
+
+
+def _parsed(document: Column[Any], dialect: str) -> ColumnElement[Any]:
+    """Return a document for the database to read; null with a seal, or half of a character, in it."""
     if dialect == "sqlite":
-        return func.json_valid(document) == 1
-    return func.pg_input_is_valid(document, "json") & (func.strpos(document, "\\u") == 0)
+        return case((func.json_valid(document) == 1, document))
+    is_plain = func.pg_input_is_valid(document, "jsonb") & (func.strpos(document, "\\u") == 0)
+    return case((is_plain, cast(document, JSONB)))
 
 
-def _picked(kind: _Kind, path: str, dialect: str) -> ColumnElement[Any]:
-    """Return the text at a path of a document that the database can read."""
-    document, names = questions.c.shown, path.split(".")
-    if kind is _CALL:
-        document, names = events.c.audit, ["shown", *names]
-    elif _is_of_answer(path):
-        document = questions.c.view
-    found: ColumnElement[Any]
+def _picked(parsed: ColumnElement[Any], kind: _Kind, path: str, dialect: str) -> ColumnElement[Any]:
+    """Return the text at a path of a document that the database has parsed."""
+    names = [*(("shown",) if kind is _CALL else ()), *path.split(".")]
     if dialect == "sqlite":
-        found = document.op("->")("$" + "".join(f'."{name}"' for name in names))
-    else:
-        found = cast(func.json_extract_path(cast(document, JSON), *names), Text)
-    return case((_is_plain(document, dialect), found))
+        return parsed.op("->")("$" + "".join(f'."{name}"' for name in names))
+    return cast(func.jsonb_extract_path(parsed, *names), Text)
 
 
 def _is_of_answer(path: str) -> bool:

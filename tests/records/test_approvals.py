@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 from recorded import Recorded, asked, at, batch, fact, opened, question, run_view
+from sqlalchemy import select
+from sqlalchemy.dialects import postgresql
 
 from abeyance.core.ledger import Vote
 from abeyance.core.policy import Principal, ReadRights
@@ -18,6 +20,7 @@ from abeyance.records import approvals
 from abeyance.records.batch import Batch
 from abeyance.records.documents import Transaction
 from abeyance.records.report import Approvals, Total, csv_head, csv_lines
+from abeyance.records.tables import questions
 
 DAY = {"since": at(-60), "until": at(1_000)}
 
@@ -331,6 +334,16 @@ def test_a_sum_has_the_number_at_its_path_and_nothing_else(recorded: Recorded) -
 
         assert added.sums == {path: expected.shown}
         assert added.unknown_fields == rows.unknown_fields, path
+
+
+def test_postgresql_parses_a_document_once_for_all_sums_of_it() -> None:
+    paths = [f"reason.amount{number}" for number in range(20)]
+    query = approvals._grouped(select(questions), approvals._QUESTION, paths, "postgresql")
+    text = str(query.compile(dialect=postgresql.dialect()))  # type: ignore[no-untyped-call]
+    rows = text[text.index("FROM (") :]
+
+    assert text.count("pg_input_is_valid(") == rows.count("pg_input_is_valid(") == 1
+    assert "OFFSET" in rows
 
 
 def test_a_sum_of_too_many_rows_is_refused_with_what_to_do(
