@@ -236,7 +236,8 @@ def _question(state: RunState, id_: Any) -> dict[str, Any] | None:
     except KeyError:
         # It was settled so long ago that the run has forgotten it.
         return None
-    view = shown.model_dump(mode="json", exclude={"answer", "answer_sha256"})
+    hidden: dict[str, Any] = {"answer": True, "answer_sha256": True}
+    view = shown.model_dump(mode="json", exclude={**hidden, "votes": {"__all__": hidden}})
     if size(view) > _LARGEST:
         bulk = {"reason": None, "payload": None, "preview": None, "response_schema": None}
         view |= {**bulk, "parents": []}
