@@ -151,11 +151,12 @@ def run_lines(view: Mapping[str, Any]) -> list[Line]:
         lines.append(Line("agents", "\n".join([*shown, *rest])))
     if view.get("running"):
         lines.append(Line("running", "\n".join(view["running"])))
+    then = "it can be read" if view.get("ended_at") else "the run continues"
     for why in view.get("blocked") or []:
         since = f" since {why['since']}" if why.get("since") else ""
         where = f"{why['node']}: " if why.get("node") else ""
         lines.append(Line("blocked", f"{where}{why.get('message') or why['code']}"))
-        lines.append(Line("", f"{why['code']}{since}; the run continues once this is fixed"))
+        lines.append(Line("", f"{why['code']}{since}; {then} once this is fixed"))
     for each in view.get("retrying") or []:
         lines.append(Line("retrying", f"{each['node']}: {one_line(each['message'])}"))
         count = each["attempts"]

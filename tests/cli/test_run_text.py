@@ -60,6 +60,17 @@ RUNS: dict[str, tuple[dict[str, Any], list[str]]] = {
         {**RUN, "degraded": True, "interrupts": [ASKED]},
         [UNREAD, "Pay?"],
     ),
+    "that has ended and that a key is missing for": (
+        {**RUN, "ended_at": LATER, "blocked": [{"code": "key_missing", "message": "no key"}]},
+        [
+            "r",
+            "running",
+            f"g, started {AT}",
+            LATER,
+            "no key",
+            "key_missing; it can be read once this is fixed",
+        ],
+    ),
     # The API responds like this to a signal while the database is away.
     "that cannot be read": (
         {"run_id": "r"},
