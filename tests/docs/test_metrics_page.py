@@ -37,6 +37,14 @@ def test_every_counter_of_a_run_is_explained() -> None:
     assert {*Metrics.model_fields} <= {*quoted(_PAGE)}
 
 
+def test_every_figure_of_an_alert_is_measured() -> None:
+    page = read("how-to/production.md")
+    asked = {*re.findall(r"\b(?:interrupt|checkpoint|notification)_\w+", page)}
+
+    assert asked
+    assert asked <= {m.exposed for m in METRICS}
+
+
 def test_every_figure_of_a_query_is_measured() -> None:
     (queries,) = re.findall(r"```promql\n(.*?)```", _PAGE, re.DOTALL)
     asked = set(re.findall(r"(?:interrupt|checkpoint)_\w+", queries))
