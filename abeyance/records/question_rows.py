@@ -38,6 +38,8 @@ PRIORITIES: Final[Mapping[Priority, int]] = {"high": 0, "normal": 1, "low": 2}
 STANDS: Final = questions.c.rewound_by == 0
 """No rewind has discarded the row. A question has another row for each rewind that discarded it."""
 _ANSWERED: Final = "interrupt.answered"
+_LONGEST: Final = 256
+"""The most characters in the name of somebody who could answer. An index holds few more."""
 _UNKNOWN: Final = select(questions.c.interrupt_id).where(
     questions.c.run == bindparam("run"),
     questions.c.batch > bindparam("after"),
@@ -199,7 +201,7 @@ def _question(
 
 def _people(question: int, view: views.InterruptView) -> Iterator[Row]:
     def named(why: str, names: Sequence[str], **times: int) -> Iterator[Row]:
-        for who in dict.fromkeys(names):
+        for who in dict.fromkeys(name for name in names if len(name) <= _LONGEST):
             yield {
                 "question": question,
                 "who": who,

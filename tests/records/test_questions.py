@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from random import Random
 from typing import Any, get_args
 
 import pytest
@@ -230,6 +231,15 @@ SEARCHES = [
     ("\0", "ab"),
     ("\ud800", "ab"),
 ]
+
+
+def test_a_question_for_a_name_that_nobody_can_have_is_recorded(recorded: Recorded) -> None:
+    # A shorter or more regular text would fit into an index.
+    names = [Random(0).randbytes(10_000).hex(), "ada"]
+    recorded.write(asked("a", assignees=names, quorum=Quorum(count=1, of=tuple(names))))
+
+    (found,) = inbox(recorded, assignee="ada").items
+    assert found.assignees == names
 
 
 def test_every_word_of_a_search_occurs_somewhere_as_text(recorded: Recorded) -> None:
