@@ -324,7 +324,8 @@ class ForeignAgent(Agent):
         from pydantic_ai.messages import TextPart, ToolCallPart
         from pydantic_core import to_jsonable_python
 
-        value = to_jsonable_python(output)
+        # Without computed fields: the value is read as its type.
+        value = to_jsonable_python(output, round_trip=True)
         if self.output.tool is None:
             return TextPart(value if isinstance(value, str) else json.dumps(value))
         arguments = {"result": value} if self.output.is_wrapped else value

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 from foreign_office import FRAMEWORKS, THREE, Office, Recorder, started
+from pydantic import BaseModel, Field, computed_field
 
-from abeyance import Budget, Principal
+from abeyance import START, Budget, Graph, Principal
 from abeyance.adapters import (
     CallResult,
     ForeignAgent,
@@ -24,7 +25,7 @@ from abeyance.adapters import (
 from abeyance.agents.foreign import warn_untested
 from abeyance.agents.hooks import BeforeToolCall
 from abeyance.agents.tool_errors import ToolDeclarationError
-from abeyance.testing import InMemoryRun
+from abeyance.testing import InMemoryRun, run
 
 CLERK = "graph:desk;node:clerk;agent:clerk"
 ADA = Principal(subject="ada", capabilities=("*",))
@@ -210,7 +211,7 @@ class _Asking:
         schema = {"type": "object", "properties": {"x": {"type": "integer"}}}
         return [ForeignTool(name="pay", description="Pay.", parameters=schema)]
 
-    def output(self) -> None:
+    def output(self) -> Any:
         return None
 
     async def turn(self, turn: ForeignTurn) -> TurnTaken:
@@ -225,6 +226,31 @@ class _Asking:
     async def call(self, name: str, arguments: dict[str, Any], ctx: ForeignContext) -> str:
         self.lines.append(f"pay {arguments['x']}")
         return "paid"
+
+
+class _Reply(BaseModel, extra="forbid"):
+    kind: str = Field(alias="class")
+
+    @computed_field
+    def length(self) -> int:
+        return len(self.kind)
+
+
+class _Typed(_Asking):
+    def output(self) -> Any:
+        return _Reply
+
+    async def turn(self, turn: ForeignTurn) -> TurnTaken:
+        return TurnTaken(state={}, output=_Reply.model_validate({"class": "high"}))
+
+
+async def test_the_output_that_a_framework_accepted_is_taken_as_its_type_reads_it() -> None:
+    graph = Graph("desk")
+    graph.agent("clerk", ForeignAgent(_Typed()), input="letter", output="reply")
+    graph.edge(START, "clerk")
+    ended = await run(graph, {"letter": "Pay."})
+
+    assert (ended.status, ended.values["reply"]) == ("completed", {"class": "high"})
 
 
 class _Sure:
