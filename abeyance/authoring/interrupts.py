@@ -41,6 +41,18 @@ class GuardedCoroutine(Coroutine[Any, Any, T_co]):
     def __bool__(self) -> bool:  # noqa: PLE0304 it always raises
         self.refuse()
 
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith(("_", "cr_", "gi_", "ag_")):
+            # Python and its event loops ask for these.
+            raise AttributeError(name)
+        self.refuse()
+
+    def __getitem__(self, key: object) -> Any:
+        self.refuse()
+
+    def __iter__(self) -> Iterator[Any]:
+        self.refuse()
+
     def __await__(self) -> Generator[Any, Any, T_co]:
         return self._coroutine().__await__()
 

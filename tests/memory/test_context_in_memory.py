@@ -225,6 +225,18 @@ async def test_a_question_that_is_not_awaited_opens_no_gate() -> None:
 
 
 @pytest.mark.parametrize(
+    "use", [lambda answer: answer.lower(), lambda answer: answer["paths"], lambda answer: [*answer]]
+)
+async def test_an_answer_that_is_used_before_it_is_awaited_says_so(
+    use: Callable[[Any], object],
+) -> None:
+    def work(state: State, ctx: Context) -> None:
+        use(ctx.interrupt("sure"))
+
+    assert "the interrupt 'sure' is not awaited, so nobody was asked" in await failed(work)
+
+
+@pytest.mark.parametrize(
     ("use", "call"),
     [
         (lambda ctx: ctx.step("charge", list), "ctx.step('charge')"),
