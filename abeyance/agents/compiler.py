@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from abeyance.agents.agent import ENTRY_NODE, MODEL_NODE, Agent, AgentTool
 from abeyance.agents.approvals import APPROVAL
+from abeyance.agents.output import Write, as_it_is
 from abeyance.agents.prompts import Input, read_input
 from abeyance.agents.state import MEMORY_FIELDS, AgentValues
 from abeyance.agents.tool import Tool
@@ -95,8 +96,11 @@ async def _task(visit: Mapping[str, Any]) -> str:
     return str(answer.get("arguments", arguments)["task"])
 
 
-def compile_agent(agent: Agent, prompt: Prompt) -> Graph:
-    """Compile an agent whose first prompt is `prompt`. Raises TypeError if it is not an Agent."""
+def compile_agent(agent: Agent, prompt: Prompt, write: Write = as_it_is) -> Graph:
+    """Compile an agent whose first prompt is `prompt`, and whose result `write` writes.
+
+    Raises TypeError if it is not an Agent.
+    """
     if not isinstance(agent, Agent):
         raise TypeError(
             f"{agent!r} is not an Agent: write Agent('name', model=...), or wrap the agent of another "
@@ -119,7 +123,7 @@ def compile_agent(agent: Agent, prompt: Prompt) -> Graph:
             guarded=True,
         ),
         NodeCode(
-            function=Turn(agent, prompt).take,
+            function=Turn(agent, prompt, write).take,
             takes=2,
             takes_inbox=True,
             retry_on=agent.model_retry_on,

@@ -11,7 +11,7 @@ An output of type `str` is the text of the response. Any other output is the arg
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -23,6 +23,7 @@ from abeyance.agents.model_errors import ModelRefused
 from abeyance.agents.model_request import ToolSpec
 from abeyance.core.json import Json
 from abeyance.schemas.answer_types import dumped, new_adapter
+from abeyance.schemas.state_model import ValuesError
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelRequest, ModelResponse, ToolCallPart
@@ -64,6 +65,13 @@ class Calls:
 
 
 Reading: TypeAlias = Output | Correction | Calls
+Write: TypeAlias = Callable[[Json], Json]
+"""Returns a result as the field writes it that takes it. Raises ValuesError if it does not fit there."""
+
+
+def as_it_is(value: Json) -> Json:
+    """Return a result that no field of a known type takes."""
+    return value
 
 
 class OutputType:
@@ -97,8 +105,11 @@ class OutputType:
             parameters=_in_object(schema) if self.is_wrapped else schema,
         )
 
-    def read(self, response: ModelResponse) -> Reading:
-        """Read a response. Raises ModelRefused if a length limit or a content filter cut it short."""
+    def read(self, response: ModelResponse, write: Write = as_it_is) -> Reading:
+        """Read a response. `write` returns the result as the field writes it that takes it.
+
+        Raises ModelRefused if a length limit or a content filter cut it short.
+        """
         _refuse_if_cut(response)
         calls = tuple(response.tool_calls)
         final = tuple(call for call in calls if call.tool_name == FINAL_RESULT and self.tool)
@@ -107,7 +118,7 @@ class OutputType:
             return Calls(calls=others, early=final)
         if self._adapter is None:
             if (text := response.text or "").strip():
-                return Output(value=text)
+                return _written_text(text, write)
             return _correction(
                 "Your response was empty. Answer in text, or call a tool.", "it was empty"
             )
@@ -116,16 +127,18 @@ class OutputType:
                 f"Your response called no tool. Give the result by calling {FINAL_RESULT}.",
                 f"it was {'text' if response.text else 'empty'}, and {FINAL_RESULT} was not called",
             )
-        return self._result(self._adapter, final)
+        return self._result(self._adapter, final, write)
 
-    def _result(self, adapter: TypeAdapter[Any], calls: tuple[ToolCallPart, ...]) -> Reading:
+    def _result(
+        self, adapter: TypeAdapter[Any], calls: tuple[ToolCallPart, ...], write: Write
+    ) -> Reading:
         faults: dict[str, tuple[str, ...]] = {}
         for call in calls:
             try:
-                return Output(value=self._value(adapter, call))
+                return Output(value=write(self._value(adapter, call)))
             except ValidationError as error:
                 faults[call.tool_call_id] = tuple(_validation_faults(error))
-            except ValueError as error:
+            except (ValueError, ValuesError) as error:
                 # Pydantic accepts NaN and infinities, which are not JSON.
                 faults[call.tool_call_id] = (str(error),)
         return _invalid_result(calls, faults)
@@ -141,6 +154,13 @@ class OutputType:
 
 
 _ARGUMENTS: Final = TypeAdapter(dict[str, Any])
+
+
+def _written_text(text: str, write: Write) -> Output | Correction:
+    try:
+        return Output(value=write(text))
+    except ValuesError as error:
+        return _correction(f"Your response does not fit. {error}", str(error))
 
 
 def _description(schema: dict[str, Any]) -> str:

@@ -18,7 +18,7 @@ from abeyance.agents import tool_results, transcript
 from abeyance.agents.agent import MODEL_NODE, Agent
 from abeyance.agents.model_errors import ModelDown, ModelRefused, ModelUnusable
 from abeyance.agents.model_request import name_of
-from abeyance.agents.output import TOO_EARLY, Calls, Correction, Output
+from abeyance.agents.output import TOO_EARLY, Calls, Correction, Output, Write, as_it_is
 from abeyance.agents.prompts import Input, user_part
 from abeyance.agents.state import AgentState, AgentValues
 from abeyance.agents.tool_dispatch import MUST_ASK, RequestedCall, TurnCalls, within_limits
@@ -53,9 +53,10 @@ _MAX_KEPT_BYTES: Final = 200_000
 class Turn:
     """The code of an agent's model node. `prompt` makes the first prompt of a visit."""
 
-    def __init__(self, agent: Agent, prompt: Prompt) -> None:
+    def __init__(self, agent: Agent, prompt: Prompt, write: Write = as_it_is) -> None:
         self._agent = agent
         self._prompt = prompt
+        self._write = write
 
     async def take(self, state: AgentValues, ctx: Context, inbox: Sequence[Message]) -> Finished:
         """Take the next turn. Raises Blocked if the model or the conversation store is unavailable."""
@@ -161,7 +162,7 @@ class Turn:
     ) -> Finished:
         agent = self._agent
         try:
-            reading = agent.output.read(response)
+            reading = agent.output.read(response, self._write)
         except ModelRefused:
             await self._save_partial(state, ctx, request_messages)
             raise

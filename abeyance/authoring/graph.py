@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, Never, TypeVar, Unpack, overload
 
 from pydantic import BaseModel
@@ -299,7 +300,8 @@ class Graph:
         if isinstance(input, str) and self.chat_field is None:
             self.chat_field = input
         agent = as_agent(agent)
-        inner = compiler.compile_agent(agent, compiler.prompt_of(self.states, input))
+        write = partial(self.states.written_patch, output)
+        inner = compiler.compile_agent(agent, compiler.prompt_of(self.states, input), write)
         for fault in compiler.faults_of(name, agent, self.states, input, output):
             self._intake.note(fault)
         self._declare_nested(compiler.agent_node(name, agent, output), inner, on_error)

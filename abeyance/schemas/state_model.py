@@ -268,10 +268,17 @@ class StateModel:
         """
         if name not in self.fields:
             return answer
-        made = self._as_written(name, self._patches[name], answer)
+        made = self.written_patch(name, answer)
         if reducers_of(self.fields[name]):
             self._as_written(name, self.adapters[name], merged(made))
         return made
+
+    def written_patch(self, name: str | None, value: Json) -> Json:
+        """Return a patch of a field, from JSON, as its type writes it; unchanged if there is no such
+        field. Raise ValuesError.
+        """
+        adapter = None if name is None else self._patches.get(name)
+        return value if adapter is None else self._as_written(str(name), adapter, value)
 
     def rewrites(self, name: str) -> bool:
         """Return whether what a field's type writes can differ from what people send."""

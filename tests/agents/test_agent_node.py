@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from datetime import date
+from decimal import Decimal
+from typing import Annotated, Any
 
 import pytest
 from graph_faults import faults
@@ -11,8 +13,9 @@ from pydantic import BaseModel
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
 from pydantic_ai.models.function import AgentInfo
 
-from abeyance import START, Agent, Graph, McpServer
+from abeyance import START, Agent, Graph, McpServer, add
 from abeyance.core.spec import SubgraphNode
+from abeyance.testing import run
 
 
 class Case(BaseModel):
@@ -83,3 +86,48 @@ def test_a_node_that_is_neither_an_agent_nor_a_graph_is_refused() -> None:
         TypeError, match=r"'judge' is not a Graph: write subgraph\('judge', graph\)"
     ):
         graph.subgraph("judge", "judge")  # type: ignore[arg-type]
+
+
+class Bill(BaseModel):
+    due: date | None = None
+    total: Annotated[Decimal, add] = Decimal("1.10")
+    paid: bool = False
+
+
+def says(*texts: str) -> Any:
+    """A model whose turns are these texts, the last of them for good."""
+
+    def model(messages: Sequence[ModelMessage], info: AgentInfo) -> ModelResponse:
+        turn = sum(isinstance(each, ModelResponse) for each in messages)
+        return ModelResponse(parts=[TextPart(texts[min(turn, len(texts) - 1)])])
+
+    return model
+
+
+def billing(model: Any, field: str) -> Graph:
+    graph = Graph("billing", state=Bill)
+    clerk = Agent("clerk", model=model, max_corrections=1)
+    graph.agent("work", clerk, input=lambda state: "Go.", output=field, on_error="goto:paid")
+    graph.node(name="paid")(lambda state: {"paid": True})
+    graph.edge(START, "work")
+    return graph
+
+
+@pytest.mark.parametrize(
+    ("field", "texts", "written"),
+    [
+        ("due", ["2026-03-02"], "2026-03-02"),
+        ("due", ["soon", "2026-03-02"], "2026-03-02"),
+        ("due", ["soon"], None),
+        ("total", ["0.20"], "1.30"),
+    ],
+)
+async def test_a_result_is_written_as_its_field_writes_it_or_corrected(
+    field: str, texts: list[str], written: str | None
+) -> None:
+    ended = await run(billing(says(*texts), field))
+
+    assert (ended.status, ended.values[field]) == ("completed", written)
+    assert ended.values["paid"] is (written is None), (
+        "no later node meets a value that it cannot read"
+    )
