@@ -289,7 +289,10 @@ def _ways(entry: Mapping[str, Any]) -> list[str]:
         return [way for decision, way in _WAYS.items() if decision in allowed]
     if entry.get("abridged") or entry.get("degraded"):
         return []
-    answer = json.dumps(schema_example(entry.get("response_schema")), ensure_ascii=False)
+    # It imports a library that takes a while, and most commands show no question.
+    from abeyance.schemas.example import answer_example
+
+    answer = json.dumps(answer_example(entry.get("response_schema")), ensure_ascii=False)
     return [shlex.quote(answer)]
 
 
@@ -403,84 +406,3 @@ def status_of(view: Mapping[str, Any]) -> str:
     if view.get("paused") and view["status"] != "paused":
         text += ", paused"
     return text
-
-
-_DEEPEST: Final = 8
-
-
-def schema_example(schema: Any) -> Any:
-    """Return an example of a schema, a word without one. It ignores maxima, formats and patterns."""
-    return _example(schema, schema, 0) if schema else "yes"
-
-
-def _example(schema: Any, root: Any, depth: int) -> Any:
-    from abeyance.schemas.json_schema import resolved
-
-    schema = resolved(schema, root)
-    if not isinstance(schema, Mapping) or depth == _DEEPEST:
-        return None
-    for key in ("default", "const"):
-        if key in schema:
-            return schema[key]
-    for key in ("examples", "enum"):
-        if schema.get(key):
-            return schema[key][0]
-    for key in ("anyOf", "oneOf"):
-        if schema.get(key):
-            return _member(schema, schema[key][0], root, depth)
-    if "else" in schema and "type" not in schema:
-        # The schema of a breakpoint: edited values, or null, which changes nothing.
-        return _example(schema["else"], root, depth + 1)
-    match schema.get("type"):
-        case "object":
-            return _object(schema, root, depth)
-        case "boolean":
-            return True
-        case "integer" | "number":
-            return schema.get("minimum", schema.get("exclusiveMinimum", -1) + 1)
-        case "array":
-            return []
-        case "null":
-            return None
-        case _:
-            return _EXAMPLES.get(str(schema.get("format")), "...")
-
-
-_EXAMPLES: Final = {
-    "date": "2026-01-31",
-    "time": "10:00:00",
-    "date-time": "2026-01-31T10:00:00Z",
-    "duration": "PT1H",
-    "uuid": "6ba7b810-9dad-11d1-80b4-00c04fd430c8",
-}
-"""Texts by their formats."""
-
-
-def _member(union: Mapping[str, Any], member: Any, root: Any, depth: int) -> Any:
-    """Return an example of a member of a union, with the tag that tells it from the others."""
-    from abeyance.schemas.json_schema import resolved
-
-    example = _example(member, root, depth + 1)
-    match union, resolved(member, root):
-        case {"discriminator": {"propertyName": tag}}, {"properties": {**fields}} if tag in fields:
-            # A tag with a default is not required, and yet the type reads no answer without it.
-            return {tag: _example(fields[tag], root, depth + 1), **example}
-        case _:
-            return example
-
-
-def _object(schema: Mapping[str, Any], root: Any, depth: int) -> dict[str, Any]:
-    fields = schema.get("properties") or {}
-    # The schema of a budget's question requires one of its fields, and does not say which.
-    needed = [*(schema.get("required") or [*fields][: schema.get("minProperties", 0)])]
-    example = {name: _example(fields.get(name), root, depth + 1) for name in needed}
-    # The schema of an MCP elicitation requires fields only if the answer is `accept`.
-    match schema:
-        case {"if": {"properties": Mapping() as cases}, "then": {"required": [*more]}} if all(
-            isinstance(case, Mapping) and name in example and example[name] == case.get("const")
-            for name, case in cases.items()
-        ):
-            example |= {name: _example(fields.get(name), root, depth + 1) for name in more}
-        case _:
-            pass
-    return example

@@ -12,10 +12,11 @@ from pydantic import BaseModel
 
 from abeyance import START, Graph
 from abeyance.api.schemas import InterruptStatus, RunStatus
-from abeyance.cli.formatting import interrupt_lines, run_lines, schema_example
+from abeyance.cli.formatting import interrupt_lines, run_lines
 from abeyance.contrib.mcp.client.elicitation import Elicitation, elicitation_question
 from abeyance.core.bounds import Amounts, Use
 from abeyance.core.budgets import answer_schema
+from abeyance.schemas.example import answer_example
 from abeyance.schemas.json_schema import schema_of
 from abeyance.testing import InMemoryRun
 
@@ -57,8 +58,8 @@ def elicited(schema: Any) -> Any:
     ],
 )
 def test_an_example_answer_fits_its_schema(schema: Any, expected: Any) -> None:
-    assert schema_example(schema) == expected
-    assert jsonschema_rs.is_valid(schema, schema_example(schema))
+    assert answer_example(schema) == expected
+    assert jsonschema_rs.is_valid(schema, answer_example(schema))
 
 
 async def test_an_example_answer_at_a_breakpoint_changes_nothing() -> None:
@@ -69,24 +70,24 @@ async def test_an_example_answer_at_a_breakpoint_changes_nothing() -> None:
     await run.start()
     (question,) = await run.interrupts()
 
-    await run.respond(question.id, schema_example(question.response_schema))
+    await run.respond(question.id, answer_example(question.response_schema))
     assert run.values == {"done": True}
 
 
 def test_an_example_answer_about_a_budget_is_a_raise() -> None:
     schema = answer_schema(Use(turns=9), Amounts(usd=5.0, turns=9), ("turns",), "clerk")
 
-    assert schema_example(schema) == {"raise_to": {"turns": 10}}
-    assert jsonschema_rs.is_valid(schema, schema_example(schema))
+    assert answer_example(schema) == {"raise_to": {"turns": 10}}
+    assert jsonschema_rs.is_valid(schema, answer_example(schema))
 
 
 def test_a_schema_that_leads_into_itself_comes_to_an_end() -> None:
     tree: dict[str, Any] = {"type": "object", "properties": {"next": {"$ref": "#"}}}
     tree["required"] = ["next"]
 
-    assert schema_example(tree)["next"]["next"]
-    assert schema_example({"$ref": "#"}) == "..."
-    assert schema_example({"$ref": "#/$defs/missing"}) is None
+    assert answer_example(tree)["next"]["next"]
+    assert answer_example({"$ref": "#"}) == "..."
+    assert answer_example({"$ref": "#/$defs/missing"}) is None
 
 
 def asked(**about: Any) -> str:
