@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from datetime import datetime
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self, TypeAlias
 
 from pydantic import Field, WrapSerializer
 
@@ -18,6 +18,16 @@ from abeyance.core.ledger import Claim, Parent, Receipt, Vote
 from abeyance.core.mailbox import Rejected, Undelivered
 from abeyance.core.terms import Decision, Priority, Quorum, Where
 from abeyance.wire import BY_NAME_AND_ALIAS, Record, is_none
+
+# Fields of several views. The example of a response has the required fields, each with its own example,
+# and those others that have one.
+RunId: TypeAlias = Annotated[str, Field(examples=["refund-4711"])]
+GraphName: TypeAlias = Annotated[str, Field(examples=["refund"])]
+_VERSION: Final = "sha256:2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae"
+GraphVersion: TypeAlias = Annotated[str, Field(examples=[_VERSION])]
+InterruptId: TypeAlias = Annotated[str, Field(examples=["refund-4711.b276f6238dab3ba5"])]
+Person: TypeAlias = Annotated[str, Field(examples=["ada"])]
+MessageId: TypeAlias = Annotated[str, Field(examples=["note-1"])]
 
 
 class EscalationView(Record):
@@ -33,12 +43,12 @@ class DelegationView(Record):
 
     model_config = BY_NAME_AND_ALIAS
 
-    id: str
-    by: str
-    to: str
-    capabilities: list[str] | None
+    id: str = Field(examples=["9f86d081884c7d65"])
+    by: Person
+    to: str = Field(examples=["bob"])
+    capabilities: list[str] | None = Field(examples=[["refunds:approve"]])
     from_: datetime = Field(alias="from")
-    until: datetime
+    until: datetime = Field(examples=["2026-02-14T10:00:00Z"])
     reason: str | None = None
     created_at: datetime
 
@@ -91,13 +101,13 @@ class InterruptView(Record):
     for whom it was answered.
     """
 
-    id: str
-    run_id: str
-    graph: str
-    name: str
-    kind: str
-    address: str
-    prompt: str
+    id: InterruptId
+    run_id: RunId
+    graph: GraphName
+    name: str = Field(examples=["approve"])
+    kind: str = Field(examples=["question"])
+    address: str = Field(examples=["graph:refund;node:approve"])
+    prompt: str = Field(examples=["Refund 250 for A-17?"])
     prompt_values: list[tuple[int, int]] = Field(default_factory=list)
     started_by: str | None = Field(default=None, exclude_if=is_none)
     about: dict[str, Any] | None = Field(default=None, exclude_if=is_none)
@@ -106,11 +116,11 @@ class InterruptView(Record):
     preview: Any = None
     remember: RememberView | None = Field(default=None, exclude_if=is_none)
     response_schema: Any = None
-    requested_capability: str | None = None
+    requested_capability: str | None = Field(default=None, examples=["refunds:approve"])
     created_at: datetime
-    deadline: datetime | None = None
+    deadline: datetime | None = Field(default=None, examples=["2026-02-02T10:00:00Z"])
     on_timeout: Any = None
-    assignees: list[str] = Field(default_factory=list)
+    assignees: list[str] = Field(default_factory=list, examples=[["group:finance"]])
     assignees_only: bool = False
     priority: Priority = "normal"
     risk: int | None = None
@@ -124,10 +134,10 @@ class InterruptView(Record):
     claim: Claim | None = None
     barred: dict[str, str] = Field(default_factory=dict)
     warnings: list[str] = Field(default_factory=list)
-    may_answer: bool | None = None
+    may_answer: bool | None = Field(default=None, examples=[True])
     may_answer_for: list[str] = Field(default_factory=list)
     why_not: WhyNot | None = None
-    status: str
+    status: str = Field(examples=["open"])
     votes: list[Vote] = Field(default_factory=list)
     missing: int | None = None
     held_until: datetime | None = None
@@ -227,18 +237,18 @@ class RunView(Record):
     cannot read it all.
     """
 
-    run_id: str
-    graph: str
-    graph_version: str
-    status: str
+    run_id: RunId
+    graph: GraphName
+    graph_version: GraphVersion
+    status: str = Field(examples=["awaiting-input"])
     outcome: str | None = None
     reason: str | None = None
     paused: bool = False
     pause: PauseView | None = None
     conversation_id: str | None = None
     session_type: str = "agent"
-    labels: dict[str, str] = Field(default_factory=dict)
-    started_by: str | None = None
+    labels: dict[str, str] = Field(default_factory=dict, examples=[{"team": "support"}])
+    started_by: str | None = Field(default=None, examples=["ada"])
     sent_by: str | None = None
     created_at: datetime
     updated_at: datetime
@@ -246,7 +256,7 @@ class RunView(Record):
     running: list[str] = Field(default_factory=list)
     agents: list[AgentView] = Field(default_factory=list)
     interrupts: list[InterruptView] = Field(default_factory=list)
-    open: int = 0
+    open: int = Field(default=0, examples=[1])
     queue_depth: int = 0
     max_queue_size: int = 0
     metrics: Metrics | None = None
@@ -257,7 +267,7 @@ class RunView(Record):
     rejected: list[Rejected] = Field(default_factory=list)
     blocked: list[BlockedView] = Field(default_factory=list)
     retrying: list[RetryingView] = Field(default_factory=list)
-    guarded_by: list[str] = Field(default_factory=list)
+    guarded_by: list[str] = Field(default_factory=list, examples=[["refunds:approve"]])
     error: ErrorView | None = None
     beside: list[ErrorView] = Field(default_factory=list)
     cancelled_by: str | None = None
@@ -318,11 +328,11 @@ class Migration(Record):
     names in the new graph. `obstacles` is empty unless a dry run found some.
     """
 
-    run_id: str
-    dry_run: bool = False
-    before: str
-    after: str
-    nodes: dict[str, str] = Field(default_factory=dict)
+    run_id: RunId
+    dry_run: bool = Field(default=False, examples=[True])
+    before: str = Field(examples=["2c26b46b68ff"])
+    after: str = Field(examples=["fcde2b2edba5"])
+    nodes: dict[str, str] = Field(default_factory=dict, examples=[{"pay": "payout"}])
     obstacles: list[Obstacle] = Field(default_factory=list)
 
 
@@ -332,13 +342,13 @@ class Event(Record):
     `id` is the cursor right after the event: opaque, and as text greater than the ids of earlier events.
     """
 
-    id: str
+    id: str = Field(examples=["000000000004"])
     time: datetime
-    type: str
-    run_id: str
-    address: str | None = None
+    type: str = Field(examples=["interrupt.opened"])
+    run_id: RunId
+    address: str | None = Field(default=None, examples=["graph:refund;node:approve"])
     actor: str | None = None
-    data: dict[str, Any] = Field(default_factory=dict)
+    data: dict[str, Any] = Field(default_factory=dict, examples=[{"name": "approve"}])
     rewound_by: int | None = Field(default=None, exclude_if=is_none)
 
 
@@ -349,8 +359,9 @@ class StreamEvent(Event):
     the same for every reader. `graph` is the graph of the run.
     """
 
-    graph: str
-    event_id: str
+    id: str = Field(examples=["000000018201-64c9a8a17f400"])
+    graph: GraphName
+    event_id: str = Field(examples=["000000000004"])
 
 
 class Effect(Record):
@@ -362,6 +373,14 @@ class Effect(Record):
     attempts: int
 
 
+_EFFECT: Final = {
+    "node": "refund.pay",
+    "address": "graph:refund;node:pay",
+    "at": "2026-01-31T10:20:00Z",
+    "attempts": 1,
+}
+
+
 class Rewind(Record):
     """The events that a rewind discarded, or with `dry_run` would discard, and the code that has run
     since that point.
@@ -369,11 +388,11 @@ class Rewind(Record):
     With the same `ctx.idempotency_key` as before, another service knows a repeated call as a repeat.
     """
 
-    run_id: str
-    to: str
-    dry_run: bool = False
+    run_id: RunId
+    to: InterruptId
+    dry_run: bool = Field(default=False, examples=[True])
     discards: list[Event] = Field(default_factory=list)
-    effects: list[Effect] = Field(default_factory=list)
+    effects: list[Effect] = Field(default_factory=list, examples=[[_EFFECT]])
 
 
 class NewText(Record):
@@ -412,17 +431,17 @@ TERMINAL_EVENTS: Final = frozenset(
 class MessageView(Record):
     """An unread message as callers see it."""
 
-    message_id: str
-    text: str
-    sender: str
+    message_id: MessageId
+    text: str = Field(examples=["The customer accepts half of the amount."])
+    sender: Person
     metadata: dict[str, Any]
-    parts: list[dict[str, Any]]
-    action: str | None
+    parts: list[dict[str, Any]] = Field(examples=[[]])
+    action: str | None = Field(examples=[None])
     params: dict[str, Any]
-    target: str | None
+    target: str | None = Field(examples=["pay"])
     priority: Priority
     sent_at: datetime | None
-    expires_at: datetime | None
+    expires_at: datetime | None = Field(examples=[None])
 
     @classmethod
     def of(cls, message: Message) -> Self:
@@ -433,15 +452,15 @@ class MessageView(Record):
 class MessageReceipt(Record):
     """The receipt of an accepted message. `queue_depth` is None without a worker."""
 
-    message_id: str
-    duplicate: bool
-    queue_depth: int | None
+    message_id: MessageId
+    duplicate: bool = Field(examples=[False])
+    queue_depth: int | None = Field(examples=[1])
 
 
 class Cleared(Record):
     """The number of discarded messages."""
 
-    cleared: int
+    cleared: int = Field(examples=[1])
 
 
 _without_none: Final = WrapSerializer(
@@ -453,7 +472,16 @@ _without_none: Final = WrapSerializer(
 )
 
 
+_RECEIPT: Final = {
+    "interrupt_id": "refund-4711.b276f6238dab3ba5",
+    "status": "answered",
+    "answered_by": "ada",
+    "accepted_at": "2026-01-31T11:30:00Z",
+    "replayed": False,
+}
+
+
 class Receipts(Record):
     """The receipts of one call. Fields that a receipt does not have are left out."""
 
-    receipts: Annotated[list[Receipt], _without_none]
+    receipts: Annotated[list[Receipt], _without_none] = Field(examples=[[_RECEIPT]])

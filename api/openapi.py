@@ -1,4 +1,4 @@
-"""The OpenAPI document, with an example of every response."""
+"""The OpenAPI document. The example of a JSON response is made of its schema."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from fastapi.openapi.utils import get_openapi
 
 from abeyance.api.problems import MEDIA_TYPE, PROBLEMS
 from abeyance.errors import Code
+from abeyance.schemas.example import Examples
 from abeyance.util import PROBLEM_TYPE
 
 _NOTES: Final = """\
@@ -73,16 +74,10 @@ REFUSALS: Final[Responses] = {
 """The error responses of every call: described once, with an example of each code."""
 
 
-def answer(
-    description: str, example: Any, *, status: int = 200, media_type: str = _JSON
-) -> Responses:
-    """Return the successful response of a route."""
-    return {status: _success(description, example, media_type)}
-
-
-def also(description: str, example: Any, model: Any) -> dict[str, Any]:
-    """Return a second successful response, of another model."""
-    return {**_success(description, example), "model": model}
+def shown(example: Any, media_type: str = _JSON, schema: Any = None) -> Responses:
+    """Return the successful response of a route that its type does not describe, such as text."""
+    about = {} if media_type == _JSON else {"schema": schema or {"type": "string"}}
+    return {200: {"content": {media_type: {**about, "example": example}}}}
 
 
 def install(app: FastAPI) -> None:
@@ -103,6 +98,7 @@ def install(app: FastAPI) -> None:
                 "Refused": _problems(_REFUSED, range(400, 500)),
                 "Unavailable": _problems(_AWAY, range(500, 600)),
             }
+            _add_examples(document)
             components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
             document["security"] = [{"token": []}, {}]
             app.openapi_schema = document
@@ -112,14 +108,14 @@ def install(app: FastAPI) -> None:
     app.openapi = openapi  # type: ignore[method-assign]
 
 
-def content(example: Any, media_type: str) -> dict[str, Any]:
-    """Return the OpenAPI content of a response with an example, which is text if it is not JSON."""
-    about = {} if media_type == _JSON else {"schema": {"type": "string"}}
-    return {media_type: {**about, "example": example}}
-
-
-def _success(description: str, example: Any, media_type: str = _JSON) -> dict[str, Any]:
-    return {"description": description, "content": content(example, media_type)}
+def _add_examples(document: dict[str, Any]) -> None:
+    """Give each successful JSON response an example, unless it has one."""
+    made = Examples(root=document, shows_more=True)
+    for call in (call for path in document["paths"].values() for call in path.values()):
+        for status, response in call["responses"].items():
+            form = response.get("content", {}).get(_JSON)
+            if status.startswith("2") and form is not None:
+                form.setdefault("example", made.of(form["schema"]))
 
 
 def _problems(description: str, statuses: Container[int]) -> dict[str, Any]:

@@ -167,7 +167,7 @@ class Listed(BaseModel, Generic[T]):
     """A page of a list. `next_cursor` is the cursor of the next page, or null on the last one."""
 
     items: list[T]
-    next_cursor: str | None = None
+    next_cursor: str | None = Field(default=None, examples=[None])
 
 
 class Page(Listed[T], Generic[T]):
@@ -177,14 +177,14 @@ class Page(Listed[T], Generic[T]):
     encrypted: then a search finds ids, names, labels and people, but not the content of questions.
     """
 
-    total: int
+    total: int = Field(examples=[1])
     searched: Literal["all", "clear"] = "all"
 
 
 class Accepted(BaseModel):
     """Temporal has accepted the signal. Its effect shows in the run and in its events."""
 
-    run_id: str
+    run_id: views.RunId
     message_id: str | None = Field(default=None, exclude_if=lambda id_: id_ is None)
 
 
@@ -206,6 +206,8 @@ class InterruptStatus(BaseModel):
 class RunResult(views.ClosingRecord):
     """The result of a run that has ended."""
 
+    model_config = ConfigDict(json_schema_extra={"examples": [examples.RESULT]})
+
     run_id: str
     status: str
     error: views.ErrorView | None = None
@@ -219,10 +221,12 @@ class RunResult(views.ClosingRecord):
 class GraphSummary(BaseModel):
     """A graph that can be started. `version` changes with its nodes and edges, not with their code."""
 
-    name: str
-    version: str
-    description: str
-    input_schema: Any
+    name: views.GraphName
+    version: views.GraphVersion
+    description: str = Field(examples=["Refunds an order after an approval."])
+    input_schema: Any = Field(
+        examples=[{"type": "object", "properties": {"amount": {"type": "number"}}}]
+    )
 
 
 def _shown(bound: float | None) -> str:

@@ -70,10 +70,10 @@ class TranscriptItem(Record):
       `approval` has the `grant` under which the call ran unasked, and who made it (`by`).
     """
 
-    role: Literal["system", "user", "assistant", "tool"]
-    turn: int
+    role: Literal["system", "user", "assistant", "tool"] = Field(examples=["assistant"])
+    turn: int = Field(examples=[1])
     at: datetime | None = None
-    text: str | None = None
+    text: str | None = Field(default=None, examples=["I will refund half of the amount."])
     media: tuple[TranscriptMedia, ...] = ()
     sender: str | None = None
     message_id: str | None = None
@@ -87,7 +87,7 @@ class TranscriptItem(Record):
     on_behalf_of: str | None = None
     arguments: Json = None
     approval: dict[str, str] | None = Field(default=None, exclude_if=is_none)
-    model: str | None = None
+    model: str | None = Field(default=None, examples=["gpt-5"])
     usage: TranscriptUsage | None = None
     finish_reason: str | None = None
     interrupted: bool = Field(default=False, description="The response was stopped before its end.")

@@ -7,6 +7,7 @@ from typing import Any, Literal, TypeAlias
 
 from pydantic import Field
 
+from abeyance import views
 from abeyance.wire import Record
 
 GrantStatus: TypeAlias = Literal["standing", "used-up", "expired", "revoked"]
@@ -16,8 +17,8 @@ GrantStatus: TypeAlias = Literal["standing", "used-up", "expired", "revoked"]
 class GrantUse(Record):
     """A call that ran under a grant: its run, its address, and when."""
 
-    run_id: str
-    call: str
+    run_id: views.RunId
+    call: str = Field(examples=["graph:refund;node:desk#1;node:send_refund#2"])
     at: datetime
 
 
@@ -28,18 +29,18 @@ class GrantView(Record):
     null means unknown.
     """
 
-    id: str
+    id: str = Field(examples=["3f79bb7b435b0532"])
     status: GrantStatus
-    tool: str
-    graph: str
-    run_id: str | None
-    same: dict[str, Any]
-    below: dict[str, float]
-    by: str
-    capability: str | None
+    tool: str = Field(examples=["send_refund"])
+    graph: views.GraphName
+    run_id: str | None = Field(examples=[None])
+    same: dict[str, Any] = Field(examples=[{"customer_id": "c-17"}])
+    below: dict[str, float] = Field(examples=[{"amount": 200.0}])
+    by: views.Person
+    capability: str | None = Field(examples=["refunds:approve"])
     made_at: datetime
-    until: datetime
-    uses: int | None
+    until: datetime = Field(examples=["2026-01-31T18:00:00Z"])
+    uses: int | None = Field(examples=[20])
     used: list[GrantUse] = Field(default_factory=list)
     revoked_at: datetime | None = None
     revoked_by: str | None = None

@@ -48,18 +48,18 @@ class Approval(Record):
 
     at: datetime
     outcome: Outcome
-    by: str | None = None
+    by: str | None = Field(default=None, examples=["ada"])
     on_behalf_of: str | None = None
     voters: list[str] = Field(default_factory=list)
-    requested_capability: str | None = None
-    graph: str
-    run_id: str
-    id: str | None = None
-    name: str = ""
-    prompt: str = ""
+    requested_capability: str | None = Field(default=None, examples=["refunds:approve"])
+    graph: views.GraphName
+    run_id: views.RunId
+    id: str | None = Field(default=None, examples=["refund-4711.b276f6238dab3ba5"])
+    name: str = Field(default="", examples=["approve"])
+    prompt: str = Field(default="", examples=["Refund 250 for A-17?"])
     prompt_values: list[tuple[int, int]] = Field(default_factory=list)
     digest: str | None = None
-    answer: Any = None
+    answer: Any = Field(default=None, examples=[True])
     note: str | None = None
     settled_reason: str | None = None
     grant: str | None = None
@@ -67,7 +67,7 @@ class Approval(Record):
     rewound_by: int | None = None
     redacted: bool = False
     degraded: bool = False
-    fields: dict[str, Any] = Field(default_factory=dict)
+    fields: dict[str, Any] = Field(default_factory=dict, examples=[{"reason.amount": 250}])
 
 
 class Sum(Record):
@@ -88,12 +88,14 @@ class Approvals(Record):
     model_config = BY_NAME_AND_ALIAS
 
     items: list[Approval]
-    next_cursor: str | None
-    total: int
-    since: datetime = Field(alias="from")
-    until: datetime = Field(alias="to")
+    next_cursor: str | None = Field(examples=[None])
+    total: int = Field(examples=[1])
+    since: datetime = Field(alias="from", examples=["2026-01-01T00:00:00Z"])
+    until: datetime = Field(alias="to", examples=["2026-02-01T00:00:00Z"])
     partial: bool = False
-    sums: dict[str, Sum] = Field(default_factory=dict)
+    sums: dict[str, Sum] = Field(
+        default_factory=dict, examples=[{"reason.amount": {"sum": "250", "rows": 1}}]
+    )
     unknown_fields: list[str] = Field(default_factory=list)
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Body, Response
 from pydantic import BaseModel, Field
 
-from abeyance import wire
+from abeyance import views, wire
 from abeyance.api import examples, openapi
 from abeyance.api.auth import ADMIN, READ, Caller
 from abeyance.api.dependencies import VALID_KEY, BackendDep, ClientDep, RunId
@@ -35,7 +35,7 @@ Document = Annotated[Mapping[str, Any], Body()]
 class ErasedRun(BaseModel):
     """The erasure of a run: `erasing`, or `erased` once only the tombstone is left."""
 
-    run_id: str
+    run_id: views.RunId
     state: wire.ErasureState
 
 
@@ -43,7 +43,8 @@ class ErasedRun(BaseModel):
     "/runs/{run_id}/audit",
     dependencies=[READ],
     response_class=Response,
-    responses=openapi.answer("The audit.", examples.AUDIT, media_type=_NDJSON),
+    response_description="The audit.",
+    responses=openapi.shown(examples.AUDIT, _NDJSON),
 )
 async def read_audit(run_id: RunId, caller: Caller, client: ClientDep) -> Response:
     """Retrieve the audit of a run as lines of JSON: who did what and when, what they were shown, and what
@@ -61,7 +62,7 @@ async def read_audit(run_id: RunId, caller: Caller, client: ClientDep) -> Respon
     "/runs/{run_id}",
     status_code=202,
     dependencies=[ADMIN, VALID_KEY],
-    responses=openapi.answer("The run is being erased.", examples.ERASING, status=202),
+    response_description="The run is being erased.",
 )
 async def erase_run(run_id: RunId, client: ClientDep) -> ErasedRun:
     """Erase a run that has ended: its records, its histories, and its stored data.
@@ -87,14 +88,14 @@ class EvictBody(wire.Request):
 class Evicted(BaseModel):
     """The runs that were halted. If there are as many as `limit`, there may be more."""
 
-    evicted: int
-    runs: list[str]
+    evicted: int = Field(examples=[1])
+    runs: list[views.RunId]
 
 
 @router.post(
     "/evict",
     dependencies=[VALID_KEY],
-    responses=openapi.answer("The runs were halted.", examples.EVICTED),
+    response_description="The runs were halted.",
 )
 async def evict(
     caller: Caller,

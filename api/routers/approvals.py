@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from functools import partial
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 from fastapi import APIRouter, Query, Response
 from fastapi.responses import StreamingResponse
@@ -26,29 +26,6 @@ _CSV: Final = "text/csv; charset=utf-8; header=present"
 _AT_ONCE: Final = 1_000
 _PARTIAL: Final = "Abeyance-Partial"
 _SUMS: Final = "Abeyance-Sums"
-_EXAMPLE: Final[dict[str, Any]] = {
-    "items": [
-        {
-            "at": "2026-03-02T09:04:10Z",
-            "outcome": "approved",
-            "by": "ada",
-            "requested_capability": "refunds:approve",
-            "graph": "refund",
-            "run_id": "refund-4711",
-            "id": "refund-4711.b276f6238dab3ba5",
-            "name": "approve",
-            "prompt": "Refund 250 for order A-7?",
-            "answer": True,
-            "asked_at": "2026-03-02T09:00:00Z",
-            "fields": {"reason.amount": 250},
-        }
-    ],
-    "next_cursor": None,
-    "total": 1,
-    "from": "2026-02-01T00:00:00Z",
-    "to": "2026-03-03T00:00:00Z",
-    "sums": {"reason.amount": {"sum": "250", "rows": 1}},
-}
 
 
 class ApprovalsQuery(lists.ApprovalsPage):
@@ -61,17 +38,12 @@ class ApprovalsQuery(lists.ApprovalsPage):
     )
 
 
-def _report() -> openapi.Responses:
-    responses = openapi.answer("A page of the report.", _EXAMPLE)
-    responses[200]["content"] |= openapi.content("at,outcome,by\r\n", "text/csv")
-    return responses
-
-
 @router.get(
     "/approvals",
     dependencies=[READ],
     response_model=Approvals,
-    responses=_report(),
+    response_description="A page of the report.",
+    responses=openapi.shown("at,outcome,by\r\n", "text/csv"),
 )
 async def read_approvals(
     query: Annotated[ApprovalsQuery, Query()], client: ClientDep, credentials: CredentialsDep

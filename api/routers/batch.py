@@ -9,8 +9,8 @@ from typing import Annotated, Final
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from abeyance import commands, wire
-from abeyance.api import examples, openapi
+from abeyance import commands, views, wire
+from abeyance.api import examples
 from abeyance.api.auth import CONTROL, RESPOND, STEER
 from abeyance.api.dependencies import Call, CallDep
 from abeyance.api.problems import code_of
@@ -107,7 +107,7 @@ class RespondBatch(Selection):
 class RunOutcome(BaseModel):
     """The result for one run. `code` and `detail` give the reason if it was refused."""
 
-    run_id: str
+    run_id: views.RunId
     ok: bool
     code: str | None = None
     detail: str | None = None
@@ -117,15 +117,15 @@ class BatchOutcome(BaseModel):
     """The result for each run. `next_cursor` is set if more runs match the filter."""
 
     results: list[RunOutcome]
-    succeeded: int
+    succeeded: int = Field(examples=[1])
     failed: int
     next_cursor: str | None = None
 
 
-_RESPONSES: Final = openapi.answer("The result for each run.", examples.DONE_TO_MANY)
+_RESULTS: Final = "The result for each run."
 
 
-@router.post("/pause", dependencies=[CONTROL], responses=_RESPONSES)
+@router.post("/pause", dependencies=[CONTROL], response_description=_RESULTS)
 async def pause_many(body: PauseBatch, call: CallDep) -> BatchOutcome:
     """Pause many runs. Each result says whether Temporal accepted the signal."""
     order = control_order(commands.Pause, fields_set(body.body), call.caller, call.key)
@@ -138,21 +138,21 @@ async def pause_many(body: PauseBatch, call: CallDep) -> BatchOutcome:
     return await _run_batch(call, body, pause)
 
 
-@router.post("/resume", dependencies=[CONTROL], responses=_RESPONSES)
+@router.post("/resume", dependencies=[CONTROL], response_description=_RESULTS)
 async def resume_many(body: ResumeBatch, call: CallDep) -> BatchOutcome:
     """Resume many runs. Each result says whether Temporal accepted the signal."""
     order = control_order(commands.Resume, fields_set(body.body), call.caller, call.key)
     return await _run_batch(call, body, lambda run_id: call.client.run(run_id).control(order))
 
 
-@router.post("/cancel", dependencies=[CONTROL], responses=_RESPONSES)
+@router.post("/cancel", dependencies=[CONTROL], response_description=_RESULTS)
 async def cancel_many(body: CancelBatch, call: CallDep) -> BatchOutcome:
     """Cancel many runs. Each result says whether Temporal accepted the signal."""
     order = control_order(commands.Cancel, fields_set(body.body), call.caller, call.key)
     return await _run_batch(call, body, lambda run_id: call.client.run(run_id).control(order))
 
 
-@router.post("/steer", dependencies=[STEER], responses=_RESPONSES)
+@router.post("/steer", dependencies=[STEER], response_description=_RESULTS)
 async def steer_many(body: SteerBatch, call: CallDep) -> BatchOutcome:
     """Send the same message to many runs, under one `message_id`.
 
@@ -165,7 +165,7 @@ async def steer_many(body: SteerBatch, call: CallDep) -> BatchOutcome:
     )
 
 
-@router.post("/respond", dependencies=[RESPOND], responses=_RESPONSES)
+@router.post("/respond", dependencies=[RESPOND], response_description=_RESULTS)
 async def respond_to_many(body: RespondBatch, call: CallDep) -> BatchOutcome:
     """Answer many runs. Within a run, either all answers are accepted or none."""
     # Without a worker every single run would time out.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
 from fastapi import APIRouter, Body, Depends, Request, Response
 from pydantic import BaseModel
@@ -114,22 +114,20 @@ async def _signal(call: CallDep, request: Request, response: Response, wait: Wai
 SignalDep: TypeAlias = Annotated[Signal, Depends(_signal)]
 
 
-def signal_responses(example: Any, with_wait: Any) -> openapi.Responses:
-    """Return the OpenAPI responses of a route that sends a signal to one run."""
-    return {
-        200: openapi.also(
-            "The run after the signal took effect, with `wait`.",
-            with_wait,
-            views.RunView | RunStatus,
-        ),
-        **openapi.answer("Temporal has accepted the signal.", example, status=202),
-    }
+SIGNALLED: Final[openapi.Responses] = {
+    200: {
+        "description": "The run after the signal took effect, with `wait`.",
+        "model": views.RunView | RunStatus,
+    },
+    202: {"description": "Temporal has accepted the signal."},
+}
+"""The successful responses of a route that sends a signal to one run."""
 
 
 @router.post(
     "/pause",
     status_code=202,
-    responses=signal_responses(examples.ACCEPTED, examples.PAUSED_RUN),
+    responses=SIGNALLED,
 )
 async def pause(run_id: RunId, signal: SignalDep, body: PauseBody = None) -> SignalResponse:
     """Pause a run: running nodes finish, or with `mode: now` stop at once, and no new nodes start.
@@ -149,18 +147,15 @@ async def pause(run_id: RunId, signal: SignalDep, body: PauseBody = None) -> Sig
     "/resume",
     status_code=202,
     dependencies=[CONTROL],
-    responses=signal_responses(examples.ACCEPTED, examples.RUN),
+    responses=SIGNALLED,
 )
 async def resume(run_id: RunId, signal: SignalDep, body: ResumeBody = None) -> SignalResponse:
     """Resume a paused run. Resuming a run that is not paused changes nothing."""
     return await signal.control(run_id, commands.Resume, body)
 
 
-_CANCELLED: Final = signal_responses(examples.ACCEPTED, examples.ENDING_RUN)
-
-
-@router.post("/cancel", status_code=202, dependencies=[CONTROL], responses=_CANCELLED)
-@router.post("/interrupt", status_code=202, dependencies=[CONTROL], responses=_CANCELLED)
+@router.post("/cancel", status_code=202, dependencies=[CONTROL], responses=SIGNALLED)
+@router.post("/interrupt", status_code=202, dependencies=[CONTROL], responses=SIGNALLED)
 async def cancel(run_id: RunId, signal: SignalDep, body: CancelBody = None) -> SignalResponse:
     """Cancel a run: withdraw its interrupts, give running nodes `grace` to stop, and run the `finally`
     nodes. The values so far are the result.
@@ -173,7 +168,7 @@ async def cancel(run_id: RunId, signal: SignalDep, body: CancelBody = None) -> S
 
 @router.patch(
     "/values",
-    responses=openapi.answer("The run with its new values.", examples.RUN),
+    response_description="The run with its new values.",
 )
 async def edit_values(run_id: RunId, body: ValuesBody, call: CallDep) -> views.RunView | RunStatus:
     """Set fields of a run's values, if they are still at `version`.
@@ -191,9 +186,7 @@ async def edit_values(run_id: RunId, body: ValuesBody, call: CallDep) -> views.R
 
 @router.post(
     "/migrate",
-    responses=openapi.answer(
-        "What the migration did, or with `dry_run` would do.", examples.MIGRATION
-    ),
+    response_description="What the migration did, or with `dry_run` would do.",
 )
 async def migrate(run_id: RunId, call: CallDep, body: MigrateBody = None) -> views.Migration:
     """Move an open run to the graph that its worker has today.
@@ -221,7 +214,7 @@ async def migrate(run_id: RunId, call: CallDep, body: MigrateBody = None) -> vie
 
 @router.post(
     "/retry",
-    responses=openapi.answer("The run, which goes on.", examples.RUN),
+    response_description="The run, which goes on.",
 )
 async def retry(run_id: RunId, call: CallDep, body: RetryBody = None) -> views.RunView | RunStatus:
     """Let a run that failed, was halted or was cancelled go on from where it ended, under its id.
@@ -248,9 +241,7 @@ async def retry(run_id: RunId, call: CallDep, body: RetryBody = None) -> views.R
 
 @router.post(
     "/rewind",
-    responses=openapi.answer(
-        "What the rewind discarded, or with `dry_run` would discard.", examples.REWOUND
-    ),
+    response_description="What the rewind discarded, or with `dry_run` would discard.",
 )
 async def rewind(run_id: RunId, call: CallDep, body: RewindBody) -> views.Rewind:
     """Rewind a run, open or ended, to the time when a question was open, or to its `start`.

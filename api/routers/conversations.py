@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import Annotated, TypeAlias
 
 from fastapi import APIRouter, Body, Path
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from starlette.convertors import StringConvertor, register_url_convertor
 
-from abeyance import commands
-from abeyance.api import examples, openapi
+from abeyance import commands, views
+from abeyance.api import examples
 from abeyance.api.auth import CONTROL, STEER, require
 from abeyance.api.dependencies import Call, CallDep
 from abeyance.api.routers.control import (
@@ -47,21 +47,21 @@ MessageBody: TypeAlias = Annotated[commands.MessageBody, Body(examples=[examples
 class Reached(BaseModel):
     """The active runs that got the signal, oldest first."""
 
-    count: int
-    runs: list[str]
+    count: int = Field(examples=[1])
+    runs: list[views.RunId]
 
 
 class Steered(Reached):
     """The run that was steered, and the id of the message."""
 
-    message_id: str
+    message_id: views.MessageId
 
 
 @router.post(
     "/interrupt",
     status_code=202,
     dependencies=[CONTROL],
-    responses=openapi.answer("The runs that are being cancelled.", examples.REACHED, status=202),
+    response_description="The runs that are being cancelled.",
 )
 async def interrupt(
     conversation_id: ConversationId, call: CallDep, body: CancelBody = None
@@ -73,7 +73,7 @@ async def interrupt(
 @router.post(
     "/pause",
     status_code=202,
-    responses=openapi.answer("The runs that are being paused.", examples.REACHED, status=202),
+    response_description="The runs that are being paused.",
 )
 async def pause(conversation_id: ConversationId, call: CallDep, body: PauseBody = None) -> Reached:
     """Pause every active run of a conversation."""
@@ -88,7 +88,7 @@ async def pause(conversation_id: ConversationId, call: CallDep, body: PauseBody 
     "/resume",
     status_code=202,
     dependencies=[CONTROL],
-    responses=openapi.answer("The runs that are being resumed.", examples.REACHED, status=202),
+    response_description="The runs that are being resumed.",
 )
 async def resume(
     conversation_id: ConversationId, call: CallDep, body: ResumeBody = None
@@ -109,7 +109,7 @@ async def _control(
     "/steer",
     status_code=202,
     dependencies=[STEER],
-    responses=openapi.answer("The run that gets the message.", examples.STEERED, status=202),
+    response_description="The run that gets the message.",
 )
 async def steer(conversation_id: ConversationId, body: MessageBody, call: CallDep) -> Steered:
     """Send a message to the one active run of the type `agent`.

@@ -7,7 +7,7 @@ from typing import Annotated, TypeAlias
 from fastapi import APIRouter, Body, Path
 
 from abeyance import commands, views
-from abeyance.api import examples, openapi
+from abeyance.api import examples
 from abeyance.api.auth import RESPOND, RESPONDS, Caller, require
 from abeyance.api.dependencies import VALID_KEY, ClientDep, Key
 from abeyance.api.rights import Reads
@@ -26,7 +26,7 @@ DelegationId: TypeAlias = Annotated[
     "",
     status_code=201,
     dependencies=[RESPOND],
-    responses=openapi.answer("The delegation.", examples.DELEGATION, status=201),
+    response_description="The delegation.",
 )
 async def delegate(
     body: DelegateBody, caller: Caller, client: ClientDep, reads: Reads, key: Key
@@ -51,7 +51,7 @@ async def delegate(
 
 @router.get(
     "",
-    responses=openapi.answer("The delegations.", examples.listed(examples.DELEGATION)),
+    response_description="The delegations.",
 )
 async def list_delegations(caller: Caller, client: ClientDep) -> Listed[views.DelegationView]:
     """List the delegations that the caller made or may use and that have not ended. With `admin`, all.
@@ -66,7 +66,7 @@ async def list_delegations(caller: Caller, client: ClientDep) -> Listed[views.De
 @router.delete(
     "/{delegation_id}",
     dependencies=[VALID_KEY],
-    responses=openapi.answer("The delegation, which counts no more.", examples.DELEGATION),
+    response_description="The delegation, which counts no more.",
 )
 async def delete_delegation(
     delegation_id: DelegationId, caller: Caller, client: ClientDep

@@ -30,6 +30,7 @@ router = APIRouter(tags=["events"], dependencies=[READ])
 
 _JSON: Final = "application/json"
 _EVENT_STREAM: Final = "text/event-stream"
+_PAGE_OR_STREAM: Final = "A page of events, or a stream as text/event-stream."
 _HEARTBEAT_SECONDS: Final = 15.0
 _HEADERS: Final = {
     "Cache-Control": "no-store",
@@ -63,14 +64,6 @@ class RunEventsQuery(EventsQuery):
     )
 
 
-def _of_pages_and_streams(event: dict[str, Any], stream: str) -> openapi.Responses:
-    responses = openapi.answer(
-        "A page of events, or a stream as text/event-stream.", examples.listed(event, event["id"])
-    )
-    responses[200]["content"] |= openapi.content(stream, _EVENT_STREAM)
-    return responses
-
-
 class StreamQuery(EventsQuery, lists.StreamPage):
     """The query of a page of the events of all runs."""
 
@@ -89,7 +82,8 @@ LastEventId: TypeAlias = Annotated[
 @router.get(
     "/events",
     response_model=Listed[views.StreamEvent],
-    responses=_of_pages_and_streams(examples.STREAM_EVENT, examples.STREAM_OF_ALL),
+    response_description=_PAGE_OR_STREAM,
+    responses=openapi.shown(examples.STREAM_OF_ALL, _EVENT_STREAM),
 )
 async def read_stream(
     *,
@@ -124,7 +118,8 @@ async def read_stream(
 @router.get(
     "/runs/{run_id}/events",
     response_model=Listed[views.Event],
-    responses=_of_pages_and_streams(examples.EVENT, examples.EVENT_STREAM),
+    response_description=_PAGE_OR_STREAM,
+    responses=openapi.shown(examples.EVENT_STREAM, _EVENT_STREAM),
 )
 async def read_events(
     *,

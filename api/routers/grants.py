@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from fastapi import APIRouter, Path, Query
 
-from abeyance.api import examples, openapi
 from abeyance.api.auth import RESPONDS, Caller, require
 from abeyance.api.dependencies import VALID_KEY, ClientDep
 from abeyance.api.rights import Reads
@@ -19,36 +18,6 @@ from abeyance.records.grant_views import GrantView
 
 router = APIRouter(prefix="/grants", tags=["grants"])
 
-_EXAMPLE: Final[dict[str, Any]] = {
-    "id": "3f79bb7b435b0532",
-    "status": "standing",
-    "tool": "send_refund",
-    "graph": "refunds",
-    "run_id": None,
-    "same": {"customer_id": "c-17"},
-    "below": {"amount": 200.0},
-    "by": "ada",
-    "capability": "refunds:approve",
-    "made_at": "2026-03-02T09:00:00Z",
-    "until": "2026-03-02T17:00:00Z",
-    "uses": 20,
-    "used": [
-        {
-            "run_id": "refund-4711",
-            "call": "graph:refunds;node:desk#1;node:send_refund#2",
-            "at": "2026-03-02T09:30:00Z",
-        }
-    ],
-    "revoked_at": None,
-    "revoked_by": None,
-}
-_REVOKED: Final = {
-    **_EXAMPLE,
-    "status": "revoked",
-    "revoked_at": "2026-03-02T10:00:00Z",
-    "revoked_by": "ben",
-}
-
 GrantId: TypeAlias = Annotated[str, Path(description="The id of a grant.", max_length=100)]
 Status: TypeAlias = Annotated[
     Literal["standing", "all"],
@@ -56,7 +25,7 @@ Status: TypeAlias = Annotated[
 ]
 
 
-@router.get("", responses=openapi.answer("The grants.", examples.listed(_EXAMPLE)))
+@router.get("", response_description="The grants.")
 async def list_grants(
     caller: Caller, client: ClientDep, reads: Reads, status: Status = "standing"
 ) -> Listed[GrantView]:
@@ -75,7 +44,7 @@ async def list_grants(
 @router.delete(
     "/{grant_id}",
     dependencies=[VALID_KEY],
-    responses=openapi.answer("The grant, which counts no more.", _REVOKED),
+    response_description="The grant, which counts no more.",
 )
 async def revoke_grant(
     grant_id: GrantId, caller: Caller, client: ClientDep, reads: Reads

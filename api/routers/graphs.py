@@ -8,7 +8,7 @@ from typing import Any, Final
 from fastapi import APIRouter
 from fastapi.responses import PlainTextResponse
 
-from abeyance.api import examples, openapi
+from abeyance.api import openapi
 from abeyance.api.auth import READ
 from abeyance.api.dependencies import BackendDep
 from abeyance.api.schemas import GraphSummary, Listed
@@ -16,21 +16,13 @@ from abeyance.authoring.diagram import mermaid
 
 router = APIRouter(prefix="/graphs", tags=["graphs"], dependencies=[READ])
 
-EXAMPLE: Final[dict[str, Any]] = {
+SPEC_EXAMPLE: Final[dict[str, Any]] = {
     "name": "refund",
     "version": "sha256:2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae",
     "description": "Refunds an order after an approval.",
-    "input_schema": {
-        "type": "object",
-        "properties": {"order_id": {"type": "string"}, "amount": {"type": "number"}},
-        "required": ["order_id", "amount"],
-    },
-}
-
-SPEC_EXAMPLE: Final[dict[str, Any]] = {
-    **EXAMPLE,
+    "input_schema": {"type": "object", "properties": {"amount": {"type": "number"}}},
     "guarded_by": ["refunds:approve"],
-    "fields": {"order_id": {"reducer": "last"}, "amount": {"reducer": "last"}},
+    "fields": {"amount": {"reducer": "last"}},
     "open_values": False,
     "nodes": {
         "pay": {
@@ -75,7 +67,7 @@ flowchart TD
 
 @router.get(
     "",
-    responses=openapi.answer("The graphs, sorted by name.", examples.listed(EXAMPLE)),
+    response_description="The graphs, sorted by name.",
 )
 async def list_graphs(backend: BackendDep) -> Listed[GraphSummary]:
     """List the graphs that this service can start."""
@@ -86,7 +78,8 @@ async def list_graphs(backend: BackendDep) -> Listed[GraphSummary]:
 
 @router.get(
     "/{name}",
-    responses=openapi.answer("The graph.", SPEC_EXAMPLE),
+    response_description="The graph.",
+    responses=openapi.shown(SPEC_EXAMPLE),
 )
 async def read_graph(name: str, backend: BackendDep) -> dict[str, Any]:
     """Retrieve a graph: its nodes, edges and interrupts, and in `guarded_by` the capabilities that its
@@ -99,7 +92,8 @@ async def read_graph(name: str, backend: BackendDep) -> dict[str, Any]:
 @router.get(
     "/{name}/diagram",
     response_class=PlainTextResponse,
-    responses=openapi.answer("The Mermaid flowchart.", _DIAGRAM, media_type="text/plain"),
+    response_description="The Mermaid flowchart.",
+    responses=openapi.shown(_DIAGRAM, "text/plain"),
 )
 async def draw_graph(name: str, backend: BackendDep) -> PlainTextResponse:
     """Render a graph as a Mermaid flowchart."""

@@ -14,7 +14,7 @@ from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.sdk.metrics import MeterProvider
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -80,7 +80,7 @@ metrics_router = APIRouter(tags=["health"])
 class Health(BaseModel):
     """The process responds."""
 
-    status: str = "ok"
+    status: str = Field(default="ok", examples=["ok"])
 
 
 class Readiness(BaseModel):
@@ -90,13 +90,13 @@ class Readiness(BaseModel):
     written the records that they could not write.
     """
 
-    ready: bool = True
-    workers: int
+    ready: bool = Field(default=True, examples=[True])
+    workers: int = Field(examples=[2])
     records: Literal["current", "behind", "away"]
-    warnings: list[str]
+    warnings: list[str] = Field(examples=[[]])
 
 
-@router.get("/healthz", responses=openapi.answer("The process responds.", {"status": "ok"}))
+@router.get("/healthz", response_description="The process responds.")
 async def healthz() -> Health:
     """Check that this process responds. Requires no capability."""
     return Health()
@@ -105,9 +105,7 @@ async def healthz() -> Health:
 @router.get(
     "/readyz",
     response_model=Readiness,
-    responses=openapi.answer(
-        "The service is ready.", {"ready": True, "workers": 2, "records": "current", "warnings": []}
-    ),
+    response_description="The service is ready.",
 )
 async def readyz(backend: BackendDep) -> Readiness | Response:
     """Check that Temporal responds, and that a run that starts now is served. Requires no capability.
@@ -240,9 +238,8 @@ def _outcome(status: int, code: str, query: bytes) -> metrics.Outcome:
 @metrics_router.get(
     "/metrics",
     response_class=Response,
-    responses=openapi.answer(
-        "The metrics of this process, for Prometheus.", _EXAMPLE, media_type="text/plain"
-    ),
+    response_description="The metrics of this process, for Prometheus.",
+    responses=openapi.shown(_EXAMPLE, "text/plain"),
 )
 async def read_metrics(request: Request, backend: BackendDep) -> Response:
     """Export the metrics of this process for Prometheus.

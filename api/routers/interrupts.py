@@ -11,7 +11,7 @@ from fastapi import APIRouter, Body, Query
 from pydantic import BaseModel, Field
 
 from abeyance import commands, views
-from abeyance.api import examples, openapi
+from abeyance.api import examples
 from abeyance.api.auth import READ, RESPOND, RESPONDS, Caller, require
 from abeyance.api.dependencies import (
     Call,
@@ -68,9 +68,7 @@ Render: TypeAlias = Annotated[
 @router.get(
     "/runs/{run_id}/interrupts",
     dependencies=[READ],
-    responses=openapi.answer(
-        "The interrupts, open ones first.", examples.listed(examples.INTERRUPT)
-    ),
+    response_description="The interrupts, open ones first.",
 )
 async def list_interrupts(
     *,
@@ -99,7 +97,7 @@ async def list_interrupts(
 @router.get(
     "/interrupts/{interrupt_id}",
     dependencies=[READ],
-    responses=openapi.answer("The interrupt.", examples.INTERRUPT),
+    response_description="The interrupt.",
 )
 async def read_interrupt(
     interrupt_id: InterruptId, caller: Caller, client: ClientDep, render: Render = None
@@ -128,10 +126,7 @@ class InboxQuery(lists.InboxPage):
 @router.get(
     "/interrupts",
     dependencies=[READ],
-    responses=openapi.answer(
-        "A page of open or held interrupts.",
-        examples.listed({**examples.LISTED_INTERRUPT, "started_by": "sam"}, "eyJub3ci.2c26b46b"),
-    ),
+    response_description="A page of open or held interrupts.",
 )
 async def list_open_interrupts(
     query: Annotated[InboxQuery, Query()], caller: Caller, client: ClientDep, reads: Reads
@@ -154,7 +149,7 @@ async def list_open_interrupts(
 @router.post(
     "/runs/{run_id}/respond",
     dependencies=[RESPOND],
-    responses=openapi.answer("A receipt for each answer.", examples.RECEIPTS),
+    response_description="A receipt for each answer, and with `view` the run.",
 )
 async def respond(
     run_id: RunId, body: AnswersBody, call: CallDep, *, view: WithView = False
@@ -175,7 +170,7 @@ async def respond(
 @router.post(
     "/interrupts/{interrupt_id}/respond",
     dependencies=[RESPOND],
-    responses=openapi.answer("A receipt for the answer.", examples.RECEIPTS),
+    response_description="A receipt for the answer, and with `view` the run.",
 )
 async def respond_to_interrupt(
     interrupt_id: InterruptId, body: AnswerBody, call: CallDep, *, view: WithView = False
@@ -206,7 +201,7 @@ async def _answer(
 
 @router.patch(
     "/interrupts/{interrupt_id}",
-    responses=openapi.answer("The interrupt with its new deadline.", examples.INTERRUPT),
+    response_description="The interrupt with its new deadline.",
 )
 async def edit_deadline(
     interrupt_id: InterruptId, body: DeadlineBody, call: CallDep
@@ -224,7 +219,7 @@ async def edit_deadline(
 @router.post(
     "/interrupts/{interrupt_id}/claim",
     dependencies=[RESPOND],
-    responses=openapi.answer("The interrupt, with the claim.", examples.INTERRUPT),
+    response_description="The interrupt, with the claim.",
 )
 async def claim(
     interrupt_id: InterruptId, call: CallDep, body: ClaimBody = None
@@ -240,7 +235,7 @@ async def claim(
 
 @router.post(
     "/interrupts/{interrupt_id}/release",
-    responses=openapi.answer("The interrupt, without a claim.", examples.INTERRUPT),
+    response_description="The interrupt, without a claim.",
 )
 async def release(
     interrupt_id: InterruptId, call: CallDep, body: ReleaseBody = None
@@ -257,7 +252,7 @@ async def release(
 
 @router.post(
     "/interrupts/{interrupt_id}/reassign",
-    responses=openapi.answer("The interrupt, with its new assignees.", examples.INTERRUPT),
+    response_description="The interrupt, with its new assignees.",
 )
 async def reassign(
     interrupt_id: InterruptId, body: ReassignBody, call: CallDep
@@ -275,7 +270,7 @@ async def reassign(
 
 @router.post(
     "/interrupts/{interrupt_id}/take-back",
-    responses=openapi.answer("The interrupt, which is open again.", examples.INTERRUPT),
+    response_description="The interrupt, which is open again.",
 )
 async def take_back(
     interrupt_id: InterruptId, call: CallDep, body: TakeBackBody = None

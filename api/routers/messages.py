@@ -7,10 +7,10 @@ import uuid
 from typing import Annotated, Final, TypeAlias
 
 from fastapi import APIRouter, Body, Query, Request, Response
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from abeyance import commands, views
-from abeyance.api import examples, openapi
+from abeyance.api import examples
 from abeyance.api.auth import READ, STEER, require
 from abeyance.api.dependencies import (
     Call,
@@ -21,7 +21,7 @@ from abeyance.api.dependencies import (
     long_poll,
     sleep_unless,
 )
-from abeyance.api.routers.control import SignalDep, SignalResponse, signal_responses
+from abeyance.api.routers.control import SIGNALLED, SignalDep, SignalResponse
 from abeyance.api.schemas import Accepted, fields_set
 from abeyance.core import policy
 from abeyance.errors import Code, Refusal
@@ -53,9 +53,9 @@ class MessagePage(BaseModel):
     """A page of unread messages, in the order of reading. `total` counts all pages."""
 
     items: list[views.MessageView]
-    page: int
-    page_size: int
-    total: int
+    page: int = Field(examples=[1])
+    page_size: int = Field(examples=[50])
+    total: int = Field(examples=[1])
 
 
 Timeout: TypeAlias = Annotated[
@@ -72,7 +72,7 @@ Timeout: TypeAlias = Annotated[
     "/steer",
     status_code=202,
     dependencies=[STEER],
-    responses=signal_responses(examples.ACCEPTED_MESSAGE, examples.RUN),
+    responses=SIGNALLED,
 )
 async def steer(run_id: RunId, body: MessageBody, signal: SignalDep) -> SignalResponse:
     """Send a message to a run, which reads it at the next boundary.
@@ -93,7 +93,7 @@ async def steer(run_id: RunId, body: MessageBody, signal: SignalDep) -> SignalRe
     status_code=201,
     dependencies=[STEER],
     response_model=views.MessageReceipt,
-    responses=openapi.answer("The message is queued.", examples.MESSAGE_RECEIPT, status=201),
+    response_description="The message is queued.",
 )
 async def send_message(
     run_id: RunId, body: MessageBody, call: CallDep, request: Request, timeout: Timeout = None
@@ -112,7 +112,7 @@ async def send_message(
 @router.get(
     "/messages",
     dependencies=[READ],
-    responses=openapi.answer("A page of messages.", examples.MESSAGE_PAGE),
+    response_description="A page of messages.",
 )
 async def list_messages(
     run_id: RunId,
@@ -138,7 +138,7 @@ async def list_messages(
 @router.delete(
     "/messages",
     dependencies=[STEER],
-    responses=openapi.answer("The number of deleted messages.", examples.CLEARED),
+    response_description="The number of deleted messages.",
 )
 async def clear_messages(run_id: RunId, call: CallDep) -> views.Cleared:
     """Delete the unread messages of a run. They are listed as undelivered, with the reason `cleared`.
@@ -152,7 +152,7 @@ async def clear_messages(run_id: RunId, call: CallDep) -> views.Cleared:
 @router.post(
     "/pause-and-send",
     status_code=202,
-    responses=openapi.answer("The message is queued.", examples.MESSAGE_RECEIPT, status=202),
+    response_description="The message is queued.",
 )
 async def pause_and_send(run_id: RunId, body: MessageBody, call: CallDep) -> views.MessageReceipt:
     """Pause a run and send it a message, which it reads after the resume.

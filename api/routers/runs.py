@@ -75,13 +75,12 @@ Until: TypeAlias = Annotated[
     "",
     status_code=201,
     dependencies=[START],
+    response_description="The new run.",
     responses={
-        200: openapi.also(
-            "The run, which an earlier request started.",
-            examples.RUN,
-            views.RunView | RunStatus,
-        ),
-        **openapi.answer("The new run.", examples.RUN, status=201),
+        200: {
+            "description": "The run, which an earlier request started.",
+            "model": views.RunView | RunStatus,
+        }
     },
 )
 async def start_run(
@@ -182,9 +181,7 @@ async def start(
 @router.get(
     "",
     dependencies=[READ],
-    responses=openapi.answer(
-        "A page of runs.", examples.listed(examples.LISTED_RUN, "eyJzdGFy.9b74c989")
-    ),
+    response_description="A page of runs.",
 )
 async def list_runs(
     query: Annotated[lists.RunsPage, Query()], client: ClientDep, reads: Reads
@@ -204,7 +201,7 @@ async def list_runs(
     "/{run_id}",
     dependencies=[READ],
     response_model=views.RunView,
-    responses=openapi.answer("The run.", examples.RUN),
+    response_description="The run.",
 )
 async def read_run(
     *,
@@ -244,7 +241,7 @@ async def _awaited(
 @router.get(
     "/{run_id}/result",
     dependencies=[READ],
-    responses=openapi.answer("The result of the run.", examples.RESULT),
+    response_description="The result of the run.",
 )
 async def read_result(run_id: RunId, client: ClientDep) -> RunResult:
     """Retrieve the result of a run that has ended, also after Temporal has deleted it."""
@@ -255,18 +252,12 @@ PICTURES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp
 """Media types that a browser shows in place; everything else is downloaded."""
 
 
-def _file() -> openapi.Responses:
-    responses = openapi.answer("The file.", None)
-    binary = {"schema": {"type": "string", "format": "binary"}, "example": "%PDF-1.7 ..."}
-    responses[200]["content"] = {"*/*": binary}
-    return responses
-
-
 @router.get(
     "/{run_id}/files/{file_id}",
     dependencies=[READ],
     response_class=Response,
-    responses=_file(),
+    response_description="The file.",
+    responses=openapi.shown("%PDF-1.7 ...", "*/*", {"type": "string", "format": "binary"}),
 )
 async def read_file(
     run_id: RunId,
@@ -322,10 +313,7 @@ class TranscriptQuery(wire.Request):
 @router.get(
     "/{run_id}/transcript",
     dependencies=[READ],
-    responses=openapi.answer(
-        "A page of the transcript, oldest first.",
-        examples.listed(examples.SAID, "eyJhZGRy.2c26b46b68ffc68f"),
-    ),
+    response_description="A page of the transcript, oldest first.",
 )
 async def read_transcript(
     run_id: RunId, query: Annotated[TranscriptQuery, Query()], client: ClientDep

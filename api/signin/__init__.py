@@ -18,7 +18,7 @@ from fastapi import APIRouter, Body, Query, Request, Response
 from pydantic import BaseModel, Field
 from starlette.responses import HTMLResponse, RedirectResponse
 
-from abeyance import wire
+from abeyance import views, wire
 from abeyance.api import examples, openapi, pages
 from abeyance.api.auth import LOCAL, Credentials, CredentialsDep
 from abeyance.api.dependencies import DECLARED_PARAMETERS, KNOWN_PARAMETERS, Backend, BackendDep
@@ -55,22 +55,26 @@ class SignIn(wire.Request):
 class SignedOut(BaseModel):
     """The caller has no session."""
 
-    signed_out: Literal[True] = True
+    signed_out: Literal[True] = Field(default=True, examples=[True])
 
 
 class Me(BaseModel):
     """The caller, as the service knows them."""
 
-    subject: str
-    capabilities: list[str] = Field(description="`*` includes every capability.")
-    groups: list[str]
+    subject: views.Person
+    capabilities: list[str] = Field(
+        description="`*` includes every capability.", examples=[["runs:read", "runs:respond"]]
+    )
+    groups: list[str] = Field(examples=[["finance"]])
     reads: dict[str, list[str]] = Field(
         description="The caller sees only runs whose labels each have one of these values. Without "
-        "labels: all runs."
+        "labels: all runs.",
+        examples=[{"team": ["finance"]}],
     )
     authenticated_by: Literal["nothing", "token", "session"] = Field(
         description="`nothing`: the service requires no authentication. `session`: the caller has signed "
-        "in."
+        "in.",
+        examples=["token"],
     )
     expires_at: datetime | None = Field(
         description="When the token or the session expires; null if it does not."
@@ -94,7 +98,7 @@ class Me(BaseModel):
 @router.get(
     "/me",
     dependencies=[KNOWN_PARAMETERS],
-    responses=openapi.answer("The caller.", examples.ME),
+    response_description="The caller.",
 )
 async def read_me(credentials: CredentialsDep, backend: BackendDep) -> Me:
     """Retrieve the caller: the subject, its capabilities, its groups, and the runs that it may see. Any
@@ -106,7 +110,7 @@ async def read_me(credentials: CredentialsDep, backend: BackendDep) -> Me:
 @router.post(
     SIGN_IN,
     dependencies=[DECLARED_PARAMETERS],
-    responses=openapi.answer("The caller, who has a session from now on.", examples.SIGNED_IN),
+    response_description="The caller, who has a session from now on.",
 )
 async def sign_in(
     body: Annotated[SignIn, Body(examples=[examples.SIGN_IN])],
@@ -129,7 +133,7 @@ async def sign_in(
 @router.post(
     "/signout",
     dependencies=[DECLARED_PARAMETERS],
-    responses=openapi.answer("The caller has no session.", examples.SIGNED_OUT),
+    response_description="The caller has no session.",
 )
 async def sign_out(request: Request, response: Response, backend: BackendDep) -> SignedOut:
     """Sign out: end the session of the caller's cookie, and have the browser forget it."""
@@ -140,7 +144,8 @@ async def sign_out(request: Request, response: Response, backend: BackendDep) ->
 @router.get(
     SIGN_IN,
     response_class=HTMLResponse,
-    responses=openapi.answer("The page.", "<!doctype html> ...", media_type="text/html"),
+    response_description="The page.",
+    responses=openapi.shown("<!doctype html> ...", "text/html"),
 )
 async def page(backend: BackendDep, next: Next = _HOME) -> Response:  # noqa: A002
     """Serve the page on which people sign in and out. It has no data and requires no capability."""

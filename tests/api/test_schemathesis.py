@@ -27,7 +27,7 @@ from abeyance import END, START, Graph
 from abeyance.api import examples
 
 _RUN = examples.START["run_id"]
-_ASKED = {"id": examples.INTERRUPT["id"]}
+_ASKED = {"id": examples.INTERRUPT_ID}
 """The id of the run's question. Each run that takes the run id asks under another one."""
 _AS_STARTED: dict[str, Any] = {}
 """The view of the run when it had asked its question. Most calls change nothing of it."""
@@ -63,7 +63,7 @@ def map_path_parameters(
         "name": examples.START["graph"],
         "graph": examples.START["graph"],
         "conversation_id": "chat-17",
-        "delegation_id": examples.DELEGATION["id"],
+        "delegation_id": "9f86d081884c7d65",
     }
     return path_parameters and {
         name: there_are.get(name, given) if len(str(given)) % 2 else given

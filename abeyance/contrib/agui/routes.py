@@ -56,11 +56,6 @@ _CAPABILITIES: Final = AgentCapabilities(
         supported=True, approvals=True, interrupts=True, approve_with_edits=True
     )
 ).model_dump(mode="json", by_alias=True, exclude_none=True)
-_OFFERED: Final = {
-    "name": "refund",
-    "description": "Pays an order back.",
-    "capabilities": _CAPABILITIES,
-}
 _STREAM: Final = (
     'data: {"type": "RUN_STARTED", "threadId": "chat-17", "runId": "1", "protocolVersion": "1.0"}\n\n'
     'data: {"type": "RUN_FINISHED", "threadId": "chat-17", "runId": "1", "outcome": {"type": "success"}}'
@@ -107,15 +102,12 @@ class RunAgentInput(_Input):
 class Offered(BaseModel):
     """The abilities of a graph for user interfaces."""
 
-    name: str
-    description: str
-    capabilities: dict[str, Any]
+    name: views.GraphName
+    description: str = Field(examples=["Pays an order back."])
+    capabilities: dict[str, Any] = Field(examples=[_CAPABILITIES])
 
 
-@router.get(
-    "/{graph}",
-    responses=openapi.answer("The graph.", _OFFERED),
-)
+@router.get("/{graph}", response_description="The graph.")
 async def describe(graph: GraphName, backend: BackendDep) -> Offered:
     """Describe what an AG-UI client can do with a graph."""
     found = graph_of(backend, graph)
@@ -125,11 +117,8 @@ async def describe(graph: GraphName, backend: BackendDep) -> Offered:
 @router.post(
     "/{graph}",
     dependencies=[CONNECTED],
-    responses=openapi.answer(
-        "The events of AG-UI 1.0, up to the next questions or the end.",
-        _STREAM,
-        media_type="text/event-stream",
-    ),
+    response_description="The events of AG-UI 1.0, up to the next questions or the end.",
+    responses=openapi.shown(_STREAM, "text/event-stream"),
     response_class=ServerSentEvents,
 )
 async def run_agent(

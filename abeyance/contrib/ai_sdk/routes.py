@@ -69,11 +69,8 @@ class ChatRequest(BaseModel):
 
 @router.post(
     "/{graph}",
-    responses=openapi.answer(
-        "The UI message stream, up to the next questions or the end.",
-        _STREAM,
-        media_type="text/event-stream",
-    ),
+    response_description="The UI message stream, up to the next questions or the end.",
+    responses=openapi.shown(_STREAM, "text/event-stream"),
     response_class=ServerSentEvents,
 )
 async def post_message(
@@ -110,12 +107,9 @@ async def post_message(
     "/{graph}/{conversation_id:anytext}/stream",
     responses={
         204: {"description": "The conversation has no open run.", "content": {}},
-        **openapi.answer(
-            "The stream of the open run, from its beginning.",
-            _STREAM,
-            media_type="text/event-stream",
-        ),
+        **openapi.shown(_STREAM, "text/event-stream"),
     },
+    response_description="The stream of the open run, from its beginning.",
     response_class=ServerSentEvents,
 )
 async def resume_stream(
