@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 reporting = typer.Typer()
 
 _PAGE: Final = 50
-_LARGEST_PAGE: Final = 1_000
 
 
 @reporting.command(cls=ErrorText, rich_help_panel=PANEL)
@@ -84,9 +83,9 @@ def approvals(
     if as_csv and as_json:
         raise SettingsError("--csv and --json: give one of them")
     given = {"from": since, "to": until, "person": person, "capability": capability}
-    given |= {"graph": graph, "outcome": outcome, "fields": fields, "sum": sums}
+    given |= {"graph": graph, "outcome": outcome, "fields": fields, "sum": sums, "cursor": cursor}
     most = None if as_csv or all_ else limit
-    report = with_api(lambda api: _read(api, without_none(**given), cursor, most))
+    report = with_api(lambda api: _read(api, without_none(**given), most))
     picked = _names(fields or ())
     if as_json:
         typer.echo(json.dumps(report))
@@ -103,30 +102,21 @@ def approvals(
         print_error(f"no row has {', '.join(report['unknown_fields'])}")
 
 
-async def _read(
-    api: Connection, query: dict[str, Any], cursor: str | None, most: int | None
-) -> dict[str, Any]:
-    """Read the pages of the report up to the limit, as one."""
+async def _read(api: Connection, query: dict[str, Any], most: int | None) -> dict[str, Any]:
+    """Return the pages of the report up to the limit, as one."""
     picked = {*_names(query.get("fields", ()))}
-    items: list[Any] = []
-    whole: dict[str, Any] = {}
-    while True:
-        size = _LARGEST_PAGE if most is None else min(most - len(items), _LARGEST_PAGE)
-        page = await api.get("/approvals", **query, **without_none(cursor=cursor), limit=str(size))
-        items += page["items"]
-        whole = whole or page
-        before = {*whole["unknown_fields"]}
-        # Only the first page tells about fields that are only summed.
-        unknown = before & {*page["unknown_fields"]} | before - picked
-        cursor = page["next_cursor"]
-        whole |= {
-            "items": items,
-            "next_cursor": cursor,
-            "partial": whole["partial"] or page["partial"],
-            "unknown_fields": sorted(unknown),
-        }
-        if cursor is None or (most is not None and len(items) >= most):
-            return whole
+    pages = [page async for page in api.pages("/approvals", most, **query)]
+    first, last = pages[0], pages[-1]
+    # Only the first page tells about fields that are only summed.
+    unknown = {*first["unknown_fields"]} - picked
+    unknown |= picked.intersection(*(page["unknown_fields"] for page in pages))
+    return {
+        **first,
+        "items": [item for page in pages for item in page["items"]],
+        "next_cursor": last["next_cursor"],
+        "partial": any(page["partial"] for page in pages),
+        "unknown_fields": sorted(unknown),
+    }
 
 
 def _names(fields: Iterable[str]) -> list[str]:

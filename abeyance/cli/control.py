@@ -296,7 +296,6 @@ def _page_lines(page: Mapping[str, Any]) -> Iterator[Line]:
 
 moving = typer.Typer()
 
-_PAGE: Final = "500"
 _OPEN: Final = "running,awaiting-input,paused"
 
 Patch = Annotated[
@@ -352,14 +351,11 @@ def _migrate_all(
     graph: str, body: Mapping[str, Any], told: Callable[[str], str], *, as_json: bool
 ) -> None:
     async def work(api: Connection) -> list[dict[str, Any]]:
-        query = {"graph": graph, "status": _OPEN, "limit": _PAGE}
-        results: list[dict[str, Any]] = []
-        while True:
-            page = await api.get("/runs", **query)
-            results += [await _migrated(api, str(each["run_id"]), body) for each in page["items"]]
-            if page["next_cursor"] is None:
-                return results
-            query["cursor"] = page["next_cursor"]
+        return [
+            await _migrated(api, str(each["run_id"]), body)
+            async for page in api.pages("/runs", graph=graph, status=_OPEN)
+            for each in page["items"]
+        ]
 
     results = with_api(work)
     failed = sum(not each["ok"] for each in results)

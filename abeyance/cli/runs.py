@@ -186,7 +186,6 @@ def _label(text: str) -> tuple[str, str]:
 overview = typer.Typer()
 
 _PAGE: Final = 50
-_LARGEST_PAGE: Final = 1_000
 _PROMPT: Final = 60
 
 Conversation = Annotated[
@@ -346,22 +345,12 @@ def _print_blocked() -> None:
 def _read_items(
     path: str, query: Mapping[str, str | list[str] | None], cursor: str | None, most: int | None
 ) -> dict[str, Any]:
-    """Read pages up to the limit."""
-    params = without_none(**query)
+    """Return the pages up to the limit, as one."""
 
     async def read(api: Connection) -> dict[str, Any]:
-        items: list[Any] = []
-        page: dict[str, Any] = {}
-        following = cursor
-        while most is None or len(items) < most:
-            size = _LARGEST_PAGE if most is None else min(most - len(items), _LARGEST_PAGE)
-            place = without_none(cursor=following)
-            page = await api.get(path, **params, **place, limit=str(size))
-            items += page["items"]
-            following = page["next_cursor"]
-            if following is None:
-                break
-        return {**page, "items": items, "next_cursor": following}
+        found = api.pages(path, most, **without_none(**query, cursor=cursor))
+        pages = [page async for page in found]
+        return {**pages[-1], "items": [item for page in pages for item in page["items"]]}
 
     return with_api(read)
 

@@ -11,6 +11,7 @@ import typer
 from abeyance.cli.api_call import PANEL, RunId, run_path, with_api
 from abeyance.cli.errors import ErrorText
 from abeyance.cli.formatting import Line, call_text, short_time, show
+from abeyance.util import without_none
 
 if TYPE_CHECKING:
     from abeyance.http import Connection
@@ -113,8 +114,6 @@ def _clip(text: str) -> str:
 
 transcribing = typer.Typer()
 
-_PAGE: Final = "500"
-
 
 @transcribing.command(cls=ErrorText, rich_help_panel=PANEL)
 def transcript(
@@ -132,19 +131,13 @@ def transcript(
 ) -> None:
     """Print the transcript of an agent: messages, model turns, tool calls and results."""
     path = f"{run_path(run_id)}/transcript"
-    query = {"limit": _PAGE, **({} if address is None else {"address": address})}
 
     async def read(api: Connection) -> None:
-        while True:
-            page = await api.get(path, **query)
+        async for page in api.pages(path, **without_none(address=address)):
             for item in page["items"]:
                 if as_json:
                     typer.echo(json.dumps(item))
                 else:
                     show(transcript_lines(item))
-            # A run that goes on has a cursor for what comes later.
-            if page["next_cursor"] is None or not page["items"]:
-                return
-            query["cursor"] = page["next_cursor"]
 
     with_api(read)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import ssl
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -24,6 +25,7 @@ _AWAY: Final = frozenset({502, 503, 504})
 _UNAUTHENTICATED: Final = 401
 _DEFECT: Final = 500
 _LAST_PORT: Final = 65_535
+_LARGEST_PAGE: Final = 1_000
 _TOKEN: Final = re.compile("[!-~]+")
 _STREAM: Final = "text/event-stream"
 _CODES: Final = frozenset(Code)
@@ -106,6 +108,22 @@ class Connection:
         AbeyanceError after `close`.
         """
         return await self._json("GET", path, params=params)
+
+    async def pages(
+        self, path: str, most: int | None = None, /, **query: str | Sequence[str]
+    ) -> AsyncIterator[dict[str, Any]]:
+        """Yield the pages of a list, from its `cursor` on, with at most `most` items. Raises as `get`.
+
+        The cursor of a list that still grows is never null, but stands still once nothing is new.
+        """
+        left = math.inf if most is None else most
+        while True:
+            page = await self.get(path, **query, limit=str(min(left, _LARGEST_PAGE)))
+            yield page
+            left -= len(page["items"])
+            if left <= 0 or page["next_cursor"] in (None, query.get("cursor")):
+                return
+            query["cursor"] = page["next_cursor"]
 
     async def post(
         self,

@@ -211,16 +211,11 @@ class HttpRun(RunHandle):
         return int((await self._api.delete(f"{self._path}/messages", key=key))["cleared"])
 
     async def transcript(self, address: str | None = None) -> list[TranscriptItem]:
-        items: list[TranscriptItem] = []
-        query = {"limit": _PAGE}
-        if address is not None:
-            query["address"] = checked_text(address, "/address")
-        while True:
-            page = await self._api.get(f"{self._path}/transcript", **query)
-            items += [TranscriptItem.model_validate(item) for item in page["items"]]
-            if page["next_cursor"] is None or not page["items"]:
-                return items
-            query["cursor"] = page["next_cursor"]
+        query = {} if address is None else {"address": checked_text(address, "/address")}
+        pages = self._api.pages(f"{self._path}/transcript", **query)
+        return [
+            TranscriptItem.model_validate(each) async for page in pages for each in page["items"]
+        ]
 
 
 def refuse_principal(principal: Principal | None) -> None:

@@ -12,7 +12,7 @@ from temporal_site import ANYBODY, Site, eventually
 
 from abeyance import DelegationView, InboxFilter, Limits, Principal, Refusal, RunFilter
 from abeyance.errors import AbeyanceError, Code
-from abeyance.http import HttpClient
+from abeyance.http import Connection, HttpClient
 
 WAITING = frozenset({"awaiting-input"})
 
@@ -36,6 +36,31 @@ async def test_a_closed_client_says_so() -> None:
     for call in (run.view(), run.cancel(), client.runs.list(), anext(client.events())):
         with pytest.raises(AbeyanceError, match=r"http://127.0.0.1:1 is closed: make another one"):
             await call
+
+
+@pytest.mark.parametrize(
+    ("grows", "most", "expected"),
+    [
+        (False, None, [[0, 1], [2, 3], [4]]),
+        (False, 3, [[0, 1], [2]]),
+        (True, None, [[0, 1], [2, 3], [4], []]),
+    ],
+)
+async def test_a_list_is_read_to_its_end_to_a_limit_or_until_nothing_is_new(
+    monkeypatch: pytest.MonkeyPatch, *, grows: bool, most: int | None, expected: list[list[int]]
+) -> None:
+    async def get(_: Connection, path: str, **query: str) -> dict[str, Any]:
+        assert path == "/numbers"
+        start = int(query.get("cursor", 0))
+        items = [*range(start, min(start + 2, start + int(query["limit"]), 5))]
+        end = start + len(items)
+        return {"items": items, "next_cursor": None if end == 5 and not grows else str(end)}
+
+    monkeypatch.setattr(Connection, "get", get)
+    api = Connection("http://127.0.0.1:1")
+
+    assert [page["items"] async for page in api.pages("/numbers", most)] == expected
+    await api.close()
 
 
 async def test_delegations_are_the_same_over_http_as_over_temporal(site: Site, api: Api) -> None:
