@@ -19,12 +19,12 @@ from fastapi.params import Depends as Dependency
 from abeyance import commands, projections, views
 from abeyance.api.auth import RESPONDS, Credentials, CredentialsDep
 from abeyance.client import Client
+from abeyance.client.rpc import unknown_run
 from abeyance.core import approvals, who_may_answer
 from abeyance.core.delegations import Delegation
 from abeyance.core.policy import Principal, ReadRights
 from abeyance.core.who_may_answer import Request
 from abeyance.errors import Code, Refusal, Unavailable
-from abeyance.history.deleted_runs import unknown_run
 
 V = TypeVar("V", bound=views.InterruptView)
 

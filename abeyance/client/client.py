@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from functools import partial
 from typing import Any, Final, Self
 
 from temporalio.client import Client as TemporalClient
@@ -29,11 +28,10 @@ from abeyance.client.stream import Stream
 from abeyance.client.waking import Waking
 from abeyance.commands import lists
 from abeyance.filters import ApprovalsFilter, EventFilter, InboxFilter
-from abeyance.history.deleted_runs import DeletedRuns
 from abeyance.keyring import SigningKey
 from abeyance.notifications.config import Notifications, load_notifications
 from abeyance.orders import check_page
-from abeyance.records import approvals, questions, removing
+from abeyance.records import approvals, questions
 from abeyance.records.cursors import Page
 from abeyance.records.database import Database
 from abeyance.records.report import Approvals
@@ -79,8 +77,7 @@ class Client:
         self.blobs = MemoryBlobs() if blobs is None else blobs
         self.signing_key = signing_key
         self.records = Records(temporal, task_queue, records, patience=patience)
-        deleted = DeletedRuns(partial(self.records.read, removing.standing))
-        self.line = WorkflowRpc(temporal, task_queue, deleted, patience=patience)
+        self.line = WorkflowRpc(temporal, task_queue, self.records, patience=patience)
         self.listing = Listing(temporal, task_queue, patience=patience)
         self.janitor = Janitor(self.line, self.listing, self.records)
         self.line.ended, self.line.gone = self.janitor.found, self.janitor.missed

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from abeyance import commands
+from abeyance.client.rpc import DELETED
 from abeyance.client.run import TemporalRun
 from abeyance.core.policy import ALL_RUNS, TEMPORAL, Principal, ReadRights
 from abeyance.errors import Code, Refusal
 from abeyance.handle import ConversationsHandle, MessageFields, Steered
-from abeyance.history.deleted_runs import DELETED
 from abeyance.orders import control_order, message_order, order_of
 from abeyance.records import runs
 from abeyance.records.claims import EXCLUSIVE

@@ -21,10 +21,9 @@ from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
 from abeyance import wire
 from abeyance.client.listing import EXECUTIONS, Listing, of_run
 from abeyance.client.records import Records
-from abeyance.client.rpc import WorkflowRpc
+from abeyance.client.rpc import WorkflowRpc, erased, unknown_run
 from abeyance.core.json import rfc3339
 from abeyance.errors import Code, RecordsUnavailable, Refusal, SettingsError, Unavailable
-from abeyance.history.deleted_runs import erased, unknown_run
 from abeyance.history.description import RPC, RunDescription
 from abeyance.keyring import SigningKey
 from abeyance.records import removing

@@ -15,9 +15,8 @@ from temporalio.exceptions import ApplicationError
 
 from abeyance import commands, names
 from abeyance.client.records import Records
-from abeyance.client.rpc import WorkflowRpc
+from abeyance.client.rpc import DELETED, WorkflowRpc
 from abeyance.errors import Code, Refusal, Unavailable
-from abeyance.history.deleted_runs import DELETED
 from abeyance.history.description import RunEnded
 from abeyance.records import runs
 from abeyance.records.runs import ActiveRun

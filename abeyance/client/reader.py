@@ -99,7 +99,7 @@ class RunReader(CommandedRun):
         view = await self._client.records.read(runs.run, self.run_id)
         if view is None:
             # The run was erased meanwhile.
-            raise await self._line.deleted.refusal(self.run_id)
+            raise await self._line.refusal(self.run_id)
         return view
 
     async def guarded_by(self, *, anew: bool = False) -> tuple[str, ...]:

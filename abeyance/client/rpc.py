@@ -31,11 +31,12 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from abeyance import names, views, wire
 from abeyance.client.pending_signals import PendingSignals
+from abeyance.client.records import Records
 from abeyance.core.idempotency import conflict
-from abeyance.errors import Code, Refusal, Unavailable
-from abeyance.history.deleted_runs import DeletedRuns
+from abeyance.errors import Code, RecordsUnavailable, Refusal, Unavailable
 from abeyance.history.description import RPC, NotOurs, RunDescription, RunEnded, describe
 from abeyance.history.reading import left_by
+from abeyance.records import removing
 from abeyance.records.batch import Batch
 from abeyance.storage.converter import is_all_sealed, storing_for_update
 from abeyance.temporal.retry import (
@@ -47,6 +48,9 @@ from abeyance.temporal.retry import (
 from abeyance.temporal.workarounds.calls import PAUSED_NATIVELY
 
 T = TypeVar("T")
+
+DELETED: Final = frozenset({Code.UNKNOWN_RUN, Code.GONE, Code.ERASED})
+"""The codes of the refusals of a run that Temporal does not have."""
 
 _CAUGHT_UP: Final = 3.0
 """In seconds: how long a reader of a run waits for its worker."""
@@ -92,13 +96,13 @@ class WorkflowRpc:
         self,
         temporal: TemporalClient,
         task_queue: str,
-        deleted: DeletedRuns,
+        records: Records,
         *,
         patience: float,
     ) -> None:
-        self.deleted = deleted
         self.temporal = temporal
         self.task_queue = task_queue
+        self._records = records
         self.patience = patience
         # Called with a run that had ended when a call reached it.
         self.ended: Callable[[RunDescription], Awaitable[None]] | None = None
@@ -115,15 +119,42 @@ class WorkflowRpc:
             run = await self.describe(run_id)
         except NotFound:
             self._cache.pop(run_id, None)
-            refusal = await self.deleted.refusal(run_id)
+            refusal = await self.refusal(run_id)
             if refusal.code is Code.GONE and self.gone is not None:
                 await self.gone(run_id)
             raise refusal from None
         self.learn(run_id, run.first, execution=run.execution, start=run.start)
         if not run.is_running:
             # Only ended runs are erased, so a call to an open run need not ask.
-            await self.deleted.refuse_erased(run_id)
+            await self.refuse_erased(run_id)
         return run
+
+    async def refuse_erased(self, run_id: str) -> None:
+        """Raise `erased` if the run of this id was or is being erased, and no later run has the id."""
+        try:
+            standing = await self._records.read(removing.standing, run_id)
+        except RecordsUnavailable:
+            # Calls that work without the database must not wait for it.
+            return
+        if standing == "erased":
+            raise erased(run_id)
+
+    async def refusal(self, run_id: str) -> Refusal:
+        """Return the refusal of a call to a run that Temporal does not have: `gone` if the records have
+        it, `erased`, or `unknown_run`. Raises Unavailable.
+        """
+        match await self._records.read(removing.standing, run_id):
+            case "kept":
+                return Refusal(
+                    Code.GONE,
+                    f"Temporal has deleted the run {run_id!r}. Its view, its result, its interrupts, its "
+                    "events and its audit can be read; it takes no more calls.",
+                    run_id=run_id,
+                )
+            case "erased":
+                return erased(run_id)
+            case "unknown":
+                return unknown_run(run_id)
 
     async def describe(self, run_id: str) -> RunDescription:
         """Describe a run, even one that is being erased. Raises NotFound."""
@@ -183,7 +214,7 @@ class WorkflowRpc:
         try:
             return await retry_until(f"the run {described.run_id!r}", ask, seconds=self.patience)
         except NotFound:
-            raise await self.deleted.refusal(described.run_id) from None
+            raise await self.refusal(described.run_id) from None
 
     async def closed(self, run_id: str) -> None:
         """Wait until Temporal has closed a run that has recorded its end, for some seconds at most.
@@ -375,6 +406,24 @@ class WorkflowRpc:
             f"the worker of the run {run_id!r} could not handle this: {why}. It may have another version "
             "than this client; repeat the call."
         )
+
+
+def unknown_run(run_id: str) -> Refusal:
+    """Return the refusal of a run that does not exist."""
+    return Refusal(
+        Code.UNKNOWN_RUN,
+        f"There is no run {run_id!r}, or its history is no longer kept.",
+        run_id=run_id,
+    )
+
+
+def erased(run_id: str) -> Refusal:
+    """Return the refusal of a run that was erased."""
+    return Refusal(
+        Code.ERASED,
+        f"The run {run_id!r} was erased, or is being erased: nothing of it can be read.",
+        run_id=run_id,
+    )
 
 
 def _is_lost(error: WorkflowUpdateFailedError) -> bool:

@@ -17,6 +17,7 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 from abeyance import views, wire
 from abeyance.authoring.graph import Graph
 from abeyance.client.eviction import Evictions, Policy, Room
+from abeyance.client.rpc import DELETED
 from abeyance.client.run import TemporalRun
 from abeyance.client.start import StartPlan
 from abeyance.commands import lists
@@ -25,7 +26,6 @@ from abeyance.core.state import Limits
 from abeyance.errors import AbeyanceError, Code, RecordsUnavailable, Refusal
 from abeyance.filters import RunFilter
 from abeyance.handle import Started
-from abeyance.history.deleted_runs import DELETED
 from abeyance.history.description import RunDescription
 from abeyance.orders import awaited, check_page
 from abeyance.records import runs
@@ -140,7 +140,7 @@ class Runs:
                 return Started(run_id=run_id, created=False)
         is_new = reuse or not is_named
         if is_named:
-            await self._line.deleted.refuse_erased(run_id)
+            await self._line.refuse_erased(run_id)
         try:
             plan = await self._executions.claim(plan)
         except Refusal:

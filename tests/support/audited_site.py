@@ -14,8 +14,8 @@ from temporalio.client import WorkflowExecutionStatus
 
 from abeyance import Graph
 from abeyance.client import Client
+from abeyance.client.rpc import DELETED
 from abeyance.errors import Refusal
-from abeyance.history.deleted_runs import DELETED
 from abeyance.keyring import VerifyingKey
 from abeyance.records.audit_chain import verify
 from abeyance.settings import Settings

@@ -31,6 +31,7 @@ from abeyance.api.rights import may_read, require_readable, seen_by, vouched
 from abeyance.api.routers import runs
 from abeyance.api.schemas import StartBody
 from abeyance.authoring.graph import Graph
+from abeyance.client.rpc import unknown_run
 from abeyance.contrib.mcp import forms, tools
 from abeyance.contrib.talk import segments
 from abeyance.contrib.talk.posted import unrounded
@@ -40,7 +41,6 @@ from abeyance.core.ledger import Receipt
 from abeyance.core.state import Status
 from abeyance.errors import Code, Refusal
 from abeyance.filters import InboxFilter
-from abeyance.history.deleted_runs import unknown_run
 from abeyance.schemas.faults import at_pointer
 from abeyance.util import checked_key, invalid
 
