@@ -7,13 +7,13 @@ from typing import Any
 
 from receiver import rules
 from sample_graphs import Held, State, chain, gated
-from temporal_site import ANYBODY, Site, eventually
+from temporal_site import ANYBODY, Site, eventually, refused
 
 from abeyance import START, Context, Graph, wire
 from abeyance.core.state import Limits
 from abeyance.errors import Code
 from tests.replay.stage import Scenario, Stage
-from tests.replay.waits import YES, refused
+from tests.replay.waits import YES
 
 HOLD = "graph:held;node:hold"
 
@@ -120,7 +120,7 @@ async def messages_are_taken_and_left_over(stage: Stage) -> None:
         for message in ({"message_id": "m2", "text": "hello"}, {"text": 5}):
             await run.handle.signal("steer", message)
         await run.handle.signal("pause", {"timeout": "1h", "on_timeout": "goto:nowhere"})
-        await refused(Code.QUEUE_FULL, run.say("m3"))
+        assert (await refused(run.say("m3"))).code is Code.QUEUE_FULL
         assert await run.take(HOLD, 2) == ["m0", "m1"]
         assert await run.take(HOLD, 4, start=2) == ["m2"]
         held.release.set()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeAlias
@@ -131,8 +130,3 @@ def named(scenarios: Sequence[Scenario]) -> dict[str, Scenario]:
     names = [getattr(play, "__name__", "").replace("_", "-") for play in scenarios]
     assert len(set(names)) == len(names), f"two scenarios have one name: {sorted(names)}"
     return dict(zip(names, scenarios, strict=True))
-
-
-async def all_at_once(calls: Sequence[Awaitable[Any]]) -> None:
-    """Make calls at the same time, and wait for all of them."""
-    await asyncio.gather(*calls)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,6 @@ from abeyance.records.batch import Batch
 from abeyance.workflows import continue_as_new, visibility
 from abeyance.workflows.recording import HandingOver
 from abeyance.workflows.run import AgentRun
-from abeyance.workflows.visibility import VisibilityWriter
 from tests.replay import store
 from tests.replay.scenarios import SCENARIOS
 
@@ -197,20 +196,6 @@ def test_all_histories_together_stay_small() -> None:
     assert sum(path.stat().st_size for path in store.stored()) < 500_000
 
 
-def _renamed_activity(events: list[dict[str, Any]]) -> None:
-    for event in events:
-        if "activityTaskScheduledEventAttributes" in event:
-            event["activityTaskScheduledEventAttributes"]["activityType"]["name"] = "gated.other"
-
-
-def _memo_for_timer(events: list[dict[str, Any]]) -> None:
-    for event in events:
-        if event["eventType"] == "EVENT_TYPE_TIMER_STARTED":
-            del event["timerStartedEventAttributes"]
-            event["eventType"] = "EVENT_TYPE_WORKFLOW_PROPERTIES_MODIFIED"
-            event["workflowPropertiesModifiedEventAttributes"] = {"upsertedMemo": {"fields": {}}}
-
-
 def _another_answer(events: list[dict[str, Any]]) -> None:
     for event in events:
         if "workflowExecutionUpdateAcceptedEventAttributes" in event:
@@ -221,26 +206,14 @@ def _another_answer(events: list[dict[str, Any]]) -> None:
             payload["data"] = base64.b64encode(json.dumps(order).encode()).decode()
 
 
-@pytest.mark.parametrize("change", [_renamed_activity, _memo_for_timer, _another_answer])
-async def test_a_history_in_which_the_run_did_otherwise_is_not_replayed(
-    change: Callable[[list[dict[str, Any]]], None],
-) -> None:
+async def test_a_history_in_which_the_run_did_otherwise_is_not_replayed() -> None:
     path = store.HISTORIES / f"answered-before-the-deadline{store.ENDING}"
     events = events_of(path)
     await replay(WorkflowHistory.from_json("as-it-was", json.dumps({"events": events})))
-    change(events)
+    _another_answer(events)
 
     with pytest.raises(workflow.NondeterminismError):
         await replay(WorkflowHistory.from_json("otherwise", json.dumps({"events": events})))
-
-
-async def test_code_that_writes_what_it_did_not_write_is_found(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(VisibilityWriter, "_write_status", lambda *_: None)
-
-    with pytest.raises(workflow.NondeterminismError):
-        await replay(store.unpacked(store.HISTORIES / f"waiting{store.ENDING}"))
 
 
 async def test_a_run_whose_last_local_result_came_beside_a_tick_is_replayed() -> None:
