@@ -184,8 +184,10 @@ async def test_brackets_and_commas_in_a_text_do_not_count_as_values(text: str) -
     check_json(json.dumps({"a": [text, {"b": text}], text[:50]: 1}).encode())
 
 
-async def test_brackets_count_where_they_nest_deeper_than_64_only() -> None:
+async def test_brackets_may_nest_64_deep_and_no_deeper() -> None:
     check_json(b"[" * 64 + b"]" * 64)
+    with pytest.raises(Refusal, match="64"):
+        check_json(b"[" * 65 + b"]" * 65)
 
 
 async def test_a_body_may_have_exactly_the_most_values() -> None:
