@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Never, TypeVar, Unpack, o
 from pydantic import BaseModel
 
 from abeyance.authoring import compiler, rules
+from abeyance.authoring.actions import ActionForm
 from abeyance.authoring.callables import NodeCode, code_of, reads_inbox, summary
 from abeyance.authoring.declarations import DeclarationErrors, question_of
 from abeyance.authoring.gone import faults_of_gone
@@ -396,7 +397,11 @@ class Graph:
         return self._retired.node(name)
 
     def rule(
-        self, name: str, *, when: Mapping[str, Json] | str, then: Sequence[Mapping[str, Any]]
+        self,
+        name: str,
+        *,
+        when: Mapping[str, Json] | str,
+        then: Sequence[Mapping[str, Any] | ActionForm],
     ) -> None:
         """Declare a rule that may replace the edges after a visit (Stargraph's rules).
 
@@ -416,7 +421,7 @@ class Graph:
         self._spec = None
         named = ("the rule", "the rule name", "two rules are named")
         self.lines.declare(f"{subject} {name!r}" for subject in named)
-        rule = rules.RuleParser(self._intake).rule(name, when, then)
+        rule = rules.rule_of(name, when, then, self._intake)
         if rule is not None:
             self._rules.append(rule)
 

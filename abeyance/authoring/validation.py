@@ -390,11 +390,9 @@ def _rule_faults(spec: GraphSpec) -> Iterator[str]:
                     yield from _target_fault(spec, f"{label}, goto,", node)
                 case Parallel(nodes=nodes):
                     yield from _parallel_faults(spec, label, nodes)
-                case Retry(node=again, backoff=backoff):
+                case Retry(node=again):
                     if again is not None:
                         yield from _target_fault(spec, f"{label}, retry,", again)
-                    if not 0 <= backoff < math.inf:
-                        yield f"{label}, retry, has a backoff of {backoff:g} s: it must not be negative"
                 case HaltRun() | Assert() | Retract():
                     pass
                 case _:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import is_dataclass
 from datetime import timedelta
 from typing import Annotated, Any, ClassVar, Final, Self, TypeAlias
@@ -39,8 +39,10 @@ REFERENCE: Final = r"[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_.]*"
 
 _SORTS: Final = frozenset({"text", "mapping", "list", "number"})
 """The tags of the sorts of a value."""
-UNKNOWN: Final = frozenset({"extra_forbidden", "unexpected_keyword_argument"})
+_UNKNOWN: Final = frozenset({"extra_forbidden", "unexpected_keyword_argument"})
 """The errors of pydantic about a key that there is not."""
+INSIDE: Final = _UNKNOWN | {"unknown_kind"}
+"""The errors about something inside of the value, which they name."""
 
 
 def _sort(value: object) -> str | None:
@@ -90,7 +92,7 @@ class Written:
 Text: TypeAlias = Annotated[str, Tag("text")]
 Reference: TypeAlias = Annotated[str, Written(REFERENCE, "module:name"), Tag("text")]
 Names: TypeAlias = Annotated[
-    Text | Annotated[list[str], Tag("list")], by_sort("a name, or a list of names")
+    Text | Annotated[Sequence[str], Tag("list")], by_sort("a name, or a list of names")
 ]
 
 
@@ -144,25 +146,35 @@ class Form(BaseModel):
 
 def named_in(entry: ErrorDetails) -> list[str]:
     """Return the names of the fields around an error of pydantic, outermost first."""
-    is_unknown = entry["type"] in UNKNOWN
+    is_unknown = entry["type"] in _UNKNOWN
     place = entry["loc"][:-1] if is_unknown else entry["loc"]
     return [each for each in place if isinstance(each, str) and each not in _SORTS]
 
 
 def in_words(entry: ErrorDetails, named: str) -> str:
-    """Return an error of pydantic as a sentence about what is `named`."""
+    """Return an error of pydantic as a sentence about what is `named`.
+
+    If an unknown key or kind stands in something without a name, `named` is empty.
+    """
     message = entry["msg"].removeprefix("Value error, ").removeprefix("Input ")
-    match entry["type"]:
-        case "missing":
+    shown = truncate(repr(entry["input"]), _SHOWN)
+    match entry["type"], entry["input"]:
+        case "missing", _:
             return f"{named} is missing"
-        case "model_type" | "dataclass_type":
-            message = "should be a mapping"
-        case "unexpected_keyword_argument":
-            message = "is not a key here"
+        case "extra_forbidden", _:
+            inside = f"{entry['loc'][-1]!r} {message}"
+        case "unexpected_keyword_argument", _:
+            inside = f"{entry['loc'][-1]!r} is not a key here"
+        case "unknown_kind", {"kind": kind}:
+            inside = f"the kind {kind!r} {message}"
+        case "unknown_kind", Mapping():
+            inside = "'kind' is missing"
+        case "unknown_kind", _:
+            inside = f"{shown} should be a mapping with the key kind"
+        case "model_type" | "dataclass_type", _:
+            return f"{named} should be a mapping, not {shown}"
+        case _ if message.startswith("should"):
+            return f"{named} {message}, not {shown}"
         case _:
-            pass
-    if entry["type"] in UNKNOWN:
-        return ": ".join(filter(None, [named, f"{entry['loc'][-1]!r} {message}"]))
-    if not message.startswith("should"):
-        return f"{named}: {message}"
-    return f"{named} {message}, not {truncate(repr(entry['input']), _SHOWN)}"
+            return f"{named}: {message}"
+    return f"{named}: {inside}" if named else inside

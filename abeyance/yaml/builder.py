@@ -8,10 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from itertools import pairwise
-from typing import Annotated, Any, Final, TypeAlias, assert_never
+from typing import Annotated, Any, Final, TypeAlias, TypeVar, assert_never
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, WithJsonSchema, create_model
 
+from abeyance.authoring.actions import InterruptForm, QuestionForm
 from abeyance.authoring.graph import Graph
 from abeyance.authoring.lines import (
     raised_at,
@@ -27,19 +28,18 @@ from abeyance.schemas.forms import REFERENCE
 from abeyance.schemas.state_model import FromStart
 from abeyance.util import ImportStringError, import_string
 from abeyance.yaml.schema import (
-    ActionForm,
     EdgeForm,
     FunctionNodeForm,
     GraphForm,
     GraphNodeForm,
-    InterruptForm,
     InterruptNodeForm,
     NodeForm,
-    QuestionForm,
     RuleForm,
     WayForm,
 )
 from abeyance.yaml.source import Faults, Place
+
+Q = TypeVar("Q", bound=QuestionForm)
 
 _TYPES: Final[Mapping[str, Any]] = {
     "str": str,
@@ -174,8 +174,8 @@ class _Declaration:
                 self._function(form, place)
             case InterruptNodeForm():
                 label = f"the interrupt {name!r}"
-                options = self._question(form.config, (*place, "config"))
-                self._graph.interrupt(name, **options)
+                question = self._question(form.config, (*place, "config"))
+                self._graph.interrupt(name, **question.options())
             case GraphNodeForm():
                 label = f"the nested graph {name!r}"
                 self._nested(form, (*place, "config", "graph"))
@@ -205,19 +205,22 @@ class _Declaration:
     def rule(self, form: RuleForm, place: Place) -> None:
         """Declare a rule."""
         label = f"the rule {form.id!r}"
-        places = [(*place, "then", number) for number in range(len(form.then))]
         actions = [
-            self._action(action, where) for action, where in zip(form.then, places, strict=True)
+            self._question(action, (*place, "then", number))
+            if isinstance(action, InterruptForm)
+            else action
+            for number, action in enumerate(form.then)
         ]
         self._graph.rule(form.id, when=form.when, then=actions)
         self._faults.repeated(f"two rules are named {form.id!r}", place)
         self._faults.subject(label, place)
         self._faults.subject(f"the rule name {form.id!r}", place)
         self._faults.keys(label, place, ["when"])
-        for number, (action, where) in enumerate(zip(form.then, places, strict=True)):
+        for number, action in enumerate(form.then):
+            where = (*place, "then", number)
             self._faults.subject(f"{label}, then[{number}]", where)
             for mark in (",", ":"):
-                self._faults.subject(f"{label}, {actions[number]['kind']}{mark}", where)
+                self._faults.subject(f"{label}, {action.kind}{mark}", where)
             if isinstance(action, InterruptForm):
                 self._faults.keys(label, where, action.model_fields_set)
 
@@ -284,16 +287,12 @@ class _Declaration:
                 self._faults.note(place, f"in {reference!r}, {fault}")
         return None
 
-    def _question(self, form: QuestionForm, place: Place) -> dict[str, Any]:
-        options = form.options()
-        if isinstance(options.get("response"), str):
-            options["response"] = self._imported(options["response"], (*place, "response"))
-        return options
-
-    def _action(self, form: ActionForm, place: Place) -> Mapping[str, Json]:
-        if isinstance(form, InterruptForm):
-            return {"kind": form.kind, **self._question(form, place)}
-        return {name: value for name, value in form if value is not None}
+    def _question(self, form: Q, place: Place) -> Q:
+        """Return a question, with the type that its response names."""
+        if not isinstance(form.response, str):
+            return form
+        response = self._imported(form.response, (*place, "response"))
+        return form.model_copy(update={"response": response})
 
     def _state(self, graph: str) -> Any:
         match self._head.state:

@@ -10,11 +10,11 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
 
-from pydantic import AliasChoices, Discriminator, Field, Tag
+from pydantic import Discriminator, Field, Tag
 
+from abeyance.authoring.actions import GOTO, ActionForm, QuestionForm, Schema
 from abeyance.authoring.gone import GONE
 from abeyance.authoring.retries import Backoff
-from abeyance.authoring.terms import Span, TermsForm
 from abeyance.core.json import Json
 from abeyance.duration import OptionalSeconds, Seconds
 from abeyance.schemas.forms import REFERENCE, Form, Names, Reference, Written, by_sort
@@ -25,71 +25,23 @@ INTERRUPT: Final = "interrupt"
 GRAPH: Final = "graph"
 """The kind of a node that is another graph."""
 
-_GOTO: Final = r"goto:.+"
 _CODE: Final = rf"{REFERENCE}|.+\.ya?ml"
 _EXCEPTION: Final = rf"[A-Za-z]+|{REFERENCE}"
 _EXCEPTION_WORDS: Final = "an exception of Python, such as ConnectionError, or module:Class"
 
-Schema: TypeAlias = Annotated[
-    dict[str, Any], Field(description="a JSON Schema (2020-12)"), Tag("mapping")
-]
 Equalities: TypeAlias = Annotated[
     dict[str, Any],
     Field(description="paths of the values, and what they must equal (all of them)"),
     Tag("mapping"),
 ]
 OnError: TypeAlias = Annotated[
-    str, Written(f"fail|interrupt|{_GOTO}", "fail, interrupt or goto:<node>")
+    str, Written(f"fail|interrupt|{GOTO}", "fail, interrupt or goto:<node>")
 ]
 Looks: TypeAlias = Annotated[
     Annotated[str, Tag("text")] | Annotated[list[str], Tag("list")],
     by_sort("a list of names of nodes, or '*'"),
 ]
 Fields: TypeAlias = dict[str, str]
-
-
-class DefaultAnswer(Form):
-    """The answer that is given when nobody has answered in time."""
-
-    default: Any
-
-
-OnTimeout: TypeAlias = Annotated[
-    Annotated[str, Written(f"halt|{_GOTO}", "halt or goto:<node>"), Tag("text")]
-    | Annotated[DefaultAnswer, Tag("mapping")],
-    by_sort("halt, goto:<node> or {default: <answer>}"),
-]
-
-
-class ShownForm(Form):
-    """The content that a person sees. In its texts, `{field}` is filled with a value of the run."""
-
-    prompt: str | None = None
-    reason: Any = None
-    payload: Any = Field(
-        None,
-        validation_alias=AliasChoices("payload", "interrupt_payload"),
-        description="for programs; `interrupt_payload` is Stargraph's name of it",
-    )
-    response: Annotated[Schema | Reference, by_sort("a JSON Schema, or module:Class")] | None = None
-    answer_to: str | None = Field(None, description="the field to which the answer is written")
-    from_input: bool = Field(
-        default=False,
-        description="the input of a run may set the fields in requested_capability",
-    )
-
-
-class QuestionForm(TermsForm, ShownForm):
-    """A question to a person, its deadline, and the conditions of a yes."""
-
-    requested_capability: str | None = None
-    timeout: Span | None = None
-    on_timeout: OnTimeout = "halt"
-
-    def options(self) -> dict[str, Any]:
-        """Return the keys that are set, as arguments of `Graph.interrupt`."""
-        # Pydantic would warn about unions, because parsed values no longer have their tags.
-        return self.model_dump(exclude={"kind"}, exclude_unset=True, warnings=False)
 
 
 Exceptions: TypeAlias = Annotated[
@@ -190,78 +142,6 @@ WayForm: TypeAlias = Annotated[
     Annotated[tuple[Names, str], Field(strict=False), Tag("list")]
     | Annotated[EdgeForm, Tag("mapping")],
     by_sort("a pair [from, to], or a mapping with from and to"),
-]
-
-
-class AssertForm(Form):
-    """Add a fact for the other rules of the same evaluation."""
-
-    kind: Literal["assert"]
-    fact: str = Field(description="its name, or all of it as CLIPS text")
-    slots: dict[str, Any] | None = Field(None, description="the values in it, beside its name")
-
-
-class GotoForm(Form):
-    """Run this node next."""
-
-    kind: Literal["goto"]
-    node: str
-
-
-class HaltForm(Form):
-    """End the run as halted; without a reason, the rule's id is the reason."""
-
-    kind: Literal["halt"]
-    reason: str | None = None
-
-
-class InterruptForm(QuestionForm):
-    """Ask a person before the visit leads on."""
-
-    kind: Literal["interrupt"]
-
-
-class ParallelForm(Form):
-    """Run these nodes, each as a branch."""
-
-    kind: Literal["parallel"]
-    nodes: list[str]
-
-
-class RetractForm(Form):
-    """Take facts away for the other rules of the same evaluation."""
-
-    kind: Literal["retract"]
-    pattern: str = Field(description="CLIPS: a variable that `when` binds, or a pattern")
-
-
-class RetryForm(Form):
-    """Run the node again."""
-
-    kind: Literal["retry"]
-    node: str | None = Field(None, description="run this node, in place of the visited one")
-    backoff: OptionalSeconds = Field(None, ge=0, description="the pause before it")
-
-
-def _kind_of_action(value: object) -> object:
-    return value.get("kind") if isinstance(value, Mapping) else None
-
-
-ActionForm: TypeAlias = Annotated[
-    Annotated[AssertForm, Tag("assert")]
-    | Annotated[GotoForm, Tag("goto")]
-    | Annotated[HaltForm, Tag("halt")]
-    | Annotated[InterruptForm, Tag("interrupt")]
-    | Annotated[ParallelForm, Tag("parallel")]
-    | Annotated[RetractForm, Tag("retract")]
-    | Annotated[RetryForm, Tag("retry")],
-    Discriminator(
-        _kind_of_action,
-        custom_error_type="unknown_kind",
-        custom_error_message=(
-            "is unknown: use assert, goto, halt, interrupt, parallel, retract or retry"
-        ),
-    ),
 ]
 
 

@@ -23,7 +23,7 @@ from pydantic_core import ErrorDetails
 
 from abeyance.core.json import Json
 from abeyance.core.text import truncate
-from abeyance.schemas.forms import UNKNOWN, in_words
+from abeyance.schemas.forms import INSIDE, in_words
 from abeyance.util import is_exact
 
 Place = tuple[str | int, ...]
@@ -332,17 +332,10 @@ class Faults:
 
 
 def _in_words(entry: ErrorDetails, place: Place) -> str:
-    value = entry["input"]
-    match entry["type"]:
-        case "unknown_kind" if isinstance(value, Mapping) and "kind" not in value:
-            return f"{_named((*place, 'kind'))} is missing"
-        case "unknown_kind" if isinstance(value, Mapping):
-            return f"the kind {value.get('kind')!r} {entry['msg']}"
-        case "missing":
-            return in_words(entry, _named((*place, entry["loc"][-1])))
-        case type_:
-            # An unknown key may stand at the top, which has no name.
-            return in_words(entry, "" if type_ in UNKNOWN else _named(place))
+    if entry["type"] == "missing":
+        return in_words(entry, _named((*place, entry["loc"][-1])))
+    # An unknown key may stand at the top, which has no name.
+    return in_words(entry, "" if entry["type"] in INSIDE else _named(place))
 
 
 def _named(place: Sequence[str | int]) -> str:

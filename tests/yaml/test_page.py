@@ -8,7 +8,8 @@ from pathlib import Path
 from pages import read
 
 from abeyance import load, testing
-from abeyance.yaml.schema import FunctionForm, GraphForm, NestedForm, QuestionForm
+from abeyance.authoring.actions import QuestionForm
+from abeyance.yaml.schema import FunctionForm, GraphForm, NestedForm
 
 PAGE = read("how-to/yaml.md")
 FILES = dict(re.findall(r"```\w+\n# ([\w.]+)\n(.*?)```", PAGE, re.DOTALL))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from pydantic import BaseModel
 
 from abeyance import START, Graph, GraphError
 from abeyance.core.spec import Ask, GoTo, Halt, HaltRun, Matches, Parallel, Retry, Rule
+from abeyance.core.terms import Escalation, Terms
 
 
 class State(BaseModel):
@@ -78,45 +80,45 @@ def test_a_gate_without_a_prompt_is_asked_by_its_rule_whichever_comes_first() ->
         (" ", [{"kind": "halt"}], "the rule 'r', when=: it is empty"),
         ({"node": "price"}, {"kind": "halt"}, "the rule 'r': then={'kind': 'halt'} is not a list"),
         ({"node": "price"}, 5, "the rule 'r': then=5 is not a list of actions"),
-        ({"node": "price"}, ["halt"], "the rule 'r', then[0]: 'halt' is not an action"),
-        ({"node": "price"}, [{"node": "a"}], "then[0]: {'node': 'a'} is not an action: use a mapping"),
+        ({"node": "price"}, ["halt"], "the rule 'r', then[0]: 'halt' should be a mapping with"),
+        ({"node": "price"}, [{"node": "a"}], "the rule 'r', then[0]: 'kind' is missing"),
         (
             {"node": "price"},
             [{"kind": "stop"}],
-            "then[0]: the kind 'stop' is unknown: use one of 'assert', 'goto', 'halt',",
+            "then[0]: the kind 'stop' is unknown: use assert, goto, halt,",
         ),
         (
             {"node": "price"},
-            [{"kind": "goto", "target": "a"}],
-            "the rule 'r', then[0]: 'goto' has no key 'target': it has 'node'",
+            [{"kind": "halt", "why": "a"}],
+            "the rule 'r', then[0]: 'why' is not a key here: use kind, reason",
         ),
         (
             {"node": "price"},
             [{"kind": "retry", "times": 3}],
-            "the rule 'r', then[0]: 'retry' has no key 'times': it has 'backoff', 'node'",
+            "the rule 'r', then[0]: 'times' is not a key here: use kind, node, backoff",
         ),
-        ("(x)", [{"kind": "assert"}], "then[0], fact=: None is not CLIPS: use a string"),
-        ("(x)", [{"kind": "retract"}], "then[0], pattern=: None is not CLIPS: use a string"),
-        ("(x)", [{"kind": "assert", "fact": "y", "slots": 5}], "slots=: 5 is not a mapping of slots"),
+        ("(x)", [{"kind": "assert"}], "the rule 'r', then[0], fact= is missing"),
+        ("(x)", [{"kind": "retract"}], "the rule 'r', then[0], pattern= is missing"),
+        ("(x)", [{"kind": "assert", "fact": "y", "slots": 5}], "slots= should be a valid dictionary"),
         ("(x)", [{"kind": "assert", "fact": "y", "slots": {"a": {1}}}], "slots=: set is not a JSON"),
         ("(x)", [{"kind": "assert", "fact": "(y)", "slots": {"a": 1}}], "has slots both in the text"),
-        ({"node": "price"}, [{"kind": "goto"}], "then[0], node=: None is not the name of a node"),
-        ({"node": "price"}, [{"kind": "parallel"}], "the rule 'r', parallel, names no nodes"),
+        ({"node": "price"}, [{"kind": "goto"}], "the rule 'r', then[0], node= is missing"),
+        ({"node": "price"}, [{"kind": "parallel"}], "the rule 'r', then[0], nodes= is missing"),
         (
             {"node": "price"},
             [{"kind": "parallel", "nodes": ["price", 5]}],
-            "the rule 'r', then[0], nodes=: 5 is not the name of a node",
+            "the rule 'r', then[0], nodes= should be a valid string, not 5",
         ),
-        ({"node": "price"}, [{"kind": "halt", "reason": 5}], "then[0], reason=: 5 is not a string"),
+        ({"node": "price"}, [{"kind": "halt", "reason": 5}], "then[0], reason= should be a valid string"),
         (
             {"node": "price"},
             [{"kind": "interrupt", "prompt": "?", "timeout": "soon"}],
-            "the rule 'r', timeout=: 'soon' is not a duration",
+            "the rule 'r', then[0], timeout=: 'soon' is not a duration",
         ),
         (
             {"node": "price"},
             [{"kind": "interrupt", "prompt": "?", "payload": 1, "interrupt_payload": 1}],
-            "the rule 'r' has both payload and interrupt_payload",
+            "then[0]: 'interrupt_payload' and 'payload' are the same: write one",
         ),
         (
             {"node": "price"},
@@ -134,6 +136,21 @@ def test_a_rule_that_cannot_be_read_is_a_fault(when: Any, then: Any, fault: str)
         graph.build()
     assert len(caught.value.faults) == 1
     assert fault in caught.value.faults[0]
+
+
+def test_one_node_and_one_escalation_need_no_list() -> None:
+    graph = shop()
+    escalation = {"after": "1h", "to": "ada"}
+    ask = {"kind": "interrupt", "prompt": "?", "response": bool | None, "escalate": escalation}
+    then = (MappingProxyType({"kind": "parallel", "nodes": "order"}), ask)
+    graph.rule("r", when={"node": "price"}, then=then)
+
+    (rule,) = graph.build().rules
+    branches, asked = rule.actions
+    assert branches == Parallel(nodes=("order",))
+    assert isinstance(asked, Ask)
+    assert asked.question.terms == Terms(escalate=(Escalation(after=3600, to=("ada",)),))
+    assert asked.question.response_schema == {"anyOf": [{"type": "boolean"}, {"type": "null"}]}
 
 
 def test_a_payload_has_the_name_that_stargraph_gives_it_too() -> None:

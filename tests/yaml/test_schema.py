@@ -12,7 +12,6 @@ import jsonschema_rs
 import pytest
 from yaml_documents import Faults, Load
 
-from abeyance.authoring.rules import ACTION_KEYS
 from abeyance.yaml import source
 from abeyance.yaml.schema import json_schema, published
 
@@ -154,14 +153,3 @@ def test_a_wrong_option_is_refused_by_both(faults: Faults, key: str, value: Any)
 
     assert not SCHEMA.is_valid({"nodes": [node]})
     assert len(faults(json.dumps({"nodes": [node]}))) == 1
-
-
-def test_the_actions_of_rules_have_the_same_keys_in_yaml_and_in_python() -> None:
-    definitions = json_schema()["$defs"]
-    found = {
-        form["properties"]["kind"]["const"]: {*form["properties"]} - {"kind"}
-        for name, form in definitions.items()
-        if "const" in form["properties"].get("kind", {}) and not name.endswith("NodeForm")
-    }
-
-    assert found == ACTION_KEYS
