@@ -46,7 +46,7 @@ def tables(printed: str) -> list[dict[str, dict[str, str]]]:
 
 @pytest.mark.timeout(330)
 def test_every_run_of_ours_and_of_the_floor_completes_and_has_its_row() -> None:
-    done = bench("--contenders", ",".join(_TITLES))
+    done = bench("--contenders", ",".join(_TITLES), "--database", "postgres")
 
     assert done.returncode == 0, done.stderr
     numbers, ratios = tables(done.stdout)
@@ -56,19 +56,11 @@ def test_every_run_of_ours_and_of_the_floor_completes_and_has_its_row() -> None:
         assert float(row["runs/s, 20 at a time"]) > 0
         assert float(row["answer to next node, p50 ms"]) > 0
         assert int(row["events a run"]) > 0
+    assert numbers["Temporal by hand"]["the database"].strip() == ""
+    assert float(numbers["Abeyance"]["the database"]) > 0
     assert ratios["Temporal by hand"]["events a run"] == "1"
     ordinary, local = numbers["Abeyance"], numbers["Abeyance, local nodes"]
     assert int(local["events a run"]) < int(ordinary["events a run"])
-
-
-@pytest.mark.timeout(330)
-def test_the_work_of_a_separate_database_has_a_column() -> None:
-    done = bench("--contenders", "by-hand,abeyance", "--database", "postgres")
-
-    assert done.returncode == 0, done.stderr
-    numbers, _ = tables(done.stdout)
-    assert numbers["Temporal by hand"]["the database"].strip() == ""
-    assert float(numbers["Abeyance"]["the database"]) > 0
 
 
 @pytest.mark.skipif(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from killable import killable_server, worker_process
-from killed_graphs import graphs, once, patient
+from killed_graphs import once, patient
 from temporal_site import ANYBODY, eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -16,44 +16,6 @@ _APP = "killed_graphs:graphs"
 
 def keys(journal: Path) -> list[str]:
     return journal.read_text(encoding="utf-8").split() if journal.exists() else []
-
-
-async def test_a_node_whose_worker_is_killed_runs_again_with_the_same_key(tmp_path: Path) -> None:
-    journal, release = tmp_path / "journal", tmp_path / "release"
-    files = {"journal": str(journal), "release": str(release)}
-    async with killable_server(tmp_path) as server:
-        client = await server.client()
-        with worker_process(server, _APP, tmp_path / "first.log"):
-            await client.runs.start(patient, files, run_id="r")
-            await eventually(lambda: keys(journal), seconds=90)
-        # `worker_process` has killed that worker with SIGKILL.
-        release.touch()
-        with worker_process(server, _APP, tmp_path / "second.log"):
-            view = await client.run("r").wait(until=frozenset({"awaiting-input"}), timeout=90)
-            await client.run("r").respond(response="yes", principal=ANYBODY)
-            ended = await client.run("r").wait(timeout=90)
-
-    assert view.status == "awaiting-input"
-    assert ended.values["log"] == ["charged", "closed yes"]
-    assert len(keys(journal)) == 2
-    assert len(set(keys(journal))) == 1
-
-
-async def test_a_node_that_may_be_tried_once_is_not_tried_again(tmp_path: Path) -> None:
-    journal, release = tmp_path / "journal", tmp_path / "release"
-    files = {"journal": str(journal), "release": str(release)}
-    async with killable_server(tmp_path) as server:
-        client = await server.client()
-        with worker_process(server, _APP, tmp_path / "first.log"):
-            await client.runs.start(once, files, run_id="r")
-            await eventually(lambda: keys(journal), seconds=90)
-        release.touch()
-        with worker_process(server, _APP, tmp_path / "second.log"):
-            ended = await client.run("r").wait(timeout=90)
-
-    assert (ended.status, len(keys(journal))) == ("failed", 1)
-    assert ended.error is not None
-    assert "1 attempt at 'charge' was lost" in ended.error.message
 
 
 async def test_a_waiting_run_survives_the_death_of_server_and_worker(tmp_path: Path) -> None:
@@ -88,7 +50,6 @@ async def test_a_waiting_run_survives_the_death_of_server_and_worker(tmp_path: P
     ]
     assert [view.values["log"][0] for view in ended] == ["charged"] * 5
     assert len(keys(tmp_path / "journal")) == 5
-    assert {patient.name, once.name} <= {graph.name for graph in graphs}
 
 
 async def test_a_run_that_failed_by_a_kill_is_retried_with_the_same_key(tmp_path: Path) -> None:

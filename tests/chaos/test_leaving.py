@@ -13,7 +13,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 _APP = "leaving_graphs:graphs"
 _FAILING = {
-    "gathered": "the code called sys.exit(3)",
     "grouped": "the code called sys.exit(3)",
     "rude": "Rude: enough",
     "rude-in-a-thread": "Rude: enough",

@@ -23,45 +23,13 @@ _WITHIN = 30.0
 """Seconds within which notifications go on once a worker is back."""
 
 
-async def test_a_notification_goes_on_with_the_same_id_soon_after_a_kill(
+async def test_notifications_go_on_with_the_same_ids_soon_after_a_kill(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     release = tmp_path / "release"
     release.touch()
-    files = {"journal": str(tmp_path / "journal"), "release": str(release)}
     monkeypatch.setenv(SECRET_ENV, SECRET)
     async with killable_server(tmp_path) as server, receiver([None]) as hooked:
-        rule = {"when": {"event": "interrupt.opened"}, "to": [hook(f"{hooked.url}/hook")]}
-        file = tmp_path / "notifications.yaml"
-        # Every JSON document is valid YAML.
-        file.write_text(json.dumps({"rules": [rule]}), encoding="utf-8")
-        temporal = (await server.client()).temporal
-        rules = load_notifications(Settings(notifications=file))
-        client = Client(temporal, notifications=rules, patience=30)
-        variables = {"ABEYANCE_NOTIFICATIONS": str(file), SECRET_ENV: SECRET}
-        with worker_process(server, _APP, tmp_path / "first.log", variables=variables):
-            await client.runs.start(patient, files, run_id="r")
-            (first,) = await eventually(hooked.posts, seconds=90)
-        with worker_process(server, _APP, tmp_path / "second.log", variables=variables):
-            back = time.monotonic()
-            _, second, *_ = await eventually(
-                lambda: len(hooked.posts()) > 1 and hooked.posts(), seconds=90
-            )
-            took = time.monotonic() - back
-            view = await client.run("r").wait(until=frozenset({"awaiting-input"}), timeout=90)
-
-    assert first.headers["webhook-id"] == second.headers["webhook-id"]
-    assert took < _WITHIN
-    assert view.status == "awaiting-input"
-
-
-async def test_a_notification_survives_the_kill_of_its_worker(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    release = tmp_path / "release"
-    release.touch()
-    monkeypatch.setenv(SECRET_ENV, SECRET)
-    async with killable_server(tmp_path) as server, receiver() as hooked:
         rule = {"when": {"event": "interrupt.opened"}, "to": [hook(f"{hooked.url}/hook")]}
         file = tmp_path / "notifications.yaml"
         file.write_text(json.dumps({"rules": [rule]}), encoding="utf-8")
@@ -76,7 +44,7 @@ async def test_a_notification_survives_the_kill_of_its_worker(
                 patient, {"journal": journal, "release": str(release)}, run_id=id_
             )
         with worker_process(server, _APP, tmp_path / "first.log", variables=variables):
-            # The kill comes in the middle of the deliveries, at no chosen point.
+            # The first delivery hangs, so the kill comes in the middle of it.
             await eventually(lambda: len(hooked.posts()) >= 3, seconds=90)
         with worker_process(server, _APP, tmp_path / "second.log", variables=variables):
             back = time.monotonic()
@@ -91,3 +59,4 @@ async def test_a_notification_survives_the_kill_of_its_worker(
     for each in hooked.posts():
         by_run[each.json["data"]["run"]["run_id"]].add(each.headers["webhook-id"])
     assert {len(webhook_ids) for webhook_ids in by_run.values()} == {1}
+    assert len(hooked.posts()) > 20

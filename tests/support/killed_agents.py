@@ -46,30 +46,10 @@ async def charge(ctx: ToolContext, folder: str, name: str) -> str:
     return _charge(ctx, folder, name)
 
 
-@tool(approve=True, heartbeat="2s", on_unknown="retry")
-async def charge_again(ctx: ToolContext, folder: str, name: str) -> str:
-    """Charge somebody in a way that can be repeated."""
-    return _charge(ctx, folder, name)
-
-
-@tool(approve=True, heartbeat="2s", on_unknown="fail")
-async def charge_or_not(ctx: ToolContext, folder: str, name: str) -> str:
-    """Charge somebody, if nothing comes in between."""
-    return _charge(ctx, folder, name)
-
-
 @tool(heartbeat="2s")
 async def look(ctx: ToolContext, folder: str, name: str) -> str:
     """Look somebody up, which needs no approval."""
     return _charge(ctx, folder, name)
-
-
-@tool(approve=True, heartbeat="2s")
-async def charge_asking(ctx: ToolContext, folder: str, name: str) -> str:
-    """Charge somebody after another question."""
-    point(folder, "early")
-    account = await ctx.interrupt("account")
-    return _charge(ctx, folder, f"{name}:{account}")
 
 
 class Watcher:
@@ -99,6 +79,5 @@ def _model(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
     return response
 
 
-_TOOLS = [charge, charge_again, charge_or_not, charge_asking, look]
-teller = desk(Agent("clerk", model=_model, tools=_TOOLS, hooks=[Watcher()]), "teller")
+teller = desk(Agent("clerk", model=_model, tools=[charge, look], hooks=[Watcher()]), "teller")
 graphs = [teller]

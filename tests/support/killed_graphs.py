@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import time
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -47,6 +47,13 @@ patient = _graph("patient", retries=3)
 once = _graph("once", retries=0)
 
 
+def _point(dies_at: str, name: str) -> None:
+    file = Path(dies_at)
+    if file.exists() and file.read_text(encoding="utf-8") == name:
+        file.unlink()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
 class Points(BaseModel):
     journal: str
     dies_at: str
@@ -59,11 +66,7 @@ stepping = Graph("stepping", state=Points)
 
 @stepping.node(heartbeat="2s")
 async def walk(state: Points, ctx: Context) -> dict[str, Any]:
-    def point(name: str) -> None:
-        file = Path(state.dies_at)
-        if file.exists() and file.read_text(encoding="utf-8") == name:
-            file.unlink()
-            os.kill(os.getpid(), signal.SIGKILL)
+    point = partial(_point, state.dies_at)
 
     def effect(name: str) -> str:
         point(f"before {name}")
@@ -90,15 +93,7 @@ reading = Graph("reading", state=Points)
 @reading.node(heartbeat="2s", retries=3)
 async def read(state: Points, ctx: Context) -> dict[str, Any]:
     """Take messages until one says `enough`; the journal has the messages that each attempt saw."""
-
-    def point(name: str) -> None:
-        file = Path(state.dies_at)
-        if file.exists() and file.read_text(encoding="utf-8") == name:
-            file.unlink()
-            os.kill(os.getpid(), signal.SIGKILL)
-
     log: list[str] = []
-    point("before all")
     while True:
         message = await ctx.check_interrupt()
         if message is None:
@@ -107,7 +102,7 @@ async def read(state: Points, ctx: Context) -> dict[str, Any]:
         log.append(message.message_id)
         with Path(state.journal).open("a", encoding="utf-8") as journal:
             journal.write(f"{ctx.attempt}={message.message_id}\n")
-        point(f"after {message.message_id}")
+        _point(state.dies_at, f"after {message.message_id}")
         if message.text == "enough":
             return {"log": log}
 
@@ -145,25 +140,16 @@ chained = Graph("chained", state=Points)
 def _chained_node(name: str) -> None:
     @chained.node(name=name, heartbeat="2s", retries=3)
     async def work(state: Points, ctx: Context) -> dict[str, Any]:
-        """Write a line in a step. At its point, the process kills itself or blocks its event loop."""
+        """Write a line in a step. At its point, the process kills itself."""
 
         def effect() -> str:
             with Path(state.journal).open("a", encoding="utf-8") as journal:
                 journal.write(f"{name}={ctx.attempt}={ctx.idempotency_key}\n")
             return name
 
-        def point(place: str) -> None:
-            file = Path(state.dies_at)
-            text = file.read_text(encoding="utf-8") if file.exists() else ""
-            if text in (place, f"block {place}"):
-                file.unlink()
-                if text == place:
-                    os.kill(os.getpid(), signal.SIGKILL)
-                time.sleep(6)
-
-        point(f"before {name}")
+        _point(state.dies_at, f"before {name}")
         done = await ctx.step("effect", effect)
-        point(f"after {name}")
+        _point(state.dies_at, f"after {name}")
         return {"log": [*state.log, done]}
 
 

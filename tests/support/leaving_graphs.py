@@ -32,10 +32,6 @@ async def _exit() -> None:
     sys.exit(3)
 
 
-async def gathered(state: Release) -> None:
-    await asyncio.gather(_exit())
-
-
 async def grouped(state: Release) -> None:
     async with asyncio.TaskGroup() as group:
         group.create_task(_exit())
@@ -75,7 +71,6 @@ async def waiting(state: Release) -> dict[str, Any]:
 graphs = [
     _graph(function.__name__.strip("_").replace("_", "-"), function)
     for function in (
-        gathered,
         grouped,
         left_behind,
         rude,
