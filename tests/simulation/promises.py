@@ -142,16 +142,16 @@ class Promises:
             if not is_known and before != self.state:
                 raise Broken(f"the run goes on from another state than it had: {event}")
             if not isinstance(event, Rewound | Refused):
-                self._has_the_right(before, event, after, effects)
+                self._check_right(before, event, after, effects)
             self._saw(before, event, after, effects)
-            self._is_shown(after)
+            self._check_shown(after)
             if not isinstance(event, Rewound | Refused):
                 self.watch.check(after)
                 self.order.saw(after)
         if self.purse is not None and self.purse.faults:
             raise Broken(self.purse.faults[0])
-        self._is_back(attempt)
-        self._is_what_it_came_to(execution, attempt)
+        self._check_back(attempt)
+        self._check_outcome(execution, attempt)
         forgotten = execution.server.forgotten
         repeated = self.effects.repeated
         if again := [each for each in repeated if forgotten.isdisjoint(each[:2])]:
@@ -219,14 +219,14 @@ class Promises:
         begun = {plain(at) for at, visit in visits.items() if visit.activations}
         self.effects.keys = {k: v for k, v in self.effects.keys.items() if k in begun}
 
-    def _is_shown(self, state: RunState) -> None:
+    def _check_shown(self, state: RunState) -> None:
         """Check that no open question has a digest that people were shown before the rewind."""
         for entry in state.ledger.open.values():
             if (entry.id, entry.digest) in self._shown_before:
                 raise Broken(f"{entry.id} has the digest that it had before the rewind")
             self._shown.add((entry.id, entry.digest))
 
-    def _is_back(self, attempt: Attempt) -> None:
+    def _check_back(self, attempt: Attempt) -> None:
         """Check that the run learned of its rewind, and that the question is open again under its id."""
         point = self._point
         if point is None:
@@ -247,7 +247,7 @@ class Promises:
         if point.to not in {*opened, REWIND_TO_START}:
             raise Broken(f"the question of {point} is not open again")
 
-    def _has_the_right(
+    def _check_right(
         self,
         before: RunState,
         event: events.Event,
@@ -291,7 +291,7 @@ class Promises:
         self._keys.add(event.key)
 
     @staticmethod
-    def _is_what_it_came_to(execution: Execution, attempt: Attempt) -> None:
+    def _check_outcome(execution: Execution, attempt: Attempt) -> None:
         """Check that the run takes the outcome of a visit as its code returned it."""
         converter = of_run(SEALED if execution.server.is_sealed else CLEAR, execution.workflow_id)
         known = {
@@ -334,7 +334,7 @@ class Promises:
         assert its is not None
         # A run that does not end by itself is cancelled, at a time that may differ.
         is_cancelled = Status.CANCELLED in (mine.status, its.status)
-        if is_cancelled or not (self.order.is_of_no_matter and other.order.is_of_no_matter):
+        if is_cancelled or not (self.order.is_free and other.order.is_free):
             return
         is_one_by_one = self.order.is_one_by_one and other.order.is_one_by_one
         if not is_one_by_one and its.status is not Status.COMPLETED:
@@ -369,12 +369,12 @@ class Order:
         self._flags: set[str] = set()
 
     @property
-    def is_of_no_matter(self) -> bool:
+    def is_free(self) -> bool:
         return not self._has_deadline and (self.is_one_by_one or self._is_once)
 
     def saw(self, state: RunState) -> None:
         """Take the state after a step of the run."""
-        if not self.is_of_no_matter:
+        if not self.is_free:
             return
         at_work = [each for each in state.visits.values() if not isinstance(each.state, Nested)]
         self.is_one_by_one = self.is_one_by_one and len(at_work) < 2

@@ -70,7 +70,7 @@ def play(
     """
     chance = Chance(seed, draws)
     site, fault = _played(chance, {}, quiet if kind == "any" else 0.0, kind=kind)
-    if not fault and site.is_quiet and site.promises.order.is_of_no_matter:
+    if not fault and site.is_quiet and site.promises.order.is_free:
         again = Chance(seed, chance.draws[: site.drawn])
         alone, fault = _played(again, site.plans, quiet, is_alone=True)
         try:
