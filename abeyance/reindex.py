@@ -50,8 +50,8 @@ from abeyance.temporal.workarounds.any_type import AnyTypeRunner
 from abeyance.temporal.workarounds.in_order_runner import InOrderWorkflowRunner
 from abeyance.temporal.workarounds.payloads import lenient
 from abeyance.util import checked_run_id
-from abeyance.workflows.recording import HandingOver
 from abeyance.workflows.run import AgentRun
+from abeyance.workflows.worker_functions import HAND_OVER, TELL, WorkerFunctions
 
 _PATIENCE: Final = 30.0
 """Seconds for which a call of Temporal is retried."""
@@ -142,7 +142,7 @@ class Histories:
             workflows=[AgentRun],
             workflow_runner=InOrderWorkflowRunner(AnyTypeRunner()),
             interceptors=[
-                HandingOver(self._put, self._tell, in_replays=True),
+                WorkerFunctions({HAND_OVER: self._put, TELL: self._tell}),
                 _Hearing(self._heard),
             ],
             data_converter=lenient(temporal).data_converter,

@@ -6,7 +6,7 @@ import asyncio
 import gc
 import logging
 import sys
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
@@ -49,6 +49,7 @@ from abeyance.notifications.config import (
 )
 from abeyance.records.database import Database
 from abeyance.records.writer import Writer
+from abeyance.runtime import answering
 from abeyance.settings import Settings, load_settings
 from abeyance.storage.backends import ConfiguredBlobs, kept_blobs
 from abeyance.storage.blobs import Blobs
@@ -62,11 +63,11 @@ from abeyance.temporal.workarounds.payloads import lenient
 from abeyance.temporal.workers import event_loop, process_runtime
 from abeyance.tracing import log_to_stderr
 from abeyance.util import notification_queue
-from abeyance.workflows.answers import AnswerTypes
-from abeyance.workflows.metrics import Unmetered
+from abeyance.workflows import worker_functions
 from abeyance.workflows.notification import Notification
-from abeyance.workflows.recording import HandingOver
+from abeyance.workflows.recording import unless_replaying
 from abeyance.workflows.run import AgentRun
+from abeyance.workflows.worker_functions import WorkerFunctions
 
 _LAST_SECONDS: Final = 5.0
 """Seconds after the grace in which cancelled visits may write their journals."""
@@ -158,6 +159,13 @@ def make_worker(
         leaving=leaving,
         find_grant=GrantedCalls(client.records, settings.tokens_file).find,
     )
+    functions: dict[str, Callable[..., Any]] = {
+        worker_functions.TAKE_ANSWER: partial(answering.take, graphs),
+        worker_functions.HAND_OVER: handed_over.put,
+        worker_functions.TELL: unless_replaying(recording.tell),
+    }
+    if not settings.enable_metrics:
+        functions[worker_functions.UNMETERED] = lambda: None
     deployment = _deployment_config(settings)
     worker = Worker(
         lenient(temporal),
@@ -172,11 +180,7 @@ def make_worker(
             recording.record,
             AnnouncingActivities(temporal, settings.task_queue, notifications).announce,
         ],
-        interceptors=[
-            AnswerTypes(graphs),
-            HandingOver(handed_over.put, recording.tell),
-            *([] if settings.enable_metrics else [Unmetered()]),
-        ],
+        interceptors=[WorkerFunctions(functions)],
         workflow_runner=InOrderWorkflowRunner(
             strict_runner() if strict_sandbox else AnyTypeRunner()
         ),

@@ -9,48 +9,24 @@ from typing import Final
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy
-from temporalio.worker import (
-    Interceptor,
-    WorkflowInboundInterceptor,
-    WorkflowInterceptorClassInput,
-)
 
 with workflow.unsafe.imports_passed_through():
     from abeyance import names, wire
-    from abeyance.authoring.graph import Graph
     from abeyance.core import events
     from abeyance.core.json import Json
     from abeyance.core.state import RunState
     from abeyance.errors import Code, Refusal
     from abeyance.runtime import answering
     from abeyance.workflows.activity_calls import LocalFailed, local_result
+    from abeyance.workflows.worker_functions import TAKE_ANSWER
 
-_TAKE: Final = "abeyance_take_answer"
 _WITHIN: Final = timedelta(seconds=5)
 _ATTEMPTS: Final = RetryPolicy(maximum_attempts=3)
 
 
-class AnswerTypes(Interceptor):
-    """Lets the validators of runs ask the types of the graphs of their worker.
-
-    Validators run once and not in a replay, so their findings need no event in the history.
-    """
-
-    def __init__(self, graphs: Mapping[str, Graph]) -> None:
-        self._graphs = graphs
-
-    def workflow_interceptor_class(
-        self,
-        input: WorkflowInterceptorClassInput,  # noqa: A002 the SDK's own word
-    ) -> type[WorkflowInboundInterceptor] | None:
-        # A workflow sees nothing of its worker but extern functions.
-        input.unsafe_extern_functions[_TAKE] = lambda given: answering.take(self._graphs, given)
-        return None
-
-
 def typed(state: RunState, event: events.Responded) -> events.Responded:
     """Return an answer as the types read it. Only a validator may call this."""
-    take = workflow.extern_functions()[_TAKE]
+    take = workflow.extern_functions()[TAKE_ANSWER]
     with workflow.unsafe.sandbox_unrestricted():
         return answering.typed(state, event, take)
 
@@ -62,7 +38,7 @@ def refuse_edit(state: RunState, patch: Mapping[str, Json]) -> None:
     """
     given = _given(state, patch)
     with workflow.unsafe.sandbox_unrestricted():
-        _values_of(workflow.extern_functions()[_TAKE](given))
+        _values_of(workflow.extern_functions()[TAKE_ANSWER](given))
 
 
 def _values_of(taken: wire.TakenAnswer) -> Mapping[str, Json]:

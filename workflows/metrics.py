@@ -16,7 +16,6 @@ from weakref import WeakValueDictionary
 
 from temporalio import workflow
 from temporalio.common import MetricMeter
-from temporalio.worker import Interceptor, WorkflowInboundInterceptor, WorkflowInterceptorClassInput
 
 with workflow.unsafe.imports_passed_through():
     from abeyance import metrics, wire
@@ -26,8 +25,8 @@ with workflow.unsafe.imports_passed_through():
     from abeyance.core.state import RunState
     from abeyance.core.tables import ALL
     from abeyance.core.visit import BLOCKED
+    from abeyance.workflows.worker_functions import UNMETERED
 
-_UNMETERED: Final = "abeyance_unmetered"
 _MICROSECONDS: Final = 1_000_000
 _OPERATIONS: Final[Mapping[type[events.Event], metrics.Operation]] = {
     events.Paused: "pause",
@@ -55,7 +54,7 @@ class MeteredRun:
     def __init__(self, start: wire.StartRun, graph: str, *, is_carried: bool) -> None:
         meter = (
             MetricMeter.noop
-            if _UNMETERED in workflow.extern_functions()
+            if UNMETERED in workflow.extern_functions()
             else workflow.metric_meter()
         )
         self._run = workflow.info().task_queue, start.run_id
@@ -129,15 +128,3 @@ class MeteredRun:
         via: metrics.Via = "run"
         attributes = {"operation": operation, "status": status, "code": code, "via": via}
         self._operations.add(1, attributes)
-
-
-class Unmetered(Interceptor):
-    """Turns the metrics of a worker's runs off."""
-
-    def workflow_interceptor_class(
-        self,
-        input: WorkflowInterceptorClassInput,  # noqa: A002 the SDK's own word
-    ) -> type[WorkflowInboundInterceptor] | None:
-        # A workflow cannot see the settings of its worker, only extern functions.
-        input.unsafe_extern_functions[_UNMETERED] = lambda: None
-        return None

@@ -19,11 +19,6 @@ from typing import Any, Final, TypeAlias
 from temporalio import workflow
 from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError
-from temporalio.worker import (
-    Interceptor,
-    WorkflowInboundInterceptor,
-    WorkflowInterceptorClassInput,
-)
 
 with workflow.unsafe.imports_passed_through():
     from abeyance import names, projections, views, wire
@@ -45,11 +40,10 @@ with workflow.unsafe.imports_passed_through():
     from abeyance.records.steps import Step
     from abeyance.snapshot import Snapshot
     from abeyance.workflows.activity_calls import LocalFailed, local_result
+    from abeyance.workflows.worker_functions import HAND_OVER, TELL
 
 Spawn: TypeAlias = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 
-_HAND_OVER: Final = "abeyance_hand_over"
-_TELL: Final = "abeyance_tell"
 _A_MOMENT: Final = 0.1
 """The seconds for which a workflow task waits for the database."""
 _BOUNDED: Final = 2.0
@@ -218,7 +212,7 @@ class Recorder:
             return
         self._told = self.facts
         number = self._next_number()
-        tell = workflow.extern_functions().get(_TELL)
+        tell = workflow.extern_functions().get(TELL)
         if tell is not None:
             tell(self._batch(state, start, number, self._pending))
 
@@ -234,7 +228,7 @@ class Recorder:
         await workflow.wait_condition(lambda: not workflow.unsafe.is_replaying())
         # A later replay skips this, so use a number below the next one, and leave the counter alone.
         number = int(workflow.now().timestamp() * 1_000_000) - 1
-        tell = workflow.extern_functions().get(_TELL)
+        tell = workflow.extern_functions().get(TELL)
         is_due = self._task is None and self._rewound is None and number > self._number
         state, start = known()
         # A finished run has no event of its end yet, and is about to record it.
@@ -260,7 +254,7 @@ class Recorder:
             }
         )
         # If the run was rewound, the writer of the batch first asks Temporal by whom.
-        tell = workflow.extern_functions().get(_TELL)
+        tell = workflow.extern_functions().get(TELL)
         if tell is not None and workflow.unsafe.is_replaying():
             tell(left)
         return left
@@ -415,34 +409,9 @@ def _entry(state: RunState, id_: str) -> Interrupt | None:
     return state.ledger.open.get(id_) or state.ledger.settled.get(id_)
 
 
-class HandingOver(Interceptor):
-    """Lets runs hand their batches over: `put` takes a batch of an execution, and `tell` news between
-    batches.
+def unless_replaying(tell: Callable[[Batch], None]) -> Callable[[Batch], None]:
+    """Return a `tell` that ignores old news: a replay has told it before."""
 
-    News is told again only `in_replays` of old histories.
-    """
-
-    def __init__(
-        self,
-        put: Callable[[str, Batch], None],
-        tell: Callable[[Batch], None],
-        *,
-        in_replays: bool = False,
-    ) -> None:
-        self._put = put
-        self._tell = tell if in_replays else _unless_replaying(tell)
-
-    def workflow_interceptor_class(
-        self,
-        input: WorkflowInterceptorClassInput,  # noqa: A002 the SDK's own word
-    ) -> type[WorkflowInboundInterceptor] | None:
-        # A workflow sees nothing of its worker but extern functions.
-        input.unsafe_extern_functions[_HAND_OVER] = self._put
-        input.unsafe_extern_functions[_TELL] = self._tell
-        return None
-
-
-def _unless_replaying(tell: Callable[[Batch], None]) -> Callable[[Batch], None]:
     def told(batch: Batch) -> None:
         if not workflow.unsafe.is_replaying():
             tell(batch)
@@ -452,7 +421,7 @@ def _unless_replaying(tell: Callable[[Batch], None]) -> Callable[[Batch], None]:
 
 async def _local(batch: Batch, patience: float = _A_MOMENT) -> Written:
     given: Batch | int = batch
-    if (hand_over := workflow.extern_functions().get(_HAND_OVER)) is not None:
+    if (hand_over := workflow.extern_functions().get(HAND_OVER)) is not None:
         hand_over(workflow.info().run_id, batch)
         given = batch.number
     try:

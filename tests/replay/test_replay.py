@@ -18,8 +18,8 @@ from abeyance import names, views
 from abeyance.core.state import RunState
 from abeyance.records.batch import Batch
 from abeyance.workflows import continue_as_new, visibility
-from abeyance.workflows.recording import HandingOver
 from abeyance.workflows.run import AgentRun
+from abeyance.workflows.worker_functions import HAND_OVER, TELL, WorkerFunctions
 from tests.replay import store
 from tests.replay.scenarios import SCENARIOS
 
@@ -124,7 +124,7 @@ async def test_todays_code_replays_every_stored_history_and_ends_each_run_as_it_
     def note(batch: Batch) -> None:
         recorded.update(fact.type for fact in batch.facts)
 
-    todays = replayer(HandingOver(lambda _, batch: note(batch), note, in_replays=True))
+    todays = replayer(WorkerFunctions({HAND_OVER: lambda _, batch: note(batch), TELL: note}))
     ended = 0
     for path in store.stored():
         with subtests.test(label(path)):
