@@ -18,6 +18,7 @@ Start agent graphs, answer their questions and control their runs.
 
 Errors are problem details (RFC 9457). `code` is stable and meant for programs. Times are RFC 3339 in
 UTC. Durations are ISO 8601, text such as `30s`, or seconds. Unknown fields and parameters are rejected.
+Examples of responses leave out many of the fields that can be empty.
 
 If the service requires authentication, send `Authorization: Bearer <token>`. Otherwise it listens on
 loopback only, and a request can name its principal with the headers `X-Abeyance-Principal` (subject) and

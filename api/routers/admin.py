@@ -92,11 +92,7 @@ class Evicted(BaseModel):
     runs: list[views.RunId]
 
 
-@router.post(
-    "/evict",
-    dependencies=[VALID_KEY],
-    response_description="The runs were halted.",
-)
+@router.post("/evict", dependencies=[VALID_KEY], response_description="The runs were halted.")
 async def evict(
     caller: Caller,
     backend: BackendDep,

@@ -124,11 +124,7 @@ SIGNALLED: Final[openapi.Responses] = {
 """The successful responses of a route that sends a signal to one run."""
 
 
-@router.post(
-    "/pause",
-    status_code=202,
-    responses=SIGNALLED,
-)
+@router.post("/pause", status_code=202, responses=SIGNALLED)
 async def pause(run_id: RunId, signal: SignalDep, body: PauseBody = None) -> SignalResponse:
     """Pause a run: running nodes finish, or with `mode: now` stop at once, and no new nodes start.
 
@@ -143,12 +139,7 @@ async def pause(run_id: RunId, signal: SignalDep, body: PauseBody = None) -> Sig
     return await signal.control(run_id, commands.Pause, body)
 
 
-@router.post(
-    "/resume",
-    status_code=202,
-    dependencies=[CONTROL],
-    responses=SIGNALLED,
-)
+@router.post("/resume", status_code=202, dependencies=[CONTROL], responses=SIGNALLED)
 async def resume(run_id: RunId, signal: SignalDep, body: ResumeBody = None) -> SignalResponse:
     """Resume a paused run. Resuming a run that is not paused changes nothing."""
     return await signal.control(run_id, commands.Resume, body)
@@ -166,10 +157,7 @@ async def cancel(run_id: RunId, signal: SignalDep, body: CancelBody = None) -> S
     return await signal.control(run_id, commands.Cancel, body, is_end=True)
 
 
-@router.patch(
-    "/values",
-    response_description="The run with its new values.",
-)
+@router.patch("/values", response_description="The run with its new values.")
 async def edit_values(run_id: RunId, body: ValuesBody, call: CallDep) -> views.RunView | RunStatus:
     """Set fields of a run's values, if they are still at `version`.
 
@@ -184,10 +172,7 @@ async def edit_values(run_id: RunId, body: ValuesBody, call: CallDep) -> views.R
     return view_for(call.caller, await run.view())
 
 
-@router.post(
-    "/migrate",
-    response_description="What the migration did, or with `dry_run` would do.",
-)
+@router.post("/migrate", response_description="What the migration did, or with `dry_run` would do.")
 async def migrate(run_id: RunId, call: CallDep, body: MigrateBody = None) -> views.Migration:
     """Move an open run to the graph that its worker has today.
 
@@ -212,10 +197,7 @@ async def migrate(run_id: RunId, call: CallDep, body: MigrateBody = None) -> vie
     return await run.migrate_at_rest(order, pause=pause)
 
 
-@router.post(
-    "/retry",
-    response_description="The run, which goes on.",
-)
+@router.post("/retry", response_description="The run, which goes on.")
 async def retry(run_id: RunId, call: CallDep, body: RetryBody = None) -> views.RunView | RunStatus:
     """Let a run that failed, was halted or was cancelled go on from where it ended, under its id.
 

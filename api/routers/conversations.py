@@ -70,11 +70,7 @@ async def interrupt(
     return await _control(conversation_id, commands.Cancel, body, call)
 
 
-@router.post(
-    "/pause",
-    status_code=202,
-    response_description="The runs that are being paused.",
-)
+@router.post("/pause", status_code=202, response_description="The runs that are being paused.")
 async def pause(conversation_id: ConversationId, call: CallDep, body: PauseBody = None) -> Reached:
     """Pause every active run of a conversation."""
     if goes_to_node(body):

@@ -22,12 +22,7 @@ DelegationId: TypeAlias = Annotated[
 ]
 
 
-@router.post(
-    "",
-    status_code=201,
-    dependencies=[RESPOND],
-    response_description="The delegation.",
-)
+@router.post("", status_code=201, dependencies=[RESPOND], response_description="The delegation.")
 async def delegate(
     body: DelegateBody, caller: Caller, client: ClientDep, reads: Reads, key: Key
 ) -> views.DelegationView:
@@ -49,10 +44,7 @@ async def delegate(
     )
 
 
-@router.get(
-    "",
-    response_description="The delegations.",
-)
+@router.get("", response_description="The delegations.")
 async def list_delegations(caller: Caller, client: ClientDep) -> Listed[views.DelegationView]:
     """List the delegations that the caller made or may use and that have not ended. With `admin`, all.
 

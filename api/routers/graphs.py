@@ -65,10 +65,7 @@ flowchart TD
 """
 
 
-@router.get(
-    "",
-    response_description="The graphs, sorted by name.",
-)
+@router.get("", response_description="The graphs, sorted by name.")
 async def list_graphs(backend: BackendDep) -> Listed[GraphSummary]:
     """List the graphs that this service can start."""
     specs = [backend.graphs[name].build() for name in sorted(backend.graphs)]
@@ -76,11 +73,7 @@ async def list_graphs(backend: BackendDep) -> Listed[GraphSummary]:
     return Listed(items=items)
 
 
-@router.get(
-    "/{name}",
-    response_description="The graph.",
-    responses=openapi.shown(SPEC_EXAMPLE),
-)
+@router.get("/{name}", response_description="The graph.", responses=openapi.shown(SPEC_EXAMPLE))
 async def read_graph(name: str, backend: BackendDep) -> dict[str, Any]:
     """Retrieve a graph: its nodes, edges and interrupts, and in `guarded_by` the capabilities that its
     interrupts can require. A run keeps the version that it was started with.

@@ -102,11 +102,7 @@ async def healthz() -> Health:
     return Health()
 
 
-@router.get(
-    "/readyz",
-    response_model=Readiness,
-    response_description="The service is ready.",
-)
+@router.get("/readyz", response_model=Readiness, response_description="The service is ready.")
 async def readyz(backend: BackendDep) -> Readiness | Response:
     """Check that Temporal responds, and that a run that starts now is served. Requires no capability.
 

@@ -68,12 +68,7 @@ Timeout: TypeAlias = Annotated[
 ]
 
 
-@router.post(
-    "/steer",
-    status_code=202,
-    dependencies=[STEER],
-    responses=SIGNALLED,
-)
+@router.post("/steer", status_code=202, dependencies=[STEER], responses=SIGNALLED)
 async def steer(run_id: RunId, body: MessageBody, signal: SignalDep) -> SignalResponse:
     """Send a message to a run, which reads it at the next boundary.
 
@@ -109,11 +104,7 @@ async def send_message(
     return Response(status_code=204) if receipt is None else receipt
 
 
-@router.get(
-    "/messages",
-    dependencies=[READ],
-    response_description="A page of messages.",
-)
+@router.get("/messages", dependencies=[READ], response_description="A page of messages.")
 async def list_messages(
     run_id: RunId,
     client: ClientDep,
@@ -149,11 +140,7 @@ async def clear_messages(run_id: RunId, call: CallDep) -> views.Cleared:
     return views.Cleared(cleared=await run.clear_messages(principal=call.caller, key=call.key))
 
 
-@router.post(
-    "/pause-and-send",
-    status_code=202,
-    response_description="The message is queued.",
-)
+@router.post("/pause-and-send", status_code=202, response_description="The message is queued.")
 async def pause_and_send(run_id: RunId, body: MessageBody, call: CallDep) -> views.MessageReceipt:
     """Pause a run and send it a message, which it reads after the resume.
 

@@ -178,11 +178,7 @@ async def start(
         raise await without_others(client, reads, refusal) from refusal
 
 
-@router.get(
-    "",
-    dependencies=[READ],
-    response_description="A page of runs.",
-)
+@router.get("", dependencies=[READ], response_description="A page of runs.")
 async def list_runs(
     query: Annotated[lists.RunsPage, Query()], client: ClientDep, reads: Reads
 ) -> Page[views.RunView]:
@@ -238,11 +234,7 @@ async def _awaited(
         return await run.view()
 
 
-@router.get(
-    "/{run_id}/result",
-    dependencies=[READ],
-    response_description="The result of the run.",
-)
+@router.get("/{run_id}/result", dependencies=[READ], response_description="The result of the run.")
 async def read_result(run_id: RunId, client: ClientDep) -> RunResult:
     """Retrieve the result of a run that has ended, also after Temporal has deleted it."""
     return RunResult.of(run_id, await client.run(run_id).result())

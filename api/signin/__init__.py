@@ -95,11 +95,7 @@ class Me(BaseModel):
         )
 
 
-@router.get(
-    "/me",
-    dependencies=[KNOWN_PARAMETERS],
-    response_description="The caller.",
-)
+@router.get("/me", dependencies=[KNOWN_PARAMETERS], response_description="The caller.")
 async def read_me(credentials: CredentialsDep, backend: BackendDep) -> Me:
     """Retrieve the caller: the subject, its capabilities, its groups, and the runs that it may see. Any
     valid token or session is enough.
