@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from pydantic import AliasChoices, Discriminator, Field, Tag
+from pydantic import AliasChoices, Field, Tag
 from pydantic.json_schema import SkipJsonSchema
 
 from abeyance.authoring.terms import Span, TermsForm
@@ -15,30 +15,12 @@ from abeyance.schemas.forms import Form, Names, Reference, Written, by_sort
 GOTO: Final = r"goto:.+"
 
 Schema: TypeAlias = Annotated[
-    dict[str, Any], Field(description="a JSON Schema (2020-12)"), Tag("mapping")
+    Mapping[str, Any], Field(description="a JSON Schema (2020-12)"), Tag("mapping")
 ]
-
-
-def _sort_of_response(value: object) -> str | None:
-    match value:
-        case str():
-            return "text"
-        case dict():
-            return "mapping"
-        case bool() | int() | float() | list():
-            return None
-        case _:
-            return "type"
-
-
 Response: TypeAlias = Annotated[
-    # Only Python can pass a type; the reference in a document is replaced by one.
+    # Only Python can pass a type.
     Schema | Reference | Annotated[SkipJsonSchema[Any], Tag("type")],
-    Discriminator(
-        _sort_of_response,
-        custom_error_type="wrong_sort",
-        custom_error_message="should be a JSON Schema, or module:Class",
-    ),
+    by_sort("a JSON Schema, or module:Class"),
 ]
 
 
@@ -138,23 +120,7 @@ class RetryForm(Form):
     backoff: OptionalSeconds = Field(None, ge=0, description="the pause before it")
 
 
-def _kind_of_action(value: object) -> object:
-    return value.get("kind") if isinstance(value, Mapping) else getattr(value, "kind", None)
-
-
 ActionForm: TypeAlias = Annotated[
-    Annotated[AssertForm, Tag("assert")]
-    | Annotated[GotoForm, Tag("goto")]
-    | Annotated[HaltForm, Tag("halt")]
-    | Annotated[InterruptForm, Tag("interrupt")]
-    | Annotated[ParallelForm, Tag("parallel")]
-    | Annotated[RetractForm, Tag("retract")]
-    | Annotated[RetryForm, Tag("retry")],
-    Discriminator(
-        _kind_of_action,
-        custom_error_type="unknown_kind",
-        custom_error_message=(
-            "is unknown: use assert, goto, halt, interrupt, parallel, retract or retry"
-        ),
-    ),
+    AssertForm | GotoForm | HaltForm | InterruptForm | ParallelForm | RetractForm | RetryForm,
+    Field(discriminator="kind"),
 ]

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import is_dataclass
 from datetime import timedelta
-from typing import Annotated, Any, ClassVar, Final, Self, TypeAlias
+from typing import Annotated, Any, ClassVar, Final, Self, TypeAlias, get_origin
 
 from pydantic import (
     AliasChoices,
@@ -37,17 +37,19 @@ REFERENCE: Final = r"[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_.]*"
 """`module:name`, in syntax common to every regular expression language."""
 
 
-_SORTS: Final = frozenset({"text", "mapping", "list", "number"})
+_SORTS: Final = frozenset({"text", "mapping", "list", "number", "type"})
 """The tags of the sorts of a value."""
 _UNKNOWN: Final = frozenset({"extra_forbidden", "unexpected_keyword_argument"})
 """The errors of pydantic about a key that there is not."""
-INSIDE: Final = _UNKNOWN | {"unknown_kind"}
+INSIDE: Final = _UNKNOWN | {"union_tag_invalid", "union_tag_not_found"}
 """The errors about something inside of the value, which they name."""
 
 
 def _sort(value: object) -> str | None:
     """Return the sort of a value, so that a wrong one is one fault and not one for each union member."""
     match value:
+        case _ if isinstance(value, type) or get_origin(value) is not None:
+            return "type"
         case str():
             return "text"
         case _ if isinstance(value, Mapping) or is_dataclass(value):
@@ -61,7 +63,7 @@ def _sort(value: object) -> str | None:
 
 
 def by_sort(what: str) -> Discriminator:
-    """Discriminate a union by the tags `text`, `mapping`, `list` and `number`."""
+    """Discriminate a union by the tags `text`, `mapping`, `list`, `number` and `type`."""
     message = f"should be {what}"
     return Discriminator(_sort, custom_error_type="wrong_sort", custom_error_message=message)
 
@@ -165,13 +167,12 @@ def in_words(entry: ErrorDetails, named: str) -> str:
             inside = f"{entry['loc'][-1]!r} {message}"
         case "unexpected_keyword_argument", _:
             inside = f"{entry['loc'][-1]!r} is not a key here"
-        case "unknown_kind", {"kind": kind}:
-            inside = f"the kind {kind!r} {message}"
-        case "unknown_kind", Mapping():
+        case "union_tag_invalid", {"kind": kind}:
+            kinds = message.partition("expected tags: ")[2]
+            inside = f"the kind {kind!r} is unknown: use one of {kinds}"
+        case "union_tag_not_found", _:
             inside = "'kind' is missing"
-        case "unknown_kind", _:
-            inside = f"{shown} should be a mapping with the key kind"
-        case "model_type" | "dataclass_type", _:
+        case "model_type" | "dataclass_type" | "model_attributes_type", _:
             return f"{named} should be a mapping, not {shown}"
         case _ if message.startswith("should"):
             return f"{named} {message}, not {shown}"

@@ -24,7 +24,7 @@ from abeyance.core.json import Json, canonical
 from abeyance.core.spec import START
 from abeyance.errors import GraphError
 from abeyance.schemas import json_schema
-from abeyance.schemas.forms import REFERENCE
+from abeyance.schemas.forms import REFERENCE, Form
 from abeyance.schemas.state_model import FromStart
 from abeyance.util import ImportStringError, import_string
 from abeyance.yaml.schema import (
@@ -39,7 +39,7 @@ from abeyance.yaml.schema import (
 )
 from abeyance.yaml.source import Faults, Place
 
-Q = TypeVar("Q", bound=QuestionForm)
+F = TypeVar("F", bound=Form)
 
 _TYPES: Final[Mapping[str, Any]] = {
     "str": str,
@@ -174,7 +174,7 @@ class _Declaration:
                 self._function(form, place)
             case InterruptNodeForm():
                 label = f"the interrupt {name!r}"
-                question = self._question(form.config, (*place, "config"))
+                question = self._with_type(form.config, (*place, "config"))
                 self._graph.interrupt(name, **question.options())
             case GraphNodeForm():
                 label = f"the nested graph {name!r}"
@@ -206,9 +206,7 @@ class _Declaration:
         """Declare a rule."""
         label = f"the rule {form.id!r}"
         actions = [
-            self._question(action, (*place, "then", number))
-            if isinstance(action, InterruptForm)
-            else action
+            self._with_type(action, (*place, "then", number))
             for number, action in enumerate(form.then)
         ]
         self._graph.rule(form.id, when=form.when, then=actions)
@@ -287,9 +285,9 @@ class _Declaration:
                 self._faults.note(place, f"in {reference!r}, {fault}")
         return None
 
-    def _question(self, form: Q, place: Place) -> Q:
-        """Return a question, with the type that its response names."""
-        if not isinstance(form.response, str):
+    def _with_type(self, form: F, place: Place) -> F:
+        """Return a form in which the type of a question's answers takes the place of its name."""
+        if not (isinstance(form, QuestionForm) and isinstance(form.response, str)):
             return form
         response = self._imported(form.response, (*place, "response"))
         return form.model_copy(update={"response": response})

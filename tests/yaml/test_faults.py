@@ -162,9 +162,8 @@ ONE_FAULT = {
     "line 4: edges[0] should be a pair [from, to], or a mapping with from and to, not 'START'": (
         TWO + "edges: [START, [START, a], [a, b]]"
     ),
-    "line 5: the kind 'stop' is unknown: use assert, goto, halt, interrupt, parallel, retract or retry": (
-        RULE % "when: {node: a}, then: [{kind: stop}]"
-    ),
+    "line 5: the kind 'stop' is unknown: use one of 'assert', 'goto', 'halt', 'interrupt', 'parallel', "
+    "'retract', 'retry'": (RULE % "when: {node: a}, then: [{kind: stop}]"),
     "line 5: 'kind' is missing": RULE % "when: {node: a}, then: [{node: a}]",
     "line 5: 'node' is missing": RULE % "when: {node: a}, then: [{kind: goto}]",
     "line 5: the rule 'r', retry, leads to an unknown node 'd'": (

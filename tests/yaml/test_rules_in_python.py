@@ -80,12 +80,12 @@ def test_a_gate_without_a_prompt_is_asked_by_its_rule_whichever_comes_first() ->
         (" ", [{"kind": "halt"}], "the rule 'r', when=: it is empty"),
         ({"node": "price"}, {"kind": "halt"}, "the rule 'r': then={'kind': 'halt'} is not a list"),
         ({"node": "price"}, 5, "the rule 'r': then=5 is not a list of actions"),
-        ({"node": "price"}, ["halt"], "the rule 'r', then[0]: 'halt' should be a mapping with"),
+        ({"node": "price"}, ["halt"], "the rule 'r', then[0] should be a mapping, not 'halt'"),
         ({"node": "price"}, [{"node": "a"}], "the rule 'r', then[0]: 'kind' is missing"),
         (
             {"node": "price"},
             [{"kind": "stop"}],
-            "then[0]: the kind 'stop' is unknown: use assert, goto, halt,",
+            "then[0]: the kind 'stop' is unknown: use one of 'assert', 'goto', 'halt',",
         ),
         (
             {"node": "price"},
