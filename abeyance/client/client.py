@@ -104,7 +104,8 @@ class Client:
             self.line,
             self.listing,
             self.records,
-            lambda run_id: self._found(run_id).worker_started(),
+            # A caller that starts a workflow through Temporal can give it any id, so do not check it.
+            lambda run_id: TemporalRun(self, run_id).worker_started(),
         )
 
     @classmethod
@@ -142,10 +143,6 @@ class Client:
         Raises `invalid_run_id`.
         """
         return TemporalRun(self, checked_run_id(run_id), graph)
-
-    def _found(self, run_id: str) -> TemporalRun:
-        # A caller that starts a workflow through Temporal can give it any id.
-        return TemporalRun(self, run_id)
 
     async def events(
         self,
