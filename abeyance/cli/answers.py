@@ -324,7 +324,7 @@ def grants(
     ] = None,
     *,
     everything: Annotated[
-        bool, typer.Option("--all", help="Also those that are used up, expired or revoked.")
+        bool, typer.Option("--all", help="Also those that let no call run any more.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -358,7 +358,12 @@ def _grant(entry: Mapping[str, Any]) -> list[Line]:
 
 
 def _over(status: str) -> str:
-    return {"used-up": ", used up", "expired": ", expired"}.get(status, "")
+    why = {
+        "used-up": "used up",
+        "expired": "expired",
+        "void": "void: its maker may not say so any more",
+    }
+    return f", {why[status]}" if status in why else ""
 
 
 def _revoked(entry: Mapping[str, Any]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any, Final, Self
 
 from temporalio.client import Client as TemporalClient
@@ -71,6 +72,7 @@ class Client:
         records: Database | None = None,
         signing_key: SigningKey | None = None,
         notifications: Notifications | None = None,
+        tokens: Path | None = None,
     ) -> None:
         self.temporal = temporal
         self.task_queue = task_queue
@@ -95,7 +97,7 @@ class Client:
             self.line, self.listing, self.blobs, records=self.records, signing_key=signing_key
         )
         self.delegations = Delegations(self.records)
-        self.grants = Grants(self.records)
+        self.grants = Grants(self.records, tokens)
         self.conversations = Conversations(self)
         self.runs = Runs(self, evictions)
         self.inbox = Inbox(self.records)
@@ -135,6 +137,7 @@ class Client:
             records=shared_database(settings),
             signing_key=settings.signing_key,
             notifications=load_notifications(settings, delivers=False),
+            tokens=settings.tokens_file,
         )
 
     def run(self, run_id: str, graph: Graph | None = None) -> TemporalRun:

@@ -5,12 +5,14 @@ If a worker cannot read the grants or the file of tokens, it finds no grant, and
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeAlias
 
 from abeyance import commands
 from abeyance.client.records import Records
@@ -24,25 +26,34 @@ from abeyance.records.grant_views import GrantView
 from abeyance.token_file import read_grants
 from abeyance.util import checked_text
 
+_Holds: TypeAlias = Callable[[Grant], bool]
 _logger: Final = logging.getLogger("abeyance.approvals")
 
 
 class Grants:
-    """The remembered approvals of one deployment: to list, and to revoke."""
+    """The remembered approvals of one deployment: to list, and to revoke. `tokens` is the file of tokens,
+    if there is one.
+    """
 
-    def __init__(self, records: Records) -> None:
+    def __init__(self, records: Records, tokens: Path | None) -> None:
         self._records = records
+        self._tokens = tokens
 
     async def list(
         self, principal: Principal, *, status: Literal["standing", "all"] = "standing"
     ) -> list[GrantView]:
         """Return the grants that a principal made, oldest first; with `runs:control` or `admin`, all.
 
-        With the `status` all, also those that are used up, expired or revoked: the newest 500.
+        With the `status` all, also those that let no call run any more: the newest 500.
         """
         by = None if _may_see_all(principal) else principal.subject
         now = datetime.now(UTC)
-        return await self._records.read(grants.listed, now, by, status=status)
+        may: _Holds = _always
+        if self._tokens is not None:
+            # While the file cannot be read, nobody knows who has lost a capability.
+            with suppress(SettingsError):
+                may = await asyncio.to_thread(_holding, self._tokens, now)
+        return await self._records.read(grants.listed, now, by, status=status, may=may)
 
     async def revoke(self, id: str, *, principal: Principal) -> GrantView:  # noqa: A002
         """Revoke a grant, and return it. The principal must have made it, or have `runs:control`.
@@ -91,7 +102,7 @@ class GrantedCalls:
         """
         now = datetime.now(UTC)
         try:
-            may = self._holding(now)
+            may = _holding(self._tokens, now)
             if takes:
                 return await self._records.write(grants.take, call, now=now, may=may)
             return await self._records.read(grants.covering, call, now=now, may=may)
@@ -100,23 +111,28 @@ class GrantedCalls:
             _logger.warning(text, call.run_id, call.tool, error)
             return None
 
-    def _holding(self, now: datetime) -> Callable[[Grant], bool]:
-        """Return a test whether a grant holds, by the file of tokens as it is now. Raises SettingsError.
 
-        A grant for every run of a graph does not hold if its maker has become bound to labels.
-        """
-        known: dict[str, Principal] = {}
-        unbound: set[str] = set()
-        for entry in () if self._tokens is None else read_grants(self._tokens):
-            if not entry.reads:
-                unbound.add(entry.subject)
-            before = known.get(entry.subject, Principal(subject=entry.subject))
-            capabilities = (*before.capabilities, *entry.capabilities)
-            known[entry.subject] = Principal(subject=entry.subject, capabilities=capabilities)
-        is_known = self._tokens is not None
+def _always(_grant: Grant) -> bool:
+    return True
 
-        def holds(grant: Grant) -> bool:
-            is_too_wide = grant.run_id is None and grant.by in known.keys() - unbound
-            return not is_too_wide and grant.holds(now, known.get(grant.by), is_known=is_known)
 
-        return holds
+def _holding(tokens: Path | None, now: datetime) -> _Holds:
+    """Return a test whether a grant holds, by the file of tokens as it is now. Raises SettingsError.
+
+    A grant for every run of a graph does not hold if its maker has become bound to labels.
+    """
+    known: dict[str, Principal] = {}
+    unbound: set[str] = set()
+    for entry in () if tokens is None else read_grants(tokens):
+        if not entry.reads:
+            unbound.add(entry.subject)
+        before = known.get(entry.subject, Principal(subject=entry.subject))
+        capabilities = (*before.capabilities, *entry.capabilities)
+        known[entry.subject] = Principal(subject=entry.subject, capabilities=capabilities)
+
+    def holds(grant: Grant) -> bool:
+        is_too_wide = grant.run_id is None and grant.by in known.keys() - unbound
+        maker, is_known = known.get(grant.by), tokens is not None
+        return not is_too_wide and grant.holds(now, maker, is_known=is_known)
+
+    return holds

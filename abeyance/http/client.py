@@ -285,7 +285,7 @@ class HttpGrants:
     async def list(self, *, status: Literal["standing", "all"] = "standing") -> list[GrantView]:
         """Return the caller's grants, oldest first; with `runs:control` or `admin`, everybody's.
 
-        The `status` all includes the grants that are used up, expired or revoked: the newest 500.
+        The `status` all includes the grants that let no call run any more: the newest 500.
         """
         page = await self.api.get("/grants", status=status)
         return [GrantView.model_validate(each) for each in page["items"]]

@@ -10,8 +10,10 @@ from pydantic import Field
 from abeyance import views
 from abeyance.wire import Record
 
-GrantStatus: TypeAlias = Literal["standing", "used-up", "expired", "revoked"]
-"""The status of a grant: only a standing grant lets calls run."""
+GrantStatus: TypeAlias = Literal["standing", "used-up", "expired", "revoked", "void"]
+"""The status of a grant: only a standing grant lets calls run. Who made a void one may not approve such
+calls any more.
+"""
 
 
 class GrantUse(Record):

@@ -179,9 +179,10 @@ def listed(
     by: str | None = None,
     *,
     status: Literal["standing", "all"] = "standing",
+    may: Callable[[Grant], bool] = lambda _: True,
 ) -> list[GrantView]:
     """Return the standing grants, oldest first, made `by` somebody or by anybody. With the `status` all,
-    return the newest of all that were ever made.
+    return the newest of all that were ever made. `may` says whether a grant holds.
     """
     query = select(grants).where(grants.c.deployment == tx.deployment)
     if by is not None:
@@ -193,7 +194,7 @@ def listed(
         newest = query.order_by(grants.c.number.desc()).limit(_MOST_LISTED)
         rows = tx.connection.execute(newest).all()[::-1]
     found = [
-        _view(tx, grant, row, now)
+        _view(tx, grant, row, now, may)
         for row in rows
         if (grant := _read(tx.documents, row.document)) is not None
     ]
@@ -218,25 +219,33 @@ def _read(documents: Documents, document: str) -> Grant | None:
         return None
 
 
-def _view(tx: Transaction, grant: Grant, row: AnyRow, now: datetime) -> GrantView:
+def _view(
+    tx: Transaction,
+    grant: Grant,
+    row: AnyRow,
+    now: datetime,
+    may: Callable[[Grant], bool] = lambda _: True,
+) -> GrantView:
     used = [
         GrantUse(run_id=use.run_id, call=use.call, at=moment(use.at)) for use in _uses(tx, grant.id)
     ]
     return GrantView(
         **asdict(grant),
-        status=_status(grant, row, len(used), now),
+        status=_status(grant, row, len(used), now, holds=may(grant)),
         used=used,
         revoked_at=None if row.revoked_at is None else moment(row.revoked_at),
         revoked_by=row.revoked_by,
     )
 
 
-def _status(grant: Grant, row: AnyRow, used: int, now: datetime) -> GrantStatus:
+def _status(grant: Grant, row: AnyRow, used: int, now: datetime, *, holds: bool) -> GrantStatus:
     if row.revoked_at is not None:
         return "revoked"
     if grant.uses is not None and used >= grant.uses:
         return "used-up"
-    return "expired" if grant.until <= now else "standing"
+    if grant.until <= now:
+        return "expired"
+    return "standing" if holds else "void"
 
 
 def _uses(tx: Transaction, id_: str) -> Sequence[AnyRow]:

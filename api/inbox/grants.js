@@ -67,6 +67,7 @@ function card(grant) {
 function left({status, uses, used: runs, revoked_by: by}) {
   if (status === "revoked") return element("span", {class: "badge warn"}, by ? `revoked by ${called(by)}` : "revoked");
   if (status === "expired") return element("span", {class: "badge quiet"}, "expired");
+  if (status === "void") return element("span", {class: "badge warn"}, "void: its maker may not approve this any more");
   if (status === "used-up") return element("span", {class: "badge warn"}, `all ${uses} uses taken`);
   if (uses === null) return element("span", {class: "badge quiet"}, "any number of calls");
   return element("span", {class: "badge good"}, `${uses - runs.length} of ${uses} uses left`);

@@ -32,7 +32,7 @@ async def list_grants(
     """List the remembered approvals that the caller made and that are standing, oldest first, with the
     calls that ran under them. With `runs:control` or `admin`, those of everybody.
 
-    The status `all` includes the grants that are used up, expired or revoked: the newest 500. This
+    The status `all` includes the grants that let no call run any more: the newest 500. This
     requires `runs:respond`, `runs:control` or `admin`. A caller who is bound to labels sees only their
     own.
     """
