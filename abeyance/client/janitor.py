@@ -14,7 +14,7 @@ from abeyance import names
 from abeyance.client.listing import OPEN_RUNS, RUNS, Listing, written
 from abeyance.client.records import Records
 from abeyance.client.rpc import WorkflowRpc
-from abeyance.errors import Code, Refusal, Unavailable, Unreadable
+from abeyance.errors import Refusal, Unavailable, Unreadable
 from abeyance.history.description import ENDINGS, RunDescription
 from abeyance.history.hindrance import hindered
 from abeyance.records import discards, outside, runs
@@ -113,10 +113,10 @@ class Janitor:
 
     async def _is_there(self, run_id: str) -> bool:
         try:
-            await self._line.described(run_id)
-        except Refusal as refusal:
-            # An erased run is being removed from the records, too.
-            return refusal.code is not Code.GONE
+            # Unlike `described`, this does not record itself that the run is lost.
+            await self._line.describe(run_id)
+        except NotFound:
+            return False
         return True
 
     async def settle(self, *executions: WorkflowExecutionInfo) -> int:
