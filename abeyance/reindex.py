@@ -115,8 +115,9 @@ async def reindex(
             await histories.take_back(ids, is_restored=is_restored)
         await client.janitor.begun(run_id)
         await client.janitor.settle(executions[-1])
-        # A backup of Temporal has it again.
-        await client.records.write(removing.resume, run_id)
+        # A backup of Temporal may have brought back a run that was erased.
+        began = executions[0].start_time.ToDatetime(tzinfo=UTC)
+        await client.records.write(removing.resume, run_id, began)
         progress(done, len(rows))
     await client.erasures.round()
     if not run_ids:

@@ -93,10 +93,13 @@ def finish(tx: Transaction, done: Erasure) -> None:
     tx.connection.execute(mark.values(is_done=True))
 
 
-def resume(tx: Transaction, run_id: str) -> None:
-    """Write that the erasure of an id, if there is one, is not complete: Temporal has the run."""
+def resume(tx: Transaction, run_id: str, began: datetime) -> None:
+    """Write that the erasure of a run is not complete, because Temporal has the run. A run of the same id
+    that `began` after the erasure stays.
+    """
     key = (erased.c.deployment == tx.deployment, erased.c.run_id == run_id)
-    tx.connection.execute(update(erased).where(*key).values(is_done=False))
+    before = update(erased).where(*key, erased.c.at >= micros(began))
+    tx.connection.execute(before.values(is_done=False))
 
 
 def unfinished(tx: Transaction) -> list[Erasure]:

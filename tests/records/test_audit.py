@@ -127,6 +127,17 @@ def test_a_batch_that_comes_after_the_erasure_of_its_run_brings_nothing_back(
     assert recorded.read(removing.standing, "a") == "kept"
 
 
+def test_only_a_run_from_before_the_erasure_of_its_id_is_erased_again(recorded: Recorded) -> None:
+    erasure = removing.Erasure(run_id="a", at=at(5), is_done=False)
+    recorded.change(removing.bury, erasure, str)
+    recorded.change(removing.finish, erasure)
+
+    recorded.change(removing.resume, "a", at(6))
+    assert recorded.read(removing.unfinished) == []
+    recorded.change(removing.resume, "a", at(4))
+    assert recorded.read(removing.unfinished) == [erasure]
+
+
 def test_a_run_is_erased_by_one_caller_at_a_time_and_written_by_nobody_meanwhile(
     recorded: Recorded,
 ) -> None:
