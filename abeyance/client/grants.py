@@ -48,7 +48,7 @@ class Grants:
         """
         by = None if _may_see_all(principal) else principal.subject
         now = datetime.now(UTC)
-        may: _Holds = _always
+        may: _Holds | None = None
         if self._tokens is not None:
             # While the file cannot be read, nobody knows who has lost a capability.
             with suppress(SettingsError):
@@ -110,10 +110,6 @@ class GrantedCalls:
             text = "run=%s tool=%s | no grant can be looked up, so a person is asked: %s"
             _logger.warning(text, call.run_id, call.tool, error)
             return None
-
-
-def _always(_grant: Grant) -> bool:
-    return True
 
 
 def _holding(tokens: Path | None, now: datetime) -> _Holds:

@@ -179,10 +179,10 @@ def listed(
     by: str | None = None,
     *,
     status: Literal["standing", "all"] = "standing",
-    may: Callable[[Grant], bool] = lambda _: True,
+    may: Callable[[Grant], bool] | None = None,
 ) -> list[GrantView]:
     """Return the standing grants, oldest first, made `by` somebody or by anybody. With the `status` all,
-    return the newest of all that were ever made. `may` says whether a grant holds.
+    return the newest of all that were ever made. `may` says whether a grant holds; None if nobody knows.
     """
     query = select(grants).where(grants.c.deployment == tx.deployment)
     if by is not None:
@@ -224,14 +224,14 @@ def _view(
     grant: Grant,
     row: AnyRow,
     now: datetime,
-    may: Callable[[Grant], bool] = lambda _: True,
+    may: Callable[[Grant], bool] | None = None,
 ) -> GrantView:
     used = [
         GrantUse(run_id=use.run_id, call=use.call, at=moment(use.at)) for use in _uses(tx, grant.id)
     ]
     return GrantView(
         **asdict(grant),
-        status=_status(grant, row, len(used), now, holds=may(grant)),
+        status=_status(grant, row, len(used), now, holds=may is None or may(grant)),
         used=used,
         revoked_at=None if row.revoked_at is None else moment(row.revoked_at),
         revoked_by=row.revoked_by,
