@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+import pytest
 from pydantic_ai.messages import ModelMessage
 from scripted_agents import Script, desk, told
 from temporal_site import Site, eventually
 from temporalio.client import Client as TemporalClient
 
-from abeyance import Agent, Graph, Principal, Remember, tool, views
+from abeyance import Agent, Graph, Principal, Remember, load, tool, views
 from abeyance.client.grants import GrantedCalls, Grants
 from abeyance.client.records import Records
 from abeyance.core.approvals import Wanted
@@ -138,6 +141,34 @@ async def test_a_grant_that_is_revoked_before_the_call_runs_covers_it_no_more(
 
     assert len(purse.paid) == 2
     assert await site.events(run_id, "approval.granted") == []
+
+
+YAML = """
+id: shop
+state: {question: str, answer: str}
+nodes:
+  - id: desk
+    kind: graph
+    config: {graph: "purses:desk", input: {question: question}, output: {answer: report}}
+"""
+
+
+async def test_a_yes_is_remembered_for_the_tools_behind_a_graph_in_yaml(
+    temporal: TemporalClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    purse, purses = Purse(), ModuleType("purses")
+    monkeypatch.setitem(vars(purses), "desk", purse.graph())
+    monkeypatch.setitem(sys.modules, "purses", purses)
+    file = tmp_path / "shop.yaml"
+    file.write_text(YAML)
+    site = Site(temporal, load(file))
+    async with site.worker():
+        await remembered(site)
+        second = await settled(site)
+        (grant,) = await site.client.grants.list(ADA)
+
+    assert (second.status, len(purse.paid)) == ("completed", 2)
+    assert (grant.graph, [each.run_id for each in grant.used]) == ("shop", [second.run_id])
 
 
 async def test_a_grant_covers_nothing_while_its_maker_could_not_make_it(
